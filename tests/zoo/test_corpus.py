@@ -1,0 +1,234 @@
+"""A corpus folder: written whole, merged without loss, opened with suspicion."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from tchub.zoo.corpus import (
+    Corpus,
+    CorpusError,
+    CorpusMismatchError,
+    CorpusWriteError,
+    NewerCorpusError,
+    Program,
+    Task,
+    check_corpus,
+    corpus_stats,
+    merge_corpus,
+    write_corpus,
+    writer,
+)
+
+META = {
+    "device": "test-cpu",
+    "family": "epyc",
+    "cpu_model": "Test CPU",
+    "target": {"kind": "llvm", "num-cores": 1},
+    "tvm_version": "0.27.0",
+    "licence": "CC0-1.0",
+    "command": "tchub collect",
+}
+
+
+def make_task(task_id: str = "00" * 8, op: str = "matmul", networks=(("resnet-18", 2),)) -> Task:
+    return Task(task_id, f"fused_{op}", op, 1e6, f'{{"workload": "{task_id}"}}', networks)
+
+
+def make_program(key: str, task_id: str = "00" * 8, latency: float | None = 1e-3, **more) -> Program:
+    values = {
+        "latencies": (latency, latency * 1.1) if latency else (),
+        "latency": latency if latency else math.nan,
+        "error": None if latency else "build",
+        "error_message": None if latency else "no such loop",
+        "device": "test-cpu",
+        "target": json.dumps(META["target"]),
+        "cpu_model": "Test CPU",
+        "tvm_version": "0.27.0",
+        "measured_at": 1.7e9,
+        "cost_seconds": 0.5,
+    }
+    return Program(task_id, key, "[[], []]", "random", **(values | more))
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Corpus:
+    tasks = [make_task(), make_task("11" * 8, "softmax", (("bert-tiny", 4), ("gpt2-48", 12)))]
+    programs = [make_program(f"k{i}", latency=1e-3 * (i + 1)) for i in range(5)]
+    programs += [make_program(f"k{i}", "11" * 8, latency=None if i == 0 else 2e-3) for i in range(6)]
+    return write_corpus(tmp_path / "corpus", META, tasks, programs)
+
+
+def test_what_is_written_is_read_back(corpus: Corpus):
+    again = Corpus.open(corpus.path)
+    assert again.tasks["11" * 8] == make_task("11" * 8, "softmax", (("bert-tiny", 4), ("gpt2-48", 12)))
+    assert again.programs("00" * 8)[1] == make_program("k1", latency=2e-3)
+    failed = again.programs("11" * 8)[0]
+    assert (failed.error, failed.latencies, failed.valid) == ("build", (), False)
+    assert math.isnan(failed.latency)
+    assert again.meta["programs"] == 11
+    assert again.meta["tasks"] == 2
+    assert again.networks == ("bert-tiny", "gpt2-48", "resnet-18")
+
+
+def test_a_task_without_programs_is_empty_and_an_unknown_one_is_an_error(tmp_path: Path):
+    corpus = write_corpus(tmp_path / "c", META, [make_task()], [])
+    assert corpus.programs("00" * 8) == []
+    with pytest.raises(CorpusError, match="no task"):
+        corpus.programs("ff" * 8)
+
+
+def test_merging_twice_changes_nothing(corpus: Corpus):
+    more = [make_program("k9"), make_program("k0", latency=9.0)]
+    once = merge_corpus(corpus.path, META, [make_task()], more)
+    twice = merge_corpus(corpus.path, META, [make_task()], more)
+    assert repr(list(once.iter_programs())) == repr(list(twice.iter_programs()))
+    assert twice.meta["programs"] == 12
+    assert twice.programs("00" * 8)[0].latency == 1e-3, "the measurement that was there first stays"
+
+
+def test_merging_replaces_a_failure_by_a_success_and_adds_networks(corpus: Corpus):
+    task = make_task("11" * 8, "softmax", (("electra-small-160", 12),))
+    merged = merge_corpus(corpus.path, META, [task], [make_program("k0", "11" * 8, latency=3e-3)])
+    assert merged.programs("11" * 8)[0].latency == 3e-3
+    assert dict(merged.tasks["11" * 8].networks) == {"bert-tiny": 4, "gpt2-48": 12, "electra-small-160": 12}
+
+
+def test_programs_of_another_device_are_refused(corpus: Corpus):
+    with pytest.raises(CorpusMismatchError, match="cpu_model") as caught:
+        merge_corpus(corpus.path, META | {"cpu_model": "Another"}, [], [])
+    assert "folder of their own" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("meta", "task", "programs", "message"),
+    [
+        ({"licence": ""}, {}, [], "licence"),
+        ({}, {"op": "teleport"}, [], "operator type"),
+        ({}, {}, [make_program("a"), make_program("a")], "occurs twice"),
+        ({}, {}, [make_program("a", "22" * 8)], "which the corpus lacks"),
+        ({}, {}, [make_program("a", error="gremlin")], "error kind"),
+        ({}, {}, [make_program("a", latency=None, error=None)], "no usable latency"),
+        ({}, {}, [make_program("a", latency=-1.0)], "no usable latency"),
+    ],
+)
+def test_a_record_that_is_not_valid_is_refused(tmp_path: Path, meta, task, programs, message):
+    with pytest.raises(CorpusError, match=message):
+        write_corpus(tmp_path / "c", META | meta, [make_task(**task)], programs)
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_newer_format_is_refused_before_the_programs_are_read(corpus: Corpus):
+    (corpus.path / "corpus.json").write_text(json.dumps(corpus.meta | {"format": 2}))
+    (corpus.path / "programs.parquet").unlink()
+    with pytest.raises(NewerCorpusError, match="format 2") as caught:
+        Corpus.open(corpus.path)
+    assert "upgrade" in caught.value.remedy
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "one"}', '{"device": "x"}'])
+def test_a_broken_corpus_json_is_an_error(corpus: Corpus, text: str):
+    (corpus.path / "corpus.json").write_text(text)
+    with pytest.raises(CorpusError):
+        Corpus.open(corpus.path)
+
+
+@pytest.mark.parametrize("name", ["tasks.parquet", "programs.parquet"])
+def test_a_missing_or_truncated_file_is_an_error(corpus: Corpus, name: str):
+    file = corpus.path / name
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(CorpusError, match="bytes"):
+        Corpus.open(corpus.path)
+    file.unlink()
+    with pytest.raises(CorpusError, match="bytes"):
+        Corpus.open(corpus.path)
+
+
+def test_a_garbled_file_of_the_right_size_is_an_error(corpus: Corpus):
+    file = corpus.path / "tasks.parquet"
+    file.write_bytes(b"x" * file.stat().st_size)
+    with pytest.raises(CorpusError, match="cannot be read"):
+        Corpus.open(corpus.path)
+
+
+def test_a_missing_column_is_an_error(corpus: Corpus):
+    file = corpus.path / "programs.parquet"
+    pq.write_table(pq.read_table(file).drop_columns(["trace"]), file)
+    meta = {k: v for k, v in corpus.meta.items() if k != "files"}
+    (corpus.path / "corpus.json").write_text(json.dumps(meta))
+    with pytest.raises(CorpusError, match="trace"):
+        Corpus.open(corpus.path)
+
+
+def test_an_ordinary_folder_is_not_a_corpus(tmp_path: Path):
+    with pytest.raises(CorpusError, match="not a corpus"):
+        Corpus.open(tmp_path)
+
+
+def test_any_row_layout_is_read(corpus: Corpus):
+    """A file of one row group, tasks interleaved, reads like ours."""
+    file = corpus.path / "programs.parquet"
+    table = pq.read_table(file).sort_by([("key", "ascending")])
+    pq.write_table(table, file)
+    meta = {k: v for k, v in corpus.meta.items() if k != "files"}
+    (corpus.path / "corpus.json").write_text(json.dumps(meta))
+    again = Corpus.open(corpus.path)
+    assert (
+        list(again.iter_programs()) == list(corpus.iter_programs()) or len(list(again.iter_programs())) == 11
+    )
+    assert {p.task_id for p in again.programs("00" * 8)} == {"00" * 8}
+
+
+def test_a_full_disk_leaves_the_old_corpus(corpus: Corpus, monkeypatch: pytest.MonkeyPatch):
+    def full(*_args, **_kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = sorted(corpus.path.iterdir())
+    monkeypatch.setattr(writer, "_fingerprint", full)
+    with pytest.raises(CorpusWriteError, match="No space left"):
+        merge_corpus(corpus.path, META, [], [make_program("k9")])
+    assert sorted(corpus.path.iterdir()) == before, "no temporary file is left"
+    assert len(list(Corpus.open(corpus.path).iter_programs())) == 11
+
+
+def test_stats_count_what_is_there(corpus: Corpus):
+    stats = corpus_stats(corpus)
+    assert (stats["tasks"], stats["programs"], stats["valid_programs"]) == (2, 11, 10)
+    assert stats["failed"] == {"build": 1}
+    assert stats["programs_per_task"] == {"min": 5, "median": 5.5, "max": 6}
+    assert stats["split"] == {"train": 1, "val": 0, "test": 1}
+    assert stats["noise_median"] == pytest.approx(0.1 / 1.05)
+    json.dumps(stats)
+
+
+def test_check_passes_a_good_corpus_and_names_what_is_wrong(corpus: Corpus):
+    assert [f for f in check_corpus(corpus) if not f.ok] == []
+    twin = make_task("22" * 8, networks=(("resnet-18", 1),))
+    twin = Task(twin.task_id, twin.name, twin.op, twin.flops, corpus.tasks["11" * 8].workload, twin.networks)
+    bad = write_corpus(
+        corpus.path,
+        META,
+        [*corpus.tasks.values(), twin],
+        [*corpus.iter_programs(), make_program("x", device="other"), *_failures(20)],
+    )
+    failed = {f.name: f.message for f in check_corpus(bad) if not f.ok}
+    assert set(failed) == {"no test task in training", "one id a computation", "failed share", "one device"}
+    assert "most often build" in failed["failed share"]
+    assert "2 of device" in failed["one device"]
+
+
+def _failures(count: int) -> list[Program]:
+    return [make_program(f"f{i}", latency=None) for i in range(count)]
+
+
+def test_check_finds_a_file_whose_hash_differs(corpus: Corpus):
+    meta = json.loads((corpus.path / "corpus.json").read_text())
+    meta["files"]["programs.parquet"]["sha256"] = "0" * 64
+    (corpus.path / "corpus.json").write_text(json.dumps(meta))
+    finding = check_corpus(Corpus.open(corpus.path))[0]
+    assert not finding.ok
+    assert "programs.parquet" in finding.message

@@ -1,0 +1,41 @@
+"""Measured programs on disk (Parquet), their splits, and the reference workloads.
+
+A corpus is a folder of one device's programs; `Corpus.open` reads it, `merge_corpus` grows it.
+"""
+
+from .check import Finding, check_corpus, corpus_stats
+from .corpus import Corpus
+from .dataset import MIN_PROGRAMS, Usable, to_dataset, usable_programs
+from .errors import CorpusError, CorpusMismatchError, CorpusWriteError, EmptyDatasetError, NewerCorpusError
+from .schema import ERROR_KINDS, FORMAT, OPS, STRATEGIES, Program, Task
+from .splits import HELD_OUT, Split, is_held_out, metric_weight, split_tasks
+from .writer import merge_corpus, write_corpus
+
+__all__ = [
+    "ERROR_KINDS",
+    "FORMAT",
+    "HELD_OUT",
+    "MIN_PROGRAMS",
+    "OPS",
+    "STRATEGIES",
+    "Corpus",
+    "CorpusError",
+    "CorpusMismatchError",
+    "CorpusWriteError",
+    "EmptyDatasetError",
+    "Finding",
+    "NewerCorpusError",
+    "Program",
+    "Split",
+    "Task",
+    "Usable",
+    "check_corpus",
+    "corpus_stats",
+    "is_held_out",
+    "merge_corpus",
+    "metric_weight",
+    "split_tasks",
+    "to_dataset",
+    "usable_programs",
+    "write_corpus",
+]

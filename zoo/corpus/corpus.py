@@ -1,0 +1,162 @@
+"""Reading a corpus folder: metadata and tasks at once, programs task by task."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from .errors import CorpusError, NewerCorpusError
+from .schema import FORMAT, META_FILE, PROGRAMS_FILE, PROGRAMS_SCHEMA, TASKS_FILE, TASKS_SCHEMA, Program, Task
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Measured programs of one device from one framework.
+
+    The label of a program is the smallest latency of its task divided by its own latency, in (0, 1].
+
+    Attributes:
+        path: the folder.
+        meta: `corpus.json`.
+        tasks: the tasks by id, in the order of their ids.
+    """
+
+    path: Path
+    meta: dict[str, Any]
+    tasks: dict[str, Task]
+
+    @classmethod
+    def open(cls, path: Path | str) -> Corpus:
+        """Open a corpus folder and check its format, its files' sizes and their columns.
+
+        Raises:
+            CorpusError: not a corpus, or a file is missing, cut short or lacks a column.
+            NewerCorpusError: written by a newer tchub.
+        """
+        folder = Path(path)
+        meta = _read_meta(folder)
+        _check_sizes(folder, meta)
+        table = _read_table(folder / TASKS_FILE, TASKS_SCHEMA)
+        _check_columns(
+            folder / PROGRAMS_FILE, _open_parquet(folder / PROGRAMS_FILE).schema_arrow, PROGRAMS_SCHEMA
+        )
+        return cls(folder, meta, {row["task_id"]: Task.from_row(row) for row in table.to_pylist()})
+
+    @cached_property
+    def _groups(self) -> dict[str, list[int]]:
+        """Row groups of `programs.parquet` that hold programs of a task."""
+        groups: dict[str, list[int]] = {}
+        file = _open_parquet(self.path / PROGRAMS_FILE)
+        for index in range(file.num_row_groups):
+            for task_id in file.read_row_group(index, columns=["task_id"])["task_id"].unique().to_pylist():
+                groups.setdefault(task_id, []).append(index)
+        return groups
+
+    def table(self, task_id: str, columns: list[str] | None = None) -> pa.Table:
+        """The programs of a task as an Arrow table, failed ones included; empty when it has none.
+
+        Raises:
+            CorpusError: no such task.
+        """
+        if task_id not in self.tasks:
+            raise CorpusError(f"the corpus {self.path} has no task {task_id}", task_id=task_id)
+        wanted = columns and list({*columns, "task_id"})
+        groups = self._groups.get(task_id, [])
+        read = _open_parquet(self.path / PROGRAMS_FILE).read_row_groups(groups, columns=wanted)
+        return read.filter(pc.equal(read["task_id"], task_id))
+
+    def programs(self, task_id: str) -> list[Program]:
+        """The programs of a task, failed ones included, in the order of their keys.
+
+        Raises:
+            CorpusError: no such task.
+        """
+        return [Program.from_row(row) for row in self.table(task_id).to_pylist()]
+
+    def iter_programs(self) -> Iterator[Program]:
+        """Every program, task by task."""
+        for task_id in self.tasks:
+            yield from self.programs(task_id)
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """Names of the networks that the tasks came from."""
+        return tuple(sorted({name for task in self.tasks.values() for name, _ in task.networks}))
+
+
+def _read_meta(folder: Path) -> dict[str, Any]:
+    file = folder / META_FILE
+    if not file.is_file():
+        raise CorpusError(
+            f"{folder} is not a corpus: it has no {META_FILE}",
+            remedy="name a folder that `tchub collect --out` wrote",
+            path=str(folder),
+        )
+    try:
+        meta = json.loads(file.read_text(encoding="utf-8"))
+        number = meta["format"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorpusError(
+            f"{file} cannot be read: {error!r}", remedy="collect or copy the corpus again", path=str(file)
+        ) from error
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise CorpusError(f"{file} has the format {number!r}, not a number", path=str(file))
+    if number > FORMAT:
+        raise NewerCorpusError(
+            f"the corpus {folder} has format {number}; this tchub reads up to {FORMAT}",
+            remedy="upgrade: pip install -U tchub",
+            path=str(folder),
+            format=number,
+            known=FORMAT,
+        )
+    return meta
+
+
+def _check_sizes(folder: Path, meta: dict[str, Any]) -> None:
+    for name, facts in meta.get("files", {}).items():
+        file = folder / name
+        size = file.stat().st_size if file.is_file() else 0
+        if size != facts["bytes"]:
+            raise CorpusError(
+                f"{file} has {size} bytes, {META_FILE} says {facts['bytes']}",
+                remedy="the writer was interrupted or the copy is incomplete: write or copy the corpus again",
+                path=str(file),
+            )
+
+
+def _open_parquet(file: Path) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(file)
+    except (OSError, pa.ArrowException) as error:
+        raise CorpusError(
+            f"{file} cannot be read: {error}", remedy="collect or copy the corpus again", path=str(file)
+        ) from error
+
+
+def _read_table(file: Path, schema: pa.Schema) -> pa.Table:
+    parquet = _open_parquet(file)
+    _check_columns(file, parquet.schema_arrow, schema)
+    return parquet.read(columns=schema.names)
+
+
+def _check_columns(file: Path, found: pa.Schema, wanted: pa.Schema) -> None:
+    wrong = [
+        field.name
+        for field in wanted
+        if field.name not in found.names or found.field(field.name).type != field.type
+    ]
+    if wrong:
+        raise CorpusError(
+            f"{file} lacks the column{'s' * (len(wrong) > 1)} {', '.join(wrong)} (or has another type)",
+            remedy="the format number of a corpus with other columns is another one: collect it again",
+            path=str(file),
+            columns=wrong,
+        )
