@@ -1,0 +1,1 @@
+"""Model cards: schema, template, plots, and every published card as a file."""

@@ -1,0 +1,38 @@
+"""The root of every error that tchub raises on purpose: typed, with fields, and with a remedy."""
+
+from __future__ import annotations
+
+
+class TchubError(Exception):
+    """An error that a user can act on.
+
+    Subclasses set `exit_code` and `kind`. Extra keyword arguments become attributes and fields of the
+    error's JSON form.
+
+    Attributes:
+        message: what happened, in one line.
+        remedy: what to do about it, in one line, or None.
+        fields: the facts behind the message (a path, a name, a limit), JSON-serialisable.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, remedy: str | None = None, **fields: object) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        self.fields = fields
+        for name, value in fields.items():
+            setattr(self, name, value)
+
+    @property
+    def kind(self) -> str:
+        """The class name, which scripts may rely on."""
+        return type(self).__name__
+
+    def as_dict(self) -> dict[str, object]:
+        """JSON form: error, message, remedy and the fields."""
+        return {"error": self.kind, "message": self.message, "remedy": self.remedy} | {
+            k: v if isinstance(v, str | int | float | bool | list | dict | None) else str(v)
+            for k, v in self.fields.items()
+        }
