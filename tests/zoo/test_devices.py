@@ -1,0 +1,230 @@
+"""Device families: their data files, the hardware row, names, targets, and what fits what."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tchub.zoo.devices import (
+    BadDeviceError,
+    CpuSpec,
+    Device,
+    GpuSpec,
+    HardwareRowError,
+    NewerDeviceFormatError,
+    UnknownDeviceError,
+    distance,
+    get_device,
+    list_devices,
+    list_families,
+)
+from tchub.zoo.devices.row import CPU_SCALES, GPU_SCALES, ROW_WIDTHS
+
+ALL = list_devices()
+IDS = [d.name for d in ALL]
+every_device = pytest.mark.parametrize("device", ALL, ids=IDS)
+
+
+# The families
+
+
+def test_every_family_of_the_papers_is_there() -> None:
+    assert set(list_families("cpu")) == {"epyc", "xeon", "graviton", "ryzen"}
+    assert set(list_families("gpu")) == {
+        *("t4", "k80", "rtx2080ti", "rtx3090", "rtx3080", "v100", "a100", "h200", "mi50")
+    }
+    assert {"epyc-7452", "epyc-genoa", "epyc-turin"} <= set(IDS)
+    assert {"xeon-8124m", "xeon-4210", "xeon-8272cl", "xeon-e5-2673"} <= set(IDS)
+    assert {"graviton1", "graviton2", "ryzen-3700x"} <= set(IDS)
+
+
+@every_device
+def test_each_number_has_a_source_and_an_unknown_one_says_why(device: Device) -> None:
+    for name, value in device.spec.values().items():
+        source = device.spec.sources[name]
+        says_unknown = source.startswith(("unknown: ", "not supported: "))
+        assert (value is None) == says_unknown, f"{name}: {value} from {source!r}"
+
+
+def test_the_sheets_hold_all_of_table_1() -> None:
+    assert len(CpuSpec.names()) == 11
+    assert len(GpuSpec.names()) == 12
+    assert tuple(CPU_SCALES) == CpuSpec.names()
+    assert tuple(GPU_SCALES) == GpuSpec.names()
+
+
+@pytest.mark.parametrize("device", list_devices("gpu"), ids=lambda d: d.name)
+def test_gpu_numbers_agree_with_each_other(device: Device) -> None:
+    """Peak FP32 is cores x boost clock x 2, bandwidth is bus x data rate: a slip in either column shows."""
+    spec = device.spec
+    assert isinstance(spec, GpuSpec)
+    peak = (spec.cuda_cores or 0) * (spec.boost_mhz or 0) * 2e-6
+    bandwidth = (spec.memory_bus_bits or 0) / 8 * (spec.memory_clock_mhz or 0) * 2e-3
+    assert spec.fp32_tflops == pytest.approx(peak, rel=0.02)
+    assert spec.memory_bandwidth_gbs == pytest.approx(bandwidth, rel=0.01)
+
+
+@pytest.mark.parametrize("device", list_devices("cpu"), ids=lambda d: d.name)
+def test_cpu_numbers_agree_with_each_other(device: Device) -> None:
+    spec = device.spec
+    assert isinstance(spec, CpuSpec)
+    assert (spec.threads or 0) / (spec.cores or 1) in (1, 2)
+    assert (spec.turbo_ghz or 0) <= (spec.boost_ghz or 0)
+    assert device.target["num-cores"] == spec.cores
+
+
+# TVM targets
+
+
+@every_device
+def test_tvm_accepts_the_target(device: Device) -> None:
+    tvm = pytest.importorskip("tvm")
+    target = tvm.target.Target(device.target)
+    assert (
+        target.kind.name == {"cpu": "llvm", "gpu": "rocm" if device.vendor == "amd" else "cuda"}[device.kind]
+    )
+    for name, value in device.target.items():
+        if name != "kind":
+            assert target.attrs[name] == value
+
+
+# The hardware row
+
+
+@every_device
+def test_hardware_row_is_finite_and_small_and_marks_the_unknown(device: Device) -> None:
+    width = ROW_WIDTHS[device.kind]
+    row = device.hardware_row(width)
+    assert row.dtype == np.float32
+    assert row.shape == (width,)
+    assert np.isfinite(row).all()
+    assert 0 <= row.min() < row.max() <= 3.3
+    known = [value is not None for value in device.spec.values().values()]
+    if device.kind == "cpu":
+        assert row[11:].tolist() == [float(k) for k in known]
+        assert all(row[i] == 0 for i in range(11) if not known[i])
+    else:
+        assert row[12:].sum() == sum(known) - 4
+
+
+def test_hardware_row_tells_the_devices_apart() -> None:
+    for kind, width in ROW_WIDTHS.items():
+        rows = {d.hardware_row(width).tobytes() for d in list_devices(kind)}
+        assert len(rows) == len(list_devices(kind))
+
+
+@pytest.mark.parametrize(("name", "width"), [("epyc-turin", 20), ("t4", 22), ("t4", 0), ("epyc-turin", 21)])
+def test_a_row_of_another_width_is_refused(name: str, width: int) -> None:
+    with pytest.raises(HardwareRowError) as caught:
+        get_device(name).hardware_row(width)
+    assert caught.value.fields["expected"] == ROW_WIDTHS[get_device(name).kind]
+
+
+# JSON
+
+
+@every_device
+def test_json_round_trip(device: Device) -> None:
+    assert Device.from_dict(json.loads(json.dumps(device.to_dict()))) == device
+
+
+@given(st.sampled_from(ALL), st.data())
+def test_a_device_with_a_field_missing_is_refused(device: Device, data: st.DataObject) -> None:
+    broken = device.to_dict()
+    del broken[data.draw(st.sampled_from(sorted(broken)))]
+    with pytest.raises(BadDeviceError):
+        Device.from_dict(broken)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"kind": "tpu"},
+        {"name": ""},
+        {"name": 3},
+        {"aliases": "epyc"},
+        {"target": {"mcpu": "znver5"}},
+        {"target": []},
+        {"spec": {}},
+        {"format": 0},
+        {"colour": "red"},
+    ],
+)
+def test_a_device_with_a_wrong_field_is_refused(change: dict) -> None:
+    with pytest.raises(BadDeviceError):
+        Device.from_dict(get_device("epyc-turin").to_dict() | change)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        *({"value": v, "source": "x"} for v in (-1, "3", True)),
+        *({"value": 3, "source": ""}, {"value": 3}, 3),
+    ],
+)
+def test_a_number_that_is_none_is_refused(entry: object) -> None:
+    data = get_device("epyc-turin").to_dict()
+    data["spec"]["cores"] = entry
+    with pytest.raises(BadDeviceError, match="cores"):
+        Device.from_dict(data)
+
+
+def test_a_newer_format_is_refused_with_a_remedy() -> None:
+    with pytest.raises(NewerDeviceFormatError) as caught:
+        Device.from_dict(get_device("t4").to_dict() | {"format": 99})
+    assert caught.value.remedy
+
+
+# Names
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("epyc-turin", "epyc-turin"),
+        ("EPYC_Turin", "epyc-turin"),
+        ("epyc", "epyc-turin"),
+        ("Xeon E5-2673 v4", "xeon-e5-2673"),
+        ("2080Ti", "rtx2080ti"),
+        ("GeForce RTX 3090", "rtx3090"),
+        ("platinum-8272", "xeon-8272cl"),
+        ("a72", "graviton1"),
+    ],
+)
+def test_names_and_aliases(name: str, found: str) -> None:
+    assert get_device(name).name == found
+
+
+def test_no_two_devices_share_a_name() -> None:
+    taken = [n for d in ALL for n in (d.name, *d.aliases)]
+    assert len(taken) == len(set(taken))
+
+
+def test_an_unknown_name_suggests_the_nearest() -> None:
+    with pytest.raises(UnknownDeviceError) as caught:
+        get_device("epyc-turim")
+    assert caught.value.fields["nearest"][0] == "epyc-turin"
+    assert "epyc-turin" in caught.value.message
+
+
+# Distance
+
+
+def test_the_order_of_fits() -> None:
+    turin = get_device("epyc-turin")
+    order = ["epyc-turin", "epyc-genoa", "epyc-7452", "ryzen-3700x", "xeon-8272cl", "graviton2", "t4"]
+    found = [distance(turin, get_device(n)) for n in order]
+    assert found == sorted(found)
+    assert [f.rank for f in found] == [0, 1, 1, 2, 3, 4, 5]
+
+
+@given(st.sampled_from(ALL), st.sampled_from(ALL))
+def test_distance_is_symmetric_and_never_mixes_cpu_and_gpu(a: Device, b: Device) -> None:
+    there, back = distance(a, b), distance(b, a)
+    assert (there.rank, there.gap) == (back.rank, back.gap)
+    assert there.compatible == (a.kind == b.kind)
+    assert (there.rank == 0) == (a.name == b.name)
+    assert there.reason

@@ -1,0 +1,25 @@
+"""What can go wrong with a device name, a spec sheet or a hardware row."""
+
+from __future__ import annotations
+
+from ..errors import TchubError
+
+
+class DeviceError(TchubError):
+    """Root of the errors about devices."""
+
+
+class UnknownDeviceError(DeviceError):
+    """No device of this name. Fields: name, nearest."""
+
+
+class BadDeviceError(DeviceError):
+    """A device's data is not of the right form. Fields: where, field."""
+
+
+class NewerDeviceFormatError(DeviceError):
+    """The device's data was written by a newer release. Fields: where, found, supported."""
+
+
+class HardwareRowError(DeviceError):
+    """No hardware row of this width for this kind of device. Fields: device, width, expected."""
