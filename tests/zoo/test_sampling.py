@@ -1,0 +1,191 @@
+"""Samplers: RDU equals the paper's quadratic definitions, keeps its budgets, and is fast."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tchub.zoo.adapt.errors import SamplingError, UnknownSamplerError
+from tchub.zoo.adapt.sampling import (
+    SAMPLERS,
+    Pool,
+    RandomSampler,
+    RDUSampler,
+    create_sampler,
+    joint_variance,
+    min_distance,
+    normalise,
+    op_budgets,
+)
+
+scores_strategy = st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=40)
+
+
+def make_pool(ops: list[str], per_task: int) -> Pool:
+    return Pool(np.repeat(np.arange(len(ops)), per_task), tuple(ops))
+
+
+def naive_distance(f, labeled):
+    """Equation 1, all pairs."""
+    return np.array([min(abs(x - y) for y in labeled) for x in f])
+
+
+def naive_variance(f, labeled):
+    """Equations 2 and 3, one program at a time."""
+    return np.array([np.var([x, *labeled]) for x in f])
+
+
+def moments(labeled):
+    labeled = np.asarray(labeled)
+    return len(labeled), labeled.mean(), ((labeled - labeled.mean()) ** 2).sum()
+
+
+@given(scores_strategy, scores_strategy)
+def test_diversity_by_sorting_is_equation_1(f, labeled):
+    np.testing.assert_array_equal(min_distance(np.array(f), np.array(labeled)), naive_distance(f, labeled))
+
+
+@given(scores_strategy, scores_strategy)
+def test_uncertainty_in_closed_form_is_equations_2_and_3(f, labeled):
+    np.testing.assert_allclose(
+        joint_variance(np.array(f), *moments(labeled)), naive_variance(f, labeled), atol=1e-9
+    )
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10_000), st.integers(1, 20), st.integers(1, 4))
+def test_every_pick_of_rdu_is_the_best_by_the_quadratic_definition(seed, k, known):
+    """Replays algorithm 1 by definition: each reason holds its equations, and no open program had more."""
+    rng = np.random.default_rng(seed)
+    pool = make_pool(["conv2d", "conv2d", "matmul", "softmax"], 8)
+    scores = rng.normal(size=len(pool))
+    labeled = list(rng.choice(len(pool), known, replace=False))
+    left = Counter(op_budgets(pool, labeled, k))
+    selection = RDUSampler().select(pool, labeled, k, scores, rng)
+    f = normalise(scores)
+    for reason in selection.reasons:
+        open_ = [i for i in range(len(pool)) if i not in labeled and left[pool.op(i)] > 0]
+        d, u = naive_distance(f[open_], f[labeled]), naive_variance(f[open_], f[labeled])
+        at = open_.index(reason.index)
+        assert reason.diversity == pytest.approx(d[at], abs=1e-9)
+        assert reason.uncertainty == pytest.approx(u[at], abs=1e-9)
+        assert reason.total == pytest.approx(f[reason.index] * d[at] + u[at], abs=1e-9)
+        assert reason.total >= (f[open_] * d + u).max() - 1e-9
+        labeled.append(reason.index)
+        left[reason.op] -= 1
+    assert sum(left.values()) == 0, "no unit of the budget is lost"
+
+
+@given(
+    st.lists(st.sampled_from(["conv2d", "matmul", "softmax", "pool", "norm"]), min_size=1, max_size=12),
+    st.integers(1, 6),
+    st.integers(1, 80),
+    st.integers(0, 99),
+)
+def test_the_whole_budget_is_spent_and_nothing_is_picked_twice(ops, per_task, k, seed):
+    rng = np.random.default_rng(seed)
+    pool = make_pool(ops, per_task)
+    labeled: list[int] = []
+    for number, sampler in enumerate([RDUSampler(), RDUSampler(), RandomSampler()], start=1):
+        if len(labeled) == len(pool):
+            break
+        selection = sampler.select(pool, labeled, k, rng.normal(size=len(pool)), rng, round=number)
+        assert len(selection.indices) == min(k, len(pool) - len(labeled))
+        assert not set(selection.indices.tolist()) & set(labeled)
+        assert len(set(selection.indices.tolist())) == len(selection.indices)
+        assert [r.index for r in selection.reasons] == selection.indices.tolist()
+        assert all(r.round == number and r.op == pool.op(r.index) for r in selection.reasons)
+        labeled.extend(selection.indices.tolist())
+
+
+def test_operator_types_share_the_budget_as_they_share_the_tasks():
+    pool = make_pool(["conv2d"] * 6 + ["matmul"] * 3 + ["pool"], 50)
+    assert op_budgets(pool, [], 100) == {"conv2d": 60, "matmul": 30, "pool": 10}
+    selection = RDUSampler().select(
+        pool, [0], 99, np.random.default_rng(0).normal(size=500), np.random.default_rng(1)
+    )
+    assert Counter(r.op for r in selection.reasons) == {"conv2d": 59, "matmul": 30, "pool": 10}
+
+
+def test_programs_of_a_task_do_not_count_only_tasks_do():
+    pool = Pool(np.array([0] * 90 + [1] * 10), ("conv2d", "matmul"))
+    assert op_budgets(pool, [], 10) == {"conv2d": 5, "matmul": 5}
+
+
+def test_a_budget_smaller_than_the_operator_types_reaches_them_all_over_the_rounds():
+    ops = ["conv2d", "matmul", "softmax", "pool", "norm", "reduce"]
+    pool, rng = make_pool(ops, 10), np.random.default_rng(0)
+    labeled: list[int] = []
+    for number in range(1, 4):
+        scores = rng.normal(size=len(pool))
+        picked = RDUSampler().select(pool, labeled, 2, None if number == 1 else scores, rng, round=number)
+        assert len(picked.indices) == 2
+        labeled.extend(picked.indices.tolist())
+    first = {pool.op(i) for i in labeled[:2]}
+    assert {pool.op(i) for i in labeled[2:]} & first == set()
+    assert len({pool.op(i) for i in labeled}) >= 5
+
+
+def test_what_a_small_type_cannot_fill_goes_to_the_others():
+    pool = Pool(np.array([0] * 3 + [1] * 40), ("pool", "conv2d"))
+    assert op_budgets(pool, [], 20) == {"pool": 3, "conv2d": 17}
+
+
+def test_the_first_round_is_random_and_seeded():
+    pool = make_pool(["conv2d", "matmul"], 100)
+    picks = [
+        RDUSampler().select(pool, [], 20, None, np.random.default_rng(s)).indices.tolist() for s in (7, 7, 8)
+    ]
+    assert picks[0] == picks[1] != picks[2]
+    reason = RDUSampler().select(pool, [], 1, None, np.random.default_rng(0)).reasons[0]
+    assert reason.as_dict()["diversity"] is None
+
+
+def test_equal_scores_are_broken_at_random_not_by_place():
+    pool = make_pool(["conv2d"] * 10, 50)
+    picked = RDUSampler().select(pool, [0], 50, np.zeros(500), np.random.default_rng(0))
+    assert len({int(pool.task[i]) for i in picked.indices}) > 5
+
+
+def test_higher_predictions_win_at_equal_distance():
+    pool = make_pool(["conv2d"], 5)
+    scores = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
+    assert RDUSampler().select(pool, [2], 1, scores, np.random.default_rng(0)).indices.tolist() == [4]
+
+
+@pytest.mark.parametrize("sampler", ["random", "rdu"])
+def test_nothing_to_pick_is_an_error(sampler):
+    pool = make_pool(["conv2d"], 3)
+    for empty, labeled in ((Pool(np.empty(0, np.int64), ()), []), (pool, [0, 1, 2])):
+        with pytest.raises(SamplingError, match="nothing to pick"):
+            create_sampler(sampler).select(empty, labeled, 2, None, np.random.default_rng(0))
+    with pytest.raises(SamplingError):
+        create_sampler(sampler).select(pool, [], 0, None, np.random.default_rng(0))
+
+
+def test_predictions_that_are_not_numbers_are_refused():
+    pool = make_pool(["conv2d"], 3)
+    with pytest.raises(SamplingError, match="not finite"):
+        RDUSampler().select(pool, [0], 1, np.array([0.0, np.nan, 1.0]), np.random.default_rng(0))
+
+
+def test_samplers_by_name():
+    assert set(SAMPLERS) == {"random", "rdu"}
+    own = RDUSampler()
+    assert create_sampler(own) is own
+    with pytest.raises(UnknownSamplerError, match="psychic") as caught:
+        create_sampler("psychic")
+    assert "rdu" in caught.value.remedy
+
+
+def test_a_tenth_of_twenty_thousand_takes_seconds():
+    rng = np.random.default_rng(0)
+    pool = make_pool(["conv2d"] * 60 + ["matmul"] * 30 + ["softmax"] * 10, 200)
+    began = time.perf_counter()
+    selection = RDUSampler().select(pool, np.arange(200), 2000, rng.normal(size=20_000), rng)
+    assert len(selection.indices) == 2000
+    assert time.perf_counter() - began < 10

@@ -1,0 +1,75 @@
+"""How much may be measured: a share of the pool, a number of programs, or a time."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from .errors import BudgetError
+
+_UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_FORM = re.compile(r"(?P<value>[+-]?(\d+(\.\d*)?|\.\d+))\s*(?P<unit>%|[a-z]*)", re.IGNORECASE)
+_REMEDY = "write a share of the pool (10%), a number of programs (200) or a time (90s, 15m, 1h)"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A budget of measurements.
+
+    Attributes:
+        kind: `share` (of the pool, in (0, 1]), `programs` (a count) or `seconds` (of building and running).
+        value: the amount, positive.
+        text: what the user wrote.
+    """
+
+    kind: Literal["share", "programs", "seconds"]
+    value: float
+    text: str
+
+    def programs(self, pool_size: int) -> int | None:
+        """How many programs of a pool may be measured; at least one, at most all. None for a time.
+
+        A share is rounded to the nearest count.
+        """
+        if self.kind == "seconds":
+            return None
+        count = self.value * pool_size if self.kind == "share" else self.value
+        return min(pool_size, max(1, math.floor(count + 0.5)))
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that may be spent on measuring; infinite for a count or a share."""
+        return self.value if self.kind == "seconds" else math.inf
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse_budget(text: str | int | Budget) -> Budget:
+    """Read `10%`, `200`, `90s`, `15m` or `1h`.
+
+    Raises:
+        BudgetError: not one of the forms, zero, negative, over 100%, or a fraction of a program.
+    """
+    if isinstance(text, Budget):
+        return text
+    shown = str(text).strip()
+    match = _FORM.fullmatch(shown)
+    if match is None or isinstance(text, bool):
+        raise BudgetError(f"the budget {shown!r} is not understood", remedy=_REMEDY, budget=shown)
+    value, unit = float(match["value"]), match["unit"].lower()
+    if value <= 0:
+        raise BudgetError(f"a budget of {shown} allows no measurement", remedy=_REMEDY, budget=shown)
+    if unit == "%":
+        if value > 100:
+            raise BudgetError(
+                f"{shown} is more than the whole pool", remedy="100% measures every candidate", budget=shown
+            )
+        return Budget("share", value / 100, shown)
+    if unit in _UNITS:
+        return Budget("seconds", value * _UNITS[unit], shown)
+    if unit or not value.is_integer():
+        raise BudgetError(f"the budget {shown!r} is not understood", remedy=_REMEDY, budget=shown)
+    return Budget("programs", value, shown)
