@@ -1,1 +1,35 @@
-"""What a user touches: the client that fetches, checks, adapts and plugs cost models into TVM."""
+"""What a user touches: the client that fetches, checks, adapts and plugs cost models into TVM.
+
+Names are imported when first used, so that `import tchub.hub` needs neither torch nor TVM.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .api import list_checkpoints, load, pull
+
+_HOME = {
+    "list_checkpoints": ".api",
+    "pull": ".api",
+    "load": ".api",
+    "adapt": ".tuning.adapt",
+    "tune": ".tuning.tune",
+    "tvm_cost_model": ".tuning.cost_model",
+    "collect": ".device.collect",
+    "detect_local": ".device.detect",
+}
+
+__all__ = ["adapt", "collect", "detect_local", "list_checkpoints", "load", "pull", "tune", "tvm_cost_model"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOME[name], __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

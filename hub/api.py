@@ -1,0 +1,101 @@
+"""The Python face of the hub: find, fetch and load checkpoints."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .registry import Entry, PulledCheckpoint, Registry
+from .registry.errors import UnknownCheckpointError
+
+if TYPE_CHECKING:
+    from ..zoo.devices import Device
+    from ..zoo.models import Checkpoint
+    from .device.detect import LocalDevice
+
+
+def list_checkpoints(
+    *, family: str | None = None, arch: str | None = None, local: bool = False
+) -> list[Entry]:
+    """Every checkpoint that is known here: published, fetched and adapted ones, by name and version.
+
+    Args:
+        family: only those of one device family, e.g. `epyc`.
+        arch: only those of one architecture, e.g. `tcl`.
+        local: only those adapted on this machine.
+    """
+    entries = [
+        entry
+        for entry in Registry.default().entries()
+        if family in (None, entry.family) and arch in (None, entry.arch) and (entry.is_local or not local)
+    ]
+    return sorted(entries, key=lambda entry: (entry.name, entry.semver))
+
+
+def pull(
+    name: str | None = None,
+    *,
+    source: str | None = None,
+    offline: bool = False,
+    device: Device | LocalDevice | None = None,
+) -> PulledCheckpoint:
+    """Fetch a checkpoint into this machine's store and verify its sha256.
+
+    Args:
+        name: `arch-family` or `arch-family@X.Y.Z`; None picks the checkpoint that fits the device best.
+        source: force a source: `bundled`, `file:///folder` or `hf://org/name`.
+        offline: use no network.
+        device: the device to fit; None for this machine (detected only when there is no name).
+
+    Returns:
+        The folder, the index entry, where the files came from, and the reasons of the choice.
+
+    Raises:
+        TchubError: a subclass for each way this can fail (see `tchub.hub.registry.errors`).
+    """
+    registry = Registry.default()
+    try:
+        return registry.pull(
+            name, source=source, offline=offline, device=_device(device, detect=name is None)
+        )
+    except UnknownCheckpointError:
+        if device is not None:
+            raise
+        # Say again, with what would fit this machine: detection is only paid for on this path.
+        return registry.pull(name, source=source, offline=offline, device=_device(None, detect=True))
+
+
+def load(name: str | None = None, *, offline: bool = False) -> Checkpoint:
+    """A checkpoint, ready to score: from the store or the wheel, else fetched first; verified at every load.
+
+    Args:
+        name: `arch-family[+variant][@X.Y.Z]`; None for the one that fits this machine best.
+        offline: never fetch.
+
+    Raises:
+        TchubError: a subclass for each way this can fail.
+    """
+    from ..zoo.models import Checkpoint
+
+    return Checkpoint.load(locate(name, offline=offline).path)
+
+
+def locate(name: str | None = None, *, offline: bool = False) -> PulledCheckpoint:
+    """The verified files of a checkpoint, fetched only when they are neither in a store nor in the wheel."""
+    registry = Registry.default()
+    try:
+        resolution = registry.resolve(name, _device(None, detect=name is None))
+    except UnknownCheckpointError:
+        resolution = registry.resolve(name, _device(None, detect=True))
+    if registry.is_here(resolution.entry):
+        return PulledCheckpoint(registry.locate(resolution.entry), "store", resolution)
+    return registry.pull(resolution.entry.id, offline=offline)
+
+
+def _device(device: Device | LocalDevice | None, *, detect: bool) -> Device | None:
+    from ..zoo.devices import Device
+
+    if device is None and detect:
+        from .device.detect import detect_local
+
+        device = detect_local()
+    return device if device is None or isinstance(device, Device) else device.device

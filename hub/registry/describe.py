@@ -1,0 +1,94 @@
+"""The index entry of a checkpoint's folder: sizes and sha256 of its files, facts of its config and scores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from .errors import IndexFileError
+from .index import REQUIRED_FILES, Entry
+from .verify import records_of
+
+OPTIONAL_FILES = ("metrics.json", "README.md")
+METRICS = ("top1", "top5", "pairwise")
+_MAX_JSON_BYTES = 4 << 20
+
+
+def describe(folder: Path, name: str, version: str, **facts: Any) -> Entry:
+    """Describe the files of a checkpoint as they are now.
+
+    The licences come from `facts`, else from the config: `lineage.weights_licence`, `training.corpus.licence`.
+
+    Args:
+        folder: holds config.json, model.safetensors and maybe metrics.json and README.md.
+        name, version: what it is called.
+        facts: fields of the entry that override what the files tell.
+
+    Raises:
+        IndexFileError: a file is missing or unreadable, or a licence is not given.
+    """
+    missing = [file for file in REQUIRED_FILES if not (folder / file).is_file()]
+    if missing:
+        raise IndexFileError(
+            f"{folder} has no {' and no '.join(missing)}",
+            remedy="save the whole checkpoint",
+            path=str(folder),
+        )
+    config = read_json(folder / "config.json")
+    present = tuple(file for file in OPTIONAL_FILES if (folder / file).is_file())
+    records = records_of(folder, (*REQUIRED_FILES, *present))
+    raw = {key: config.get(key) for key in ("arch", "family", "format", "feature_schema", "tvm")}
+    raw |= _facts(config, read_json(folder / "metrics.json")) | facts | {"name": name, "version": version}
+    raw["files"] = {file: {"size": record.size, "sha256": record.sha256} for file, record in records.items()}
+    return Entry.from_dict(raw, str(folder))
+
+
+def corpus_of(config: dict[str, Any]) -> dict[str, Any]:
+    """What the config says about the measured programs it was trained on (`training.corpus`)."""
+    corpus = as_object(config.get("training")).get("corpus")
+    return corpus if isinstance(corpus, dict) else {"name": corpus} if isinstance(corpus, str) else {}
+
+
+def scores_of(metrics: dict[str, Any]) -> dict[str, float | None]:
+    """top1, top5 and pairwise of the model itself, from a metrics.json."""
+    model = as_object(as_object(metrics.get("results")).get("model"))
+    return {key: model[key] for key in METRICS if isinstance(model.get(key), int | float)}
+
+
+def as_object(value: object) -> dict[str, Any]:
+    """The value when it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A small JSON object of a checkpoint's folder; {} when there is no such file.
+
+    Raises:
+        IndexFileError: it is there and is not a JSON object, or too large to be one.
+    """
+    try:
+        if path.stat().st_size > _MAX_JSON_BYTES:
+            raise ValueError(f"larger than {_MAX_JSON_BYTES} bytes")
+        value = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(value, dict):
+            raise ValueError("not a JSON object")
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise IndexFileError(
+            f"{path} cannot be used: {error}", remedy="fetch the checkpoint again", path=str(path)
+        ) from error
+    return value
+
+
+def _facts(config: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
+    corpus, lineage = corpus_of(config), as_object(config.get("lineage"))
+    data = {key: corpus[key] for key in ("name", "device", "cpu_model", "programs", "tasks") if key in corpus}
+    return {
+        "weights_licence": lineage.get("weights_licence"),
+        "data_licence": corpus.get("licence"),
+        "data": data,
+        "lineage": lineage,
+        "metrics": scores_of(metrics),
+    }

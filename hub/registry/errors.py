@@ -1,0 +1,81 @@
+"""What can go wrong between a checkpoint's name and its verified files."""
+
+from __future__ import annotations
+
+from ...zoo.errors import TchubError
+
+
+class CheckpointNameError(TchubError):
+    """A checkpoint name or version that is not of the form `arch-family[+variant][@X.Y.Z]`."""
+
+
+class IndexFileError(TchubError):
+    """An index (or the record of a stored checkpoint) that cannot be read, or is of a newer format."""
+
+
+class UnknownCheckpointError(TchubError):
+    """No checkpoint has this name. Fields: `name`, `nearest`, `verdicts` (which would fit, or why not)."""
+
+
+class UnknownVersionError(TchubError):
+    """The checkpoint exists, this version of it does not. Fields: `name`, `version`, `known`."""
+
+
+class IncompatibleCheckpointError(TchubError):
+    """This release of tchub cannot load the checkpoint (newer format, unknown feature schema)."""
+
+
+class NoFittingCheckpointError(TchubError):
+    """No published checkpoint fits the device. Field: `verdicts`, one reason for each checkpoint."""
+
+
+class NotInstalledError(TchubError):
+    """The checkpoint is known but its files are not on this machine."""
+
+
+class IntegrityError(TchubError):
+    """Files that are not what the index says. Fields: `outcome` (see `verify.Outcome`), `path`."""
+
+
+class StoreError(TchubError):
+    """The store cannot be written: disk full, read-only, no permission. Field: `path`. Nothing half-written."""
+
+
+class ImmutableVersionError(StoreError):
+    """A version that is already stored with other content: versions never change."""
+
+
+class SourceError(TchubError):
+    """A place that a checkpoint could come from did not give it. Fields: `source`, `checkpoint`."""
+
+
+class UnknownSourceError(SourceError):
+    """Not `bundled`, `file:///folder` or `hf://org/name`."""
+
+
+class NotInSourceError(SourceError):
+    """The source works, but does not hold this checkpoint, repository or file."""
+
+
+class RevisionMissingError(NotInSourceError):
+    """The repository exists, the pinned commit does not."""
+
+
+class GatedError(SourceError):
+    """The repository wants its terms accepted first."""
+
+
+class TokenError(SourceError):
+    """The Hub refused the access token, or the token may not read this repository."""
+
+
+class OfflineError(SourceError):
+    """Only the network could give it, and the network was ruled out."""
+
+
+class NetworkError(SourceError):
+    """The server could not be reached, or failed."""
+
+
+class NoSourceError(SourceError):
+    """Every source was tried. Field: `tried`, what each of them said."""

@@ -1,0 +1,174 @@
+"""`Registry`: the index, the stores and the sources together; what `hub.pull` and `hub.load` stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...zoo.devices import Device
+from .describe import describe
+from .index import Entry, Index
+from .resolve import Resolution, resolve
+from .sources import FolderSource, Source, bundled_root, fetch, parse_source, sources_for
+from .store import Store, cache_root, home_root
+from .verify import Outcome, Verification, verify_folder
+
+
+@dataclass(frozen=True)
+class PulledCheckpoint:
+    """A checkpoint whose files are here and verified.
+
+    Attributes:
+        path: its folder.
+        source: where it came from: a source's uri, or `store` when it was here already.
+        resolution: the choice, with its reasons when no name was given.
+    """
+
+    path: Path
+    source: str
+    resolution: Resolution
+
+    @property
+    def entry(self) -> Entry:
+        """The index entry."""
+        return self.resolution.entry
+
+    @property
+    def card(self) -> str:
+        """The model card's text; empty when the checkpoint has none (one adapted on this machine)."""
+        path = self.path / "README.md"
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+@dataclass(frozen=True)
+class Registry:
+    """Everything that is known about checkpoints on this machine and in the index.
+
+    Attributes:
+        index: the published checkpoints.
+        cache: fetched ones.
+        home: the ones adapted here.
+        wheel: the folder of those that ship with tchub.
+    """
+
+    index: Index
+    cache: Store
+    home: Store
+    wheel: Path = field(default_factory=bundled_root)
+
+    @classmethod
+    def default(cls) -> Registry:
+        """The registry that the environment describes."""
+        return cls(Index.default(), Store(cache_root(), "TCHUB_CACHE"), Store(home_root(), "TCHUB_HOME"))
+
+    def entries(self) -> list[Entry]:
+        """Published, fetched (an older index may have listed them) and local ones, each version once."""
+        return list(self.index.merged(self.cache.entries()).merged(self.home.entries()).entries)
+
+    def resolve(self, name: str | None = None, device: Device | None = None) -> Resolution:
+        """See `registry.resolve.resolve`."""
+        return resolve(self.entries(), name, device)
+
+    def store_of(self, entry: Entry) -> Store:
+        """Where a checkpoint lives."""
+        return self.home if entry.is_local else self.cache
+
+    def verify(self, entry: Entry) -> tuple[Verification, str]:
+        """Check the files that a load would use; also says which copy that is: `store` or `bundled`."""
+        found = self.store_of(entry).verify(entry)
+        if found.outcome is not Outcome.NOT_INSTALLED:
+            return found, "store"
+        folder = self.wheel / entry.name / entry.version
+        return (verify_folder(folder, entry.files), "bundled") if folder.is_dir() else (found, "store")
+
+    def locate(self, entry: Entry) -> Path:
+        """The verified folder of a checkpoint that is here: in a store, or else in the wheel.
+
+        Raises:
+            NotInstalledError: it is in neither.
+            IntegrityError: the files are not what the index says.
+        """
+        found, where = self.verify(entry)
+        if where == "bundled":
+            found.require("reinstall tchub: its own files are damaged")
+            return found.path
+        return self.store_of(entry).require(entry)
+
+    def is_here(self, entry: Entry) -> bool:
+        """Whether its files are on this machine, damaged or not."""
+        return self.verify(entry)[0].outcome is not Outcome.NOT_INSTALLED
+
+    def pull(
+        self,
+        name: str | None = None,
+        *,
+        source: str | None = None,
+        offline: bool = False,
+        device: Device | None = None,
+    ) -> PulledCheckpoint:
+        """Resolve, fetch what is not here, verify.
+
+        Args:
+            name: a checkpoint, or None for the one that fits `device` best.
+            source: force one source (`bundled`, `file:///folder`, `hf://org/name`).
+            offline: use no network; the wheel, folders and the Hub's cache still serve.
+
+        Raises:
+            the errors of `resolve`, `sources.fetch` and `Store.add`.
+        """
+        resolution = self._with_source(source).resolve(name, device)
+        entry = resolution.entry
+        if entry.is_local:
+            return PulledCheckpoint(self.locate(entry), "store", resolution)
+        used = ["store"]
+
+        def fill(folder: Path) -> None:
+            used[0] = fetch(entry, folder, self._sources(entry, source), offline=offline)
+
+        return PulledCheckpoint(self.cache.add(entry, fill), used[0], resolution)
+
+    def register_local(
+        self, name: str, save: Callable[[Path, str], None], base: Entry, **facts: Any
+    ) -> Entry:
+        """Store a checkpoint that was made on this machine, as the next version of `name`.
+
+        Args:
+            name: e.g. `tcl-epyc+local`.
+            save: writes config.json, model.safetensors and, where there is one, metrics.json and README.md
+                into the folder it is given; the second argument is the version, which belongs into config.json.
+            base: the checkpoint it was adapted from, whose licences it inherits.
+            facts: entry fields that the files do not tell, e.g. `data` or another `data_licence`.
+
+        Returns:
+            The stored entry; its folder is `registry.home.path(entry)`.
+
+        Raises:
+            StoreError: TCHUB_HOME cannot be written; nothing is half-written.
+        """
+        facts = {"weights_licence": base.weights_licence, "data_licence": base.data_licence} | facts
+
+        def fill(folder: Path, version: str) -> Entry:
+            save(folder, version)
+            return describe(folder, name, version, **facts)
+
+        return self.home.add_new(name, fill)
+
+    def _sources(self, entry: Entry, forced: str | None) -> list[Source]:
+        sources = sources_for(entry, forced)
+        return [
+            FolderSource(self.wheel, "bundled") if source.uri == "bundled" else source for source in sources
+        ]
+
+    def _with_source(self, source: str | None) -> Registry:
+        """A folder may bring an index of its own, for checkpoints that the wheel's index does not list."""
+        folder = parse_source(source) if source else None
+        if not isinstance(folder, FolderSource) or not (folder.root / "index.json").is_file():
+            return self
+        return Registry(
+            self.index.merged(Index.read(folder.root / "index.json").entries),
+            self.cache,
+            self.home,
+            self.wheel,
+        )

@@ -1,0 +1,171 @@
+"""Where checkpoints come from: the wheel, a plain folder, the Hugging Face Hub. One interface.
+
+Order, unless `--source` forces one: the wheel; the sources in TCHUB_SOURCES (comma-separated: a cluster's own
+mirror); then those that the index lists for the checkpoint. What arrives is checked against the index.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from importlib import resources
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
+
+from ...zoo.errors import TchubError
+from .errors import IntegrityError, NoSourceError, NotInSourceError, SourceError, UnknownSourceError
+from .hf import HfSource
+from .index import Entry
+from .verify import verify_folder
+
+_FORMS = "bundled, file:///folder or hf://org/name"
+
+
+class Source(Protocol):
+    """A place that checkpoints come from.
+
+    Attributes:
+        uri: how a user writes it.
+        network: whether it may need the network.
+    """
+
+    @property
+    def uri(self) -> str: ...
+
+    @property
+    def network(self) -> bool: ...
+
+    def fetch(self, entry: Entry, dest: Path, *, offline: bool = False) -> None:
+        """Put the entry's files into the folder `dest`; raises a SourceError."""
+        ...
+
+
+class FolderSource:
+    """A plain folder, for machines without internet.
+
+    It holds `<name>/<version>/<files>` like the wheel and the store, `<name>/<files>` like clones of Hub
+    repositories, or one checkpoint's files themselves.
+    """
+
+    network = False
+
+    def __init__(self, root: Path, uri: str | None = None) -> None:
+        self.root = root
+        self.uri = uri or root.absolute().as_uri()
+
+    def fetch(self, entry: Entry, dest: Path, *, offline: bool = False) -> None:
+        """Copy the files; raises NotInSourceError when one is not there."""
+        folder = self._folder(entry)
+        for name in entry.files:
+            if not (folder / name).is_file():
+                raise NotInSourceError(
+                    f"{folder} has no {name}",
+                    remedy="copy the checkpoint's whole folder",
+                    **_about(self, entry),
+                )
+            self._copy(folder / name, dest / name, entry)
+
+    def _copy(self, path: Path, dest: Path, entry: Entry) -> None:
+        try:
+            shutil.copyfile(path, dest)
+        except OSError as error:
+            if error.filename != str(path):
+                raise
+            raise NotInSourceError(
+                f"{path} cannot be read: {error.strerror}",
+                remedy="check its permissions",
+                **_about(self, entry),
+            ) from error
+
+    def _folder(self, entry: Entry) -> Path:
+        for folder in (self.root / entry.name / entry.version, self.root / entry.name, self.root):
+            if (folder / "config.json").is_file():
+                return folder
+        raise NotInSourceError(
+            f"{self.uri} does not hold {entry.id}",
+            remedy=f"put its files into {self.root / entry.name / entry.version}, or use another --source",
+            **_about(self, entry),
+        )
+
+
+def bundled(root: Path | None = None) -> FolderSource:
+    """The checkpoints that ship in the wheel."""
+    return FolderSource(root or bundled_root(), "bundled")
+
+
+def bundled_root() -> Path:
+    """The wheel's folder of checkpoints."""
+    return Path(str(resources.files("tchub.zoo.checkpoints")))
+
+
+def parse_source(text: str) -> Source:
+    """The source that a user wrote.
+
+    Raises:
+        UnknownSourceError: not one of the known forms.
+    """
+    if text == "bundled":
+        return bundled()
+    parts = urlsplit(text)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/"):
+        return FolderSource(Path(unquote(parts.path)), text)
+    if parts.scheme == "hf" and text.removeprefix("hf://").count("/") == 1:
+        return HfSource(text.removeprefix("hf://"))
+    raise UnknownSourceError(f"{text!r} is not a source", remedy=f"write {_FORMS}", source=text)
+
+
+def sources_for(entry: Entry, forced: str | None = None) -> list[Source]:
+    """The sources to try for a checkpoint, in order."""
+    if forced is not None:
+        return [parse_source(forced)]
+    mirrors = [item.strip() for item in os.environ.get("TCHUB_SOURCES", "").split(",") if item.strip()]
+    return [bundled(), *(parse_source(text) for text in (*mirrors, *entry.sources) if text != "bundled")]
+
+
+def fetch(entry: Entry, dest: Path, sources: list[Source], *, offline: bool = False) -> str:
+    """Fetch from the first source that has it, whole.
+
+    Returns:
+        The uri of the source that gave the files.
+
+    Raises:
+        SourceError, IntegrityError: the only telling source's own error, or NoSourceError with what each said.
+    """
+    failed: dict[str, TchubError] = {}
+    for source in sources:
+        try:
+            source.fetch(entry, dest, offline=offline)
+            verify_folder(dest, entry.files).require(
+                f"{source.uri} holds other files than the index; use another --source"
+            )
+            return source.uri
+        except (SourceError, IntegrityError) as error:
+            failed[source.uri] = error
+            _empty(dest)
+    raise _nowhere(entry, failed)
+
+
+def _nowhere(entry: Entry, failed: dict[str, TchubError]) -> TchubError:
+    # That the wheel does not hold it is no news when there was another place to look.
+    telling = {
+        uri: e for uri, e in failed.items() if uri != "bundled" or isinstance(e, IntegrityError)
+    } or failed
+    last = list(telling.values())[-1]
+    if len(telling) == 1:
+        return last
+    return NoSourceError(
+        f"no source gave {entry.id} ({'; '.join(f'{uri}: {e.message}' for uri, e in telling.items())})",
+        remedy=last.remedy,
+        checkpoint=entry.id,
+        tried={uri: error.as_dict() for uri, error in failed.items()},
+    )
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+
+
+def _about(source: Source, entry: Entry) -> dict[str, str]:
+    return {"source": source.uri, "checkpoint": entry.id}

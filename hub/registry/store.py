@@ -1,0 +1,243 @@
+"""Checkpoints on this machine: a cache of fetched ones, and a home for those that were adapted here.
+
+Layout: `<root>/<name>/<version>/{config.json, model.safetensors, README.md, metrics.json, entry.json}`, where
+`entry.json` is the index entry the files were checked against. A version appears whole, by one rename, or not
+at all.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import filelock
+import platformdirs
+
+from .errors import ImmutableVersionError, IndexFileError, NotInstalledError, StoreError
+from .index import Entry
+from .names import CheckpointName, Version
+from .verify import Outcome, Verification, verify_folder
+
+RECORD = "entry.json"
+_LOCK_SECONDS = 120
+_PREFIX = ".partial-"
+
+
+def cache_root() -> Path:
+    """Where fetched checkpoints live: TCHUB_CACHE, else the user's cache folder."""
+    return _root("TCHUB_CACHE", platformdirs.user_cache_dir("tchub"))
+
+
+def home_root() -> Path:
+    """Where checkpoints adapted on this machine live (not a cache: losing them costs measurements).
+
+    TCHUB_HOME, else the user's data folder.
+    """
+    return _root("TCHUB_HOME", platformdirs.user_data_dir("tchub"))
+
+
+def _root(variable: str, default: str) -> Path:
+    return Path(os.environ.get(variable) or default).expanduser() / "checkpoints"
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of checkpoints. Nothing is created before the first write.
+
+    Attributes:
+        root: the folder that holds one folder a name.
+        variable: the environment variable that moves it, named in remedies.
+    """
+
+    root: Path
+    variable: str = "TCHUB_CACHE"
+
+    def path(self, entry: Entry) -> Path:
+        """Where this version is, or would be."""
+        return self.root / entry.name / entry.version
+
+    def entries(self) -> list[Entry]:
+        """What is stored, by name and version; a folder without a readable record is no checkpoint."""
+        return [e for path in sorted(self.root.glob(f"*/*/{RECORD}")) if (e := self._read(path)) is not None]
+
+    def get(self, name: str, version: str | None = None) -> Entry | None:
+        """The stored entry of this version, or of the newest one."""
+        found = [e for e in self.entries() if e.name == name and version in (None, e.version)]
+        return max(found, key=lambda entry: entry.semver, default=None)
+
+    def verify(self, entry: Entry) -> Verification:
+        """Check the stored files against an entry."""
+        folder = self.path(entry)
+        return (
+            verify_folder(folder, entry.files)
+            if folder.is_dir()
+            else Verification(Outcome.NOT_INSTALLED, folder)
+        )
+
+    def require(self, entry: Entry) -> Path:
+        """The folder of a stored version, verified.
+
+        Raises:
+            NotInstalledError: it is not here.
+            IntegrityError: its files are not what the entry says.
+        """
+        found = self.verify(entry)
+        if found.outcome is Outcome.NOT_INSTALLED:
+            raise NotInstalledError(
+                f"{entry.id} is not on this machine", remedy=f"run: tchub pull {entry.id}", name=entry.name
+            )
+        found.require(
+            f"run: tchub pull {entry.id}" if not entry.is_local else f"adapt again; remove {found.path}"
+        )
+        return self.path(entry)
+
+    def add(self, entry: Entry, fill: Callable[[Path], None]) -> Path:
+        """Store a version: `fill` writes its files into an empty folder, which is checked and then renamed.
+
+        A version that is already here and whole is left as it is; a damaged one is replaced.
+
+        Raises:
+            IntegrityError: what `fill` wrote is not what the entry says.
+            StoreError: the store cannot be written; what was there before is untouched.
+        """
+        with self._locked(entry.name):
+            if self.verify(entry).ok and self._read(self.path(entry) / RECORD) is not None:
+                return self.path(entry)
+            with self._staging(entry.name) as staging:
+                fill(staging)
+                verify_folder(staging, entry.files).require("try again, or another --source")
+                self._commit(entry, staging)
+        return self.path(entry)
+
+    def add_new(self, name: str, fill: Callable[[Path, str], Entry]) -> Entry:
+        """Store the next version of a local checkpoint: 1.0.0, 1.0.1, ... Never overwrites.
+
+        Args:
+            name: e.g. `tcl-epyc+local`.
+            fill: writes the files for the given version into the folder, and returns the entry for them.
+
+        Raises:
+            StoreError: the store cannot be written.
+        """
+        CheckpointName.parse(name)
+        with self._locked(name), self._staging(name) as staging:
+            entry = fill(staging, str(self.next_version(name)))
+            verify_folder(staging, entry.files).require("this is a fault of the writer")
+            self._commit(entry, staging)
+        return entry
+
+    def next_version(self, name: str) -> Version:
+        """The version after the newest folder of this name, whole or not; 1.0.0 for the first."""
+        folder = self.root / name
+        taken = (
+            [Version.parse(p.name) for p in folder.iterdir() if not p.name.startswith(".")]
+            if folder.is_dir()
+            else []
+        )
+        return max(taken).next_patch() if taken else Version(1, 0, 0)
+
+    def remove(self, entry: Entry) -> None:
+        """Delete one version; raises StoreError when the store cannot be written."""
+        with self._guard(self.path(entry)):
+            shutil.rmtree(self.path(entry))
+
+    def _commit(self, entry: Entry, staging: Path) -> None:
+        final = self.path(entry)
+        (staging / RECORD).write_text(
+            json.dumps(entry.as_dict(), indent=2, sort_keys=True) + "\n", encoding="utf-8"
+        )
+        _flush(staging)
+        if final.exists() and self.verify(entry).ok:
+            raise ImmutableVersionError(
+                f"{entry.id} is already stored", remedy="choose another version", path=str(final)
+            )
+        damaged = staging.with_name(staging.name + ".old")
+        if final.exists():
+            os.rename(final, damaged)
+        try:
+            os.rename(staging, final)
+        except OSError:
+            if damaged.exists():
+                os.rename(damaged, final)
+            raise
+        shutil.rmtree(damaged, ignore_errors=True)
+
+    def _read(self, path: Path) -> Entry | None:
+        try:
+            entry = Entry.from_dict(json.loads(path.read_text(encoding="utf-8")), str(path))
+        except (OSError, ValueError, IndexFileError):
+            return None
+        return entry if self.path(entry) == path.parent else None
+
+    @contextmanager
+    def _staging(self, name: str) -> Iterator[Path]:
+        """A folder beside the versions of `name` (one file system: a rename is atomic), removed after."""
+        with self._guard(self.root / name):
+            (self.root / name).mkdir(parents=True, exist_ok=True)
+            staging = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self.root / name))
+            try:
+                yield staging
+            finally:
+                shutil.rmtree(staging, ignore_errors=True)
+
+    @contextmanager
+    def _locked(self, name: str) -> Iterator[None]:
+        with self._guard(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+            lock = filelock.FileLock(self.root / f".{name}.lock", timeout=_LOCK_SECONDS)
+            try:
+                lock.acquire()
+            except filelock.Timeout as error:
+                raise StoreError(
+                    f"another process has held {lock.lock_file} for {_LOCK_SECONDS} s",
+                    remedy="wait for it, or end it; the lock frees itself when its process ends",
+                    path=str(lock.lock_file),
+                ) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @contextmanager
+    def _guard(self, path: Path) -> Iterator[None]:
+        """Turn the operating system's errors into StoreError with a remedy."""
+        try:
+            yield
+        except OSError as error:
+            raise store_error(error, Path(error.filename or path), self.variable) from error
+
+
+def store_error(error: OSError, path: Path, variable: str = "TCHUB_CACHE") -> StoreError:
+    """The StoreError for an error of the operating system."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        message, remedy = (
+            f"no space left to write {path}",
+            f"free some space, or set {variable} to a larger disk",
+        )
+    elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        message, remedy = (
+            f"{path} cannot be written: {error.strerror}",
+            f"set {variable} to a folder you may write",
+        )
+    else:
+        message, remedy = (
+            f"{path} cannot be written: {error.strerror or error}",
+            f"check the disk, or set {variable}",
+        )
+    return StoreError(
+        message, remedy=f"{remedy}; nothing was half-written", path=str(path), errno=error.errno
+    )
+
+
+def _flush(folder: Path) -> None:
+    """Have the files on the disk before the rename that makes them count."""
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
