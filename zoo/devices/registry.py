@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Mapping
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from .errors import BadDeviceError, UnknownDeviceError
@@ -74,9 +74,8 @@ def _read_device(family: Mapping[str, Any], entry: object, where: str) -> Device
 @cache
 def _load() -> tuple[Device, ...]:
     devices: list[Device] = []
-    for file in (resources.files(__package__) / "data").iterdir():
-        if file.name.endswith(".json"):
-            devices += read_family(json.loads(file.read_text(encoding="utf-8")), file.name)
+    for file in Path(__file__).with_name("data").glob("*.json"):
+        devices += read_family(json.loads(file.read_text(encoding="utf-8")), file.name)
     order = sorted(range(len(devices)), key=lambda i: (devices[i].kind, devices[i].family, i))
     return tuple(devices[i] for i in order)
 

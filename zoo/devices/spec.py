@@ -35,7 +35,8 @@ class Device:
         aliases: other names that people use.
         target: the TVM target as a dict, which `tvm.target.Target` accepts.
         spec: the numbers of TCL table 1.
-        match: how to recognise it on a machine: CPUID vendor, family and model, or Arm part, or GPU name.
+        match: how to recognise it on a machine, all conditions together: CPUID vendor, family and model
+            range, Arm part, a word of the brand string or of the machine's maker; or words of a GPU's name.
         notes: what a reader of the numbers should know.
     """
 

@@ -1,0 +1,191 @@
+"""What the system says about this machine: CPUID, caches, usable cores, GPUs. Nothing is guessed here."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+SYS_CPU = Path("/sys/devices/system/cpu")
+PROC_CPUINFO = Path("/proc/cpuinfo")
+SYS_VENDOR = Path("/sys/devices/virtual/dmi/id/sys_vendor")
+_ARCHITECTURES = {"x86_64": "x86-64", "amd64": "x86-64", "arm64": "aarch64", "aarch64": "aarch64"}
+_SIZE_UNITS = {"": 1 / 1024, "K": 1, "M": 1024, "G": 1024**2}
+
+
+@dataclass(frozen=True)
+class GpuFacts:
+    """One NVIDIA GPU as its driver names it."""
+
+    name: str
+    memory_gib: float
+    driver: str
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """Facts read from this machine; None or empty where it does not say.
+
+    Attributes:
+        arch: "x86-64", "aarch64" or the system's own word.
+        vendor_id: CPUID vendor ("AuthenticAMD"), or "ARM" for cores designed by Arm.
+        brand: the brand string, which a virtual machine may shorten ("AMD EPYC").
+        cpu_family, model, stepping: CPUID numbers (x86).
+        arm_part: Arm's part number, e.g. "0xd0c".
+        sys_vendor: the machine's maker, e.g. "Amazon EC2".
+        flags: instruction-set flags.
+        cores: physical cores that the machine has.
+        threads: logical CPUs that the machine has.
+        usable: logical CPUs that this process may run on.
+        l1_kib, l2_kib: per core; l3_mib: all that the machine sees.
+        gpus: NVIDIA GPUs.
+    """
+
+    arch: str
+    vendor_id: str = ""
+    brand: str = ""
+    cpu_family: int | None = None
+    model: int | None = None
+    stepping: int | None = None
+    arm_part: str | None = None
+    sys_vendor: str = ""
+    flags: frozenset[str] = frozenset()
+    cores: int | None = None
+    threads: int | None = None
+    usable: int = 1
+    l1_kib: float | None = None
+    l2_kib: float | None = None
+    l3_mib: float | None = None
+    gpus: tuple[GpuFacts, ...] = ()
+
+
+def read_host_facts() -> HostFacts:
+    """Read this machine's facts. Never fails on a machine that hides them: fields stay None or empty."""
+    import psutil
+
+    info = _cpuinfo()
+    threads = os.cpu_count()
+    cores = psutil.cpu_count(logical=False) or threads
+    arm = _arm_ids(_text(PROC_CPUINFO))
+    smt = max(1, round((threads or 1) / (cores or 1)))
+    return HostFacts(
+        arch=_ARCHITECTURES.get(platform.machine().lower(), platform.machine().lower() or "unknown"),
+        vendor_id=str(info.get("vendor_id_raw") or ("ARM" if arm.get("implementer") == "0x41" else "")),
+        brand=str(info.get("brand_raw") or ""),
+        cpu_family=info.get("family"),
+        model=info.get("model"),
+        stepping=info.get("stepping"),
+        arm_part=arm.get("part"),
+        sys_vendor=_text(SYS_VENDOR).strip(),
+        flags=frozenset(info.get("flags") or ()),
+        cores=cores,
+        threads=threads,
+        usable=usable_cpus(),
+        gpus=read_gpus(),
+        **read_caches(SYS_CPU, smt),
+    )
+
+
+def usable_cpus() -> int:
+    """Logical CPUs that this process may run on (affinity, where the system has it)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def read_caches(root: Path, threads_per_core: int) -> dict[str, float | None]:
+    """Cache sizes from sysfs: l1_kib and l2_kib per core, l3_mib over all CPUs; None where not told.
+
+    Args:
+        root: the folder with cpu0, cpu1, ...
+        threads_per_core: logical CPUs of one core; what more CPUs share a cache is divided among their cores.
+    """
+    caches: dict[tuple[int, str], tuple[float, int]] = {}
+    for index in root.glob("cpu[0-9]*/cache/index*"):
+        level, kind = _text(index / "level").strip(), _text(index / "type").strip()
+        size, shared = _kib(_text(index / "size")), _text(index / "shared_cpu_list").strip()
+        if level.isdigit() and kind in ("Data", "Unified") and size is not None:
+            caches[int(level), shared] = (size, _count_cpus(shared))
+
+    def per_core(level: int) -> float | None:
+        sizes = [s / max(1, n // threads_per_core) for (at, _), (s, n) in caches.items() if at == level]
+        return max(sizes, default=None)
+
+    l3 = [size for (level, _), (size, _) in caches.items() if level == 3]
+    return {"l1_kib": per_core(1), "l2_kib": per_core(2), "l3_mib": sum(l3) / 1024 if l3 else None}
+
+
+def read_gpus() -> tuple[GpuFacts, ...]:
+    """The NVIDIA GPUs; empty where there is no driver, which is no error."""
+    try:
+        import pynvml
+    except ImportError:
+        return ()
+    try:
+        pynvml.nvmlInit()
+    except (pynvml.NVMLError, OSError):
+        return ()
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+        driver = _decoded(pynvml.nvmlSystemGetDriverVersion())
+        return tuple(
+            GpuFacts(
+                _decoded(pynvml.nvmlDeviceGetName(h)),
+                int(pynvml.nvmlDeviceGetMemoryInfo(h).total) / 2**30,
+                driver,
+            )
+            for h in handles
+        )
+    except pynvml.NVMLError:
+        return ()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+@cache
+def _cpuinfo() -> dict[str, Any]:
+    """py-cpuinfo's answer; it takes a second, and the CPU does not change under a process."""
+    import cpuinfo
+
+    try:
+        return cpuinfo.get_cpu_info() or {}
+    except Exception as error:  # py-cpuinfo raises bare Exception on systems it does not know
+        return {"brand_raw": f"unknown ({error})"}
+
+
+def _arm_ids(text: str) -> dict[str, str]:
+    found = {}
+    for key in ("implementer", "part"):
+        if match := re.search(rf"^CPU {key}\s*:\s*(\w+)", text, re.MULTILINE):
+            found[key] = match[1].lower()
+    return found
+
+
+def _text(path: Path) -> str:
+    """A small system file's text, or nothing where it cannot be read (containers hide some)."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _kib(text: str) -> float | None:
+    match = re.fullmatch(r"(\d+)([KMG]?)", text.strip())
+    return int(match[1]) * _SIZE_UNITS[match[2]] if match else None
+
+
+def _count_cpus(ranges: str) -> int:
+    """CPUs in a list such as "0-3,8"."""
+    count = 0
+    for part in filter(None, ranges.split(",")):
+        low, _, high = part.partition("-")
+        count += int(high or low) - int(low) + 1
+    return max(1, count)
+
+
+def _decoded(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value

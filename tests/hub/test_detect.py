@@ -1,0 +1,210 @@
+"""Detection of this machine and of machines made up for the test."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from tchub.hub.device.detect import DetectionError, detect_local
+from tchub.hub.device.host_facts import HostFacts, read_caches, read_gpus, read_host_facts
+from tchub.hub.device.recognise import match_gpu
+from tchub.zoo.devices import Device, distance, get_device
+
+AVX512 = frozenset({"sse2", "sse4_2", "avx", "avx2", "fma", "bmi1", "bmi2", "movbe", "f16c", "avx512f"}) | {
+    *("avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni", "ssse3", "popcnt", "cx16"),
+}
+AVX2 = frozenset(f for f in AVX512 if not f.startswith("avx512"))
+
+
+def amd(family: int, model: int, brand: str, **more: object) -> HostFacts:
+    facts: dict = {"flags": AVX512, "cores": 4, "threads": 8, "usable": 8, "l1_kib": 32.0, "l2_kib": 1024.0}
+    return HostFacts("x86-64", "AuthenticAMD", brand, family, model, 1, **(facts | more))
+
+
+def intel(model: int, brand: str, **more: object) -> HostFacts:
+    facts: dict = {"flags": AVX512, "cores": 4, "threads": 8, "usable": 8}
+    return HostFacts("x86-64", "GenuineIntel", brand, 6, model, 7, **(facts | more))
+
+
+def arm(part: str, sys_vendor: str) -> HostFacts:
+    flags = frozenset({"asimd", "fphp", "asimddp"})
+    return HostFacts(
+        "aarch64", "ARM", arm_part=part, sys_vendor=sys_vendor, flags=flags, cores=4, threads=4, usable=4
+    )
+
+
+# Known machines
+
+
+@pytest.mark.parametrize(
+    ("facts", "device"),
+    [
+        (amd(26, 2, "AMD EPYC"), "epyc-turin"),  # a virtual machine that hides the part
+        (amd(26, 17, "AMD EPYC 9965 192-Core Processor"), "epyc-turin"),
+        (amd(25, 17, "AMD EPYC 9R14"), "epyc-genoa"),
+        (amd(23, 49, "AMD EPYC 7452 32-Core Processor", flags=AVX2), "epyc-7452"),
+        (amd(23, 113, "AMD Ryzen 7 3700X 8-Core Processor", flags=AVX2), "ryzen-3700x"),
+        (intel(85, "Intel(R) Xeon(R) Platinum 8124M CPU @ 3.00GHz"), "xeon-8124m"),
+        (intel(85, "Intel(R) Xeon(R) Silver 4210 CPU @ 2.20GHz"), "xeon-4210"),
+        (intel(85, "Intel(R) Xeon(R) Platinum 8272CL CPU @ 2.60GHz"), "xeon-8272cl"),
+        (intel(79, "Intel(R) Xeon(R) CPU E5-2673 v4 @ 2.30GHz", flags=AVX2), "xeon-e5-2673"),
+        (arm("0xd08", "Amazon EC2"), "graviton1"),
+        (arm("0xd0c", "Amazon EC2"), "graviton2"),
+    ],
+)
+def test_known_machines_are_recognised_by_their_marks(facts: HostFacts, device: str) -> None:
+    local = detect_local(facts=facts, host_cpu=get_device(device).target["mcpu"])
+    assert (local.device.name, local.exact) == (device, True)
+    assert local.family == get_device(device).family
+    assert local.target == get_device(device).target | {"num-cores": facts.usable}
+    assert distance(local.device, get_device(device)).rank == 0
+
+
+def test_what_is_measured_replaces_the_sheet_and_says_so() -> None:
+    local = detect_local(facts=amd(26, 2, "AMD EPYC", l3_mib=16.0), host_cpu="znver5").device
+    spec, sheet = local.spec, get_device("epyc-turin").spec
+    assert (spec.values()["cores"], spec.values()["l3_mib"]) == (4.0, 16.0)
+    assert spec.sources["l3_mib"] == "measured: this machine"
+    assert spec.values()["memory_bandwidth_gbs"] == sheet.values()["memory_bandwidth_gbs"]
+    assert spec.sources["memory_bandwidth_gbs"] == sheet.sources["memory_bandwidth_gbs"]
+
+
+# Unknown machines
+
+
+def test_an_unknown_part_of_a_known_family_takes_the_nearest_sheet_and_marks_it() -> None:
+    local = detect_local(facts=amd(25, 1, "AMD EPYC 7763 64-Core Processor", flags=AVX2), host_cpu="znver3")
+    assert (local.device.name, local.family, local.exact) == ("epyc-other", "epyc", False)
+    assert local.mcpu == "znver3"
+    assert local.device.spec.sources["memory_bandwidth_gbs"].startswith("stands in: epyc-")
+    assert local.device.spec.sources["cores"] == "measured: this machine"
+    assert distance(local.device, get_device("epyc-7452")).rank == 1
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        HostFacts("x86-64"),
+        HostFacts("aarch64"),
+        HostFacts("riscv64"),
+        intel(198, "Intel(R) Core(TM) Ultra 9"),
+        arm("0xd0c", "Ampere"),  # the same core as Graviton2, but not Amazon's machine
+        HostFacts("x86-64", "CentaurHauls", "VIA Nano", 6, 15),
+    ],
+)
+def test_any_other_machine_gets_a_generic_device(facts: HostFacts) -> None:
+    local = detect_local(facts=facts, host_cpu="generic")
+    assert local.device.name == f"generic-{facts.arch}"
+    assert not local.exact
+    assert local.device.hardware_row(22).shape == (22,)
+    assert Device.from_dict(json.loads(json.dumps(local.device.to_dict()))) == local.device
+
+
+def test_a_threadripper_of_the_same_cpuid_family_is_no_epyc() -> None:
+    facts = amd(26, 8, "AMD Ryzen Threadripper 9980X 64-Cores")
+    assert detect_local(facts=facts, host_cpu="znver5").family == "ryzen"
+
+
+# LLVM's name of the CPU
+
+
+@pytest.mark.parametrize(
+    ("flags", "mcpu"), [(AVX512, "x86-64-v4"), (AVX2, "x86-64-v3"), (frozenset(), "x86-64")]
+)
+def test_without_llvm_the_flags_decide(flags: frozenset, mcpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tchub.hub.device.detect.llvm_host_cpu", lambda: None)
+    assert detect_local(facts=intel(198, "Intel(R) Core(TM)", flags=flags)).mcpu == mcpu
+
+
+def test_without_llvm_a_known_machine_keeps_its_own_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tchub.hub.device.detect.llvm_host_cpu", lambda: None)
+    assert detect_local(facts=amd(25, 17, "AMD EPYC 9R14")).mcpu == "znver4"
+
+
+# Cores
+
+
+def test_cores_can_be_asked_for_within_what_is_usable() -> None:
+    facts = amd(26, 2, "AMD EPYC")
+    assert detect_local(3, facts=facts, host_cpu="znver5").target["num-cores"] == 3
+    for cores in (0, -1, 9):
+        with pytest.raises(DetectionError) as caught:
+            detect_local(cores, facts=facts, host_cpu="znver5")
+        assert caught.value.fields == {"cores": cores, "usable": 8}
+
+
+# Caches
+
+
+def fake_cpu(root: Path, cpu: int, caches: list[tuple[int, str, str, str]]) -> None:
+    for i, (level, kind, size, shared) in enumerate(caches):
+        index = root / f"cpu{cpu}" / "cache" / f"index{i}"
+        index.mkdir(parents=True)
+        for name, text in {"level": level, "type": kind, "size": size, "shared_cpu_list": shared}.items():
+            (index / name).write_text(f"{text}\n")
+
+
+def test_caches_are_per_core_and_the_last_level_is_summed(tmp_path: Path) -> None:
+    """Four logical CPUs on two cores, each pair with its own L2, two L3 slices."""
+    for cpu in range(4):
+        pair = "0,2" if cpu in (0, 2) else "1,3"
+        mine = [(1, "Data", "32K", pair), (1, "Instruction", "64K", pair), (2, "Unified", "1M", pair)]
+        fake_cpu(tmp_path, cpu, [*mine, (3, "Unified", "16384K", pair)])
+    assert read_caches(tmp_path, threads_per_core=2) == {"l1_kib": 32, "l2_kib": 1024, "l3_mib": 32}
+
+
+def test_an_l2_of_a_cluster_is_divided_among_its_cores(tmp_path: Path) -> None:
+    for cpu in range(4):
+        fake_cpu(tmp_path, cpu, [(1, "Data", "32K", str(cpu)), (2, "Unified", "2048K", "0-3")])
+    assert read_caches(tmp_path, threads_per_core=1) == {"l1_kib": 32, "l2_kib": 512, "l3_mib": None}
+
+
+def test_no_sysfs_means_no_cache_sizes(tmp_path: Path) -> None:
+    assert set(read_caches(tmp_path / "none", 1).values()) == {None}
+
+
+# GPUs
+
+
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        ("Tesla T4", "t4"),
+        ("Tesla K80", "k80"),
+        ("NVIDIA GeForce RTX 2080 Ti", "rtx2080ti"),
+        ("NVIDIA GeForce RTX 3090", "rtx3090"),
+        ("Tesla V100-SXM2-16GB", "v100"),
+        ("NVIDIA A100-SXM4-40GB", "a100"),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA T400", None),
+        ("NVIDIA GeForce RTX 4090", None),
+    ],
+)
+def test_gpus_are_known_by_whole_words_of_their_name(name: str, device: str | None) -> None:
+    assert match_gpu(name) == device
+
+
+def test_no_gpu_is_no_error() -> None:
+    assert isinstance(read_gpus(), tuple)
+
+
+# This machine
+
+
+def test_this_machine_is_detected() -> None:
+    tvm = pytest.importorskip("tvm")
+    local = detect_local()
+    assert local.cores == len(os.sched_getaffinity(0))
+    assert local.mcpu == tvm.target.codegen.llvm_get_system_cpu()
+    assert tvm.target.Target(local.target).attrs["mcpu"] == local.mcpu
+    assert len(local.reasons) >= 3
+    assert local.device.hardware_row(22).any()
+    json.dumps(local.to_dict(), allow_nan=False)
+
+
+def test_the_facts_are_plausible() -> None:
+    facts = read_host_facts()
+    assert 1 <= facts.usable <= (facts.threads or 1)
+    assert (facts.cores or 1) <= (facts.threads or 1)
