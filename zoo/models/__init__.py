@@ -1,1 +1,39 @@
+"""Cost models: one file an architecture, one registry, and checkpoints that hold no code.
 
+`create` makes a model, `Checkpoint.load` reads one that was audited first.
+"""
+
+from . import tcl as _tcl  # noqa: F401  (registers itself)
+from .base import CostModel, ModelConfig
+from .checkpoint import Checkpoint, CheckpointConfig
+from .errors import (
+    CheckpointError,
+    CheckpointNotFoundError,
+    CorruptCheckpointError,
+    FeatureSchemaError,
+    ModelConfigError,
+    NewerFormatError,
+    UnknownArchitectureError,
+)
+from .registry import Architecture, create, get_architecture, list_architectures, make_config
+from .scan import selective_scan
+
+__all__ = [
+    "Architecture",
+    "Checkpoint",
+    "CheckpointConfig",
+    "CheckpointError",
+    "CheckpointNotFoundError",
+    "CorruptCheckpointError",
+    "CostModel",
+    "FeatureSchemaError",
+    "ModelConfig",
+    "ModelConfigError",
+    "NewerFormatError",
+    "UnknownArchitectureError",
+    "create",
+    "get_architecture",
+    "list_architectures",
+    "make_config",
+    "selective_scan",
+]

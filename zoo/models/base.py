@@ -1,0 +1,68 @@
+"""What every cost model is: a module with a config, from a padded batch of matrices to scores."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """What every architecture needs to know of its input; each adds its own sizes.
+
+    Attributes:
+        width: columns of the feature matrix; must equal the feature schema's.
+        hardware: the last row of the matrix describes the device (TCL table 1).
+    """
+
+    width: int = 22
+    hardware: bool = True
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form, from which `create(arch, **config)` makes the same architecture."""
+        return asdict(self)
+
+
+class CostModel(nn.Module):
+    """Ranks the programs of a task.
+
+    Subclasses set `arch`, take one config and implement `forward`. Rows of zeros are padding: `row_mask`
+    finds them, and a program must score the same however much padding follows it.
+    """
+
+    arch: str = ""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scores a batch.
+
+        Args:
+            x: features, (batch, rows, width); rows of zeros are padding.
+
+        Returns:
+            (batch,) scores, comparable within a task; higher means faster.
+        """
+        raise NotImplementedError
+
+    def parameter_count(self) -> int:
+        """Number of trained numbers."""
+        return sum(p.numel() for p in self.parameters())
+
+
+def row_mask(x: Tensor) -> Tensor:
+    """True where a row holds anything: (batch, rows) of bool for x of (batch, rows, width)."""
+    return (x != 0).any(dim=-1)
+
+
+def hardware_first(x: Tensor) -> Tensor:
+    """Moves the device's row from the end to the front: (batch, rows, width) to the same shape.
+
+    A causal model then reads the device before the first primitive, and a program's padding, which lay
+    between its primitives and the device's row, is last and reaches nothing.
+    """
+    return x.roll(1, dims=1)

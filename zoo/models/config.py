@@ -1,0 +1,126 @@
+"""`CheckpointConfig`: what `config.json` of a checkpoint says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .errors import CheckpointNotFoundError, CorruptCheckpointError, NewerFormatError
+
+if TYPE_CHECKING:
+    from ..devices import Device
+
+CONFIG_FILE = "config.json"
+FORMAT = 1
+MAX_CONFIG_BYTES = 1 << 20
+_KINDS = {"str": str, "int": int, "dict[str, Any]": dict, "dict[str, Any] | None": (dict, type(None))}
+
+
+@dataclass(frozen=True)
+class CheckpointConfig:
+    """One checkpoint, without its weights.
+
+    Attributes:
+        name: e.g. "tcl-epyc", or "tcl-epyc+local" after adapting.
+        version: e.g. "1.0.0".
+        arch: a registered architecture; model: its settings, all of them.
+        feature_schema: the features it reads; feature_version: of that schema's meaning.
+        family: device family, or a device's name where it is more exact.
+        lineage: what it was made from (base checkpoint, corpus, licences).
+        training: recipe, seed and metrics of the training.
+        tvm: version of the TVM whose programs it learnt from.
+        device: the device itself where no data file of tchub lists it (as `Device.to_dict`), else None.
+        format: of this file.
+    """
+
+    name: str
+    version: str
+    arch: str
+    model: dict[str, Any]
+    feature_schema: str
+    family: str
+    feature_version: int = 1
+    lineage: dict[str, Any] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+    tvm: str = ""
+    device: dict[str, Any] | None = None
+    format: int = FORMAT
+
+    def to_json(self) -> bytes:
+        """The file's contents."""
+        return (json.dumps(asdict(self), indent=2, sort_keys=True) + "\n").encode()
+
+    @classmethod
+    def from_dict(cls, data: object, path: Path) -> CheckpointConfig:
+        """Checks the format first, then the name and type of every field.
+
+        Raises:
+            NewerFormatError: of a newer release.
+            CorruptCheckpointError: not an object, or a field is missing, unknown or of the wrong type.
+        """
+        if not isinstance(data, dict):
+            raise _corrupt(path, "it is not a JSON object")
+        number = data.get("format")
+        if type(number) is not int or number < 1:
+            raise _corrupt(path, f"format is {number!r}, not a number")
+        if number > FORMAT:
+            raise NewerFormatError(
+                f"{path} has format {number}; this release reads up to {FORMAT}",
+                remedy="upgrade tchub: pip install -U tchub",
+                path=str(path),
+                found=number,
+                supported=FORMAT,
+            )
+        known = {f.name: f for f in fields(cls)}
+        if unknown := sorted(set(data) - set(known)):
+            raise _corrupt(path, f"unknown field {unknown[0]!r}")
+        if missing := [
+            n for n in ("name", "version", "arch", "model", "feature_schema", "family") if n not in data
+        ]:
+            raise _corrupt(path, f"the field {missing[0]!r} is missing")
+        for name, value in data.items():
+            kind = _KINDS[str(known[name].type)]
+            if not isinstance(value, kind) or isinstance(value, bool):
+                raise _corrupt(path, f"{name} is of the wrong type")
+        return cls(**data)
+
+    @classmethod
+    def read(cls, folder: Path) -> CheckpointConfig:
+        """Reads `config.json` of a folder.
+
+        Raises:
+            CheckpointNotFoundError: no such file.
+            CorruptCheckpointError, NewerFormatError: see `from_dict`.
+        """
+        path = folder / CONFIG_FILE
+        if not path.is_file():
+            raise CheckpointNotFoundError(
+                f"{folder} is not a checkpoint: it has no {CONFIG_FILE}",
+                remedy="give a folder with config.json and model.safetensors, or a name of `tchub list`",
+                path=str(folder),
+            )
+        if path.stat().st_size > MAX_CONFIG_BYTES:
+            raise _corrupt(path, f"it is larger than {MAX_CONFIG_BYTES} bytes")
+        try:
+            data = json.loads(path.read_bytes())
+        except (ValueError, RecursionError) as error:
+            raise _corrupt(path, f"it is not JSON ({error})") from error
+        return cls.from_dict(data, path)
+
+    def resolve_device(self) -> Device:
+        """The device of the hardware row: the one described here, else the family's.
+
+        Raises:
+            UnknownDeviceError: neither is known.
+        """
+        from ..devices import Device, get_device
+
+        return get_device(self.family) if self.device is None else Device.from_dict(self.device, self.name)
+
+
+def _corrupt(path: Path, what: str) -> CorruptCheckpointError:
+    return CorruptCheckpointError(
+        f"{path}: {what}", remedy="fetch the checkpoint again, or upgrade tchub", path=str(path)
+    )

@@ -1,0 +1,42 @@
+"""Writing a few files so that no reader ever sees half of one."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from .errors import CheckpointError
+
+
+def write_folder(folder: Path, files: dict[str, bytes]) -> None:
+    """Writes files in the order given, each beside its target and then moved into place.
+
+    Raises:
+        CheckpointError: the folder cannot be written; the file that failed is as it was before.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            write_atomically(folder / name, data)
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write {folder}: {error}",
+            remedy="give a folder that can be written, on a disk with room",
+            path=str(folder),
+        ) from error
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replaces one file whole."""
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,120 @@
+"""Architectures by name. A model's file registers its class; `create` builds one from plain settings."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from .base import CostModel, ModelConfig
+from .errors import ModelConfigError, UnknownArchitectureError
+
+# Above any sensible size, below what would let a hostile config exhaust memory.
+MAX_SIZE = 8192
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One entry of the registry.
+
+    Attributes:
+        name: the first half of a checkpoint's name, e.g. "tcl" in "tcl-epyc".
+        model: class taking one `config`.
+        config: its config dataclass.
+        inputs: what its features describe, "primitives" or "statements".
+        schemas: feature schemas it was made for, the first being the usual one.
+        paper: where it is described.
+    """
+
+    name: str
+    model: type[CostModel]
+    config: type[ModelConfig]
+    inputs: str
+    schemas: tuple[str, ...]
+    paper: str
+
+
+_ARCHITECTURES: dict[str, Architecture] = {}
+
+
+def register(
+    name: str,
+    config: type[ModelConfig],
+    *,
+    schemas: tuple[str, ...],
+    paper: str,
+    inputs: str = "primitives",
+) -> Callable[[type[CostModel]], type[CostModel]]:
+    """Class decorator: makes a model known as `name`."""
+
+    def add(model: type[CostModel]) -> type[CostModel]:
+        model.arch = name
+        _ARCHITECTURES[name] = Architecture(name, model, config, inputs, schemas, paper)
+        return model
+
+    return add
+
+
+def list_architectures() -> list[str]:
+    """Names that `create` takes, sorted."""
+    return sorted(_ARCHITECTURES)
+
+
+def get_architecture(name: str) -> Architecture:
+    """The entry of one name.
+
+    Raises:
+        UnknownArchitectureError: with the nearest names.
+    """
+    if name not in _ARCHITECTURES:
+        known = list_architectures()
+        near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4) or known
+        raise UnknownArchitectureError(
+            f"no architecture is called {name!r}",
+            remedy=f"use one of: {', '.join(near)}; a newer tchub may know it",
+            arch=name,
+            known=known,
+        )
+    return _ARCHITECTURES[name]
+
+
+def make_config(arch: str, settings: dict[str, Any]) -> ModelConfig:
+    """The architecture's config from plain settings, each of the right type and a sane size.
+
+    Raises:
+        UnknownArchitectureError: no such architecture.
+        ModelConfigError: an unknown setting, a wrong type, or a size outside 1..8192.
+    """
+    cls = get_architecture(arch).config
+    kinds = {f.name: type(f.default) for f in fields(cls)}
+    for name, value in settings.items():
+        _check_setting(arch, kinds, name, value)
+    return cls(**settings)
+
+
+def create(arch: str, **config: Any) -> CostModel:
+    """A new model with random weights; see `make_config` for what is refused."""
+    return get_architecture(arch).model(make_config(arch, config))
+
+
+def _check_setting(arch: str, kinds: dict[str, type], name: str, value: object) -> None:
+    if name not in kinds:
+        near = difflib.get_close_matches(name, kinds, n=1) or sorted(kinds)
+        raise ModelConfigError(
+            f"{arch} has no setting {name!r}",
+            remedy=f"did you mean: {', '.join(near)}?",
+            arch=arch,
+            setting=name,
+        )
+    kind = kinds[name]
+    # A whole number is a fine float; a bool is not a fine number.
+    fits = type(value) is kind or (kind is float and type(value) is int)
+    if not fits or (kind is int and not 0 < value <= MAX_SIZE):  # pyright: ignore[reportOperatorIssue]
+        wanted = f"a whole number from 1 to {MAX_SIZE}" if kind is int else f"of type {kind.__name__}"
+        raise ModelConfigError(
+            f"{arch}: setting {name!r} is {value!r}",
+            remedy=f"make it {wanted}",
+            arch=arch,
+            setting=name,
+        )

@@ -1,0 +1,237 @@
+"""`train`: a model, data and a recipe in; the best epoch's weights and the whole curve out.
+
+The same seed, data and recipe give the same weights, and a run that was stopped and resumed gives the same
+weights, bit for bit, as one that was not (on one machine with one number of threads): all randomness of an
+epoch is drawn from (seed, epoch), so there is no generator state to lose.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..models.base import CostModel
+from .batches import Batch, epoch_batches
+from .config import TrainConfig
+from .dataset import RankingDataset
+from .errors import DivergedError
+from .losses import get_loss
+from .metrics import evaluate_scores
+from .state import TrainState, load_state, save_state, write_curve
+
+_PREDICT_BATCH = 1024
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """What a run came to.
+
+    Attributes:
+        history: one entry an epoch: epoch, learning_rate, loss, seconds and, where evaluated, val_* metrics.
+        best_epoch: the epoch whose weights the model now has.
+        best: its validation metrics, empty without a validation set.
+        resumed_from: epochs that an earlier run had done.
+    """
+
+    history: list[dict[str, float]]
+    best_epoch: int
+    best: dict[str, float]
+    resumed_from: int = 0
+
+
+def train(  # noqa: PLR0917
+    model: CostModel,
+    data: RankingDataset,
+    val: RankingDataset | None,
+    config: TrainConfig,
+    seed: int = 0,
+    resume_dir: Path | None = None,
+    on_epoch: Callable[[dict[str, float]], None] | None = None,
+) -> TrainResult:
+    """Trains `model` in place and leaves it with the weights of the best epoch.
+
+    Args:
+        model: its present weights are the start; training happens on its device.
+        data: what to learn from.
+        val: what chooses the epoch; without it, or with `select = "last"`, the last one is kept.
+        config: the recipe; its `arch`, `model` and `feature_schema` have been used by then.
+        seed: of the order of the batches (and of dropout, where a model has it).
+        resume_dir: where the state is saved every `save_every` epochs; a state found there is continued, and
+            `curve.csv` is written beside it.
+        on_epoch: told each entry of the history; an exception (KeyboardInterrupt too) ends the run, and what
+            was saved stays.
+
+    Raises:
+        DivergedError: the loss is no longer finite.
+        ResumeError: the state found is of another recipe, seed or data set, or damaged.
+    """
+    run = _Run(model, data, val, config, seed, resume_dir)
+    with torch.random.fork_rng(devices=[]):
+        for epoch in range(run.state.epoch, config.epochs):
+            entry = run.epoch(epoch)
+            if on_epoch:
+                on_epoch(entry)
+    return run.finish()
+
+
+def predict(model: CostModel, features: np.ndarray, batch_size: int = _PREDICT_BATCH) -> np.ndarray:
+    """Scores of features (N, rows, width), without gradients: (N,) float64."""
+    device = next(model.parameters()).device
+    was_training = model.training
+    model.eval()
+    with torch.inference_mode():
+        parts = [
+            model(torch.from_numpy(features[i : i + batch_size]).to(device)).double().cpu().numpy()
+            for i in range(0, len(features), batch_size)
+        ]
+    model.train(was_training)
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def evaluate_model(model: CostModel, data: RankingDataset) -> dict[str, float]:
+    """`metrics.evaluate_scores` of the model's scores on a data set."""
+    return evaluate_scores(predict(model, data.features), data.latency, data.group, data.task_weights)
+
+
+class _Run:
+    """The moving parts of one training run."""
+
+    def __init__(  # noqa: PLR0917
+        self,
+        model: CostModel,
+        data: RankingDataset,
+        val: RankingDataset | None,
+        config: TrainConfig,
+        seed: int,
+        folder: Path | None,
+    ) -> None:
+        self.model, self.data, self.val, self.config, self.seed = model, data, val, config, seed
+        self.folder = folder
+        self.loss = get_loss(config.loss)
+        kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
+        self.optimizer = kind(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
+        self.identity = self._identity()
+        self.state = TrainState.start(model, averaged=config.average > 0)
+        if folder is not None:
+            self.state = load_state(folder, model, self.optimizer, self.state, self.identity)
+        self.resumed_from = self.state.epoch
+
+    def _identity(self) -> dict[str, Any]:
+        """What must be equal for a saved state to be continued."""
+        return {
+            "config": self.config.as_dict(),
+            "seed": self.seed,
+            "data": self.data.fingerprint(),
+            "val": self.val.fingerprint() if self.val is not None else None,
+            "model": self.model.config.as_dict(),
+        }
+
+    def epoch(self, epoch: int) -> dict[str, float]:
+        started = time.perf_counter()
+        torch.manual_seed(int(np.random.SeedSequence([self.seed, epoch]).generate_state(1)[0]))
+        rate = self.config.learning_rate_at(epoch)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        loss = self._pass(epoch)
+        entry: dict[str, float] = {"epoch": epoch, "learning_rate": rate, "loss": loss}
+        last = epoch + 1 == self.config.epochs
+        with self._averaged_weights():
+            if self.val is not None and (last or (epoch + 1) % self.config.evaluate_every == 0):
+                entry |= {f"val_{k}": v for k, v in evaluate_model(self.model, self.val).items()}
+            self._keep_best(entry)
+        entry["seconds"] = time.perf_counter() - started
+        self.state.epoch = epoch + 1
+        self.state.history.append(entry)
+        if self.folder is not None and (last or (epoch + 1) % self.config.save_every == 0):
+            save_state(self.folder, self.model, self.optimizer, self.state, self.identity)
+            write_curve(self.folder / "curve.csv", self.state.history)
+        return entry
+
+    def _pass(self, epoch: int) -> float:
+        self.model.train()
+        batches = epoch_batches(
+            self.data,
+            self.config.groups_per_batch,
+            self.config.programs_per_group,
+            np.random.default_rng([self.seed, epoch]),
+        )
+        device = next(self.model.parameters()).device
+        total = count = 0.0
+        for batch in batches:
+            loss = self._step(batch, device)
+            total, count = total + loss * len(batch), count + len(batch)
+        if not np.isfinite(total):
+            raise DivergedError(
+                f"the loss is no longer finite in epoch {epoch}",
+                remedy="lower learning_rate, or set clip_norm (1.0 is usual)",
+                epoch=epoch,
+            )
+        return total / max(count, 1)
+
+    def _step(self, batch: Batch, device: torch.device) -> float:
+        x = torch.from_numpy(self.data.features[batch.index]).to(device)
+        labels = torch.from_numpy(batch.labels).to(device, torch.float32)
+        mask = torch.from_numpy(batch.mask).to(device)
+        half = self.config.precision == "bfloat16"
+        with torch.autocast(device.type, torch.bfloat16) if half else contextlib.nullcontext():
+            flat = self.model(x)
+        scores = torch.zeros(mask.shape, device=device).masked_scatter(mask, flat.float())
+        loss = self.loss(scores, labels, mask)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        if self.config.clip_norm > 0:
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
+        self.optimizer.step()
+        self._average()
+        return float(loss.detach())
+
+    def _average(self) -> None:
+        if self.state.average is None:
+            return
+        # Early on a long memory would keep the random start: it grows with the steps taken.
+        self.state.steps += 1
+        keep = min(self.config.average, (1 + self.state.steps) / (10 + self.state.steps))
+        with torch.no_grad():
+            for name, value in self.model.state_dict().items():
+                self.state.average[name].lerp_(value, 1 - keep)
+
+    @contextlib.contextmanager
+    def _averaged_weights(self):
+        """The model wears the running mean of its weights, if there is one, while inside."""
+        if self.state.average is None:
+            yield
+            return
+        own = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+        self.model.load_state_dict(self.state.average)
+        yield
+        self.model.load_state_dict(own)
+
+    def _keep_best(self, entry: dict[str, float]) -> None:
+        chosen = self.val is not None and self.config.select != "last"
+        if chosen and f"val_{self.config.select}" not in entry:
+            return
+        score = entry[f"val_{self.config.select}"] if chosen else entry["epoch"]
+        if self.state.best_epoch < 0 or score > self.state.best_score:
+            self.state.best_score, self.state.best_epoch = score, int(entry["epoch"])
+            self.state.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}
+
+    def finish(self) -> TrainResult:
+        self.model.load_state_dict(self.state.best)
+        self.model.eval()
+        entry = next((e for e in self.state.history if e["epoch"] == self.state.best_epoch), {})
+        return TrainResult(
+            history=self.state.history,
+            best_epoch=self.state.best_epoch,
+            best={k.removeprefix("val_"): v for k, v in entry.items() if k.startswith("val_")},
+            resumed_from=self.resumed_from,
+        )
+
+
+__all__ = ["TrainResult", "evaluate_model", "predict", "train"]

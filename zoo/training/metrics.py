@@ -1,0 +1,121 @@
+"""How good a ranking is: top-k (TLP 6.1, TCL equation 12), its mean over tasks, and pairwise accuracy.
+
+Arguments everywhere: scores (N,) higher is better, latency (N,) in seconds, group (N,) task index from 0,
+weights (T,) occurrences of the task. Where several programs of a task have the same score, every order of
+them is equally likely and the *expected* result is returned, so that a model that scores all programs alike
+gets exactly what a random pick gets, and no metric depends on the order of the corpus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+# Pairs nearer than this ratio are within the noise of measuring and have no order.
+PAIR_RATIO = 1.05
+_PAIR_ROWS = 512
+
+
+def top_k(scores: np.ndarray, latency: np.ndarray, group: np.ndarray, weights: np.ndarray, k: int) -> float:
+    """Weighted top-k score of TLP 6.1 and TCL equation 12.
+
+    sum over (network, task) of min latency x weight / sum of (best latency among the k best-scored) x weight.
+    A task of several networks counts once in each: its weight is the sum over the networks considered.
+    With tied scores the denominator is an expectation. Tasks without programs are left out. NaN without any.
+    """
+    best = total = 0.0
+    for task, rank, seconds in _tasks(scores, latency, group):
+        values, chance = _best_of_top(rank, seconds, k)
+        best += float(seconds.min()) * float(weights[task])
+        total += float(values @ chance) * float(weights[task])
+    return best / total if total else float("nan")
+
+
+def mean_top_k(scores: np.ndarray, latency: np.ndarray, group: np.ndarray, k: int) -> float:
+    """Mean over tasks of min latency / best latency among the k best-scored; NaN without tasks."""
+    ratios = []
+    for _, rank, seconds in _tasks(scores, latency, group):
+        values, chance = _best_of_top(rank, seconds, k)
+        ratios.append(float((seconds.min() / values) @ chance))
+    return float(np.mean(ratios)) if ratios else float("nan")
+
+
+def pairwise_accuracy(scores: np.ndarray, latency: np.ndarray, group: np.ndarray) -> float:
+    """Mean over tasks of the share of pairs that are ordered rightly.
+
+    Only pairs whose latencies differ by more than 5% count, and tasks that have such a pair. A tie of the
+    scores is half right. NaN without any pair.
+    """
+    shares = [_pair_share(rank, seconds) for _, rank, seconds in _tasks(scores, latency, group)]
+    known = [share for share in shares if share is not None]
+    return float(np.mean(known)) if known else float("nan")
+
+
+def evaluate_scores(
+    scores: np.ndarray, latency: np.ndarray, group: np.ndarray, weights: np.ndarray
+) -> dict[str, float]:
+    """The numbers of a card: top1, top5, mean_top1, mean_top5, pairwise."""
+    return {
+        "top1": top_k(scores, latency, group, weights, 1),
+        "top5": top_k(scores, latency, group, weights, 5),
+        "mean_top1": mean_top_k(scores, latency, group, 1),
+        "mean_top5": mean_top_k(scores, latency, group, 5),
+        "pairwise": pairwise_accuracy(scores, latency, group),
+    }
+
+
+def evaluate_random(latency: np.ndarray, group: np.ndarray, weights: np.ndarray) -> dict[str, float]:
+    """What a random order gets, in expectation and in closed form (order statistics, no simulation).
+
+    For the mean over tasks it is the expected ratio; for the weighted score the ratio of expected sums.
+    """
+    return evaluate_scores(np.zeros_like(latency), latency, group, weights)
+
+
+def _tasks(
+    scores: np.ndarray, latency: np.ndarray, group: np.ndarray
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """(task, scores, latencies) of each task that has programs. A NaN score ranks last."""
+    scores = np.nan_to_num(np.asarray(scores, dtype=np.float64), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+    order = np.argsort(group, kind="stable")
+    tasks, starts = np.unique(np.asarray(group)[order], return_index=True)
+    for task, index in zip(tasks, np.split(order, starts[1:]), strict=True):
+        yield int(task), scores[index], np.asarray(latency, dtype=np.float64)[index]
+
+
+def _best_of_top(scores: np.ndarray, latency: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Distribution of the best latency among the k best-scored: values (V,) in seconds, chances (V,).
+
+    One value unless the k-th place is shared by equal scores.
+    """
+    k = min(k, len(scores))
+    threshold = np.partition(scores, len(scores) - k)[len(scores) - k]
+    sure, tied = latency[scores > threshold], latency[scores == threshold]
+    if len(sure):
+        tied = np.minimum(tied, sure.min())
+    return np.sort(tied), _minimum_chances(len(tied), k - len(sure))
+
+
+def _minimum_chances(n: int, k: int) -> np.ndarray:
+    """Chance that the i-th smallest of n is the smallest of k drawn: C(n-1-i, k-1) / C(n, k); (n,) floats."""
+    chances = np.zeros(n)
+    left = 1.0
+    for i in range(n - k + 1):
+        # Given that none smaller was drawn, k of the n - i remaining are drawn.
+        chances[i] = left * k / (n - i)
+        left -= chances[i]
+    return chances
+
+
+def _pair_share(scores: np.ndarray, latency: np.ndarray) -> float | None:
+    right, pairs = 0.0, 0
+    for start in range(0, len(scores), _PAIR_ROWS):
+        rows = slice(start, start + _PAIR_ROWS)
+        faster = latency[rows, None] * PAIR_RATIO < latency[None, :]
+        ahead = np.where(
+            scores[rows, None] == scores[None, :], 0.5, (scores[rows, None] > scores[None, :]).astype(float)
+        )
+        right += float(ahead[faster].sum())
+        pairs += int(faster.sum())
+    return right / pairs if pairs else None

@@ -1,0 +1,158 @@
+"""The saved state of a training run: one safetensors file, the tensors in it, the rest as JSON in its header.
+
+One file is one atomic write: a state is there whole or not at all, and reading it runs no code.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from ..models.base import CostModel
+from ..models.files import write_atomically
+from .errors import ResumeError
+
+STATE_FILE = "state.safetensors"
+_FORMAT = 1
+
+
+@dataclass
+class TrainState:
+    """What changes during a run, besides the model's and the optimizer's own state.
+
+    Attributes:
+        epoch: epochs done.
+        steps: optimizer steps done.
+        history: one entry an epoch.
+        best: weights of the best epoch; best_epoch: -1 before the first evaluation; best_score: its metric.
+        average: running mean of the weights, or None.
+    """
+
+    epoch: int = 0
+    steps: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+    best: dict[str, Tensor] = field(default_factory=dict)
+    best_epoch: int = -1
+    best_score: float = 0.0
+    average: dict[str, Tensor] | None = None
+
+    @classmethod
+    def start(cls, model: CostModel, averaged: bool) -> TrainState:
+        """The state before the first epoch."""
+        weights = {k: v.detach().clone() for k, v in model.state_dict().items()}
+        return cls(best=weights, average={k: v.clone() for k, v in weights.items()} if averaged else None)
+
+
+def save_state(
+    folder: Path, model: CostModel, optimizer: torch.optim.Optimizer, state: TrainState, identity: dict
+) -> None:
+    """Writes `state.safetensors`, replacing the one before."""
+    tensors = {f"model.{k}": v for k, v in model.state_dict().items()}
+    tensors |= {f"best.{k}": v for k, v in state.best.items()}
+    tensors |= {f"average.{k}": v for k, v in (state.average or {}).items()}
+    for index, entries in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(v) for name, v in entries.items()}
+    numbers = {
+        "format": _FORMAT,
+        "identity": identity,
+        "epoch": state.epoch,
+        "steps": state.steps,
+        "history": state.history,
+        "best_epoch": state.best_epoch,
+        "best_score": state.best_score,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    contiguous = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
+    write_atomically(folder / STATE_FILE, save(contiguous, metadata={"state": json.dumps(numbers)}))
+
+
+def load_state(
+    folder: Path,
+    model: CostModel,
+    optimizer: torch.optim.Optimizer,
+    fresh: TrainState,
+    identity: dict[str, Any],
+) -> TrainState:
+    """Puts a saved state into model and optimizer; returns `fresh` when the folder has none.
+
+    Raises:
+        ResumeError: damaged, or of another recipe, seed, data set or model.
+    """
+    path = folder / STATE_FILE
+    if not path.is_file():
+        return fresh
+    numbers, tensors = _read(path)
+    differing = [k for k in identity if _plain(identity[k]) != numbers.get("identity", {}).get(k)]
+    if differing:
+        raise _refuse(path, f"was made with another {', '.join(differing)}")
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "average": {}, "optimizer": {}}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition(".")
+        parts.setdefault(part, {})[rest] = tensor.to(next(model.parameters()).device)
+    try:
+        model.load_state_dict(parts["model"])
+        _load_optimizer(optimizer, parts["optimizer"])
+        return TrainState(
+            epoch=numbers["epoch"],
+            steps=numbers["steps"],
+            history=numbers["history"],
+            best=parts["best"],
+            best_epoch=numbers["best_epoch"],
+            best_score=numbers["best_score"],
+            average=parts["average"] or None,
+        )
+    except (KeyError, RuntimeError, ValueError) as error:
+        raise _refuse(path, f"does not fit this model ({error})") from error
+
+
+def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            numbers = json.loads((file.metadata() or {})["state"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise _refuse(path, f"is damaged ({error})") from error
+    if numbers.get("format") != _FORMAT:
+        raise _refuse(path, f"has format {numbers.get('format')!r}, this release reads {_FORMAT}")
+    return numbers, tensors
+
+
+def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    entries: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        index, _, key = name.partition(".")
+        entries.setdefault(int(index), {})[key] = tensor
+    optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+def _refuse(path: Path, reason: str) -> ResumeError:
+    return ResumeError(
+        f"the saved state {path} {reason}",
+        remedy="train into another folder, or delete the file to start over",
+        path=str(path),
+        reason=reason,
+    )
+
+
+def _plain(value: object) -> object:
+    """As JSON gives it back: tuples become lists, numbers keep every bit."""
+    return json.loads(json.dumps(value))
+
+
+def write_curve(path: Path, history: list[dict[str, float]]) -> None:
+    """The history as CSV, one row an epoch, empty where an epoch was not evaluated."""
+    columns = list(dict.fromkeys(name for entry in history for name in entry if name != "seconds"))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*columns, "seconds"], restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(history)
+    write_atomically(path, text.getvalue().encode())
