@@ -1,1 +1,27 @@
+"""Adapting a model to a device: what to measure (samplers, budgets), how to learn from it, and if it helped.
 
+`fine_tune` and `guard` need torch and are imported from their own modules; everything named here is light.
+"""
+
+from .budget import Budget, parse_budget
+from .errors import BudgetError, LabelError, SamplingError, UnknownSamplerError
+from .holdout import choose_holdout
+from .sampling import SAMPLERS, Pool, RandomSampler, RDUSampler, Reason, Sampler, Selection, create_sampler
+
+__all__ = [
+    "SAMPLERS",
+    "Budget",
+    "BudgetError",
+    "LabelError",
+    "Pool",
+    "RDUSampler",
+    "RandomSampler",
+    "Reason",
+    "Sampler",
+    "SamplingError",
+    "Selection",
+    "UnknownSamplerError",
+    "choose_holdout",
+    "create_sampler",
+    "parse_budget",
+]
