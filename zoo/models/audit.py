@@ -29,7 +29,7 @@ MAX_HEADER_BYTES = 1 << 20
 
 @dataclass(frozen=True)
 class Audited:
-    """A folder that passed: its config, and the very bytes that were checked, which cannot change any more."""
+    """A folder that passed: its config, and the very bytes that were checked, so that none changes later."""
 
     config: CheckpointConfig
     weights: bytes

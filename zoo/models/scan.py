@@ -47,13 +47,14 @@ def selective_scan(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Te
         c: output weights, (batch, length, states).
 
     Returns:
-        y of shape (batch, length, channels) and the type of `x`. Half-precision inputs are computed in
-        float32, since a product of many decays has no room in 8 bits of mantissa.
+        y of shape (batch, length, channels) and the type of `x`. Half-precision and mixed inputs are
+        computed in float32, since a product of many decays has no room in 8 bits of mantissa.
     """
     form = scan_recurrent if x.device.type == "cpu" else scan_parallel
-    if x.dtype in (torch.float16, torch.bfloat16):
+    if all(t.dtype == x.dtype for t in (dt, a, b, c)) and x.dtype in (torch.float32, torch.float64):
+        return form(x, dt, a, b, c)
+    with torch.autocast(x.device.type, enabled=False):
         return form(x.float(), dt.float(), a.float(), b.float(), c.float()).to(x.dtype)
-    return form(x, dt, a, b, c)
 
 
 def scan_recurrent(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:

@@ -78,6 +78,8 @@ def _tasks(
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """(task, scores, latencies) of each task that has programs. A NaN score ranks last."""
     scores = np.nan_to_num(np.asarray(scores, dtype=np.float64), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+    if not len(scores):
+        return
     order = np.argsort(group, kind="stable")
     tasks, starts = np.unique(np.asarray(group)[order], return_index=True)
     for task, index in zip(tasks, np.split(order, starts[1:]), strict=True):

@@ -1,0 +1,100 @@
+"""Metrics against hand-computed values and against the average over all orders of tied programs."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tchub.zoo.training import evaluate_random, evaluate_scores, mean_top_k, pairwise_accuracy, top_k
+
+# Two tasks: of the first the model picks the 2 s program (best 1 s), of the second the best (4 s).
+SCORES = np.array([0.1, 0.9, 0.5, 3.0, 2.0])
+LATENCY = np.array([1.0, 2.0, 8.0, 4.0, 5.0])
+GROUP = np.array([0, 0, 0, 1, 1])
+WEIGHTS = np.array([3.0, 1.0])
+
+
+def test_top_k_by_hand():
+    """TLP 6.1: (1 x 3 + 4 x 1) / (2 x 3 + 4 x 1); with k = 3 the best is among them."""
+    assert top_k(SCORES, LATENCY, GROUP, WEIGHTS, 1) == pytest.approx(7 / 10)
+    assert top_k(SCORES, LATENCY, GROUP, WEIGHTS, 2) == pytest.approx(7 / 10)
+    assert top_k(SCORES, LATENCY, GROUP, WEIGHTS, 3) == 1.0
+
+
+def test_mean_top_k_by_hand():
+    assert mean_top_k(SCORES, LATENCY, GROUP, 1) == pytest.approx((1 / 2 + 1) / 2)
+
+
+def test_pairwise_accuracy_by_hand():
+    """First task: of 3 pairs only (2 s, 8 s) is ordered rightly; second: its one pair is."""
+    assert pairwise_accuracy(SCORES, LATENCY, GROUP) == pytest.approx((1 / 3 + 1) / 2)
+
+
+def test_pairs_within_five_percent_do_not_count():
+    scores, latency, group = np.array([0.0, 1.0, 2.0]), np.array([1.0, 1.04, 2.0]), np.zeros(3, int)
+    assert pairwise_accuracy(scores, latency, group) == 0.0
+    assert np.isnan(pairwise_accuracy(scores[:2], latency[:2], group[:2]))
+
+
+def test_a_tie_of_scores_is_half_right():
+    assert pairwise_accuracy(np.zeros(4), np.array([1.0, 2, 3, 4]), np.zeros(4, int)) == 0.5
+
+
+def test_large_tasks_are_compared_in_blocks():
+    rng = np.random.default_rng(0)
+    latency = np.exp(rng.standard_normal(1300))
+    assert pairwise_accuracy(-latency, latency, np.zeros(1300, int)) == 1.0
+    assert pairwise_accuracy(latency, latency, np.zeros(1300, int)) == 0.0
+
+
+def test_random_choice_is_the_closed_form():
+    """Top-1 of a random pick is the mean latency; top-2 of three is an order statistic."""
+    latency, group = np.array([1.0, 2.0, 6.0]), np.zeros(3, int)
+    result = evaluate_random(latency, group, np.ones(1))
+    assert result["top1"] == pytest.approx(1 / 3)
+    assert result["mean_top1"] == pytest.approx((1 + 1 / 2 + 1 / 6) / 3)
+    assert result["pairwise"] == 0.5
+    assert result["top5"] == 1.0
+    assert top_k(np.zeros(3), latency, group, np.ones(1), 2) == pytest.approx(1 / ((1 + 1 + 2) / 3))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), min_size=1, max_size=6),
+    st.integers(1, 4),
+)
+@settings(max_examples=60, deadline=None)
+def test_ties_give_the_average_over_their_orders(programs, k):
+    scores = np.array([float(s) for s, _ in programs])
+    latency = np.array([float(t) for _, t in programs])
+    orders = [
+        order
+        for order in itertools.permutations(range(len(programs)))
+        if all(scores[a] >= scores[b] for a, b in itertools.pairwise(order))
+    ]
+    best = np.array([min(latency[i] for i in order[:k]) for order in orders])
+    group = np.zeros(len(programs), int)
+    assert top_k(scores, latency, group, np.ones(1), k) == pytest.approx(latency.min() / best.mean())
+    assert mean_top_k(scores, latency, group, k) == pytest.approx((latency.min() / best).mean())
+
+
+@given(st.integers(0, 1000))
+@settings(max_examples=20, deadline=None)
+def test_order_of_the_corpus_does_not_matter(seed):
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(SCORES))
+    one = evaluate_scores(SCORES, LATENCY, GROUP, WEIGHTS)
+    assert evaluate_scores(SCORES[order], LATENCY[order], GROUP[order], WEIGHTS) == pytest.approx(one)
+
+
+def test_perfect_scores_get_one_everywhere():
+    assert set(evaluate_scores(-LATENCY, LATENCY, GROUP, WEIGHTS).values()) == {1.0}
+
+
+def test_a_nan_score_ranks_last():
+    assert top_k(np.array([np.nan, 1.0]), np.array([1.0, 2.0]), np.zeros(2, int), np.ones(1), 1) == 0.5
+
+
+def test_a_task_without_programs_is_left_out():
+    assert top_k(SCORES, LATENCY, GROUP + 1, np.array([9.0, 3.0, 1.0]), 1) == pytest.approx(7 / 10)
+    assert np.isnan(top_k(np.zeros(0), np.zeros(0), np.zeros(0, int), np.ones(1), 1))

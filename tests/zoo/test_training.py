@@ -1,0 +1,242 @@
+"""Recipes, data sets and the loop: what is refused, what is learnt, and that a stop costs nothing."""
+
+import csv
+import math
+
+import numpy as np
+import pytest
+import torch
+from tchub.zoo.models import create
+from tchub.zoo.training import (
+    DatasetError,
+    DivergedError,
+    RankingDataset,
+    ResumeError,
+    TrainConfig,
+    TrainConfigError,
+    evaluate_model,
+    list_recipes,
+    train,
+)
+from tchub.zoo.training.batches import epoch_batches
+from tchub.zoo.training.state import STATE_FILE
+
+SMALL = {"width": 6, "hidden": 8, "d_model": 8, "head": 4, "d_state": 2, "dt_rank": 2}
+RECIPE = TrainConfig(
+    model=SMALL, epochs=4, learning_rate=0.01, groups_per_batch=4, programs_per_group=8, save_every=1
+)
+
+
+def toy_data(tasks=6, programs=20, seed=0) -> RankingDataset:
+    """Programs of 1 to 4 rows whose speed is the sum of a column; the last row is the device."""
+    rng = np.random.default_rng(seed)
+    n = tasks * programs
+    features = rng.standard_normal((n, 6, 6)).astype(np.float32)
+    for i, rows in enumerate(rng.integers(1, 5, n)):
+        features[i, rows:5] = 0
+    features[:, 5] = 1
+    group = np.repeat(np.arange(tasks, dtype=np.int64), programs)
+    latency = np.exp(rng.standard_normal(tasks)[group] - features[:, :5, 0].sum(1)) * 1e-3
+    names = tuple(f"task{i}" for i in range(tasks))
+    return RankingDataset(features, latency.astype(np.float64), group, names, np.ones(tasks))
+
+
+def new_model(seed=0):
+    torch.manual_seed(seed)
+    return create("tcl", **SMALL)
+
+
+def weights(model):
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+# The data set
+
+
+def test_labels_are_relative_to_the_best_of_the_task():
+    data = RankingDataset(
+        np.ones((3, 2, 2), np.float32), np.array([2.0, 1.0, 5.0]), np.array([0, 0, 1]), ("a", "b"), np.ones(2)
+    )
+    assert data.labels.tolist() == [0.5, 1.0, 1.0]
+    assert data.best.tolist() == [1.0, 5.0]
+
+
+@pytest.mark.parametrize("latency", [0.0, -1.0, math.nan, math.inf])
+def test_a_failed_program_is_refused(latency):
+    with pytest.raises(DatasetError, match="latency"):
+        RankingDataset(np.ones((1, 2, 2), np.float32), np.array([latency]), np.array([0]), ("a",), np.ones(1))
+
+
+def test_sampling_takes_the_fraction_asked_of_each_task():
+    data = toy_data(tasks=10, programs=20)
+    part = data.sample(tasks_fraction=0.5, programs_fraction=0.1, seed=3)
+    counts = np.bincount(part.group, minlength=10)
+    assert sorted(counts) == [0] * 5 + [2] * 5
+    assert part.fingerprint() == data.sample(0.5, 0.1, seed=3).fingerprint()
+    assert part.fingerprint() != data.sample(0.5, 0.1, seed=4).fingerprint()
+
+
+def test_an_epoch_sees_each_program_once_in_groups_of_one_task():
+    data = toy_data(tasks=3, programs=17)
+    batches = list(epoch_batches(data, 2, 8, np.random.default_rng(0)))
+    assert sorted(np.concatenate([b.index for b in batches])) == list(range(51))
+    for batch in batches:
+        assert batch.mask.sum() == len(batch.index)
+        for part in np.split(batch.index, np.cumsum(batch.mask.sum(1))[:-1]):
+            assert 2 <= len(part) <= 8
+            assert len(set(data.group[part])) == 1
+
+
+# The recipe
+
+
+@pytest.mark.parametrize("name", list_recipes())
+def test_shipped_recipes_are_valid_and_their_models_exist(name):
+    config = TrainConfig.find(name)
+    assert create(config.arch, **config.model).parameter_count() > 0
+
+
+def test_the_papers_recipe():
+    """TCL 7.1.3."""
+    config = TrainConfig.find("tcl-paper")
+    assert (config.optimizer, config.learning_rate, config.epochs, config.loss) == (
+        "adam", 0.0007, 100, "lambda_rank",
+    )  # fmt: skip
+    assert config.groups_per_batch * config.programs_per_group == 1024
+    assert config.learning_rate_at(0) == config.learning_rate_at(10) == 0.0007
+    assert config.learning_rate_at(5) == pytest.approx(0.00035)
+
+
+def test_step_schedule():
+    config = TrainConfig(schedule="step", period=5, decay=0.1, learning_rate=1.0)
+    assert [config.learning_rate_at(e) for e in (0, 4, 5, 10)] == pytest.approx([1, 1, 0.1, 0.01])
+
+
+def test_unknown_key_names_the_nearest(tmp_path):
+    (tmp_path / "r.toml").write_text("epohcs = 3\n")
+    with pytest.raises(TrainConfigError) as caught:
+        TrainConfig.from_toml(tmp_path / "r.toml")
+    assert "epochs" in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["epochs = 0", 'epochs = "9"', "epochs = true", 'loss', 'schedule = "linear"', "learning_rate = nan",
+     "average = 1.0", 'schedule = "step"'],
+)  # fmt: skip
+def test_impossible_recipes_are_refused(tmp_path, text):
+    (tmp_path / "r.toml").write_text(text)
+    with pytest.raises(TrainConfigError):
+        TrainConfig.from_toml(tmp_path / "r.toml")
+
+
+def test_a_missing_recipe_names_those_that_ship(tmp_path):
+    with pytest.raises(TrainConfigError) as caught:
+        TrainConfig.find(str(tmp_path / "none.toml"))
+    assert "tcl-paper" in str(caught.value.remedy)
+
+
+def test_round_trip():
+    assert TrainConfig.from_dict(RECIPE.as_dict()) == RECIPE
+
+
+# The loop
+
+
+@pytest.mark.parametrize("loss", ["lambda_rank", "pairwise_rank", "log_ranknet", "rmse"])
+def test_every_loss_learns(loss):
+    data, val = toy_data(tasks=12), toy_data(seed=1)
+    model = new_model()
+    config = TrainConfig.from_dict(RECIPE.as_dict() | {"loss": loss, "epochs": 20})
+    result = train(model, data, val, config)
+    assert result.history[-1]["loss"] < 0.9 * result.history[0]["loss"]
+    assert result.best["pairwise"] > 0.6
+    assert evaluate_model(model, val) == result.best
+
+
+def test_same_seed_same_weights():
+    runs = []
+    for seed in (1, 1, 2):
+        model = new_model()
+        train(model, toy_data(), None, RECIPE, seed=seed)
+        runs.append(weights(model))
+    assert torch.equal(runs[0], runs[1])
+    assert not torch.equal(runs[0], runs[2])
+
+
+@pytest.mark.parametrize("average", [0.0, 0.9])
+def test_a_stopped_run_continues_bit_for_bit(tmp_path, average):
+    config = TrainConfig.from_dict(RECIPE.as_dict() | {"average": average, "optimizer": "adamw"})
+    data, val = toy_data(), toy_data(seed=1)
+    whole, stopped = new_model(), new_model()
+    expected = train(whole, data, val, config, seed=7)
+
+    def stop_after_two(entry):
+        if entry["epoch"] == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(stopped, data, val, config, 7, tmp_path, stop_after_two)
+    resumed = new_model(seed=5)
+    result = train(resumed, data, val, config, seed=7, resume_dir=tmp_path)
+    assert result.resumed_from == 2
+    assert torch.equal(weights(resumed), weights(whole))
+    assert (result.best, result.best_epoch) == (expected.best, expected.best_epoch)
+    assert [e["loss"] for e in result.history] == [e["loss"] for e in expected.history]
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    model = new_model()
+    train(model, toy_data(), None, RECIPE, resume_dir=tmp_path)
+    again = new_model(seed=9)
+    assert train(again, toy_data(), None, RECIPE, resume_dir=tmp_path).resumed_from == 4
+    assert torch.equal(weights(again), weights(model))
+
+
+def test_the_random_state_of_the_caller_is_left_alone():
+    model = new_model()
+    torch.manual_seed(3)
+    expected = torch.rand(1)
+    torch.manual_seed(3)
+    train(model, toy_data(), None, RECIPE)
+    assert torch.equal(torch.rand(1), expected)
+
+
+@pytest.mark.parametrize("change", ["seed", "config", "data", "model"])
+def test_a_state_of_another_run_is_refused(tmp_path, change):
+    train(new_model(), toy_data(), None, RECIPE, seed=0, resume_dir=tmp_path)
+    config = (
+        TrainConfig.from_dict(RECIPE.as_dict() | {"learning_rate": 0.5}) if change == "config" else RECIPE
+    )
+    model = create("tcl", **SMALL | {"head": 5}) if change == "model" else new_model()
+    data = toy_data(seed=int(change == "data"))
+    with pytest.raises(ResumeError, match=change):
+        train(model, data, None, config, seed=int(change == "seed"), resume_dir=tmp_path)
+
+
+def test_a_damaged_state_is_refused(tmp_path):
+    train(new_model(), toy_data(), None, RECIPE, resume_dir=tmp_path)
+    path = tmp_path / STATE_FILE
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ResumeError, match="damaged"):
+        train(new_model(), toy_data(), None, RECIPE, resume_dir=tmp_path)
+
+
+def test_the_curve_is_a_csv(tmp_path):
+    train(new_model(), toy_data(), toy_data(seed=1), RECIPE, resume_dir=tmp_path)
+    rows = list(csv.DictReader((tmp_path / "curve.csv").open()))
+    assert [r["epoch"] for r in rows] == ["0", "1", "2", "3"]
+    assert 0 <= float(rows[-1]["val_pairwise"]) <= 1
+
+
+def test_divergence_is_an_error_with_a_remedy():
+    config = TrainConfig.from_dict(RECIPE.as_dict() | {"learning_rate": 1e30, "loss": "rmse"})
+    with pytest.raises(DivergedError) as caught:
+        train(new_model(), toy_data(), None, config)
+    assert "learning_rate" in str(caught.value.remedy)
+
+
+def test_bfloat16_trains():
+    config = TrainConfig.from_dict(RECIPE.as_dict() | {"precision": "bfloat16"})
+    result = train(new_model(), toy_data(), toy_data(seed=1), config)
+    assert math.isfinite(result.history[-1]["loss"])
