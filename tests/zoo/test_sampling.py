@@ -15,6 +15,7 @@ from tchub.zoo.adapt.sampling import (
     Pool,
     RandomSampler,
     RDUSampler,
+    StratifiedSampler,
     create_sampler,
     joint_variance,
     min_distance,
@@ -157,7 +158,7 @@ def test_higher_predictions_win_at_equal_distance():
     assert RDUSampler().select(pool, [2], 1, scores, np.random.default_rng(0)).indices.tolist() == [4]
 
 
-@pytest.mark.parametrize("sampler", ["random", "rdu"])
+@pytest.mark.parametrize("sampler", ["random", "stratified", "rdu"])
 def test_nothing_to_pick_is_an_error(sampler):
     pool = make_pool(["conv2d"], 3)
     for empty, labeled in ((Pool(np.empty(0, np.int64), ()), []), (pool, [0, 1, 2])):
@@ -173,8 +174,19 @@ def test_predictions_that_are_not_numbers_are_refused():
         RDUSampler().select(pool, [0], 1, np.array([0.0, np.nan, 1.0]), np.random.default_rng(0))
 
 
+def test_a_stratified_choice_levels_the_tasks():
+    pool = Pool(np.repeat(np.arange(4), [20, 20, 20, 2]), ("conv2d",) * 4)
+    labeled = [0, 1, 2, 20]
+    picked = StratifiedSampler().select(pool, labeled, 10, None, np.random.default_rng(0), round=2)
+    counts = np.bincount(pool.task[[*labeled, *picked.indices]], minlength=4)
+    assert counts.tolist() == [4, 4, 4, 2]
+    assert {r.round for r in picked.reasons} == {2}
+    again = StratifiedSampler().select(pool, labeled, 10, None, np.random.default_rng(0))
+    assert picked.indices.tolist() == again.indices.tolist()
+
+
 def test_samplers_by_name():
-    assert set(SAMPLERS) == {"random", "rdu"}
+    assert set(SAMPLERS) == {"random", "stratified", "rdu"}
     own = RDUSampler()
     assert create_sampler(own) is own
     with pytest.raises(UnknownSamplerError, match="psychic") as caught:

@@ -6,7 +6,17 @@
 from .budget import Budget, parse_budget
 from .errors import BudgetError, LabelError, SamplingError, UnknownSamplerError
 from .holdout import choose_holdout
-from .sampling import SAMPLERS, Pool, RandomSampler, RDUSampler, Reason, Sampler, Selection, create_sampler
+from .sampling import (
+    SAMPLERS,
+    Pool,
+    RandomSampler,
+    RDUSampler,
+    Reason,
+    Sampler,
+    Selection,
+    StratifiedSampler,
+    create_sampler,
+)
 
 __all__ = [
     "SAMPLERS",
@@ -20,6 +30,7 @@ __all__ = [
     "Sampler",
     "SamplingError",
     "Selection",
+    "StratifiedSampler",
     "UnknownSamplerError",
     "choose_holdout",
     "create_sampler",

@@ -1,4 +1,4 @@
-"""What to measure next: the sampler interface, random choice, and RDU of paper TCL, section 4.
+"""What to measure next: the sampler interface, random choice, and RDU (paper TCL, section 4).
 
 A further sampler is a class with `name` and `select`, added to `SAMPLERS`.
 """
@@ -130,6 +130,32 @@ class RandomSampler:
         return Selection(indices, tuple(Reason(int(i), pool.op(i), round) for i in indices))
 
 
+class StratifiedSampler:
+    """Random choice that gives every task the same number of programs, those labeled before counted in."""
+
+    name: ClassVar[str] = "stratified"
+
+    def select(
+        self,
+        pool: Pool,
+        labeled: Sequence[int] | np.ndarray,
+        k: int,
+        scores: np.ndarray | None,
+        rng: np.random.Generator,
+        *,
+        round: int = 1,
+    ) -> Selection:
+        """See `Sampler.select`; `scores` are not used."""
+        rest = rng.permutation(_unlabeled(pool, labeled, k))
+        done = np.bincount(pool.task[np.asarray(labeled, dtype=np.int64)], minlength=len(pool.ops))
+        by_task = np.argsort(pool.task[rest], kind="stable")
+        tasks, starts, sizes = np.unique(pool.task[rest][by_task], return_index=True, return_counts=True)
+        turn = np.empty(len(rest), dtype=np.int64)
+        turn[by_task] = np.arange(len(rest)) - np.repeat(starts - done[tasks], sizes)
+        indices = rest[np.argsort(turn, kind="stable")][:k]
+        return Selection(indices, tuple(Reason(int(i), pool.op(i), round) for i in indices))
+
+
 class RDUSampler:
     """Representativeness, diversity, uncertainty: algorithm 1 and equations 1 to 3 of paper TCL.
 
@@ -163,7 +189,7 @@ class RDUSampler:
         return _greedy(pool, rest, f[rest], known, left=left, round=round)
 
 
-SAMPLERS: dict[str, type[Sampler]] = {cls.name: cls for cls in (RandomSampler, RDUSampler)}
+SAMPLERS: dict[str, type[Sampler]] = {cls.name: cls for cls in (RandomSampler, StratifiedSampler, RDUSampler)}
 
 
 def create_sampler(name: str | Sampler) -> Sampler:
