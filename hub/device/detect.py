@@ -78,7 +78,11 @@ class LocalDevice:
 
 
 def detect_local(
-    cores: int | None = None, *, facts: HostFacts | None = None, host_cpu: str | None = None
+    cores: int | None = None,
+    *,
+    facts: HostFacts | None = None,
+    host_cpu: str | None = None,
+    ask_llvm: bool = True,
 ) -> LocalDevice:
     """Detect this machine's CPU, and list its GPUs. An unknown machine gets a generic device.
 
@@ -86,6 +90,7 @@ def detect_local(
         cores: cores to compile for; by default all that this process may run on.
         facts: facts to decide from, instead of this machine's.
         host_cpu: LLVM's name of the CPU, instead of asking TVM for it (which imports TVM).
+        ask_llvm: whether TVM may be imported to ask; without, a known device's target or the flags decide.
 
     Raises:
         DetectionError: `cores` is less than 1 or more than this process may use.
@@ -93,6 +98,8 @@ def detect_local(
     facts = facts or read_host_facts()
     cores = _checked_cores(cores, facts)
     base, exact, reasons = identify(facts)
+    if host_cpu is None and ask_llvm:
+        host_cpu = llvm_host_cpu()
     mcpu, why = _mcpu(facts, base if exact else None, host_cpu)
     target: dict[str, Any] = {"kind": "llvm", "mcpu": mcpu, "num-cores": cores}
     if facts.arch == "aarch64":
@@ -139,8 +146,8 @@ def _checked_cores(cores: int | None, facts: HostFacts) -> int:
 
 
 def _mcpu(facts: HostFacts, known: Device | None, host_cpu: str | None) -> tuple[str, str]:
-    if found := host_cpu or llvm_host_cpu():
-        return found, f"mcpu {found}: LLVM's name of this CPU"
+    if host_cpu:
+        return host_cpu, f"mcpu {host_cpu}: LLVM's name of this CPU"
     if known is not None:
         return known.target["mcpu"], f"mcpu {known.target['mcpu']}: the target of {known.name}"
     if facts.arch == "x86-64":

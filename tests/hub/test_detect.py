@@ -113,14 +113,12 @@ def test_a_threadripper_of_the_same_cpuid_family_is_no_epyc() -> None:
 @pytest.mark.parametrize(
     ("flags", "mcpu"), [(AVX512, "x86-64-v4"), (AVX2, "x86-64-v3"), (frozenset(), "x86-64")]
 )
-def test_without_llvm_the_flags_decide(flags: frozenset, mcpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tchub.hub.device.detect.llvm_host_cpu", lambda: None)
-    assert detect_local(facts=intel(198, "Intel(R) Core(TM)", flags=flags)).mcpu == mcpu
+def test_without_llvm_the_flags_decide(flags: frozenset, mcpu: str) -> None:
+    assert detect_local(facts=intel(198, "Intel(R) Core(TM)", flags=flags), ask_llvm=False).mcpu == mcpu
 
 
-def test_without_llvm_a_known_machine_keeps_its_own_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tchub.hub.device.detect.llvm_host_cpu", lambda: None)
-    assert detect_local(facts=amd(25, 17, "AMD EPYC 9R14")).mcpu == "znver4"
+def test_without_llvm_a_known_machine_keeps_its_own_target() -> None:
+    assert detect_local(facts=amd(25, 17, "AMD EPYC 9R14"), ask_llvm=False).mcpu == "znver4"
 
 
 # Cores

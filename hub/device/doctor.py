@@ -1,0 +1,239 @@
+"""Preflight checks as data: will tchub work on this machine, and are its measurements worth something?"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+from ..registry.store import cache_root, home_root
+from .detect import LocalDevice, detect_local
+from .quietness import Business, Spread, measure_spread, read_governor, watch_business
+
+PINNED = {"apache-tvm": "tvm", "apache-tvm-ffi": "tvm_ffi"}
+NOISE_LIMIT = 0.05
+BUSY_LIMIT = 0.25
+STOLEN_LIMIT = 0.02
+DISK_WARN_GIB = 5
+DISK_FAIL_GIB = 0.5
+# TVM's own order of preference.
+COMPILERS = ("g++", "gcc", "clang++", "clang", "c++", "cc")
+_PROGRAM = 'extern "C" int tchub_doctor(void) { return 7; }\n'
+
+Status = Literal["ok", "warn", "fail"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check.
+
+    Attributes:
+        name: what was checked.
+        status: "ok", "warn" (it works, but worse) or "fail" (something will not work).
+        value: what was found.
+        remedy: what to do, for everything that is not ok.
+    """
+
+    name: str
+    status: Status
+    value: str
+    remedy: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self)
+
+
+def run_checks() -> Iterator[Check]:
+    """All checks, one after the other, in the order of what depends on what. Takes some seconds."""
+    yield check_python()
+    pins = read_pins()
+    versions = [check_version(package, pins.get(package)) for package in PINNED]
+    yield from versions
+    sound = all(check.status == "ok" for check in versions)
+    if sound:
+        yield check_llvm()
+    yield check_compiler()
+    local = detect_local(ask_llvm=sound)  # a TVM that does not fit its ffi is not imported: it may crash
+    yield check_device(local)
+    yield check_cores(local.cores, os.cpu_count() or local.cores)
+    yield check_business(watch_business(local.cores))
+    yield check_noise(measure_spread())
+    yield check_governor(read_governor())
+    yield check_disk(cache_root())
+    yield check_writable("cache", cache_root(), "TCHUB_CACHE")
+    yield check_writable("adapted checkpoints", home_root(), "TCHUB_HOME")
+    yield check_gpu(local)
+    yield check_nvcc(bool(local.gpus))
+
+
+def failed(checks: list[Check]) -> bool:
+    """Whether any check failed."""
+    return any(check.status == "fail" for check in checks)
+
+
+def check_python(version: tuple[int, int] = sys.version_info[:2]) -> Check:
+    """Python 3.11 or newer."""
+    value = ".".join(map(str, version))
+    if version >= (3, 11):
+        return Check("python", "ok", value)
+    return Check("python", "fail", value, "install Python 3.11 or newer")
+
+
+def read_pins() -> dict[str, str]:
+    """The exact versions that tchub's own metadata asks for, by package."""
+    pins = {}
+    for requirement in metadata.requires("tchub") or []:
+        if match := re.match(r"([\w.-]+)==([\w.]+)$", requirement.split(";")[0].strip()):
+            pins[match[1].lower()] = match[2]
+    return pins
+
+
+def check_version(package: str, pin: str | None) -> Check:
+    """An exactly pinned package: installed, of that version, and importable."""
+    remedy = f"pip install '{package}=={pin}'" if pin else f"pip install {package}"
+    try:
+        version = metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return Check(package, "fail", "not installed", remedy)
+    if pin is not None and version != pin:
+        return Check(package, "fail", f"{version}, but tchub needs {pin}", remedy)
+    try:
+        importlib.import_module(PINNED.get(package, package))
+    except (ImportError, OSError, RuntimeError) as error:
+        return Check(package, "fail", f"{version} does not import: {error}", remedy)
+    return Check(package, "ok", f"{version} (pinned)" if pin else version)
+
+
+def check_llvm() -> Check:
+    """LLVM inside TVM; without it no CPU program can be compiled."""
+    from tvm.target import codegen
+
+    version = codegen.llvm_version_major(allow_none=True)
+    if version is None:
+        return Check(
+            "llvm", "fail", "TVM was built without LLVM", "install the apache-tvm wheel that tchub pins"
+        )
+    return Check("llvm", "ok", f"{version}, CPU {codegen.llvm_get_system_cpu()}")
+
+
+def check_compiler(find: Callable[[str], str | None] = shutil.which) -> Check:
+    """A compiler that can link a shared library: TVM calls it for every program."""
+    remedy = "install one, e.g. `apt install g++`, or set CXX to one"
+    asked = os.environ.get("CXX") or os.environ.get("CC")
+    path = asked or next((p for name in COMPILERS if (p := find(name))), None)
+    if path is None:
+        return Check("compiler", "fail", f"none of {', '.join(COMPILERS)} found", remedy)
+    with tempfile.TemporaryDirectory(prefix="tchub-doctor-") as folder:
+        source, output = Path(folder, "t.cc"), Path(folder, "t.so")
+        source.write_text(_PROGRAM, encoding="utf-8")
+        command = [path, "-shared", "-fPIC", "-o", str(output), str(source)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return Check("compiler", "fail", f"{path} does not run: {error}", remedy)
+        if done.returncode or not output.is_file():
+            said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no output"]
+            return Check("compiler", "fail", f"{path} cannot link a shared library: {said[0]}", remedy)
+    return Check("compiler", "ok", path)
+
+
+def check_device(local: LocalDevice) -> Check:
+    """Which device this machine is."""
+    value = f"{local.device.name} ({local.cpu_model}), mcpu {local.mcpu}"
+    if local.exact:
+        return Check("device", "ok", value)
+    return Check(
+        "device", "warn", value, "no spec sheet for this CPU: adapt a checkpoint before you trust it"
+    )
+
+
+def check_cores(usable: int, total: int) -> Check:
+    """At least two usable cores, so that one can measure while the others compile."""
+    value = f"{usable} usable of {total}"
+    if usable >= 2:
+        return Check("cores", "ok", value)
+    return Check("cores", "warn", value, "with one core, compiling disturbs measuring: allow two or more")
+
+
+def check_business(seen: Business) -> Check:
+    """Nobody else runs on the cores that are to measure."""
+    value = f"{seen.busy:.0%} busy, {seen.stolen:.1%} stolen, load {seen.load:.2f} per core"
+    if seen.stolen > STOLEN_LIMIT:
+        return Check("neighbours", "warn", value, "the host gives time to others: measure at another hour")
+    if seen.busy > BUSY_LIMIT or seen.load > 1:
+        return Check("neighbours", "warn", value, "stop what else runs here before measuring")
+    return Check("neighbours", "ok", value)
+
+
+def check_noise(spread: Spread) -> Check:
+    """Repeats of one kernel agree."""
+    value = f"repeats differ by {spread.p50:.1%} (median), {spread.p90:.1%} (90th percentile)"
+    if spread.p90 <= NOISE_LIMIT:
+        return Check("clock noise", "ok", value)
+    return Check("clock noise", "warn", value, "quieten the machine, or expect more repeats a program")
+
+
+def check_governor(governor: str | None) -> Check:
+    """A clock that does not wander."""
+    if governor is None:
+        return Check("governor", "ok", "not told by this system")
+    if governor in ("powersave", "ondemand", "conservative"):
+        return Check(
+            "governor", "warn", governor, "set it to performance: `cpupower frequency-set -g performance`"
+        )
+    return Check("governor", "ok", governor)
+
+
+def check_disk(path: Path) -> Check:
+    """Room for checkpoints, journals and compiled programs."""
+    free = shutil.disk_usage(_existing(path)).free / 2**30
+    value, remedy = f"{free:.1f} GiB free for {path}", "free some space, or set TCHUB_CACHE to a larger disk"
+    if free < DISK_FAIL_GIB:
+        return Check("disk", "fail", value, remedy)
+    return Check("disk", "warn", value, remedy) if free < DISK_WARN_GIB else Check("disk", "ok", value)
+
+
+def check_writable(name: str, path: Path, variable: str) -> Check:
+    """A folder that can be made and written."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path, prefix=".doctor-") as file:
+            file.write(b"tchub")
+            file.flush()
+    except OSError as error:
+        reason = error.strerror or str(error)
+        return Check(
+            name, "fail", f"{path} cannot be written: {reason}", f"set {variable} to a folder you may write"
+        )
+    return Check(name, "ok", str(path))
+
+
+def check_gpu(local: LocalDevice) -> Check:
+    """GPUs are optional: none is no fault."""
+    if not local.gpus:
+        return Check("gpu", "ok", "none found (none is needed)")
+    named = [f"{g.name} ({g.device or 'no spec sheet'}, {g.memory_gib:.0f} GiB)" for g in local.gpus]
+    return Check("gpu", "ok", ", ".join(named))
+
+
+def check_nvcc(has_gpu: bool, find: Callable[[str], str | None] = shutil.which) -> Check:
+    """nvcc is needed only to tune for a GPU of this machine."""
+    path = find("nvcc")
+    if path is None and has_gpu:
+        return Check("nvcc", "warn", "not found", "install the CUDA toolkit to tune for this machine's GPU")
+    return Check("nvcc", "ok", path or "not found (needed for GPUs only)")
+
+
+def _existing(path: Path) -> Path:
+    """The path itself, or the nearest folder above it that exists."""
+    return next(p for p in (path, *path.resolve().parents) if p.exists())
