@@ -1,1 +1,22 @@
+"""The schedule-primitive language, and its readers. TVM is needed only to read a live trace.
 
+`language` holds the words and what other frameworks' words map to; `metaschedule` reads traces.
+"""
+
+from .errors import TraceFormatError, UnknownInstructionError
+from .language import INLINE, KINDS, NONE, REST, ROOT, Primitive, PrimitiveSequence
+from .metaschedule import from_trace, from_trace_json
+
+__all__ = [
+    "INLINE",
+    "KINDS",
+    "NONE",
+    "REST",
+    "ROOT",
+    "Primitive",
+    "PrimitiveSequence",
+    "TraceFormatError",
+    "UnknownInstructionError",
+    "from_trace",
+    "from_trace_json",
+]

@@ -1,0 +1,152 @@
+"""The schedule-primitive language: what every tuning framework's programs are told in.
+
+A program is a *sequence* of primitives; a primitive is a kind, some integers and some names
+(papers: TLP section 4.1, figure 4). Blocks and loops are small ordinals: a block (a stage, for Ansor) is
+numbered when a primitive first mentions or creates it, a loop by its position in the block's loop list at
+that moment, as Ansor numbers iterators. A primitive that is the first to mention a block of the original
+workload carries the block's name as `@name`; no other primitive repeats it. The root block, which is the
+program as a whole, is block `NONE`.
+
+Numbers always start `(block, loop, value, ...)` where a kind has such things:
+
+| kind                 | numbers                               | names       | Ansor       | AutoTVM knob    |
+|----------------------|---------------------------------------|-------------|-------------|-----------------|
+| Split                | block, loop, extent, factors          | flags       | SP FSP FFSP | sp; `tile_oh`   |
+| LoopPartition        | block, loop, extent, factors          | flags       |             |                 |
+| Fuse, Merge          | block, loop positions                 | flags       | FU          |                 |
+| Reorder              | block, loop positions as they will be |             | RE          | re              |
+| Bind                 | block, loop, extent                   | thread axis | AN 4 to 10  |                 |
+| Parallel             | block, loop, value                    |             | AN 3        |                 |
+| Vectorize            | block, loop, value                    |             | AN 2        | an `vec`        |
+| Unroll               | block, loop, value                    | see below   | AN 1, PR    | an `unroll`; ot |
+| ComputeAt            | block, location, target block         | flags       | CA, CR      |                 |
+| ReverseComputeAt     | block, location, target block         | flags       |             |                 |
+| ComputeInline        | block                                 |             | CI          |                 |
+| ReverseComputeInline | block                                 |             |             |                 |
+| CacheRead            | block, buffer index, consumers        | scope       | CHR         |                 |
+| CacheWrite           | block, buffer index, consumers        | scope       | CHW         |                 |
+| RFactor              | block, loop, factor axis              |             | RF          |                 |
+| StorageAlign         | block, buffer, axis, factor, offset   |             | SA          |                 |
+| Tensorize            | block, loop, flag                     | intrinsic   | AN 11       |                 |
+| Annotate             | block, loop, value                    | key, text   |             | other ot        |
+
+Other kinds carry their operands in order (block, loop, numbers) and their texts as names. Conventions:
+
+- An absent loop is `NONE` (-1): the primitive is about the whole block (or, with block `NONE`, program).
+- `location` is the loop's position in the target's loop list, or `INLINE` (-1) or `ROOT` (-2), the two
+  other answers of a sampled compute location; Ansor's CR is ComputeAt with `ROOT`.
+- Factors go from the outermost loop to the innermost. A factor `REST` (-1) is what the others leave of an unknown extent, as in AutoTVM; an unknown extent is 0.
+- A sampled decision is no primitive of its own: its value stands in the primitive that uses it.
+- Unroll: `value` is the largest unrolled body, with the name `explicit` or `implicit` (MetaSchedule
+  `unroll_explicit` and `unroll_implicit`; Ansor `auto_unroll_max_step$N`, explicit; AutoTVM
+  `auto_unroll_max_step` with the knob `unroll_explicit`), or `NONE` for one loop unrolled whole.
+- Parallel and Vectorize: `value` is MetaSchedule's limit, or `NONE`.
+- A thread axis is `blockIdx.x` and so on, and `vthread.x` for virtual threads (Ansor's AN 4).
+- Flags name what departs from TVM's usual attributes; a usual primitive has none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import TraceFormatError
+
+NONE = -1
+"""An absent loop or value; as a block, the root."""
+REST = -1
+"""A factor that takes what the other factors leave."""
+INLINE = -1
+"""A compute location: inlined into the consumers."""
+ROOT = -2
+"""A compute location: at the root."""
+
+KINDS: tuple[str, ...] = (
+    # Loops
+    *("Split", "LoopPartition", "Fuse", "Merge", "Reorder", "ReorderBlockIterVar", "AddUnitLoop"),
+    # What a loop becomes
+    *("Bind", "Parallel", "Vectorize", "Unroll"),
+    # Where a block is computed
+    *("ComputeAt", "ReverseComputeAt", "ComputeInline", "ReverseComputeInline"),
+    # Copies of buffers
+    *("CacheRead", "CacheWrite", "ReindexCacheRead", "ReindexCacheWrite", "CacheInplace", "CacheIndex"),
+    *("ReIndex", "ReadAt", "WriteAt", "RollingBuffer"),
+    # Reductions
+    *("RFactor", "DecomposeReduction", "FuseReductionEpilogue"),
+    # Storage and layout
+    *("StorageAlign", "SetScope", "UnsafeSetDType", "TransformLayout", "TransformBlockLayout"),
+    *("DecomposePadding", "PadEinsum", "UnsafeHideBufferAccess", "AnnotateBufferAccess"),
+    # Hardware instructions and everything else
+    *("Blockize", "Tensorize", "Annotate", "Unannotate"),
+)
+"""The common vocabulary, in a fixed order. New kinds are appended, never inserted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Primitive:
+    """One step of a schedule: a kind of `KINDS`, integers and names (see the table above)."""
+
+    kind: str
+    numbers: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.kind}({', '.join([*map(str, self.numbers), *self.names])})"
+
+
+@dataclass(frozen=True, slots=True)
+class PrimitiveSequence:
+    """A program, told as its schedule primitives in order."""
+
+    primitives: tuple[Primitive, ...]
+    framework: str = "metaschedule"
+
+    def __len__(self) -> int:
+        return len(self.primitives)
+
+    def __iter__(self) -> Iterator[Primitive]:
+        return iter(self.primitives)
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.primitives))
+
+    def key(self) -> str:
+        """16 hex characters of the sha256 of the primitives; the framework is not part of it."""
+        return hashlib.sha256(_canonical(self._rows()).encode()).hexdigest()[:16]
+
+    def to_json(self) -> str:
+        """A compact JSON text that `from_json` reads back."""
+        return _canonical({"framework": self.framework, "primitives": self._rows()})
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> PrimitiveSequence:
+        """Reads what `to_json` wrote.
+
+        Raises:
+            TraceFormatError: not JSON, not a sequence, or a kind outside `KINDS`.
+        """
+        try:
+            data = json.loads(text)
+            return cls(tuple(map(_primitive, data["primitives"])), str(data["framework"]))
+        except (ValueError, TypeError, KeyError) as error:
+            raise TraceFormatError(
+                f"not a primitive sequence: {error!r}",
+                remedy="Pass the text that PrimitiveSequence.to_json() wrote.",
+            ) from error
+
+    def _rows(self) -> list[list[Any]]:
+        return [[p.kind, list(p.numbers), list(p.names)] for p in self.primitives]
+
+
+def _canonical(data: object) -> str:
+    return json.dumps(data, separators=(",", ":"), sort_keys=True, ensure_ascii=True)
+
+
+def _primitive(row: list[Any]) -> Primitive:
+    kind, numbers, names = row
+    if kind not in KINDS:
+        raise ValueError(f"unknown kind {kind!r}")
+    return Primitive(kind, tuple(map(int, numbers)), tuple(map(str, names)))
