@@ -70,9 +70,7 @@ HELD_OUT_NETWORKS = (
 
 TRAIN_NETWORKS = (
     NetworkSpec("resnet-18", "ResNetForImageClassification", {**_BASIC, "depths": [2, 2, 2, 2]}),
-    NetworkSpec(
-        "resnet-34-160", "ResNetForImageClassification", {**_BASIC, "depths": [3, 4, 6, 3]}, size=160
-    ),
+    NetworkSpec("resnet-34-160", "ResNetForImageClassification", {**_BASIC, "depths": [3, 4, 6, 3]}, size=160),
     NetworkSpec("resnet-50-192", "ResNetForImageClassification", {"depths": [3, 4, 6, 3]}, size=192),
     NetworkSpec("resnet-50-256", "ResNetForImageClassification", {"depths": [3, 4, 6, 3]}, size=256),
     NetworkSpec("mobilenet-v1", "MobileNetV1ForImageClassification", {"image_size": 192}, size=192),
@@ -82,9 +80,7 @@ TRAIN_NETWORKS = (
         {"image_size": 160, "depth_multiplier": 0.75},
         size=160,
     ),
-    NetworkSpec(
-        "resnext-26-176", "resnext", {"groups": 16, "width_per_group": 8, "depths": [2, 2, 2, 2]}, size=176
-    ),
+    NetworkSpec("resnext-26-176", "resnext", {"groups": 16, "width_per_group": 8, "depths": [2, 2, 2, 2]}, size=176),
     NetworkSpec(
         "regnet-x-400mf",
         "RegNetForImageClassification",
@@ -144,15 +140,9 @@ OPERATORS: Mapping[str, OperatorSpec] = MappingProxyType(
             _conv("conv2d-5x5", 24, 36, 48, 5, 1),
             _conv("conv2d-7x7-s2", 3, 128, 48, 7, 2),
             _conv("conv2d-1x1-wide", 320, 10, 640, 1, 1),
-            OperatorSpec(
-                "depthwise-3x3", "depthwise", {"channels": 120, "size": 28, "kernel": 3, "stride": 1}
-            ),
-            OperatorSpec(
-                "depthwise-5x5-s2", "depthwise", {"channels": 72, "size": 56, "kernel": 5, "stride": 2}
-            ),
-            OperatorSpec(
-                "depthwise-7x7", "depthwise", {"channels": 96, "size": 24, "kernel": 7, "stride": 1}
-            ),
+            OperatorSpec("depthwise-3x3", "depthwise", {"channels": 120, "size": 28, "kernel": 3, "stride": 1}),
+            OperatorSpec("depthwise-5x5-s2", "depthwise", {"channels": 72, "size": 56, "kernel": 5, "stride": 2}),
+            OperatorSpec("depthwise-7x7", "depthwise", {"channels": 96, "size": 24, "kernel": 7, "stride": 1}),
             OperatorSpec("dense-small", "dense", {"m": 16, "n": 320, "k": 640}),
             OperatorSpec("dense-square", "dense", {"m": 256, "n": 256, "k": 256}),
             OperatorSpec("dense-row", "dense", {"m": 1, "n": 1000, "k": 1280}),

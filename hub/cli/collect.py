@@ -1,0 +1,55 @@
+"""`tchub collect`: measure a corpus of programs on this machine."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from .options import output_options
+from .output import Output
+
+
+@click.command(short_help="Measure a corpus of programs on this machine.")
+@click.option("--device", default="local", type=click.Choice(["local"]), help="Where to measure.")
+@click.option("--suite", default="reference", show_default=True, help="A suite, network or operator.")
+@click.option("--programs", default=1000, show_default=True, type=click.IntRange(8), help="Programs in all.")
+@click.option(
+    "--out",
+    "folder",
+    required=True,
+    type=click.Path(file_okay=False),
+    help="Folder of the corpus and its journal.",
+)
+@click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of a program.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the candidates.")
+@output_options
+def command(device: str, suite: str, programs: int, folder: str, threads: int, seed: int, out: Output) -> None:
+    """Measure programs of real networks and write them as a corpus (Parquet).
+
+    Ends with a resumable journal: run the same command again after a stop, and nothing is measured twice.
+
+    \b
+    Examples:
+      tchub collect --suite reference --programs 2000 --out my-corpus
+      tchub collect --suite full --programs 12000 --out epyc --seed 0
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from ..collect import CollectProgress, collect
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=out.console, disable=out.mode != "human") as bars:
+        bar = bars.add_task("collecting", total=programs)
+
+        def tell(p: CollectProgress) -> None:
+            bars.update(bar, completed=p.done, total=max(p.total, p.done), description=f"{p.phase} {p.task[:32]}")
+
+        result = collect(suite, programs, folder, threads=threads, seed=seed, progress=tell, say=out.note)
+    out.data(
+        asdict(result),
+        lambda console: console.print(
+            f"{result.programs} programs of {result.tasks} tasks ({result.failed} failed) in {result.path}"
+        ),
+    )
+    out.hint(f"tchub corpus stats {folder}")

@@ -1,0 +1,253 @@
+"""Collecting a corpus: tasks of a suite, random and evolved candidates, measured, journaled, written as Parquet."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..zoo.corpus import Corpus, Program, Task, write_corpus
+from .device.detect import LocalDevice, detect_local
+from .device.journal import Entry, Journal
+from .device.measure import MeasureConfig, Measurer
+from .tuning.errors import NoCandidateError, NoTaskError
+
+if TYPE_CHECKING:
+    from .tuning.candidates import Candidate
+    from .tuning.tasks import TuningTask
+
+# A space smaller than this has nothing to rank.
+MIN_SPACE = 8
+_LICENCE = "Apache-2.0"
+
+
+@dataclass(frozen=True)
+class CollectProgress:
+    """Told after each program.
+
+    Attributes:
+        done, total: programs measured, and planned as far as is known now.
+        task: the task's name.
+        phase: `random` or `evolutionary`.
+        failed: programs that failed so far.
+    """
+
+    done: int
+    total: int
+    task: str
+    phase: str
+    failed: int
+
+
+@dataclass(frozen=True)
+class CollectResult:
+    """What a collection holds at its end."""
+
+    path: str
+    tasks: int
+    programs: int
+    failed: int
+    outcomes: dict[str, int]
+    tasks_without_choice: int
+    journal: str
+
+
+def scope_of(device: LocalDevice, threads: int) -> dict[str, Any]:
+    """What must be equal before latencies may be compared."""
+    import tvm
+
+    return {
+        "device": device.device.name,
+        "family": device.family,
+        "cpu_model": device.cpu_model,
+        "target": device.target,
+        "threads": threads,
+        "tvm_version": str(tvm.__version__),
+    }
+
+
+def _load_tasks(journal: Journal, suite: str, target: Any, progress: Callable[[str], None]) -> list[TuningTask]:
+    """The suite's tasks; remembered in the journal, because extracting them takes minutes."""
+    import tvm
+
+    from ..zoo.corpus.workloads import SUITES
+    from .tuning.tasks import TuningTask, merge, tasks_of
+
+    found: list[TuningTask] = []
+    for name in SUITES.get(suite, (suite,)):
+        noted = journal.noted(f"tasks of {name}")
+        if noted is None:
+            progress(f"extracting the tasks of {name}")
+            tasks = tasks_of(name, target)
+            noted = [{**_plain(task), "mod": str(tvm.ir.save_json(task.mod))} for task in tasks]
+            journal.note(f"tasks of {name}", noted)
+        found += [TuningTask(**{**row, "mod": tvm.ir.load_json(row["mod"])}) for row in noted]
+    return merge(found)
+
+
+def _plain(task: TuningTask) -> dict[str, Any]:
+    return {n: getattr(task, n) for n in ("task_id", "name", "op", "weight", "flops", "networks")}
+
+
+@dataclass
+class _Collector:
+    """The state of one collection."""
+
+    journal: Journal
+    measurer: Measurer
+    target: Any
+    per_task: int
+    seed: int
+    tell: Callable[[CollectProgress], None]
+    total: int
+    failed: int = 0
+
+    def run(self, tasks: Sequence[TuningTask]) -> int:
+        """Both phases over all tasks; returns how many tasks have too small a space to rank."""
+        names = {task.task_id: task.name for task in tasks}
+        for entry in self.journal.entries():
+            if entry.task_id in names and entry.measurement.error is None:
+                self.measurer.know(entry.task_id, entry.measurement.latency)
+        small: set[str] = set()
+        self._measure(self._random(tasks, small), names, "random")
+        rich = [task for task in tasks if task.task_id not in small]
+        self._measure(self._evolved(rich), names, "evolutionary")
+        return len(small)
+
+    def _known(self, task: TuningTask) -> list[Entry]:
+        return self.journal.of_task(task.task_id)
+
+    def _random(self, tasks: Sequence[TuningTask], small: set[str]) -> Iterator[Candidate]:
+        from .tuning.candidates import random_candidates
+
+        for task in tasks:
+            known = {entry.key for entry in self._known(task)}
+            try:
+                found = random_candidates(task, self.target, max(self.per_task // 2, MIN_SPACE), self.seed)
+            except NoCandidateError:
+                found = []
+            if len(found) < MIN_SPACE:
+                small.add(task.task_id)
+                continue
+            yield from (candidate for candidate in found if candidate.key not in known)
+
+    def _evolved(self, tasks: Sequence[TuningTask]) -> Iterator[Candidate]:
+        from .tuning.candidates import evolved_candidates
+
+        for task in tasks:
+            known = self._known(task)
+            measured = [(e.trace, e.measurement.latency) for e in known if e.measurement.error is None]
+            missing = self.per_task - len(known)
+            if missing > 0 and measured:
+                seen = [entry.key for entry in known]
+                yield from evolved_candidates(task, self.target, missing, measured, self.seed, seen)
+
+    def _measure(self, candidates: Iterable[Candidate], names: dict[str, str], phase: str) -> None:
+        for candidate, measurement in self.measurer.measure(candidates):
+            self.journal.put(candidate, measurement)
+            self.failed += measurement.error is not None
+            self.tell(CollectProgress(len(self.journal), self.total, names[candidate.task_id], phase, self.failed))
+
+
+def collect(
+    suite: str,
+    programs: int,
+    out: Path | str,
+    *,
+    threads: int = 1,
+    seed: int = 0,
+    config: MeasureConfig | None = None,
+    progress: Callable[[CollectProgress], None] = lambda _: None,
+    say: Callable[[str], None] = lambda _: None,
+) -> CollectResult:
+    """Measure about `programs` candidates of a suite's tasks on this machine and write them as a corpus.
+
+    Half of a task's programs are random schedules, the other half evolve from the measured ones. A second call
+    with the same `out` goes on where the first one stopped; nothing is measured twice.
+
+    Args:
+        suite: a suite, a network or an operator of the reference workloads.
+        programs: shared evenly by the tasks; a task with a smaller space gives fewer.
+        out: the corpus folder; the journal lies in it as `journal.sqlite`.
+        threads: threads of a program, the target's `num-cores`.
+        progress, say: told after each program, and of each step.
+
+    Raises:
+        NoTaskError: the suite has no task with a choice of programs.
+        MeasurementFailureRateError: nearly every program fails here.
+    """
+    import tvm
+
+    device = detect_local(threads)
+    target = tvm.target.Target(device.target)
+    folder = Path(out)
+    with Journal(folder / "journal.sqlite", scope_of(device, threads)) as journal:
+        tasks = _load_tasks(journal, suite, target, say)
+        per_task = max(MIN_SPACE, -(-programs // len(tasks)))
+        with Measurer(device.target, config or MeasureConfig(threads=threads)) as measurer:
+            collector = _Collector(journal, measurer, target, per_task, seed, progress, programs)
+            small = collector.run(tasks)
+            outcomes = dict(measurer.outcomes)
+        corpus = export(journal, tasks, device, folder, command=_command(suite, programs, seed, threads))
+    if not corpus.tasks:
+        raise NoTaskError(f"no task of {suite} has a choice of programs", remedy="collect a larger suite", suite=suite)
+    failed = sum(not program.valid for program in corpus.iter_programs())
+    return CollectResult(
+        str(folder), len(corpus.tasks), corpus.meta["programs"], failed, outcomes, small, str(journal.path)
+    )
+
+
+def _command(suite: str, programs: int, seed: int, threads: int) -> str:
+    words = ["tchub", "collect", "--device", "local", "--suite", suite, "--programs", str(programs)]
+    return shlex.join([*words, "--seed", str(seed), "--threads", str(threads), "--out", "DIR"])
+
+
+def to_program(entry: Entry, device: LocalDevice, tvm_version: str) -> Program:
+    """A journal entry as a corpus record."""
+    measured = entry.measurement
+    return Program(
+        task_id=entry.task_id,
+        key=entry.key,
+        trace=entry.trace,
+        strategy=entry.strategy,
+        latencies=measured.latencies,
+        latency=measured.latency,
+        device=device.device.name,
+        target=json.dumps(device.target, sort_keys=True),
+        error=measured.error,
+        error_message=measured.message,
+        cpu_model=device.cpu_model,
+        tvm_version=tvm_version,
+        measured_at=measured.measured_at,
+        cost_seconds=measured.cost_seconds,
+    )
+
+
+def export(journal: Journal, tasks: Sequence[TuningTask], device: LocalDevice, folder: Path, *, command: str) -> Corpus:
+    """Write the journal's programs of these tasks as a corpus folder; the journal stays as it is."""
+    import tvm
+
+    version = str(tvm.__version__)
+    known = {task.task_id: task for task in tasks}
+    programs = [to_program(e, device, version) for e in journal.entries() if e.task_id in known]
+    used = {program.task_id for program in programs}
+    rows = [
+        Task(t.task_id, t.name, t.op, t.flops, str(tvm.ir.save_json(t.mod)), tuple(sorted(t.networks.items())))
+        for t in tasks
+        if t.task_id in used
+    ]
+    meta = {
+        "device": device.device.name,
+        "family": device.family,
+        "cpu_model": device.cpu_model,
+        "target": device.target,
+        "tvm_version": version,
+        "command": command,
+        "licence": _LICENCE,
+        "notes": "measured by tchub with forked workers, random inputs; latency is the median of the repeats",
+        "timing": asdict(MeasureConfig().timing),
+    }
+    return write_corpus(folder, meta, rows, programs)

@@ -1,0 +1,185 @@
+"""Candidate programs of a task, from MetaSchedule's own design spaces: random, or evolved from measured ones."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..device.tvm_import import import_tensor_intrinsics
+from .errors import NoCandidateError
+
+if TYPE_CHECKING:
+    from tvm import IRModule
+
+    from .tasks import TuningTask
+
+# A population as large as MetaSchedule's default (512, four generations) takes 6 to 28 s a task; candidates for a
+# corpus need variety around good programs, not the predicted optimum.
+_EVOLVE = {"population_size": 96, "genetic_num_iters": 2, "init_min_unmeasured": 16, "eps_greedy": 0.2}
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One schedule of a task, ready to be measured.
+
+    Attributes:
+        task_id: the task.
+        key: 16 hex digits of the trace; equal keys of a task are the same schedule.
+        trace: JSON text of `[instructions, decisions]`, post-processing included, so that it replays as it is.
+        strategy: `random` or `evolutionary`.
+        mod: the scheduled TIR module.
+        args_info: shape and dtype of each argument.
+    """
+
+    task_id: str
+    key: str
+    trace: str
+    strategy: str
+    mod: IRModule = field(repr=False, compare=False)
+    args_info: tuple[tuple[tuple[int, ...], str], ...] = field(repr=False, compare=False, default=())
+
+
+def trace_key(trace: Sequence[Any]) -> str:
+    """16 hex digits of a trace's JSON form up to its post-processing, which follows from the rest."""
+    insts, decisions = trace
+    end = next((i for i, inst in enumerate(insts) if inst[0] == "EnterPostproc"), len(insts))
+    body = [insts[:end], sorted(d for d in decisions if d[0] < end)]
+    return hashlib.sha256(json.dumps(body, separators=(",", ":")).encode()).hexdigest()[:16]
+
+
+def _plain(value: Any) -> Any:
+    """TVM's containers of a JSON trace as plain lists, numbers and strings."""
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bool | int | float) or value is None:
+        return value
+    if hasattr(value, "items"):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if hasattr(value, "__iter__"):
+        return [_plain(v) for v in value]
+    return value.value if hasattr(value, "value") else value
+
+
+def trace_json(trace: Any) -> list[Any]:
+    """A TVM `Trace` as plain `[instructions, decisions]`."""
+    return _plain(trace.as_json())
+
+
+def from_measure_candidate(task_id: str, strategy: str, candidate: Any) -> Candidate:
+    """A MetaSchedule `MeasureCandidate` as a `Candidate`."""
+    trace = trace_json(candidate.sch.trace)
+    args = tuple((tuple(int(d) for d in info.shape), str(info.dtype)) for info in candidate.args_info)
+    text = json.dumps(trace, separators=(",", ":"))
+    return Candidate(task_id, trace_key(trace), text, strategy, candidate.sch.mod, args)
+
+
+def _context(task: TuningTask, target: Any, strategy: Any, seed: int) -> Any:
+    from tvm.s_tir import meta_schedule as ms
+
+    import_tensor_intrinsics()
+    return ms.TuneContext(
+        mod=task.mod,
+        target=target,
+        space_generator="post-order-apply",
+        search_strategy=strategy,
+        task_name=task.name,
+        num_threads=1,
+        rand_state=seed + 1,  # TVM takes 0 for "not seeded"
+    )
+
+
+def _generate(context: Any, count: int, database: Any) -> Iterator[Any]:
+    from tvm.s_tir import meta_schedule as ms
+
+    spaces = context.generate_design_space()
+    if not spaces:
+        return
+    context.pre_tuning(count, count, spaces, database, ms.cost_model.RandomModel())
+    try:
+        yield from context.generate_measure_candidates() or ()
+    finally:
+        context.post_tuning()
+
+
+def _distinct(candidates: Iterable[Any], task_id: str, strategy: str, known: set[str]) -> list[Candidate]:
+    found: list[Candidate] = []
+    for raw in candidates:
+        candidate = from_measure_candidate(task_id, strategy, raw)
+        if candidate.key not in known:
+            known.add(candidate.key)
+            found.append(candidate)
+    return found
+
+
+def random_candidates(
+    task: TuningTask, target: Any, count: int, seed: int = 0, known: Iterable[str] = ()
+) -> list[Candidate]:
+    """At most `count` distinct random schedules of a task; fewer when its space is smaller.
+
+    Args:
+        known: keys to leave out.
+
+    Raises:
+        NoCandidateError: the target admits no schedule of this task.
+    """
+    from tvm.s_tir import meta_schedule as ms
+
+    seen = set(known)
+    first = len(seen)
+    found: list[Candidate] = []
+    for attempt in range(4):
+        context = _context(task, target, ms.search_strategy.ReplayTrace(), seed * 1009 + attempt)
+        fresh = _distinct(_generate(context, count, ms.database.MemoryDatabase()), task.task_id, "random", seen)
+        found += fresh
+        if len(found) >= count or not fresh:
+            break
+    if not found and not first:
+        raise NoCandidateError(
+            f"task {task.name} has no valid program on this target",
+            remedy="leave the task out, or check the target's limits",
+            task=task.name,
+            target=str(target),
+        )
+    return found[:count]
+
+
+def evolved_candidates(
+    task: TuningTask,
+    target: Any,
+    count: int,
+    measured: Sequence[tuple[str, float]],
+    seed: int = 0,
+    known: Iterable[str] = (),
+) -> list[Candidate]:
+    """At most `count` new schedules that MetaSchedule's evolutionary search mutates from measured ones.
+
+    Args:
+        measured: (trace JSON text, latency in seconds) of valid programs of this task.
+        known: keys to leave out, besides those of `measured`.
+    """
+    from tvm.s_tir import meta_schedule as ms
+
+    database = ms.database.MemoryDatabase()
+    workload = database.commit_workload(task.mod)
+    seen = set(known)
+    for text, latency in measured:
+        obj = json.loads(text)
+        seen.add(trace_key(obj))
+        database.commit_tuning_record(_record(task, target, workload, obj, latency))
+    strategy = ms.search_strategy.EvolutionarySearch(**_EVOLVE)
+    context = _context(task, target, strategy, seed * 1013 + 7)
+    return _distinct(_generate(context, count, database), task.task_id, "evolutionary", seen)[:count]
+
+
+def _record(task: TuningTask, target: Any, workload: Any, obj: Any, latency: float) -> Any:
+    from tvm.s_tir import Schedule
+    from tvm.s_tir import meta_schedule as ms
+    from tvm.s_tir.schedule import Trace
+
+    schedule = Schedule(task.mod)
+    Trace.apply_json_to_schedule(obj, schedule)
+    args = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=True)
+    return ms.database.TuningRecord(schedule.trace, workload, [latency], target, args)

@@ -1,0 +1,162 @@
+"""Tuning tasks: the subgraphs of a network, each with its shapes, weight, operator class and identity."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ...zoo.corpus.workloads import NETWORKS, OPERATORS, SUITES
+from .errors import NoTaskError
+from .networks import Network, load_network
+from .operators import operator_module
+
+if TYPE_CHECKING:
+    from tvm import IRModule
+
+# Order matters: the first block name that matches decides.
+_OP_PATTERNS = (
+    ("conv2d", re.compile(r"conv\d?d|conv_nchw")),
+    ("softmax", re.compile(r"softmax|expsum")),
+    ("pool", re.compile(r"pool")),
+    ("matmul", re.compile(r"matmul|dense|gemm")),
+    ("norm", re.compile(r"layer_norm|rms_norm|_red_temp|group_norm|instance_norm")),
+    ("reduce", re.compile(r"_red$|_red_|sum|mean|argmax|variance")),
+)
+
+
+@dataclass(frozen=True)
+class TuningTask:
+    """One subgraph with its shapes.
+
+    Attributes:
+        task_id: 16 hex digits of TVM's structural hash; equal ids are the same computation.
+        name: TVM's name, readable but not unique.
+        op: operator class, see `operator_class`.
+        weight: how often the network runs it.
+        mod: the unscheduled TIR module.
+        flops: floating-point operations of one run (0 where TVM cannot count them).
+        networks: occurrences by network, when tasks of several networks were merged.
+    """
+
+    task_id: str
+    name: str
+    op: str
+    weight: int
+    mod: IRModule
+    flops: float
+    networks: dict[str, int] = field(default_factory=dict)
+
+
+def task_id(mod: IRModule) -> str:
+    """16 hex digits of the structural hash of a TIR module."""
+    from tvm_ffi import structural_hash
+
+    return f"{structural_hash(mod) & (2**64 - 1):016x}"
+
+
+def _blocks(mod: IRModule) -> list[Any]:
+    from tvm.s_tir.stmt import SBlock
+    from tvm_ffi import structural_walk
+
+    found: list[Any] = []
+    for func in mod.functions.values():
+        structural_walk(func.body, (SBlock, found.append))
+    return found
+
+
+def _reduction_extents(block: Any) -> list[int]:
+    return [int(v.dom.extent) for v in block.iter_vars if int(v.iter_type) == 2]
+
+
+def _spatial_extents(block: Any) -> list[int]:
+    return [int(v.dom.extent) for v in block.iter_vars if int(v.iter_type) == 0]
+
+
+def operator_class(mod: IRModule) -> str:
+    """The class of a task by its heaviest operator.
+
+    One of conv2d, depthwise, matmul, batch_matmul, softmax, pool, norm, reduce, elementwise: the classes by
+    which RDU keeps a sample representative (paper TCL, section 4).
+    """
+    blocks = _blocks(mod)
+    for name, pattern in _OP_PATTERNS:
+        for block in blocks:
+            if not pattern.search(block.name_hint.lower()) or not block.iter_vars or block.init is None:
+                continue
+            if name == "conv2d" and ("depthwise" in block.name_hint.lower() or _reduction_extents(block)[:1] == [1]):
+                return "depthwise"
+            if name == "matmul" and len([e for e in _spatial_extents(block) if e > 1]) > 2:
+                return "batch_matmul"
+            return name
+    return "reduce" if any(b.init is not None for b in blocks) else "elementwise"
+
+
+def make_task(mod: IRModule, name: str, weight: int = 1) -> TuningTask:
+    """Describe one TIR module as a task."""
+    from tvm.s_tir.analysis import estimate_tir_flops
+
+    try:
+        flops = float(estimate_tir_flops(mod))
+    except Exception:  # TVM has no flop count for some intrinsics; the count is information, not a need
+        flops = 0.0
+    return TuningTask(task_id(mod), name, operator_class(mod), weight, mod, flops)
+
+
+def extract(network: Network, target: Any) -> list[TuningTask]:
+    """The tuning tasks of a network on a target, heaviest first.
+
+    Args:
+        target: a `tvm.target.Target`.
+
+    Raises:
+        NoTaskError: the network has no function to tune.
+    """
+    from tvm.s_tir.meta_schedule import relax_integration
+
+    return from_extracted(relax_integration.extract_tasks(network.relax_module(), target), network.name)
+
+
+def from_extracted(extracted: Iterable[Any], network: str) -> list[TuningTask]:
+    """Describe MetaSchedule's `ExtractedTask`s of one network as tasks, heaviest first."""
+    tasks = [make_task(t.dispatched[0], t.task_name, int(t.weight)) for t in extracted]
+    if not tasks:
+        raise NoTaskError(f"{network} holds nothing to tune", remedy="does it compute anything?", network=network)
+    tasks = [replace(t, networks={network: t.weight}) for t in tasks]
+    return sorted(tasks, key=lambda t: (-t.flops * t.weight, t.name))
+
+
+def merge(tasks: Iterable[TuningTask]) -> list[TuningTask]:
+    """One entry a task id; occurrences by network are kept, weights added."""
+    merged: dict[str, TuningTask] = {}
+    for task in tasks:
+        old = merged.get(task.task_id)
+        if old is None:
+            merged[task.task_id] = task
+            continue
+        networks = dict(old.networks)
+        for name, weight in task.networks.items():
+            networks[name] = networks.get(name, 0) + weight
+        merged[task.task_id] = replace(old, weight=old.weight + task.weight, networks=networks)
+    return list(merged.values())
+
+
+def tasks_of(workload: str, target: Any) -> list[TuningTask]:
+    """Tasks of a network, an operator or a suite, by name, merged.
+
+    Raises:
+        UnknownNetworkError: no such workload.
+        NoTaskError: nothing to tune in it.
+    """
+    if workload in SUITES:
+        return merge(task for name in SUITES[workload] for task in tasks_of(name, target))
+    if workload in OPERATORS:
+        task = make_task(operator_module(OPERATORS[workload]), workload)
+        return [replace(task, networks={workload: 1})]
+    return extract(load_network(workload), target)
+
+
+def workload_names() -> list[str]:
+    """Every name that `tasks_of` takes."""
+    return [*NETWORKS, *SUITES, *OPERATORS]
