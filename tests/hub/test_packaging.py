@@ -1,0 +1,211 @@
+"""The package as a whole: nothing forgotten in the wheel, imports go one way, light start, sound scripts."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FLOORS = ("hub", "zoo", "cards")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+SCRIPTS = (ROOT / "scripts" / "quickstart", ROOT / "scripts" / "test", ROOT / ".ci" / "run")
+
+
+def python_files(floor: str) -> list[Path]:
+    return sorted((ROOT / floor).rglob("*.py"))
+
+
+# The wheel
+
+
+def test_every_folder_with_code_is_a_listed_package() -> None:
+    folders = {path.parent.relative_to(ROOT) for floor in FLOORS for path in python_files(floor)}
+    listed = set(PROJECT["tool"]["setuptools"]["packages"])
+    assert {"tchub." + ".".join(folder.parts) for folder in folders} == listed
+
+
+def test_every_package_has_an_init_and_every_floor_is_typed() -> None:
+    for package in PROJECT["tool"]["setuptools"]["packages"]:
+        assert (ROOT / Path(*package.split(".")[1:]) / "__init__.py").is_file(), package
+    for floor in FLOORS:
+        assert (ROOT / floor / "py.typed").is_file()
+
+
+def test_the_device_files_are_package_data() -> None:
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]["tchub.zoo"]
+    packed = {path for pattern in patterns for path in (ROOT / "zoo").glob(pattern)}
+    assert set((ROOT / "zoo" / "devices" / "data").iterdir()) <= packed
+
+
+def test_the_version_is_the_changelogs_newest() -> None:
+    versions = re.findall(r"^## (\d+\.\d+\.\d+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert versions[0] == PROJECT["project"]["version"] == metadata.version("tchub")
+
+
+def test_the_licence_is_apache_2() -> None:
+    text = (ROOT / "LICENSE").read_text()
+    assert "Apache License\n                           Version 2.0" in text
+    assert "END OF TERMS AND CONDITIONS" in text
+    assert PROJECT["project"]["license"] == "Apache-2.0"
+
+
+def test_the_constraints_hold_the_projects_own_pins() -> None:
+    constraints = (ROOT / "constraints.txt").read_text().split()
+    pins = [requirement for requirement in PROJECT["project"]["dependencies"] if "==" in requirement]
+    assert pins
+    assert set(pins) <= set(constraints)
+
+
+# Imports
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Absolute names of what a file imports, relative imports resolved, those inside functions included."""
+    package = ["tchub", *path.relative_to(ROOT).parent.parts]
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+@pytest.mark.parametrize(("floor", "above"), [("zoo", "hub"), ("zoo", "cards"), ("cards", "hub")])
+def test_no_floor_imports_what_stands_on_it(floor: str, above: str) -> None:
+    found = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in python_files(floor)
+        for name in imported(path)
+        if f"{name}.".startswith((f"tchub.{above}.", f"{above}."))
+    }
+    assert not found
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_the_code_imports_itself_relatively(floor: str) -> None:
+    """`hub`, `zoo` and `cards` are installed as `tchub.*`: their bare names exist in a clone only."""
+    for path in python_files(floor):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module or ""]
+            assert not [n for n in names if n.split(".")[0] in (*FLOORS, "tchub")], path
+
+
+LIGHT = """
+import sys
+from tchub.hub.cli import main
+code = main({arguments!r})
+heavy = {{"torch", "tvm", "transformers", "matplotlib"}} & set(sys.modules)
+sys.exit(f"imported {{heavy}}" if heavy else code)
+"""
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["devices", "--json"], ["devices", "t4"], ["list"]])
+def test_light_commands_import_nothing_heavy(arguments: list[str], tmp_path: Path) -> None:
+    folders = {"TCHUB_CACHE": str(tmp_path / "cache"), "TCHUB_HOME": str(tmp_path / "home")}
+    program = LIGHT.format(arguments=arguments)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=os.environ | folders, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_console_script_answers() -> None:
+    (script,) = metadata.entry_points(group="console_scripts", name="tchub")
+    assert script.value == PROJECT["project"]["scripts"]["tchub"]
+    program = Path(sys.executable).with_name("tchub")
+    done = subprocess.run([program, "--help"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    assert "Examples:" in done.stdout
+
+
+# Scripts
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_scripts_can_be_run_and_parse(script: Path) -> None:
+    assert os.access(script, os.X_OK)
+    assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A checkout in miniature, in a folder with a space; its `python` and `tchub` only write down their calls."""
+    root = tmp_path / "a clone"
+    (root / "scripts").mkdir(parents=True)
+    for name in ("quickstart", "test", "environment.sh"):
+        (root / "scripts" / name).write_bytes((ROOT / "scripts" / name).read_bytes())
+    for name in ("pyproject.toml", "constraints.txt"):
+        (root / name).write_text(f"# {name}\n")
+    bin_folder = root / ".venv" / "bin"
+    bin_folder.mkdir(parents=True)
+    for name in ("python", "tchub"):
+        fake = bin_folder / name
+        fake.write_text(f'#!/bin/sh\necho "{name} $*" >> "{root}/calls"\n[ ! -e "{root}/offline" ] || exit 1\n')
+        fake.chmod(0o755)
+    return root
+
+
+def quickstart(clone: Path, *arguments: str, script: str = "quickstart") -> subprocess.CompletedProcess[str]:
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHON", "TCHUB_VENV")}
+    command = ["bash", clone / "scripts" / script, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd="/", env=env, check=False)
+
+
+def test_quickstart_installs_once_then_runs_the_command_from_any_folder(clone: Path) -> None:
+    for _ in range(2):
+        done = quickstart(clone, "--json", "two words")
+        assert done.returncode == 0, done.stderr
+    calls = (clone / "calls").read_text().splitlines()
+    installs = [call for call in calls if " install " in call]
+    assert len(installs) == 1
+    assert f"--constraint {clone}/constraints.txt --editable {clone}" in installs[0]
+    assert calls.count("tchub quickstart --json two words") == 2
+
+
+def test_new_pins_install_again(clone: Path) -> None:
+    quickstart(clone)
+    (clone / "constraints.txt").write_text("# other versions\n")
+    quickstart(clone)
+    assert sum(" install " in call for call in (clone / "calls").read_text().splitlines()) == 2
+
+
+def test_the_test_tools_are_installed_beside_and_serve_the_quickstart_too(clone: Path) -> None:
+    assert quickstart(clone, "tests/zoo", script="test").returncode == 0
+    quickstart(clone)
+    quickstart(clone, "-k", "a b", script="test")
+    calls = (clone / "calls").read_text().splitlines()
+    assert [call.rpartition("/")[2] for call in calls if " install " in call] == ["a clone[test]"]
+    assert "python -m pytest -q -n 2 tests/zoo" in calls
+    assert "python -m pytest -q -n 2 -k a b" in calls
+
+
+def test_a_python_that_is_too_old_is_said(clone: Path) -> None:
+    (clone / "offline").touch()  # the fake interpreter now fails: neither pip nor a new environment can be had
+    env = {"PATH": os.environ["PATH"], "PYTHON": str(clone / ".venv" / "bin" / "python")}
+    command = ["bash", clone / "scripts" / "quickstart"]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 1
+    assert "is not Python 3.11 or newer" in done.stderr
+
+
+def test_a_failed_install_is_said_and_tried_again(clone: Path) -> None:
+    fake = clone / ".venv" / "bin" / "python"
+    works = fake.read_text()
+    fake.write_text(works + 'case "$*" in *install*) exit 1;; esac\n')
+    done = quickstart(clone)
+    assert done.returncode == 1
+    assert "remedy: check the network" in done.stderr
+    fake.write_text(works)
+    assert quickstart(clone).returncode == 0
