@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from .registry import Entry, PulledCheckpoint, Registry
+from .registry import Entry, PulledCheckpoint, Registry, Resolution, Verification
+from .registry.describe import read_json
 from .registry.errors import UnknownCheckpointError
 
 if TYPE_CHECKING:
@@ -13,9 +16,7 @@ if TYPE_CHECKING:
     from .device.detect import LocalDevice
 
 
-def list_checkpoints(
-    *, family: str | None = None, arch: str | None = None, local: bool = False
-) -> list[Entry]:
+def list_checkpoints(*, family: str | None = None, arch: str | None = None, local: bool = False) -> list[Entry]:
     """Every checkpoint that is known here: published, fetched and adapted ones, by name and version.
 
     Args:
@@ -54,9 +55,7 @@ def pull(
     """
     registry = Registry.default()
     try:
-        return registry.pull(
-            name, source=source, offline=offline, device=_device(device, detect=name is None)
-        )
+        return registry.pull(name, source=source, offline=offline, device=_device(device, detect=name is None))
     except UnknownCheckpointError:
         if device is not None:
             raise
@@ -80,15 +79,64 @@ def load(name: str | None = None, *, offline: bool = False) -> Checkpoint:
 
 
 def locate(name: str | None = None, *, offline: bool = False) -> PulledCheckpoint:
-    """The verified files of a checkpoint, fetched only when they are neither in a store nor in the wheel."""
+    """The verified files of a checkpoint, fetched only when they are neither in a store nor in the wheel.
+
+    Raises:
+        TchubError: a subclass for each way this can fail.
+    """
     registry = Registry.default()
-    try:
-        resolution = registry.resolve(name, _device(None, detect=name is None))
-    except UnknownCheckpointError:
-        resolution = registry.resolve(name, _device(None, detect=True))
+    resolution = _resolve(registry, name)
     if registry.is_here(resolution.entry):
-        return PulledCheckpoint(registry.locate(resolution.entry), "store", resolution)
+        path, where = registry.locate(resolution.entry)
+        return PulledCheckpoint(path, where, resolution)
     return registry.pull(resolution.entry.id, offline=offline)
+
+
+def verify(name: str) -> tuple[Entry, Verification, str]:
+    """Check a checkpoint's files on this machine, without fetching or raising for what is wrong with them.
+
+    Returns:
+        The entry, the outcome, and which copy was checked: `store` or `bundled`.
+    """
+    registry = Registry.default()
+    entry = _resolve(registry, name).entry
+    return entry, *registry.verify(entry)
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    """What is known about a checkpoint.
+
+    Attributes:
+        path: its folder on this machine, or None.
+        metrics: its metrics.json; {} when it is not here.
+    """
+
+    entry: Entry
+    path: Path | None
+    metrics: dict[str, Any]
+
+    @property
+    def card(self) -> str:
+        """The model card's text; empty when it is not here."""
+        path = self.path / "README.md" if self.path else None
+        return path.read_text(encoding="utf-8") if path and path.is_file() else ""
+
+
+def describe_checkpoint(name: str) -> CheckpointInfo:
+    """Entry, scores and card of a checkpoint, as far as they are on this machine; fetches nothing."""
+    registry = Registry.default()
+    entry = _resolve(registry, name).entry
+    path = registry.folder(entry)
+    return CheckpointInfo(entry, path, read_json(path / "metrics.json") if path else {})
+
+
+def _resolve(registry: Registry, name: str | None) -> Resolution:
+    """Resolve; an unknown name is said again with what would fit this machine (only then is it detected)."""
+    try:
+        return registry.resolve(name, _device(None, detect=name is None))
+    except UnknownCheckpointError:
+        return registry.resolve(name, _device(None, detect=True))
 
 
 def _device(device: Device | LocalDevice | None, *, detect: bool) -> Device | None:

@@ -14,19 +14,20 @@ def why_not(entry: Entry) -> str | None:
     """Why this tchub cannot load it, or None when it can."""
     if entry.format > CHECKPOINT_FORMAT:
         return f"its format {entry.format} is newer than this tchub's {CHECKPOINT_FORMAT}: upgrade tchub"
-    if not _schema_known(entry.feature_schema):
-        return f"its feature schema {entry.feature_schema} is unknown to this tchub: upgrade tchub"
-    return None
+    return _why_no_schema(entry)
 
 
-def _schema_known(name: str) -> bool:
+def _why_no_schema(entry: Entry) -> str | None:
     from ...zoo.features import get_schema
 
     try:
-        get_schema(name)
+        schema = get_schema(entry.feature_schema)
     except TchubError:
-        return False
-    return True
+        return f"it reads features {entry.feature_schema}, which this tchub does not make: upgrade tchub"
+    if schema.version != entry.feature_version:
+        wanted = f"version {entry.feature_version} of the features {schema.name}"
+        return f"it reads {wanted}, this tchub makes version {schema.version}"
+    return None
 
 
 def require_loadable(entry: Entry) -> None:

@@ -18,7 +18,7 @@ _MAX_JSON_BYTES = 4 << 20
 def describe(folder: Path, name: str, version: str, **facts: Any) -> Entry:
     """Describe the files of a checkpoint as they are now.
 
-    The licences come from `facts`, else from the config: `lineage.weights_licence`, `training.corpus.licence`.
+    The licences come from `facts`, or from the config: `lineage.weights_licence`, `training.corpus.licence`.
 
     Args:
         folder: holds config.json, model.safetensors and maybe metrics.json and README.md.
@@ -39,6 +39,7 @@ def describe(folder: Path, name: str, version: str, **facts: Any) -> Entry:
     present = tuple(file for file in OPTIONAL_FILES if (folder / file).is_file())
     records = records_of(folder, (*REQUIRED_FILES, *present))
     raw = {key: config.get(key) for key in ("arch", "family", "format", "feature_schema", "tvm")}
+    raw["feature_version"] = config.get("feature_version", 1)
     raw |= _facts(config, read_json(folder / "metrics.json")) | facts | {"name": name, "version": version}
     raw["files"] = {file: {"size": record.size, "sha256": record.sha256} for file, record in records.items()}
     return Entry.from_dict(raw, str(folder))
@@ -84,7 +85,9 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def _facts(config: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
     corpus, lineage = corpus_of(config), as_object(config.get("lineage"))
-    data = {key: corpus[key] for key in ("name", "device", "cpu_model", "programs", "tasks") if key in corpus}
+    device = as_object(config.get("device")).get("name")
+    known = ({"device": device} if device else {}) | corpus
+    data = {key: known[key] for key in ("name", "device", "cpu_model", "programs", "tasks") if key in known}
     return {
         "weights_licence": lineage.get("weights_licence"),
         "data_licence": corpus.get("licence"),

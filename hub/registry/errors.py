@@ -38,7 +38,7 @@ class IntegrityError(TchubError):
 
 
 class StoreError(TchubError):
-    """The store cannot be written: disk full, read-only, no permission. Field: `path`. Nothing half-written."""
+    """The store cannot be written: full, read-only, no permission. Field: `path`. Nothing is half-written."""
 
 
 class ImmutableVersionError(StoreError):

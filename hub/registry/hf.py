@@ -66,9 +66,11 @@ class HfSource:
 
     def _download(self, entry: Entry, name: str, *, offline: bool) -> Path:
         """The file in the Hub's cache, which is refreshed once when it is damaged."""
+        from huggingface_hub.constants import is_offline_mode
+
         with self._typed(entry, name, offline):
             path, cached = self._get(entry, name, offline=offline, force=False)
-            if cached and not offline and not verify_file(path, entry.files[name]).ok:
+            if cached and not (offline or is_offline_mode()) and not verify_file(path, entry.files[name]).ok:
                 path, _ = self._get(entry, name, offline=False, force=True)
         return path
 
@@ -134,9 +136,7 @@ def _transport_errors() -> tuple[type[Exception], ...]:
     # depends on the client's version.
     from huggingface_hub.errors import HfHubHTTPError
 
-    return tuple(
-        base for base in HfHubHTTPError.__mro__[1:] if base.__name__ in ("HTTPError", "RequestException")
-    )
+    return tuple(base for base in HfHubHTTPError.__mro__[1:] if base.__name__ in ("HTTPError", "RequestException"))
 
 
 def _unreachable(source: HfSource, error: Exception, offline: bool, about: dict[str, Any]) -> SourceError:
@@ -150,9 +150,7 @@ def _unreachable(source: HfSource, error: Exception, offline: bool, about: dict[
         )
     cause = error.__cause__
     return (
-        _refused(source, cause, about)
-        if isinstance(cause, HfHubHTTPError)
-        else _failed(source, cause or error, about)
+        _refused(source, cause, about) if isinstance(cause, HfHubHTTPError) else _failed(source, cause or error, about)
     )
 
 
@@ -165,12 +163,8 @@ def _refused(source: HfSource, error: Any, about: dict[str, Any]) -> SourceError
             status=status,
             **about,
         )
-    remedy = (
-        "wait a little and try again" if status == 429 else "try again later, or use --source file:///folder"
-    )
-    return NetworkError(
-        f"the Hub answered HTTP {status} for {source.repo}", remedy=remedy, status=status, **about
-    )
+    remedy = "wait a little and try again" if status == 429 else "try again later, or use --source file:///folder"
+    return NetworkError(f"the Hub answered HTTP {status} for {source.repo}", remedy=remedy, status=status, **about)
 
 
 def _failed(source: HfSource, error: BaseException, about: dict[str, Any]) -> SourceError:

@@ -17,9 +17,7 @@ from .names import CheckpointName, Version
 
 INDEX_FORMAT = 1
 REQUIRED_FILES = ("config.json", "model.safetensors")
-MAX_FILE_BYTES = (
-    1 << 30
-)  # the largest architecture of the zoo is a few MB; an index that claims more is wrong
+MAX_FILE_BYTES = 1 << 30  # the largest architecture of the zoo is a few MB; an index that claims more is wrong
 # A flat folder of weights, JSON and text: no path can leave it, and no pickle can be named.
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}\.(?:json|safetensors|md|txt)")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -43,7 +41,8 @@ class Entry:
         sources: where to fetch it, tried in this order after the wheel: `file:///folder`, `hf://org/name`.
         revision: the Hub commit (40 hex digits) that `hf://` sources are read at; never a branch.
         format: format number of its config.json.
-        tvm: the TVM versions that it was trained for, as a version specifier, e.g. `>=0.27,<0.28`.
+        feature_version: version of the feature schema's meaning.
+        tvm: the TVM version whose programs it learnt from.
         data: what was measured: corpus, device, programs, tasks.
         metrics: top1, top5 and pairwise on the held-out networks.
         deprecated: why not to use it any more, or None.
@@ -58,6 +57,7 @@ class Entry:
     feature_schema: str
     weights_licence: str
     data_licence: str
+    feature_version: int = 1
     tvm: str = ""
     sources: tuple[str, ...] = ()
     revision: str | None = None
@@ -111,6 +111,7 @@ class Entry:
             weights_licence=raw["weights_licence"],
             data_licence=raw["data_licence"],
             files=_files(raw.get("files"), where),
+            feature_version=_version_number(raw.get("feature_version", 1), where),
             tvm=_optional(raw, "tvm", str, "", where),
             sources=_sources(raw.get("sources", []), where),
             revision=_revision(raw.get("revision"), where),
@@ -171,7 +172,7 @@ class Index:
         return json.dumps(body, indent=2, sort_keys=True) + "\n"
 
     def merged(self, more: Iterable[Entry]) -> Index:
-        """This index with further entries; of a version that both have this one's stays (versions never change)."""
+        """This index with further entries; a version of both stays as it is here (versions never change)."""
         known = {entry.id for entry in self.entries}
         return Index((*self.entries, *(entry for entry in more if entry.id not in known)))
 
@@ -197,6 +198,12 @@ def _bad(where: str, why: str) -> IndexFileError:
 
 def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _version_number(value: object, where: str) -> int:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise _bad(where, "feature_version is not a whole number")
+    return value
 
 
 def _check_name(raw: dict[str, Any], where: str) -> None:
@@ -233,11 +240,7 @@ def _complete(raw: dict[str, Any], where: str) -> dict[str, Any]:
 def _file(name: str, record: object, where: str) -> FileRecord:
     if not _FILE.fullmatch(name):
         raise _bad(where, f"file name {name[:80]!r} is not allowed")
-    if (
-        not isinstance(record, dict)
-        or not _is_int(record.get("size"))
-        or not isinstance(record.get("sha256"), str)
-    ):
+    if not isinstance(record, dict) or not _is_int(record.get("size")) or not isinstance(record.get("sha256"), str):
         raise _bad(where, f"{name} has no size or sha256")
     if not 0 <= record["size"] <= MAX_FILE_BYTES or not _SHA256.fullmatch(record["sha256"]):
         raise _bad(where, f"{name} has an impossible size or sha256")

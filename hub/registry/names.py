@@ -86,9 +86,7 @@ class CheckpointName:
         name, at, version = text.partition("@")
         found = _NAME.fullmatch(name) if len(name) <= _MAX_LENGTH else None
         if not found:
-            raise CheckpointNameError(
-                f"{text[:_MAX_LENGTH]!r} is not a checkpoint name", remedy=_REMEDY, name=text
-            )
+            raise CheckpointNameError(f"{text[:_MAX_LENGTH]!r} is not a checkpoint name", remedy=_REMEDY, name=text)
         return cls(found["arch"], found["family"], found["variant"], Version.parse(version) if at else None)
 
     @property

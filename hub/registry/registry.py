@@ -75,16 +75,20 @@ class Registry:
         """Where a checkpoint lives."""
         return self.home if entry.is_local else self.cache
 
-    def verify(self, entry: Entry) -> tuple[Verification, str]:
-        """Check the files that a load would use; also says which copy that is: `store` or `bundled`."""
-        found = self.store_of(entry).verify(entry)
-        if found.outcome is not Outcome.NOT_INSTALLED:
-            return found, "store"
-        folder = self.wheel / entry.name / entry.version
-        return (verify_folder(folder, entry.files), "bundled") if folder.is_dir() else (found, "store")
+    def folder(self, entry: Entry) -> Path | None:
+        """The copy that a load would use, whole or not: in a store, else in the wheel; None for neither."""
+        copies = (self.store_of(entry).path(entry), self._in_wheel(entry))
+        return next((folder for folder in copies if folder.is_dir()), None)
 
-    def locate(self, entry: Entry) -> Path:
-        """The verified folder of a checkpoint that is here: in a store, or else in the wheel.
+    def verify(self, entry: Entry) -> tuple[Verification, str]:
+        """Check the copy that a load would use; also says which that is: `store` or `bundled`."""
+        folder = self.folder(entry)
+        if folder is None:
+            return Verification(Outcome.NOT_INSTALLED, self.store_of(entry).path(entry)), "store"
+        return verify_folder(folder, entry.files), "bundled" if folder == self._in_wheel(entry) else "store"
+
+    def locate(self, entry: Entry) -> tuple[Path, str]:
+        """The verified folder of a checkpoint that is here, and which copy it is: `store` or `bundled`.
 
         Raises:
             NotInstalledError: it is in neither.
@@ -93,12 +97,15 @@ class Registry:
         found, where = self.verify(entry)
         if where == "bundled":
             found.require("reinstall tchub: its own files are damaged")
-            return found.path
-        return self.store_of(entry).require(entry)
+            return found.path, where
+        return self.store_of(entry).require(entry), where
 
     def is_here(self, entry: Entry) -> bool:
         """Whether its files are on this machine, damaged or not."""
-        return self.verify(entry)[0].outcome is not Outcome.NOT_INSTALLED
+        return self.folder(entry) is not None
+
+    def _in_wheel(self, entry: Entry) -> Path:
+        return self.wheel / entry.name / entry.version
 
     def pull(
         self,
@@ -121,7 +128,7 @@ class Registry:
         resolution = self._with_source(source).resolve(name, device)
         entry = resolution.entry
         if entry.is_local:
-            return PulledCheckpoint(self.locate(entry), "store", resolution)
+            return PulledCheckpoint(*self.locate(entry), resolution)
         used = ["store"]
 
         def fill(folder: Path) -> None:
@@ -129,15 +136,13 @@ class Registry:
 
         return PulledCheckpoint(self.cache.add(entry, fill), used[0], resolution)
 
-    def register_local(
-        self, name: str, save: Callable[[Path, str], None], base: Entry, **facts: Any
-    ) -> Entry:
+    def register_local(self, name: str, save: Callable[[Path, str], None], base: Entry, **facts: Any) -> Entry:
         """Store a checkpoint that was made on this machine, as the next version of `name`.
 
         Args:
             name: e.g. `tcl-epyc+local`.
             save: writes config.json, model.safetensors and, where there is one, metrics.json and README.md
-                into the folder it is given; the second argument is the version, which belongs into config.json.
+                into the folder it is given; its second argument is the version, for config.json.
             base: the checkpoint it was adapted from, whose licences it inherits.
             facts: entry fields that the files do not tell, e.g. `data` or another `data_licence`.
 
@@ -157,9 +162,7 @@ class Registry:
 
     def _sources(self, entry: Entry, forced: str | None) -> list[Source]:
         sources = sources_for(entry, forced)
-        return [
-            FolderSource(self.wheel, "bundled") if source.uri == "bundled" else source for source in sources
-        ]
+        return [FolderSource(self.wheel, "bundled") if source.uri == "bundled" else source for source in sources]
 
     def _with_source(self, source: str | None) -> Registry:
         """A folder may bring an index of its own, for checkpoints that the wheel's index does not list."""

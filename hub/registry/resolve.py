@@ -65,9 +65,7 @@ def resolve(entries: Iterable[Entry], name: str | None = None, device: Device | 
     if name is not None:
         return Resolution(_named(entries, name, device), ())
     if device is None:
-        raise CheckpointNameError(
-            "neither a checkpoint nor a device was given", remedy="name one: see `tchub list`"
-        )
+        raise CheckpointNameError("neither a checkpoint nor a device was given", remedy="name one: see `tchub list`")
     ranked = [(verdict, entry) for entry in _newest(entries) for verdict in [judge(entry, device)]]
     ranked.sort(key=lambda pair: _order(*pair))
     verdicts = tuple(verdict for verdict, _ in ranked)
@@ -86,14 +84,23 @@ def judge(entry: Entry, device: Device) -> Verdict:
     reason = why_not(entry) or (f"deprecated: {entry.deprecated}" if entry.deprecated else None)
     if reason:
         return Verdict(entry.id, False, reason)
-    try:
-        trained_on = get_device(str(entry.data.get("device") or entry.family))
-    except UnknownDeviceError:
-        return Verdict(entry.id, False, f"its device {entry.data.get('device') or entry.family} is unknown")
+    trained_on = _trained_on(entry)
+    if trained_on is None:
+        return Verdict(entry.id, False, f"no spec sheet of its device family {entry.family} is known")
     found = distance(device, trained_on)
     if not found.compatible:
         return Verdict(entry.id, False, found.reason)
     return Verdict(entry.id, True, found.reason, found.rank, found.gap)
+
+
+def _trained_on(entry: Entry) -> Device | None:
+    """The device whose programs it learnt from, or its family where that device has no data file."""
+    for name in (entry.data.get("device"), entry.family):
+        try:
+            return get_device(str(name))
+        except UnknownDeviceError:
+            continue
+    return None
 
 
 def trace_text(verdicts: Iterable[Verdict]) -> str:
@@ -144,7 +151,7 @@ def _order(verdict: Verdict, entry: Entry) -> tuple[Any, ...]:
 
 def _unknown(entries: list[Entry], name: str, device: Device | None) -> UnknownCheckpointError:
     names = sorted({entry.name for entry in entries})
-    nearest = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    nearest = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
     message = f"no checkpoint is called {name}"
     if nearest:
         message += f"; nearest: {', '.join(nearest)}"

@@ -130,7 +130,7 @@ def fetch(entry: Entry, dest: Path, sources: list[Source], *, offline: bool = Fa
         The uri of the source that gave the files.
 
     Raises:
-        SourceError, IntegrityError: the only telling source's own error, or NoSourceError with what each said.
+        SourceError, IntegrityError: of the only telling source, or NoSourceError with what each said.
     """
     failed: dict[str, TchubError] = {}
     for source in sources:
@@ -148,9 +148,7 @@ def fetch(entry: Entry, dest: Path, sources: list[Source], *, offline: bool = Fa
 
 def _nowhere(entry: Entry, failed: dict[str, TchubError]) -> TchubError:
     # That the wheel does not hold it is no news when there was another place to look.
-    telling = {
-        uri: e for uri, e in failed.items() if uri != "bundled" or isinstance(e, IntegrityError)
-    } or failed
+    telling = {uri: e for uri, e in failed.items() if uri != "bundled" or isinstance(e, IntegrityError)} or failed
     last = list(telling.values())[-1]
     if len(telling) == 1:
         return last

@@ -75,11 +75,7 @@ class Store:
     def verify(self, entry: Entry) -> Verification:
         """Check the stored files against an entry."""
         folder = self.path(entry)
-        return (
-            verify_folder(folder, entry.files)
-            if folder.is_dir()
-            else Verification(Outcome.NOT_INSTALLED, folder)
-        )
+        return verify_folder(folder, entry.files) if folder.is_dir() else Verification(Outcome.NOT_INSTALLED, folder)
 
     def require(self, entry: Entry) -> Path:
         """The folder of a stored version, verified.
@@ -93,9 +89,7 @@ class Store:
             raise NotInstalledError(
                 f"{entry.id} is not on this machine", remedy=f"run: tchub pull {entry.id}", name=entry.name
             )
-        found.require(
-            f"run: tchub pull {entry.id}" if not entry.is_local else f"adapt again; remove {found.path}"
-        )
+        found.require(f"run: tchub pull {entry.id}" if not entry.is_local else f"adapt again; remove {found.path}")
         return self.path(entry)
 
     def add(self, entry: Entry, fill: Callable[[Path], None]) -> Path:
@@ -105,10 +99,11 @@ class Store:
 
         Raises:
             IntegrityError: what `fill` wrote is not what the entry says.
+            ImmutableVersionError: the index changed what this version is.
             StoreError: the store cannot be written; what was there before is untouched.
         """
         with self._locked(entry.name):
-            if self.verify(entry).ok and self._read(self.path(entry) / RECORD) is not None:
+            if self._holds(entry):
                 return self.path(entry)
             with self._staging(entry.name) as staging:
                 fill(staging)
@@ -137,9 +132,7 @@ class Store:
         """The version after the newest folder of this name, whole or not; 1.0.0 for the first."""
         folder = self.root / name
         taken = (
-            [Version.parse(p.name) for p in folder.iterdir() if not p.name.startswith(".")]
-            if folder.is_dir()
-            else []
+            [Version.parse(p.name) for p in folder.iterdir() if not p.name.startswith(".")] if folder.is_dir() else []
         )
         return max(taken).next_patch() if taken else Version(1, 0, 0)
 
@@ -148,16 +141,22 @@ class Store:
         with self._guard(self.path(entry)):
             shutil.rmtree(self.path(entry))
 
+    def _holds(self, entry: Entry) -> bool:
+        """Whether this version is here and whole; one that is whole but of other content is not to be replaced."""
+        path = self.path(entry)
+        stored = self._read(path / RECORD)
+        if stored and stored.files != entry.files and verify_folder(path, stored.files).ok:
+            raise ImmutableVersionError(
+                f"{path} is whole, but the index lists other files for {entry.id}; versions never change",
+                remedy=f"ask the index's maintainers; to accept the change remove {path}",
+                path=str(path),
+            )
+        return stored is not None and self.verify(entry).ok
+
     def _commit(self, entry: Entry, staging: Path) -> None:
         final = self.path(entry)
-        (staging / RECORD).write_text(
-            json.dumps(entry.as_dict(), indent=2, sort_keys=True) + "\n", encoding="utf-8"
-        )
+        (staging / RECORD).write_text(json.dumps(entry.as_dict(), indent=2, sort_keys=True) + "\n", encoding="utf-8")
         _flush(staging)
-        if final.exists() and self.verify(entry).ok:
-            raise ImmutableVersionError(
-                f"{entry.id} is already stored", remedy="choose another version", path=str(final)
-            )
         damaged = staging.with_name(staging.name + ".old")
         if final.exists():
             os.rename(final, damaged)
@@ -231,9 +230,7 @@ def store_error(error: OSError, path: Path, variable: str = "TCHUB_CACHE") -> St
             f"{path} cannot be written: {error.strerror or error}",
             f"check the disk, or set {variable}",
         )
-    return StoreError(
-        message, remedy=f"{remedy}; nothing was half-written", path=str(path), errno=error.errno
-    )
+    return StoreError(message, remedy=f"{remedy}; nothing was half-written", path=str(path), errno=error.errno)
 
 
 def _flush(folder: Path) -> None:

@@ -67,9 +67,7 @@ class Verification:
         """Raise IntegrityError unless all is well."""
         if not self.ok:
             fields = {"outcome": self.outcome.value, "path": str(self.path)}
-            raise IntegrityError(
-                self.message, remedy=remedy, expected=self.expected, actual=self.actual, **fields
-            )
+            raise IntegrityError(self.message, remedy=remedy, expected=self.expected, actual=self.actual, **fields)
 
 
 def verify_folder(folder: Path, files: Mapping[str, FileRecord]) -> Verification:

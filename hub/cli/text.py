@@ -1,0 +1,29 @@
+"""Numbers and facts as people read them, the same in every command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_STEP = 1024.0
+
+
+def size_text(size: int) -> str:
+    """`361 KiB`, `1.2 MiB`."""
+    value, units = float(size), ["B", "KiB", "MiB", "GiB"]
+    while value >= _STEP and len(units) > 1:
+        value /= _STEP
+        units.pop(0)
+    return f"{value:.0f} {units[0]}" if value >= 100 or units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+def score_text(value: object) -> str:
+    """`0.903`, or `-` for a number that was not measured."""
+    return f"{value:.3f}" if isinstance(value, int | float) else "-"
+
+
+def data_text(data: Mapping[str, Any]) -> str:
+    """`12,034 programs of 104 tasks on epyc-turin`."""
+    parts = [f"{data[key]:,} {key}" for key in ("programs", "tasks") if isinstance(data.get(key), int)]
+    where = f" on {data['device']}" if data.get("device") else ""
+    return (" of ".join(parts) or str(data.get("name") or "-")) + where

@@ -1,0 +1,144 @@
+"""Sources: the order they are tried in, folders, and what is said when none of them has a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tchub.hub.registry import parse_source
+from tchub.hub.registry.errors import (
+    IntegrityError,
+    NoSourceError,
+    NotInSourceError,
+    UnknownCheckpointError,
+    UnknownSourceError,
+)
+from toy_checkpoints import make_registry, publish, write_index, write_toy
+
+VERSION = "tcl-epyc/1.0.0"
+
+
+@pytest.fixture(autouse=True)
+def no_mirrors(monkeypatch):
+    monkeypatch.delenv("TCHUB_SOURCES", raising=False)
+
+
+def test_the_wheel_is_tried_first(tmp_path):
+    entry = publish(tmp_path / "wheel", "tcl-epyc")
+    pulled = make_registry(tmp_path, entry, wheel=tmp_path / "wheel").pull("tcl-epyc")
+    assert pulled.source == "bundled"
+    assert pulled.path == tmp_path / "cache" / VERSION
+    assert pulled.card.startswith("# tcl-epyc")
+
+
+def test_a_pulled_checkpoint_is_not_fetched_again(tmp_path):
+    entry = publish(tmp_path / "wheel", "tcl-epyc")
+    registry = make_registry(tmp_path, entry, wheel=tmp_path / "wheel")
+    registry.pull("tcl-epyc")
+    assert registry.pull("tcl-epyc").source == "store"
+
+
+def test_the_mirrors_of_the_environment_come_before_those_of_the_index(tmp_path, monkeypatch):
+    listed = (tmp_path / "listed").as_uri()
+    publish(tmp_path / "mirror", "tcl-epyc")
+    entry = publish(tmp_path / "listed", "tcl-epyc", entry={"sources": [listed]})
+    monkeypatch.setenv("TCHUB_SOURCES", f"{(tmp_path / 'nothing').as_uri()}, {(tmp_path / 'mirror').as_uri()}")
+    assert make_registry(tmp_path, entry).pull("tcl-epyc").source == (tmp_path / "mirror").as_uri()
+
+
+@pytest.mark.parametrize("layout", ["tcl-epyc/1.0.0", "tcl-epyc", "."])
+def test_a_folder_may_be_laid_out_like_the_store_like_clones_or_be_the_checkpoint(tmp_path, layout):
+    entry = publish(tmp_path / "origin", "tcl-epyc")
+    write_toy(tmp_path / "folder" / layout, "tcl-epyc")
+    pulled = make_registry(tmp_path, entry).pull("tcl-epyc", source=(tmp_path / "folder").as_uri())
+    assert pulled.path.is_dir()
+
+
+def test_a_forced_source_is_the_only_one(tmp_path):
+    entry = publish(tmp_path / "wheel", "tcl-epyc")
+    registry = make_registry(tmp_path, entry, wheel=tmp_path / "wheel")
+    with pytest.raises(NotInSourceError, match=r"does not hold tcl-epyc@1\.0\.0"):
+        registry.pull("tcl-epyc", source=(tmp_path / "empty").as_uri())
+    assert registry.cache.entries() == []
+
+
+def test_a_folder_with_spaces_in_its_name(tmp_path):
+    folder = tmp_path / "my zoo"
+    entry = publish(folder, "tcl-epyc")
+    assert make_registry(tmp_path, entry).pull("tcl-epyc", source=folder.as_uri()).source == folder.as_uri()
+
+
+def test_a_folder_may_bring_its_own_index(tmp_path):
+    folder = tmp_path / "zoo"
+    entry = publish(folder, "tcl-epyc")
+    registry = make_registry(tmp_path)
+    with pytest.raises(UnknownCheckpointError):
+        registry.pull("tcl-epyc", source=folder.as_uri())
+    write_index(folder / "index.json", entry)
+    assert registry.pull("tcl-epyc", source=folder.as_uri()).entry == entry
+    assert registry.resolve("tcl-epyc").entry == entry, "what was pulled is known from then on"
+
+
+def test_a_source_with_a_damaged_file_is_passed_over(tmp_path, monkeypatch):
+    entry = publish(tmp_path / "good", "tcl-epyc", entry={"sources": [(tmp_path / "good").as_uri()]})
+    bad = publish(tmp_path / "bad", "tcl-epyc")
+    (tmp_path / "bad" / VERSION / "model.safetensors").write_bytes(b"\0" * bad.files["model.safetensors"].size)
+    monkeypatch.setenv("TCHUB_SOURCES", (tmp_path / "bad").as_uri())
+    pulled = make_registry(tmp_path, entry).pull("tcl-epyc")
+    assert pulled.source == (tmp_path / "good").as_uri()
+
+
+def test_a_damaged_only_source_is_named_with_the_outcome(tmp_path):
+    entry = publish(tmp_path / "wheel", "tcl-epyc")
+    (tmp_path / "wheel" / VERSION / "model.safetensors").write_bytes(b"short")
+    registry = make_registry(tmp_path, entry, wheel=tmp_path / "wheel")
+    with pytest.raises(IntegrityError) as caught:
+        registry.pull("tcl-epyc")
+    assert caught.value.fields["outcome"] == "size-mismatch"
+    assert registry.cache.entries() == []
+
+
+def test_when_several_sources_fail_each_is_quoted(tmp_path, monkeypatch):
+    entry = publish(tmp_path / "origin", "tcl-epyc")
+    mirrors = [(tmp_path / name).as_uri() for name in ("one", "two")]
+    monkeypatch.setenv("TCHUB_SOURCES", ",".join(mirrors))
+    with pytest.raises(NoSourceError) as caught:
+        make_registry(tmp_path, entry).pull("tcl-epyc")
+    assert set(caught.value.fields["tried"]) == {"bundled", *mirrors}
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "http://x/y", "file://host/folder", "file:folder", "hf://only", "hf://a/b/c", "s3://b", "../folder"],
+)
+def test_other_sources_are_refused(text):
+    with pytest.raises(UnknownSourceError, match="not a source"):
+        parse_source(text)
+
+
+def test_a_link_out_of_the_source_arrives_as_a_plain_file(tmp_path):
+    entry = publish(tmp_path / "wheel", "tcl-epyc")
+    path = tmp_path / "wheel" / VERSION / "README.md"
+    path.rename(tmp_path / "elsewhere.md")
+    path.symlink_to(tmp_path / "elsewhere.md")
+    pulled = make_registry(tmp_path, entry, wheel=tmp_path / "wheel").pull("tcl-epyc")
+    assert not (pulled.path / "README.md").is_symlink()
+
+
+def test_a_file_that_cannot_be_read_is_a_fault_of_the_source(tmp_path, monkeypatch):
+    entry = publish(tmp_path / "wheel", "tcl-epyc")
+
+    def refuse(source, target):
+        raise PermissionError(13, "Permission denied", str(source))
+
+    monkeypatch.setattr("shutil.copyfile", refuse)
+    with pytest.raises(NotInSourceError, match="cannot be read"):
+        make_registry(tmp_path, entry, wheel=tmp_path / "wheel").pull("tcl-epyc")
+
+
+def test_without_a_pull_the_wheels_own_copy_is_used_in_place(tmp_path):
+    entry = publish(tmp_path / "wheel", "tcl-epyc")
+    registry = make_registry(tmp_path, entry, wheel=tmp_path / "wheel")
+    assert registry.locate(entry) == (Path(tmp_path / "wheel" / VERSION), "bundled")
+    assert not (tmp_path / "cache").exists()

@@ -1,0 +1,269 @@
+"""The store: a version appears whole or not at all, never changes, and a bad disk is named."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tchub.hub.registry import FileRecord, Outcome, Store, cache_root, home_root
+from tchub.hub.registry.errors import ImmutableVersionError, IntegrityError, NotInstalledError, StoreError
+from toy_checkpoints import make_registry, publish, write_toy
+
+
+@pytest.fixture
+def entry(tmp_path):
+    return publish(tmp_path / "origin", "tcl-epyc")
+
+
+@pytest.fixture
+def fill(tmp_path):
+    """Copies the toy's files, as a source would."""
+
+    def copy(folder: Path) -> None:
+        for path in (tmp_path / "origin" / "tcl-epyc" / "1.0.0").iterdir():
+            shutil.copyfile(path, folder / path.name)
+
+    return copy
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store(tmp_path / "store")
+
+
+def leftovers(store: Store) -> list[str]:
+    """What lies in the store besides checkpoints and locks."""
+    return [str(p) for p in store.root.rglob("*") if ".partial-" in p.name]
+
+
+def test_a_version_is_stored_with_the_entry_it_was_checked_against(store, entry, fill):
+    path = store.add(entry, fill)
+    assert path == store.root / "tcl-epyc" / "1.0.0"
+    assert sorted(p.name for p in path.iterdir()) == [
+        "README.md", "config.json", "entry.json", "metrics.json", "model.safetensors"
+    ]  # fmt: skip
+    assert store.entries() == [entry]
+    assert store.require(entry) == path
+    assert leftovers(store) == []
+
+
+def test_nothing_is_created_before_the_first_write(store, entry):
+    assert store.entries() == []
+    assert store.verify(entry).outcome is Outcome.NOT_INSTALLED
+    with pytest.raises(NotInstalledError, match="not on this machine") as caught:
+        store.require(entry)
+    assert caught.value.remedy == "run: tchub pull tcl-epyc@1.0.0"
+    assert not store.root.exists()
+
+
+def test_a_stored_version_is_not_fetched_again(store, entry, fill):
+    store.add(entry, fill)
+    store.add(entry, lambda folder: pytest.fail("fetched twice"))
+
+
+def test_what_does_not_match_the_entry_is_never_stored(store, entry, fill):
+    def wrong(folder: Path) -> None:
+        fill(folder)
+        (folder / "model.safetensors").write_bytes(b"x")
+
+    with pytest.raises(IntegrityError):
+        store.add(entry, wrong)
+    assert store.entries() == []
+    assert leftovers(store) == []
+
+
+def test_a_damaged_version_is_replaced_by_the_next_pull(store, entry, fill):
+    path = store.add(entry, fill)
+    (path / "config.json").write_text("{}")
+    store.add(entry, fill)
+    assert store.verify(entry).ok
+    assert leftovers(store) == []
+
+
+def _flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+
+def _truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def _link(path: Path) -> None:
+    path.rename(path.with_suffix(".moved"))
+    path.symlink_to(path.with_suffix(".moved"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "outcome"),
+    [
+        (Path.unlink, Outcome.MISSING_FILE),
+        (_truncate, Outcome.SIZE_MISMATCH),
+        (_flip, Outcome.HASH_MISMATCH),
+        (_link, Outcome.NOT_A_FILE),
+    ],
+)
+def test_each_damage_has_its_own_outcome_and_a_remedy(store, entry, fill, damage, outcome):
+    path = store.add(entry, fill)
+    damage(path / "model.safetensors")
+    assert store.verify(entry).outcome is outcome
+    with pytest.raises(IntegrityError) as caught:
+        store.require(entry)
+    assert caught.value.fields["outcome"] == outcome.value
+    assert caught.value.remedy == "run: tchub pull tcl-epyc@1.0.0"
+
+
+def test_an_unreadable_file_is_named(store, entry, fill, monkeypatch):
+    path = store.add(entry, fill)
+
+    def broken(self, *args, **kwargs):
+        raise OSError(errno.EIO, "Input/output error", str(self))
+
+    monkeypatch.setattr(Path, "open", broken)
+    assert store.verify(entry).outcome is Outcome.UNREADABLE
+    assert store.verify(entry).path.parent == path
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_while_files_arrive_leaves_nothing(store, entry, fill, number):
+    def full(folder: Path) -> None:
+        fill(folder)
+        raise OSError(number, os.strerror(number), str(folder / "model.safetensors"))
+
+    with pytest.raises(StoreError, match="no space left") as caught:
+        store.add(entry, full)
+    assert "free some space" in caught.value.remedy
+    assert "TCHUB_CACHE" in caught.value.remedy
+    assert leftovers(store) == []
+    assert store.entries() == []
+
+
+def test_a_rename_that_fails_keeps_what_was_there(store, entry, fill, monkeypatch):
+    path = store.add(entry, fill)
+    (path / "README.md").write_text("damaged")
+    rename = os.rename
+
+    def refuse(source, target):
+        if not str(source).endswith(".old") and Path(target) == path:
+            raise OSError(errno.ENOSPC, "No space left on device", str(target))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    with pytest.raises(StoreError, match="no space left"):
+        store.add(entry, fill)
+    assert (path / "README.md").read_text() == "damaged"
+    assert leftovers(store) == []
+
+
+@pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
+def test_a_read_only_store_says_so(store, entry, fill, monkeypatch, number):
+    def refuse(self, *args, **kwargs):
+        raise OSError(number, os.strerror(number), str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(StoreError, match="cannot be written") as caught:
+        store.add(entry, fill)
+    assert "set TCHUB_CACHE to a folder you may write" in caught.value.remedy
+    assert not store.root.exists()
+
+
+def test_a_store_that_became_read_only_still_serves(store, entry, fill, monkeypatch):
+    path = store.add(entry, fill)
+    monkeypatch.setattr(Path, "mkdir", lambda *a, **k: pytest.fail("wrote"))
+    assert store.require(entry) == path
+
+
+def test_a_file_in_the_way_is_an_error_of_the_store(tmp_path, entry, fill):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(StoreError):
+        Store(tmp_path / "file" / "store").add(entry, fill)
+
+
+def test_many_threads_pulling_at_once_store_one_whole_version(store, entry, fill):
+    filled = []
+
+    def count(folder: Path) -> None:
+        filled.append(folder)
+        fill(folder)
+
+    threads = [threading.Thread(target=store.add, args=(entry, count)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(filled) == 1
+    assert store.verify(entry).ok
+    assert leftovers(store) == []
+
+
+def test_a_record_that_is_not_readable_is_no_checkpoint(store, entry, fill):
+    path = store.add(entry, fill)
+    (path / "entry.json").write_text("{")
+    assert store.entries() == []
+    store.add(entry, fill)
+    assert store.entries() == [entry]
+
+
+def test_a_record_in_a_folder_of_another_name_does_not_count(store, entry, fill):
+    path = store.add(entry, fill)
+    record = json.loads((path / "entry.json").read_text()) | {"name": "tcl-other"}
+    (path / "entry.json").write_text(json.dumps(record))
+    assert store.entries() == []
+
+
+def test_adapted_versions_are_numbered_and_immutable(tmp_path, entry):
+    registry = make_registry(tmp_path, entry)
+    first = registry.register_local("tcl-epyc+local", lambda f, v: write_toy(f, "tcl-epyc+local", v), entry)
+    second = registry.register_local("tcl-epyc+local", lambda f, v: write_toy(f, "tcl-epyc+local", v), entry)
+    assert (first.version, second.version) == ("1.0.0", "1.0.1")
+    assert registry.resolve("tcl-epyc+local").entry == second
+    assert registry.locate(first)[0] == registry.home.path(first)
+
+
+def test_a_version_whose_content_changed_in_the_index_is_refused(store, entry, fill):
+    path = store.add(entry, fill)
+    moved = replace(entry, files=dict(entry.files) | {"README.md": FileRecord(3, "0" * 64)})
+    with pytest.raises(ImmutableVersionError, match="other files"):
+        store.add(moved, lambda folder: pytest.fail("fetched"))
+    assert store.require(entry) == path
+
+
+def test_an_adapted_checkpoint_inherits_the_licences_of_its_base(tmp_path, entry):
+    registry = make_registry(tmp_path, entry)
+    bare = {"lineage": {"base": entry.id}, "training": {}}
+    stored = registry.register_local(
+        "tcl-epyc+local", lambda f, v: write_toy(f, "tcl-epyc+local", v, **bare), entry, data={"programs": 9}
+    )
+    assert (stored.weights_licence, stored.data_licence) == (entry.weights_licence, entry.data_licence)
+    assert stored.lineage["base"] == "tcl-epyc@1.0.0"
+    assert stored.data == {"programs": 9}
+
+
+def test_a_save_that_fails_uses_up_no_version(tmp_path, entry):
+    registry = make_registry(tmp_path, entry)
+
+    def fails(folder: Path, version: str) -> None:
+        write_toy(folder, "tcl-epyc+local", version)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(StoreError, match="no space left") as caught:
+        registry.register_local("tcl-epyc+local", fails, entry)
+    assert "TCHUB_HOME" in caught.value.remedy
+    assert registry.home.entries() == []
+    assert str(registry.home.next_version("tcl-epyc+local")) == "1.0.0"
+
+
+def test_the_roots_follow_the_environment(monkeypatch, tmp_path):
+    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "c"))
+    monkeypatch.setenv("TCHUB_HOME", str(tmp_path / "h"))
+    assert cache_root() == tmp_path / "c" / "checkpoints"
+    assert home_root() == tmp_path / "h" / "checkpoints"
+    monkeypatch.delenv("TCHUB_CACHE")
+    assert cache_root().parent.name == "tchub"

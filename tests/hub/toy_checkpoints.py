@@ -1,0 +1,66 @@
+"""Toy checkpoints and registries for the tests: real files with tiny tensors, made without torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save
+from tchub.hub.registry import Entry, Index, Registry, Store, describe
+
+
+def write_toy(folder: Path, name: str, version: str = "1.0.0", **config: Any) -> Path:
+    """A checkpoint's four files; `config` overrides fields of config.json."""
+    arch, _, family = name.partition("+")[0].partition("-")
+    body = {
+        "format": 1,
+        "name": name,
+        "version": version,
+        "arch": arch,
+        "model": {},
+        "feature_schema": "tcl-cpu",
+        "family": family,
+        "lineage": {"weights_licence": "Apache-2.0", "base": None},
+        "training": {"corpus": {"name": "toy", "device": family, "programs": 1200, "tasks": 10, "licence": "CC0-1.0"}},
+        "tvm": "0.27.0",
+    }
+    scores = {"top1": 0.91, "top5": 0.97, "pairwise": 0.86}
+    metrics = {
+        "format": 1,
+        "corpus": "toy",
+        "split": "test",
+        "results": {"model": scores, "random": {"top1": 0.35, "top5": 0.6, "pairwise": 0.5}},
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(body | config))
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    (folder / "README.md").write_text(f"# {name}\n\nA toy.\n")
+    weights = np.full(8, float(len(version) + int(version[-1])), dtype=np.float32)
+    (folder / "model.safetensors").write_bytes(save({"w": weights}))
+    return folder
+
+
+def publish(
+    root: Path, name: str, version: str = "1.0.0", *, entry: dict[str, Any] | None = None, **config: Any
+) -> Entry:
+    """Write a toy into `<root>/<name>/<version>` and describe it for an index."""
+    folder = write_toy(root / name / version, name, version, **config)
+    return describe(folder, name, version, **(entry or {}))
+
+
+def make_registry(tmp: Path, *entries: Entry, wheel: Path | None = None) -> Registry:
+    """A registry whose stores are empty folders of `tmp`, and whose wheel holds nothing unless given."""
+    return Registry(
+        Index(entries),
+        Store(tmp / "cache"),
+        Store(tmp / "home", "TCHUB_HOME"),
+        wheel or tmp / "empty-wheel",
+    )
+
+
+def write_index(path: Path, *entries: Entry) -> Path:
+    """An index file."""
+    path.write_text(Index(entries).to_json())
+    return path
