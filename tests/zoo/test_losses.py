@@ -33,9 +33,7 @@ def lambda_rank_by_loops(scores, labels, sigma=1.0):
     max_dcg = sum(g / math.log2(1 + place) for place, g in enumerate(ideal, start=1))
     gain = [(2**y - 1) / max_dcg for y in labels]
     return sum(
-        abs(gain[i] - gain[j])
-        * abs(1 / d[i] - 1 / d[j])
-        * math.log2(1 + math.exp(-sigma * (scores[i] - scores[j])))
+        abs(gain[i] - gain[j]) * abs(1 / d[i] - 1 / d[j]) * math.log2(1 + math.exp(-sigma * (scores[i] - scores[j])))
         for i, j in itertools.product(range(n), repeat=2)
         if labels[i] > labels[j]
     )
@@ -55,8 +53,7 @@ def test_lambda_rank_by_hand():
 def test_lambda_rank_equals_the_equation(sigma):
     scores, labels, mask = random_batch()
     wanted = [
-        lambda_rank_by_loops(s[m].tolist(), y[m].tolist(), sigma)
-        for s, y, m in zip(scores, labels, mask, strict=True)
+        lambda_rank_by_loops(s[m].tolist(), y[m].tolist(), sigma) for s, y, m in zip(scores, labels, mask, strict=True)
     ]
     loss = lambda_rank(scores, labels, mask, sigma)
     assert loss.item() == pytest.approx(sum(wanted) / 3, rel=1e-12)

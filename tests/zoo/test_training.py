@@ -22,9 +22,7 @@ from tchub.zoo.training.batches import epoch_batches
 from tchub.zoo.training.state import STATE_FILE
 
 SMALL = {"width": 6, "hidden": 8, "d_model": 8, "head": 4, "d_state": 2, "dt_rank": 2}
-RECIPE = TrainConfig(
-    model=SMALL, epochs=4, learning_rate=0.01, groups_per_batch=4, programs_per_group=8, save_every=1
-)
+RECIPE = TrainConfig(model=SMALL, epochs=4, learning_rate=0.01, groups_per_batch=4, programs_per_group=8, save_every=1)
 
 
 def toy_data(tasks=6, programs=20, seed=0) -> RankingDataset:
@@ -205,9 +203,7 @@ def test_the_random_state_of_the_caller_is_left_alone():
 @pytest.mark.parametrize("change", ["seed", "config", "data", "model"])
 def test_a_state_of_another_run_is_refused(tmp_path, change):
     train(new_model(), toy_data(), None, RECIPE, seed=0, resume_dir=tmp_path)
-    config = (
-        TrainConfig.from_dict(RECIPE.as_dict() | {"learning_rate": 0.5}) if change == "config" else RECIPE
-    )
+    config = TrainConfig.from_dict(RECIPE.as_dict() | {"learning_rate": 0.5}) if change == "config" else RECIPE
     model = create("tcl", **SMALL | {"head": 5}) if change == "model" else new_model()
     data = toy_data(seed=int(change == "data"))
     with pytest.raises(ResumeError, match=change):

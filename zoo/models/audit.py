@@ -76,9 +76,7 @@ def _check_model(config: CheckpointConfig, folder: Path) -> ModelConfig:
 
 def _read_weights(path: Path) -> bytes:
     if not path.is_file():
-        raise CheckpointNotFoundError(
-            f"{path} is missing", remedy="fetch the checkpoint again", path=str(path.parent)
-        )
+        raise CheckpointNotFoundError(f"{path} is missing", remedy="fetch the checkpoint again", path=str(path.parent))
     if path.stat().st_size > MAX_WEIGHT_BYTES:
         raise _corrupt(path, f"it is larger than {MAX_WEIGHT_BYTES >> 20} MiB")
     return path.read_bytes()
@@ -101,9 +99,7 @@ def _read_header(data: bytes, path: Path) -> dict[str, dict[str, Any]]:
     return header
 
 
-def _check_tensors(
-    header: dict[str, dict[str, Any]], config: CheckpointConfig, model: ModelConfig, path: Path
-) -> None:
+def _check_tensors(header: dict[str, dict[str, Any]], config: CheckpointConfig, model: ModelConfig, path: Path) -> None:
     """Names, shapes and types against the architecture, built on no memory."""
     with torch.device("meta"):
         expected = get_architecture(config.arch).model(model).state_dict()
@@ -123,9 +119,7 @@ def _check_tensors(
 
 
 def _corrupt(path: Path, what: str) -> CorruptCheckpointError:
-    return CorruptCheckpointError(
-        f"{path}: {what}", remedy="fetch or make the checkpoint again", path=str(path)
-    )
+    return CorruptCheckpointError(f"{path}: {what}", remedy="fetch or make the checkpoint again", path=str(path))
 
 
 def _schema(folder: Path, name: str, told: str) -> FeatureSchemaError:

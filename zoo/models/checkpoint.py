@@ -119,12 +119,9 @@ class Checkpoint:
         folder = Path(path)
         check_schema(self.config, self.model.config, folder)
         tensors = {
-            name: tensor.detach().cpu().float().contiguous().clone()
-            for name, tensor in self.model.state_dict().items()
+            name: tensor.detach().cpu().float().contiguous().clone() for name, tensor in self.model.state_dict().items()
         }
-        write_folder(
-            folder, {MODEL_FILE: safetensors.torch.save(tensors), CONFIG_FILE: self.config.to_json()}
-        )
+        write_folder(folder, {MODEL_FILE: safetensors.torch.save(tensors), CONFIG_FILE: self.config.to_json()})
 
 
 def _build_empty(config: CheckpointConfig) -> CostModel:

@@ -76,9 +76,7 @@ class CheckpointConfig:
         known = {f.name: f for f in fields(cls)}
         if unknown := sorted(set(data) - set(known)):
             raise _corrupt(path, f"unknown field {unknown[0]!r}")
-        if missing := [
-            n for n in ("name", "version", "arch", "model", "feature_schema", "family") if n not in data
-        ]:
+        if missing := [n for n in ("name", "version", "arch", "model", "feature_schema", "family") if n not in data]:
             raise _corrupt(path, f"the field {missing[0]!r} is missing")
         for name, value in data.items():
             kind = _KINDS[str(known[name].type)]

@@ -82,7 +82,7 @@ def scan_parallel(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Ten
 
 class _RecurrentScan(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:  # noqa: PLR0917
+    def forward(ctx, x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
         ctx.save_for_backward(x, dt, a, b, c)
         y = torch.empty_like(x)
         a_t = a.t().contiguous()

@@ -28,9 +28,7 @@ class Batch:
         return len(self.mask)
 
 
-def epoch_batches(
-    data: RankingDataset, groups: int, programs: int, rng: np.random.Generator
-) -> Iterator[Batch]:
+def epoch_batches(data: RankingDataset, groups: int, programs: int, rng: np.random.Generator) -> Iterator[Batch]:
     """Shuffles each task's programs, cuts them into groups of nearly equal size, and shuffles the groups.
 
     Args:

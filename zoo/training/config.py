@@ -69,9 +69,7 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
-            _require(
-                getattr(self, name) in allowed, name, getattr(self, name), f"one of {', '.join(allowed)}"
-            )
+            _require(getattr(self, name) in allowed, name, getattr(self, name), f"one of {', '.join(allowed)}")
         for name in ("epochs", "groups_per_batch", "evaluate_every", "save_every"):
             _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
         _require(self.programs_per_group >= 2, "programs_per_group", self.programs_per_group, "at least 2")
@@ -144,9 +142,7 @@ class TrainConfig:
         if self.schedule == "cosine":
             period = self.period or max(1, self.epochs - self.warmup_epochs)
             turn = math.pi * ((epoch - self.warmup_epochs) % period) / period
-            return self.min_learning_rate + (self.learning_rate - self.min_learning_rate) * (
-                (1 + math.cos(turn)) / 2
-            )
+            return self.min_learning_rate + (self.learning_rate - self.min_learning_rate) * ((1 + math.cos(turn)) / 2)
         return self.learning_rate
 
 
@@ -161,6 +157,4 @@ def _recipes():
 
 def _require(ok: bool, key: str, value: object, wanted: str, source: str = "the recipe") -> None:
     if not ok:
-        raise TrainConfigError(
-            f"{source}: {key} is {value!r}", remedy=f"make it {wanted}", key=key, source=source
-        )
+        raise TrainConfigError(f"{source}: {key} is {value!r}", remedy=f"make it {wanted}", key=key, source=source)

@@ -38,17 +38,13 @@ class RankingDataset:
             "features are not (N, rows, width)": self.features.ndim != 3 or len(self.features) != n,
             "group is not (N,)": self.group.shape != (n,),
             "task_weights is not (T,)": self.task_weights.shape != (tasks,),
-            "a latency is not positive and finite": not np.all(
-                np.isfinite(self.latency) & (self.latency > 0)
-            ),
+            "a latency is not positive and finite": not np.all(np.isfinite(self.latency) & (self.latency > 0)),
             "a feature is not finite": not np.all(np.isfinite(self.features)),
             "a group has no task": n > 0 and not (self.group.min() >= 0 and self.group.max() < tasks),
         }
         for what, wrong in problems.items():
             if wrong:
-                raise DatasetError(
-                    f"training data: {what}", remedy="drop failed programs before making it", what=what
-                )
+                raise DatasetError(f"training data: {what}", remedy="drop failed programs before making it", what=what)
 
     def __len__(self) -> int:
         return len(self.latency)
@@ -77,13 +73,9 @@ class RankingDataset:
 
         Labels are then relative to the best program taken, as they would be had nothing else been measured.
         """
-        return replace(
-            self, features=self.features[index], latency=self.latency[index], group=self.group[index]
-        )
+        return replace(self, features=self.features[index], latency=self.latency[index], group=self.group[index])
 
-    def sample(
-        self, tasks_fraction: float = 1.0, programs_fraction: float = 1.0, seed: int = 0
-    ) -> RankingDataset:
+    def sample(self, tasks_fraction: float = 1.0, programs_fraction: float = 1.0, seed: int = 0) -> RankingDataset:
         """A random part: some tasks, and of every task kept some programs (at least two, if it has them)."""
         rng = np.random.default_rng(seed)
         filled = [m for m in self.members if len(m)]

@@ -46,7 +46,7 @@ class TrainResult:
     resumed_from: int = 0
 
 
-def train(  # noqa: PLR0917
+def train(
     model: CostModel,
     data: RankingDataset,
     val: RankingDataset | None,
@@ -103,7 +103,7 @@ def evaluate_model(model: CostModel, data: RankingDataset) -> dict[str, float]:
 class _Run:
     """The moving parts of one training run."""
 
-    def __init__(  # noqa: PLR0917
+    def __init__(
         self,
         model: CostModel,
         data: RankingDataset,

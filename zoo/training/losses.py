@@ -79,9 +79,7 @@ def get_loss(name: str) -> Loss:
     """
     if name not in LOSSES:
         near = difflib.get_close_matches(name, LOSSES, n=2, cutoff=0.3) or list(LOSSES)
-        raise TrainConfigError(
-            f"no loss is called {name!r}", remedy=f"did you mean: {', '.join(near)}?", key="loss"
-        )
+        raise TrainConfigError(f"no loss is called {name!r}", remedy=f"did you mean: {', '.join(near)}?", key="loss")
     return LOSSES[name]
 
 

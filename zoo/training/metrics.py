@@ -73,9 +73,7 @@ def evaluate_random(latency: np.ndarray, group: np.ndarray, weights: np.ndarray)
     return evaluate_scores(np.zeros_like(latency), latency, group, weights)
 
 
-def _tasks(
-    scores: np.ndarray, latency: np.ndarray, group: np.ndarray
-) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+def _tasks(scores: np.ndarray, latency: np.ndarray, group: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """(task, scores, latencies) of each task that has programs. A NaN score ranks last."""
     scores = np.nan_to_num(np.asarray(scores, dtype=np.float64), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
     if not len(scores):
