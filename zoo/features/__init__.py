@@ -1,1 +1,9 @@
+"""Primitive sequences and a device -> the matrix that a model was declared to take.
 
+`schema` names the contracts, `rows` documents every column, `encoder` makes it fast.
+"""
+
+from .errors import DeviceKindError, UnknownSchemaError
+from .schema import SCHEMAS, FeatureSchema, get_schema
+
+__all__ = ["SCHEMAS", "DeviceKindError", "FeatureSchema", "UnknownSchemaError", "get_schema"]

@@ -35,7 +35,8 @@ Other kinds carry their operands in order (block, loop, numbers) and their texts
 - An absent loop is `NONE` (-1): the primitive is about the whole block (or, with block `NONE`, program).
 - `location` is the loop's position in the target's loop list, or `INLINE` (-1) or `ROOT` (-2), the two
   other answers of a sampled compute location; Ansor's CR is ComputeAt with `ROOT`.
-- Factors go from the outermost loop to the innermost. A factor `REST` (-1) is what the others leave of an unknown extent, as in AutoTVM; an unknown extent is 0.
+- Factors go from the outermost loop to the innermost. A factor `REST` (-1) is what the others leave of an
+  unknown extent, as in AutoTVM; an unknown extent is 0.
 - A sampled decision is no primitive of its own: its value stands in the primitive that uses it.
 - Unroll: `value` is the largest unrolled body, with the name `explicit` or `implicit` (MetaSchedule
   `unroll_explicit` and `unroll_implicit`; Ansor `auto_unroll_max_step$N`, explicit; AutoTVM

@@ -7,7 +7,7 @@ postprocessors, and a candidate that a cost model is asked about may or may not 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +33,7 @@ def from_trace(trace: Trace) -> PrimitiveSequence:
     Raises:
         TraceFormatError: an instruction or a decision is malformed or unknown.
     """
-    as_json, structural_key, _, _ = _tvm()
+    as_json, structural_key, *_ = _tvm()
     instructions, decisions = as_json(trace, True)
     key = structural_key(instructions)
     template = _of_key.get(key)
@@ -61,12 +61,12 @@ def from_trace_json(obj: Sequence[Any] | str | bytes) -> PrimitiveSequence:
 
 
 @cache
-def _tvm() -> tuple[Callable[..., Any], ...]:
+def _tvm() -> tuple[Any, ...]:
     """TVM's C++ trace writer, structural keys, array access; Python's wrappers cost up to ten times more."""
     from tvm.s_tir.schedule import _ffi_api
-    from tvm_ffi import StructuralKey, get_global_func
+    from tvm_ffi import Array, StructuralKey, get_global_func
 
-    arrays = get_global_func("ffi.ArrayGetItem"), get_global_func("ffi.ArraySize")
+    arrays = Array, get_global_func("ffi.ArrayGetItem"), get_global_func("ffi.ArraySize")
     return _ffi_api.TraceAsJSON, StructuralKey, *arrays
 
 
@@ -90,11 +90,11 @@ def _pair(obj: Sequence[Any] | str | bytes) -> tuple[list[Any], list[Any]]:
 
 def _live_decisions(template: Template, pairs: Any) -> list[Decision]:
     """The decisions in slot order; a live trace that decided everything lists them in that very order."""
-    _, _, get, size = _tvm()
+    _, _, array, get, size = _tvm()
     if size(pairs) != len(template.samplers):
         return _decisions(template, _plain(pairs))
     answers = [get(get(pairs, i), 1) for i in range(len(template.samplers))]
-    return [a if isinstance(a, int) else tuple([get(a, j) for j in range(size(a))]) for a in answers]
+    return [tuple([int(get(a, j)) for j in range(size(a))]) if isinstance(a, array) else int(a) for a in answers]
 
 
 def _decisions(template: Template, pairs: list[Any]) -> list[Decision]:

@@ -84,12 +84,7 @@ class Template:
     def fill(self, decisions: Sequence[Decision]) -> PrimitiveSequence:
         """The sequence of the candidate whose i-th sampling instruction answered `decisions[i]`."""
         return PrimitiveSequence(
-            tuple(
-                [
-                    fixed or filler.fill(decisions)
-                    for fixed, filler in zip(self._fixed, self._fillers, strict=True)
-                ]
-            )
+            tuple([fixed or filler.fill(decisions) for fixed, filler in zip(self._fixed, self._fillers, strict=True)])
         )
 
 

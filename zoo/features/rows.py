@@ -1,0 +1,175 @@
+"""One primitive -> one row of numbers: the layout of the TLP and TCL matrices (TLP 4.1, TCL 5.1).
+
+A row starts with what the primitive is, then its numbers, then its names:
+
+| CPU column | GPU column | holds                                                     | encoding                    |
+|------------|------------|-----------------------------------------------------------|-----------------------------|
+| 0 to 7     | 0 to 7     | group of the kind: split, loop order, mark, unroll,       | one-hot                     |
+|            |            | location, inline, copy, other (`GROUPS`)                  |                             |
+| 8          | 8          | kind within its group                                     | (place + 1) / group size    |
+| 9          | 9          | block (`NONE`: the whole program)                         | index                       |
+| 10         | 10         | loop, or location of a compute-at, or count of a Reorder  | index                       |
+| 11         | 11         | value: extent of a split loop or a thread axis, unroll    | size                        |
+|            |            | limit, target block, count of a Fuse, ...                 |                             |
+| 12 to 15   | 12 to 16   | factors of a split, outermost first (or further numbers)  | size                        |
+| 16         | 17         | first name, when it is a known one (`KNOWN_NAMES`)        | (place + 1) / 32            |
+| 17         | 18         | digest of what has no column: block names, other names,   | 24 bits of a CRC, in (0, 1] |
+|            |            | long orders, numbers out of range; 0 when all is shown    |                             |
+| 18         |            | largest power of two that divides the innermost factor    | size                        |
+| 19         |            | outer tiles so far: product of spatial first factors      | log2 / 16, running          |
+| 20         | 19         | inner tile so far: product of the two innermost spatial   | log2 / 16, running          |
+|            |            | factors (registers a thread on a GPU)                     |                             |
+| 21         |            | inner reduction so far: product of the innermost factors  | log2 / 16, running          |
+|            |            | of reductions                                             |                             |
+
+- index: (x + 3) / 16, so that -2, -1 and 0 differ from an absent number, which is 0.
+- size: (1 + log2 x) / 8 for x > 0, 1/16 for 0, the negative of |x| below 0: products become sums, 5.7e7
+  becomes 3.3 (raw integers of that size made training diverge), and no present number is 0.
+- A split with 4 or more factors is taken for a spatial one, with fewer for a reduction.
+- Running columns go on through later rows, so the last rows hold the program's totals.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log2
+
+import numpy as np
+
+from ..primitives import Primitive
+
+GROUPS: tuple[tuple[str, ...], ...] = (
+    ("Split", "LoopPartition"),
+    ("Fuse", "Merge", "Reorder", "ReorderBlockIterVar", "AddUnitLoop"),
+    ("Bind", "Parallel", "Vectorize"),
+    ("Unroll",),
+    ("ComputeAt", "ReverseComputeAt"),
+    ("ComputeInline", "ReverseComputeInline"),
+    (
+        *("CacheRead", "CacheWrite", "ReindexCacheRead", "ReindexCacheWrite", "CacheInplace", "CacheIndex"),
+        *("ReIndex", "ReadAt", "WriteAt", "RollingBuffer"),
+    ),
+    (
+        *("RFactor", "DecomposeReduction", "FuseReductionEpilogue", "StorageAlign", "SetScope"),
+        *("UnsafeSetDType", "TransformLayout", "TransformBlockLayout", "DecomposePadding", "PadEinsum"),
+        *("UnsafeHideBufferAccess", "AnnotateBufferAccess", "Blockize", "Tensorize", "Annotate", "Unannotate"),
+    ),
+)
+"""The vocabulary in eight groups, one column each. Part of the schema: a change raises its version."""
+
+KNOWN_NAMES: tuple[str, ...] = (
+    *("global", "shared", "local", "shared.dyn", "vthread.x", "vthread.y", "vthread.z"),
+    *("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z"),
+    *("explicit", "implicit", "pragma", "meta_schedule.tiling_structure", "meta_schedule.cooperative_fetch"),
+    *("meta_schedule.thread_extent_low_inclusive", "meta_schedule.thread_extent_high_inclusive"),
+    *("meta_schedule.random_compute_producer", "meta_schedule.cache_type", "meta_schedule.auto_tensorize"),
+    *("wmma.matrix_a", "wmma.matrix_b", "wmma.accumulator", "warp_execution", "buffer_dim_align"),
+)
+"""Names with a token of their own. Part of the schema, as `GROUPS`; at most 32."""
+
+_PLACE = {kind: (g, k) for g, group in enumerate(GROUPS) for k, kind in enumerate(group)}
+_TOKEN = {name: (i + 1) / 32 for i, name in enumerate(KNOWN_NAMES)}
+_INDEX_RANGE = range(-2, 30)
+_EXACT = 1 << 18  # float32 tells neighbours apart on the size scale up to here
+
+
+@dataclass(frozen=True, slots=True)
+class RowLayout:
+    """Where things stand in a row; see the table above.
+
+    Attributes:
+        width: columns in all.
+        factors: columns for factors.
+        derived: whether the CPU's columns for alignment, outer tiles and inner reduction are there.
+    """
+
+    width: int
+    factors: int
+    derived: bool
+
+    @property
+    def name(self) -> int:
+        """Column of the first name; the digest follows it."""
+        return 12 + self.factors
+
+    @property
+    def running(self) -> slice:
+        """Columns that are summed along the program."""
+        return slice(self.width - (3 if self.derived else 1), self.width)
+
+
+CPU = RowLayout(22, 4, True)
+GPU = RowLayout(20, 5, False)
+
+
+def encode(primitive: Primitive, layout: RowLayout) -> np.ndarray:
+    """The primitive's row, float32 of shape (width,); running columns hold its own contribution."""
+    row = np.zeros(layout.width, np.float32)
+    group, place = _PLACE[primitive.kind]
+    row[group] = 1
+    row[8] = (place + 1) / len(GROUPS[group])
+    shown, hidden = _arrange(primitive, 3 + layout.factors)
+    for i, number in enumerate(shown):
+        row[9 + i] = index_code(number) if i < 2 else size_code(number)
+    row[layout.name], unknown = _name_code(primitive.names)
+    if hidden or unknown:
+        row[layout.name + 1] = _digest(hidden, unknown)
+    if group == 0:
+        _derive(row, primitive.numbers[3:], layout)
+    return row
+
+
+def index_code(number: int) -> float:
+    """A small ordinal, -2 to 29, as a nonzero number."""
+    return (min(max(number, -2), 29) + 3) / 16
+
+
+def size_code(number: int) -> float:
+    """An extent, a factor or a limit on a log scale, never zero."""
+    if number == 0:
+        return 1 / 16
+    return (1 + log2(abs(number))) / (8 if number > 0 else -8)
+
+
+def _arrange(primitive: Primitive, room: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The numbers that get columns, and the numbers that only the digest tells."""
+    numbers = primitive.numbers
+    if primitive.kind == "Reorder" and numbers:
+        return (numbers[0], len(numbers) - 1), numbers
+    if primitive.kind == "Fuse" and len(numbers) > 1:
+        block, first, count = numbers[0], numbers[1], len(numbers) - 1
+        adjacent = numbers[1:] == tuple(range(first, first + count))
+        shown, hidden = (block, first, count), () if adjacent else numbers
+    else:
+        shown, hidden = numbers[:room], numbers[room:]
+    out_of_range = any(n not in _INDEX_RANGE for n in shown[:2]) or any(abs(n) > _EXACT for n in shown[2:])
+    return shown, numbers if out_of_range else hidden
+
+
+def _name_code(names: tuple[str, ...]) -> tuple[float, tuple[str, ...]]:
+    """Token of the first name (0: none, or not a known one), and the names it does not tell."""
+    if names and names[0] in _TOKEN:
+        return _TOKEN[names[0]], names[1:]
+    return 0.0, names
+
+
+def _digest(numbers: Sequence[int], names: Sequence[str]) -> float:
+    text = "\0".join([*map(str, numbers), "", *names])
+    return ((zlib.crc32(text.encode()) >> 8) + 1) / (1 << 24)
+
+
+def _derive(row: np.ndarray, factors: Sequence[int], layout: RowLayout) -> None:
+    """The columns computed from a split's factors; an open factor counts as 1."""
+    logs = [log2(f) if f > 0 else 0.0 for f in factors]
+    if not logs:
+        return
+    spatial = len(logs) >= 4
+    inner = sum(logs[-2:]) if spatial else 0.0
+    if not layout.derived:
+        row[layout.running] = inner / 16
+        return
+    last = factors[-1]
+    row[layout.width - 4] = size_code(last & -last) if last > 0 else 0.0
+    row[layout.running] = (logs[0] if spatial else 0.0) / 16, inner / 16, (0.0 if spatial else logs[-1]) / 16
