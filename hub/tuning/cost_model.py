@@ -18,7 +18,7 @@ from tvm.s_tir.meta_schedule.utils import shash2hex
 
 from ...zoo.primitives import from_trace
 from .errors import ModelOutputError
-from .online import Measured, OnlineLearner, OnlineSettings
+from .online import OnlineLearner, OnlineSettings
 
 if TYPE_CHECKING:
     from tvm.s_tir.meta_schedule import TuneContext
@@ -81,15 +81,17 @@ class PretrainedScorer:
         settings: of the fine-tuning.
     """
 
-    def __init__(
-        self, checkpoint: Checkpoint, update: Update = "none", settings: OnlineSettings | None = None
-    ) -> None:
+    def __init__(self, checkpoint: Checkpoint, update: Update = "none", settings: OnlineSettings | None = None) -> None:
         if update not in ("none", "few-shot"):
             raise ValueError(f"update must be 'none' or 'few-shot', not {update!r}")
-        self.checkpoint = checkpoint
         self.update = update
         self.learner = OnlineLearner(checkpoint, settings or OnlineSettings())
         self._squash: dict[str, Squash] = {}
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint as it is now, fine-tuned or not."""
+        return self.learner.checkpoint
 
     def predict(self, task: str, sequences: Sequence[PrimitiveSequence]) -> np.ndarray:
         """Scores in (0, 1), shape (N,), float64, higher is faster; comparable within one task.
@@ -111,7 +113,7 @@ class PretrainedScorer:
 
     def observe(self, task: str, sequences: Sequence[PrimitiveSequence], latencies: Sequence[float]) -> None:
         """Take measured latencies in seconds (NaN or infinite: it failed), and fine-tune if asked to."""
-        self.learner.add(Measured(task, tuple(sequences), np.asarray(latencies, dtype=np.float64)))
+        self.learner.add(task, sequences, latencies)
         if self.update == "few-shot":
             with _one_thread():
                 changed = self.learner.step()
@@ -147,9 +149,7 @@ class PretrainedCostModel(PyCostModel):
         """Scores in (0, 1), shape (N,), float64."""
         return self.scorer.predict(shash2hex(context.mod), _read(candidates))
 
-    def update(
-        self, context: TuneContext, candidates: list[MeasureCandidate], results: list[RunnerResult]
-    ) -> None:
+    def update(self, context: TuneContext, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
         """Learn from a measured batch; failed programs are kept as failures."""
         if len(candidates):
             latencies = [seconds(result) for result in results]

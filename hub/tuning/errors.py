@@ -19,3 +19,29 @@ class NoTaskError(TchubError):
 
 class NoCandidateError(TchubError):
     """A task has no valid program on this target."""
+
+
+class ModelOutputError(TchubError):
+    """A cost model gave scores that are not finite numbers."""
+
+
+class TuningStateError(TchubError):
+    """Files of an earlier run do not fit this one, or are damaged."""
+
+
+class TuningFailedError(TchubError):
+    """Too many programs failed for tuning to go on."""
+
+
+class OutputMismatchError(TchubError):
+    """The compiled network computes something else than PyTorch does."""
+
+
+class LatencyError(TchubError):
+    """The end-to-end latency could not be measured."""
+
+
+class InterruptedRunError(TchubError):
+    """The user stopped the run; what was measured is kept."""
+
+    exit_code = 130

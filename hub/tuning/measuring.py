@@ -1,0 +1,103 @@
+"""Measuring a batch of search candidates: with tchub's measurer, or with any MetaSchedule builder and runner."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tvm.s_tir import meta_schedule as ms
+
+from .candidates import from_measure_candidate
+
+if TYPE_CHECKING:
+    from ..device.measure import Measurement, Measurer
+    from .tasks import TuningTask
+
+# TVM's names of the devices that a target may stand for (DLDeviceType).
+_DEVICE_NAMES = {1: "cpu", 2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm"}
+
+
+class Measured:
+    """One program's outcome.
+
+    Attributes:
+        index: place of the candidate in its batch.
+        result: a MetaSchedule `RunnerResult`.
+        build_seconds, run_seconds: what it cost.
+    """
+
+    __slots__ = ("build_seconds", "index", "result", "run_seconds")
+
+    def __init__(self, index: int, result: Any, build_seconds: float, run_seconds: float) -> None:
+        self.index = index
+        self.result = result
+        self.build_seconds = build_seconds
+        self.run_seconds = run_seconds
+
+
+class Measure(Protocol):
+    """Measures candidates of one task, yielding each as soon as it is known, in any order."""
+
+    def __call__(self, task: TuningTask, candidates: Sequence[Any]) -> Iterator[Measured]: ...
+
+
+class MeasureHere:
+    """On this machine, in isolated workers; builds overlap with runs.
+
+    Args:
+        measurer: owns the workers.
+    """
+
+    def __init__(self, measurer: Measurer) -> None:
+        self._measurer = measurer
+
+    def __call__(self, task: TuningTask, candidates: Sequence[Any]) -> Iterator[Measured]:
+        ours = [from_measure_candidate(task.task_id, "search", candidate) for candidate in candidates]
+        places = {id(candidate): index for index, candidate in enumerate(ours)}
+        for candidate, found in self._measurer.measure(ours):
+            yield Measured(places[id(candidate)], _result(found), found.build_seconds, found.run_seconds)
+
+
+def _result(found: Measurement) -> Any:
+    if found.error is None:
+        return ms.runner.RunnerResult([float(x) for x in found.latencies], None)
+    return ms.runner.RunnerResult(None, f"{found.error}: {found.message}")
+
+
+class MeasureWith:
+    """With a MetaSchedule builder and runner, e.g. a remote device behind RPC.
+
+    Args:
+        builder, runner: MetaSchedule objects.
+        target: a `tvm.target.Target`.
+    """
+
+    def __init__(self, builder: Any, runner: Any, target: Any) -> None:
+        self._builder, self._runner, self._target = builder, runner, target
+        self._device = _DEVICE_NAMES.get(int(target.get_target_device_type()), target.kind.name)
+
+    def __call__(self, task: TuningTask, candidates: Sequence[Any]) -> Iterator[Measured]:
+        start = time.perf_counter()
+        builds = self._builder.build([ms.builder.BuilderInput(c.sch.mod, self._target) for c in candidates])
+        build_seconds = (time.perf_counter() - start) / len(candidates)
+        try:
+            yield from self._run(candidates, builds, build_seconds)
+        finally:
+            for build in builds:
+                if build.artifact_path is not None:
+                    ms.utils.remove_build_dir(build.artifact_path)
+
+    def _run(self, candidates: Sequence[Any], builds: Sequence[Any], build_seconds: float) -> Iterator[Measured]:
+        built = [i for i, build in enumerate(builds) if build.error_msg is None]
+        inputs = [ms.runner.RunnerInput(builds[i].artifact_path, self._device, candidates[i].args_info) for i in built]
+        start = time.perf_counter()
+        futures = dict(zip(built, self._runner.run(inputs) if inputs else [], strict=True))
+        for index, build in enumerate(builds):
+            if index not in futures:
+                result = ms.runner.RunnerResult(None, str(build.error_msg))
+                yield Measured(index, result, build_seconds, 0.0)
+                continue
+            result = futures[index].result()
+            seconds, start = time.perf_counter() - start, time.perf_counter()
+            yield Measured(index, result, build_seconds, seconds)

@@ -1,0 +1,91 @@
+"""Which task gets the next trials: a floor for each task first, then the steepest expected gain.
+
+MetaSchedule's own scheduler gives each task `num_trials_per_iter` = 64 programs in turn, so that 128 trials
+over 27 tasks leave 25 of them untuned (apache/tvm#18159). Here the batch follows from the trials at hand,
+and the gain is MetaSchedule's gradient: alpha * (recent improvement) + (1 - alpha) * (best latency / rounds).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf, isfinite
+
+# MetaSchedule's defaults (GradientBased).
+ALPHA = 0.2
+WINDOW = 3
+MAX_BATCH = 64
+
+
+@dataclass
+class TaskProgress:
+    """What is known of one task's tuning.
+
+    Attributes:
+        weight: how many times the network calls it.
+        fixed: whether its design space holds one program, which one trial settles.
+        cost: rough work (FLOPs), to order the floor rounds.
+        trials: programs measured.
+        history: best latency in seconds after each round, infinite while none is valid.
+        exhausted: whether the search has nothing new.
+    """
+
+    weight: float
+    fixed: bool = False
+    cost: float = 0.0
+    trials: int = 0
+    history: list[float] = field(default_factory=list)
+    exhausted: bool = False
+
+    @property
+    def best(self) -> float:
+        """Best latency so far in seconds; infinite while none is valid."""
+        return self.history[-1] if self.history else inf
+
+    @property
+    def rounds(self) -> int:
+        """Batches measured."""
+        return len(self.history)
+
+    def record(self, latencies: Sequence[float]) -> None:
+        """Take one round's latencies in seconds (not finite: failed)."""
+        self.trials += len(latencies)
+        self.history.append(min([self.best, *(x for x in latencies if isfinite(x))]))
+
+    def open(self) -> bool:
+        """Whether more trials may help."""
+        return not self.exhausted and not (self.fixed and self.trials)
+
+
+def batch_size(trials: int, tasks: Sequence[TaskProgress], asked: int | None = None) -> int:
+    """Programs a round: what was asked for, or the trials left for each searchable task, 1 to 64."""
+    if asked is not None:
+        return max(1, asked)
+    searchable = sum(not task.fixed for task in tasks)
+    left = trials - (len(tasks) - searchable)
+    return min(MAX_BATCH, max(1, left // max(1, searchable)))
+
+
+def gain(task: TaskProgress) -> float:
+    """Expected improvement of the network in seconds from one more round of this task."""
+    if not isfinite(task.best):
+        return inf  # nothing valid yet: the network cannot be compiled well without it
+    past = task.history[-1 - min(WINDOW, task.rounds - 1)]
+    steps = min(WINDOW, task.rounds - 1)
+    backward = (past - task.best) / steps if steps and isfinite(past) else 0.0
+    return task.weight * (ALPHA * backward + (1 - ALPHA) * task.best / task.rounds)
+
+
+def next_task(tasks: Sequence[TaskProgress], failing_rounds: int = 2) -> int | None:
+    """Index of the task to measure next, or None when no task is open.
+
+    Args:
+        tasks: all tasks.
+        failing_rounds: rounds after which a task without one valid program is no longer preferred.
+    """
+    open_tasks = [i for i, task in enumerate(tasks) if task.open()]
+    fresh = [i for i in open_tasks if not tasks[i].rounds]
+    if fresh:
+        return max(fresh, key=lambda i: (tasks[i].weight * tasks[i].cost, -i))
+    hopeful = [i for i in open_tasks if isfinite(tasks[i].best) or tasks[i].rounds < failing_rounds]
+    return max(hopeful or open_tasks, key=lambda i: (gain(tasks[i]), -i), default=None)

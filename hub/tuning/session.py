@@ -1,0 +1,346 @@
+"""A tuning run: search, build, run, learn, task by task, until the trials are spent; a killed run resumes."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tvm.s_tir import meta_schedule as ms
+
+from .errors import InterruptedRunError, TuningFailedError
+from .cost_model import seconds
+from .interrupt import StopFlag
+from .measuring import Measure, Measured
+from .scheduler import TaskProgress, batch_size, next_task
+from .search import SearchSettings, TaskSearch, WatchedCostModel, search_threads
+from .trials import Trial, TrialLog, drop_torn_line, latency_of
+
+if TYPE_CHECKING:
+    from .tasks import TuningTask
+
+# MetaSchedule's mark for a program that did not run.
+FAILED_SECONDS = 1e10
+# Wall time of search, model and measure; build and run are what the workers spent inside measure, and overlap.
+PHASES = ("search", "model", "measure", "build", "run")
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """How a tuning run spends its trials.
+
+    Attributes:
+        trials: programs to measure in all.
+        batch: programs a round; None: the trials left for each searchable task.
+        seed: of the searches.
+        search: of the evolutionary search.
+        untuned: also measure each task as extracted, once, outside the budget.
+        failure_floor: programs before the failure rate counts.
+        failure_rate: share of failed programs at which the run stops.
+    """
+
+    trials: int = 128
+    batch: int | None = None
+    seed: int = 0
+    search: SearchSettings = field(default_factory=SearchSettings)
+    untuned: bool = True
+    failure_floor: int = 16
+    failure_rate: float = 0.9
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self)
+
+
+@dataclass
+class SessionView:
+    """What a progress display may look at; updated in place.
+
+    Attributes:
+        tasks, progress: the tasks and how far each is, by index.
+        log: every measured program.
+        untuned: each task's untuned latency in seconds, by task id.
+        phases: seconds spent in each phase by this process.
+        current: index of the task in hand, or None.
+        phase: what is being done.
+    """
+
+    tasks: Sequence[TuningTask]
+    progress: list[TaskProgress]
+    log: TrialLog
+    trials: int
+    batch: int = 0
+    untuned: dict[str, float] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    current: int | None = None
+    phase: str = "start"
+
+    @property
+    def done(self) -> int:
+        """Trials spent."""
+        return len(self.log.tuned)
+
+    def latency(self) -> float:
+        """Sum of weight * best latency in seconds (untuned where no trial is valid); infinite if unknown."""
+        pairs = zip(self.tasks, self.progress, strict=True)
+        best = ((t.weight, p.best if p.best < inf else self.untuned.get(t.task_id, inf)) for t, p in pairs)
+        return sum(weight * latency for weight, latency in best)
+
+
+class TuningSession:
+    """One network, one cost model, one folder.
+
+    Args:
+        tasks: what to tune.
+        target: a `tvm.target.Target`.
+        model: a MetaSchedule cost model.
+        measure: builds and runs a batch.
+        folder: takes `database/` and `trials.jsonl`; what it holds of an earlier run is taken up.
+        settings: trials and search.
+        stop: asks the run to end early.
+        on_change: called whenever the view changed.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[TuningTask],
+        target: Any,
+        model: Any,
+        measure: Measure,
+        folder: Path,
+        settings: SessionSettings,
+        stop: StopFlag,
+        on_change: Callable[[SessionView], None] = lambda view: None,
+    ) -> None:
+        self.settings = settings
+        self.target = target
+        self.stop = stop
+        self._measure_batch = measure
+        self._on_change = on_change
+        self.model: Any = WatchedCostModel(model, stop)
+        self.database = open_database(folder / "database")
+        log = TrialLog(folder / "trials.jsonl")
+        self._elapsed_before = log.seconds
+        self._started = time.monotonic()
+        seed = settings.seed * 1009 + len(log.trials)  # a resumed run must not draw the same programs again
+        threads = search_threads()
+        self._searches = [TaskSearch(t, target, settings.search, seed + i, threads) for i, t in enumerate(tasks)]
+        progress = [TaskProgress(t.weight, s.fixed, t.flops) for t, s in zip(tasks, self._searches, strict=True)]
+        self.view = SessionView(tasks, progress, log, settings.trials)
+        self.view.batch = batch_size(settings.trials, progress, settings.batch)
+
+    def run(self) -> SessionView:
+        """Spend the trials that are left.
+
+        Raises:
+            InterruptedRunError: the user stopped it; the folder holds all that was measured.
+            TuningFailedError: nearly every program failed.
+        """
+        self._take_up()
+        for search in self._searches:
+            search.start(self.settings.trials, self.view.batch, self.database, self.model)
+        if self.settings.untuned:
+            self._measure_untuned()
+        while self.view.done < self.settings.trials:
+            index = next_task(self.view.progress)
+            if index is None:
+                break
+            self._round(index)
+            self._check_failures()
+        self._check_failures(last=True)
+        self._enter("done", None)
+        return self.view
+
+    # One round ---------------------------------------------------------------------------------------
+
+    def _round(self, index: int) -> None:
+        self._check_stop()
+        search, progress = self._searches[index], self.view.progress[index]
+        with self._phase("search", index):
+            candidates = search.candidates(self.settings.trials - self.view.done, self.stop)
+        if not candidates:
+            progress.exhausted = True
+            return
+        with self._phase("model", index):
+            scores = [float(s) for s in self.model.predict(search.context, candidates)]
+        results = self._measure(index, candidates, scores)
+        search.notify(candidates, results)
+        with self._phase("model", index):
+            self.model.update(search.context, candidates, results)
+
+    def _measure(self, index: int, candidates: list[Any], scores: Sequence[float]) -> list[Any]:
+        """Measure a batch; each program is in the database, then in the log, before the next is awaited."""
+        task, results = self.view.tasks[index], {}
+        for measured in self._measured(index, candidates):
+            self._commit(task, candidates[measured.index], measured.result)
+            results[measured.index] = measured.result
+            self._log(task, measured, scores[measured.index], "tuned")
+            self._on_change(self.view)
+        latencies = [seconds(results[i]) for i in range(len(candidates))]
+        self.view.progress[index].record(latencies)
+        return [results[i] for i in range(len(candidates))]
+
+    def _measured(self, index: int, candidates: list[Any]) -> Iterator[Measured]:
+        with self._phase("measure", index):
+            for measured in self._measure_batch(self.view.tasks[index], candidates):
+                if self.stop.requested and measured.result.error_msg is not None:
+                    raise InterruptedRunError("interrupted while measuring")  # Ctrl-C reaches workers too
+                self.view.phases["build"] += measured.build_seconds
+                self.view.phases["run"] += measured.run_seconds
+                yield measured
+
+    def _log(self, task: TuningTask, measured: Measured, score: float | None, kind: str) -> Trial:
+        cost = measured.build_seconds + measured.run_seconds
+        trial = _trial(task.task_id, self._elapsed(), measured.result, score, kind, cost)
+        self.view.log.append([trial])
+        return trial
+
+    def _commit(self, task: TuningTask, candidate: Any, result: Any) -> None:
+        valid = result.error_msg is None and result.run_secs
+        times = [float(s) for s in result.run_secs] if valid else [FAILED_SECONDS]
+        workload = self.database.commit_workload(task.mod)
+        self.database.commit_tuning_record(
+            ms.database.TuningRecord(candidate.sch.trace, workload, times, self.target, candidate.args_info)
+        )
+
+    # Untuned programs --------------------------------------------------------------------------------
+
+    def _measure_untuned(self) -> None:
+        for index, task in enumerate(self.view.tasks):
+            if any(t.task == task.task_id and t.kind == "untuned" for t in self.view.log.trials):
+                continue
+            self._check_stop()
+            (measured,) = self._measured(index, [self._searches[index].untuned()])
+            trial = self._log(task, measured, None, "untuned")
+            if trial.latency is not None:
+                self.view.untuned[task.task_id] = trial.latency
+
+    # Taking up an earlier run ------------------------------------------------------------------------
+
+    def _take_up(self) -> None:
+        """Bring log, progress and cost model to where the database is."""
+        records: dict[int, list[Any]] = defaultdict(list)
+        workloads = [self.database.commit_workload(task.mod) for task in self.view.tasks]
+        for record in self.database.get_all_tuning_records():
+            index = next((i for i, w in enumerate(workloads) if record.workload.same_as(w)), None)
+            if index is not None:
+                records[index].append(record)
+        self._recover(records)
+        for index, task in enumerate(self.view.tasks):
+            trials = [t for t in self.view.log.trials if t.task == task.task_id]
+            untuned = [t.latency for t in trials if t.kind == "untuned" and t.latency is not None]
+            if untuned:
+                self.view.untuned[task.task_id] = untuned[0]
+            tuned = [inf if t.latency is None else t.latency for t in trials if t.kind == "tuned"]
+            for start in range(0, len(tuned), self.view.batch):
+                self.view.progress[index].record(tuned[start : start + self.view.batch])
+            self._replay(index, records[index])
+
+    def _recover(self, records: dict[int, list[Any]]) -> None:
+        """Log the programs that the database holds and the log, cut short by a kill, does not."""
+        at = self.view.log.seconds
+        for index, found in records.items():
+            task_id = self.view.tasks[index].task_id
+            logged = Counter(_mark(t) for t in self.view.log.tuned if t.task == task_id)
+            trials = [_trial(task_id, at, _as_result(record), None, "tuned", 0.0) for record in found]
+            missing = Counter(map(_mark, trials)) - logged  # the database gives records by latency, not by time
+            lost = []
+            for trial in trials:
+                if missing[_mark(trial)] > 0:
+                    missing[_mark(trial)] -= 1
+                    lost.append(trial)
+            if lost:
+                self.view.log.append(lost)
+
+    def _replay(self, index: int, records: Sequence[Any]) -> None:
+        if not records:
+            return
+        with self._phase("model", index):
+            candidates = [record.as_measure_candidate() for record in records]
+            self.model.update(self._searches[index].context, candidates, [_as_result(r) for r in records])
+
+    # Bookkeeping -------------------------------------------------------------------------------------
+
+    def _elapsed(self) -> float:
+        return self._elapsed_before + time.monotonic() - self._started
+
+    def _enter(self, phase: str, index: int | None) -> None:
+        self.view.phase, self.view.current = phase, index
+        self._on_change(self.view)
+
+    @contextmanager
+    def _phase(self, name: str, index: int) -> Iterator[None]:
+        """Time a phase; the cost model's share of a search is booked under `model`."""
+        self._enter(name, index)
+        start, model_before = time.perf_counter(), self.model.seconds
+        try:
+            yield
+        finally:
+            spent = time.perf_counter() - start
+            inner = self.model.seconds - model_before if name == "search" else 0.0
+            self.view.phases[name] += spent - inner
+            self.view.phases["model"] += inner
+
+    def _check_stop(self) -> None:
+        if self.stop.requested:
+            raise InterruptedRunError("interrupted")
+
+    def _check_failures(self, last: bool = False) -> None:
+        tuned = self.view.log.tuned
+        failed = [t.error for t in tuned if t.error is not None]
+        floor = 1 if last else self.settings.failure_floor
+        limit = 1.0 if last else self.settings.failure_rate
+        if len(tuned) < floor or len(failed) < limit * len(tuned):
+            return
+        commonest, count = Counter(failed).most_common(1)[0]
+        raise TuningFailedError(
+            f"{len(failed)} of {len(tuned)} programs failed; {count} with: {commonest}",
+            remedy="run `tchub doctor`; if a compiler is missing, install one",
+            failed=len(failed),
+            measured=len(tuned),
+            commonest=commonest,
+        )
+
+
+def open_database(folder: Path) -> Any:
+    """MetaSchedule's JSON database in `folder`, made if missing, mended if a killed process tore a line."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("database_workload.json", "database_tuning_record.json"):
+        drop_torn_line(folder / name)
+    return ms.database.JSONDatabase(work_dir=str(folder))
+
+
+def _as_result(record: Any) -> Any:
+    times = [float(s) for s in record.run_secs or []]
+    if not times or min(times) >= FAILED_SECONDS:
+        return ms.runner.RunnerResult(None, "failed in an earlier run")
+    return ms.runner.RunnerResult(times, None)
+
+
+def _trial(task: str, at: float, result: Any, score: float | None, kind: str, cost: float) -> Trial:
+    error = str(result.error_msg) if result.error_msg is not None else None
+    times = tuple(float(s) for s in result.run_secs or ()) if error is None else ()
+    latency = latency_of(times)
+    if latency is None and error is None:
+        error = "no valid time"
+    return Trial(task, at, times, latency, score, _first_line(error), kind, cost)
+
+
+def _mark(trial: Trial) -> str:
+    """What a trial and its database record have in common: the median, to the digits that JSON keeps."""
+    return "failed" if trial.latency is None else f"{trial.latency:.5e}"
+
+
+def _first_line(error: str | None) -> str | None:
+    """The line that says what went wrong: a Python traceback's last, else the first."""
+    if error is None:
+        return None
+    lines = [line.strip() for line in error.strip().splitlines() if line.strip()]
+    if not lines:
+        return "unknown error"
+    return lines[-1][:300] if "Traceback" in error else lines[0][:300]

@@ -1,0 +1,151 @@
+"""The record of a tuning run: one JSON line a measured program, and the curve drawn from it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import isfinite
+from pathlib import Path
+
+from .errors import TuningStateError
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One measured program.
+
+    Attributes:
+        task: name of the task.
+        seconds: tuning time spent when the result came, summed over resumed runs.
+        run_secs: the repeats in seconds; empty on failure.
+        latency: their median in seconds; None on failure.
+        predicted: the cost model's score before measuring; None where no model was asked.
+        error: first line of the error, or None.
+        kind: `tuned` for a candidate of the search, `untuned` for the task as extracted.
+        cost: seconds spent building and running it.
+    """
+
+    task: str
+    seconds: float
+    run_secs: tuple[float, ...] = ()
+    latency: float | None = None
+    predicted: float | None = None
+    error: str | None = None
+    kind: str = "tuned"
+    cost: float = 0.0
+
+
+class TrialLog:
+    """Appends trials to a file, each line flushed to disk before the next program is measured."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.trials: list[Trial] = _read(path)
+
+    def append(self, trials: Iterable[Trial]) -> None:
+        """Write trials and remember them."""
+        batch = list(trials)
+        with self.path.open("a", encoding="utf-8") as file:
+            for trial in batch:
+                file.write(json.dumps(asdict(trial), allow_nan=False) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        self.trials.extend(batch)
+
+    @property
+    def tuned(self) -> list[Trial]:
+        """The trials that count against the budget."""
+        return [trial for trial in self.trials if trial.kind == "tuned"]
+
+    @property
+    def seconds(self) -> float:
+        """Tuning time spent so far, in seconds."""
+        return max((trial.seconds for trial in self.trials), default=0.0)
+
+
+def drop_torn_line(path: Path) -> bool:
+    """Cut a last line that a killed process left half-written; returns whether there was one."""
+    if not path.exists():
+        return False
+    text = path.read_bytes()
+    whole = text[: text.rfind(b"\n") + 1]
+    tail = text[len(whole) :]
+    if not tail:
+        return False
+    try:
+        json.loads(tail)
+        fixed = text + b"\n"
+    except ValueError:
+        fixed = whole
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_bytes(fixed)
+    temporary.replace(path)
+    return True
+
+
+def _read(path: Path) -> list[Trial]:
+    if not path.exists():
+        return []
+    drop_torn_line(path)
+    trials = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        try:
+            fields = json.loads(line)
+            trials.append(Trial(**{**fields, "run_secs": tuple(fields["run_secs"])}))
+        except (ValueError, TypeError, KeyError) as error:
+            raise TuningStateError(
+                f"{path}, line {number}, is not a trial: {error}",
+                remedy="choose a new output folder, or remove that line",
+                path=str(path),
+                line=number,
+            ) from error
+    return trials
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """The network's latency, as the sum of its tasks, after one more trial.
+
+    Attributes:
+        trial: programs measured so far.
+        seconds: tuning time so far.
+        latency: sum over tasks of weight * best latency so far, in seconds.
+        measured: tasks that have a valid program of their own.
+    """
+
+    trial: int
+    seconds: float
+    latency: float
+    measured: int
+
+
+def curve(trials: Sequence[Trial], weights: Mapping[str, float]) -> list[CurvePoint]:
+    """The tuning curve.
+
+    A task counts with the best latency of its own trials so far, and before its first valid trial with that
+    of its untuned program. No point is given while some task has neither (only when untuned programs
+    were not measured, or one failed).
+    """
+    best = {t.task: t.latency for t in trials if t.kind == "untuned" and t.latency is not None}
+    measured: set[str] = set()
+    points = []
+    for count, trial in enumerate((t for t in trials if t.kind == "tuned"), 1):
+        if trial.latency is not None and trial.task in weights:
+            tuned_before = trial.task in measured
+            best[trial.task] = min(best[trial.task], trial.latency) if tuned_before else trial.latency
+            measured.add(trial.task)
+        if all(task in best for task in weights):
+            total = sum(weight * best[task] for task, weight in weights.items())
+            points.append(CurvePoint(count, trial.seconds, total, len(measured)))
+    return points
+
+
+def latency_of(run_secs: Sequence[float]) -> float | None:
+    """Median of the repeats in seconds; None when there is none or one is no time at all."""
+    values = sorted(float(x) for x in run_secs)
+    if not values or not all(isfinite(x) and x > 0 for x in values):
+        return None
+    middle = len(values) // 2
+    return values[middle] if len(values) % 2 else (values[middle - 1] + values[middle]) / 2
