@@ -1,0 +1,61 @@
+"""The YAML head of a card, in the form that the Hugging Face Hub itself reads."""
+
+from __future__ import annotations
+
+from huggingface_hub import EvalResult, ModelCardData
+
+from .schema import CardData, Scores
+
+# Tasks and metrics that the Hub shows; its own list has none for ranking tensor programs.
+TASK = "tabular-regression"
+_NAMES = {"top1": "top-1 score", "top5": "top-5 score", "pairwise": "pairwise accuracy"}
+
+
+def metadata(data: CardData) -> str:
+    """The YAML between the two `---` lines (without them).
+
+    library_name, licence, tags, datasets, and a model-index with the checkpoint's scores.
+    """
+    corpus = data.corpus
+    tags = ["tchub", "tvm", "metaschedule", "cost-model", "auto-tuning", data.arch, f"device:{data.family}"]
+    card = ModelCardData(
+        model_name=data.name,
+        library_name="tchub",
+        license=data.licence.lower() if data.licence else None,
+        pipeline_tag=TASK,
+        tags=tags,
+        datasets=[corpus.name] if corpus.name and "/" in corpus.name else None,
+        base_model=data.base if data.base and "/" in data.base else None,
+        eval_results=_results(data) or None,
+        data_licence=corpus.licence,
+        device_family=data.family,
+        checkpoint_version=data.version,
+        feature_schema=data.feature_schema,
+    )
+    return card.to_yaml().strip()
+
+
+def _results(data: CardData) -> list[EvalResult]:
+    line, run = data.evaluation.model, data.evaluation
+    if line is None:
+        return []
+    corpus = run.corpus or data.corpus.name or "unknown"
+    return [
+        EvalResult(
+            task_type=TASK,
+            task_name="ranking the programs of a task",
+            dataset_type=corpus,
+            dataset_name=corpus,
+            dataset_split=run.split,
+            metric_type=key,
+            metric_name=_NAMES[key],
+            metric_value=_value(line, key),
+        )
+        for key in _NAMES
+        if _value(line, key) is not None
+    ]
+
+
+def _value(line: Scores, key: str) -> float | None:
+    value = getattr(line, key)
+    return None if value is None else round(value, 4)
