@@ -1,0 +1,228 @@
+"""Checkpoints: what is refused, by which error, and that a refusal comes before any tensor is used."""
+
+import json
+import struct
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from tchub.zoo.devices import UnknownDeviceError, get_device
+from tchub.zoo.features import get_schema
+from tchub.zoo.models import (
+    Checkpoint,
+    CheckpointConfig,
+    CheckpointError,
+    CheckpointNotFoundError,
+    CorruptCheckpointError,
+    FeatureSchemaError,
+    NewerFormatError,
+    UnknownArchitectureError,
+    create,
+)
+from tchub.zoo.primitives import Primitive, PrimitiveSequence
+
+SETTINGS = {"hidden": 8, "d_model": 16, "head": 4, "d_state": 2, "dt_rank": 2}
+
+
+def make(**changes) -> Checkpoint:
+    torch.manual_seed(0)
+    model = create("tcl", **SETTINGS).eval()
+    config = CheckpointConfig(
+        name="tcl-epyc",
+        version="1.0.0",
+        arch="tcl",
+        model=model.config.as_dict(),
+        feature_schema="tcl-cpu",
+        feature_version=get_schema("tcl-cpu").version,
+        family="epyc",
+    )
+    return Checkpoint(replace(config, **changes), model, get_device("epyc"))
+
+
+@pytest.fixture
+def saved(tmp_path):
+    make().save(tmp_path)
+    return tmp_path
+
+
+def edit_config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def edit_tensors(folder, change):
+    tensors = safetensors.torch.load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").write_bytes(safetensors.torch.save(change(tensors)))
+
+
+def sequences(n=5):
+    return [
+        PrimitiveSequence(tuple(Primitive("Split", (2 + i, 4), ()) for _ in range(1 + j)))
+        for i, j in zip(range(n), range(n), strict=True)
+    ]
+
+
+def test_scores_are_float64_and_do_not_depend_on_the_batch(saved):
+    checkpoint = Checkpoint.load(saved)
+    scores = checkpoint.score(sequences())
+    assert scores.dtype == np.float64
+    assert scores.shape == (5,)
+    np.testing.assert_allclose(checkpoint.score(sequences(), batch_size=2), scores, rtol=1e-5, atol=1e-6)
+    assert checkpoint.score([]).shape == (0,)
+
+
+def test_equal_sequences_score_alike(saved):
+    one = sequences(1) * 3
+    assert len(set(Checkpoint.load(saved).score(one))) == 1
+
+
+def test_a_device_of_its_own_travels_with_the_checkpoint(tmp_path):
+    """An adapted checkpoint of a machine that no data file lists."""
+    device = replace(get_device("epyc"), name="my-machine", family="mine")
+    replace(make(family="mine", device=device.to_dict()), device=device).save(tmp_path)
+    assert Checkpoint.load(tmp_path).device == device
+
+
+def test_an_unknown_device_is_refused(saved):
+    edit_config(saved, family="abacus")
+    with pytest.raises(UnknownDeviceError):
+        Checkpoint.load(saved)
+
+
+def test_missing_files(saved, tmp_path):
+    with pytest.raises(CheckpointNotFoundError):
+        Checkpoint.load(tmp_path / "nowhere")
+    (saved / "model.safetensors").unlink()
+    with pytest.raises(CheckpointNotFoundError, match="safetensors"):
+        Checkpoint.load(saved)
+
+
+def test_a_newer_format_is_refused_whatever_else_it_says(saved):
+    (saved / "config.json").write_text('{"format": 2, "layers": []}')
+    with pytest.raises(NewerFormatError) as caught:
+        Checkpoint.load(saved)
+    assert caught.value.fields["found"] == 2
+    assert "upgrade" in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "[" * 100_000, '{"format": 0}', '{"format": true}', '{"format": "1"}', '{"format": 1}', "\xff"],
+)
+def test_a_config_that_is_none(saved, text):
+    (saved / "config.json").write_bytes(text.encode("latin1"))
+    with pytest.raises(CorruptCheckpointError):
+        Checkpoint.load(saved)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"name": 3}, {"model": []}, {"surprise": 1}, {"device": "epyc"}, {"feature_version": True},
+     {"model": {"d_state": 2, "colour": "red"}}, {"model": {"d_state": 10**9}}, {"model": {"d_state": 3}}],
+)  # fmt: skip
+def test_a_config_with_a_wrong_field(saved, change):
+    edit_config(saved, **change)
+    with pytest.raises(CorruptCheckpointError):
+        Checkpoint.load(saved)
+
+
+def test_unknown_architecture(saved):
+    edit_config(saved, arch="transformer-9000")
+    with pytest.raises(UnknownArchitectureError):
+        Checkpoint.load(saved)
+
+
+@pytest.mark.parametrize(
+    "change", [{"feature_schema": "tcl-tpu"}, {"feature_version": 99}, {"feature_schema": "tcl-gpu"}]
+)
+def test_features_that_this_release_does_not_make(saved, change):
+    edit_config(saved, **change)
+    with pytest.raises(FeatureSchemaError):
+        Checkpoint.load(saved)
+
+
+def test_saving_with_the_wrong_schema_is_refused(tmp_path):
+    with pytest.raises(FeatureSchemaError):
+        make(feature_schema="tcl-gpu").save(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("keep", [0, 4, 8, 100, -1])
+def test_a_truncated_weight_file(saved, keep):
+    path = saved / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(CorruptCheckpointError):
+        Checkpoint.load(saved)
+
+
+def test_a_weight_file_with_something_added(saved):
+    with (saved / "model.safetensors").open("ab") as file:
+        file.write(b"more")
+    with pytest.raises(CorruptCheckpointError, match="fill"):
+        Checkpoint.load(saved)
+
+
+@pytest.mark.parametrize("header", [b"[]", b"{", b'{"a": 1}', b'{"a": {"data_offsets": [0]}}', b"\xff\xfe"])
+def test_a_header_that_is_none(saved, header):
+    (saved / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
+    with pytest.raises(CorruptCheckpointError):
+        Checkpoint.load(saved)
+
+
+def test_a_header_longer_than_the_cap(saved):
+    (saved / "model.safetensors").write_bytes(struct.pack("<Q", 2**40) + b"{}")
+    with pytest.raises(CorruptCheckpointError):
+        Checkpoint.load(saved)
+
+
+def test_a_pickle_is_no_weight_file(saved):
+    torch.save({"weights": torch.zeros(3)}, saved / "model.safetensors")
+    with pytest.raises(CorruptCheckpointError):
+        Checkpoint.load(saved)
+
+
+BAD_TENSORS = {
+    "lacks": lambda t: {k: v for k, v in t.items() if k != "norm_in.weight"},
+    "does not have": lambda t: t | {"extra": torch.zeros(1)},
+    "shape": lambda t: t | {"norm_in.weight": torch.zeros(3)},
+    "type": lambda t: t | {"norm_in.weight": t["norm_in.weight"].double()},
+    "NaN": lambda t: t | {"norm_in.weight": torch.full_like(t["norm_in.weight"], float("nan"))},
+}
+
+
+@pytest.mark.parametrize("what", BAD_TENSORS)
+def test_tensors_that_do_not_fit_the_architecture(saved, what):
+    edit_tensors(saved, BAD_TENSORS[what])
+    with pytest.raises(CorruptCheckpointError, match=what):
+        Checkpoint.load(saved)
+
+
+def test_the_audit_comes_before_the_tensors(saved, monkeypatch):
+    """Nothing is constructed and no tensor is read while the header is wrong."""
+    edit_tensors(saved, BAD_TENSORS["shape"])
+    monkeypatch.setattr(safetensors.torch, "load", lambda _: pytest.fail("a tensor was read"))
+    with pytest.raises(CorruptCheckpointError):
+        Checkpoint.load(saved)
+
+
+def test_a_failed_write_leaves_the_old_checkpoint(saved, monkeypatch):
+    before = {f.name: f.read_bytes() for f in saved.iterdir()}
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(CheckpointError, match="No space left"):
+        make(version="2.0.0").save(saved)
+    assert {f.name: f.read_bytes() for f in saved.iterdir()} == before
+
+
+def test_a_format_1_checkpoint_still_loads(tmp_path):
+    """The smallest config that format 1 ever wrote: later fields have defaults."""
+    make().save(tmp_path)
+    data = json.loads((tmp_path / "config.json").read_text())
+    kept = ("format", "name", "version", "arch", "model", "feature_schema", "family")
+    (tmp_path / "config.json").write_text(json.dumps({k: data[k] for k in kept}))
+    assert Checkpoint.load(tmp_path).config.feature_version == 1
