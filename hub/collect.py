@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..zoo.corpus import Corpus, Program, Task, write_corpus
+from ..zoo.corpus import Corpus, Program, Task, merge_corpus
 from .device.detect import LocalDevice, detect_local
 from .device.journal import Entry, Journal
 from .device.measure import MeasureConfig, Measurer
@@ -102,37 +102,36 @@ class _Collector:
     per_task: int
     seed: int
     tell: Callable[[CollectProgress], None]
+    say: Callable[[str], None]
     total: int
     failed: int = 0
 
-    def run(self, tasks: Sequence[TuningTask]) -> int:
-        """Both phases over all tasks; returns how many tasks have too small a space to rank."""
+    def run(self, tasks: Sequence[TuningTask]) -> None:
+        """Both phases over all tasks."""
         names = {task.task_id: task.name for task in tasks}
         for entry in self.journal.entries():
             if entry.task_id in names and entry.measurement.error is None:
                 self.measurer.know(entry.task_id, entry.measurement.latency)
-        small: set[str] = set()
-        self._measure(self._random(tasks, small), names, "random")
-        rich = [task for task in tasks if task.task_id not in small]
-        self._measure(self._evolved(rich), names, "evolutionary")
-        return len(small)
+        self._measure(self._random(tasks), names, "random")
+        self._measure(self._evolved(tasks), names, "evolutionary")
 
     def _known(self, task: TuningTask) -> list[Entry]:
         return self.journal.of_task(task.task_id)
 
-    def _random(self, tasks: Sequence[TuningTask], small: set[str]) -> Iterator[Candidate]:
+    def _random(self, tasks: Sequence[TuningTask]) -> Iterator[Candidate]:
         from .tuning.candidates import random_candidates
 
         for task in tasks:
             known = {entry.key for entry in self._known(task)}
-            try:
-                found = random_candidates(task, self.target, max(self.per_task // 2, MIN_SPACE), self.seed)
-            except NoCandidateError:
-                found = []
-            if len(found) < MIN_SPACE:
-                small.add(task.task_id)
+            missing = self.per_task // 2 - len(known)
+            if missing <= 0:
                 continue
-            yield from (candidate for candidate in found if candidate.key not in known)
+            try:
+                found = random_candidates(task, self.target, self.per_task // 2, self.seed)
+            except NoCandidateError as error:
+                self.say(f"{error.message}: left out")
+                continue
+            yield from [candidate for candidate in found if candidate.key not in known][:missing]
 
     def _evolved(self, tasks: Sequence[TuningTask]) -> Iterator[Candidate]:
         from .tuning.candidates import evolved_candidates
@@ -181,22 +180,34 @@ def collect(
     """
     import tvm
 
+    from .tuning.candidates import has_choice
+
     device = detect_local(threads)
     target = tvm.target.Target(device.target)
     folder = Path(out)
     with Journal(folder / "journal.sqlite", scope_of(device, threads)) as journal:
         tasks = _load_tasks(journal, suite, target, say)
-        per_task = max(MIN_SPACE, -(-programs // len(tasks)))
+        rich = [task for task in tasks if has_choice(task, target, MIN_SPACE)]
+        if not rich:
+            raise NoTaskError(
+                f"no task of {suite} has a choice of programs", remedy="collect a larger suite", suite=suite
+            )
+        say(f"{len(rich)} of {len(tasks)} tasks have a choice of programs")
+        per_task = max(MIN_SPACE, -(-programs // len(rich)))
         with Measurer(device.target, config or MeasureConfig(threads=threads)) as measurer:
-            collector = _Collector(journal, measurer, target, per_task, seed, progress, programs)
-            small = collector.run(tasks)
+            collector = _Collector(journal, measurer, target, per_task, seed, progress, say, programs)
+            collector.run(rich)
             outcomes = dict(measurer.outcomes)
-        corpus = export(journal, tasks, device, folder, command=_command(suite, programs, seed, threads))
-    if not corpus.tasks:
-        raise NoTaskError(f"no task of {suite} has a choice of programs", remedy="collect a larger suite", suite=suite)
+        corpus = export(journal, rich, device, folder, command=_command(suite, programs, seed, threads))
     failed = sum(not program.valid for program in corpus.iter_programs())
     return CollectResult(
-        str(folder), len(corpus.tasks), corpus.meta["programs"], failed, outcomes, small, str(journal.path)
+        str(folder),
+        len(corpus.tasks),
+        corpus.meta["programs"],
+        failed,
+        outcomes,
+        len(tasks) - len(rich),
+        str(journal.path),
     )
 
 
@@ -227,7 +238,7 @@ def to_program(entry: Entry, device: LocalDevice, tvm_version: str) -> Program:
 
 
 def export(journal: Journal, tasks: Sequence[TuningTask], device: LocalDevice, folder: Path, *, command: str) -> Corpus:
-    """Write the journal's programs of these tasks as a corpus folder; the journal stays as it is."""
+    """Add the journal's programs of these tasks to the corpus folder; the journal stays as it is."""
     import tvm
 
     version = str(tvm.__version__)
@@ -250,4 +261,4 @@ def export(journal: Journal, tasks: Sequence[TuningTask], device: LocalDevice, f
         "notes": "measured by tchub with forked workers, random inputs; latency is the median of the repeats",
         "timing": asdict(MeasureConfig().timing),
     }
-    return write_corpus(folder, meta, rows, programs)
+    return merge_corpus(folder, meta, rows, programs)

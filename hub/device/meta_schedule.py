@@ -103,7 +103,7 @@ class ForkedRunner(PyRunner):
 
     def _noter(self, key: str) -> Any:
         def note(latencies: Sequence[float]) -> None:
-            self.best[key] = min(self.best.get(key, float("inf")), min(latencies))
+            self.best[key] = min(self.best.get(key, float("inf")), *latencies)
 
         return note
 

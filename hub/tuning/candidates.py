@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -102,6 +103,25 @@ def _generate(context: Any, count: int, database: Any) -> Iterator[Any]:
         yield from context.generate_measure_candidates() or ()
     finally:
         context.post_tuning()
+
+
+def _choices(inst: Any) -> int:
+    """How many values a sampling instruction can take, at least; 1 for one that samples nothing."""
+    name = inst.kind.name
+    if name == "SampleCategorical":
+        return len(inst.attrs[0])
+    if name == "SampleComputeLocation":
+        return 2
+    return 8 if name in ("SamplePerfectTile", "SamplePartitionedTile") else 1
+
+
+def has_choice(task: TuningTask, target: Any, least: int = 8) -> bool:
+    """Whether a task's design space holds about `least` schedules or more: a smaller one has nothing to rank.
+
+    Cheap: counts the choices of each design space without sampling programs.
+    """
+    spaces = _context(task, target, "replay-trace", 0).generate_design_space() or ()
+    return sum(math.prod(_choices(inst) for inst in space.trace.insts) for space in spaces) >= least
 
 
 def _distinct(candidates: Iterable[Any], task_id: str, strategy: str, known: set[str]) -> list[Candidate]:

@@ -72,7 +72,6 @@ TRAIN_NETWORKS = (
     NetworkSpec("resnet-18", "ResNetForImageClassification", {**_BASIC, "depths": [2, 2, 2, 2]}),
     NetworkSpec("resnet-34-160", "ResNetForImageClassification", {**_BASIC, "depths": [3, 4, 6, 3]}, size=160),
     NetworkSpec("resnet-50-192", "ResNetForImageClassification", {"depths": [3, 4, 6, 3]}, size=192),
-    NetworkSpec("resnet-50-256", "ResNetForImageClassification", {"depths": [3, 4, 6, 3]}, size=256),
     NetworkSpec("mobilenet-v1", "MobileNetV1ForImageClassification", {"image_size": 192}, size=192),
     NetworkSpec(
         "mobilenet-v2-075-160",
@@ -111,7 +110,6 @@ TRAIN_NETWORKS = (
     NetworkSpec("distilbert-64", "DistilBertModel", {"n_layers": 6}, "tokens", 64),
     NetworkSpec("electra-small-160", "ElectraModel", _bert(256, 12, 4, embedding_size=128), "tokens", 160),
     NetworkSpec("gpt2-48", "GPT2Model", {"n_layer": 12, "use_cache": False}, "tokens", 48),
-    NetworkSpec("albert-192", "AlbertModel", _bert(768, 12, 12, embedding_size=128), "tokens", 192),
     NetworkSpec(
         "whisper-tiny-encoder",
         "WhisperEncoder",
@@ -162,7 +160,7 @@ SUITES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "reference": ("resnet-18", "mobilenet-v1", "bert-mini-64"),
         "papers": tuple(spec.name for spec in HELD_OUT_NETWORKS),
-        "train": tuple(spec.name for spec in TRAIN_NETWORKS),
+        "train": (*(spec.name for spec in TRAIN_NETWORKS), *OPERATORS),
         "operators": tuple(OPERATORS),
         "full": (
             *(spec.name for spec in HELD_OUT_NETWORKS),
