@@ -22,6 +22,7 @@ SCORES = ("top1", "top5", "pairwise", "mean_top1", "mean_top5")
 BASELINES = {
     "random": "random choice",
     "xgboost": "XGBoost on TVM's PerStoreFeature",
+    "base": "the checkpoint that it was adapted from",
     "tcl_10pct_random": "same architecture, trained on a random 10% of the data",
 }
 

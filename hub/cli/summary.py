@@ -16,6 +16,8 @@ _BASELINES = {
     "model": "this checkpoint",
     "random": "random choice",
     "xgboost": "XGBoost on PerStoreFeature",
+    "tcl_10pct_random": "same, from 10% random data",
+    "base": "before adapting",
 }
 
 
