@@ -10,26 +10,41 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..primitives import Primitive, PrimitiveSequence
+from ..primitives import NONE, Primitive, PrimitiveSequence
 from .rows import RowLayout, encode
 
 _LIMIT = 1 << 18
-_DECIDING = 0
 _RANK: dict[str, int] = {
-    **dict.fromkeys(("Split", "LoopPartition", "Unroll", "Parallel", "Vectorize", "Bind"), _DECIDING),
-    **dict.fromkeys(("ComputeAt", "ReverseComputeAt", "RFactor", "Tensorize"), _DECIDING),
-    **dict.fromkeys(("Fuse", "Merge", "Reorder", "ReorderBlockIterVar", "AddUnitLoop"), 2),
-    **dict.fromkeys(("ComputeInline", "ReverseComputeInline", "Unannotate"), 3),
+    **dict.fromkeys(("Split", "LoopPartition"), 0),
+    **dict.fromkeys(("Fuse", "Merge", "Reorder", "ReorderBlockIterVar", "AddUnitLoop", "SetScope"), 3),
+    **dict.fromkeys(("ComputeInline", "ReverseComputeInline", "Unannotate"), 4),
 }
-"""What a crop drops last (0) and first (3); kinds not named are 1."""
+_COMPUTE_AT = ("ComputeAt", "ReverseComputeAt")
+_MARKS = ("Unroll", "Parallel", "Vectorize")
 
 
 def crop(primitives: tuple[Primitive, ...], rows: int) -> tuple[Primitive, ...]:
-    """At most `rows` primitives, in order: inlinings go first, then loop orders, decisions last."""
+    """At most `rows` primitives, in order; what goes first is what differs least among a task's programs.
+
+    That is: inlinings, then loop orders, then loops unrolled whole and constant annotations, then caches,
+    bindings and fixed compute locations; what the search decides (splits, limits of unrolling, sampled
+    locations, vector width of a cooperative fetch) goes last.
+    """
     if len(primitives) <= rows:
         return primitives
-    order = sorted(range(len(primitives)), key=lambda i: _RANK.get(primitives[i].kind, 1))
+    order = sorted(range(len(primitives)), key=lambda i: _rank(primitives[i]))
     return tuple(primitives[i] for i in sorted(order[:rows]))
+
+
+def _rank(primitive: Primitive) -> int:
+    kind = primitive.kind
+    if kind in _COMPUTE_AT:
+        return 0 if primitive.numbers[2:] == (NONE,) else 1
+    if kind in _MARKS:
+        return 2 if primitive.numbers[2:] == (NONE,) else 0
+    if kind == "Annotate":
+        return 0 if primitive.names[:1] == ("meta_schedule.cooperative_fetch",) else 2
+    return _RANK.get(kind, 1)
 
 
 class Encoder:
