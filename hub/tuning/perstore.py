@@ -69,7 +69,7 @@ def _extract(
     from tvm.s_tir import meta_schedule as ms
 
     import_tensor_intrinsics()
-    mod = tvm.ir.load_json(workload)
+    mod: Any = tvm.ir.load_json(workload)
     context = ms.TuneContext(mod=mod, target=tvm.target.Target(target), num_threads=1)
     extractor = ms.feature_extractor.PerStoreFeature(extract_workload=extract_workload)
     for start in range(0, len(traces), _BATCH):

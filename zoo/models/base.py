@@ -66,3 +66,12 @@ def hardware_first(x: Tensor) -> Tensor:
     between its primitives and the device's row, is last and reaches nothing.
     """
     return x.roll(1, dims=1)
+
+
+def drop_padding(x: Tensor) -> Tensor:
+    """Cuts the rows that are padding in all programs of the batch off the end: (batch, rows or fewer, width).
+
+    A CPU program of MetaSchedule fills about 15 of its 25 rows, so this saves a third of the time.
+    """
+    filled = row_mask(x).any(dim=0).nonzero()
+    return x[:, : int(filled[-1]) + 1] if len(filled) else x[:, :1]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from .base import CostModel, ModelConfig, hardware_first, row_mask
+from .base import CostModel, ModelConfig, drop_padding, hardware_first, row_mask
 from .mamba import MambaBlock
 from .registry import register
 
@@ -71,6 +71,7 @@ class TCL(CostModel):
     def forward(self, x: Tensor) -> Tensor:
         if self.config.hardware:
             x = hardware_first(x)
+        x = drop_padding(x)
         mask = row_mask(x)
         h = self.norm_in(self.encoder(x.to(self.norm_in.weight.dtype)))
         mixed = self.mamba(h)
