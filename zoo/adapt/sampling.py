@@ -48,7 +48,7 @@ class Reason:
     Attributes:
         index: its place in the pool.
         op: operator type.
-        round: the round that picked it, from 1.
+        round: the round that picked it.
         diversity: d_s, equation 1; uncertainty: u_s, equations 2 and 3; total: t_s, line 26 of algorithm 1.
             All are NaN for a random pick.
     """

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import compute as pc
 
 from .errors import CorpusError, NewerCorpusError
 from .schema import FORMAT, META_FILE, PROGRAMS_FILE, PROGRAMS_SCHEMA, TASKS_FILE, TASKS_SCHEMA, Program, Task
@@ -45,9 +45,7 @@ class Corpus:
         meta = _read_meta(folder)
         _check_sizes(folder, meta)
         table = _read_table(folder / TASKS_FILE, TASKS_SCHEMA)
-        _check_columns(
-            folder / PROGRAMS_FILE, _open_parquet(folder / PROGRAMS_FILE).schema_arrow, PROGRAMS_SCHEMA
-        )
+        _check_columns(folder / PROGRAMS_FILE, _open_parquet(folder / PROGRAMS_FILE).schema_arrow, PROGRAMS_SCHEMA)
         return cls(folder, meta, {row["task_id"]: Task.from_row(row) for row in table.to_pylist()})
 
     @cached_property
@@ -71,7 +69,7 @@ class Corpus:
         wanted = columns and list({*columns, "task_id"})
         groups = self._groups.get(task_id, [])
         read = _open_parquet(self.path / PROGRAMS_FILE).read_row_groups(groups, columns=wanted)
-        return read.filter(pc.equal(read["task_id"], task_id))
+        return read.filter(pc.field("task_id") == task_id)
 
     def programs(self, task_id: str) -> list[Program]:
         """The programs of a task, failed ones included, in the order of their keys.
@@ -149,9 +147,7 @@ def _read_table(file: Path, schema: pa.Schema) -> pa.Table:
 
 def _check_columns(file: Path, found: pa.Schema, wanted: pa.Schema) -> None:
     wrong = [
-        field.name
-        for field in wanted
-        if field.name not in found.names or found.field(field.name).type != field.type
+        field.name for field in wanted if field.name not in found.names or found.field(field.name).type != field.type
     ]
     if wrong:
         raise CorpusError(

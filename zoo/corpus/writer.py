@@ -137,19 +137,13 @@ def _group(programs: Iterable[Program]) -> dict[str, list[Program]]:
     return {task_id: sorted(grouped[task_id], key=lambda p: p.key) for task_id in sorted(grouped)}
 
 
-def _check_records(
-    meta: Mapping[str, Any], tasks: Mapping[str, Task], grouped: Mapping[str, list[Program]]
-) -> None:
+def _check_records(meta: Mapping[str, Any], tasks: Mapping[str, Task], grouped: Mapping[str, list[Program]]) -> None:
     missing = [name for name in REQUIRED_META if not meta.get(name)]
     if missing:
-        raise CorpusError(
-            f"corpus.json lacks {', '.join(missing)}", remedy="say them when writing the corpus"
-        )
+        raise CorpusError(f"corpus.json lacks {', '.join(missing)}", remedy="say them when writing the corpus")
     for task in tasks.values():
         if task.op not in OPS:
-            raise CorpusError(
-                f"task {task.task_id} has the unknown operator type {task.op!r}", known=list(OPS)
-            )
+            raise CorpusError(f"task {task.task_id} has the unknown operator type {task.op!r}", known=list(OPS))
     for task_id, programs in grouped.items():
         if task_id not in tasks:
             raise CorpusError(f"{len(programs)} programs are of task {task_id}, which the corpus lacks")
@@ -183,9 +177,8 @@ def _write_files(
     rows = [tasks[task_id].as_row() for task_id in sorted(tasks)]
     pq.write_table(pa.Table.from_pylist(rows, schema=TASKS_SCHEMA), temporary[TASKS_FILE], **_PARQUET)
     # One row group a task: a reader of one task then touches only its pages.
-    with pq.ParquetWriter(
-        temporary[PROGRAMS_FILE], PROGRAMS_SCHEMA, use_dictionary=DICTIONARY_COLUMNS, **_PARQUET
-    ) as writer:
+    layout: dict[str, Any] = {"use_dictionary": DICTIONARY_COLUMNS, **_PARQUET}
+    with pq.ParquetWriter(temporary[PROGRAMS_FILE], PROGRAMS_SCHEMA, **layout) as writer:
         for programs in grouped.values():
             writer.write_table(pa.Table.from_pylist([p.as_row() for p in programs], schema=PROGRAMS_SCHEMA))
     document = {

@@ -1,0 +1,64 @@
+"""Progress bars of `tchub adapt`: one a phase, with the time that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from ..tuning.adapt_session import AdaptProgress
+from .output import Output
+
+
+class _Bars(AdaptProgress):
+    """Draws each phase as a bar."""
+
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._current: TaskID | None = None
+        self._failed = 0
+
+    def start(self, phase: str, total: int) -> None:
+        """Finish the bar before, begin a new one."""
+        self.finish()
+        self._failed = 0
+        self._current = self._bars.add_task(phase, total=total, note="")
+
+    def advance(self, failed: bool = False) -> None:
+        """Move the bar, and count failures beside it."""
+        if self._current is None:
+            return
+        self._failed += failed
+        note = f"{self._failed} failed" if self._failed else ""
+        self._bars.update(self._current, advance=1, note=note)
+
+    def finish(self) -> None:
+        """Stop the clock of the current bar."""
+        if self._current is not None:
+            self._bars.stop_task(self._current)
+
+
+@contextmanager
+def shown_progress(out: Output) -> Iterator[AdaptProgress]:
+    """Bars on stderr while inside; none in quiet mode."""
+    columns = (
+        TextColumn("{task.description:<18}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    with Progress(*columns, console=out.console) as bars:
+        shown = _Bars(bars)
+        yield shown
+        shown.finish()

@@ -1,0 +1,139 @@
+"""`adapt`: measure a few well-picked programs on this machine, fine-tune a checkpoint on them, keep it if it helps."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import filelock
+
+from ...zoo.adapt.budget import Budget, parse_budget
+from ...zoo.adapt.fine_tune import FineTuneConfig
+from ...zoo.adapt.sampling import Sampler, create_sampler
+from ...zoo.errors import TchubError
+from ..registry import home_root
+from .adapt_job import AdaptJob
+from .adapt_result import AdaptResult
+from .adapt_session import AdaptProgress, AdaptSession, AdaptSettings, Clock
+from .adapt_store import finish
+from .adapt_tools import Tools
+from .interrupt import StopFlag
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+METHODS = ("few-shot",)
+DEFAULT_WORKLOAD = "reference"
+DEFAULT_POOL = 128
+
+
+class AdaptArgumentError(TchubError):
+    """An argument of `adapt` that has no meaning, e.g. an unknown method or a pool of nothing."""
+
+
+class AdaptBusyError(TchubError):
+    """Another process adapts in the same folder."""
+
+
+def adapt(
+    checkpoint: str | None = None,
+    *,
+    device: str = "local",
+    budget: str | int | Budget = "10%",
+    workload: str | None = None,
+    method: str = "few-shot",
+    sampler: str | Sampler = "rdu",
+    rounds: int = 3,
+    seed: int = 0,
+    work_dir: Path | str | None = None,
+    programs_per_task: int = DEFAULT_POOL,
+    cores: int = 1,
+    fine_tune: FineTuneConfig | None = None,
+    progress: AdaptProgress | None = None,
+    tools: Tools | None = None,
+) -> AdaptResult:
+    """Adapt a checkpoint to this machine.
+
+    A fifth of the budget goes to programs picked at random, which are never learnt from; the rest goes to the
+    sampler's picks. If the adapted model does not rank the held-out programs better than its base, the base
+    is kept and nothing is stored. Measurements are journaled: a run that was killed goes on, and a second run
+    pays for nothing twice.
+
+    Args:
+        checkpoint: a name, or a checkpoint's folder; None for the one that fits this machine best.
+        device: `local`.
+        budget: `10%` of the candidate pool, `200` programs, or `15m` of building and running.
+        workload: a network, operator or suite whose tasks are measured; None for the reference suite.
+        method: `few-shot`.
+        sampler: `rdu`, `stratified`, `random`, or a `zoo.adapt.sampling.Sampler`.
+        rounds: rounds of the sampler after the random start, each with a model update.
+        seed: of every random choice.
+        work_dir: for the pool, the journal and the corpus; None for a folder in the user's data.
+        programs_per_task: candidates of each task in the pool.
+        cores: cores that a program may use.
+        fine_tune: how the model learns; the default suits a few hundred programs.
+        progress: told of every phase.
+        tools: other functions for detection, tasks, candidates, measuring and storing.
+
+    Raises:
+        BudgetError, UnknownSamplerError, AdaptArgumentError: an argument makes no sense.
+        EmptyPoolError: no task has a candidate program.
+        MeasurementFailureRateError: nearly every program failed.
+        LabelError: the measurements have no order to learn, or to judge by.
+        InterruptedRunError: the user stopped it; run it again to go on.
+        AdaptBusyError: another process adapts in the same folder.
+        TchubError: whatever the registry, the workload or the measurer raise.
+    """
+    _check_arguments(method, rounds, programs_per_task)
+    settings = AdaptSettings(parse_budget(budget), create_sampler(sampler), rounds, seed, fine_tune or FineTuneConfig())
+    tools, progress, clock = tools or Tools(), progress or AdaptProgress(), Clock()
+    with clock("prepare"):
+        base = tools.find_base(checkpoint)
+        local = tools.detect(device, cores)
+    job = AdaptJob(base, local, workload or DEFAULT_WORKLOAD, settings, method, cores, programs_per_task, tools)
+    folder = Path(work_dir) if work_dir else home_root().parent / "adapt" / f"{base.entry.name}-{job.workload}"
+    with _locked(folder), ExitStack() as stack:
+        stop = stack.enter_context(StopFlag())
+        journal = stack.enter_context(tools.open_journal(folder / "journal.sqlite", job.scope))
+        pool = job.build_pool(folder, progress, clock)
+        measuring = stack.enter_context(job.measuring(pool, journal, stop, progress))
+        with clock("features"):
+            checkpoint_here = replace(base.checkpoint, device=local.device)
+            features = checkpoint_here.features(pool.sequences(range(len(pool))))
+        session = AdaptSession(base.checkpoint, features, pool, measuring, settings, progress, clock)
+        outcome = session.run()
+        return finish(job, folder, pool, measuring, outcome, clock)
+
+
+def _check_arguments(method: str, rounds: int, programs_per_task: int) -> None:
+    if method not in METHODS:
+        raise AdaptArgumentError(
+            f"no method is called {method!r}", remedy=f"choose one of: {', '.join(METHODS)}", method=method
+        )
+    for name, value in (("rounds", rounds), ("programs_per_task", programs_per_task)):
+        if value < 1:
+            raise AdaptArgumentError(f"{name} is {value}", remedy="give a number of at least 1", argument=name)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One adaptation a folder: two would measure at the same time, on the same cores."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(folder / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except filelock.Timeout as error:
+        raise AdaptBusyError(
+            f"another process adapts in {folder}",
+            remedy="wait for it, or give another folder with --work-dir",
+            path=str(folder),
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+__all__ = ["AdaptProgress", "AdaptResult", "adapt"]

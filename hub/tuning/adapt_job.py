@@ -1,0 +1,88 @@
+"""What stays the same through one adaptation, and the pool and the measuring that follow from it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .adapt_measure import PoolMeasuring
+from .adapt_pool import CandidatePool, build_pool
+from .adapt_session import AdaptProgress, AdaptSettings, Clock
+from .adapt_tools import Base, Tools
+from .interrupt import StopFlag
+
+if TYPE_CHECKING:
+    from ..device.detect import LocalDevice
+
+
+@dataclass(frozen=True)
+class AdaptJob:
+    """One adaptation.
+
+    Attributes:
+        base: the checkpoint to start from.
+        local: this machine.
+        workload, method: what was asked for.
+        settings: budget, sampler, rounds, seed.
+        cores: cores of a program; programs_per_task: candidates of a task.
+        tools: how the machine is reached.
+        scope: what must be equal for measurements to be reused.
+    """
+
+    base: Base
+    local: LocalDevice
+    workload: str
+    settings: AdaptSettings
+    method: str
+    cores: int
+    programs_per_task: int
+    tools: Tools
+    scope: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        scope = {
+            "device": self.local.device.name,
+            "cpu_model": self.local.cpu_model,
+            "target": self.local.target,
+            "threads": self.cores,
+            "tvm": self.tools.tvm_version(),
+        }
+        object.__setattr__(self, "scope", scope)
+
+    @property
+    def scope_id(self) -> str:
+        """8 hex digits of the scope: the corpus of each has a folder of its own, since they may not mix."""
+        return hashlib.sha256(json.dumps(self.scope, sort_keys=True).encode()).hexdigest()[:8]
+
+    def build_pool(self, folder: Path, progress: AdaptProgress, clock: Clock) -> CandidatePool:
+        """Extract the tasks and make their candidates."""
+        progress.start("tasks", 1)
+        with clock("tasks"):
+            tasks = self.tools.extract_tasks(self.workload, self.local.target)
+        progress.advance()
+        progress.start("candidates", len(tasks))
+        recipe = self.scope | {"seed": self.settings.seed, "count": self.programs_per_task}
+        with clock("candidates"):
+            return build_pool(
+                tasks,
+                lambda task: self.tools.make_candidates(
+                    task, self.local.target, self.programs_per_task, self.settings.seed
+                ),
+                folder / "pool",
+                recipe,
+                progress.advance,
+            )
+
+    def measuring(self, pool: CandidatePool, journal: Any, stop: StopFlag, progress: AdaptProgress) -> PoolMeasuring:
+        """The measuring side of the session."""
+        return PoolMeasuring(
+            pool,
+            lambda index: self.tools.rebuild(pool.tasks[pool.entries[index].task], pool.entries[index]),
+            lambda: self.tools.open_measurer(self.local.target, self.cores),
+            journal,
+            stop,
+            lambda measurement: progress.advance(failed=measurement.error is not None),
+        )

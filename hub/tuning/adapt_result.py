@@ -1,0 +1,137 @@
+"""What an adaptation came to: the pool, every pick with its reason, times, scores before and after, the verdict."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ...zoo.adapt.guard import GuardResult
+
+
+@dataclass(frozen=True)
+class Pick:
+    """One measured program.
+
+    Attributes:
+        task_id, task, op: its task, the task's name and operator type; key: its name within the task.
+        part: `learn` or `hold-out`.
+        round: 0 for the random start, then the sampler's rounds; None for the hold-out.
+        diversity, uncertainty, total: why the sampler picked it; None for a random pick.
+        latency: median of its repeats in seconds; None when it failed.
+        error: None or the kind of failure.
+    """
+
+    task_id: str
+    task: str
+    op: str
+    key: str
+    part: str
+    round: int | None
+    diversity: float | None
+    uncertainty: float | None
+    total: float | None
+    latency: float | None
+    error: str | None
+
+
+@dataclass(frozen=True)
+class TaskCount:
+    """How one task fared: candidates, programs learnt from and held out, failures among both."""
+
+    task_id: str
+    task: str
+    op: str
+    pool: int
+    learn: int
+    hold_out: int
+    failed: int
+
+
+@dataclass(frozen=True)
+class AdaptResult:
+    """The result of `adapt`.
+
+    Attributes:
+        base: `name@version` of the checkpoint started from; base_reasons: why it was chosen, if no name was given.
+        workload, device, method, sampler, rounds, seed: what was asked for.
+        budget: as it was written; pool_size: candidates; measured: programs measured, failures included;
+            failed: how many failed; reused: how many an earlier run had paid for.
+        tasks: one entry a task; skipped: (task, reason) of tasks without a candidate.
+        picks: every measured program.
+        seconds: wall time by phase; measuring_seconds: what building and running the programs cost.
+        before, after: top1, top5 and pairwise on the hold-out, of the base and of the adapted model.
+        guard: the comparison and its decision, `adapted` or `kept`.
+        name, version, path: of the stored checkpoint; the base's name, and no path, when the base was kept.
+        journal, corpus: where the measurements are.
+    """
+
+    base: str
+    base_reasons: tuple[str, ...]
+    workload: str
+    device: str
+    method: str
+    sampler: str
+    rounds: int
+    seed: int
+    budget: str
+    pool_size: int
+    measured: int
+    failed: int
+    reused: int
+    tasks: tuple[TaskCount, ...]
+    skipped: tuple[tuple[str, str], ...]
+    picks: tuple[Pick, ...]
+    seconds: dict[str, float]
+    measuring_seconds: float
+    before: dict[str, float]
+    after: dict[str, float]
+    guard: GuardResult
+    name: str
+    version: str | None
+    path: Path | None
+    journal: Path
+    corpus: Path
+
+    @property
+    def adapted(self) -> bool:
+        """Whether the adapted model replaced the base."""
+        return self.guard.decision == "adapted"
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        paths = {key: str(value) if value else None for key, value in self._paths().items()}
+        return asdict(self) | {"guard": self.guard.as_dict(), "decision": self.guard.decision} | paths
+
+    def _paths(self) -> dict[str, Path | None]:
+        return {"path": self.path, "journal": self.journal, "corpus": self.corpus}
+
+
+def local_card(facts: dict[str, Any], guard: GuardResult) -> str:
+    """The model card of an adapted checkpoint, as Markdown.
+
+    Args:
+        facts: its lineage: base, workload, device, cpu_model, method, sampler, budget, measurements.
+        guard: the comparison on the hold-out.
+    """
+    counts = facts["measurements"]
+    low, high = guard.interval
+    return f"""# {facts["name"]} {facts["version"]}
+
+Adapted on this machine from `{facts["base"]}`; not published.
+
+| | |
+|---|---|
+| device | {facts["device"]} ({facts["cpu_model"]}) |
+| workload | {facts["workload"]} |
+| method, sampler, budget | {facts["method"]}, {facts["sampler"]}, {facts["budget"]} |
+| programs measured | {counts["programs"]} of {counts["pool"]} candidates, {counts["tasks"]} tasks |
+| of these learnt from, held out, failed | {counts["learn"]}, {counts["hold_out"]}, {counts["failed"]} |
+| held-out pairwise accuracy, base | {guard.base:.3f} |
+| held-out pairwise accuracy, adapted | {guard.adapted:.3f} |
+| gain, {guard.level:.0%} interval | {guard.gain:+.3f} ({low:+.3f} to {high:+.3f}) |
+
+The hold-out was picked at random within each task and never learnt from: {guard.programs} valid programs and
+{guard.pairs} pairs of {guard.tasks} tasks. It comes from the same tasks that the model was adapted to, so it says
+nothing about other networks.
+"""

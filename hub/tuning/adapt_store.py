@@ -1,0 +1,188 @@
+"""The end of an adaptation: the corpus of what was measured, the stored checkpoint, and the result."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from ...zoo.corpus import Program, Task, merge_corpus
+from ..registry import CheckpointName
+from .adapt_job import AdaptJob
+from .adapt_measure import PoolMeasuring
+from .adapt_pool import CandidatePool
+from .adapt_result import AdaptResult, Pick, TaskCount, local_card
+from .adapt_session import Clock, Outcome
+
+
+def finish(
+    job: AdaptJob, folder: Path, pool: CandidatePool, measuring: PoolMeasuring, outcome: Outcome, clock: Clock
+) -> AdaptResult:
+    """Write the corpus, store the model if it is better, and tell it all."""
+    with clock("store"):
+        corpus = _write_corpus(job, folder / f"corpus-{job.scope_id}", pool, measuring)
+        counts = _counts(pool, measuring, outcome)
+        name, version, path = job.base.entry.name, None, None
+        if outcome.guard.decision == "adapted":
+            name, version, path = _store(job, outcome, counts)
+    return AdaptResult(
+        base=job.base.entry.id,
+        base_reasons=job.base.reasons,
+        workload=job.workload,
+        device=job.local.device.name,
+        method=job.method,
+        sampler=job.settings.sampler.name,
+        rounds=job.settings.rounds,
+        seed=job.settings.seed,
+        budget=str(job.settings.budget),
+        pool_size=len(pool),
+        measured=counts["programs"],
+        failed=counts["failed"],
+        reused=measuring.reused,
+        tasks=_task_counts(pool, measuring, outcome),
+        skipped=pool.skipped,
+        picks=_picks(pool, measuring, outcome),
+        seconds=clock.seconds,
+        measuring_seconds=measuring.seconds,
+        before=outcome.before,
+        after=outcome.after,
+        guard=outcome.guard,
+        name=name,
+        version=version,
+        path=path,
+        journal=folder / "journal.sqlite",
+        corpus=corpus,
+    )
+
+
+def _counts(pool: CandidatePool, measuring: PoolMeasuring, outcome: Outcome) -> dict[str, int]:
+    return {
+        "pool": len(pool),
+        "programs": len(measuring.results),
+        "learn": len(outcome.reasons),
+        "hold_out": len(outcome.hold_out),
+        "failed": sum(result.error is not None for result in measuring.results.values()),
+        "tasks": len({pool.entries[index].task for index in measuring.results}),
+    }
+
+
+def _store(job: AdaptJob, outcome: Outcome, counts: dict[str, int]) -> tuple[str, str, Path]:
+    parsed = CheckpointName.parse(job.base.entry.name)
+    name = f"{parsed.arch}-{parsed.family}+local"
+    guard = outcome.guard
+    lineage = {
+        "base": job.base.entry.id,
+        "method": job.method,
+        "sampler": job.settings.sampler.name,
+        "budget": str(job.settings.budget),
+        "rounds": job.settings.rounds,
+        "seed": job.settings.seed,
+        "workload": job.workload,
+        "device": job.local.device.name,
+        "cpu_model": job.local.cpu_model,
+        "measurements": counts,
+        "gain": guard.gain,
+        "interval": list(guard.interval),
+        "level": guard.level,
+        "weights_licence": job.base.entry.weights_licence,
+    }
+    data = {"device": job.local.device.name, "programs": counts["programs"], "tasks": counts["tasks"]}
+
+    def save(folder: Path, version: str) -> None:
+        config = replace(
+            job.base.checkpoint.config,
+            name=name,
+            version=version,
+            family=job.local.family,
+            device=job.local.device.to_dict(),
+            lineage=lineage,
+            training={"few_shot": job.settings.fine_tune.as_dict(), "corpus": data},
+            tvm=job.tools.tvm_version(),
+        )
+        replace(job.base.checkpoint, config=config, model=outcome.model, device=job.local.device).save(folder)
+        metrics = {
+            "split": "measured hold-out",
+            "results": {"model": outcome.after, "base": outcome.before},
+            "guard": guard.as_dict(),
+        }
+        (folder / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        card = local_card(lineage | {"name": name, "version": version}, guard)
+        (folder / "README.md").write_text(card, encoding="utf-8")
+
+    entry, path = job.tools.register(name, save, job.base.entry, data)
+    return name, entry.version, path
+
+
+def _write_corpus(job: AdaptJob, path: Path, pool: CandidatePool, measuring: PoolMeasuring) -> Path:
+    """Everything measured, as a corpus that `tchub train` can read."""
+    target = json.dumps(job.local.target, sort_keys=True)
+    meta = {
+        "device": job.local.device.name,
+        "family": job.local.family,
+        "cpu_model": job.local.cpu_model,
+        "target": job.local.target,
+        "tvm_version": job.tools.tvm_version(),
+        "licence": "unpublished",
+        "command": f"tchub adapt {job.base.entry.id} --workload {job.workload}",
+        "notes": "programs measured while adapting a checkpoint",
+    }
+    used = {pool.entries[index].task for index in measuring.results}
+    tasks = [
+        Task(t.task_id, t.name, t.op, t.flops, job.tools.workload_text(t), tuple(sorted(t.networks.items())))
+        for number, t in enumerate(pool.tasks)
+        if number in used
+    ]
+    programs = [
+        Program(
+            task_id=pool.tasks[entry.task].task_id,
+            key=entry.key,
+            trace=entry.trace,
+            strategy=entry.strategy,
+            latencies=result.latencies,
+            latency=result.latency,
+            device=job.local.device.name,
+            target=target,
+            error=result.error,
+            error_message=result.message,
+            cpu_model=job.local.cpu_model,
+            tvm_version=job.tools.tvm_version(),
+            measured_at=result.measured_at,
+            cost_seconds=result.cost_seconds,
+        )
+        for index, result in measuring.results.items()
+        for entry in [pool.entries[index]]
+    ]
+    return merge_corpus(path, meta, tasks, programs).path
+
+
+def _picks(pool: CandidatePool, measuring: PoolMeasuring, outcome: Outcome) -> tuple[Pick, ...]:
+    reasons = {reason.index: reason for reason in outcome.reasons}
+    picks = []
+    for index, result in measuring.results.items():
+        entry, reason = pool.entries[index], reasons.get(index)
+        task = pool.tasks[entry.task]
+        why = dict.fromkeys(("round", "diversity", "uncertainty", "total"))
+        if reason is not None:
+            why = {key: value for key, value in reason.as_dict().items() if key in why}
+        latency = None if math.isnan(result.latency) else result.latency
+        part = "hold-out" if reason is None else "learn"
+        picks.append(
+            Pick(task.task_id, task.name, task.op, entry.key, part, **why, latency=latency, error=result.error)
+        )
+    return tuple(picks)
+
+
+def _task_counts(pool: CandidatePool, measuring: PoolMeasuring, outcome: Outcome) -> tuple[TaskCount, ...]:
+    group = pool.group
+    sizes = np.bincount(group, minlength=len(pool.tasks))
+    learn = Counter(int(group[reason.index]) for reason in outcome.reasons)
+    held = Counter(int(group[index]) for index in outcome.hold_out)
+    failed = Counter(int(group[i]) for i, result in measuring.results.items() if result.error is not None)
+    return tuple(
+        TaskCount(task.task_id, task.name, task.op, int(sizes[i]), learn[i], held[i], failed[i])
+        for i, task in enumerate(pool.tasks)
+    )

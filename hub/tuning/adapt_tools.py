@@ -1,0 +1,157 @@
+"""What an adaptation needs of the machine: detection, tasks, candidates, measuring, the registry. Replaceable."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...zoo.errors import TchubError
+
+if TYPE_CHECKING:
+    from ...zoo.models import Checkpoint
+    from ..device.detect import LocalDevice
+    from ..registry import Entry
+    from .adapt_pool import PoolEntry
+    from .candidates import Candidate
+    from .tasks import TuningTask
+
+
+class UnknownDeviceChoiceError(TchubError):
+    """A device that this machine cannot measure on."""
+
+
+@dataclass(frozen=True)
+class Base:
+    """The checkpoint to start from.
+
+    Attributes:
+        checkpoint: loaded and verified.
+        entry: its index entry.
+        reasons: why it was chosen, one line a checkpoint, when no name was given.
+    """
+
+    checkpoint: Checkpoint
+    entry: Entry
+    reasons: tuple[str, ...] = ()
+
+
+def find_base(name: str | None) -> Base:
+    """The checkpoint of a name or a folder, or the one that fits this machine best."""
+    from ...zoo.models import Checkpoint
+    from ..api import locate
+    from ..registry import describe
+
+    if name is not None and (Path(name) / "config.json").is_file():
+        checkpoint = Checkpoint.load(name)
+        return Base(checkpoint, describe(Path(name), checkpoint.config.name, checkpoint.config.version))
+    found = locate(name)
+    reasons = tuple(f"{v.id}: {v.reason}" for v in found.resolution.verdicts)
+    return Base(Checkpoint.load(found.path), found.entry, reasons)
+
+
+def detect(device: str, cores: int) -> LocalDevice:
+    """This machine, with a target of so many cores.
+
+    Raises:
+        UnknownDeviceChoiceError: another device than `local`.
+    """
+    from ..device.detect import detect_local
+
+    if device != "local":
+        raise UnknownDeviceChoiceError(
+            f"cannot measure on the device {device!r}",
+            remedy="use --device local, on the machine to adapt to",
+            device=device,
+        )
+    return detect_local(cores)
+
+
+def extract_tasks(workload: str, target: dict[str, Any]) -> list[TuningTask]:
+    """The tasks of a network, an operator or a suite."""
+    import tvm
+
+    from ..device.tvm_import import import_tensor_intrinsics
+    from .tasks import tasks_of
+
+    import_tensor_intrinsics()
+    return tasks_of(workload, tvm.target.Target(target))
+
+
+def make_candidates(task: TuningTask, target: dict[str, Any], count: int, seed: int) -> list[Candidate]:
+    """Random schedules of a task."""
+    import tvm
+
+    from .candidates import random_candidates
+
+    return random_candidates(task, tvm.target.Target(target), count, seed)
+
+
+def rebuild(task: TuningTask, entry: PoolEntry) -> Candidate:
+    """The measurable form of a candidate: its trace, applied to the task's module."""
+    from tvm.s_tir import Schedule
+    from tvm.s_tir import meta_schedule as ms
+    from tvm.s_tir.schedule import Trace
+
+    from .candidates import Candidate
+
+    schedule = Schedule(task.mod)
+    Trace.apply_json_to_schedule(json.loads(entry.trace), schedule)
+    infos: Any = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=True)
+    args = tuple((tuple(int(d) for d in info.shape), str(info.dtype)) for info in infos)
+    return Candidate(task.task_id, entry.key, entry.trace, entry.strategy, schedule.mod, args)
+
+
+def workload_text(task: TuningTask) -> str:
+    """The task's module as a corpus keeps it."""
+    import tvm
+
+    return tvm.ir.save_json(task.mod)
+
+
+def open_measurer(target: dict[str, Any], cores: int) -> AbstractContextManager[Any]:
+    """The measurer of this machine."""
+    from ..device.measure import MeasureConfig, Measurer
+
+    return Measurer(target, MeasureConfig(threads=cores))
+
+
+def open_journal(path: Path, scope: dict[str, Any]) -> AbstractContextManager[Any]:
+    """The journal of paid measurements."""
+    from ..device.journal import Journal
+
+    return Journal(path, scope)
+
+
+def register(name: str, save: Callable[[Path, str], None], base: Entry, data: dict[str, Any]) -> tuple[Entry, Path]:
+    """Store an adapted checkpoint as the next version of its name."""
+    from ..registry import Registry
+
+    registry = Registry.default()
+    entry = registry.register_local(name, save, base, data=data)
+    return entry, registry.home.path(entry)
+
+
+def tvm_version() -> str:
+    """Version of the installed TVM, without importing it."""
+    return version("apache-tvm")
+
+
+@dataclass(frozen=True)
+class Tools:
+    """The functions above; tests put others in their place."""
+
+    find_base: Callable[[str | None], Base] = find_base
+    detect: Callable[[str, int], LocalDevice] = detect
+    extract_tasks: Callable[[str, dict[str, Any]], list[TuningTask]] = extract_tasks
+    make_candidates: Callable[[TuningTask, dict[str, Any], int, int], list[Candidate]] = make_candidates
+    rebuild: Callable[[TuningTask, PoolEntry], Candidate] = rebuild
+    workload_text: Callable[[TuningTask], str] = workload_text
+    open_measurer: Callable[[dict[str, Any], int], AbstractContextManager[Any]] = open_measurer
+    open_journal: Callable[[Path, dict[str, Any]], AbstractContextManager[Any]] = open_journal
+    register: Callable[..., tuple[Entry, Path]] = register
+    tvm_version: Callable[[], str] = tvm_version
