@@ -18,7 +18,7 @@ _HOME = {
     "adapt": ".tuning.adapt",
     "tune": ".tuning.tune",
     "tvm_cost_model": ".tuning.cost_model",
-    "collect": ".device.collect",
+    "collect": ".collect",
     "detect_local": ".device.detect",
 }
 
@@ -28,7 +28,10 @@ __all__ = ["adapt", "collect", "detect_local", "list_checkpoints", "load", "pull
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOME[name], __name__), name)
+    value = getattr(import_module(_HOME[name], __name__), name)
+    # Kept, also because importing the module `collect` has just put the module itself under this name.
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -1,0 +1,279 @@
+"""The faults of docs/faults.md: each refused by a typed error before a tensor is used, and nothing is lost."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from real_checkpoint import NAME, VERSION, environment, make_checkpoint, publish_real, rewrite_config
+from tchub import hub
+from tchub.hub.cli import main
+from tchub.hub.registry import Registry, describe
+from tchub.zoo.devices import get_device
+from toy_checkpoints import write_index
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture
+def zoo(tmp_path, monkeypatch) -> Path:
+    """A zoo in a folder, empty stores, and a model loader that fails the test when a tensor is read."""
+    entry = publish_real(tmp_path / "zoo")
+    for key, value in environment(tmp_path, entry).items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setattr("tchub.hub.device.detect.detect_local", lambda: get_device("epyc"))
+    monkeypatch.setattr("safetensors.torch.load", lambda data: pytest.fail("a tensor was read"))
+    return tmp_path
+
+
+def stored(zoo: Path) -> Path:
+    """Pull the checkpoint; where it lies."""
+    hub.pull(NAME)
+    return zoo / "cache/checkpoints" / NAME / VERSION
+
+
+def relist(zoo: Path) -> None:
+    """Describe the zoo's files as they are now in the index, as a publisher would who did not look."""
+    folder = zoo / "zoo" / NAME / VERSION
+    entry = describe(folder, NAME, VERSION, sources=[(zoo / "zoo").as_uri()], format=1, feature_schema="tcl-cpu")
+    write_index(zoo / "index.json", entry)
+
+
+def refusal(call) -> dict[str, object]:
+    """The typed error that a call ends in, which must have a remedy."""
+    from tchub.zoo.errors import TchubError
+
+    with pytest.raises(TchubError) as caught:
+        call()
+    assert caught.value.remedy
+    return caught.value.as_dict()
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """All files under a folder but locks."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_truncated_weights(zoo):
+    weights = stored(zoo) / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    error = refusal(lambda: hub.load(NAME))
+    assert (error["error"], error["outcome"]) == ("IntegrityError", "size-mismatch")
+    assert error["remedy"] == f"run: tchub pull {NAME}@{VERSION}"
+
+
+def test_a_flipped_bit(zoo):
+    weights = stored(zoo) / "model.safetensors"
+    data = bytearray(weights.read_bytes())
+    data[len(data) // 2] ^= 1
+    weights.write_bytes(data)
+    error = refusal(lambda: hub.load(NAME))
+    assert (error["error"], error["outcome"]) == ("IntegrityError", "hash-mismatch")
+
+
+def test_a_missing_file(zoo):
+    (stored(zoo) / "config.json").unlink()
+    assert refusal(lambda: hub.load(NAME))["outcome"] == "missing-file"
+
+
+def test_the_next_pull_repairs_a_damaged_copy(zoo, monkeypatch):
+    folder = stored(zoo)
+    before = tree(folder)
+    (folder / "model.safetensors").write_bytes(b"damaged")
+    hub.pull(NAME)
+    assert tree(folder) == before
+
+
+def test_a_damaged_source(zoo):
+    weights = zoo / "zoo" / NAME / VERSION / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    error = refusal(lambda: hub.pull(NAME))
+    assert (error["error"], error["outcome"]) == ("IntegrityError", "size-mismatch")
+    assert tree(zoo / "cache") == {}
+
+
+def test_weights_that_were_published_damaged(zoo):
+    weights = zoo / "zoo" / NAME / VERSION / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    relist(zoo)
+    assert refusal(lambda: hub.load(NAME))["error"] == "CorruptCheckpointError"
+
+
+def test_a_newer_format_in_the_index(zoo):
+    folder = zoo / "zoo" / NAME / VERSION
+    rewrite_config(folder, format=2)
+    write_index(zoo / "index.json", describe(folder, NAME, VERSION))
+    error = refusal(lambda: hub.load(NAME))
+    assert error["error"] == "IncompatibleCheckpointError"
+    assert "upgrade tchub" in str(error["message"])
+    assert not (zoo / "cache").exists(), "it was not even fetched"
+
+
+def test_a_newer_format_in_the_config_alone(zoo):
+    rewrite_config(zoo / "zoo" / NAME / VERSION, format=2)
+    relist(zoo)
+    assert refusal(lambda: hub.load(NAME))["error"] == "NewerFormatError"
+
+
+def test_another_feature_schema_in_the_index(zoo):
+    folder = zoo / "zoo" / NAME / VERSION
+    rewrite_config(folder, feature_schema="tcl-npu")
+    write_index(zoo / "index.json", describe(folder, NAME, VERSION))
+    error = refusal(lambda: hub.load(NAME))
+    assert error["error"] == "IncompatibleCheckpointError"
+    assert "tcl-npu" in str(error["message"])
+
+
+@pytest.mark.parametrize("schema", ["tcl-npu", "tcl-gpu"])
+def test_another_feature_schema_in_the_config_alone(zoo, schema):
+    rewrite_config(zoo / "zoo" / NAME / VERSION, feature_schema=schema)
+    relist(zoo)
+    assert refusal(lambda: hub.load(NAME))["error"] == "FeatureSchemaError"
+
+
+def test_an_unknown_checkpoint(zoo):
+    error = refusal(lambda: hub.load("tcl-epik"))
+    assert error["error"] == "UnknownCheckpointError"
+    assert error["nearest"] == [NAME]
+    assert "fits" in str(error["message"])
+
+
+def test_a_malformed_name(zoo):
+    assert refusal(lambda: hub.load("../../etc/passwd"))["error"] == "CheckpointNameError"
+
+
+def test_no_checkpoint_for_this_device(zoo, monkeypatch):
+    monkeypatch.setattr("tchub.hub.device.detect.detect_local", lambda: get_device("a100"))
+    error = refusal(hub.pull)
+    assert error["error"] == "NoFittingCheckpointError"
+    assert [verdict["id"] for verdict in error["verdicts"]] == [f"{NAME}@{VERSION}"]
+
+
+def test_an_index_that_cannot_be_read(zoo):
+    (zoo / "index.json").write_text('{"format": 1, "checkpoints": [')
+    assert refusal(hub.list_checkpoints)["error"] == "IndexFileError"
+
+
+def test_an_index_of_a_newer_format(zoo):
+    (zoo / "index.json").write_text('{"format": 2, "checkpoints": []}')
+    error = refusal(hub.list_checkpoints)
+    assert (error["error"], error["remedy"]) == ("IndexFileError", "upgrade tchub: pip install -U tchub")
+
+
+def fail_writes(monkeypatch, number: int) -> None:
+    """Let every copy into the store fail after half of its bytes."""
+
+    def copy(source, target):
+        Path(target).write_bytes(Path(source).read_bytes()[:100])
+        raise OSError(number, os.strerror(number), str(target))
+
+    monkeypatch.setattr("shutil.copyfile", copy)
+
+
+def test_a_disk_that_is_full_while_fetching(zoo, monkeypatch):
+    fail_writes(monkeypatch, errno.ENOSPC)
+    error = refusal(lambda: hub.pull(NAME))
+    assert error["error"] == "StoreError"
+    assert "no space left" in str(error["message"])
+    assert tree(zoo / "cache") == {}
+
+
+def test_a_disk_that_is_full_at_the_last_step(zoo, monkeypatch):
+    def rename(source, target):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    monkeypatch.setattr("os.rename", rename)
+    assert refusal(lambda: hub.pull(NAME))["error"] == "StoreError"
+    assert tree(zoo / "cache") == {}
+
+
+def test_a_disk_that_is_full_keeps_the_older_version(zoo, monkeypatch):
+    before = tree(stored(zoo))
+    newer = zoo / "zoo" / NAME / "1.0.1"
+    make_checkpoint(version="1.0.1").save(newer)
+    entries = [*Registry.default().index.entries, describe(newer, NAME, "1.0.1", sources=[(zoo / "zoo").as_uri()])]
+    write_index(zoo / "index.json", *entries)
+    fail_writes(monkeypatch, errno.ENOSPC)
+    assert refusal(lambda: hub.pull(NAME))["error"] == "StoreError"
+    assert tree(zoo / "cache/checkpoints" / NAME / VERSION) == before
+    assert [entry.version for entry in Registry.default().cache.entries()] == [VERSION]
+
+
+def test_a_disk_that_is_full_while_adapting_keeps_the_base_and_earlier_versions(zoo, monkeypatch):
+    registry = Registry.default()
+    base = registry.resolve(NAME).entry
+    name = f"{NAME}+local"
+    registry.register_local(name, lambda f, v: make_checkpoint(name=name, version=v).save(f), base)
+    before = tree(zoo / "home")
+
+    def full(source, target):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    monkeypatch.setattr("os.replace", full)
+    save = lambda f, v: make_checkpoint(name=name, version=v).save(f)  # noqa: E731
+    error = refusal(lambda: registry.register_local(name, save, base))
+    assert "No space left" in str(error["message"])
+    assert tree(zoo / "home") == before
+
+
+def test_a_read_only_cache(zoo, monkeypatch):
+    make = Path.mkdir
+
+    def refuse(self, *args, **kwargs):
+        if (zoo / "cache") in (self, *self.parents):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self))
+        make(self, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    error = refusal(lambda: hub.pull(NAME))
+    assert error["error"] == "StoreError"
+    assert "set TCHUB_CACHE to a folder you may write" in str(error["remedy"])
+    assert not (zoo / "cache").exists()
+
+
+def test_a_read_only_cache_that_holds_the_checkpoint_still_serves(zoo, monkeypatch):
+    folder = stored(zoo)
+
+    def refuse(self, *args, **kwargs):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self))
+
+    for method in ("mkdir", "write_bytes", "write_text", "touch"):
+        monkeypatch.setattr(Path, method, refuse)
+    from tchub.hub.api import locate
+
+    assert locate(NAME).path == folder
+
+
+def test_no_network(zoo, monkeypatch):
+    entry = describe(zoo / "zoo" / NAME / VERSION, NAME, VERSION, sources=["hf://org/tcl-epyc"], revision="0" * 40)
+    write_index(zoo / "index.json", entry)
+    assert refusal(lambda: hub.pull(NAME, offline=True))["error"] == "OfflineError"
+
+
+def test_the_command_line_shows_error_and_remedy_and_exits_with_1(zoo, capsys):
+    weights = stored(zoo) / "model.safetensors"
+    weights.write_bytes(b"")
+    assert main(["verify", NAME]) == 1
+    assert capsys.readouterr().out.startswith("size-mismatch")
+    assert main(["pull", "tcl-epik", "--json"]) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["error"] == "UnknownCheckpointError"
+    assert [line.split(":")[0] for line in captured.err.splitlines()] == ["error", "remedy"]
+
+
+def test_every_row_of_the_table_names_an_error_and_a_test_that_exist():
+    rows = [
+        line for line in (ROOT / "docs/faults.md").read_text().splitlines() if line.startswith("|") and "`tests" in line
+    ]
+    assert len(rows) >= 20
+    sources = "\n".join(path.read_text() for floor in ("hub", "zoo") for path in (ROOT / floor).rglob("*.py"))
+    for row in rows:
+        path, test = re.search(r"`(tests/[^:`]+)::(\w+)`", row).groups()
+        assert re.search(rf"^def {test}\b", (ROOT / path).read_text(), re.MULTILINE), row
+        error = re.search(r"`([A-Z]\w+Error)`", row)
+        assert error is None or re.search(rf"^class {error[1]}\b", sources, re.MULTILINE), row
