@@ -1,0 +1,37 @@
+"""Fixtures that several tests of the hub share: a small task, its candidates, this machine's target."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def target_dict() -> dict[str, Any]:
+    """A target that any x86 or Arm machine can run: LLVM's generic CPU of the host's architecture."""
+    return {"kind": "llvm", "num-cores": 1}
+
+
+@pytest.fixture(scope="session")
+def target(target_dict: dict[str, Any]) -> Any:
+    import tvm
+
+    return tvm.target.Target(target_dict)
+
+
+@pytest.fixture(scope="session")
+def small_task() -> Any:
+    """A matrix product of 32 x 24 x 16: large enough to have a choice of schedules, fast to compile."""
+    from tchub.hub.tuning.operators import operator_module
+    from tchub.hub.tuning.tasks import make_task
+    from tchub.zoo.corpus.workloads import OperatorSpec
+
+    return make_task(operator_module(OperatorSpec("small", "dense", {"m": 32, "n": 24, "k": 16})), "small")
+
+
+@pytest.fixture(scope="session")
+def small_candidates(small_task: Any, target: Any) -> list[Any]:
+    from tchub.hub.tuning.candidates import random_candidates
+
+    return random_candidates(small_task, target, 12, seed=0)

@@ -1,0 +1,83 @@
+"""Measuring: real programs, real times; failures cost one program; a hopeless batch stops early."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tchub.hub.device import measure as measuring
+from tchub.hub.device.errors import MeasurementFailureRateError, NoCompilerError
+from tchub.hub.device.measure import MeasureConfig, Measurement, Measurer, plan_workers
+
+
+@pytest.fixture(scope="module")
+def measured(target_dict: dict[str, Any], small_candidates: list[Any]) -> list[tuple[Any, Measurement]]:
+    with Measurer(target_dict) as measurer:
+        return list(measurer.measure(small_candidates))
+
+
+def test_every_candidate_is_measured_once(measured: list[Any], small_candidates: list[Any]) -> None:
+    assert sorted(c.key for c, _ in measured) == sorted(c.key for c in small_candidates)
+
+
+def test_a_measurement_holds_its_repeats_and_what_it_cost(measured: list[Any]) -> None:
+    for _, measurement in measured:
+        assert measurement.error is None, measurement.message
+        assert all(0 < seconds < 1 for seconds in measurement.latencies)
+        assert min(measurement.latencies) <= measurement.latency <= max(measurement.latencies)
+        assert measurement.build_seconds > 0
+        assert measurement.run_seconds > 0
+
+
+def test_a_broken_program_fails_alone(target_dict: dict[str, Any], small_candidates: list[Any]) -> None:
+    good, other = small_candidates[:2]
+    broken = replace(other, key="broken", args_info=(((1,), "float32"),) * 3)  # wrong shapes for its arguments
+    with Measurer(target_dict) as measurer:
+        results = {c.key: m for c, m in measurer.measure([good, broken])}
+    assert results[good.key].error is None
+    assert results["broken"].error == "run"
+    assert math.isnan(results["broken"].latency)
+    assert measurer.outcomes == {"ok": 1, "run": 1}
+
+
+def test_a_hopeless_batch_stops_and_names_the_commonest_error(
+    target_dict: dict[str, Any], small_candidates: list[Any]
+) -> None:
+    broken = [replace(small_candidates[0], key=str(i), args_info=()) for i in range(30)]
+    config = MeasureConfig(failure_minimum=4)
+    seen = []
+    with Measurer(target_dict, config) as measurer, pytest.raises(MeasurementFailureRateError) as caught:
+        seen.extend(measurer.measure(broken))
+    assert len(seen) < 30
+    assert caught.value.fields["failed"] == caught.value.fields["total"] >= 4
+    assert "run" in caught.value.fields["commonest"]
+
+
+def test_without_a_core_to_spare_builds_and_runs_alternate(
+    target_dict: dict[str, Any], small_candidates: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = measuring.cores()[:1]
+    monkeypatch.setattr(measuring, "cores", lambda: first)
+    with Measurer(target_dict) as measurer:
+        results = list(measurer.measure(small_candidates[:3]))
+    assert [m.error for _, m in results] == [None] * 3
+
+
+@pytest.mark.parametrize(("count", "threads", "overlap"), [(1, 1, False), (2, 1, True), (2, 2, False), (8, 4, True)])
+def test_the_measuring_cores_are_the_last_ones(count: int, threads: int, overlap: bool) -> None:
+    builders, runner, overlaps = plan_workers(list(range(count)), threads, 1 << 30)
+    assert runner.cpus == tuple(range(count - threads, count))
+    assert overlaps is overlap
+    assert len(builders) == count
+    shared = [b for b in builders if b.cpus is not None and set(b.cpus) & set(runner.cpus)]
+    assert all(b.idle is overlap for b in shared)
+
+
+def test_no_compiler_is_said_clearly(target_dict: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(NoCompilerError, match="no C compiler") as caught:
+        Measurer(target_dict)
+    assert "install" in str(caught.value.remedy)

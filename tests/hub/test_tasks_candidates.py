@@ -1,0 +1,83 @@
+"""Tasks and candidates: identity, classes, and programs that differ."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tchub.hub.tuning.candidates import (
+    evolved_candidates,
+    has_choice,
+    random_candidates,
+    trace_key,
+)
+from tchub.hub.tuning.errors import UnknownNetworkError
+from tchub.hub.tuning.networks import load_network
+from tchub.hub.tuning.operators import operator_module
+from tchub.hub.tuning.tasks import extract, merge, task_id, tasks_of
+from tchub.zoo.corpus.workloads import HELD_OUT_NETWORKS, NETWORKS, OPERATORS, SUITES
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operators_are_tasks_of_their_class(name: str, target: Any) -> None:
+    (task,) = tasks_of(name, target)
+    assert task.op == {"dense": "matmul"}.get(OPERATORS[name].op, OPERATORS[name].op)
+    assert task.flops > 0
+    assert has_choice(task, target)
+
+
+def test_the_same_computation_has_the_same_id(small_task: Any) -> None:
+    spec = OPERATORS["dense-square"]
+    assert task_id(operator_module(spec)) == task_id(operator_module(spec))
+    assert task_id(operator_module(spec)) != small_task.task_id
+
+
+def test_merging_adds_weights_and_keeps_networks(small_task: Any) -> None:
+    from dataclasses import replace
+
+    a, b = replace(small_task, networks={"a": 2}, weight=2), replace(small_task, networks={"b": 3}, weight=3)
+    (merged,) = merge([a, b])
+    assert (merged.weight, merged.networks) == (5, {"a": 2, "b": 3})
+
+
+def test_random_candidates_are_distinct_and_seeded(small_task: Any, target: Any, small_candidates: list[Any]) -> None:
+    keys = [c.key for c in small_candidates]
+    assert len(set(keys)) == len(keys) == 12
+    again = random_candidates(small_task, target, 12, seed=0)
+    assert [c.key for c in again] == keys
+    assert not set(keys) & {c.key for c in random_candidates(small_task, target, 4, seed=1, known=keys)}
+
+
+def test_a_key_ignores_the_post_processing(small_candidates: list[Any]) -> None:
+    insts, decisions = json.loads(small_candidates[0].trace)
+    end = next(i for i, inst in enumerate(insts) if inst[0] == "EnterPostproc")
+    assert trace_key([insts[:end], decisions]) == small_candidates[0].key
+
+
+def test_evolved_candidates_are_new(small_task: Any, target: Any, small_candidates: list[Any]) -> None:
+    measured = [(c.trace, 1e-3 * (i + 1)) for i, c in enumerate(small_candidates)]
+    evolved = evolved_candidates(small_task, target, 6, measured, seed=0)
+    assert evolved
+    assert all(c.strategy == "evolutionary" for c in evolved)
+    assert not {c.key for c in evolved} & {c.key for c in small_candidates}
+
+
+def test_an_unknown_network_names_the_nearest() -> None:
+    with pytest.raises(UnknownNetworkError, match="bert-tny") as caught:
+        load_network("bert-tny")
+    assert "bert-tiny" in str(caught.value.remedy)
+
+
+def test_a_real_network_gives_weighted_tasks(target: Any) -> None:
+    tasks = extract(load_network("bert-tiny"), target)
+    assert {"matmul", "batch_matmul", "softmax"} <= {task.op for task in tasks}
+    assert max(task.weight for task in tasks) > 1
+    assert len({task.task_id for task in tasks}) == len(tasks)
+
+
+def test_suites_name_known_workloads_and_hold_the_papers_networks_out() -> None:
+    for names in SUITES.values():
+        assert set(names) <= {*NETWORKS, *OPERATORS}
+    assert not {spec.name for spec in HELD_OUT_NETWORKS} & set(SUITES["train"])
+    assert len(NETWORKS) >= 12
