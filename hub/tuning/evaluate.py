@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ...zoo.training import RankingDataset
 
 FEW_DATA = 0.1
+_TELL_EVERY = 100
 BASELINES = ("random", "xgboost", "ten_percent")
 
 
@@ -118,7 +119,12 @@ def _evaluate_xgboost(
     labels = best[train_group] / train_latency
     config = XGBoostConfig(seed=XGBoostConfig.seed + seed, threads=threads)
     note(f"training XGBoost on {len(train_x)} programs, {sum(map(len, train_x))} statements")
-    model = PackSumXGBoost(config).fit(train_x, labels)
+
+    def tell(number: int, error: float) -> None:
+        if number % _TELL_EVERY == 0:
+            note(f"XGBoost round {number}, training error {error:.5f}")
+
+    model = PackSumXGBoost(config).fit(train_x, labels, tell)
     test_x, latency, group = _statements(corpus, split, cache, note)
     return evaluate_scores(model.predict(test_x), latency, group, data.task_weights)
 
