@@ -101,7 +101,8 @@ def rebuild(task: TuningTask, entry: PoolEntry) -> Candidate:
 
     schedule = Schedule(task.mod)
     Trace.apply_json_to_schedule(json.loads(entry.trace), schedule)
-    infos: Any = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=True)
+    # Of the scheduled module, not of the task's: a schedule may lay out an argument anew.
+    infos: Any = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
     args = tuple((tuple(int(d) for d in info.shape), str(info.dtype)) for info in infos)
     return Candidate(task.task_id, entry.key, entry.trace, entry.strategy, schedule.mod, args)
 

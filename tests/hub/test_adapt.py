@@ -21,10 +21,11 @@ from tchub.hub.device.errors import MeasurementFailureRateError
 from tchub.hub.device.measure import Measurement
 from tchub.hub.registry import Registry, describe
 from tchub.hub.tuning import adapt as adapt_module
+from tchub.hub.tuning import adapt_tools
 from tchub.hub.tuning.adapt import AdaptArgumentError, AdaptBusyError, adapt
-from tchub.hub.tuning.adapt_pool import EmptyPoolError
+from tchub.hub.tuning.adapt_pool import EmptyPoolError, PoolEntry
 from tchub.hub.tuning.adapt_session import AdaptProgress
-from tchub.hub.tuning.adapt_tools import Base, Tools, UnknownDeviceChoiceError, detect
+from tchub.hub.tuning.adapt_tools import Base, Tools, UnknownDeviceChoiceError, detect, extract_tasks, rebuild
 from tchub.hub.tuning.candidates import Candidate
 from tchub.hub.tuning.errors import InterruptedRunError, NoCandidateError
 from tchub.hub.tuning.tasks import TuningTask
@@ -362,6 +363,21 @@ def test_arguments_without_a_meaning_are_refused_with_a_remedy(base: Base, tmp_p
         run(base, lab, tmp_path, **options)
     assert caught.value.remedy
     assert len(lab.measured) <= 8, "at most the probe of a budget of time"
+
+
+@pytest.mark.parametrize("operator", ["batch-matmul-scores", "softmax-rows"])
+def test_a_candidate_made_again_from_its_trace_is_the_same_program(operator: str):
+    """The pool keeps traces only; layouts that a schedule rewrites must come back too."""
+    from tvm_ffi import structural_equal
+
+    target = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1}
+    (task,) = extract_tasks(operator, target)
+    candidates = adapt_tools.make_candidates(task, target, 4, 0)
+    for candidate in candidates:
+        again = rebuild(task, PoolEntry(0, candidate.key, candidate.trace, candidate.strategy))
+        assert structural_equal(again.mod, candidate.mod)
+        assert again.args_info == candidate.args_info
+        assert again == candidate
 
 
 def test_only_this_machine_can_be_measured():
