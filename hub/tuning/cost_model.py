@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm.ir.utils import derived_object
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from ...zoo.models import Checkpoint
     from ...zoo.primitives import PrimitiveSequence
-
-Update = Literal["none", "few-shot"]
 
 # A task's scores are centred on the first batch that holds this many programs (a search's first
 # population has hundreds): fewer would make the centre and the spread a matter of luck.
@@ -72,6 +70,12 @@ class Squash:
         return 0.5 * (1.0 + z / (1.0 + np.abs(z)))  # softsign: unlike a sigmoid, never rounds to 1.0
 
 
+def check_update(update: str) -> None:
+    """Raises ValueError unless `update` is one of the two."""
+    if update not in ("none", "few-shot"):
+        raise ValueError(f"update must be 'none' or 'few-shot', not {update!r}")
+
+
 class PretrainedScorer:
     """Scores programs of many tasks with one checkpoint, and learns from measurements; knows no TVM.
 
@@ -81,9 +85,8 @@ class PretrainedScorer:
         settings: of the fine-tuning.
     """
 
-    def __init__(self, checkpoint: Checkpoint, update: Update = "none", settings: OnlineSettings | None = None) -> None:
-        if update not in ("none", "few-shot"):
-            raise ValueError(f"update must be 'none' or 'few-shot', not {update!r}")
+    def __init__(self, checkpoint: Checkpoint, update: str = "none", settings: OnlineSettings | None = None) -> None:
+        check_update(update)
         self.update = update
         self.learner = OnlineLearner(checkpoint, settings or OnlineSettings())
         self._squash: dict[str, Squash] = {}
@@ -168,7 +171,7 @@ def _read(candidates: Sequence[MeasureCandidate]) -> list[PrimitiveSequence]:
     return [from_trace(candidate.sch.trace) for candidate in candidates]
 
 
-def tvm_cost_model(checkpoint: Checkpoint | str, update: Update = "none", **settings: Any) -> CostModel:
+def tvm_cost_model(checkpoint: Checkpoint | str, update: str = "none", **settings: Any) -> CostModel:
     """A checkpoint as a MetaSchedule cost model, for `ms.tune_tir(..., cost_model=...)` and its kin.
 
     Args:

@@ -45,3 +45,7 @@ class InterruptedRunError(TchubError):
     """The user stopped the run; what was measured is kept."""
 
     exit_code = 130
+
+
+class MissingXGBoostError(TchubError):
+    """The stock cost model was asked for, and its package is not installed."""

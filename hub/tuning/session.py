@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from math import inf
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from tvm.s_tir import meta_schedule as ms
 
-from .errors import InterruptedRunError, TuningFailedError
 from .cost_model import seconds
+from .errors import InterruptedRunError, TuningFailedError
 from .interrupt import StopFlag
 from .measuring import Measure, Measured
 from .scheduler import TaskProgress, batch_size, next_task
@@ -39,7 +39,7 @@ class SessionSettings:
         batch: programs a round; None: the trials left for each searchable task.
         seed: of the searches.
         search: of the evolutionary search.
-        untuned: also measure each task as extracted, once, outside the budget.
+        untuned: also measure each task as extracted, once, outside the budget and its clock.
         failure_floor: programs before the failure rate counts.
         failure_rate: share of failed programs at which the run stops.
     """
@@ -104,6 +104,7 @@ class TuningSession:
         settings: trials and search.
         stop: asks the run to end early.
         on_change: called whenever the view changed.
+        untuned: latencies in seconds, by task id, of untuned programs that were measured already.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class TuningSession:
         settings: SessionSettings,
         stop: StopFlag,
         on_change: Callable[[SessionView], None] = lambda view: None,
+        untuned: Mapping[str, float] | None = None,
     ) -> None:
         self.settings = settings
         self.target = target
@@ -131,7 +133,7 @@ class TuningSession:
         threads = search_threads()
         self._searches = [TaskSearch(t, target, settings.search, seed + i, threads) for i, t in enumerate(tasks)]
         progress = [TaskProgress(t.weight, s.fixed, t.flops) for t, s in zip(tasks, self._searches, strict=True)]
-        self.view = SessionView(tasks, progress, log, settings.trials)
+        self.view = SessionView(tasks, progress, log, settings.trials, untuned=dict(untuned or {}))
         self.view.batch = batch_size(settings.trials, progress, settings.batch)
 
     def run(self) -> SessionView:
@@ -146,6 +148,7 @@ class TuningSession:
             search.start(self.settings.trials, self.view.batch, self.database, self.model)
         if self.settings.untuned:
             self._measure_untuned()
+        self._started = time.monotonic()
         while self.view.done < self.settings.trials:
             index = next_task(self.view.progress)
             if index is None:
@@ -196,7 +199,8 @@ class TuningSession:
 
     def _log(self, task: TuningTask, measured: Measured, score: float | None, kind: str) -> Trial:
         cost = measured.build_seconds + measured.run_seconds
-        trial = _trial(task.task_id, self._elapsed(), measured.result, score, kind, cost)
+        at = self._elapsed() if kind == "tuned" else 0.0
+        trial = _trial(task.task_id, at, measured.result, score, kind, cost)
         self.view.log.append([trial])
         return trial
 
@@ -211,8 +215,9 @@ class TuningSession:
     # Untuned programs --------------------------------------------------------------------------------
 
     def _measure_untuned(self) -> None:
+        known = {t.task for t in self.view.log.trials if t.kind == "untuned"} | set(self.view.untuned)
         for index, task in enumerate(self.view.tasks):
-            if any(t.task == task.task_id and t.kind == "untuned" for t in self.view.log.trials):
+            if task.task_id in known:
                 continue
             self._check_stop()
             (measured,) = self._measured(index, [self._searches[index].untuned()])

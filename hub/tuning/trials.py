@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import isfinite
+from math import inf, isfinite
 from pathlib import Path
 
 from .errors import TuningStateError
@@ -18,7 +18,7 @@ class Trial:
 
     Attributes:
         task: name of the task.
-        seconds: tuning time spent when the result came, summed over resumed runs.
+        seconds: tuning time spent when the result came, summed over resumed runs; 0 for an untuned program.
         run_secs: the repeats in seconds; empty on failure.
         latency: their median in seconds; None on failure.
         predicted: the cost model's score before measuring; None where no model was asked.
@@ -62,7 +62,7 @@ class TrialLog:
     @property
     def seconds(self) -> float:
         """Tuning time spent so far, in seconds."""
-        return max((trial.seconds for trial in self.trials), default=0.0)
+        return max((trial.seconds for trial in self.tuned), default=0.0)
 
 
 def drop_torn_line(path: Path) -> bool:
@@ -121,24 +121,26 @@ class CurvePoint:
     measured: int
 
 
-def curve(trials: Sequence[Trial], weights: Mapping[str, float]) -> list[CurvePoint]:
+def curve(trials: Sequence[Trial], weights: Mapping[str, float], untuned: Mapping[str, float]) -> list[CurvePoint]:
     """The tuning curve.
 
-    A task counts with the best latency of its own trials so far, and before its first valid trial with that
-    of its untuned program. No point is given while some task has neither (only when untuned programs
-    were not measured, or one failed).
+    A task counts with the best latency of its trials so far, and before its first valid trial with that of
+    its untuned program. No point is given while some task has neither (only where untuned programs were not
+    measured, or failed).
+
+    Args:
+        trials: in the order they were measured.
+        weights: calls of each task in the network.
+        untuned: latency in seconds of tasks as extracted.
     """
-    best = {t.task: t.latency for t in trials if t.kind == "untuned" and t.latency is not None}
-    measured: set[str] = set()
+    best: dict[str, float] = {}
     points = []
     for count, trial in enumerate((t for t in trials if t.kind == "tuned"), 1):
         if trial.latency is not None and trial.task in weights:
-            tuned_before = trial.task in measured
-            best[trial.task] = min(best[trial.task], trial.latency) if tuned_before else trial.latency
-            measured.add(trial.task)
-        if all(task in best for task in weights):
-            total = sum(weight * best[task] for task, weight in weights.items())
-            points.append(CurvePoint(count, trial.seconds, total, len(measured)))
+            best[trial.task] = min(best.get(trial.task, inf), trial.latency)
+        total = sum(weight * best.get(task, untuned.get(task, inf)) for task, weight in weights.items())
+        if isfinite(total):
+            points.append(CurvePoint(count, trial.seconds, total, len(best)))
     return points
 
 

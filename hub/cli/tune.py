@@ -1,0 +1,99 @@
+"""`tchub tune`: tune a network with a checkpoint, compile it, check it, time it, report it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import output_options
+from .output import Output
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..tuning.tune import TuneResult
+
+
+@click.command("tune")
+@click.argument("network")
+@click.option(
+    "--checkpoint", metavar="NAME",
+    help="A checkpoint; `stock` for MetaSchedule's own model; `none` for none. Default: what fits this machine best.",
+)  # fmt: skip
+@click.option("--trials", default=128, show_default=True, type=click.IntRange(1), help="Programs to measure.")
+@click.option("--output", default="out", show_default=True, type=click.Path(file_okay=False), help="Folder.")
+@click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of a program.")
+@click.option("--seed", default=0, show_default=True, help="Seed of the searches.")
+@click.option(
+    "--update", default="few-shot", show_default=True, type=click.Choice(["none", "few-shot"]),
+    help="Whether the checkpoint learns from the measured programs.",
+)  # fmt: skip
+@click.option("--compare-stock", is_flag=True, help="Tune again with MetaSchedule's own model, and compare.")
+@click.option("--trials-per-iter", type=click.IntRange(1), metavar="N", help="Programs a round; default: as fits.")
+@click.option(
+    "--population", default=512, show_default=True, type=click.IntRange(8), help="Programs of one generation."
+)
+@click.option("--generations", default=4, show_default=True, type=click.IntRange(1), help="Generations a search.")
+@click.option("--no-resume", is_flag=True, help="Refuse an output folder that holds an earlier run.")
+@output_options
+def command(network: str, out: Output, **options: Any) -> None:
+    """Tune a network on this machine with TVM's MetaSchedule.
+
+    NETWORK is a reference network (bert-tiny, resnet-18, ...), a .pt2 file of torch.export.save, an .onnx file, or
+    a transformers config.json. The output folder takes the compiled library, MetaSchedule's database, trials.jsonl,
+    report.json and report.html. Ctrl-C is safe: run the same command again to go on.
+
+    \b
+    Examples:
+      tchub tune bert-tiny --checkpoint tcl-epyc+local --trials 128 --output out/
+      tchub tune resnet-18 --trials 128 --compare-stock --output resnet/
+      tchub tune model.pt2 --checkpoint stock --threads 4 --json
+    """
+    from ..tuning.search import SearchSettings
+    from ..tuning.tune import tune
+    from .tune_progress import shown_tuning
+
+    search = SearchSettings(population_size=options.pop("population"), genetic_num_iters=options.pop("generations"))
+    resume = not options.pop("no_resume")
+    with shown_tuning(out) as progress:
+        result = tune(network, search=search, resume=resume, progress=progress, **options)
+    out.data(result.as_dict(), lambda console: draw(result, console))
+    for reason in result.report["runs"]["tuned"]["reasons"]:
+        out.note(reason)
+    out.note(f"library: {result.library}; report: {result.folder / 'report.html'}")
+
+
+def draw(result: TuneResult, console: Console) -> None:
+    """The latencies, the output check and what it cost, as a table."""
+    from rich.table import Table
+
+    from ..tuning.report import TITLES
+
+    report = result.report
+    table = Table(box=None, pad_edge=False)
+    table.add_column("")
+    for title in ("latency, ms", "quartiles, ms", "against PyTorch", "against untuned", "output"):
+        table.add_column(title, justify="right")
+    medians = result.latency
+    for name, facts in report["latency"].items():
+        check = report["output_check"].get(name)
+        table.add_row(
+            TITLES[name],
+            f"{1e3 * facts['median']:.3f}",
+            f"{1e3 * facts['first_quartile']:.3f} to {1e3 * facts['third_quartile']:.3f}",
+            _ratio(medians.get("pytorch"), facts["median"]),
+            _ratio(medians.get("untuned"), facts["median"]),
+            "" if check is None else f"{'equal' if check['ok'] else 'WRONG'} ({check['max_abs_diff']:.1e})",
+        )
+    console.print(table)
+    for label, run in report["runs"].items():
+        console.print(
+            f"{label}: {run['trials']} programs of {len(run['tasks'])} tasks with {run['model']} "
+            f"in {run['tuning_seconds']:.0f} s ({run['failed']} failed)",
+            highlight=False,
+        )
+
+
+def _ratio(reference: float | None, value: float) -> str:
+    return "" if reference is None else f"{reference / value:.2f}x"

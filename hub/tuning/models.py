@@ -1,0 +1,80 @@
+"""Which cost model guides a tuning run: a checkpoint, MetaSchedule's own, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .online import OnlineSettings
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """A cost model to be made.
+
+    Attributes:
+        name: `tcl-epyc+local@1.0.0`, `stock` or `none`.
+        title: for a reader.
+        make: makes a fresh MetaSchedule cost model.
+        reasons: why a checkpoint was chosen, when no name was given.
+        update: how a checkpoint learns while tuning.
+    """
+
+    name: str
+    title: str
+    make: Callable[[], Any]
+    reasons: tuple[str, ...] = ()
+    update: str | None = None
+
+
+def choose_model(
+    checkpoint: str | None, *, seed: int = 0, update: str = "none", online: OnlineSettings | None = None
+) -> ModelChoice:
+    """The model that `tune` was asked for.
+
+    Args:
+        checkpoint: a checkpoint's name or folder, None for the one that fits this machine best, `stock` or `none`.
+        seed: of the stock model's random warm-up, and of `none`.
+        update: `none` or `few-shot`, for a checkpoint.
+
+    Raises:
+        ValueError: an unknown `update`.
+        TchubError: whatever the registry raises.
+    """
+    if checkpoint == "stock":
+        return ModelChoice("stock", "MetaSchedule's own model (XGBoost)", lambda: _stock(seed))
+    if checkpoint == "none":
+        return ModelChoice("none", "no model (random choice)", lambda: _random(seed))
+    from .adapt_tools import find_base
+    from .cost_model import OnlineSettings, check_update, tvm_cost_model
+
+    check_update(update)
+    base = find_base(checkpoint)
+    name = f"{base.checkpoint.config.name}@{base.checkpoint.config.version}"
+    settings = vars(online) if online is not None else vars(OnlineSettings(seed=seed))
+    return ModelChoice(name, name, lambda: tvm_cost_model(base.checkpoint, update, **settings), base.reasons, update)
+
+
+def _stock(seed: int) -> Any:
+    import numpy as np
+    from tvm.s_tir import meta_schedule as ms
+
+    from .errors import MissingXGBoostError
+    from .search import search_threads
+
+    try:
+        import xgboost  # noqa: F401
+    except ImportError:
+        raise MissingXGBoostError(
+            "MetaSchedule's own cost model needs the package xgboost", remedy="pip install 'tchub[bench]'"
+        ) from None
+    np.random.seed(seed)  # its first 100 scores are drawn from NumPy's global generator
+    return ms.cost_model.XGBModel(num_tuning_cores=search_threads(), tree_method="auto")
+
+
+def _random(seed: int) -> Any:
+    from tvm.s_tir import meta_schedule as ms
+
+    return ms.cost_model.RandomModel(seed=seed)

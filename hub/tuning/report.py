@@ -1,0 +1,277 @@
+"""What a tuning run came to: `report.json` for programs, `report.html` (one file, no network) for people."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .charts import Bar, Line, bars, lines, scatter
+from .run_folder import write_atomic
+from .trials import Trial, curve
+
+if TYPE_CHECKING:
+    from ..device.detect import LocalDevice
+    from .models import ModelChoice
+    from .scheduler import TaskProgress
+    from .session import SessionView
+    from .tasks import TuningTask
+
+FORMAT = 1
+# Programs of a task before the order of its scores says something.
+MIN_CORRELATED = 4
+
+
+@dataclass
+class RunOutcome:
+    """One session, done or stopped.
+
+    Attributes:
+        label: `tuned` or `stock`.
+        model: what guided it.
+        view: tasks, progress and trials.
+        folder: where its database is.
+        seconds: wall time of this process.
+    """
+
+    label: str
+    model: ModelChoice
+    view: SessionView
+    folder: Path
+    seconds: float = 0.0
+
+
+def make_report(
+    facts: dict[str, Any], outcomes: Sequence[RunOutcome], local: LocalDevice, status: str, started: float
+) -> dict[str, Any]:
+    """The report as JSON-serialisable data; latencies in seconds.
+
+    Args:
+        facts: network, target, threads, settings.
+        outcomes: the sessions.
+        local: this machine.
+        status: `done` or `interrupted`.
+        started: unix time.
+    """
+    return {
+        "format": FORMAT,
+        "status": status,
+        **facts,
+        "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
+        "machine": machine_facts(local),
+        "runs": {outcome.label: _run(outcome) for outcome in outcomes},
+    }
+
+
+def machine_facts(local: LocalDevice) -> dict[str, Any]:
+    """What a measured number depends on."""
+    return {
+        "cpu_model": local.cpu_model,
+        "device": local.device.name,
+        "family": local.family,
+        "mcpu": local.mcpu,
+        "cores": local.cores,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("tchub", "apache-tvm", "torch")},
+    }
+
+
+def _run(outcome: RunOutcome) -> dict[str, Any]:
+    view = outcome.view
+    tuned = view.log.tuned
+    weights = {task.task_id: float(task.weight) for task in view.tasks}
+    rows = [_task(t, p, view) for t, p in zip(view.tasks, view.progress, strict=True)]
+    return {
+        "model": outcome.model.name,
+        "update": outcome.model.update,
+        "reasons": list(outcome.model.reasons),
+        "trials": len(tuned),
+        "trials_asked": view.trials,
+        "failed": sum(trial.error is not None for trial in tuned),
+        "batch": view.batch,
+        "tuning_seconds": view.log.seconds,
+        "wall_seconds": outcome.seconds,
+        "phases": dict(view.phases),
+        "sum_of_tasks": _finite(view.latency()),
+        "sum_of_tasks_untuned": _finite(sum(w * view.untuned.get(t, float("nan")) for t, w in weights.items())),
+        "prediction": agreement(tuned),
+        "curve": [vars(point) for point in curve(tuned, weights, view.untuned)],
+        "tasks": rows,
+        "programs": [_program(trial) for trial in tuned],
+    }
+
+
+def _task(task: TuningTask, progress: TaskProgress, view: SessionView) -> dict[str, Any]:
+    mine = [trial for trial in view.log.tuned if trial.task == task.task_id]
+    return {
+        "id": task.task_id,
+        "name": task.name,
+        "op": task.op,
+        "weight": task.weight,
+        "flops": task.flops,
+        "one_program": progress.fixed,
+        "exhausted": progress.exhausted,
+        "trials": len(mine),
+        "failed": sum(trial.error is not None for trial in mine),
+        "untuned": view.untuned.get(task.task_id),
+        "best": _finite(progress.best),
+        "spearman": spearman(mine),
+    }
+
+
+def _program(trial: Trial) -> dict[str, Any]:
+    fields = ("task", "seconds", "latency", "predicted", "error")
+    return {name: getattr(trial, name) for name in fields}
+
+
+def _finite(value: float) -> float | None:
+    return value if isfinite(value) else None
+
+
+def _scored(trials: Sequence[Trial]) -> list[tuple[float, float]]:
+    return [(t.predicted, t.latency) for t in trials if t.predicted is not None and t.latency is not None]
+
+
+def spearman(trials: Sequence[Trial]) -> float | None:
+    """Rank correlation of the scores with speed, in [-1, 1]; None for fewer than 4 programs, or all alike."""
+    pairs = _scored(trials)
+    if len(pairs) < MIN_CORRELATED:
+        return None
+    scores, latencies = (_ranks(np.array(values)) for values in zip(*pairs, strict=True))
+    if np.ptp(scores) == 0 or np.ptp(latencies) == 0:
+        return None
+    return float(-np.corrcoef(scores, latencies)[0, 1])
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 0; equal values share their mean rank."""
+    return np.array([((values < x).sum() + (values <= x).sum() - 1) / 2 for x in values])
+
+
+def agreement(trials: Sequence[Trial]) -> dict[str, Any]:
+    """How well scores and measurements agree, over all tasks: pairwise accuracy and median rank correlation.
+
+    These programs are the search's picks, alike and all thought good, so that agreement is lower here than
+    on a test set of random programs.
+    """
+    tasks = {trial.task for trial in trials}
+    groups = [[t for t in trials if t.task == task] for task in tasks]
+    found = [value for group in groups if (value := spearman(group)) is not None]
+    right = total = 0
+    for group in groups:
+        pairs = _scored(group)
+        for i, (score, latency) in enumerate(pairs):
+            for other_score, other_latency in pairs[:i]:
+                if latency != other_latency and score != other_score:
+                    total += 1
+                    right += (score > other_score) == (latency < other_latency)
+    return {
+        "pairs": total,
+        "pairwise_accuracy": right / total if total else None,
+        "median_spearman": float(np.median(found)) if found else None,
+        "tasks": len(found),
+    }
+
+
+def write_report(report: dict[str, Any], folder: Path) -> None:
+    """Write `report.json` and `report.html`, each atomically."""
+    write_atomic(folder / "report.json", json.dumps(_plain(report), indent=1, allow_nan=False))
+    write_atomic(folder / "report.html", render(report))
+
+
+def _plain(value: Any) -> Any:
+    """JSON has no NaN and no infinity."""
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value
+
+
+# Drawing ---------------------------------------------------------------------------------------------
+
+TITLES = {"untuned": "TVM, untuned", "pytorch": "PyTorch, eager", "tuned": "tuned", "stock": "tuned, stock model"}
+
+
+def render(report: dict[str, Any]) -> str:
+    """The report as one HTML page."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"ms": _ms, "si": _si, "fixed": _fixed, "clock": _clock}
+    latency = [(name, report["latency"][name]) for name in TITLES if name in report.get("latency", {})]
+    return environment.get_template("report.html.j2").render(
+        r=report,
+        titles=TITLES,
+        latency=latency,
+        by_trial=_curves(report, "trial", "programs measured"),
+        by_second=_curves(report, "seconds", "seconds of tuning"),
+        latency_chart=bars([_bar(name, facts) for name, facts in latency], "ms, end to end"),
+        prediction_chart=_predictions(report["runs"]),
+    )
+
+
+def _curves(report: dict[str, Any], key: str, title: str) -> str:
+    series = []
+    for label, run in report["runs"].items():
+        points = [(float(p[key]), 1e3 * p["latency"]) for p in run["curve"]]
+        before = run["sum_of_tasks_untuned"]
+        if before is not None:
+            points.insert(0, (0.0, 1e3 * before))
+        series.append(Line(f"{label}: {run['model']}", points, label))
+    return lines(series, title, "ms, sum of tasks")
+
+
+def _bar(name: str, facts: dict[str, Any]) -> Bar:
+    values = (1e3 * facts[key] for key in ("median", "first_quartile", "third_quartile"))
+    return Bar(TITLES[name], *values, name)
+
+
+def _predictions(runs: dict[str, Any]) -> str:
+    """Scores against speed relative to the best program of the task, for the main run."""
+    run = runs.get("tuned")
+    if run is None:
+        return ""
+    best = {task["id"]: task["best"] for task in run["tasks"] if not task["one_program"]}
+    points = [
+        (p["predicted"], best[p["task"]] / p["latency"])
+        for p in run["programs"]
+        if p["latency"] and p["predicted"] is not None and best.get(p["task"])
+    ]
+    return scatter(points, "score before measuring", "best of the task / latency")
+
+
+def _ms(seconds: float | None) -> str:
+    return "–" if seconds is None else f"{1e3 * seconds:.4g}"
+
+
+def _si(value: float) -> str:
+    for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:.3g} {unit}"
+    return f"{value:.3g}"
+
+
+def _fixed(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _clock(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"

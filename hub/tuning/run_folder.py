@@ -1,0 +1,102 @@
+"""The output folder of a tuning run: one process at a time, and one network, target and model for good."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import filelock
+
+from .errors import TuningStateError
+
+FORMAT = 1
+IDENTITY = ("network", "target", "model", "tasks")
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep other processes out.
+
+    Raises:
+        TuningStateError: another process tunes into it, or it cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(folder / ".lock", timeout=0)
+        lock.acquire()
+    except filelock.Timeout:
+        raise TuningStateError(
+            f"another process tunes into {folder}", remedy="wait for it, or choose another --output", path=str(folder)
+        ) from None
+    except OSError as error:
+        raise TuningStateError(
+            f"{folder} cannot be written: {error.strerror or error}",
+            remedy="choose another --output",
+            path=str(folder),
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def claim(folder: Path, facts: dict[str, Any], *, resume: bool = True) -> bool:
+    """Mark a folder as this run's; returns whether it holds an earlier part of the same run.
+
+    Args:
+        facts: JSON-serialisable; those named in `IDENTITY` must not change between parts.
+        resume: whether an earlier part may be taken up.
+
+    Raises:
+        TuningStateError: the folder is another run's, damaged, of a newer release, or not to be resumed.
+    """
+    path = folder / "session.json"
+    if not path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, json.dumps({"format": FORMAT} | facts, indent=2))
+        return False
+    before = _read(path)
+    differing = [key for key in IDENTITY if before.get(key) != json.loads(json.dumps(facts.get(key)))]
+    if differing:
+        raise TuningStateError(
+            f"{folder} holds a run with another {differing[0]}: {_short(before.get(differing[0]))}",
+            remedy="choose another --output, or delete the folder",
+            path=str(folder),
+            differing=differing,
+        )
+    if not resume:
+        raise TuningStateError(
+            f"{folder} holds an earlier run", remedy="choose another --output, or resume it", path=str(folder)
+        )
+    return True
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        facts = json.loads(path.read_text(encoding="utf-8"))
+        version = int(facts["format"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise TuningStateError(
+            f"{path} is damaged: {error}", remedy="choose another --output", path=str(path)
+        ) from error
+    if version > FORMAT:
+        raise TuningStateError(
+            f"{path} was written by a newer release (format {version})", remedy="upgrade tchub", path=str(path)
+        )
+    return facts
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) < 80 else text[:77] + "..."
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one."""
+    temporary = path.with_name(path.name + ".part")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, path)

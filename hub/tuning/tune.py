@@ -1,0 +1,290 @@
+"""`tune`: a network, a cost model and a number of trials to a compiled library, checked, timed and reported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...zoo.errors import TchubError
+from .compile import BuiltLibrary, build_library, compare, require
+from .errors import InterruptedRunError
+from .inputs import open_network
+from .interrupt import StopFlag
+from .models import ModelChoice, choose_model
+from .networks import Network
+from .report import RunOutcome, make_report, write_report
+from .run_folder import claim, locked
+from .search import SearchSettings
+from .session import SessionSettings, SessionView, TuningSession
+from .tasks import TuningTask, from_extracted
+
+if TYPE_CHECKING:
+    from ..device.detect import LocalDevice
+    from .measuring import Measure
+    from .online import OnlineSettings
+
+
+class TuneArgumentError(TchubError):
+    """An argument of `tune` that has no meaning, e.g. no trials."""
+
+
+class TuneProgress:
+    """Told what happens; this one says nothing."""
+
+    def stage(self, text: str) -> None:
+        """A step of the whole run begins, e.g. `compile`."""
+
+    def session(self, label: str, view: SessionView) -> None:
+        """The session `label` (`tuned` or `stock`) changed; `view` is updated in place."""
+
+
+@dataclass(frozen=True)
+class TuneResult:
+    """What `tune` came to.
+
+    Attributes:
+        report: as `report.json` has it.
+        folder: with the library, the database, `trials.jsonl`, `report.json` and `report.html`.
+        library: the compiled network.
+    """
+
+    report: dict[str, Any]
+    folder: Path
+    library: Path
+
+    @property
+    def latency(self) -> dict[str, float]:
+        """Median end-to-end latency in seconds by system: untuned, tuned, pytorch, and stock where compared."""
+        return {name: facts["median"] for name, facts in self.report["latency"].items()}
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return self.report
+
+
+@dataclass(frozen=True)
+class _Job:
+    """What every session of one `tune` shares."""
+
+    network: Network
+    mod: Any
+    tasks: list[TuningTask]
+    local: LocalDevice
+    target: Any
+    threads: int
+    settings: SessionSettings
+    measure: Measure
+    stop: StopFlag
+    progress: TuneProgress
+    folder: Path
+    started: float = field(default_factory=time.time)
+
+    def check_stop(self) -> None:
+        if self.stop.requested:
+            raise InterruptedRunError("interrupted")
+
+
+def tune(
+    network: str | Path | Network,
+    checkpoint: str | None = None,
+    *,
+    trials: int = 128,
+    output: str | Path = "out",
+    target: dict[str, Any] | None = None,
+    threads: int = 1,
+    seed: int = 0,
+    trials_per_iter: int | None = None,
+    update: str = "few-shot",
+    online: OnlineSettings | None = None,
+    search: SearchSettings | None = None,
+    compare_stock: bool = False,
+    resume: bool = True,
+    builder: Any = None,
+    runner: Any = None,
+    progress: TuneProgress | None = None,
+) -> TuneResult:
+    """Tune a network with TVM's MetaSchedule, guided by a checkpoint.
+
+    A run that was stopped goes on when called again with the same output folder; more trials may be asked for.
+
+    Args:
+        network: a reference network's name, a `.pt2`, `.onnx` or transformers config file, or a `Network`.
+        checkpoint: a checkpoint's name or folder; None for the one that fits this machine best; `stock` for
+            MetaSchedule's own XGBoost model; `none` for no model (random choice).
+        trials: programs to measure.
+        output: folder; see `TuneResult.folder`.
+        target: TVM target as a dictionary; None for this machine's.
+        threads: threads of a program, and of PyTorch in the comparison.
+        seed: of the searches.
+        trials_per_iter: programs a round; None: the trials left for each task with a choice of programs.
+        update: `few-shot` lets the checkpoint learn from the measurements, `none` does not.
+        online: settings of that learning.
+        search: settings of the evolutionary search.
+        compare_stock: tune again with MetaSchedule's own model and as many trials, into `output/stock`.
+        resume: take up what the folder holds; False refuses a folder that holds a run.
+        builder, runner: MetaSchedule objects instead of tchub's workers, e.g. for a remote device.
+        progress: told of every step.
+
+    Raises:
+        TuneArgumentError: an argument makes no sense.
+        UnknownNetworkError, NetworkImportError, NoTaskError: the network cannot be tuned.
+        TuningStateError: the folder is in use, or holds something else.
+        TuningFailedError, MeasurementFailureRateError: nearly every program failed.
+        OutputMismatchError: the compiled network is wrong; the report is written all the same.
+        InterruptedRunError: the user stopped it; the folder holds all that was measured.
+        TchubError: whatever the registry raises.
+    """
+    if trials < 1 or threads < 1 or (builder is None) != (runner is None):
+        wrong = "trials" if trials < 1 else "threads" if threads < 1 else "builder"
+        remedy = "give both builder and runner" if wrong == "builder" else "give a number of at least 1"
+        raise TuneArgumentError(f"{wrong} makes no sense as given", remedy=remedy, argument=wrong)
+    settings = SessionSettings(trials, trials_per_iter, seed, search or SearchSettings())
+    folder, progress = Path(output), progress or TuneProgress()
+    with locked(folder), ExitStack() as stack:
+        stop = stack.enter_context(StopFlag())
+        progress.stage("load the cost model")
+        models = [choose_model(checkpoint, seed=seed, update=update, online=online)]
+        if compare_stock and models[0].name != "stock":
+            models.append(choose_model("stock", seed=seed))
+        job = _prepare(network, target, threads, settings, (builder, runner), stop, progress, folder, stack)
+        return _run(job, models, resume)
+
+
+def _prepare(
+    source: str | Path | Network,
+    target: dict[str, Any] | None,
+    threads: int,
+    settings: SessionSettings,
+    pair: tuple[Any, Any],
+    stop: StopFlag,
+    progress: TuneProgress,
+    folder: Path,
+    stack: ExitStack,
+) -> _Job:
+    import tvm
+    from tvm.s_tir.meta_schedule import relax_integration
+
+    from ..device.detect import detect_local
+    from ..device.measure import MeasureConfig, Measurer
+    from .measuring import MeasureHere, MeasureWith
+
+    progress.stage("import the network")
+    network = open_network(source)
+    local = detect_local(threads)
+    tvm_target = tvm.target.Target(target or local.target)
+    mod = network.relax_module()
+    tasks = from_extracted(relax_integration.extract_tasks(mod, tvm_target), network.name)
+    if pair[0] is not None:
+        measure: Measure = MeasureWith(*pair, tvm_target)
+    else:
+        measurer = stack.enter_context(Measurer(target or local.target, MeasureConfig(threads=threads)))
+        measure = MeasureHere(measurer)
+    return _Job(network, mod, tasks, local, tvm_target, threads, settings, measure, stop, progress, folder)
+
+
+def _run(job: _Job, models: list[ModelChoice], resume: bool) -> TuneResult:
+    outcomes: list[RunOutcome] = []
+    with _reporting_when_stopped(job, outcomes):
+        for label, model in zip(("tuned", "stock"), models, strict=False):
+            outcomes.append(_session(job, label, model, outcomes, resume))
+        job.progress.stage("compile")
+        libraries = _compile(job, outcomes)
+        job.check_stop()
+        job.progress.stage("check the output and measure the latency")
+        found = compare(job.network, {k: Path(v.path) for k, v in libraries.items()}, threads=job.threads)
+    report = _report(job, outcomes, "done") | {
+        "libraries": {name: library.as_dict() for name, library in libraries.items()},
+        "output_check": {name: check.as_dict() for name, check in found.checks.items()},
+        "latency": {name: latency.as_dict() for name, latency in found.latencies.items()},
+    }
+    write_report(report, job.folder)
+    for name, check in found.checks.items():
+        require(check, f"{job.network.name} ({name})")
+    return TuneResult(report, job.folder, Path(libraries["tuned"].path))
+
+
+def _session(job: _Job, label: str, model: ModelChoice, before: list[RunOutcome], resume: bool) -> RunOutcome:
+    folder = job.folder if label == "tuned" else job.folder / label
+    resumed = claim(folder, _facts(job, model), resume=resume)
+    job.progress.stage(f"{'resume' if resumed else 'tune'} with {model.title}")
+    untuned = before[0].view.untuned if before else None
+    session = TuningSession(
+        job.tasks,
+        job.target,
+        model.make(),
+        job.measure,
+        folder,
+        job.settings,
+        job.stop,
+        partial(job.progress.session, label),
+        untuned,
+    )
+    outcome = RunOutcome(label, model, session.view, folder)
+    start = time.monotonic()
+    try:
+        session.run()
+    except InterruptedRunError:
+        outcome.seconds = time.monotonic() - start
+        before.append(outcome)
+        raise
+    outcome.seconds = time.monotonic() - start
+    return outcome
+
+
+def _facts(job: _Job, model: ModelChoice) -> dict[str, Any]:
+    return {
+        "network": job.network.name,
+        "target": str(job.target),
+        "model": model.name,
+        "tasks": [task.task_id for task in job.tasks],
+        "threads": job.threads,
+        "settings": job.settings.as_dict(),
+    }
+
+
+def _compile(job: _Job, outcomes: list[RunOutcome]) -> dict[str, BuiltLibrary]:
+    from .session import open_database
+
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in job.network.name)
+    libraries = {"untuned": build_library(job.mod, job.target, None, job.folder / f"{name}-untuned.so")}
+    for outcome in outcomes:
+        job.check_stop()
+        database = open_database(outcome.folder / "database")
+        libraries[outcome.label] = build_library(job.mod, job.target, database, outcome.folder / f"{name}.so")
+    return libraries
+
+
+def _report(job: _Job, outcomes: list[RunOutcome], status: str) -> dict[str, Any]:
+    facts = {
+        "network": job.network.name,
+        "origin": job.network.origin,
+        "target": str(job.target),
+        "threads": job.threads,
+        "settings": job.settings.as_dict(),
+    }
+    return make_report(facts, outcomes, job.local, status, job.started)
+
+
+@contextmanager
+def _reporting_when_stopped(job: _Job, outcomes: list[RunOutcome]) -> Iterator[None]:
+    """On Ctrl-C: write what there is, and say how to go on."""
+    try:
+        yield
+    except InterruptedRunError as error:
+        if outcomes:
+            write_report(_report(job, outcomes, "interrupted"), job.folder)
+        done = sum(outcome.view.done for outcome in outcomes)
+        raise InterruptedRunError(
+            f"interrupted after {done} measured programs; all are kept in {job.folder}",
+            remedy="run the same command again to go on",
+            path=str(job.folder),
+            measured=done,
+        ) from error
+
+
+__all__ = ["TuneArgumentError", "TuneProgress", "TuneResult", "tune"]
