@@ -12,7 +12,7 @@ from tchub.zoo.corpus import Corpus, EmptyDatasetError, Program, Task, to_datase
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
 
-META = {"device": "toy", "family": "epyc", "target": {}, "tvm_version": "0.27.0", "licence": "CC0-1.0"}
+META = {"device": "toy", "family": "epyc", "target": {"kind": "llvm"}, "tvm_version": "0.27.0", "licence": "CC0-1.0"}
 
 
 def make_trace(outer: int, inner: int) -> str:
