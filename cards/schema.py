@@ -152,11 +152,10 @@ def _above(a: float | None, b: float | None) -> bool:
 def _corpus(training: Mapping[str, Any]) -> Corpus:
     raw = training.get("corpus")
     raw = {"name": raw} if isinstance(raw, str) else _object(training, "corpus")
-    return Corpus(
-        **{key: _text(raw, key) for key in ("name", "device", "cpu_model", "licence", "how")},
-        **{key: _whole(raw, key) for key in ("programs", "tasks")},
-        **{key: _texts(raw, key) for key in ("networks", "held_out")},
-    )
+    facts: dict[str, Any] = {key: _text(raw, key) for key in ("name", "device", "cpu_model", "licence", "how")}
+    facts |= {key: _whole(raw, key) for key in ("programs", "tasks")}
+    facts |= {key: _texts(raw, key) for key in ("networks", "held_out")}
+    return Corpus(**facts)
 
 
 def _evaluation(metrics: Mapping[str, Any]) -> Evaluation:

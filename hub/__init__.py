@@ -10,6 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import list_checkpoints, load, pull
+    from .collect import collect
+    from .device.detect import detect_local
+    from .tuning.adapt import adapt
+    from .tuning.cost_model import tvm_cost_model
+    from .tuning.tune import tune
 
 _HOME = {
     "list_checkpoints": ".api",

@@ -46,7 +46,7 @@ def command(name: str, card: bool, out: Output) -> None:
         out.data(result, lambda console: _draw(entry, found.metrics, console))
     if found.path is None:
         out.note(f"{entry.id} is not on this machine; this is what the index says")
-    out.hint(f"tchub {'adapt' if found.path else 'pull'} {name}")
+    out.hint(f"tchub adapt {name} --device local --budget 10%" if found.path else f"tchub pull {name}")
 
 
 def _draw(entry: Entry, metrics: Mapping[str, Any], console: Console) -> None:
@@ -64,4 +64,5 @@ def _draw(entry: Entry, metrics: Mapping[str, Any], console: Console) -> None:
         table.add_row(f"  {file}", size_text(record.size), record.sha256)
     console.print(table)
     for key, value in entry.lineage.items():
-        console.print(f"  {key}: {value}", markup=False, highlight=False)
+        if key not in ("base", "weights_licence") and value is not None:  # these two are in the summary
+            console.print(f"  {key}: {value}", markup=False, highlight=False)

@@ -38,7 +38,8 @@ def command(family: str | None, arch: str | None, local: bool, out: Output) -> N
     elif local:
         out.hint(f"tchub info {entries[-1].name}")
     else:
-        out.hint(f"tchub pull {entries[0].name}")
+        names = {entry.name for entry in entries}
+        out.hint(f"tchub pull {names.pop()}" if len(names) == 1 else "tchub pull")
 
 
 def row(entry: Entry) -> dict[str, Any]:
@@ -78,5 +79,7 @@ def draw(entries: list[Entry], console: Console) -> None:
         version = e.version + (" (deprecated)" if e.deprecated else "")
         scores = [score_text(e.metrics.get(key)) for key in ("top1", "top5")]
         licence = f"{e.weights_licence}, data {e.data_licence}"
-        table.add_row(e.name, version, e.arch, e.family, size_text(e.size), *scores, data_text(e.data), licence)
+        table.add_row(
+            e.name, version, e.arch, e.family, size_text(e.size), *scores, data_text(e.data, device=False), licence
+        )
     console.print(table)

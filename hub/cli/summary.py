@@ -64,6 +64,8 @@ def draw_scores(entry: Entry, metrics: Mapping[str, Any], console: Console) -> N
 
 def results_of(entry: Entry, metrics: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """Scores by model, from metrics.json or else from the index."""
-    results = metrics.get("results")
-    rows = {k: v for k, v in results.items() if isinstance(v, dict)} if isinstance(results, dict) else {}
+    from ..registry.describe import as_object
+
+    results = as_object(metrics.get("results"))
+    rows: dict[str, Mapping[str, Any]] = {name: row for name, row in results.items() if isinstance(row, dict)}
     return rows or {"model": entry.metrics}

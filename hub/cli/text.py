@@ -22,8 +22,8 @@ def score_text(value: object) -> str:
     return f"{value:.3f}" if isinstance(value, int | float) else "-"
 
 
-def data_text(data: Mapping[str, Any]) -> str:
-    """`12,034 programs of 104 tasks on epyc-turin`."""
+def data_text(data: Mapping[str, Any], *, device: bool = True) -> str:
+    """`12,034 programs of 104 tasks on epyc-turin`, or without the device."""
     parts = [f"{data[key]:,} {key}" for key in ("programs", "tasks") if isinstance(data.get(key), int)]
-    where = f" on {data['device']}" if data.get("device") else ""
+    where = f" on {data['device']}" if device and data.get("device") else ""
     return (" of ".join(parts) or str(data.get("name") or "-")) + where

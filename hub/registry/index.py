@@ -163,7 +163,7 @@ class Index:
         override = os.environ.get("TCHUB_INDEX")
         if override:
             return cls.read(Path(override))
-        return cls.parse(resources.files(__package__).joinpath("index.json").read_text("utf-8"), "index.json")
+        return cls.parse((resources.files("tchub.hub.registry") / "index.json").read_text("utf-8"), "index.json")
 
     def to_json(self) -> str:
         """The file's text: sorted, so that equal indexes are equal bytes."""
