@@ -34,14 +34,14 @@ class ChangedVersionError(TchubError):
     """A version that the index lists has other weights or another config now."""
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run the program; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, default=ROOT, help="the repository")
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when a file is out of date")
     parser.add_argument("--replace", action="store_true", help="let a listed version change")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     try:
         stale, index = build(args.root, write=not args.check, replace=args.replace)
     except TchubError as error:

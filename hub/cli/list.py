@@ -78,8 +78,6 @@ def draw(entries: list[Entry], console: Console) -> None:
     for e in entries:
         version = e.version + (" (deprecated)" if e.deprecated else "")
         scores = [score_text(e.metrics.get(key)) for key in ("top1", "top5")]
-        licence = f"{e.weights_licence}, data {e.data_licence}"
-        table.add_row(
-            e.name, version, e.arch, e.family, size_text(e.size), *scores, data_text(e.data, device=False), licence
-        )
+        data, licence = data_text(e.data, device=False), f"{e.weights_licence}, data {e.data_licence}"
+        table.add_row(e.name, version, e.arch, e.family, size_text(e.size), *scores, data, licence)
     console.print(table)

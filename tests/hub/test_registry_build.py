@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import runpy
+import tomllib
 from pathlib import Path
 
 import pytest
 from tchub.hub.registry import Index
 from toy_checkpoints import write_toy
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "build_index.py"
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = runpy.run_path(str(ROOT / "scripts" / "build_index.py"))
 
 
-def build(root: Path, *args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(SCRIPT), "--root", str(root), *args]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+@pytest.fixture
+def build(capsys):
+    """Run the script; its exit code, stdout and stderr."""
+
+    def run(root: Path, *args: str) -> tuple[int, str, str]:
+        code = SCRIPT["main"](["--root", str(root), *args])
+        return code, *capsys.readouterr()
+
+    return run
 
 
 @pytest.fixture
@@ -28,39 +35,39 @@ def repository(tmp_path) -> Path:
     return tmp_path
 
 
-def test_cards_and_index_are_written_once_and_then_up_to_date(repository):
-    assert build(repository, "--check").returncode == 1
+def test_cards_and_index_are_written_once_and_then_up_to_date(build, repository):
+    assert build(repository, "--check")[0] == 1
     assert not (repository / "cards/tcl-epyc.md").exists(), "a check writes nothing"
-    assert build(repository).returncode == 0
+    assert build(repository)[0] == 0
     assert (repository / "cards/tcl-epyc.md").read_text().count("tcl-epyc@1.0.1") == 1
     index = Index.read(repository / "hub/registry/index.json")
     assert [entry.id for entry in index.entries] == ["tcl-epyc@1.0.0", "tcl-epyc@1.0.1"]
-    checked = build(repository, "--check", "--json")
-    assert checked.returncode == 0
-    assert json.loads(checked.stdout) == {"checkpoints": ["tcl-epyc@1.0.0", "tcl-epyc@1.0.1"], "stale": []}
+    code, out, _ = build(repository, "--check", "--json")
+    assert code == 0
+    assert json.loads(out) == {"checkpoints": ["tcl-epyc@1.0.0", "tcl-epyc@1.0.1"], "stale": []}
 
 
-def test_new_metrics_are_noticed(repository):
+def test_new_metrics_are_noticed(build, repository):
     build(repository)
     path = repository / "zoo/checkpoints/tcl-epyc/1.0.1/metrics.json"
     path.write_text(path.read_text().replace("0.91", "0.93"))
-    checked = build(repository, "--check", "--json")
-    assert checked.returncode == 1
-    assert "hub/registry/index.json" in json.loads(checked.stdout)["stale"]
-    assert "cards/tcl-epyc.md" in json.loads(checked.stdout)["stale"]
+    code, out, _ = build(repository, "--check", "--json")
+    assert code == 1
+    assert "hub/registry/index.json" in json.loads(out)["stale"]
+    assert "cards/tcl-epyc.md" in json.loads(out)["stale"]
 
 
-def test_a_listed_version_may_not_get_other_weights(repository):
+def test_a_listed_version_may_not_get_other_weights(build, repository):
     build(repository)
     weights = repository / "zoo/checkpoints/tcl-epyc/1.0.0/model.safetensors"
     weights.write_bytes(weights.read_bytes() + b"\0")
-    refused = build(repository)
-    assert refused.returncode == 1
-    assert "versions never change" in refused.stderr
-    assert build(repository, "--replace").returncode == 0
+    code, _, err = build(repository)
+    assert code == 1
+    assert "versions never change" in err
+    assert build(repository, "--replace")[0] == 0
 
 
-def test_what_publishing_added_is_kept(repository):
+def test_what_publishing_added_is_kept(build, repository):
     build(repository)
     path = repository / "hub/registry/index.json"
     index = json.loads(path.read_text())
@@ -71,6 +78,23 @@ def test_what_publishing_added_is_kept(repository):
     assert (entry.sources, entry.revision, entry.deprecated) == (("hf://org/tcl-epyc",), "1" * 40, "old")
 
 
-def test_the_repositorys_own_index_and_cards_are_up_to_date():
-    checked = build(SCRIPT.parent.parent, "--check")
-    assert checked.returncode == 0, checked.stderr
+def test_the_repositorys_own_index_and_cards_are_up_to_date(build):
+    code, _, err = build(ROOT, "--check")
+    assert code == 0, err
+
+
+@pytest.mark.parametrize(
+    ("package", "file"),
+    [
+        ("zoo", "checkpoints/tcl-epyc/1.0.0/model.safetensors"),
+        ("zoo", "checkpoints/tcl-epyc/1.0.0/README.md"),
+        ("hub", "registry/index.json"),
+        ("cards", "card.md.j2"),
+        ("cards", "tcl-epyc.md"),
+    ],
+)
+def test_checkpoints_index_and_cards_are_package_data(tmp_path, package, file):
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).touch()
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    assert any(tmp_path / file in tmp_path.glob(pattern) for pattern in patterns[f"tchub.{package}"])
