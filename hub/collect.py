@@ -13,6 +13,7 @@ from ..zoo.corpus import Corpus, Program, Task, merge_corpus
 from .device.detect import LocalDevice, detect_local
 from .device.journal import Entry, Journal
 from .device.measure import MeasureConfig, Measurer
+from .device.prefetch import prefetch
 from .tuning.errors import NoCandidateError, NoTaskError
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 # A space smaller than this has nothing to rank.
 MIN_SPACE = 8
+# Candidates made ahead of the workers.
+_AHEAD = 64
 _LICENCE = "Apache-2.0"
 
 
@@ -145,7 +148,7 @@ class _Collector:
                 yield from evolved_candidates(task, self.target, missing, measured, self.seed, seen)
 
     def _measure(self, candidates: Iterable[Candidate], names: dict[str, str], phase: str) -> None:
-        for candidate, measurement in self.measurer.measure(candidates):
+        for candidate, measurement in self.measurer.measure(prefetch(candidates, _AHEAD)):
             self.journal.put(candidate, measurement)
             self.failed += measurement.error is not None
             self.tell(CollectProgress(len(self.journal), self.total, names[candidate.task_id], phase, self.failed))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # A population as large as MetaSchedule's default (512, four generations) takes 6 to 28 s a task; candidates for a
 # corpus need variety around good programs, not the predicted optimum.
-_EVOLVE = {"population_size": 96, "genetic_num_iters": 2, "init_min_unmeasured": 16, "eps_greedy": 0.2}
+_EVOLVE = {"population_size": 48, "genetic_num_iters": 1, "init_min_unmeasured": 8, "eps_greedy": 0.2}
 
 
 @dataclass(frozen=True)
