@@ -1,0 +1,89 @@
+"""What every benchmark script shares: machine facts, the file in docs/benchmarks, and the `--json` output."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import click
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDER = ROOT / "docs" / "benchmarks"
+_PACKAGES = ("tchub", "apache-tvm", "torch", "xgboost-cpu", "numpy")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
+def _commit() -> str:
+    result = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return result.stdout.strip() or "unknown"
+
+
+def machine_facts() -> dict[str, Any]:
+    """CPU, cores, memory, versions and load: what a figure depends on."""
+    import psutil
+    from tchub.hub.device.detect import detect_local
+
+    local = detect_local()
+    return {
+        "device": local.device.name,
+        "cpu_model": local.cpu_model,
+        "mcpu": local.mcpu,
+        "cores": local.cores,
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "load_at_start": round(os.getloadavg()[0], 2),
+        "commit": _commit(),
+    }
+
+
+def finish(
+    name: str, summary: Mapping[str, Any], details: Mapping[str, Any], seeds: list[int], as_json: bool, started: float
+) -> None:
+    """Write `docs/benchmarks/<name>.json` and print the summary.
+
+    Args:
+        summary: the figures that the README and the cards quote.
+        details: everything that they were computed from.
+        started: `time.time()` at the start.
+    """
+    command = shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
+    document = {
+        "benchmark": name,
+        "command": command,
+        "date": time.strftime("%Y-%m-%d", time.gmtime(started)),
+        "seconds": round(time.time() - started, 1),
+        "seeds": seeds,
+        "machine": machine_facts(),
+        "summary": dict(summary),
+        "details": dict(details),
+    }
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    path = FOLDER / f"{name}.json"
+    partial = path.with_suffix(".tmp")
+    partial.write_text(json.dumps(document, indent=2) + "\n")
+    os.replace(partial, path)
+    if as_json:
+        click.echo(json.dumps(document, indent=2))
+        return
+    width = max(map(len, summary))
+    for key, value in summary.items():
+        click.echo(f"{key:<{width}}  {value:.4g}" if isinstance(value, float) else f"{key:<{width}}  {value}")
+    click.echo(f"written to {path.relative_to(ROOT)}", err=True)
