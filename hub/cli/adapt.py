@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -97,5 +98,5 @@ def _draw_tasks(result: AdaptResult, console: Console) -> None:
         numbers = map(str, (task.pool, task.learn, task.hold_out, task.failed))
         table.add_row(task.task, task.op, *numbers)
     console.print(table)
-    for task, reason in result.skipped:
-        console.print(f"skipped {task}: {reason}", highlight=False, markup=False)
+    for reason, count in Counter(reason for _, reason in result.skipped).items():
+        console.print(f"left out {count} tasks: {reason}", highlight=False, markup=False)

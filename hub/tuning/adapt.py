@@ -79,7 +79,7 @@ def adapt(
 
     Raises:
         BudgetError, UnknownSamplerError, AdaptArgumentError: an argument makes no sense.
-        EmptyPoolError: no task has a candidate program.
+        EmptyPoolError: no task has a choice of programs.
         MeasurementFailureRateError: nearly every program failed.
         LabelError: the measurements have no order to learn, or to judge by.
         InterruptedRunError: the user stopped it; run it again to go on.

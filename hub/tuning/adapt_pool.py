@@ -23,10 +23,11 @@ if TYPE_CHECKING:
 
 # Raise when what a pool file holds changes its meaning; a file of another number is made again.
 POOL_FORMAT = 1
+ONE_PROGRAM = "it has one program only: nothing to rank"
 
 
 class EmptyPoolError(TchubError):
-    """No task has a candidate."""
+    """No task has a choice of programs."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,9 @@ class CandidatePool:
     """The candidates of all tasks.
 
     Attributes:
-        tasks: those that have candidates.
+        tasks: those that have at least two candidates.
         entries: the N candidates, task by task.
-        skipped: (task name, reason) of tasks without one.
+        skipped: (task name, reason) of the other tasks.
     """
 
     tasks: tuple[TuningTask, ...]
@@ -89,7 +90,7 @@ def build_pool(
         on_task: called after each task.
 
     Raises:
-        EmptyPoolError: no task has a candidate.
+        EmptyPoolError: no task has two candidates.
     """
     kept: list[TuningTask] = []
     entries: list[PoolEntry] = []
@@ -101,12 +102,15 @@ def build_pool(
         except NoCandidateError as error:
             skipped.append((task.name, error.message))
         else:
-            entries += [PoolEntry(len(kept), *row) for row in rows]
-            kept.append(task)
+            if len(rows) > 1:
+                entries += [PoolEntry(len(kept), *row) for row in rows]
+                kept.append(task)
+            else:
+                skipped.append((task.name, ONE_PROGRAM))
         on_task()
     if not entries:
         raise EmptyPoolError(
-            f"none of {len(tasks)} tasks has a candidate program on this target",
+            f"none of {len(tasks)} tasks has a choice of programs on this target",
             remedy="choose another --workload, or check the target with `tchub doctor`",
             tasks=len(tasks),
             reasons=sorted({reason for _, reason in skipped})[:3],
@@ -127,8 +131,6 @@ def _read(file: Path, recipe: dict[str, Any]) -> list[list[str]] | None:
 
 def _write(file: Path, recipe: dict[str, Any], candidates: list[Candidate]) -> list[list[str]]:
     rows = [[c.key, c.trace, c.strategy] for c in candidates]
-    if not rows:
-        raise NoCandidateError("the design space gave no program", remedy="leave the task out")
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:

@@ -57,7 +57,7 @@ class AdaptResult:
         workload, device, method, sampler, rounds, seed: what was asked for.
         budget: as it was written; pool_size: candidates; measured: programs measured, failures included;
             failed: how many failed; reused: how many an earlier run had paid for.
-        tasks: one entry a task; skipped: (task, reason) of tasks without a candidate.
+        tasks: one entry a task; skipped: (task, reason) of tasks without a choice of programs.
         picks: every measured program.
         seconds: wall time by phase; measuring_seconds: what building and running the programs cost.
         before, after: top1, top5 and pairwise on the hold-out, of the base and of the adapted model.
