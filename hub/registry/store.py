@@ -20,7 +20,7 @@ from pathlib import Path
 import filelock
 import platformdirs
 
-from .errors import ImmutableVersionError, IndexFileError, NotInstalledError, StoreError
+from .errors import CheckpointNameError, ImmutableVersionError, IndexFileError, NotInstalledError, StoreError
 from .index import Entry
 from .names import CheckpointName, Version
 from .verify import Outcome, Verification, verify_folder
@@ -102,6 +102,8 @@ class Store:
             ImmutableVersionError: the index changed what this version is.
             StoreError: the store cannot be written; what was there before is untouched.
         """
+        if self._holds(entry):  # also before the lock, which a read-only store cannot take
+            return self.path(entry)
         with self._locked(entry.name):
             if self._holds(entry):
                 return self.path(entry)
@@ -131,15 +133,9 @@ class Store:
     def next_version(self, name: str) -> Version:
         """The version after the newest folder of this name, whole or not; 1.0.0 for the first."""
         folder = self.root / name
-        taken = (
-            [Version.parse(p.name) for p in folder.iterdir() if not p.name.startswith(".")] if folder.is_dir() else []
-        )
+        found = [_version_of(path) for path in folder.iterdir()] if folder.is_dir() else []
+        taken = [version for version in found if version is not None]
         return max(taken).next_patch() if taken else Version(1, 0, 0)
-
-    def remove(self, entry: Entry) -> None:
-        """Delete one version; raises StoreError when the store cannot be written."""
-        with self._guard(self.path(entry)):
-            shutil.rmtree(self.path(entry))
 
     def _holds(self, entry: Entry) -> bool:
         """Whether this version is here and whole; one that is whole but of other content is not to be replaced."""
@@ -211,6 +207,14 @@ class Store:
             yield
         except OSError as error:
             raise store_error(error, Path(error.filename or path), self.variable) from error
+
+
+def _version_of(path: Path) -> Version | None:
+    """The version that a folder is called, or None for a stray or partial one."""
+    try:
+        return Version.parse(path.name)
+    except CheckpointNameError:
+        return None
 
 
 def store_error(error: OSError, path: Path, variable: str = "TCHUB_CACHE") -> StoreError:

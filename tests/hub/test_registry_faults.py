@@ -244,9 +244,11 @@ def test_a_read_only_cache_that_holds_the_checkpoint_still_serves(zoo, monkeypat
 
     for method in ("mkdir", "write_bytes", "write_text", "touch"):
         monkeypatch.setattr(Path, method, refuse)
+    monkeypatch.setattr("filelock.FileLock.acquire", lambda lock: refuse(lock.lock_file))
     from tchub.hub.api import locate
 
     assert locate(NAME).path == folder
+    assert hub.pull(NAME).path == folder
 
 
 def test_no_network(zoo, monkeypatch):

@@ -246,6 +246,12 @@ def test_an_adapted_checkpoint_inherits_the_licences_of_its_base(tmp_path, entry
     assert stored.data == {"programs": 9}
 
 
+def test_a_stray_folder_takes_no_version(tmp_path, entry):
+    registry = make_registry(tmp_path, entry)
+    (registry.home.root / "tcl-epyc+local" / "notes").mkdir(parents=True)
+    assert str(registry.home.next_version("tcl-epyc+local")) == "1.0.0"
+
+
 def test_a_save_that_fails_uses_up_no_version(tmp_path, entry):
     registry = make_registry(tmp_path, entry)
 
