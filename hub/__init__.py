@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import list_checkpoints, load, pull
-    from .collect import collect
     from .device.detect import detect_local
     from .tuning.adapt import adapt
+    from .tuning.collect import collect
     from .tuning.cost_model import tvm_cost_model
     from .tuning.tune import tune
 
@@ -23,7 +23,7 @@ _HOME = {
     "adapt": ".tuning.adapt",
     "tune": ".tuning.tune",
     "tvm_cost_model": ".tuning.cost_model",
-    "collect": ".collect",
+    "collect": ".tuning.collect",
     "detect_local": ".device.detect",
 }
 
@@ -34,7 +34,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_HOME[name], __name__), name)
-    # Kept, also because importing the module `collect` has just put the module itself under this name.
+    # Kept: the next use costs nothing.
     globals()[name] = value
     return value
 

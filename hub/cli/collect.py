@@ -36,7 +36,7 @@ def command(device: str, suite: str, programs: int, folder: str, threads: int, s
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    from ..collect import CollectProgress, collect
+    from ..tuning.collect import CollectProgress, collect
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=out.console, disable=out.mode != "human") as bars:

@@ -120,9 +120,7 @@ def check_llvm() -> Check:
 
     version = codegen.llvm_version_major(allow_none=True)
     if version is None:
-        return Check(
-            "llvm", "fail", "TVM was built without LLVM", "install the apache-tvm wheel that tchub pins"
-        )
+        return Check("llvm", "fail", "TVM was built without LLVM", "install the apache-tvm wheel that tchub pins")
     return Check("llvm", "ok", f"{version}, CPU {codegen.llvm_get_system_cpu()}")
 
 
@@ -152,9 +150,7 @@ def check_device(local: LocalDevice) -> Check:
     value = f"{local.device.name} ({local.cpu_model}), mcpu {local.mcpu}"
     if local.exact:
         return Check("device", "ok", value)
-    return Check(
-        "device", "warn", value, "no spec sheet for this CPU: adapt a checkpoint before you trust it"
-    )
+    return Check("device", "warn", value, "no spec sheet for this CPU: adapt a checkpoint before you trust it")
 
 
 def check_cores(usable: int, total: int) -> Check:
@@ -188,9 +184,7 @@ def check_governor(governor: str | None) -> Check:
     if governor is None:
         return Check("governor", "ok", "not told by this system")
     if governor in ("powersave", "ondemand", "conservative"):
-        return Check(
-            "governor", "warn", governor, "set it to performance: `cpupower frequency-set -g performance`"
-        )
+        return Check("governor", "warn", governor, "set it to performance: `cpupower frequency-set -g performance`")
     return Check("governor", "ok", governor)
 
 
@@ -212,9 +206,7 @@ def check_writable(name: str, path: Path, variable: str) -> Check:
             file.flush()
     except OSError as error:
         reason = error.strerror or str(error)
-        return Check(
-            name, "fail", f"{path} cannot be written: {reason}", f"set {variable} to a folder you may write"
-        )
+        return Check(name, "fail", f"{path} cannot be written: {reason}", f"set {variable} to a folder you may write")
     return Check(name, "ok", str(path))
 
 

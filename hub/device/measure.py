@@ -97,7 +97,7 @@ def plan_workers(available: Sequence[int], threads: int, memory: int) -> tuple[l
     to spare, a batch is built first and timed after.
     """
     overlap = len(available) > threads
-    runner = WorkerSetup(tuple(available[-threads:]), urgent=True, threads=threads, memory_bytes=memory)
+    runner = WorkerSetup(tuple(available[-threads:]), urgent=overlap, threads=threads, memory_bytes=memory)
     builders = [
         WorkerSetup((core,), idle=overlap and core in available[-threads:], memory_bytes=memory) for core in available
     ]

@@ -77,9 +77,7 @@ def watch_business(usable: int, seconds: float = 0.5) -> Business:
     time.sleep(seconds)
     after = psutil.cpu_times()
     spent = {name: getattr(after, name) - getattr(before, name) for name in after._fields}
-    counted = [
-        name for name in spent if name not in ("guest", "guest_nice")
-    ]  # these are in user and nice too
+    counted = [name for name in spent if name not in ("guest", "guest_nice")]  # these are in user and nice too
     total = sum(spent[name] for name in counted) or 1.0
     idle = spent.get("idle", 0.0) + spent.get("iowait", 0.0)
     stolen = spent.get("steal", 0.0)

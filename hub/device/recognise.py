@@ -64,9 +64,7 @@ def localised(base: Device, exact: bool, mcpu: str, target: dict[str, Any], fact
         return replace(base, target=target, spec=spec, notes=note)
     if base.family.startswith("generic-"):
         return replace(base, target=target, spec=spec, microarchitecture=mcpu or "unknown")
-    rest = {
-        name: value for name, value in base.spec.values().items() if name not in known and value is not None
-    }
+    rest = {name: value for name, value in base.spec.values().items() if name not in known and value is not None}
     return replace(
         base,
         name=f"{base.family}-other",

@@ -45,7 +45,8 @@ class WorkerSetup:
     Attributes:
         cpus: cores it may run on, or None.
         idle: run only when the core has nothing else to do.
-        urgent: ask for a higher priority, so that a busy neighbour disturbs the timing less; granted to root only.
+        urgent: ask for real-time priority, so that a busy neighbour disturbs the timing less; granted to root only.
+            (A nice value would not do: where sessions are scheduled as groups, it starves the session's own builders.)
         threads: threads of a program.
         memory_bytes: address space at most; an allocation over it fails in the worker alone.
     """
@@ -97,7 +98,7 @@ def set_up(setup: WorkerSetup) -> int:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     if setup.urgent:
         with contextlib.suppress(PermissionError):  # not granted: the timing is the same, only less shielded
-            os.setpriority(os.PRIO_PROCESS, 0, -15)
+            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     if setup.memory_bytes is not None:
         resource.setrlimit(resource.RLIMIT_AS, (setup.memory_bytes, setup.memory_bytes))
     return os.getpid()

@@ -7,10 +7,13 @@ A plain fork of the tuner would copy its threads' locks (torch, OpenMP); this pr
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
 import sys
+
+_PR_SET_PDEATHSIG = 1
 
 
 def _serve(control: socket.socket) -> None:
@@ -32,6 +35,7 @@ def _become_worker(fd: int) -> None:
 
     from .worker import serve
 
+    _end_with_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # compilers and linkers are waited for here
     code = 1
     try:
@@ -39,6 +43,12 @@ def _become_worker(fd: int) -> None:
         code = 0
     finally:
         os._exit(code)
+
+
+def _end_with_parent() -> None:
+    """A tuner that is killed closes the zygote's socket; its workers must not finish an endless job alone."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def main() -> None:

@@ -9,16 +9,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..zoo.corpus import Corpus, Program, Task, merge_corpus
-from .device.detect import LocalDevice, detect_local
-from .device.journal import Entry, Journal
-from .device.measure import MeasureConfig, Measurer
-from .device.prefetch import prefetch
-from .tuning.errors import NoCandidateError, NoTaskError
+from ...zoo.corpus import Corpus, Program, Task, merge_corpus
+from ..device.detect import LocalDevice, detect_local
+from ..device.journal import Entry, Journal
+from ..device.measure import MeasureConfig, Measurer
+from ..device.prefetch import prefetch
+from .errors import NoCandidateError, NoTaskError
 
 if TYPE_CHECKING:
-    from .tuning.candidates import Candidate
-    from .tuning.tasks import TuningTask
+    from .candidates import Candidate
+    from .tasks import TuningTask
 
 # A space smaller than this has nothing to rank.
 MIN_SPACE = 8
@@ -76,8 +76,8 @@ def _load_tasks(journal: Journal, suite: str, target: Any, progress: Callable[[s
     """The suite's tasks; remembered in the journal, because extracting them takes minutes."""
     import tvm
 
-    from ..zoo.corpus.workloads import SUITES
-    from .tuning.tasks import TuningTask, merge, tasks_of
+    from ...zoo.corpus.workloads import SUITES
+    from .tasks import TuningTask, merge, tasks_of
 
     found: list[TuningTask] = []
     for name in SUITES.get(suite, (suite,)):
@@ -122,7 +122,7 @@ class _Collector:
         return self.journal.of_task(task.task_id)
 
     def _random(self, tasks: Sequence[TuningTask]) -> Iterator[Candidate]:
-        from .tuning.candidates import random_candidates
+        from .candidates import random_candidates
 
         for task in tasks:
             known = {entry.key for entry in self._known(task)}
@@ -137,7 +137,7 @@ class _Collector:
             yield from [candidate for candidate in found if candidate.key not in known][:missing]
 
     def _evolved(self, tasks: Sequence[TuningTask]) -> Iterator[Candidate]:
-        from .tuning.candidates import evolved_candidates
+        from .candidates import evolved_candidates
 
         for task in tasks:
             known = self._known(task)
@@ -183,7 +183,7 @@ def collect(
     """
     import tvm
 
-    from .tuning.candidates import has_choice
+    from .candidates import has_choice
 
     device = detect_local(threads)
     target = tvm.target.Target(device.target)
