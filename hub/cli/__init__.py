@@ -9,7 +9,6 @@ from importlib import import_module
 import click
 
 from ...zoo.errors import TchubError
-from .output import Output
 
 # name -> module in this folder; each module holds a click command named `command`.
 COMMANDS = {
