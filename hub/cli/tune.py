@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 @click.option("--compare-stock", is_flag=True, help="Tune again with MetaSchedule's own model, and compare.")
 @click.option("--trials-per-iter", type=click.IntRange(1), metavar="N", help="Programs a round; default: as fits.")
 @click.option(
-    "--population", default=512, show_default=True, type=click.IntRange(8), help="Programs of one generation."
+    "--population", default=128, show_default=True, type=click.IntRange(8), help="Programs of one generation."
 )
-@click.option("--generations", default=4, show_default=True, type=click.IntRange(1), help="Generations a search.")
+@click.option("--generations", default=3, show_default=True, type=click.IntRange(1), help="Generations a search.")
 @click.option("--no-resume", is_flag=True, help="Refuse an output folder that holds an earlier run.")
 @output_options
 def command(network: str, out: Output, **options: Any) -> None:

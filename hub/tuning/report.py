@@ -123,6 +123,7 @@ def _task(task: TuningTask, progress: TaskProgress, view: SessionView) -> dict[s
         "trials": len(mine),
         "failed": sum(trial.error is not None for trial in mine),
         "untuned": view.untuned.get(task.task_id),
+        "kept_untuned": task.task_id in view.better_untuned(),
         "best": _finite(progress.best),
         "spearman": spearman(mine),
     }

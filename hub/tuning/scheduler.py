@@ -58,12 +58,15 @@ class TaskProgress:
 
 
 def batch_size(trials: int, tasks: Sequence[TaskProgress], asked: int | None = None) -> int:
-    """Programs a round: what was asked for, or the trials left for each searchable task, 1 to 64."""
+    """Programs a round: what was asked for, or so many that the floor takes half of the trials, 1 to 64.
+
+    The other half goes where the gain is.
+    """
     if asked is not None:
         return max(1, asked)
     searchable = sum(not task.fixed for task in tasks)
     left = trials - (len(tasks) - searchable)
-    return min(MAX_BATCH, max(1, left // max(1, searchable)))
+    return min(MAX_BATCH, max(1, left // max(1, 2 * searchable)))
 
 
 def gain(task: TaskProgress) -> float:

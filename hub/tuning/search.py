@@ -24,7 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """MetaSchedule's evolutionary search; its own defaults.
+    """MetaSchedule's evolutionary search.
+
+    Its own defaults are a population of 512 and 4 generations, which score 2,560 programs and take half a minute
+    a round on one core: at 128 trials ten times as long as the measurements. A population of 128 and 3
+    generations score 512 for each round of a few trials.
 
     Attributes:
         population_size: programs of one generation.
@@ -37,11 +41,11 @@ class SearchSettings:
         eps_greedy: share of the picks that is random.
     """
 
-    population_size: int = 512
+    population_size: int = 128
     init_measured_ratio: float = 0.2
     init_min_unmeasured: int = 50
     max_fail_count: int = 5
-    genetic_num_iters: int = 4
+    genetic_num_iters: int = 3
     genetic_mutate_prob: float = 0.85
     genetic_max_fail_count: int = 10
     eps_greedy: float = 0.05

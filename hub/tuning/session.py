@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from math import inf
@@ -36,7 +36,7 @@ class SessionSettings:
 
     Attributes:
         trials: programs to measure in all.
-        batch: programs a round; None: the trials left for each searchable task.
+        batch: programs a round; None: as `scheduler.batch_size` says.
         seed: of the searches.
         search: of the evolutionary search.
         untuned: also measure each task as extracted, once, outside the budget and its clock.
@@ -86,10 +86,14 @@ class SessionView:
         return len(self.log.tuned)
 
     def latency(self) -> float:
-        """Sum of weight * best latency in seconds (untuned where no trial is valid); infinite if unknown."""
+        """Sum over tasks of weight * fastest program known, the untuned one included, in seconds."""
         pairs = zip(self.tasks, self.progress, strict=True)
-        best = ((t.weight, p.best if p.best < inf else self.untuned.get(t.task_id, inf)) for t, p in pairs)
-        return sum(weight * latency for weight, latency in best)
+        return sum(t.weight * min(p.best, self.untuned.get(t.task_id, inf)) for t, p in pairs)
+
+    def better_untuned(self) -> set[str]:
+        """Ids of the tasks whose untuned program is the fastest."""
+        pairs = zip(self.tasks, self.progress, strict=True)
+        return {t.task_id for t, p in pairs if self.untuned.get(t.task_id, inf) < p.best}
 
 
 class TuningSession:
@@ -318,6 +322,24 @@ def open_database(folder: Path) -> Any:
     for name in ("database_workload.json", "database_tuning_record.json"):
         drop_torn_line(folder / name)
     return ms.database.JSONDatabase(work_dir=str(folder))
+
+
+def best_programs(database: Any, tasks: Sequence[TuningTask], without: Container[str] = ()) -> Any:
+    """A database in memory with the best program of each task.
+
+    Args:
+        without: ids of tasks to leave out, so that they are compiled as they are.
+    """
+    kept = ms.database.MemoryDatabase()
+    for task in tasks:
+        if task.task_id in without:
+            continue
+        for record in database.get_top_k(database.commit_workload(task.mod), 1):
+            workload = kept.commit_workload(task.mod)
+            kept.commit_tuning_record(
+                ms.database.TuningRecord(record.trace, workload, record.run_secs, record.target, record.args_info)
+            )
+    return kept
 
 
 def _as_result(record: Any) -> Any:

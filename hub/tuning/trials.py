@@ -124,9 +124,9 @@ class CurvePoint:
 def curve(trials: Sequence[Trial], weights: Mapping[str, float], untuned: Mapping[str, float]) -> list[CurvePoint]:
     """The tuning curve.
 
-    A task counts with the best latency of its trials so far, and before its first valid trial with that of
-    its untuned program. No point is given while some task has neither (only where untuned programs were not
-    measured, or failed).
+    A task counts with the best program known so far, its untuned one included (which is compiled where nothing
+    measured is faster). No point is given while some task has none, which happens only where untuned programs
+    were not measured, or failed.
 
     Args:
         trials: in the order they were measured.
@@ -138,7 +138,8 @@ def curve(trials: Sequence[Trial], weights: Mapping[str, float], untuned: Mappin
     for count, trial in enumerate((t for t in trials if t.kind == "tuned"), 1):
         if trial.latency is not None and trial.task in weights:
             best[trial.task] = min(best.get(trial.task, inf), trial.latency)
-        total = sum(weight * best.get(task, untuned.get(task, inf)) for task, weight in weights.items())
+        known = (w * min(best.get(task, inf), untuned.get(task, inf)) for task, w in weights.items())
+        total = sum(known)
         if isfinite(total):
             points.append(CurvePoint(count, trial.seconds, total, len(best)))
     return points

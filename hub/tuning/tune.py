@@ -121,7 +121,7 @@ def tune(
         target: TVM target as a dictionary; None for this machine's.
         threads: threads of a program, and of PyTorch in the comparison.
         seed: of the searches.
-        trials_per_iter: programs a round; None: the trials left for each task with a choice of programs.
+        trials_per_iter: programs a round; None: so many that half of the trials give every task a floor.
         update: `few-shot` lets the checkpoint learn from the measurements, `none` does not.
         online: settings of that learning.
         search: settings of the evolutionary search.
@@ -248,13 +248,14 @@ def _facts(job: _Job, model: ModelChoice) -> dict[str, Any]:
 
 
 def _compile(job: _Job, outcomes: list[RunOutcome]) -> dict[str, BuiltLibrary]:
-    from .session import open_database
+    from .session import best_programs, open_database
 
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in job.network.name)
     libraries = {"untuned": build_library(job.mod, job.target, None, job.folder / f"{name}-untuned.so")}
     for outcome in outcomes:
         job.check_stop()
-        database = open_database(outcome.folder / "database")
+        found = open_database(outcome.folder / "database")
+        database = best_programs(found, job.tasks, outcome.view.better_untuned())
         libraries[outcome.label] = build_library(job.mod, job.target, database, outcome.folder / f"{name}.so")
     return libraries
 
