@@ -65,12 +65,7 @@ def evaluate(
     device = checkpoint.device if own else corpus_device(corpus)
     data = load_parts(corpus, checkpoint.config.feature_schema, device, (split,)).get(split)
     if data is None:
-        raise EmptySplitError(
-            f"{corpus.path} has no task with enough valid programs in its {split} split",
-            remedy="choose another --split, or collect tasks of the held-out networks",
-            corpus=str(corpus.path),
-            split=split,
-        )
+        raise _empty(corpus, split, "choose another --split, or collect tasks of the held-out networks")
     results = {"model": evaluate_model(checkpoint.model, data)}
     for name in baselines:
         note(f"baseline: {name}")
@@ -90,6 +85,15 @@ def evaluate(
         "programs": len(data),
         "results": results,
     }
+
+
+def _empty(corpus: Corpus, split: str, remedy: str) -> EmptySplitError:
+    return EmptySplitError(
+        f"{corpus.path} has no task with enough valid programs in its {split} split",
+        remedy=remedy,
+        corpus=str(corpus.path),
+        split=split,
+    )
 
 
 def _evaluate_ten_percent(checkpoint: Checkpoint, corpus: Corpus, data: RankingDataset, seed: int) -> dict[str, float]:
@@ -114,6 +118,8 @@ def _evaluate_xgboost(
     note: Callable[[str], None],
 ) -> dict[str, float]:
     train_x, train_latency, train_group = _statements(corpus, "train", cache, note)
+    if not train_x:
+        raise _empty(corpus, "train", "leave out --baselines, or collect tasks of more networks")
     best = np.full(int(train_group.max()) + 1, np.inf)
     np.minimum.at(best, train_group, train_latency)
     labels = best[train_group] / train_latency

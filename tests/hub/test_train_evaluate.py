@@ -137,6 +137,19 @@ def test_a_corpus_without_the_split(capsys, tmp_path, corpus, recipe):
         evaluate(Checkpoint.load(tmp_path / "run"), rest)
 
 
+def test_a_corpus_of_test_tasks_alone_trains_nothing(capsys, tmp_path, corpus, recipe):
+    run(capsys, "train", recipe, "--corpus", corpus.path, "--out", tmp_path / "run")
+    tasks = [t for t in corpus.tasks.values() if "bert-tiny" in dict(t.networks)]
+    programs = [p for t in tasks for p in corpus.programs(t.task_id)]
+    alone = write_corpus(tmp_path / "alone", corpus.meta, tasks, programs)
+    refused = run(capsys, "train", recipe, "--corpus", alone.path, "--out", tmp_path / "other")
+    assert refused["error"] == "EmptyDatasetError"
+    checkpoint = Checkpoint.load(tmp_path / "run")
+    assert evaluate(checkpoint, alone)["programs"] == 10
+    with pytest.raises(EmptySplitError, match="train"):
+        evaluate(checkpoint, alone, baselines=("xgboost",))
+
+
 def test_statement_features_are_cached(candidates, tmp_path, monkeypatch):
     import tvm
 

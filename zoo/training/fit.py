@@ -70,6 +70,7 @@ def load_parts(
         except EmptyDatasetError:
             if part == "train":
                 raise
+            # A corpus may lack held-out networks, or be too small for validation: the caller sees what is there.
     return loaded
 
 
