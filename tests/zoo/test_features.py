@@ -1,0 +1,152 @@
+"""Sequences as matrices: shapes, padding, the hardware row, and that no decision is lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tchub.zoo.devices import list_devices
+from tchub.zoo.features import SCHEMAS, DeviceKindError, UnknownSchemaError, get_schema
+from tchub.zoo.features.encoder import Encoder, crop
+from tchub.zoo.features.rows import CPU, GPU, GROUPS, KNOWN_NAMES, index_code, size_code
+from tchub.zoo.primitives import KINDS, Primitive, PrimitiveSequence, from_trace_json
+from trace_samples import matmul_trace, thread_trace
+
+SHAPES = {"tcl-cpu": (26, 22), "tcl-gpu": (41, 20), "tlp-cpu": (25, 22), "tlp-gpu": (40, 20)}
+
+schemas = st.sampled_from(list(SCHEMAS.values()))
+primitives = st.builds(
+    Primitive,
+    st.sampled_from(KINDS),
+    st.lists(st.one_of(st.integers(-3, 70), st.integers(-5, 10**8)), max_size=12).map(tuple),
+    st.lists(st.one_of(st.sampled_from(KNOWN_NAMES), st.text(max_size=4)), max_size=3).map(tuple),
+)
+sequences = st.builds(PrimitiveSequence, st.lists(primitives, max_size=8).map(tuple))
+
+
+def device(kind: str):
+    return next(d for d in list_devices() if d.kind == kind)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_every_schema_gives_the_declared_shape(name: str) -> None:
+    schema = get_schema(name)
+    programs = [from_trace_json(matmul_trace()), from_trace_json(thread_trace())]
+    matrices = schema.extract(programs, device(schema.kind))
+    assert matrices.shape == (2, schema.rows, schema.width) == (2, *SHAPES[name])
+    assert matrices.dtype == np.float32
+    assert np.isfinite(matrices).all()
+    assert [int(m[: schema.primitives].any(axis=1).sum()) for m in matrices] == [len(p) for p in programs]
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_no_programs_give_an_empty_batch(name: str) -> None:
+    assert get_schema(name).extract([]).shape == (0, *SHAPES[name])
+
+
+@pytest.mark.parametrize("name", ["tcl-cpu", "tcl-gpu"])
+def test_the_last_row_is_the_hardware(name: str) -> None:
+    schema = get_schema(name)
+    chip = device(schema.kind)
+    program = [from_trace_json(matmul_trace())]
+    with_device, without = schema.extract(program, chip)[0], schema.extract(program)[0]
+    assert np.array_equal(with_device[-1], chip.hardware_row(schema.width))
+    assert not without[-1].any()
+    assert np.array_equal(with_device[:-1], without[:-1])
+
+
+@pytest.mark.parametrize("name", ["tlp-cpu", "tlp-gpu"])
+def test_schemas_without_a_hardware_row_ignore_the_device(name: str) -> None:
+    schema = get_schema(name)
+    program = [from_trace_json(matmul_trace())]
+    assert np.array_equal(schema.extract(program, device(schema.kind)), schema.extract(program))
+
+
+def test_a_device_of_the_other_kind_is_refused() -> None:
+    with pytest.raises(DeviceKindError, match="tcl-cpu describes programs for a CPU") as caught:
+        get_schema("tcl-cpu").extract([], device("gpu"))
+    assert "tcl-gpu" in str(caught.value.remedy)
+
+
+def test_an_unknown_schema_is_refused_with_those_there_are() -> None:
+    with pytest.raises(UnknownSchemaError) as caught:
+        get_schema("tcl-npu")
+    assert caught.value.fields["known"] == list(SHAPES)
+
+
+@settings(max_examples=300, deadline=None)
+@given(schemas, sequences, sequences)
+def test_different_sequences_have_different_matrices(schema, a, b) -> None:
+    one, other = schema.extract([a, b])
+    assert np.array_equal(one, other) == (a.primitives == b.primitives)
+
+
+@settings(max_examples=100, deadline=None)
+@given(schemas, st.lists(sequences, max_size=5))
+def test_a_program_has_one_matrix_whatever_its_batch(schema, batch) -> None:
+    together = schema.extract(batch)
+    for program, matrix in zip(batch, together, strict=True):
+        assert np.array_equal(schema.extract([program])[0], matrix)
+
+
+@settings(max_examples=100, deadline=None)
+@given(schemas, sequences)
+def test_padding_is_zero_and_every_primitive_is_not(schema, program) -> None:
+    matrix = schema.extract([program])[0]
+    assert matrix[: len(program)].any(axis=1).all()
+    assert not matrix[len(program) :].any()
+
+
+@given(st.integers(1, 10**8))
+def test_sizes_are_logarithms_so_that_products_are_sums(extent: int) -> None:
+    assert size_code(2 * extent) == pytest.approx(size_code(extent) + 1 / 8)
+    assert size_code(-extent) == -size_code(extent)
+    assert 0 < size_code(0) < size_code(1) <= size_code(extent) < 4
+
+
+def test_small_ordinals_are_never_zero() -> None:
+    codes = [index_code(i) for i in range(-2, 30)]
+    assert len(set(codes)) == 32
+    assert min(codes) > 0
+
+
+def test_every_kind_has_a_place_and_names_have_room() -> None:
+    assert sorted(kind for group in GROUPS for kind in group) == sorted(KINDS)
+    assert len(GROUPS) == 8
+    assert len(KNOWN_NAMES) == len(set(KNOWN_NAMES)) <= 32
+
+
+def test_the_row_of_a_split_holds_its_factors_and_what_follows_from_them() -> None:
+    split = PrimitiveSequence((Primitive("Split", (0, 4, 512, 2, 2, 8, 16)),))
+    row = get_schema("tlp-cpu").extract([split])[0, 0]
+    assert row[:8].tolist() == [1, 0, 0, 0, 0, 0, 0, 0]
+    assert row[9:11].tolist() == [index_code(0), index_code(4)]
+    assert row[11:16].tolist() == [size_code(n) for n in (512, 2, 2, 8, 16)]
+    assert row[18] == size_code(16)
+    assert row[19:].tolist() == [1 / 16, 7 / 16, 0]
+
+
+def test_running_columns_hold_the_program_s_totals_at_its_end() -> None:
+    program = from_trace_json(matmul_trace((2, 2, 4, 8), (4, 2, 1, 16), (32, 4)))
+    last = get_schema("tlp-cpu").extract([program])[0, len(program) - 1]
+    assert last[19:].tolist() == [3 / 16, (5 + 4) / 16, 2 / 16]
+
+
+def test_a_crop_keeps_the_order_and_what_the_search_decides() -> None:
+    program = from_trace_json(matmul_trace()).primitives
+    inlined = tuple(Primitive("ComputeInline", (i,), (f"@T_{i}",)) for i in range(20))
+    kept = crop(inlined + program, len(program))
+    assert kept == program
+    assert [p.kind for p in crop(program, 5)] == ["Split", "Split", "Split", "ComputeAt", "Parallel"]
+    assert crop(program, 40) is program
+
+
+@pytest.mark.parametrize("layout", [CPU, GPU])
+def test_an_encoder_gives_the_same_matrices_after_it_forgot(layout, monkeypatch) -> None:
+    monkeypatch.setattr("tchub.zoo.features.encoder._LIMIT", 3)
+    encoder = Encoder(layout)
+    programs = [from_trace_json(matmul_trace(unroll=i)) for i in range(4)]
+    first = [encoder.matrices([p], 25) for p in programs]
+    again = [encoder.matrices([p], 25) for p in programs]
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))

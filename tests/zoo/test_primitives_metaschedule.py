@@ -1,0 +1,196 @@
+"""MetaSchedule traces in their JSON form, read without TVM."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+import sys
+from math import prod
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tchub.zoo.primitives import (
+    INLINE,
+    NONE,
+    ROOT,
+    Primitive,
+    TraceFormatError,
+    UnknownInstructionError,
+    from_trace_json,
+)
+from trace_samples import CHOICES, matmul_trace, thread_trace
+
+
+def lines(trace: Any) -> list[str]:
+    return str(from_trace_json(trace)).splitlines()
+
+
+def tiles(extent: int, factors: int) -> st.SearchStrategy[tuple[int, ...]]:
+    """All ways to write a power of two as a product of powers of two."""
+    bits = extent.bit_length() - 1
+    cuts = st.lists(st.integers(0, bits), min_size=factors - 1, max_size=factors - 1).map(sorted)
+    return cuts.map(lambda c: tuple(1 << (b - a) for a, b in zip([0, *c], [*c, bits], strict=True)))
+
+
+def test_a_cpu_program_is_told_step_by_step() -> None:
+    assert lines(matmul_trace()) == [
+        "Annotate(0, -1, meta_schedule.tiling_structure, SSRSRS, @matmul)",
+        "Split(0, 0, 128, 2, 2, 4, 8)",
+        "Split(0, 4, 128, 4, 2, 1, 16)",
+        "Split(0, 8, 128, 32, 4)",
+        "Reorder(0, 0, 4, 1, 5, 8, 2, 6, 9, 3, 7)",
+        "CacheWrite(0, 0, global)",
+        "ReverseComputeAt(1, 3, 0)",
+        "ComputeAt(2, 3, -1, @relu)",
+        "Parallel(-1, -1, 16)",
+        "Vectorize(-1, -1, 64)",
+        "Unroll(-1, -1, 64, explicit)",
+    ]
+
+
+def test_a_gpu_program_of_an_older_tvm_is_told_too() -> None:
+    assert lines(thread_trace()) == [
+        "Fuse(0, 0, 1, @copy)",
+        "Split(0, 0, 0, -1, 64)",
+        "Bind(0, 0, 0, blockIdx.x)",
+        "Bind(0, 1, 64, threadIdx.x)",
+        "CacheRead(0, 0, 0, shared)",
+        "ComputeAt(1, 1, 0)",
+        "Annotate(1, -1, 4, meta_schedule.cooperative_fetch)",
+    ]
+
+
+def test_old_and_new_names_give_equal_sequences() -> None:
+    old = matmul_trace()
+    for inst in old[0]:
+        inst[0] = {"GetSBlock": "GetBlock"}.get(inst[0], inst[0])
+        if inst[0] == "Split":
+            inst[2] = [1]
+    assert from_trace_json(old) == from_trace_json(matmul_trace())
+
+
+def test_text_bytes_and_lists_are_all_taken() -> None:
+    trace = matmul_trace()
+    text = json.dumps(trace)
+    assert from_trace_json(trace) == from_trace_json(text) == from_trace_json(text.encode())
+
+
+def test_what_postprocessors_added_is_ignored() -> None:
+    trace = matmul_trace()
+    insts = [*trace[0], ["EnterPostproc", [], [], []], ["Unroll", ["l13"], [], []], ["Anything", [], [], []]]
+    assert from_trace_json([insts, [*trace[1], [21, 7]]]) == from_trace_json(trace)
+
+
+def test_getters_whose_result_is_unused_change_nothing() -> None:
+    insts, decisions = matmul_trace()
+    extra = [["GetSBlock", [], ["spare", "main"], ["b90"]], ["GetConsumers", ["b0"], [], []]]
+    moved = [[index + 2, answer] for index, answer in decisions]
+    assert from_trace_json([extra[:1] + insts[:1] + extra[1:] + insts[1:], moved]) == from_trace_json(
+        [insts, decisions]
+    )
+
+
+def test_blocks_are_told_apart_by_name() -> None:
+    def inlined(name: str) -> list:
+        return [[["GetSBlock", [], [name, "main"], ["b0"]], ["ComputeInline", ["b0"], [], []]], []]
+
+    first, second = (from_trace_json(inlined(name)) for name in ("exp", "sum"))
+    assert first.primitives == (Primitive("ComputeInline", (0,), ("@exp",)),)
+    assert first != second
+
+
+@pytest.mark.parametrize("answer", [ROOT, INLINE, 0, 5])
+def test_a_sampled_location_stands_in_the_compute_at(answer: int) -> None:
+    sequence = from_trace_json(matmul_trace(location=answer))
+    assert Primitive("ComputeAt", (2, answer, NONE), ("@relu",)) in sequence.primitives
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_programs_that_differ_in_any_decision_differ_in_their_sequence(data: st.DataObject) -> None:
+    decisions = st.fixed_dictionaries(
+        {
+            "rows": tiles(128, 4),
+            "columns": tiles(128, 4),
+            "inner": tiles(128, 2),
+            "location": st.integers(-2, 9),
+            "unroll": st.integers(0, len(CHOICES) - 1),
+        }
+    )
+    one, other = data.draw(decisions), data.draw(decisions)
+    a, b = (from_trace_json(matmul_trace(**d)) for d in (one, other))
+    assert (a == b) == (one == other)
+    assert (a.key() == b.key()) == (one == other)
+    assert all(p.numbers[2] == prod(p.numbers[3:]) for p in a if p.kind == "Split")
+
+
+@pytest.mark.parametrize("rows", [(1, 2), (0, 1, 2, 3), (1, 2, 3, "x"), 3, None])
+def test_a_decision_of_the_wrong_form_is_refused(rows: Any) -> None:
+    trace = matmul_trace()
+    trace[1][0][1] = list(rows) if isinstance(rows, tuple) else rows
+    with pytest.raises(TraceFormatError, match="decision"):
+        from_trace_json(trace)
+
+
+@pytest.mark.parametrize("unroll", [-1, 4])
+def test_a_choice_out_of_range_is_refused(unroll: int) -> None:
+    with pytest.raises(TraceFormatError, match="a choice of 4 has the decision"):
+        from_trace_json(matmul_trace(unroll=unroll))
+
+
+def test_a_missing_decision_names_its_instruction() -> None:
+    insts, decisions = matmul_trace()
+    with pytest.raises(TraceFormatError, match="has no decision") as caught:
+        from_trace_json([insts, decisions[1:]])
+    assert caught.value.fields["index"] == 5
+    assert caught.value.remedy
+
+
+def broken(change: Any, at: int = 6) -> list:
+    trace = copy.deepcopy(matmul_trace())
+    trace[0][at] = change(trace[0][at])
+    return trace
+
+
+@pytest.mark.parametrize(
+    ("trace", "message"),
+    [
+        (broken(lambda i: i[:2]), r"\[name, inputs, attributes, outputs\] \(instruction 6\)"),
+        (broken(lambda i: 7), r"\[name, inputs, attributes, outputs\]"),
+        (broken(lambda i: ["Split", [], [], []]), "does not have the operands"),
+        (broken(lambda i: [i[0], ["l99", *i[1][1:]], i[2], i[3]]), "'l99' is no loop"),
+        (broken(lambda i: [i[0], ["l3", "v99"], i[2], i[3]]), "'v99' is no sampled value"),
+        (broken(lambda i: [i[0], ["l3", '"x"'], i[2], i[3]]), "an integer or a sampled value"),
+        (broken(lambda i: ["ComputeInline", ["b99"], [], []]), "'b99' is no block"),
+        (broken(lambda i: ["Vectorize", ["l3"], [], []], at=8), "used after it was split"),
+        ("{", "not a trace of the form"),
+        ("[1, 2, 3]", "not a trace of the form"),
+        (None, "not a trace of the form"),
+        ([{}, []], "a list of instructions"),
+        ([[], [[1]]], r"a decision is \[instruction index, answer\]"),
+    ],
+)
+def test_malformed_traces_are_refused(trace: Any, message: str) -> None:
+    with pytest.raises(TraceFormatError, match=message):
+        from_trace_json(trace)
+
+
+def test_an_unknown_instruction_is_refused_by_name() -> None:
+    with pytest.raises(UnknownInstructionError, match=r"'Sprlit' .*\(instruction 6\)") as caught:
+        from_trace_json(broken(lambda i: ["Sprlit", *i[1:]]))
+    assert "Sprlit" in caught.value.as_dict()["instruction"]
+
+
+def test_an_empty_trace_is_an_empty_sequence() -> None:
+    assert len(from_trace_json("[[], []]")) == 0
+
+
+def test_reading_json_needs_no_tvm() -> None:
+    code = (
+        "import sys; from tchub.zoo.primitives import from_trace_json as read; read('[[], []]');"
+        "assert not {'tvm', 'torch'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
