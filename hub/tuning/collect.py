@@ -255,6 +255,8 @@ def export(journal: Journal, tasks: Sequence[TuningTask], device: LocalDevice, f
     ]
     meta = {
         "device": device.device.name,
+        # The spec sheet with what was measured here: a model's hardware row is that of the machine, not of the part.
+        "device_sheet": device.device.to_dict(),
         "family": device.family,
         "cpu_model": device.cpu_model,
         "target": device.target,

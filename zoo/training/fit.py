@@ -39,13 +39,15 @@ class Fitted:
 
 
 def corpus_device(corpus: Corpus) -> Device:
-    """The device that a corpus was measured on.
+    """The device that a corpus was measured on: as found there if the corpus says, else by its name.
 
     Raises:
         UnknownDeviceError: neither its device nor its family is known here.
     """
-    from ..devices import UnknownDeviceError, get_device
+    from ..devices import Device, UnknownDeviceError, get_device
 
+    if "device_sheet" in corpus.meta:
+        return Device.from_dict(corpus.meta["device_sheet"])
     try:
         return get_device(str(corpus.meta["device"]))
     except UnknownDeviceError:
