@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "--budget", default="10%", show_default=True, metavar="B",
     help="What may be measured: 10% of the candidates, 200 programs, or 15m of building and running.",
 )  # fmt: skip
-@click.option("--workload", metavar="NET", help="Network, operator or suite; default: the reference suite.")
+@click.option("--workload", metavar="NET", help="Network, operator, suite or file; default: the reference suite.")
 @click.option("--method", default="few-shot", show_default=True, help="How the model learns.")
 @click.option("--sampler", default="rdu", show_default=True, help="What picks programs: rdu, stratified, random.")
 @click.option("--rounds", default=3, show_default=True, help="Rounds of picking, each with a model update.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from ...zoo.adapt.fine_tune import FineTuneConfig
 from ...zoo.adapt.sampling import Sampler, create_sampler
 from ...zoo.errors import TchubError
 from ..registry import home_root
+from ..registry.store import store_error
 from .adapt_job import AdaptJob
 from .adapt_result import AdaptResult
 from .adapt_session import AdaptProgress, AdaptSession, AdaptSettings, Clock
@@ -65,7 +67,8 @@ def adapt(
         checkpoint: a name, or a checkpoint's folder; None for the one that fits this machine best.
         device: `local`.
         budget: `10%` of the candidate pool, `200` programs, or `15m` of building and running.
-        workload: a network, operator or suite whose tasks are measured; None for the reference suite.
+        workload: a network, operator or suite by name, or a network's file (`.pt2`, `.onnx`, transformers
+            config), whose tasks are measured; None for the reference suite.
         method: `few-shot`.
         sampler: `rdu`, `stratified`, `random`, or a `zoo.adapt.sampling.Sampler`.
         rounds: rounds of the sampler after the random start, each with a model update.
@@ -93,11 +96,11 @@ def adapt(
         base = tools.find_base(checkpoint)
         local = tools.detect(device, cores)
     job = AdaptJob(base, local, workload or DEFAULT_WORKLOAD, settings, method, cores, programs_per_task, tools)
-    folder = Path(work_dir) if work_dir else home_root().parent / "adapt" / f"{base.entry.name}-{job.workload}"
+    folder = Path(work_dir) if work_dir else _default_folder(base.entry.name, job.workload)
     with _locked(folder), ExitStack() as stack:
         stop = stack.enter_context(StopFlag())
         journal = stack.enter_context(tools.open_journal(folder / "journal.sqlite", job.scope))
-        pool = job.build_pool(folder, progress, clock)
+        pool = job.build_pool(folder, stop, progress, clock)
         measuring = stack.enter_context(job.measuring(pool, journal, stop, progress))
         with clock("features"):
             checkpoint_here = replace(base.checkpoint, device=local.device)
@@ -117,12 +120,17 @@ def _check_arguments(method: str, rounds: int, programs_per_task: int) -> None:
             raise AdaptArgumentError(f"{name} is {value}", remedy="give a number of at least 1", argument=name)
 
 
+def _default_folder(name: str, workload: str) -> Path:
+    """In the user's data, beside the adapted checkpoints: losing it costs measurements."""
+    return home_root().parent / "adapt" / f"{name}-{re.sub(r'[^A-Za-z0-9._-]+', '-', Path(workload).name)}"
+
+
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """One adaptation a folder: two would measure at the same time, on the same cores."""
-    folder.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(folder / ".lock", timeout=0)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except filelock.Timeout as error:
         raise AdaptBusyError(
@@ -130,6 +138,8 @@ def _locked(folder: Path) -> Iterator[None]:
             remedy="wait for it, or give another folder with --work-dir",
             path=str(folder),
         ) from error
+    except OSError as error:
+        raise store_error(error, folder, "TCHUB_HOME") from error
     try:
         yield
     finally:

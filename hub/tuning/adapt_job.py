@@ -12,6 +12,7 @@ from .adapt_measure import PoolMeasuring
 from .adapt_pool import CandidatePool, build_pool
 from .adapt_session import AdaptProgress, AdaptSettings, Clock
 from .adapt_tools import Base, Tools
+from .errors import InterruptedRunError
 from .interrupt import StopFlag
 
 if TYPE_CHECKING:
@@ -57,13 +58,21 @@ class AdaptJob:
         """8 hex digits of the scope: the corpus of each has a folder of its own, since they may not mix."""
         return hashlib.sha256(json.dumps(self.scope, sort_keys=True).encode()).hexdigest()[:8]
 
-    def build_pool(self, folder: Path, progress: AdaptProgress, clock: Clock) -> CandidatePool:
+    def build_pool(self, folder: Path, stop: StopFlag, progress: AdaptProgress, clock: Clock) -> CandidatePool:
         """Extract the tasks and make their candidates."""
         progress.start("tasks", 1)
         with clock("tasks"):
             tasks = self.tools.extract_tasks(self.workload, self.local.target)
         progress.advance()
         progress.start("candidates", len(tasks))
+
+        def on_task() -> None:
+            progress.advance()
+            if stop.requested:
+                raise InterruptedRunError(
+                    "interrupted while making candidates", remedy="run the same command again: it goes on from there"
+                )
+
         recipe = self.scope | {"seed": self.settings.seed, "count": self.programs_per_task}
         with clock("candidates"):
             return build_pool(
@@ -73,7 +82,7 @@ class AdaptJob:
                 ),
                 folder / "pool",
                 recipe,
-                progress.advance,
+                on_task,
             )
 
     def measuring(self, pool: CandidatePool, journal: Any, stop: StopFlag, progress: AdaptProgress) -> PoolMeasuring:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...zoo.adapt.sampling import Pool
 from ...zoo.errors import TchubError
+from ..registry.store import store_error
 from .errors import NoCandidateError
 
 if TYPE_CHECKING:
@@ -131,12 +132,14 @@ def _read(file: Path, recipe: dict[str, Any]) -> list[list[str]] | None:
 
 def _write(file: Path, recipe: dict[str, Any], candidates: list[Candidate]) -> list[list[str]]:
     rows = [[c.key, c.trace, c.strategy] for c in candidates]
-    file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
+        file.parent.mkdir(parents=True, exist_ok=True)
         with gzip.open(temporary, "wt", encoding="utf-8", compresslevel=6) as stream:
             json.dump({"format": POOL_FORMAT, "recipe": recipe, "rows": rows}, stream)
         os.replace(temporary, file)
+    except OSError as error:
+        raise store_error(error, file, "TCHUB_HOME") from error
     finally:
         temporary.unlink(missing_ok=True)
     return rows

@@ -72,14 +72,16 @@ def detect(device: str, cores: int) -> LocalDevice:
 
 
 def extract_tasks(workload: str, target: dict[str, Any]) -> list[TuningTask]:
-    """The tasks of a network, an operator or a suite."""
+    """The tasks of a network, an operator or a suite by name, or of a network's file as `tchub tune` takes it."""
     import tvm
 
     from ..device.tvm_import import import_tensor_intrinsics
-    from .tasks import tasks_of
+    from .inputs import open_network
+    from .tasks import extract, tasks_of, workload_names
 
     import_tensor_intrinsics()
-    return tasks_of(workload, tvm.target.Target(target))
+    where = tvm.target.Target(target)
+    return tasks_of(workload, where) if workload in workload_names() else extract(open_network(workload), where)
 
 
 def make_candidates(task: TuningTask, target: dict[str, Any], count: int, seed: int) -> list[Candidate]:

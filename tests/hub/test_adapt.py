@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ from tchub.hub.device.detect import LocalDevice
 from tchub.hub.device.errors import MeasurementFailureRateError
 from tchub.hub.device.measure import Measurement
 from tchub.hub.registry import Registry, describe
+from tchub.hub.registry.errors import StoreError
 from tchub.hub.tuning import adapt as adapt_module
 from tchub.hub.tuning import adapt_tools
 from tchub.hub.tuning.adapt import AdaptArgumentError, AdaptBusyError, adapt
@@ -238,6 +240,39 @@ def test_an_interrupted_run_goes_on_where_it_stopped(base: Base, tmp_path: Path)
     assert resumed.reused == 60
     assert {(p.task_id, p.key) for p in resumed.picks} == {(p.task_id, p.key) for p in whole.picks}
     assert resumed.guard == whole.guard
+
+
+def test_making_candidates_can_be_interrupted_and_is_not_repeated(base: Base, tmp_path: Path):
+    made: list[str] = []
+
+    def counted(task: TuningTask, *rest: Any) -> list[Candidate]:
+        made.append(task.task_id)
+        if len(made) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return make_candidates(task, *rest)
+
+    tools = toolbox(base, Lab(), make_candidates=counted)
+    with pytest.raises(InterruptedRunError, match="making candidates"):
+        run(base, Lab(), tmp_path, tools=tools)
+    run(base, Lab(), tmp_path, tools=tools)
+    assert len(made) == len(OPS)
+
+
+def test_a_folder_that_cannot_be_written_is_a_clear_error(base: Base, tmp_path: Path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(StoreError) as caught:
+        run(base, Lab(), tmp_path / "file")
+    assert "TCHUB_HOME" in caught.value.remedy
+
+
+def test_a_full_disk_while_making_candidates_leaves_no_half_file(base: Base, tmp_path: Path, monkeypatch):
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(StoreError, match="no space left"):
+        run(base, Lab(), tmp_path)
+    assert list((tmp_path / "pool").iterdir()) == []
 
 
 def test_measurements_of_another_target_are_not_reused(base: Base, tmp_path: Path):
