@@ -80,9 +80,10 @@ class Zygote:
         return pid, Connection(ours.detach())
 
     def close(self) -> None:
-        """End the zygote; its workers end when their connections close."""
+        """End the zygote; its workers end with it."""
         self._control.close()
-        self._process.wait(timeout=10)
+        self._process.kill()  # it holds nothing to save
+        self._process.wait()
 
 
 class Worker:

@@ -1,0 +1,81 @@
+"""Collecting: a corpus of real measurements that grows, resumes, and pays for nothing twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tchub.hub.device.errors import MeasurementFailureRateError
+from tchub.hub.device.meta_schedule import make_builder_runner
+from tchub.hub.tuning.collect import CollectProgress, collect
+from tchub.zoo.corpus import Corpus
+
+OPERATOR = "batch-matmul-scores"
+
+
+class Stopped(Exception):
+    """Stands for a kill."""
+
+
+def test_a_stopped_collection_goes_on_where_it_was(tmp_path: Path) -> None:
+    paid: list[CollectProgress] = []
+
+    def stop_at_four(progress: CollectProgress) -> None:
+        paid.append(progress)
+        if len(paid) == 4:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        collect(OPERATOR, 12, tmp_path, progress=stop_at_four)
+    again: list[CollectProgress] = []
+    result = collect(OPERATOR, 12, tmp_path, progress=again.append)
+    assert again[0].done == 5, "the four programs that were paid for are still there"
+    assert {p.phase for p in again} == {"random", "evolutionary"}
+    corpus = Corpus.open(tmp_path)
+    assert corpus.meta["programs"] == result.programs == 4 + len(again)
+    assert corpus.meta["device_sheet"]["name"] == corpus.meta["device"]
+    (task,) = corpus.tasks.values()
+    assert (task.op, task.networks) == ("batch_matmul", ((OPERATOR, 1),))
+    assert all(p.valid and len(p.latencies) >= 1 for p in corpus.iter_programs())
+
+    assert collect(OPERATOR, 12, tmp_path, progress=again.append).programs == result.programs
+
+
+def test_when_nothing_can_be_built_the_run_stops_and_the_journal_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compilers = tmp_path / "bin"
+    compilers.mkdir()
+    for name in ("g++", "gcc", "cc", "c++", "ld", "clang++"):
+        (compilers / name).write_text("#!/bin/sh\necho no space left >&2\nexit 1\n")
+        (compilers / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(compilers))
+    with pytest.raises(MeasurementFailureRateError, match="failed") as caught:
+        collect(OPERATOR, 60, tmp_path / "out")
+    assert "build" in str(caught.value.fields["commonest"])
+    assert (tmp_path / "out" / "journal.sqlite").exists()
+
+
+def test_stock_metaschedule_takes_the_workers(small_task: Any, target: Any, tmp_path: Path) -> None:
+    from tvm.s_tir import meta_schedule as ms
+
+    with make_builder_runner() as workers:
+        database = ms.tune_tir(
+            small_task.mod,
+            target,
+            str(tmp_path),
+            4,
+            num_trials_per_iter=4,
+            builder=workers.builder,
+            runner=workers.runner,
+            cost_model="random",
+            strategy=ms.search_strategy.ReplayTrace(),
+            seed=1,
+        )
+    seconds = [float(s) for record in database.get_all_tuning_records() for s in record.run_secs]
+    assert len(database) == 4
+    assert all(0 < s < 1 for s in seconds)
+    lines = (tmp_path / "database_tuning_record.json").read_text().splitlines()
+    assert len([json.loads(line) for line in lines]) == 4
