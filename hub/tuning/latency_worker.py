@@ -105,8 +105,6 @@ def measure(runs: dict[str, Run], max_seconds: float) -> dict[str, list[float]]:
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Do what `compile.compare` asks."""
-    _pin(request["threads"])
-    torch.set_num_threads(request["threads"])
     inputs = torch.load(request["inputs"], weights_only=True)
     with torch.inference_mode():
         runs = {name: _library(path, inputs) for name, path in request["libraries"].items()}
@@ -120,7 +118,10 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Answer the request on stdin."""
-    print(json.dumps(answer(json.loads(sys.stdin.read()))))
+    request = json.loads(sys.stdin.read())
+    _pin(request["threads"])
+    torch.set_num_threads(request["threads"])
+    print(json.dumps(answer(request)))
 
 
 if __name__ == "__main__":

@@ -176,13 +176,14 @@ def _prepare(
     progress.stage("import the network")
     network = open_network(source)
     local = detect_local(threads)
-    tvm_target = tvm.target.Target(target or local.target)
+    chosen = {"num-cores": threads} | target if target else local.target  # the search needs to know the cores
+    tvm_target = tvm.target.Target(chosen)
     mod = network.relax_module()
     tasks = from_extracted(relax_integration.extract_tasks(mod, tvm_target), network.name)
     if pair[0] is not None:
         measure: Measure = MeasureWith(*pair, tvm_target)
     else:
-        measurer = stack.enter_context(Measurer(target or local.target, MeasureConfig(threads=threads)))
+        measurer = stack.enter_context(Measurer(chosen, MeasureConfig(threads=threads)))
         measure = MeasureHere(measurer)
     return _Job(network, mod, tasks, local, tvm_target, threads, settings, measure, stop, progress, folder)
 

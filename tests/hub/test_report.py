@@ -1,0 +1,164 @@
+"""Reports: agreement of scores and measurements, charts, and the page."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tchub.hub.tuning.charts import Bar, Line, bars, lines, scatter
+from tchub.hub.tuning.report import agreement, render, spearman, write_report
+from tchub.hub.tuning.trials import Trial
+
+
+def scored(task: str, pairs: list[tuple[float, float]]) -> list[Trial]:
+    return [Trial(task, 0.0, (latency,), latency, score) for score, latency in pairs]
+
+
+def make_report(**changes: Any) -> dict[str, Any]:
+    """A small report with both runs."""
+    task = {
+        "id": "t1", "name": "fused_matmul_<add>", "op": "matmul", "weight": 2, "flops": 4.2e6, "one_program": False,
+        "exhausted": False, "trials": 4, "failed": 1, "untuned": 4e-3, "kept_untuned": False, "best": 1e-3,
+        "spearman": 0.8,
+    }  # fmt: skip
+    run = {
+        "model": "tcl-epyc+local@1.0.0", "update": "few-shot", "reasons": ["tcl-epyc: same family"], "trials": 4,
+        "trials_asked": 4, "failed": 1, "batch": 2, "tuning_seconds": 12.5, "wall_seconds": 13.0,
+        "phases": {"search": 5.0, "model": 1.0, "measure": 6.0, "build": 4.0, "run": 2.0},
+        "sum_of_tasks": 2e-3, "sum_of_tasks_untuned": 8e-3,
+        "prediction": {"pairs": 3, "pairwise_accuracy": 0.67, "median_spearman": None, "tasks": 0},
+        "curve": [
+            {"trial": 1, "seconds": 2.0, "latency": 6e-3, "measured": 1},
+            {"trial": 4, "seconds": 12.5, "latency": 2e-3, "measured": 1},
+        ],
+        "tasks": [task],
+        "programs": [
+            {"task": "t1", "seconds": 2.0, "latency": 3e-3, "predicted": 0.4, "error": None},
+            {"task": "t1", "seconds": 9.0, "latency": None, "predicted": 0.6, "error": "run: crash"},
+            {"task": "t1", "seconds": 12.5, "latency": 1e-3, "predicted": 0.7, "error": None},
+        ],
+    }  # fmt: skip
+    spread = {"first_quartile": 1e-3, "third_quartile": 3e-3, "repeats": [1e-3, 2e-3, 3e-3]}
+    latency = {name: {"median": m} | spread for name, m in (("untuned", 8e-3), ("tuned", 2e-3), ("pytorch", 3e-3))}
+    check = {"ok": True, "max_abs_diff": 1e-6, "max_abs_output": 3.0, "rtol": 1e-3, "atol": 1e-4, "outputs": 1}
+    return {
+        "format": 1, "status": "done", "network": "bert-tiny", "origin": "suite", "target": "llvm", "threads": 1,
+        "settings": {"trials": 4}, "created": "2026-01-01T00:00:00Z", "machine": {"cpu_model": "a CPU"},
+        "runs": {"tuned": run, "stock": run | {"model": "stock", "update": None, "reasons": []}},
+        "latency": latency, "output_check": {"tuned": check},
+    } | changes  # fmt: skip
+
+
+def test_a_model_that_orders_as_the_clock_does_agrees_fully() -> None:
+    trials = scored("a", [(0.9, 1.0), (0.5, 2.0), (0.1, 3.0), (0.05, 9.0)])
+    assert spearman(trials) == pytest.approx(1.0)
+    assert agreement(trials) == {
+        "pairs": 6,
+        "pairwise_accuracy": 1.0,
+        "median_spearman": pytest.approx(1.0),
+        "tasks": 1,
+    }
+
+
+def test_programs_of_different_tasks_are_not_compared() -> None:
+    assert agreement([*scored("a", [(0.9, 1.0)]), *scored("b", [(0.1, 0.5)])])["pairs"] == 0
+
+
+def test_too_few_programs_or_equal_scores_say_nothing() -> None:
+    assert spearman(scored("a", [(0.9, 1.0), (0.5, 2.0), (0.1, 3.0)])) is None
+    assert spearman(scored("a", [(0.5, float(i + 1)) for i in range(6)])) is None
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(1e-6, 1.0)), min_size=4, max_size=20))
+def test_rank_correlation_lies_between_minus_one_and_one(pairs: list[tuple[float, float]]) -> None:
+    value = spearman(scored("a", pairs))
+    assert value is None or -1.000001 <= value <= 1.000001
+
+
+@given(st.lists(st.tuples(st.floats(0, 1e5), st.floats(1e-4, 1e5)), max_size=20))
+def test_every_chart_is_well_formed_and_stays_in_its_frame(points: list[tuple[float, float]]) -> None:
+    shares = [(x, min(y, 1.0)) for x, y in points]
+    items = [Bar("<b>", y, y / 2, y * 2, "tuned") for _, y in points[:5]]
+    drawn = [lines([Line("a < b", sorted(points), "tuned")], "x", "y"), scatter(shares, "x", "y"), bars(items, "ms")]
+    for svg in filter(None, drawn):
+        root = ElementTree.fromstring(svg)
+        _, _, width, height = map(float, root.attrib["viewBox"].split())
+        for dot in root.iter("circle"):
+            assert 0 <= float(dot.attrib["cx"]) <= width
+            assert 0 <= float(dot.attrib["cy"]) <= height
+        for path in root.iter("path"):
+            assert all(-1 <= float(n) <= width + 1 for n in re.findall(r"[\d.]+", path.attrib["d"]))
+
+
+def test_nothing_to_draw_is_drawn_as_nothing() -> None:
+    assert lines([], "x", "y") == bars([], "ms") == scatter([], "x", "y") == ""
+
+
+class _Page(HTMLParser):
+    """Collects tags and visible text, and checks that tags close."""
+
+    VOID = frozenset({"meta", "line", "rect", "path", "circle"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [str(value) for name, value in attrs if name in ("src", "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(report: dict[str, Any]) -> _Page:
+    page = _Page()
+    page.feed(render(report))
+    assert page.open == []
+    return page
+
+
+def test_the_page_needs_nothing_else_and_says_what_was_found() -> None:
+    page = read(make_report())
+    assert page.links == []
+    assert "4.0x" in page.text
+    assert "equals the reference" in page.text
+    assert "fused_matmul_<add>" in page.text, "names are escaped, not swallowed"
+    assert "stock: stock" in page.text, "both curves are in the legend"
+
+
+def test_a_wrong_output_is_said_on_the_page() -> None:
+    report = make_report()
+    report["output_check"]["tuned"]["ok"] = False
+    assert "DIFFERS FROM" in read(report).text
+
+
+def test_an_interrupted_run_has_a_page_without_latencies() -> None:
+    report = make_report(status="interrupted")
+    del report["latency"], report["output_check"]
+    report["runs"]["tuned"] |= {"curve": [], "programs": [], "sum_of_tasks": None, "sum_of_tasks_untuned": None}
+    assert "Stopped early" in read(report).text
+
+
+def test_the_json_is_strict(tmp_path: Path) -> None:
+    report = make_report()
+    report["output_check"]["tuned"]["max_abs_diff"] = float("inf")
+    write_report(report, tmp_path)
+    text = (tmp_path / "report.json").read_text()
+    assert "Infinity" not in text
+    assert json.loads(text)["runs"]["tuned"]["curve"][1]["latency"] == 2e-3
+    assert not list(tmp_path.glob("*.part"))

@@ -1,0 +1,289 @@
+"""`tune` from a network to a checked, timed library; what it takes; its command. The network is tiny."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fake_tuning import FakeBuilder, FakeRunner
+from real_checkpoint import environment, publish_real
+from tchub import hub
+from tchub.hub.cli import main
+from tchub.hub.tuning import tune as tune_module
+from tchub.hub.tuning.compile import Latency, OutputCheck, build_library, compare, require
+from tchub.hub.tuning.errors import (
+    InterruptedRunError,
+    LatencyError,
+    NetworkImportError,
+    OutputMismatchError,
+    TuningStateError,
+    UnknownNetworkError,
+)
+from tchub.hub.tuning.inputs import open_network
+from tchub.hub.tuning.latency_worker import answer, arrays, check, measure
+from tchub.hub.tuning.models import choose_model
+from tchub.hub.tuning.search import SearchSettings
+from tchub.hub.tuning.tune import TuneArgumentError
+
+SEARCH = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1)
+
+
+class Tiny(torch.nn.Module):
+    """Two layers; two outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = torch.nn.Linear(24, 32), torch.nn.Linear(32, 8)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = torch.relu(self.first(x))
+        return self.second(h), h.sum(1)
+
+
+@pytest.fixture(scope="module")
+def pt2(tmp_path_factory: Any) -> Path:
+    path = tmp_path_factory.mktemp("network") / "tiny.pt2"
+    torch.export.save(torch.export.export(Tiny().eval(), (torch.randn(16, 24),)), path)
+    return path
+
+
+@pytest.fixture
+def fake_pair() -> dict[str, Any]:
+    """A builder and a runner that compile nothing, for the search; the library is compiled for real."""
+    return {"builder": FakeBuilder(), "runner": FakeRunner(), "search": SEARCH, "target": {"kind": "llvm"}}
+
+
+def test_tune_gives_a_checked_library_and_a_report_with_both_curves(
+    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment(tmp_path, publish_real(tmp_path / "zoo")).items():
+        monkeypatch.setenv(name, value)
+    out = tmp_path / "out"
+    result = hub.tune(pt2, "tcl-epyc", trials=10, output=out, compare_stock=True, **fake_pair)
+    report = json.loads((out / "report.json").read_text())
+    assert set(result.latency) == {"untuned", "tuned", "stock", "pytorch"}
+    assert all(seconds > 0 for seconds in result.latency.values())
+    assert all(check["ok"] and check["outputs"] == 2 for check in report["output_check"].values())
+    assert report["runs"]["tuned"]["model"] == "tcl-epyc@1.0.0"
+    assert report["runs"]["stock"]["model"] == "stock"
+    assert report["runs"]["tuned"]["trials"] == report["runs"]["stock"]["trials"]
+    assert all(run["curve"] for run in report["runs"].values())
+    assert {"tiny.so", "report.html", "trials.jsonl", "database", "stock"} <= {p.name for p in out.iterdir()}
+    assert result.library == out / "tiny.so"
+
+
+def test_ctrl_c_leaves_a_report_and_the_same_call_goes_on(
+    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
+    kill = FakeRunner(after=lambda n: os.kill(os.getpid(), signal.SIGINT) if n == 6 else None)
+    with pytest.raises(InterruptedRunError, match="are kept in") as stopped:
+        hub.tune(pt2, "none", trials=8, output=tmp_path, **(fake_pair | {"runner": kill}))
+    assert stopped.value.exit_code == 130
+    assert "same command" in str(stopped.value.remedy)
+    assert json.loads((tmp_path / "report.json").read_text())["status"] == "interrupted"
+    done = stopped.value.fields["measured"]
+    result = hub.tune(pt2, "none", trials=8, output=tmp_path, **fake_pair)
+    assert result.report["status"] == "done"
+    assert result.report["runs"]["tuned"]["trials"] == 8
+    tuned = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
+    assert sum(t["kind"] == "tuned" for t in tuned) == 8 > done
+    with pytest.raises(TuningStateError, match="another model"):
+        hub.tune(pt2, "stock", trials=8, output=tmp_path, **fake_pair)
+
+
+def _fake_comparison() -> Any:
+    from tchub.hub.tuning.compile import Comparison
+
+    ok = OutputCheck(True, 0.0, 1.0, 1e-3, 1e-4, 1)
+    latencies = {name: Latency((1e-3, 2e-3)) for name in ("untuned", "tuned", "pytorch")}
+    return Comparison({"untuned": ok, "tuned": ok}, latencies)
+
+
+def test_a_wrong_output_is_an_error_and_the_report_is_there(
+    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = _fake_comparison()
+    found.checks["tuned"] = OutputCheck(False, 7.0, 1.0, 1e-3, 1e-4, 1)
+    monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: found)
+    with pytest.raises(OutputMismatchError, match="differs from PyTorch by 7"):
+        hub.tune(pt2, "none", trials=4, output=tmp_path, **fake_pair)
+    assert json.loads((tmp_path / "report.json").read_text())["output_check"]["tuned"]["ok"] is False
+
+
+@pytest.mark.parametrize("wrong", [{"trials": 0}, {"threads": 0}, {"builder": object()}])
+def test_arguments_without_a_meaning_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(TuneArgumentError):
+        hub.tune("bert-tiny", "none", output=tmp_path, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [("echo boom >&2; kill -SEGV $$", "boom"), ("exit 0", "no message"), ("exec sleep 9", "more than")],
+)
+def test_a_library_that_crashes_or_hangs_is_an_error(
+    tmp_path: Path, pt2: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{script}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr("sys.executable", str(python))
+    with pytest.raises(LatencyError, match=message):
+        compare(open_network(pt2), {"tuned": tmp_path / "tuned.so"}, timeout=1.0)
+
+
+# What tune takes --------------------------------------------------------------------------------------
+
+
+def test_names_files_and_configs_are_networks(tmp_path: Path, pt2: Path) -> None:
+    assert open_network("bert-tiny").origin == "suite"
+    network = open_network(pt2)
+    assert (network.name, network.origin) == ("tiny", "pt2")
+    assert open_network(network) is network
+    (x,) = network.inputs()
+    expected = Tiny().eval()(x)
+    assert all(torch.allclose(a, b) for a, b in zip(network.module()(x), expected, strict=True))
+
+
+def test_a_transformers_config_is_a_network(tmp_path: Path) -> None:
+    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    config = {"model_type": "bert", "architectures": ["BertModel"], "vocab_size": 50, **small}
+    folder = tmp_path / "my-bert"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 12}))
+    network = open_network(folder)
+    assert (network.name, network.origin) == ("my-bert", "transformers")
+    (tokens,) = network.inputs()
+    assert tokens.shape == (1, 12)
+    assert network.module()(tokens).shape == (1, 12, 16)
+
+
+def test_an_onnx_file_is_a_network_with_a_checked_output(tmp_path: Path, target: Any) -> None:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    weight = numpy_helper.from_array(np.random.default_rng(0).standard_normal((8, 4)).astype("float32"), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
+        [weight],
+    )
+    path = tmp_path / "small.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), path)
+    network = open_network(path)
+    library = build_library(network.relax_module(), target, None, tmp_path / "small.so")
+    torch.save(network.inputs(), tmp_path / "inputs.pt")
+    request = {"reference": str(path), "inputs": str(tmp_path / "inputs.pt"), "max_seconds": 0.1}
+    found = answer(request | {"libraries": {"untuned": library.path}, "rtol": 1e-3, "atol": 1e-4})
+    assert found["checks"]["untuned"]["ok"]
+    assert set(found["seconds"]) == {"untuned"}, "ONNX's reference evaluator is no rival worth timing"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("missing.pt2", None, UnknownNetworkError),
+        ("no-such-network", None, UnknownNetworkError),
+        ("broken.pt2", b"not a zip", NetworkImportError),
+        ("broken.onnx", b"\x00\x01", NetworkImportError),
+        ("notes.txt", b"hello", NetworkImportError),
+        ("odd.json", b'{"a": 1}', NetworkImportError),
+    ],
+)
+def test_what_is_no_network_is_said(tmp_path: Path, name: str, content: bytes | None, error: type) -> None:
+    source = tmp_path / name if "." in name else name
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(error) as found:
+        open_network(source)
+    assert found.value.remedy
+
+
+def test_an_unknown_way_to_learn_is_refused() -> None:
+    with pytest.raises(ValueError, match="few-shot"):
+        choose_model("tcl-epyc", update="often")
+
+
+# The output check and the clock -----------------------------------------------------------------------
+
+
+def test_outputs_are_compared_tensor_by_tensor() -> None:
+    a = [np.ones((2, 2), np.float32), np.array([1, 2])]
+    assert check(a, a, 1e-3, 1e-4)["ok"]
+    near = [a[0] + np.float32(5e-4), a[1]]
+    far = [a[0] + np.float32(5e-3), a[1]]
+    assert check(near, a, 1e-3, 1e-4)["ok"]
+    assert not check(far, a, 1e-3, 1e-4)["ok"]
+    assert check(far, a, 1e-3, 1e-4)["max_abs_diff"] == pytest.approx(5e-3, rel=1e-3)
+
+
+@pytest.mark.parametrize("found", [[np.array([np.nan])], [np.ones(2)], [], [np.array([np.inf])]])
+def test_nan_another_shape_or_a_missing_output_is_wrong(found: list[np.ndarray]) -> None:
+    assert not check(found, [np.ones(1)], 1e-3, 1e-4)["ok"]
+
+
+def test_nested_outputs_are_flattened_in_order() -> None:
+    output = {"a": (torch.tensor([1.0]), [torch.tensor([2.0])]), "b": torch.tensor([3.0])}
+    assert [float(x[0]) for x in arrays(output)] == [1.0, 2.0, 3.0]
+
+
+def test_systems_take_turns_on_the_clock() -> None:
+    order: list[str] = []
+    seconds = measure({name: lambda name=name: order.append(name) for name in "ab"}, max_seconds=0.0)
+    assert {name: len(values) for name, values in seconds.items()} == {"a": 5, "b": 5}
+    assert order.index("b") < len(order) - order[::-1].index("a")
+
+
+def test_a_latency_is_a_median_with_quartiles() -> None:
+    latency = Latency((4.0, 1.0, 2.0, 3.0, 100.0))
+    assert latency.median == 3.0
+    assert latency.quartiles == (2.0, 4.0)
+    assert Latency((2.0,)).quartiles == (2.0, 2.0)
+
+
+def test_a_failed_check_raises_with_its_numbers() -> None:
+    require(OutputCheck(True, 0.0, 1.0, 1e-3, 1e-4, 1), "net")
+    with pytest.raises(OutputMismatchError) as found:
+        require(OutputCheck(False, 2.0, 1.0, 1e-3, 1e-4, 1), "net")
+    assert found.value.fields["max_abs_diff"] == 2.0
+
+
+# The command ------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_json_on_stdout_alone(
+    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
+    plain = tune_module.tune
+    pair = {name: fake_pair[name] for name in ("builder", "runner", "target")}
+    monkeypatch.setattr(tune_module, "tune", lambda *args, **options: plain(*args, **(options | pair)))
+    arguments = ["tune", str(pt2), "--checkpoint", "none", "--trials", "4", "--population", "16", "--generations", "1"]
+    assert main([*arguments, "--output", str(tmp_path), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["network"] == "tiny"
+    assert "report.html" in captured.err
+    assert main([*arguments, "--output", str(tmp_path)]) == 0
+    assert "tuned" in capsys.readouterr().out
+
+
+def test_the_command_reports_errors_in_one_line_with_a_remedy(tmp_path: Path, capsys: Any) -> None:
+    assert main(["tune", "bert-tinny", "--checkpoint", "none", "--output", str(tmp_path), "--json"]) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["error"] == "UnknownNetworkError"
+    assert "bert-tiny" in captured.err
+
+
+@pytest.mark.parametrize("command", ["tune", "quickstart"])
+def test_help_has_examples(command: str, capsys: Any) -> None:
+    assert main([command, "--help"]) == 0
+    assert "Examples:" in capsys.readouterr().out

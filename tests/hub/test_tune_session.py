@@ -1,0 +1,194 @@
+"""A tuning session on one small task: the real search, with a fake machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_tuning import FakeBuilder, FakeMeasure, FakeRunner, latency_of_key
+from tchub.hub.tuning.errors import InterruptedRunError, TuningFailedError
+from tchub.hub.tuning.interrupt import StopFlag
+from tchub.hub.tuning.measuring import MeasureWith
+from tchub.hub.tuning.search import SearchSettings
+from tchub.hub.tuning.session import SessionSettings, SessionView, TuningSession, best_programs, open_database
+from tchub.hub.tuning.trials import TrialLog
+from tvm.s_tir import meta_schedule as ms
+
+SEARCH = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1)
+
+
+@pytest.fixture(scope="module")
+def one_program() -> Any:
+    """A task whose design space holds one program."""
+    from tchub.hub.tuning.tasks import make_task
+    from tvm import te
+
+    x = te.placeholder((64,), name="x")
+    y = te.compute((64,), lambda i: x[i] + 1.0, name="y")
+    import tvm
+
+    return make_task(tvm.IRModule({"main": te.create_prim_func([x, y])}), "add")
+
+
+@pytest.fixture
+def session(tmp_path: Path, small_task: Any, target: Any) -> Callable[..., TuningSession]:
+    """Makes sessions in one folder, as calls of the same command do."""
+
+    def make(measure: Any, trials: int = 12, tasks: Any = None, stop: StopFlag | None = None, **more: Any) -> Any:
+        settings = SessionSettings(trials=trials, batch=4, search=SEARCH, **more)
+        model = ms.cost_model.RandomModel(seed=0)
+        return TuningSession(tasks or [small_task], target, model, measure, tmp_path, settings, stop or StopFlag())
+
+    return make
+
+
+def test_every_trial_is_in_the_log_and_the_database(session: Any, tmp_path: Path, small_task: Any) -> None:
+    measure = FakeMeasure()
+    view = session(measure).run()
+    assert view.done == 12
+    assert len(set(measure.keys[1:])) == 12, "the first is the untuned program; no program is measured twice"
+    assert len(open_database(tmp_path / "database")) == 12
+    best = min(latency_of_key(key) for key in measure.keys[1:])
+    assert view.progress[0].best == best
+    assert all(trial.predicted is not None for trial in view.log.tuned)
+    assert [t.seconds for t in view.log.tuned] == sorted(t.seconds for t in view.log.tuned)
+    assert set(view.untuned) == {small_task.task_id}
+    assert view.phases["search"] > 0
+
+
+def test_a_killed_run_goes_on_where_it_was(session: Any, tmp_path: Path) -> None:
+    def die(count: int) -> None:
+        if count == 7:  # the untuned program and six trials, in the middle of the second batch
+            raise OSError("killed")
+
+    first = FakeMeasure(after=die)
+    with pytest.raises(OSError, match="killed"):
+        session(first).run()
+    _tear_last_line(tmp_path / "trials.jsonl")
+    _tear_last_line(tmp_path / "database" / "database_tuning_record.json", keep=True)
+    second = FakeMeasure()
+    view = session(second).run()
+    assert view.done == 12
+    assert second.count == 6, "the six paid programs are not paid again"
+    assert not set(first.keys[1:]) & set(second.keys)
+    assert len(open_database(tmp_path / "database")) == 12
+
+
+def _tear_last_line(path: Path, keep: bool = False) -> None:
+    """Cut into the last line, or append the beginning of another."""
+    text = path.read_text()
+    path.write_text(text + text[:30] if keep else text[:-20])
+
+
+def test_a_done_run_measures_nothing_and_more_trials_may_be_asked_for(session: Any) -> None:
+    session(FakeMeasure()).run()
+    again, more = FakeMeasure(), FakeMeasure()
+    session(again).run()
+    assert again.count == 0
+    view = session(more, trials=16).run()
+    assert more.count == 4
+    assert view.done == 16
+
+
+def test_a_task_of_one_program_takes_one_trial(session: Any, small_task: Any, one_program: Any) -> None:
+    view = session(FakeMeasure(), trials=9, tasks=[one_program, small_task]).run()
+    assert [p.trials for p in view.progress] == [1, 8]
+    assert view.progress[0].fixed
+
+
+def test_a_space_that_is_used_up_ends_the_run_early(session: Any, one_program: Any) -> None:
+    assert session(FakeMeasure(), tasks=[one_program]).run().done == 1
+
+
+def test_failed_programs_are_kept_as_failures(session: Any, tmp_path: Path) -> None:
+    view = session(FakeMeasure(fails=lambda n: n % 3 == 1)).run()
+    failed = [t for t in view.log.tuned if t.error]
+    assert len(failed) == 4
+    assert failed[0].error == "run: the program divided by zero"
+    assert len(open_database(tmp_path / "database")) == 12
+
+
+def test_a_machine_where_all_fails_stops_the_run_and_names_the_commonest_error(session: Any) -> None:
+    measure = FakeMeasure(fails=lambda n: n > 0)
+    with pytest.raises(TuningFailedError, match="divided by zero") as found:
+        session(measure, trials=40, failure_floor=8).run()
+    assert measure.count == 1 + 8
+    assert found.value.fields["failed"] == 8
+
+
+def test_a_run_that_ends_without_one_valid_program_fails_too(session: Any) -> None:
+    with pytest.raises(TuningFailedError):
+        session(FakeMeasure(fails=lambda n: n > 0), trials=4).run()
+
+
+def test_ctrl_c_stops_at_the_next_batch_and_keeps_what_was_measured(session: Any, tmp_path: Path) -> None:
+    def press(count: int) -> None:
+        if count == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with StopFlag() as stop, pytest.raises(InterruptedRunError):
+        session(FakeMeasure(after=press), stop=stop).run()
+    assert len(TrialLog(tmp_path / "trials.jsonl").tuned) == 4, "the batch in hand was finished"
+    assert session(FakeMeasure()).run().done == 12
+
+
+def test_ctrl_c_during_a_search_stops_it(session: Any) -> None:
+    stop = StopFlag()
+    tuning = session(FakeMeasure(), stop=stop, untuned=False)
+    tuning._on_change = lambda view: stop.request() if view.phase == "search" else None
+    with pytest.raises(InterruptedRunError, match="searching"):
+        tuning.run()
+
+
+def test_programs_that_the_interrupt_itself_broke_are_not_recorded(session: Any, tmp_path: Path) -> None:
+    stop = StopFlag()
+    measure = FakeMeasure(fails=lambda n: n >= 2, after=lambda n: stop.request() if n == 2 else None)
+    with pytest.raises(InterruptedRunError, match="measuring"):
+        session(measure, stop=stop).run()
+    assert [t.error for t in TrialLog(tmp_path / "trials.jsonl").tuned] == [None]
+
+
+def test_the_display_is_told(session: Any) -> None:
+    tuning, phases = session(FakeMeasure(), trials=4), []
+    tuning._on_change = lambda view: phases.append((view.phase, view.done))
+    view = tuning.run()
+    assert isinstance(view, SessionView)
+    assert {phase for phase, _ in phases} == {"search", "model", "measure", "done"}
+    assert phases[-1] == ("done", 4)
+
+
+def test_any_builder_and_runner_of_metaschedule_serve(session: Any, target: Any) -> None:
+    builder, runner = FakeBuilder(failing=True), FakeRunner()
+    view = session(MeasureWith(builder, runner, target), untuned=False).run()
+    assert view.done == 12
+    assert [t.error for t in view.log.tuned if t.error] == ["the compiler ran out of registers"] * 2
+    assert {device for _, device in runner.seen} == {"cpu"}
+    assert not any(Path(path).parent.exists() for path, _ in runner.seen), "artifacts are removed"
+
+
+def test_only_the_best_program_of_a_task_is_compiled(session: Any, tmp_path: Path, small_task: Any) -> None:
+    view = session(FakeMeasure()).run()
+    database = open_database(tmp_path / "database")
+    (record,) = best_programs(database, [small_task]).get_all_tuning_records()
+    assert float(record.run_secs[0]) == pytest.approx(view.progress[0].best, rel=1e-5)
+    assert len(best_programs(database, [small_task], without={small_task.task_id})) == 0
+
+
+def test_a_task_whose_untuned_program_is_fastest_is_left_as_it_is(session: Any, small_task: Any) -> None:
+    tuning = session(FakeMeasure(), untuned=False)
+    tuning.view.untuned[small_task.task_id] = 1e-6
+    view = tuning.run()
+    assert view.better_untuned() == {small_task.task_id}
+    assert view.latency() == pytest.approx(1e-6)
+
+
+def test_trials_are_json_lines(session: Any, tmp_path: Path) -> None:
+    session(FakeMeasure()).run()
+    lines = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
+    assert len(lines) == 13
+    assert {"task", "seconds", "run_secs", "predicted", "error"} <= set(lines[0])
