@@ -75,22 +75,22 @@ def test_an_unknown_schema_is_refused_with_those_there_are() -> None:
     assert caught.value.fields["known"] == list(SHAPES)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(schemas, sequences, sequences)
 def test_different_sequences_have_different_matrices(schema, a, b) -> None:
     one, other = schema.extract([a, b])
     assert np.array_equal(one, other) == (a.primitives == b.primitives)
 
 
-@settings(max_examples=100, deadline=None)
-@given(schemas, st.lists(sequences, max_size=5))
+@settings(max_examples=40, deadline=None)
+@given(schemas, st.lists(sequences, max_size=3))
 def test_a_program_has_one_matrix_whatever_its_batch(schema, batch) -> None:
     together = schema.extract(batch)
     for program, matrix in zip(batch, together, strict=True):
         assert np.array_equal(schema.extract([program])[0], matrix)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(schemas, sequences)
 def test_padding_is_zero_and_every_primitive_is_not(schema, program) -> None:
     matrix = schema.extract([program])[0]
@@ -98,6 +98,7 @@ def test_padding_is_zero_and_every_primitive_is_not(schema, program) -> None:
     assert not matrix[len(program) :].any()
 
 
+@settings(deadline=None)
 @given(st.integers(1, 10**8))
 def test_sizes_are_logarithms_so_that_products_are_sums(extent: int) -> None:
     assert size_code(2 * extent) == pytest.approx(size_code(extent) + 1 / 8)

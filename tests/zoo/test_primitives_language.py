@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.zoo.primitives import KINDS, Primitive, PrimitiveSequence, TraceFormatError
 from tchub.zoo.primitives.instructions import TELLERS
@@ -17,11 +17,13 @@ primitives = st.builds(
 sequences = st.builds(PrimitiveSequence, st.lists(primitives, max_size=6).map(tuple))
 
 
+@settings(max_examples=60, deadline=None)
 @given(sequences)
 def test_json_gives_the_same_sequence_back(sequence: PrimitiveSequence) -> None:
     assert PrimitiveSequence.from_json(sequence.to_json()) == sequence
 
 
+@settings(max_examples=60, deadline=None)
 @given(sequences, sequences)
 def test_keys_are_equal_only_for_equal_primitives(a: PrimitiveSequence, b: PrimitiveSequence) -> None:
     assert (a.key() == b.key()) == (a.primitives == b.primitives)

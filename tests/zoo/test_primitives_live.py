@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import tvm
+from tchub.hub.device.tvm_import import import_tensor_intrinsics
 from tchub.zoo.features import get_schema
 from tchub.zoo.primitives import Primitive, from_trace, from_trace_json
 from tvm import te
@@ -34,6 +35,7 @@ def softmax() -> tvm.IRModule:
 
 
 def candidates(mod: tvm.IRModule, kind: str, strategy: Any) -> list[Any]:
+    import_tensor_intrinsics()
     context = ms.TuneContext(
         mod=mod,
         target=tvm.target.Target(TARGETS[kind]),

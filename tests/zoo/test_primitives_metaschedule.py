@@ -108,7 +108,7 @@ def test_a_sampled_location_stands_in_the_compute_at(answer: int) -> None:
     assert Primitive("ComputeAt", (2, answer, NONE), ("@relu",)) in sequence.primitives
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_programs_that_differ_in_any_decision_differ_in_their_sequence(data: st.DataObject) -> None:
     decisions = st.fixed_dictionaries(

@@ -76,7 +76,7 @@ def split(kind: str) -> Handler:
         loop, *operands = inputs
         nest, at = scope.nest(loop), scope.position(loop)
         extent, factors = _factors(scope, scope.extent(loop), operands)
-        block, _ = scope.target(loop)
+        block = scope.target(loop)[0]
         flags = _flags(attrs, ("no-unit-iters", True), ("unpredicated", False))
         scope.tell(kind, block, at, extent, *factors, names=flags)
         nest.loops.remove(loop)
@@ -119,7 +119,7 @@ def fuse(kind: str) -> Handler:
 
 def reorder(scope: Scope, inputs: Operands, _: Operands, __: list[str]) -> None:
     positions = [scope.position(loop) for loop in inputs]
-    block, _ = scope.target(inputs[0])
+    block = scope.target(inputs[0])[0]
     scope.tell("Reorder", block, *positions)
     nest = scope.nest(inputs[0])
     moved = [loop for loop in inputs if scope.nest(loop) is nest]

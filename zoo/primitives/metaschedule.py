@@ -63,11 +63,11 @@ def from_trace_json(obj: Sequence[Any] | str | bytes) -> PrimitiveSequence:
 @cache
 def _tvm() -> tuple[Any, ...]:
     """TVM's C++ trace writer, structural keys, array access; Python's wrappers cost up to ten times more."""
-    from tvm.s_tir.schedule import _ffi_api
+    import tvm.s_tir.schedule  # noqa: F401  # registers what is looked up below
     from tvm_ffi import Array, StructuralKey, get_global_func
 
     arrays = Array, get_global_func("ffi.ArrayGetItem"), get_global_func("ffi.ArraySize")
-    return _ffi_api.TraceAsJSON, StructuralKey, *arrays
+    return get_global_func("s_tir.schedule.TraceAsJSON"), StructuralKey, *arrays
 
 
 def _remember(store: dict[Any, Template], key: Any, template: Template) -> None:

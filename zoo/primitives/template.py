@@ -91,8 +91,7 @@ class Template:
 def _parts(index: int, instruction: Any) -> tuple[str, list[Any], list[Any], list[str]]:
     try:
         name, inputs, attrs, outputs = instruction
-        name = RENAMED.get(name, name)
-        return name, list(inputs), list(attrs), list(outputs)
+        return str(RENAMED.get(name, name)), list(inputs), list(attrs), list(outputs)
     except (TypeError, ValueError):
         raise TraceFormatError(
             "an instruction is [name, inputs, attributes, outputs]", index=index, instruction=instruction
