@@ -72,21 +72,27 @@ def draw(result: TuneResult, console: Console) -> None:
 
     report = result.report
     table = Table(box=None, pad_edge=False)
-    table.add_column("")
-    for title in ("latency, ms", "quartiles, ms", "against PyTorch", "against untuned", "output"):
-        table.add_column(title, justify="right")
+    table.add_column("", no_wrap=True)
+    for title in ("ms", "quartiles", "/ PyTorch", "/ untuned", "output"):
+        table.add_column(title, justify="right", no_wrap=True)
     medians = result.latency
     for name, facts in report["latency"].items():
         check = report["output_check"].get(name)
         table.add_row(
             TITLES[name],
             f"{1e3 * facts['median']:.3f}",
-            f"{1e3 * facts['first_quartile']:.3f} to {1e3 * facts['third_quartile']:.3f}",
-            _ratio(medians.get("pytorch"), facts["median"]),
-            _ratio(medians.get("untuned"), facts["median"]),
-            "" if check is None else f"{'equal' if check['ok'] else 'WRONG'} ({check['max_abs_diff']:.1e})",
+            f"{1e3 * facts['first_quartile']:.3f}-{1e3 * facts['third_quartile']:.3f}",
+            _ratio(facts["median"], medians.get("pytorch")),
+            _ratio(facts["median"], medians.get("untuned")),
+            "" if check is None else "equal" if check["ok"] else "WRONG",
         )
     console.print(table)
+    for name, check in report["output_check"].items():
+        console.print(
+            f"{name}: largest difference to the reference output {check['max_abs_diff']:.1e} at outputs up to "
+            f"{check['max_abs_output']:.3g} (rtol {check['rtol']:g}, atol {check['atol']:g})",
+            highlight=False,
+        )
     for label, run in report["runs"].items():
         console.print(
             f"{label}: {run['trials']} programs of {len(run['tasks'])} tasks with {run['model']} "
@@ -95,5 +101,5 @@ def draw(result: TuneResult, console: Console) -> None:
         )
 
 
-def _ratio(reference: float | None, value: float) -> str:
-    return "" if reference is None else f"{reference / value:.2f}x"
+def _ratio(value: float, reference: float | None) -> str:
+    return "" if reference is None else f"{value / reference:.3g}"
