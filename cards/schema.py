@@ -23,7 +23,7 @@ BASELINES = {
     "random": "random choice",
     "xgboost": "XGBoost on TVM's PerStoreFeature",
     "base": "the checkpoint that it was adapted from",
-    "tcl_10pct_random": "same architecture, trained on a random 10% of the data",
+    "ten_percent": "same architecture, trained on a random 10% of the data",
 }
 
 

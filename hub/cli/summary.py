@@ -16,7 +16,7 @@ _BASELINES = {
     "model": "this checkpoint",
     "random": "random choice",
     "xgboost": "XGBoost on PerStoreFeature",
-    "tcl_10pct_random": "same, from 10% random data",
+    "ten_percent": "same, from 10% random data",
     "base": "before adapting",
 }
 

@@ -85,6 +85,7 @@ def command(
         tasks_fraction=tasks_fraction,
         programs_fraction=programs_fraction,
         lineage={"base": None} | ({"weights_licence": weights_licence} if weights_licence else {}),
+        command=f"tchub train {config} --corpus {corpus_path.name} --out DIR --version {version} --seed {seed}",
         resume_dir=folder,
         on_epoch=lambda entry: out.note(_progress(entry, recipe.epochs)),
     )

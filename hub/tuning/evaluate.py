@@ -80,6 +80,7 @@ def evaluate(
         "checkpoint": f"{checkpoint.config.name}@{checkpoint.config.version}",
         "corpus": corpus.path.resolve().name,
         "split": split,
+        "device": corpus.meta.get("device"),
         "seed": seed,
         "tasks": len(data.task_ids),
         "programs": len(data),

@@ -52,7 +52,7 @@ METRICS = {
         "model": {"top1": 0.90251, "top5": 0.9642, "mean_top1": 0.89, "mean_top5": 0.95, "pairwise": 0.8531,
                   "tasks": 42, "programs": 4032},
         "random": {"top1": 0.35, "top5": 0.6, "pairwise": 0.5},
-        "tcl_10pct_random": {"top1": 0.81, "top5": 0.91, "pairwise": 0.79},
+        "ten_percent": {"top1": 0.81, "top5": 0.91, "pairwise": 0.79},
     },
 }  # fmt: skip
 BARE = {key: CONFIG[key] for key in ("name", "version", "arch", "family", "feature_schema")}

@@ -86,6 +86,7 @@ def fit(
     tasks_fraction: float = 1.0,
     programs_fraction: float = 1.0,
     lineage: dict[str, Any] | None = None,
+    command: str | None = None,
     resume_dir: Path | None = None,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
 ) -> Fitted:
@@ -99,7 +100,8 @@ def fit(
         seed: of the first weights, the batches, and the programs kept.
         tasks_fraction, programs_fraction: share of the training tasks, and of the programs of each, kept at
             random (0.1 programs is the papers' 10% random baseline).
-        lineage: what is known of origin and licence, e.g. `weights_licence`.
+        lineage: what is known of origin and licence, e.g. `weights_licence`, `authors`, `limits`.
+        command: how to train the same again, for the card.
         resume_dir: where the state of the training is kept, and continued.
         on_epoch: told each entry of the history.
 
@@ -114,8 +116,10 @@ def fit(
         model = create(config.arch, **config.model)
     result = train(model, data, parts.get("val"), config, seed, resume_dir, on_epoch)
     facts = {
+        "command": command,
         "recipe": config.as_dict(),
         "seed": seed,
+        "seconds": round(sum(entry["seconds"] for entry in result.history), 1),
         "best_epoch": result.best_epoch,
         "tasks_fraction": tasks_fraction,
         "programs_fraction": programs_fraction,
@@ -134,8 +138,17 @@ def fit(
 
 def describe_corpus(corpus: Corpus) -> dict[str, Any]:
     """The facts of a corpus that a config and a card repeat."""
+    from ..corpus import HELD_OUT
+
     keys = ("device", "cpu_model", "licence", "tvm_version")
-    return {"name": corpus.path.resolve().name} | {k: corpus.meta[k] for k in keys if k in corpus.meta}
+    networks = {name for task in corpus.tasks.values() for name, _ in task.networks}
+    return {
+        "name": corpus.path.resolve().name,
+        **{k: corpus.meta[k] for k in keys if k in corpus.meta},
+        "how": corpus.meta.get("notes"),
+        "networks": sorted(networks - set(HELD_OUT)),
+        "held_out": sorted(networks & set(HELD_OUT)),
+    }
 
 
 def _checkpoint_config(
@@ -162,6 +175,7 @@ def _metrics(corpus: Corpus, checkpoint: Checkpoint, parts: dict[str, RankingDat
         "format": METRICS_FORMAT,
         "corpus": corpus.path.resolve().name,
         "split": part,
+        "device": corpus.meta.get("device"),
         "seed": seed,
         "tasks": len(parts[part].task_ids),
         "programs": len(parts[part]),
