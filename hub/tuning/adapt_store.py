@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...cards.schema import METRICS_FORMAT
 from ...zoo.corpus import Program, Task, merge_corpus
 from ..registry import CheckpointName
 from .adapt_job import AdaptJob
@@ -105,6 +106,7 @@ def _store(job: AdaptJob, outcome: Outcome, counts: dict[str, int]) -> tuple[str
         )
         replace(job.base.checkpoint, config=config, model=outcome.model, device=job.local.device).save(folder)
         metrics = {
+            "format": METRICS_FORMAT,
             "split": "measured hold-out",
             "results": {"model": outcome.after, "base": outcome.before},
             "guard": guard.as_dict(),
