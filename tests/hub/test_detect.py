@@ -30,9 +30,7 @@ def intel(model: int, brand: str, **more: object) -> HostFacts:
 
 def arm(part: str, sys_vendor: str) -> HostFacts:
     flags = frozenset({"asimd", "fphp", "asimddp"})
-    return HostFacts(
-        "aarch64", "ARM", arm_part=part, sys_vendor=sys_vendor, flags=flags, cores=4, threads=4, usable=4
-    )
+    return HostFacts("aarch64", "ARM", arm_part=part, sys_vendor=sys_vendor, flags=flags, cores=4, threads=4, usable=4)
 
 
 # Known machines
@@ -110,9 +108,7 @@ def test_a_threadripper_of_the_same_cpuid_family_is_no_epyc() -> None:
 # LLVM's name of the CPU
 
 
-@pytest.mark.parametrize(
-    ("flags", "mcpu"), [(AVX512, "x86-64-v4"), (AVX2, "x86-64-v3"), (frozenset(), "x86-64")]
-)
+@pytest.mark.parametrize(("flags", "mcpu"), [(AVX512, "x86-64-v4"), (AVX2, "x86-64-v3"), (frozenset(), "x86-64")])
 def test_without_llvm_the_flags_decide(flags: frozenset, mcpu: str) -> None:
     assert detect_local(facts=intel(198, "Intel(R) Core(TM)", flags=flags), ask_llvm=False).mcpu == mcpu
 

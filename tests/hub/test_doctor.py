@@ -83,9 +83,7 @@ def test_no_compiler_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (check.status, "g++" in check.value) == ("fail", True)
 
 
-def test_a_compiler_that_cannot_link_fails_with_its_last_words(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compiler_that_cannot_link_fails_with_its_last_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = tmp_path / "cc"
     broken.write_text("#!/bin/sh\necho 'ld: cannot find crti.o' >&2\nexit 1\n")
     broken.chmod(broken.stat().st_mode | stat.S_IXUSR)
@@ -208,12 +206,8 @@ def checks(*found: Check):
     return lambda: iter(found)
 
 
-def test_doctor_ends_with_1_if_a_check_failed(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    monkeypatch.setattr(
-        doctor, "run_checks", checks(Check("a", "ok", "x"), Check("b", "fail", "[y]", "do z"))
-    )
+def test_doctor_ends_with_1_if_a_check_failed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setattr(doctor, "run_checks", checks(Check("a", "ok", "x"), Check("b", "fail", "[y]", "do z")))
     assert main(["doctor", "--json"]) == 1
     printed = json.loads(capsys.readouterr().out)
     assert printed["ok"] is False
@@ -222,9 +216,7 @@ def test_doctor_ends_with_1_if_a_check_failed(
     assert "-> do z" in capsys.readouterr().out
 
 
-def test_doctor_ends_with_0_on_warnings(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+def test_doctor_ends_with_0_on_warnings(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     monkeypatch.setattr(doctor, "run_checks", checks(Check("a", "warn", "x", "y")))
     assert main(["doctor", "--quiet"]) == 0
     assert capsys.readouterr().err == ""

@@ -177,9 +177,7 @@ def test_any_row_layout_is_read(corpus: Corpus):
     meta = {k: v for k, v in corpus.meta.items() if k != "files"}
     (corpus.path / "corpus.json").write_text(json.dumps(meta))
     again = Corpus.open(corpus.path)
-    assert (
-        list(again.iter_programs()) == list(corpus.iter_programs()) or len(list(again.iter_programs())) == 11
-    )
+    assert list(again.iter_programs()) == list(corpus.iter_programs()) or len(list(again.iter_programs())) == 11
     assert {p.task_id for p in again.programs("00" * 8)} == {"00" * 8}
 
 

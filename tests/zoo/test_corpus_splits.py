@@ -71,11 +71,7 @@ def test_shares_sum_to_the_total_and_stay_within_one_of_the_exact_share(total, w
     assert sum(shares.values()) == total
     mass = sum(weights.values())
     for key, units in shares.items():
-        assert (
-            math.floor(total * weights[key] / mass - 1e-9)
-            <= units
-            <= math.ceil(total * weights[key] / mass + 1e-9)
-        )
+        assert math.floor(total * weights[key] / mass - 1e-9) <= units <= math.ceil(total * weights[key] / mass + 1e-9)
 
 
 @given(st.integers(0, 500), weights_strategy, st.data())
@@ -86,9 +82,7 @@ def test_capped_shares_fill_up_without_passing_a_cap(total, weights, data):
     assert all(shares[key] <= caps[key] for key in weights)
 
 
-@pytest.mark.parametrize(
-    ("total", "weights"), [(-1, {"a": 1}), (3, {}), (3, {"a": 0}), (3, {"a": 2, "b": -1})]
-)
+@pytest.mark.parametrize(("total", "weights"), [(-1, {"a": 1}), (3, {}), (3, {"a": 0}), (3, {"a": 2, "b": -1})])
 def test_shares_of_nothing_are_an_error(total, weights):
     with pytest.raises(ValueError, match="apportion"):
         apportion(total, weights)

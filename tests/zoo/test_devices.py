@@ -83,9 +83,7 @@ def test_cpu_numbers_agree_with_each_other(device: Device) -> None:
 def test_tvm_accepts_the_target(device: Device) -> None:
     tvm = pytest.importorskip("tvm")
     target = tvm.target.Target(device.target)
-    assert (
-        target.kind.name == {"cpu": "llvm", "gpu": "rocm" if device.vendor == "amd" else "cuda"}[device.kind]
-    )
+    assert target.kind.name == {"cpu": "llvm", "gpu": "rocm" if device.vendor == "amd" else "cuda"}[device.kind]
     for name, value in device.target.items():
         if name != "kind":
             assert target.attrs[name] == value

@@ -52,9 +52,7 @@ def test_diversity_by_sorting_is_equation_1(f, labeled):
 
 @given(scores_strategy, scores_strategy)
 def test_uncertainty_in_closed_form_is_equations_2_and_3(f, labeled):
-    np.testing.assert_allclose(
-        joint_variance(np.array(f), *moments(labeled)), naive_variance(f, labeled), atol=1e-9
-    )
+    np.testing.assert_allclose(joint_variance(np.array(f), *moments(labeled)), naive_variance(f, labeled), atol=1e-9)
 
 
 @settings(max_examples=50)
@@ -106,9 +104,7 @@ def test_the_whole_budget_is_spent_and_nothing_is_picked_twice(ops, per_task, k,
 def test_operator_types_share_the_budget_as_they_share_the_tasks():
     pool = make_pool(["conv2d"] * 6 + ["matmul"] * 3 + ["pool"], 50)
     assert op_budgets(pool, [], 100) == {"conv2d": 60, "matmul": 30, "pool": 10}
-    selection = RDUSampler().select(
-        pool, [0], 99, np.random.default_rng(0).normal(size=500), np.random.default_rng(1)
-    )
+    selection = RDUSampler().select(pool, [0], 99, np.random.default_rng(0).normal(size=500), np.random.default_rng(1))
     assert Counter(r.op for r in selection.reasons) == {"conv2d": 59, "matmul": 30, "pool": 10}
 
 
@@ -138,9 +134,7 @@ def test_what_a_small_type_cannot_fill_goes_to_the_others():
 
 def test_the_first_round_is_random_and_seeded():
     pool = make_pool(["conv2d", "matmul"], 100)
-    picks = [
-        RDUSampler().select(pool, [], 20, None, np.random.default_rng(s)).indices.tolist() for s in (7, 7, 8)
-    ]
+    picks = [RDUSampler().select(pool, [], 20, None, np.random.default_rng(s)).indices.tolist() for s in (7, 7, 8)]
     assert picks[0] == picks[1] != picks[2]
     reason = RDUSampler().select(pool, [], 1, None, np.random.default_rng(0)).reasons[0]
     assert reason.as_dict()["diversity"] is None

@@ -11,9 +11,7 @@ from .sampling import Pool
 PROGRAMS_PER_TASK = 4
 
 
-def choose_holdout(
-    pool: Pool, count: int, rng: np.random.Generator, per_task: int = PROGRAMS_PER_TASK
-) -> np.ndarray:
+def choose_holdout(pool: Pool, count: int, rng: np.random.Generator, per_task: int = PROGRAMS_PER_TASK) -> np.ndarray:
     """Pick hold-out programs at random, spread over tasks.
 
     A sampler's picks are chosen for what the model thinks of them, so an estimate on them would be biased:

@@ -124,9 +124,7 @@ def _check_hashes(corpus: Corpus) -> Finding:
 def _check_counts(corpus: Corpus, columns: dict[str, list[Any]]) -> Finding:
     found = (len(corpus.tasks), len(columns["key"]))
     said = (corpus.meta.get("tasks"), corpus.meta.get("programs"))
-    return Finding(
-        "counts", found == said, f"{found[0]} tasks and {found[1]} programs; corpus.json says {said}"
-    )
+    return Finding("counts", found == said, f"{found[0]} tasks and {found[1]} programs; corpus.json says {said}")
 
 
 def _check_leaks(corpus: Corpus, seed: int) -> Finding:
@@ -145,9 +143,7 @@ def _check_leaks(corpus: Corpus, seed: int) -> Finding:
 
 def _check_workloads(corpus: Corpus) -> Finding:
     repeated = [n for n in Counter(task.workload for task in corpus.tasks.values()).values() if n > 1]
-    return Finding(
-        "one id a computation", not repeated, f"{sum(repeated)} tasks share a workload with another"
-    )
+    return Finding("one id a computation", not repeated, f"{sum(repeated)} tasks share a workload with another")
 
 
 def _check_duplicates(columns: dict[str, list[Any]]) -> Finding:

@@ -43,9 +43,7 @@ def distance(a: Device, b: Device) -> Distance:
     if a.family == b.family:
         return Distance(SAME_FAMILY, gap, f"the same family, {a.family} ({a.name} and {b.name}), {apart}")
     if a.isa == b.isa and a.vendor == b.vendor:
-        return Distance(
-            SAME_ISA_AND_VENDOR, gap, f"both {a.vendor} {a.isa}, another family ({b.family}), {apart}"
-        )
+        return Distance(SAME_ISA_AND_VENDOR, gap, f"both {a.vendor} {a.isa}, another family ({b.family}), {apart}")
     if a.isa == b.isa:
         return Distance(SAME_ISA, gap, f"both {a.isa}, another vendor ({a.vendor} and {b.vendor}), {apart}")
     return Distance(OTHER, gap, f"another instruction set ({a.isa} and {b.isa}), {apart}")

@@ -62,9 +62,7 @@ class SpecSheet:
             raise BadDeviceError(f"{where} is not an object", where=where, field="spec")
         wrong = set(data) ^ set(cls.names())
         if wrong:
-            raise BadDeviceError(
-                f"{where}: missing or unknown: {', '.join(sorted(wrong))}", where=where, field="spec"
-            )
+            raise BadDeviceError(f"{where}: missing or unknown: {', '.join(sorted(wrong))}", where=where, field="spec")
         values, sources = {}, {}
         for name in cls.names():
             values[name], sources[name] = _entry(data[name], name, where)
