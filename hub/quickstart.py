@@ -18,7 +18,7 @@ NETWORK = "bert-tiny"
 # Sized for ten minutes on two cores: some 100 s of measuring to adapt, as much to tune, the rest searching.
 POOL_PER_TASK = 48
 BUDGET = "96"
-TRIALS = 48
+TRIALS = 64
 POPULATION, GENERATIONS = 64, 2
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("quickstart")
 @click.option("--output", default="quickstart", show_default=True, type=click.Path(file_okay=False), help="Folder.")
-@click.option("--trials", default=48, show_default=True, type=click.IntRange(1), help="Programs that tuning measures.")
+@click.option("--trials", default=64, show_default=True, type=click.IntRange(1), help="Programs that tuning measures.")
 @output_options
 def command(output: str, trials: int, out: Output) -> None:
     """The whole way in under ten minutes on two cores: pull, adapt, tune, compare, on BERT-tiny.

@@ -50,7 +50,7 @@ def make_report(**changes: Any) -> dict[str, Any]:
     check = {"ok": True, "max_abs_diff": 1e-6, "max_abs_output": 3.0, "rtol": 1e-3, "atol": 1e-4, "outputs": 1}
     return {
         "format": 1, "status": "done", "network": "bert-tiny", "origin": "suite", "target": "llvm", "threads": 1,
-        "settings": {"trials": 4}, "created": "2026-01-01T00:00:00Z", "machine": {"cpu_model": "a CPU"},
+        "settings": {"trials": 4, "batch": None, "search": {"population_size": 16}}, "created": "2026-01-01T00:00:00Z", "machine": {"cpu_model": "a CPU"},
         "runs": {"tuned": run, "stock": run | {"model": "stock", "update": None, "reasons": []}},
         "latency": latency, "output_check": {"tuned": check},
     } | changes  # fmt: skip
@@ -139,6 +139,8 @@ def test_the_page_needs_nothing_else_and_says_what_was_found() -> None:
     assert "equals the reference" in page.text
     assert "fused_matmul_<add>" in page.text, "names are escaped, not swallowed"
     assert "stock: stock" in page.text, "both curves are in the legend"
+    assert "tcl-epyc+local@1.0.0 (few-shot)" in page.text
+    assert "search: population_size" in page.text
 
 
 def test_a_wrong_output_is_said_on_the_page() -> None:
