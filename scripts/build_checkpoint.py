@@ -22,7 +22,7 @@ from benchmarking import ROOT
 _SCORES = ("top1", "top5", "mean_top1", "mean_top5", "pairwise")
 
 
-def _fit(recipe: str, corpus: Any, version: str, seed: int, lineage: dict[str, Any], work: Path) -> Any:
+def _fit(recipe: str, corpus: Any, path: Path, version: str, seed: int, lineage: dict[str, Any], work: Path) -> Any:
     from tchub.zoo.training import TrainConfig
     from tchub.zoo.training.fit import fit
 
@@ -32,7 +32,7 @@ def _fit(recipe: str, corpus: Any, version: str, seed: int, lineage: dict[str, A
         if "val_pairwise" in entry:
             click.echo(f"seed {seed} epoch {int(entry['epoch'])} val pairwise {entry['val_pairwise']:.4f}", err=True)
 
-    command = f"tchub train {recipe} --corpus {corpus.path.name} --out DIR --version {version} --seed {seed}"
+    command = f"tchub train {recipe} --corpus {path} --out DIR --version {version} --seed {seed}"
     return fit(
         corpus, config, version=version, seed=seed, lineage=lineage, command=command,
         resume_dir=work / f"{recipe}-{seed}", on_epoch=tell,
@@ -67,7 +67,7 @@ def main(
     torch.set_num_threads(threads)
     corpus = Corpus.open(path)
     lineage = {"base": None, "weights_licence": "Apache-2.0", "authors": "the tchub project", "limits": list(limits)}
-    fitted = [_fit(recipe, corpus, version, seed, lineage, work) for seed in seeds]
+    fitted = [_fit(recipe, corpus, path, version, seed, lineage, work) for seed in seeds]
     best = max(fitted, key=lambda f: f.result.best["pairwise"])
     metrics = evaluate(
         best.checkpoint, corpus, "test", baselines=BASELINES, seed=best.metrics["seed"], threads=threads,

@@ -32,7 +32,8 @@ class TchubError(Exception):
 
     def as_dict(self) -> dict[str, object]:
         """JSON form: error, message, remedy and the fields."""
-        return {"error": self.kind, "message": self.message, "remedy": self.remedy} | {
+        known: dict[str, object] = {"error": self.kind, "message": self.message, "remedy": self.remedy}
+        return known | {
             k: v if isinstance(v, str | int | float | bool | list | dict | None) else str(v)
             for k, v in self.fields.items()
         }

@@ -199,7 +199,7 @@ def _record(task: TuningTask, target: Any, workload: Any, obj: Any, latency: flo
     from tvm.s_tir import meta_schedule as ms
     from tvm.s_tir.schedule import Trace
 
-    schedule = Schedule(task.mod)
+    schedule: Any = Schedule(task.mod)
     Trace.apply_json_to_schedule(obj, schedule)
-    args = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=True)
+    args = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
     return ms.database.TuningRecord(schedule.trace, workload, [latency], target, args)

@@ -90,7 +90,7 @@ class Latency:
     def quartiles(self) -> tuple[float, float]:
         """First and third quartile in seconds."""
         if len(self.seconds) < 2:
-            return self.seconds[0], self.seconds[0]
+            return self.median, self.median
         first, _, third = quantiles(self.seconds, n=4, method="inclusive")
         return first, third
 
@@ -132,8 +132,7 @@ def build_library(mod: IRModule, target: Any, database: Any | None, path: Path) 
 
     counts = {"functions": 0, "tuned": 0}
 
-    @tvm.transform.module_pass(opt_level=0)
-    def pipeline(mod: Any, _context: Any) -> Any:
+    def lower(mod: Any, _context: Any) -> Any:
         if database is not None:
             mod = relax.transform.MetaScheduleApplyDatabase()(mod)
         kernels = [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
@@ -141,6 +140,7 @@ def build_library(mod: IRModule, target: Any, database: Any | None, path: Path) 
         counts["tuned"] = sum(bool(f.attrs.get("tirx.is_scheduled", False)) for f in kernels)
         return tvm.transform.Sequential(_lowering())(mod)
 
+    pipeline: Any = tvm.transform.module_pass(lower, opt_level=0)
     start = time.monotonic()
     with target, database or nullcontext(), tvm.transform.PassContext(opt_level=3):
         library = relax.build(mod, target=target, relax_pipeline=pipeline)

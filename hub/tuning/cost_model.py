@@ -21,7 +21,6 @@ from .errors import ModelOutputError
 from .online import OnlineLearner, OnlineSettings
 
 if TYPE_CHECKING:
-    from tvm.s_tir.meta_schedule import TuneContext
     from tvm.s_tir.meta_schedule.cost_model import CostModel
     from tvm.s_tir.meta_schedule.runner import RunnerResult
     from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
@@ -148,11 +147,11 @@ class PretrainedCostModel(PyCostModel):
         super().__init__()
         self.scorer = scorer
 
-    def predict(self, context: TuneContext, candidates: list[MeasureCandidate]) -> np.ndarray:
+    def predict(self, context: Any, candidates: list[MeasureCandidate]) -> np.ndarray:
         """Scores in (0, 1), shape (N,), float64."""
         return self.scorer.predict(shash2hex(context.mod), _read(candidates))
 
-    def update(self, context: TuneContext, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
+    def update(self, context: Any, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
         """Learn from a measured batch; failed programs are kept as failures."""
         if len(candidates):
             latencies = [seconds(result) for result in results]
@@ -167,7 +166,7 @@ class PretrainedCostModel(PyCostModel):
         self.scorer.load(Path(path))
 
 
-def _read(candidates: Sequence[MeasureCandidate]) -> list[PrimitiveSequence]:
+def _read(candidates: Sequence[Any]) -> list[PrimitiveSequence]:
     return [from_trace(candidate.sch.trace) for candidate in candidates]
 
 
@@ -186,4 +185,6 @@ def tvm_cost_model(checkpoint: Checkpoint | str, update: str = "none", **setting
         from .. import load
 
         checkpoint = load(checkpoint)
-    return PretrainedCostModel(PretrainedScorer(checkpoint, update, OnlineSettings(**settings)))
+    # `derived_object` makes it a TVM object, which a type checker cannot see.
+    model: Any = PretrainedCostModel(PretrainedScorer(checkpoint, update, OnlineSettings(**settings)))
+    return model

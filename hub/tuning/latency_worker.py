@@ -47,7 +47,9 @@ def _library(path: str, inputs: Sequence[torch.Tensor]) -> Run:
     import tvm
     from tvm import relax
 
-    machine = relax.VirtualMachine(tvm.runtime.load_module(path), tvm.cpu())
+    library: Any = tvm.runtime.load_module(path)
+    device: Any = tvm.cpu()
+    machine = relax.VirtualMachine(library, device)
     arguments = [tvm.runtime.tensor(x.numpy()) for x in inputs]
     main = machine["main"]
     return lambda: main(*arguments)

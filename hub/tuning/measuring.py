@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.utils import remove_build_dir
 
 from .candidates import from_measure_candidate
 
@@ -75,7 +76,7 @@ class MeasureWith:
 
     def __init__(self, builder: Any, runner: Any, target: Any) -> None:
         self._builder, self._runner, self._target = builder, runner, target
-        self._device = _DEVICE_NAMES.get(int(target.get_target_device_type()), target.kind.name)
+        self._device: str = _DEVICE_NAMES.get(int(target.get_target_device_type()), str(target.kind.name))
 
     def __call__(self, task: TuningTask, candidates: Sequence[Any]) -> Iterator[Measured]:
         start = time.perf_counter()
@@ -86,7 +87,7 @@ class MeasureWith:
         finally:
             for build in builds:
                 if build.artifact_path is not None:
-                    ms.utils.remove_build_dir(build.artifact_path)
+                    remove_build_dir(build.artifact_path)
 
     def _run(self, candidates: Sequence[Any], builds: Sequence[Any], build_seconds: float) -> Iterator[Measured]:
         built = [i for i, build in enumerate(builds) if build.error_msg is None]

@@ -56,7 +56,7 @@ def reference_module(path: Path) -> torch.nn.Module:
         """Runs the evaluator on the inputs in the file's order."""
 
         def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            named = dict(zip(evaluator.input_names, (x.numpy() for x in inputs), strict=True))
+            named = {str(name): x.numpy() for name, x in zip(evaluator.input_names, inputs, strict=True)}
             return tuple(torch.as_tensor(out) for out in evaluator.run(None, named))
 
     return Reference()

@@ -241,8 +241,8 @@ def _curves(report: dict[str, Any], key: str, title: str) -> str:
 
 
 def _bar(name: str, facts: dict[str, Any]) -> Bar:
-    values = (1e3 * facts[key] for key in ("median", "first_quartile", "third_quartile"))
-    return Bar(TITLES[name], *values, name)
+    middle, low, high = (1e3 * facts[key] for key in ("median", "first_quartile", "third_quartile"))
+    return Bar(TITLES[name], middle, low, high, name)
 
 
 def _predictions(runs: dict[str, Any]) -> str:

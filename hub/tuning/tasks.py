@@ -61,7 +61,7 @@ def _blocks(mod: IRModule) -> list[Any]:
     from tvm_ffi import structural_walk
 
     found: list[Any] = []
-    for func in mod.functions.values():
+    for _, func in mod.functions_items():
         structural_walk(func.body, (SBlock, found.append))
     return found
 
