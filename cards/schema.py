@@ -4,7 +4,8 @@ Read from config.json: name, version, arch, model, feature_schema, family, devic
     lineage    weights_licence (SPDX id), base (name@version that it was adapted from), authors, limits (list of texts)
     training   command, seed, seconds, and corpus: {name, device, cpu_model, licence, programs, tasks, how, networks,
                held_out (networks whose tasks are in no training split)}
-Read from metrics.json: corpus, split, device, seed, command, and results: name -> {top1, top5, mean_top1, mean_top5,
+Read from metrics.json: corpus, split, device, seed, command, seeds: {count, score -> {mean, stdev}}, and results:
+    name -> {top1, top5, mean_top1, mean_top5,
     pairwise, tasks, programs}, where `model` is the checkpoint and the others are its baselines.
 """
 
@@ -64,7 +65,11 @@ class Corpus:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """How the scores were made."""
+    """How the scores were made.
+
+    Attributes:
+        seeds: trainings that `spread` was taken over; spread: score -> (mean, standard deviation).
+    """
 
     corpus: str | None = None
     split: str | None = None
@@ -72,6 +77,8 @@ class Evaluation:
     seed: int | None = None
     command: str | None = None
     scores: tuple[Scores, ...] = ()
+    seeds: int | None = None
+    spread: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def model(self) -> Scores | None:
@@ -171,7 +178,20 @@ def _evaluation(metrics: Mapping[str, Any]) -> Evaluation:
         **{key: _text(metrics, key) for key in ("corpus", "split", "device", "command")},
         seed=_whole(metrics, "seed"),
         scores=tuple(_scores(results, key) for key in sorted(results, key=_place)),
+        seeds=_whole(_object(metrics, "seeds"), "count"),
+        spread=_spread(_object(metrics, "seeds")),
     )
+
+
+def _spread(seeds: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """Mean and standard deviation of each score over the seeds, as far as they were measured."""
+    found = {}
+    for name in SCORES:
+        line = _object(seeds, name)
+        mean, deviation = _number(line, "mean"), _number(line, "stdev")
+        if mean is not None and deviation is not None:
+            found[name] = (mean, deviation)
+    return found
 
 
 def _place(key: str) -> tuple[int, str]:

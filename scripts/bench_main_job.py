@@ -19,6 +19,10 @@ import click
 from benchmarking import ROOT, finish
 
 
+# Long, or paths of the machine that ran it.
+_LEFT_OUT = ("picks", "tasks", "path", "journal", "corpus")
+
+
 def _evaluate(checkpoint: str, corpus: Path, seed: int, work: Path) -> dict[str, Any]:
     from tchub import hub
     from tchub.hub.tuning.evaluate import BASELINES, evaluate
@@ -43,16 +47,15 @@ def _tune(network: str, checkpoint: str, trials: int, seed: int, work: Path) -> 
     click.echo(f"adapt to {network}", err=True)
     adapted = hub.adapt(checkpoint, workload=network, budget="10%", seed=seed, work_dir=folder / "adapt")
     chosen = f"{adapted.name}@{adapted.version}" if adapted.version else adapted.name
+    chosen = f"{adapted.name}@{adapted.version}" if adapted.version else adapted.name
     click.echo(f"tune {network} with {chosen}", err=True)
-    result = hub.tune(network, adapted.checkpoint, trials=trials, seed=seed, output=folder / "tune", compare_stock=True)
+    result = hub.tune(network, chosen, trials=trials, seed=seed, output=folder / "tune", compare_stock=True)
     latency = result.latency
     return {
         "network": network,
         "seed": seed,
         "trials": trials,
-        "adaptation": {
-            k: v for k, v in adapted.as_dict().items() if k not in ("picks", "tasks", "path", "journal", "corpus")
-        },
+        "adaptation": {k: v for k, v in adapted.as_dict().items() if k not in _LEFT_OUT},
         "latency_ms": {name: 1e3 * seconds for name, seconds in latency.items()},
         "ratio_vs_stock": latency["tuned"] / latency["stock"],
         "ratio_vs_untuned": latency["tuned"] / latency["untuned"],
