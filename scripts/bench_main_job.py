@@ -18,7 +18,6 @@ from typing import Any
 import click
 from benchmarking import ROOT, finish
 
-
 # Long, or paths of the machine that ran it.
 _LEFT_OUT = ("picks", "tasks", "path", "journal", "corpus")
 
