@@ -22,7 +22,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 
-QUICK = OnlineSettings(min_programs=4, epochs=4, patience=4)
+QUICK = OnlineSettings(min_programs=4, epochs=4, patience=4, max_seconds=600.0)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_few_shot_learns_the_order_that_was_measured_and_spares_the_base(
 ) -> None:
     base = make_checkpoint()
     weights = {k: v.clone() for k, v in base.model.state_dict().items()}
-    model = hub.tvm_cost_model(base, update="few-shot", min_programs=4, epochs=10, patience=10)
+    model = hub.tvm_cost_model(base, update="few-shot", min_programs=4, epochs=10, patience=10, max_seconds=600.0)
     before = model.predict(context, measure_candidates)
     latency = 1e-3 * np.exp(np.argsort(np.argsort(before)) / 3)  # the machine says the opposite of the base
     model.update(context, measure_candidates, [ms.runner.RunnerResult([float(x)], None) for x in latency])

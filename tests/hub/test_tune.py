@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from fake_tuning import FakeBuilder, FakeRunner
-from real_checkpoint import environment, publish_real
+from real_checkpoint import NAME, VERSION, environment, publish_real
 from tchub import hub
 from tchub.hub.cli import main
 from tchub.hub.tuning import tune as tune_module
@@ -71,7 +71,7 @@ def test_tune_gives_a_checked_library_and_a_report_with_both_curves(
     assert set(result.latency) == {"untuned", "tuned", "stock", "pytorch"}
     assert all(seconds > 0 for seconds in result.latency.values())
     assert all(check["ok"] and check["outputs"] == 2 for check in report["output_check"].values())
-    assert report["runs"]["tuned"]["model"] == "tcl-epyc@1.0.0"
+    assert report["runs"]["tuned"]["model"] == f"{NAME}@{VERSION}"
     assert report["runs"]["stock"]["model"] == "stock"
     assert report["runs"]["tuned"]["trials"] == report["runs"]["stock"]["trials"]
     assert all(run["curve"] for run in report["runs"].values())

@@ -1,0 +1,84 @@
+"""`tchub quickstart`: its steps in order, its memory between calls, its output. The steps themselves are stand-ins."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from tchub.hub import api
+from tchub.hub.cli import main
+from tchub.hub.quickstart import quickstart
+from tchub.hub.tuning import adapt as adapt_module
+from tchub.hub.tuning import tune as tune_module
+from tchub.hub.tuning.errors import InterruptedRunError
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Replaces pull, adapt and tune; returns what was called, in order."""
+    calls: list[str] = []
+
+    def pull() -> Any:
+        calls.append("pull")
+        return SimpleNamespace(entry=SimpleNamespace(id="tcl-epyc@1.0.0"), source="bundled")
+
+    def adapt(name: str, **options: Any) -> Any:
+        calls.append(f"adapt {name} on {options['workload']}")
+        guard = SimpleNamespace(base=0.7, adapted=0.8, reason="the held-out pairwise accuracy rose")
+        return SimpleNamespace(adapted=True, name="tcl-epyc+local", version="1.0.0", base=name, guard=guard)
+
+    def tune(network: str, checkpoint: str, **options: Any) -> Any:
+        calls.append(f"tune {network} with {checkpoint}, {options['trials']} trials")
+        check = {"ok": True, "max_abs_diff": 1e-6}
+        latency = {"untuned": 70e-3, "tuned": 2e-3, "pytorch": 3e-3}
+        return SimpleNamespace(report={"output_check": {"tuned": check}}, latency=latency, folder=options["output"])
+
+    monkeypatch.setattr(api, "pull", pull)
+    monkeypatch.setattr(api, "locate", lambda name: calls.append(f"locate {name}"))
+    monkeypatch.setattr(adapt_module, "adapt", adapt)
+    monkeypatch.setattr(tune_module, "tune", tune)
+    return calls
+
+
+def test_the_steps_are_pull_adapt_and_tune(steps: list[str], tmp_path: Path) -> None:
+    result = quickstart(tmp_path / "qs", trials=9)
+    assert steps == [
+        "pull",
+        "adapt tcl-epyc@1.0.0 on bert-tiny",
+        "tune bert-tiny with tcl-epyc+local@1.0.0, 9 trials",
+    ]
+    assert (result.untuned, result.tuned, result.output_equal) == (70e-3, 2e-3, True)
+    assert (result.pairwise_before, result.pairwise_after) == (0.7, 0.8)
+
+
+def test_a_second_call_does_not_adapt_again(steps: list[str], tmp_path: Path) -> None:
+    quickstart(tmp_path / "qs")
+    steps.clear()
+    assert quickstart(tmp_path / "qs").adapted
+    assert [call.split()[0] for call in steps] == ["locate", "tune"]
+
+
+def test_an_interrupted_adaptation_leaves_nothing_to_take_up(
+    steps: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*args: Any, **options: Any) -> Any:
+        raise InterruptedRunError("interrupted", remedy="run the same command again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(adapt_module, "adapt", stop)
+        with pytest.raises(InterruptedRunError):
+            quickstart(tmp_path / "qs")
+    assert not (tmp_path / "qs" / "quickstart.json").exists()
+
+
+def test_the_command_ends_with_before_after_and_the_check(steps: list[str], tmp_path: Path, capsys: Any) -> None:
+    assert main(["quickstart", "--output", str(tmp_path / "qs")]) == 0
+    shown = capsys.readouterr()
+    assert "35.0x faster" in shown.out
+    assert "equals PyTorch's" in shown.out
+    assert "tchub tune resnet-18 --checkpoint tcl-epyc+local@1.0.0" in shown.err
+    assert main(["quickstart", "--output", str(tmp_path / "qs"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["tuned"] == 2e-3
