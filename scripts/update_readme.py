@@ -24,7 +24,7 @@ def _ranking(job: dict[str, Any]) -> list[str]:
     names = {
         "model": "**TCL (`tcl-epyc`)**",
         "xgboost": "XGBoost on PerStoreFeature (stock features and model)",
-        "ten_percent": "TCL from 10% random data",
+        "ten_percent": "TCL from 10% random data (mean of 3 seeds)",
         "random": "random choice",
     }
     results = job["details"]["evaluation"]["results"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -35,3 +36,11 @@ def small_candidates(small_task: Any, target: Any) -> list[Any]:
     from tchub.hub.tuning.candidates import random_candidates
 
     return random_candidates(small_task, target, 12, seed=0)
+
+
+@pytest.fixture(autouse=True)
+def fresh_metaschedule_logger() -> None:
+    """MetaSchedule stops its logger's propagation, pytest then adds a nameless handler, and its next use fails."""
+    logger = logging.getLogger("tvm.s_tir.meta_schedule")
+    logger.propagate = True
+    logger.handlers.clear()

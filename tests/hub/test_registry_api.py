@@ -70,7 +70,7 @@ def test_without_a_name_the_checkpoint_for_the_given_device_is_pulled(zoo):
 def test_an_unknown_name_is_explained_for_this_machine(zoo, monkeypatch):
     monkeypatch.setattr("tchub.hub.device.detect.detect_local", lambda: get_device("epyc"))
     for call in (hub.pull, hub.load):
-        with pytest.raises(UnknownCheckpointError, match=r"tcl-epyc@1\.0\.0 fits"):
+        with pytest.raises(UnknownCheckpointError, match=f"{NAME}@{VERSION} fits"):
             call("tcl-epik")
 
 
