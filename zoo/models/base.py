@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ class ModelConfig:
         return asdict(self)
 
 
-class CostModel(nn.Module):
+class CostModel(nn.Module, ABC):
     """Ranks the programs of a task.
 
     Subclasses set `arch`, take one config and implement `forward`. Rows of zeros are padding: `row_mask`
@@ -38,6 +39,7 @@ class CostModel(nn.Module):
         super().__init__()
         self.config = config
 
+    @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
         """Scores a batch.
 
@@ -47,7 +49,6 @@ class CostModel(nn.Module):
         Returns:
             (batch,) scores, comparable within a task; higher means faster.
         """
-        raise NotImplementedError
 
     def parameter_count(self) -> int:
         """Number of trained numbers."""
