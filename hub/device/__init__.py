@@ -1,4 +1,4 @@
-"""This machine: detection, measuring programs in isolated workers, and the measurement journal.
+"""This machine: detection, doctor, the forked workers that measure programs, and the measurement journal.
 
-`Measurer` and `Journal` are exported lazily: they need TVM only when they measure.
+Nothing is exported here: detection needs no TVM, the rest does, and each module is imported where it is used.
 """
