@@ -40,7 +40,11 @@ def test_a_stopped_collection_goes_on_where_it_was(tmp_path: Path) -> None:
     assert (task.op, task.networks) == ("batch_matmul", ((OPERATOR, 1),))
     assert all(p.valid and len(p.latencies) >= 1 for p in corpus.iter_programs())
 
-    assert collect(OPERATOR, 12, tmp_path, progress=again.append).programs == result.programs
+    # The search may find fewer new programs than asked for; a further run tops up, and measures none again.
+    before = {program.key: program.measured_at for program in corpus.iter_programs()}
+    assert result.programs <= collect(OPERATOR, 12, tmp_path).programs <= 12
+    after = {program.key: program.measured_at for program in Corpus.open(tmp_path).iter_programs()}
+    assert before.items() <= after.items()
 
 
 def test_when_nothing_can_be_built_the_run_stops_and_the_journal_stays(
