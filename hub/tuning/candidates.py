@@ -77,7 +77,8 @@ def from_measure_candidate(task_id: str, strategy: str, candidate: Any) -> Candi
     return Candidate(task_id, trace_key(trace), text, strategy, candidate.sch.mod, args)
 
 
-def _context(task: TuningTask, target: Any, strategy: Any, seed: int) -> Any:
+def tune_context(task: TuningTask, target: Any, strategy: Any, seed: int, threads: int = 1) -> Any:
+    """MetaSchedule's context of one task, with its own design space and a seed."""
     from tvm.s_tir import meta_schedule as ms
 
     import_tensor_intrinsics()
@@ -87,8 +88,8 @@ def _context(task: TuningTask, target: Any, strategy: Any, seed: int) -> Any:
         space_generator="post-order-apply",
         search_strategy=strategy,
         task_name=task.name,
-        num_threads=1,
-        rand_state=seed + 1,  # TVM takes 0 for "not seeded"
+        num_threads=threads,
+        rand_state=seed % (2**30) + 1,  # TVM takes 0 for "not seeded"
     )
 
 
@@ -120,7 +121,7 @@ def has_choice(task: TuningTask, target: Any, least: int = 8) -> bool:
 
     Cheap: counts the choices of each design space without sampling programs.
     """
-    spaces = _context(task, target, "replay-trace", 0).generate_design_space() or ()
+    spaces = tune_context(task, target, "replay-trace", 0).generate_design_space() or ()
     return sum(math.prod(_choices(inst) for inst in space.trace.insts) for space in spaces) >= least
 
 
@@ -151,7 +152,7 @@ def random_candidates(
     first = len(seen)
     found: list[Candidate] = []
     for attempt in range(4):
-        context = _context(task, target, ms.search_strategy.ReplayTrace(), seed * 1009 + attempt)
+        context = tune_context(task, target, ms.search_strategy.ReplayTrace(), seed * 1009 + attempt)
         fresh = _distinct(_generate(context, count, ms.database.MemoryDatabase()), task.task_id, "random", seen)
         found += fresh
         if len(found) >= count or not fresh:
@@ -190,7 +191,7 @@ def evolved_candidates(
         seen.add(trace_key(obj))
         database.commit_tuning_record(_record(task, target, workload, obj, latency))
     strategy = ms.search_strategy.EvolutionarySearch(**_EVOLVE)
-    context = _context(task, target, strategy, seed * 1013 + 7)
+    context = tune_context(task, target, strategy, seed * 1013 + 7)
     return _distinct(_generate(context, count, database), task.task_id, "evolutionary", seen)[:count]
 
 

@@ -13,8 +13,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 
-from ..device.tvm_import import import_tensor_intrinsics
-from .candidates import trace_json, trace_key
+from .candidates import trace_json, trace_key, tune_context
 from .errors import InterruptedRunError, NoCandidateError
 from .interrupt import StopFlag
 
@@ -113,9 +112,8 @@ class TaskSearch:
     """
 
     def __init__(self, task: TuningTask, target: Any, settings: SearchSettings, seed: int, threads: int) -> None:
-        import_tensor_intrinsics()
         self.task = task
-        context = self._make(task, target, settings.strategy(), seed, threads)
+        context = tune_context(task, target, settings.strategy(), seed, threads)
         self._spaces = context.generate_design_space()
         if not self._spaces:
             raise NoCandidateError(
@@ -125,21 +123,9 @@ class TaskSearch:
             )
         self.fixed = len(self._spaces) == 1 and not _samples(self._spaces[0])
         if self.fixed:  # an evolutionary search would replay its one program thousands of times
-            context = self._make(task, target, ms.search_strategy.ReplayTrace(), seed, 1)
+            context = tune_context(task, target, ms.search_strategy.ReplayTrace(), seed, 1)
         self.context = context
         self._known: set[str] = set()
-
-    @staticmethod
-    def _make(task: TuningTask, target: Any, strategy: Any, seed: int, threads: int) -> Any:
-        return ms.TuneContext(
-            mod=task.mod,
-            target=target,
-            space_generator="post-order-apply",
-            search_strategy=strategy,
-            task_name=task.name,
-            rand_state=seed % (2**30) + 1,  # TVM takes 0 for "not seeded"
-            num_threads=threads,
-        )
 
     def start(self, trials: int, batch: int, database: Any, model: Any) -> None:
         """Begin: the search may take programs of `database` as parents."""
