@@ -3,7 +3,9 @@
 Format history (raise `FORMAT` when a reader of the old number would misread the new files, add the old
 number's reader to `corpus.py`, and keep a corpus of the old format among the tests):
 
-1. `corpus.json`, `tasks.parquet`, `programs.parquet` as below.
+1. `corpus.json`, `tasks.parquet`, `programs.parquet`; MetaSchedule only.
+2. Corpora of all frameworks: the columns `computation` of tasks and `primitives`, `licence`, `source` of programs
+   are new. A corpus of format 1 reads as one of format 2 whose new columns are empty.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-FORMAT = 1
+FORMAT = 2
 META_FILE, TASKS_FILE, PROGRAMS_FILE = "corpus.json", "tasks.parquet", "programs.parquet"
 
 OPS = (
@@ -31,7 +33,8 @@ OPS = (
     "other",
 )
 ERROR_KINDS = ("build", "build_timeout", "run", "run_timeout", "crash", "invalid")
-STRATEGIES = ("random", "evolutionary")
+STRATEGIES = ("random", "evolutionary", "tuned")
+FRAMEWORKS = ("metaschedule", "ansor", "autotvm")
 REQUIRED_META = ("device", "family", "target", "tvm_version", "licence")
 
 TASKS_SCHEMA = pa.schema(
@@ -41,6 +44,7 @@ TASKS_SCHEMA = pa.schema(
         pa.field("op", pa.string(), nullable=False),
         pa.field("flops", pa.float64(), nullable=False),
         pa.field("workload", pa.string(), nullable=False),
+        pa.field("computation", pa.string(), nullable=False),
         pa.field("networks", pa.list_(pa.struct([("network", pa.string()), ("weight", pa.int64())]))),
     ]
 )
@@ -50,6 +54,7 @@ PROGRAMS_SCHEMA = pa.schema(
         pa.field("task_id", pa.string(), nullable=False),
         pa.field("key", pa.string(), nullable=False),
         pa.field("trace", pa.string(), nullable=False),
+        pa.field("primitives", pa.string()),
         pa.field("strategy", pa.string(), nullable=False),
         pa.field("latencies", pa.list_(pa.float64())),
         pa.field("latency", pa.float64()),
@@ -62,6 +67,8 @@ PROGRAMS_SCHEMA = pa.schema(
         pa.field("tvm_version", pa.string()),
         pa.field("measured_at", pa.float64()),
         pa.field("cost_seconds", pa.float64()),
+        pa.field("licence", pa.string()),
+        pa.field("source", pa.string()),
     ]
 )
 
@@ -75,6 +82,8 @@ DICTIONARY_COLUMNS = [
     "target",
     "cpu_model",
     "tvm_version",
+    "licence",
+    "source",
 ]
 
 
@@ -87,7 +96,10 @@ class Task:
         name: a name for people, e.g. `fused_conv2d_add_relu`.
         op: operator type, one of `OPS`.
         flops: floating-point operations of one call.
-        workload: `tvm.ir.save_json` of the TIR module.
+        workload: what the framework itself needs to make the task again: `tvm.ir.save_json` of the TIR module
+            for MetaSchedule, the workload key (a JSON text) for Ansor, JSON `[template, args]` for AutoTVM.
+        computation: what is computed, told alike for all frameworks (see `computation`), by which tasks of
+            different corpora are joined; empty when it cannot be known.
         networks: (network, how many times it holds this task), one entry a network.
     """
 
@@ -96,6 +108,7 @@ class Task:
     op: str
     flops: float
     workload: str
+    computation: str = ""
     networks: tuple[tuple[str, int], ...] = ()
 
     def weight(self, networks: tuple[str, ...] | None = None) -> int:
@@ -120,14 +133,18 @@ class Program:
 
     Attributes:
         task_id: its task; key: its name within the task (a hash of the trace).
-        trace: JSON of `[instructions, decisions]` of the schedule trace.
-        strategy: how it was found, one of `STRATEGIES`.
+        trace: the program in its framework's own words, as JSON: `[instructions, decisions]` of the schedule
+            trace (MetaSchedule), the steps (Ansor), the knobs `[[name, kind, value], ...]` (AutoTVM).
+        primitives: the program in the common language, as `PrimitiveSequence.to_json` writes it; None in a
+            MetaSchedule corpus of format 1, whose trace tells it.
+        strategy: how it was found, one of `STRATEGIES`; `tuned` where a foreign log does not say more.
         latencies: seconds of every repeat; empty when it failed.
         latency: median of `latencies` in seconds; NaN when it failed.
         error: None, or one of `ERROR_KINDS`; error_message: what the compiler or the run said.
-        framework: who made the trace, `metaschedule`.
+        framework: who made the trace, one of `FRAMEWORKS`.
         device, target, cpu_model, tvm_version: where it was measured; `target` is JSON.
         measured_at: Unix time; cost_seconds: seconds spent on building and running it.
+        licence: of this record where it came with one; source: the repository or file it was read from.
     """
 
     task_id: str
@@ -145,6 +162,9 @@ class Program:
     tvm_version: str | None = None
     measured_at: float = math.nan
     cost_seconds: float = math.nan
+    primitives: str | None = None
+    licence: str | None = None
+    source: str | None = None
 
     @property
     def valid(self) -> bool:

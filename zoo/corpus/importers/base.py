@@ -1,0 +1,59 @@
+"""What every importer gives: measured programs one by one, and lines that could not be read.
+
+An importer is a function `(path, ImportContext) -> Iterator[Entry | Broken]`. It streams: what it holds in
+memory grows with the number of tasks, never with the number of programs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..schema import Program, Task
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One measured program of a foreign log.
+
+    Attributes:
+        task: its task; the same object for every program of a task.
+        program: with `task_id` of that task and `primitives` told.
+    """
+
+    task: Task
+    program: Program
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A line (or record) that cannot be read; it is counted and reported, never fatal.
+
+    Attributes:
+        kind: what is wrong, a word of a small fixed set: `not-json`, `wrong-shape`, `unknown-step`, ...
+        where: `file:line`.
+        message: in one line.
+    """
+
+    kind: str
+    where: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImportContext:
+    """What the person who imports says about the log.
+
+    Attributes:
+        device: name of the device that all programs were measured on.
+        licence, source: of the log, kept with every program.
+        facts: what a task file tells of a task, by its workload key: any of `name`, `op`, `flops`, `networks`.
+        allow_mixed: whether records of several devices in one log are taken as told, not refused.
+    """
+
+    device: str
+    licence: str | None = None
+    source: str | None = None
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    allow_mixed: bool = False
