@@ -3,7 +3,10 @@
 `create` makes a model, `Checkpoint.load` reads one that was audited first.
 """
 
-from . import tcl as _tcl  # noqa: F401  (registers itself)
+from . import atformer as _atformer  # noqa: F401  (each registers itself)
+from . import tcl as _tcl  # noqa: F401
+from . import tenset_mlp as _tenset_mlp  # noqa: F401
+from . import tlp as _tlp  # noqa: F401
 from .base import CostModel, ModelConfig
 from .checkpoint import Checkpoint, CheckpointConfig
 from .errors import (

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
 
@@ -49,6 +51,37 @@ class CostModel(nn.Module, ABC):
         Returns:
             (batch,) scores, comparable within a task; higher means faster.
         """
+
+    def forward_heads(self, x: Tensor) -> Tensor:
+        """Scores of all heads, (batch, heads); head 0 is `forward`'s, and most architectures have no other."""
+        return self(x)[:, None]
+
+    def prepare(self, features: Tensor) -> None:
+        """Fits what the model needs to know of the training set before the first epoch, such as scales.
+
+        Args:
+            features: of the whole training set, (N, rows, width).
+        """
+
+    def score(self, features: np.ndarray, batch: int = 1024) -> np.ndarray:
+        """Scores programs without gradients, in evaluation mode, where the weights lie and in their type.
+
+        Args:
+            features: (N, rows, width).
+            batch: programs a pass; bounds the memory.
+
+        Returns:
+            (N,) of float64; higher means faster.
+        """
+        place, was_training = next(self.parameters()), self.training
+        self.eval()
+        scores = np.empty(len(features))
+        with torch.inference_mode():
+            for start in range(0, len(features), batch):
+                x = torch.from_numpy(features[start : start + batch]).to(place.device, place.dtype)
+                scores[start : start + batch] = self(x).double().cpu().numpy()
+        self.train(was_training)
+        return scores
 
     def parameter_count(self) -> int:
         """Number of trained numbers."""

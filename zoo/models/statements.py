@@ -1,0 +1,53 @@
+"""What the models that read statements share: normalised columns, a mask, and a sum over the statements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .base import CostModel, ModelConfig, row_mask
+
+SCHEMAS = ("statements-cpu", "statements-gpu")
+
+
+@dataclass(frozen=True)
+class StatementConfig(ModelConfig):
+    """Input of the statement models: 164 columns of the statement and 10 of the operator, no device's row."""
+
+    width: int = 174
+    hardware: bool = False
+
+
+class StatementModel(CostModel):
+    """A cost model over the innermost statements of a program.
+
+    The columns of statements differ in scale and spread by far, so each is shifted and scaled by the mean and
+    the standard deviation of the training set: `prepare` fits them, and they are saved with the weights.
+
+    Attributes:
+        mean, std: (width,) of float32.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.register_buffer("mean", torch.zeros(config.width))
+        self.register_buffer("std", torch.ones(config.width))
+
+    def prepare(self, features: Tensor) -> None:
+        rows = features[row_mask(features)].double()
+        if not len(rows):
+            return
+        std = rows.std(dim=0, correction=0)
+        self.mean.copy_(rows.mean(dim=0))
+        # A column that never changes here says nothing: it is left at zero, not divided by nothing.
+        self.std.copy_(torch.where(std > 1e-6, std, torch.ones_like(std)))
+
+    def normalise(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The columns in training's own units, zero at padding, and which rows are none: (batch, rows)."""
+        mask = row_mask(x)
+        return ((x - self.mean) / self.std).masked_fill(~mask[..., None], 0), mask
