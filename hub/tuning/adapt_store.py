@@ -134,7 +134,7 @@ def _write_corpus(job: AdaptJob, path: Path, pool: CandidatePool, measuring: Poo
     }
     used = {pool.entries[index].task for index in measuring.results}
     tasks = [
-        Task(t.task_id, t.name, t.op, t.flops, job.tools.workload_text(t), tuple(sorted(t.networks.items())))
+        Task(t.task_id, t.name, t.op, t.flops, job.tools.workload_text(t), networks=tuple(sorted(t.networks.items())))
         for number, t in enumerate(pool.tasks)
         if number in used
     ]

@@ -249,7 +249,7 @@ def export(journal: Journal, tasks: Sequence[TuningTask], device: LocalDevice, f
     programs = [to_program(e, device, version) for e in journal.entries() if e.task_id in known]
     used = {program.task_id for program in programs}
     rows = [
-        Task(t.task_id, t.name, t.op, t.flops, str(tvm.ir.save_json(t.mod)), tuple(sorted(t.networks.items())))
+        Task(t.task_id, t.name, t.op, t.flops, str(tvm.ir.save_json(t.mod)), networks=tuple(sorted(t.networks.items())))
         for t in tasks
         if t.task_id in used
     ]

@@ -49,7 +49,7 @@ def corpus(candidates, tmp_path) -> Corpus:
     for i, (task, found) in enumerate(candidates):
         network = "bert-tiny" if i == len(candidates) - 1 else "mlp"
         workload = tvm.ir.save_json(task.mod)
-        tasks.append(Task(task.task_id, task.name, task.op, task.flops, workload, ((network, 1 + i),)))
+        tasks.append(Task(task.task_id, task.name, task.op, task.flops, workload, networks=((network, 1 + i),)))
         for candidate in found:
             seconds = float(np.exp(rng.standard_normal()) * 1e-3)
             programs.append(

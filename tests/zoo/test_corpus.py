@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -36,7 +37,7 @@ META = {
 
 
 def make_task(task_id: str = "00" * 8, op: str = "matmul", networks=(("resnet-18", 2),)) -> Task:
-    return Task(task_id, f"fused_{op}", op, 1e6, f'{{"workload": "{task_id}"}}', networks)
+    return Task(task_id, f"fused_{op}", op, 1e6, f'{{"workload": "{task_id}"}}', networks=networks)
 
 
 def make_program(key: str, task_id: str = "00" * 8, latency: float | None = 1e-3, **more) -> Program:
@@ -123,9 +124,9 @@ def test_a_record_that_is_not_valid_is_refused(tmp_path: Path, meta, task, progr
 
 
 def test_a_newer_format_is_refused_before_the_programs_are_read(corpus: Corpus):
-    (corpus.path / "corpus.json").write_text(json.dumps(corpus.meta | {"format": 2}))
+    (corpus.path / "corpus.json").write_text(json.dumps(corpus.meta | {"format": 3}))
     (corpus.path / "programs.parquet").unlink()
-    with pytest.raises(NewerCorpusError, match="format 2") as caught:
+    with pytest.raises(NewerCorpusError, match="format 3") as caught:
         Corpus.open(corpus.path)
     assert "upgrade" in caught.value.remedy
 
@@ -206,7 +207,7 @@ def test_stats_count_what_is_there(corpus: Corpus):
 def test_check_passes_a_good_corpus_and_names_what_is_wrong(corpus: Corpus):
     assert [f for f in check_corpus(corpus) if not f.ok] == []
     twin = make_task("22" * 8, networks=(("resnet-18", 1),))
-    twin = Task(twin.task_id, twin.name, twin.op, twin.flops, corpus.tasks["11" * 8].workload, twin.networks)
+    twin = replace(twin, workload=corpus.tasks["11" * 8].workload)
     bad = write_corpus(
         corpus.path,
         META,

@@ -36,7 +36,7 @@ def make_program(task_id: str, key: str, latency: float | None, trace: str) -> P
 @pytest.fixture
 def corpus(tmp_path: Path) -> Corpus:
     networks = {"a": (("resnet-50", 3), ("resnet-18", 9)), "b": (("resnet-18", 2),), "c": ()}
-    tasks = [Task(t * 16, f"task-{t}", "matmul", 1.0, t, networks[t]) for t in "abc"]
+    tasks = [Task(t * 16, f"task-{t}", "matmul", 1.0, t, networks=networks[t]) for t in "abc"]
     programs = [make_program("a" * 16, f"k{i}", 1e-3 * (i + 1), make_trace(2**i, 2)) for i in range(5)]
     programs.append(make_program("a" * 16, "k5", None, make_trace(1, 1)))
     programs += [make_program("b" * 16, f"k{i}", 2e-3 * (4 - i), make_trace(4, 4)) for i in range(4)]

@@ -22,7 +22,7 @@ tasks_strategy = st.lists(
 
 def corpus_of(rows) -> Corpus:
     tasks = {
-        f"{i:016x}": Task(f"{i:016x}", f"t{i}", op, 1.0, str(i), tuple(networks.items()))
+        f"{i:016x}": Task(f"{i:016x}", f"t{i}", op, 1.0, str(i), networks=tuple(networks.items()))
         for i, (op, networks) in enumerate(rows)
     }
     return Corpus(Path("."), {}, tasks)
@@ -51,10 +51,10 @@ def test_an_operator_type_with_one_task_stays_in_training():
 
 
 def test_the_metric_counts_occurrences_in_held_out_networks():
-    shared = Task("0" * 16, "t", "conv2d", 1.0, "", (("resnet-50", 3), ("resnet-18", 5), ("bert-base", 2)))
+    shared = Task("0" * 16, "t", "conv2d", 1.0, "", networks=(("resnet-50", 3), ("resnet-18", 5), ("bert-base", 2)))
     assert metric_weight(shared) == 5
-    assert metric_weight(Task("0" * 16, "t", "conv2d", 1.0, "", (("resnet-18", 5),))) == 5
-    assert metric_weight(Task("0" * 16, "t", "conv2d", 1.0, "", ())) == 1
+    assert metric_weight(Task("0" * 16, "t", "conv2d", 1.0, "", networks=(("resnet-18", 5),))) == 5
+    assert metric_weight(Task("0" * 16, "t", "conv2d", 1.0, "")) == 1
 
 
 def test_parts_have_names():

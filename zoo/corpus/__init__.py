@@ -7,9 +7,10 @@ from .check import Finding, check_corpus, corpus_stats
 from .corpus import Corpus
 from .dataset import MIN_PROGRAMS, Usable, to_dataset, usable_programs
 from .errors import CorpusError, CorpusMismatchError, CorpusWriteError, EmptyDatasetError, NewerCorpusError
+from .merge import merge_corpus
 from .schema import ERROR_KINDS, FORMAT, OPS, STRATEGIES, Program, Task
 from .splits import HELD_OUT, Split, is_held_out, metric_weight, split_tasks
-from .writer import merge_corpus, write_corpus
+from .writer import CorpusWriter, write_corpus
 
 __all__ = [
     "ERROR_KINDS",
@@ -22,6 +23,7 @@ __all__ = [
     "CorpusError",
     "CorpusMismatchError",
     "CorpusWriteError",
+    "CorpusWriter",
     "EmptyDatasetError",
     "Finding",
     "NewerCorpusError",

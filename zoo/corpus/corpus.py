@@ -16,6 +16,9 @@ from pyarrow import compute as pc
 from .errors import CorpusError, NewerCorpusError
 from .schema import FORMAT, META_FILE, PROGRAMS_FILE, PROGRAMS_SCHEMA, TASKS_FILE, TASKS_SCHEMA, Program, Task
 
+# Columns that format 1 lacks -> what stands there instead.
+_NEW_IN_2: dict[str, str | None] = {"computation": "", "primitives": None, "licence": None, "source": None}
+
 
 @dataclass(frozen=True)
 class Corpus:
@@ -44,17 +47,30 @@ class Corpus:
         folder = Path(path)
         meta = _read_meta(folder)
         _check_sizes(folder, meta)
-        table = _read_table(folder / TASKS_FILE, TASKS_SCHEMA)
-        _check_columns(folder / PROGRAMS_FILE, _open_parquet(folder / PROGRAMS_FILE).schema_arrow, PROGRAMS_SCHEMA)
-        return cls(folder, meta, {row["task_id"]: Task.from_row(row) for row in table.to_pylist()})
+        tasks = _open_parquet(folder / TASKS_FILE)
+        for file, schema in ((tasks, TASKS_SCHEMA), (_open_parquet(folder / PROGRAMS_FILE), PROGRAMS_SCHEMA)):
+            _check_columns(folder, file.schema_arrow, schema, meta["format"])
+        rows = _with_new_columns(tasks.read(), TASKS_SCHEMA).to_pylist()
+        return cls(folder, meta, {row["task_id"]: Task.from_row(row) for row in rows})
+
+    @cached_property
+    def _footer(self) -> pq.FileMetaData:
+        """The footer of `programs.parquet`: read once, since it grows with the number of row groups."""
+        return _open_parquet(self.path / PROGRAMS_FILE).metadata
 
     @cached_property
     def _groups(self) -> dict[str, list[int]]:
-        """Row groups of `programs.parquet` that hold programs of a task."""
+        """Row groups of `programs.parquet` that hold programs of a task, told by their statistics where possible."""
         groups: dict[str, list[int]] = {}
-        file = _open_parquet(self.path / PROGRAMS_FILE)
+        file = _open_parquet(self.path / PROGRAMS_FILE, self._footer)
+        leaf = [file.schema.column(i).path for i in range(len(file.schema.names))].index("task_id")
         for index in range(file.num_row_groups):
-            for task_id in file.read_row_group(index, columns=["task_id"])["task_id"].unique().to_pylist():
+            found = self._footer.row_group(index).column(leaf).statistics
+            if found is not None and found.has_min_max and found.min == found.max and not found.null_count:
+                names = [found.min]
+            else:
+                names = file.read_row_group(index, columns=["task_id"])["task_id"].unique().to_pylist()
+            for task_id in names:
                 groups.setdefault(task_id, []).append(index)
         return groups
 
@@ -66,10 +82,11 @@ class Corpus:
         """
         if task_id not in self.tasks:
             raise CorpusError(f"the corpus {self.path} has no task {task_id}", task_id=task_id)
-        wanted = columns and list({*columns, "task_id"})
-        groups = self._groups.get(task_id, [])
-        read = _open_parquet(self.path / PROGRAMS_FILE).read_row_groups(groups, columns=wanted)
-        return read.filter(pc.field("task_id") == task_id)
+        names = [name for name in PROGRAMS_SCHEMA.names if columns is None or name in columns or name == "task_id"]
+        file = _open_parquet(self.path / PROGRAMS_FILE, self._footer)
+        there = [name for name in names if name in file.schema_arrow.names]
+        read = file.read_row_groups(self._groups.get(task_id, []), columns=there)
+        return _with_new_columns(read.filter(pc.field("task_id") == task_id), PROGRAMS_SCHEMA, names)
 
     def programs(self, task_id: str) -> list[Program]:
         """The programs of a task, failed ones included, in the order of their keys.
@@ -77,7 +94,7 @@ class Corpus:
         Raises:
             CorpusError: no such task.
         """
-        return [Program.from_row(row) for row in self.table(task_id).to_pylist()]
+        return [Program.from_row(row) for row in self.table(task_id).sort_by("key").to_pylist()]
 
     def iter_programs(self) -> Iterator[Program]:
         """Every program, task by task."""
@@ -130,29 +147,35 @@ def _check_sizes(folder: Path, meta: dict[str, Any]) -> None:
             )
 
 
-def _open_parquet(file: Path) -> pq.ParquetFile:
+def _open_parquet(file: Path, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
     try:
-        return pq.ParquetFile(file)
+        return pq.ParquetFile(file, metadata=metadata)
     except (OSError, pa.ArrowException) as error:
         raise CorpusError(
             f"{file} cannot be read: {error}", remedy="collect or copy the corpus again", path=str(file)
         ) from error
 
 
-def _read_table(file: Path, schema: pa.Schema) -> pa.Table:
-    parquet = _open_parquet(file)
-    _check_columns(file, parquet.schema_arrow, schema)
-    return parquet.read(columns=schema.names)
+def _with_new_columns(table: pa.Table, schema: pa.Schema, names: list[str] | None = None) -> pa.Table:
+    """The columns in the order of the schema; those that format 1 lacks are filled in."""
+    for name in names or schema.names:
+        if name not in table.column_names:
+            empty = pa.repeat(pa.scalar(_NEW_IN_2[name], schema.field(name).type), len(table))
+            table = table.append_column(schema.field(name), empty)
+    return table.select(names or schema.names)
 
 
-def _check_columns(file: Path, found: pa.Schema, wanted: pa.Schema) -> None:
+def _check_columns(folder: Path, found: pa.Schema, wanted: pa.Schema, number: int) -> None:
     wrong = [
-        field.name for field in wanted if field.name not in found.names or found.field(field.name).type != field.type
+        field.name
+        for field in wanted
+        if not (number == 1 and field.name in _NEW_IN_2)
+        and (field.name not in found.names or found.field(field.name).type != field.type)
     ]
     if wrong:
         raise CorpusError(
-            f"{file} lacks the column{'s' * (len(wrong) > 1)} {', '.join(wrong)} (or has another type)",
+            f"{folder} lacks the column{'s' * (len(wrong) > 1)} {', '.join(wrong)} (or has another type)",
             remedy="the format number of a corpus with other columns is another one: collect it again",
-            path=str(file),
+            path=str(folder),
             columns=wrong,
         )
