@@ -5,7 +5,7 @@ A corpus is a folder of one device's programs; `Corpus.open` reads it, `merge_co
 
 from .check import Finding, check_corpus, corpus_stats
 from .corpus import Corpus
-from .dataset import MIN_PROGRAMS, Usable, to_dataset, usable_programs
+from .dataset import MIN_PROGRAMS, Usable, iter_datasets, sequence_of, to_dataset, usable_programs
 from .errors import CorpusError, CorpusMismatchError, CorpusWriteError, EmptyDatasetError, NewerCorpusError
 from .merge import merge_corpus
 from .schema import ERROR_KINDS, FORMAT, OPS, STRATEGIES, Program, Task
@@ -34,8 +34,10 @@ __all__ = [
     "check_corpus",
     "corpus_stats",
     "is_held_out",
+    "iter_datasets",
     "merge_corpus",
     "metric_weight",
+    "sequence_of",
     "split_tasks",
     "to_dataset",
     "usable_programs",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,13 @@ from .splits import metric_weight
 if TYPE_CHECKING:
     from ..devices import Device
     from ..features import FeatureSchema
+    from ..primitives import PrimitiveSequence
     from ..training.dataset import RankingDataset
 
 # A ranking of fewer programs than this says nothing about a model.
 MIN_PROGRAMS = 4
+# Programs of one chunk of `iter_datasets`; of TCL's matrices on a CPU they take 150 MB.
+CHUNK = 1 << 16
 _log = logging.getLogger(__name__)
 
 
@@ -38,6 +41,19 @@ class Usable:
     programs: dict[str, list[Program]]
     failed: int
     dropped: tuple[str, ...]
+
+
+def sequence_of(program: Program) -> PrimitiveSequence:
+    """The program in the common language: as its corpus tells it, else read from its MetaSchedule trace.
+
+    Raises:
+        TraceFormatError: neither can be read.
+    """
+    from ..primitives import PrimitiveSequence, from_trace_json
+
+    if program.primitives is not None:
+        return PrimitiveSequence.from_json(program.primitives)
+    return from_trace_json(json.loads(program.trace))
 
 
 def usable_programs(corpus: Corpus, task_ids: Iterable[str], min_programs: int = MIN_PROGRAMS) -> Usable:
@@ -80,25 +96,66 @@ def to_dataset(
     Raises:
         EmptyDatasetError: no task is left.
     """
-    from ..primitives import from_trace_json
+    return _join(corpus, list(_parts(corpus, task_ids, schema, device, min_programs)), min_programs)
+
+
+def iter_datasets(
+    corpus: Corpus,
+    task_ids: Iterable[str],
+    schema: FeatureSchema,
+    device: Device | None,
+    min_programs: int = MIN_PROGRAMS,
+    chunk: int = CHUNK,
+) -> Iterator[RankingDataset]:
+    """The same, some tasks at a time: of a corpus of any size one chunk is in memory.
+
+    A task is never divided, since its labels hang on its best program; so a chunk exceeds `chunk` programs by
+    less than one task. Shuffle `task_ids` from epoch to epoch: which tasks meet in a chunk is their order.
+
+    Raises:
+        EmptyDatasetError: no task is left.
+    """
+    waiting: list[_Part] = []
+    given = False
+    for part in _parts(corpus, task_ids, schema, device, min_programs):
+        waiting.append(part)
+        if sum(len(latency) for _, _, latency in waiting) >= chunk:
+            yield _join(corpus, waiting, min_programs)
+            waiting, given = [], True
+    if waiting or not given:
+        yield _join(corpus, waiting, min_programs)
+
+
+_Part = tuple[str, np.ndarray, np.ndarray]
+
+
+def _parts(
+    corpus: Corpus, task_ids: Iterable[str], schema: FeatureSchema, device: Device | None, min_programs: int
+) -> Iterator[_Part]:
+    """Task id, features (n, rows, width) and latencies (n,) of every task that has enough valid programs."""
+    for task_id in task_ids:
+        usable = usable_programs(corpus, [task_id], min_programs)
+        if usable.failed or usable.dropped:
+            _log.info("task %s: %d failed programs left out%s", task_id, usable.failed, ", all" * len(usable.dropped))
+        for programs in usable.programs.values():
+            features = schema.extract([sequence_of(program) for program in programs], device)
+            yield task_id, features, np.array([program.latency for program in programs], dtype=np.float64)
+
+
+def _join(corpus: Corpus, parts: list[_Part], min_programs: int) -> RankingDataset:
     from ..training.dataset import RankingDataset
 
-    usable = usable_programs(corpus, task_ids, min_programs)
-    if usable.failed or usable.dropped:
-        _log.info("left out %d failed programs and %d tasks", usable.failed, len(usable.dropped))
-    if not usable.programs:
+    if not parts:
         raise EmptyDatasetError(
             f"no task of {corpus.path} has {min_programs} valid programs",
             remedy="measure more programs of each task (`tchub collect --programs N`)",
-            failed=usable.failed,
-            dropped=len(usable.dropped),
         )
-    flat = [program for programs in usable.programs.values() for program in programs]
-    sizes = [len(programs) for programs in usable.programs.values()]
+    task_ids, features, latencies = zip(*parts, strict=True)
+    sizes = [len(latency) for latency in latencies]
     return RankingDataset(
-        features=schema.extract([from_trace_json(json.loads(p.trace)) for p in flat], device),
-        latency=np.array([p.latency for p in flat], dtype=np.float64),
+        features=np.concatenate(features),
+        latency=np.concatenate(latencies),
         group=np.repeat(np.arange(len(sizes), dtype=np.int64), sizes),
-        task_ids=tuple(usable.programs),
-        task_weights=np.array([metric_weight(corpus.tasks[t]) for t in usable.programs], dtype=np.float64),
+        task_ids=tuple(task_ids),
+        task_weights=np.array([metric_weight(corpus.tasks[t]) for t in task_ids], dtype=np.float64),
     )
