@@ -4,6 +4,8 @@
 """
 
 from . import atformer as _atformer  # noqa: F401  (each registers itself)
+from . import lstm as _lstm  # noqa: F401
+from . import tabnet as _tabnet  # noqa: F401
 from . import tcl as _tcl  # noqa: F401
 from . import tenset_mlp as _tenset_mlp  # noqa: F401
 from . import tlp as _tlp  # noqa: F401

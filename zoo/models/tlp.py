@@ -15,35 +15,74 @@ SCHEMAS = ("tlp-cpu", "tlp-gpu", "tcl-cpu", "tcl-gpu")
 
 
 @dataclass(frozen=True)
-class TLPConfig(ModelConfig):
-    """Sizes of `TLP`; the defaults are the paper's where it names one (section 6.1.3).
+class PrimitiveConfig(ModelConfig):
+    """Sizes of what TLP and its LSTM variant share; the paper's where it names one (section 6.1.3).
 
     Attributes:
         hardware: TLP has no row for the device; with one (a `tcl-*` schema) it reads it like a primitive.
         hidden: width that the columns are raised to, in three layers of a quarter, a half and all of it. The
             paper names the 256 and "shallow linear layers".
-        attention_heads: of the one attention layer.
-        residuals: residual blocks after it.
+        residuals: residual blocks after the primitives have seen each other.
         heads: outputs, one a device, each of its own linear layers; the first is the target's.
     """
 
     hardware: bool = False
     hidden: int = 256
-    attention_heads: int = 8
     residuals: int = 2
     heads: int = 1
+
+
+class PrimitiveModel(CostModel):
+    """TLP's frame, figure 7: linear layers raise each primitive to `hidden` columns, a mixer lets primitives
+    see each other, residual blocks follow, and linear layers and a sum over the primitives make the score.
+    """
+
+    config: PrimitiveConfig
+
+    def __init__(self, config: PrimitiveConfig, mixer: nn.Module) -> None:
+        """`mixer` maps (batch, rows, hidden) and the mask of rows that are no padding to the same shape."""
+        super().__init__(config)
+        c, half, quarter = config, max(1, config.hidden // 2), max(1, config.hidden // 4)
+        self.encoder = mlp(c.width, quarter, half, c.hidden, last_relu=True)
+        self.mixer = mixer
+        self.residuals = nn.Sequential(*(Residual(c.hidden) for _ in range(c.residuals)))
+        self.decoder = nn.ModuleList(mlp(c.hidden, half, quarter, 1) for _ in range(c.heads))
+
+    def forward(self, x: Tensor, head: int = 0) -> Tensor:
+        h, mask = self._trunk(x)
+        return _sum_rows(self.decoder[head](h), mask)
+
+    def forward_heads(self, x: Tensor) -> Tensor:
+        h, mask = self._trunk(x)
+        return torch.stack([_sum_rows(head(h), mask) for head in self.decoder], dim=1)
+
+    def _trunk(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What the heads share, (batch, rows, hidden), and which rows are no padding, (batch, rows)."""
+        x = drop_padding(hardware_first(x) if self.config.hardware else x)
+        mask = row_mask(x)
+        h = self.encoder(x)
+        return self.residuals(h + self.mixer(h, mask)), mask
+
+
+@dataclass(frozen=True)
+class TLPConfig(PrimitiveConfig):
+    """Sizes of `TLP`.
+
+    Attributes:
+        attention_heads: of the one attention layer (section 6.1.3).
+    """
+
+    attention_heads: int = 8
 
     def __post_init__(self) -> None:
         check_heads("tlp", self.hidden, self.attention_heads)
 
 
 @register("tlp", TLPConfig, schemas=SCHEMAS, paper="TLP, section 4.4")
-class TLP(CostModel):
-    """Transformer-like cost model of TLP, figure 7.
+class TLP(PrimitiveModel):
+    """TLP: one self-attention layer lets primitives see each other.
 
-    Linear layers raise each primitive to `hidden` columns, one self-attention layer lets primitives see each
-    other, residual blocks follow, and linear layers and a sum over the primitives make the score. Padding is
-    neither attended to nor summed. As in the paper nothing tells the position of a primitive.
+    Padding is neither attended to nor summed. As in the paper nothing tells the position of a primitive.
 
     478,785 parameters for 22 columns: raising 42,816, attention 263,168, residual blocks 131,584, head 41,217;
     1.83 MiB in float32. TCL's table 3 gives TLP 1.32 MB. The difference is 0.50 MiB, the size of the two
@@ -54,36 +93,12 @@ class TLP(CostModel):
     config: TLPConfig
 
     def __init__(self, config: TLPConfig) -> None:
-        super().__init__(config)
-        c, half, quarter = config, max(1, config.hidden // 2), max(1, config.hidden // 4)
-        self.encoder = mlp(c.width, quarter, half, c.hidden, last_relu=True)
-        self.mixer = self._make_mixer()
-        self.residuals = nn.Sequential(*(Residual(c.hidden) for _ in range(c.residuals)))
-        self.heads = nn.ModuleList(mlp(c.hidden, half, quarter, 1) for _ in range(c.heads))
-
-    def _make_mixer(self) -> nn.Module:
-        """What lets primitives see each other: (batch, rows, hidden), mask -> the same shape."""
-        return SelfAttention(self.config.hidden, self.config.attention_heads)
-
-    def _trunk(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What the heads share, (batch, rows, hidden), and which rows are no padding, (batch, rows)."""
-        x = drop_padding(hardware_first(x) if self.config.hardware else x)
-        mask = row_mask(x)
-        h = self.encoder(x)
-        return self.residuals(h + self.mixer(h, mask)), mask
-
-    def forward(self, x: Tensor, head: int = 0) -> Tensor:
-        h, mask = self._trunk(x)
-        return _sum_rows(self.heads[head](h), mask)
-
-    def forward_heads(self, x: Tensor) -> Tensor:
-        h, mask = self._trunk(x)
-        return torch.stack([_sum_rows(head(h), mask) for head in self.heads], dim=1)
+        super().__init__(config, SelfAttention(config.hidden, config.attention_heads))
 
 
 @dataclass(frozen=True)
 class MTLTLPConfig(TLPConfig):
-    """`TLPConfig` with more than one head; the paper does best with the target and one more (table 6)."""
+    """`TLPConfig` with more than one head; the paper has two to four, and does best with three (table 6)."""
 
     heads: int = 2
 
