@@ -113,7 +113,7 @@ def test_step_schedule():
 def test_unknown_key_names_the_nearest(tmp_path):
     (tmp_path / "r.toml").write_text("epohcs = 3\n")
     with pytest.raises(TrainConfigError) as caught:
-        TrainConfig.from_toml(tmp_path / "r.toml")
+        TrainConfig.from_file(tmp_path / "r.toml")
     assert "epochs" in str(caught.value.remedy)
 
 
@@ -125,7 +125,7 @@ def test_unknown_key_names_the_nearest(tmp_path):
 def test_impossible_recipes_are_refused(tmp_path, text):
     (tmp_path / "r.toml").write_text(text)
     with pytest.raises(TrainConfigError):
-        TrainConfig.from_toml(tmp_path / "r.toml")
+        TrainConfig.from_file(tmp_path / "r.toml")
 
 
 def test_a_missing_recipe_names_those_that_ship(tmp_path):

@@ -5,7 +5,7 @@
 
 from .config import TrainConfig, list_recipes
 from .dataset import RankingDataset
-from .errors import DatasetError, DivergedError, MissingPackageError, ResumeError, TrainConfigError
+from .errors import DatasetError, DivergedError, MissingPackageError, ResumeError, StartPointError, TrainConfigError
 from .loop import TrainResult, evaluate_model, predict, train
 from .losses import LOSSES, get_loss
 from .metrics import evaluate_random, evaluate_scores, mean_top_k, pairwise_accuracy, top_k
@@ -17,6 +17,7 @@ __all__ = [
     "MissingPackageError",
     "RankingDataset",
     "ResumeError",
+    "StartPointError",
     "TrainConfig",
     "TrainConfigError",
     "TrainResult",

@@ -16,7 +16,7 @@ class Batch:
 
     Attributes:
         index: (n,) programs, group after group: the order in which `mask` is True.
-        labels: (groups, programs) float64, 0 at padding.
+        labels: (groups, programs) float32, 0 at padding.
         mask: (groups, programs) bool, False at padding.
     """
 
@@ -52,6 +52,6 @@ def _pad(data: RankingDataset, parts: list[np.ndarray]) -> Batch:
     lengths = np.array([len(p) for p in parts])
     mask = np.arange(lengths.max()) < lengths[:, None]
     index = np.concatenate(parts)
-    labels = np.zeros(mask.shape)
+    labels = np.zeros(mask.shape, np.float32)
     labels[mask] = data.labels[index]
     return Batch(index, labels, mask)

@@ -1,4 +1,4 @@
-"""`TrainConfig`: everything that decides a training run except the data and the seed; read from TOML."""
+"""`TrainConfig`: everything that decides a training run except the data and the seed; read from TOML or YAML."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import difflib
 import math
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from .errors import TrainConfigError
 
@@ -17,7 +19,7 @@ _CHOICES = {
     "optimizer": ("adam", "adamw"),
     "schedule": ("constant", "cosine", "step"),
     "select": ("pairwise", "mean_top1", "top1", "last"),
-    "precision": ("float32", "bfloat16"),
+    "precision": ("float32", "bfloat16", "float16"),
 }
 
 
@@ -27,7 +29,7 @@ class TrainConfig:
 
     Attributes:
         arch: architecture; model: its settings, all others being the architecture's defaults.
-        feature_schema: what the model reads.
+        feature_schema: what the model reads; without `-cpu` or `-gpu` at its end, the one of the corpus's device.
         loss: one of `losses.LOSSES`.
         optimizer: "adam" or "adamw".
         learning_rate, weight_decay: of the optimizer.
@@ -42,12 +44,14 @@ class TrainConfig:
             evaluated and kept; 0 keeps the weights themselves.
         select: metric on the validation set that chooses the epoch kept, or "last".
         evaluate_every, save_every: epochs between evaluations, and between saved states.
-        precision: "float32" or "bfloat16" (autocast).
+        precision: "float32", or "bfloat16" or "float16" (autocast, the latter with a scaled loss).
+        finetune: settings that differ when a pretrained model goes on with the target's programs alone, e.g.
+            epochs and learning_rate; empty for a recipe of one stage.
     """
 
     arch: str = "tcl"
     model: dict[str, Any] = field(default_factory=dict)
-    feature_schema: str = "tcl-cpu"
+    feature_schema: str = "tcl"
     loss: str = "lambda_rank"
     optimizer: str = "adam"
     learning_rate: float = 7e-4
@@ -66,6 +70,7 @@ class TrainConfig:
     evaluate_every: int = 1
     save_every: int = 5
     precision: str = "float32"
+    finetune: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -78,6 +83,19 @@ class TrainConfig:
         for name in ("period", "warmup_epochs", "clip_norm", "weight_decay", "min_learning_rate"):
             _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
         _require(self.schedule != "step" or self.period >= 1, "period", self.period, "at least 1 for 'step'")
+        fixed = {"arch", "model", "feature_schema", "finetune"} & set(self.finetune)
+        _require(not fixed, "finetune", sorted(fixed), "without what makes it another model")
+        _ = self.finetuning()
+
+    def pretraining(self) -> TrainConfig:
+        """The settings of the first stage."""
+        return replace(self, finetune={})
+
+    def finetuning(self) -> TrainConfig:
+        """The settings of the second stage."""
+        if not self.finetune:
+            return self
+        return self.from_dict(self.pretraining().as_dict() | self.finetune, "[finetune]")
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form, which `from_dict` reads."""
@@ -90,7 +108,7 @@ class TrainConfig:
         Raises:
             TrainConfigError: an unknown key (with the nearest one), a wrong type or an impossible value.
         """
-        kinds = {f.name: type(f.default) if f.name != "model" else dict for f in fields(cls)}
+        kinds = {f.name: dict if f.name in ("model", "finetune") else type(f.default) for f in fields(cls)}
         values = {}
         for key, given in data.items():
             if key not in kinds:
@@ -108,18 +126,21 @@ class TrainConfig:
         return cls(**values)
 
     @classmethod
-    def from_toml(cls, path: Path) -> TrainConfig:
-        """Reads a file.
+    def from_file(cls, path: Path) -> TrainConfig:
+        """Reads a file: YAML where its name ends so, else TOML.
 
         Raises:
-            TrainConfigError: the file is missing, not TOML, or see `from_dict`.
+            TrainConfigError: the file is missing, cannot be parsed, or see `from_dict`.
         """
         try:
-            data = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            text = path.read_text(encoding="utf-8")
+            data = yaml.safe_load(text) if path.suffix in (".yaml", ".yml") else tomllib.loads(text)
+            if not isinstance(data, dict):
+                raise ValueError("it holds no settings")
+        except (OSError, ValueError, yaml.YAMLError) as error:
             raise TrainConfigError(
                 f"cannot read the recipe {path}: {error}",
-                remedy=f"give a TOML file, or one of the recipes that ship: {', '.join(list_recipes())}",
+                remedy=f"give a TOML or YAML file, or one of the recipes that ship: {', '.join(list_recipes())}",
                 key=None,
                 source=str(path),
             ) from error
@@ -127,11 +148,11 @@ class TrainConfig:
 
     @classmethod
     def find(cls, name_or_path: str) -> TrainConfig:
-        """A recipe that ships (`tcl`, `tcl-paper`, ...) or a TOML file."""
+        """A recipe that ships (`tcl`, `tcl-paper`, ...) or a file."""
         if name_or_path in list_recipes():
             with resources.as_file(_recipes() / f"{name_or_path}.toml") as path:
-                return cls.from_toml(path)
-        return cls.from_toml(Path(name_or_path))
+                return cls.from_file(path)
+        return cls.from_file(Path(name_or_path))
 
     def learning_rate_at(self, epoch: int) -> float:
         """The rate of one epoch, counted from 0."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -21,6 +22,7 @@ class RankingDataset:
         group: (N,) int64, index of the program's task in `task_ids`.
         task_ids: names of the T tasks.
         task_weights: (T,) float64, occurrences of the task in the networks looked at (TLP 6.1).
+        task_heads: (T,) int64, head of a model of several heads that learns the task; None: the first for all.
 
     Raises:
         DatasetError: shapes do not fit, a latency is not a latency, or a group has no task.
@@ -31,6 +33,7 @@ class RankingDataset:
     group: np.ndarray
     task_ids: tuple[str, ...]
     task_weights: np.ndarray
+    task_heads: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         n, tasks = len(self.latency), len(self.task_ids)
@@ -38,6 +41,7 @@ class RankingDataset:
             "features are not (N, rows, width)": self.features.ndim != 3 or len(self.features) != n,
             "group is not (N,)": self.group.shape != (n,),
             "task_weights is not (T,)": self.task_weights.shape != (tasks,),
+            "task_heads is not (T,)": self.task_heads is not None and self.task_heads.shape != (tasks,),
             "a latency is not positive and finite": not np.all(np.isfinite(self.latency) & (self.latency > 0)),
             "a feature is not finite": not np.all(np.isfinite(self.features)),
             "a group has no task": n > 0 and not (self.group.min() >= 0 and self.group.max() < tasks),
@@ -61,6 +65,11 @@ class RankingDataset:
         """(N,) float64 in (0, 1]: smallest latency of the task / latency (TLP 4.4)."""
         return self.best[self.group] / self.latency
 
+    @property
+    def heads(self) -> np.ndarray:
+        """(N,) int64: the head of each program's task."""
+        return np.zeros(len(self), np.int64) if self.task_heads is None else self.task_heads[self.group]
+
     @cached_property
     def members(self) -> list[np.ndarray]:
         """For each task, the indices of its programs, ascending."""
@@ -75,6 +84,33 @@ class RankingDataset:
         """
         return replace(self, features=self.features[index], latency=self.latency[index], group=self.group[index])
 
+    @classmethod
+    def concat(cls, parts: Sequence[RankingDataset]) -> RankingDataset:
+        """All tasks of several sets, none joined with another; fewer rows are padded with zeros.
+
+        Raises:
+            DatasetError: there is no set, or their widths differ.
+        """
+        if len(parts) == 1:
+            return parts[0]
+        widths = {part.features.shape[2] for part in parts}
+        if len(widths) != 1:
+            raise DatasetError(
+                f"cannot join sets of widths {sorted(widths)}",
+                remedy="extract one feature schema",
+                what="widths differ",
+            )
+        offsets = np.cumsum([0, *(len(part.task_ids) for part in parts)])
+        heads = [np.zeros(len(p.task_ids), np.int64) if p.task_heads is None else p.task_heads for p in parts]
+        return cls(
+            features=stack_padded([part.features for part in parts]),
+            latency=np.concatenate([part.latency for part in parts]),
+            group=np.concatenate([part.group + at for part, at in zip(parts, offsets, strict=False)]),
+            task_ids=tuple(name for part in parts for name in part.task_ids),
+            task_weights=np.concatenate([part.task_weights for part in parts]),
+            task_heads=np.concatenate(heads) if any(p.task_heads is not None for p in parts) else None,
+        )
+
     def sample(self, tasks_fraction: float = 1.0, programs_fraction: float = 1.0, seed: int = 0) -> RankingDataset:
         """A random part: some tasks, and of every task kept some programs (at least two, if it has them)."""
         rng = np.random.default_rng(seed)
@@ -87,6 +123,17 @@ class RankingDataset:
     def fingerprint(self) -> str:
         """sha256 hex of the contents, 16 digits: tells whether a resumed run sees the same data."""
         digest = hashlib.sha256(repr((self.features.shape, self.task_ids)).encode())
-        for array in (self.features, self.latency, self.group):
+        heads = () if self.task_heads is None else (self.task_heads,)
+        for array in (self.features, self.latency, self.group, *heads):
             digest.update(np.ascontiguousarray(array).tobytes())
         return digest.hexdigest()[:16]
+
+
+def stack_padded(parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Matrices (n, rows, width) of unequal rows in one float32 array, the missing rows being zeros."""
+    if len({part.shape[1] for part in parts}) == 1:
+        return np.concatenate(parts)
+    whole = np.zeros((sum(map(len, parts)), max(part.shape[1] for part in parts), parts[0].shape[2]), np.float32)
+    for part, at in zip(parts, np.cumsum([0, *map(len, parts)]), strict=False):
+        whole[at : at + len(part), : part.shape[1]] = part
+    return whole

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import TchubError
+from ..errors import MissingPackageError, TchubError
 
 
 class TrainConfigError(TchubError):
@@ -21,5 +21,15 @@ class DivergedError(TchubError):
     """The loss became infinite or NaN; fields: epoch."""
 
 
-class MissingPackageError(TchubError):
-    """An optional package is needed for this; fields: package."""
+class StartPointError(TchubError):
+    """The weights to start from are of another architecture or features; fields: checkpoint."""
+
+
+__all__ = [
+    "DatasetError",
+    "DivergedError",
+    "MissingPackageError",
+    "ResumeError",
+    "StartPointError",
+    "TrainConfigError",
+]

@@ -1,8 +1,8 @@
-"""From a corpus to a checkpoint: the split, the training, the scores on networks never seen."""
+"""From corpora to a checkpoint: the split, the training, the scores on tasks never seen."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,11 +12,17 @@ import torch
 from ..models import Checkpoint, CheckpointConfig, create
 from .config import TrainConfig
 from .dataset import RankingDataset
+from .distributed import ALONE, World
+from .errors import StartPointError
+from .gather import Gathered, Share, corpus_device, describe_corpus, gather, load_part
+from .inputs import resolve_schema
 from .loop import TrainResult, evaluate_model, train
+from .state import PRETRAIN_FOLDER
 
 if TYPE_CHECKING:
     from ..corpus import Corpus
     from ..devices import Device
+    from ..models import CostModel
 
 METRICS_FORMAT = 1
 PARTS = ("train", "val", "test")
@@ -28,9 +34,9 @@ class Fitted:
 
     Attributes:
         checkpoint: not yet saved.
-        result: of the training loop.
-        metrics: what `metrics.json` holds: scores on the test split (the validation split of a corpus that
-            has none of the held-out networks), and counts.
+        result: of the training loop (of its last stage).
+        metrics: what `metrics.json` holds: scores on the target's test split (its validation split where it
+            has no test task), counts, seconds.
     """
 
     checkpoint: Checkpoint
@@ -38,147 +44,174 @@ class Fitted:
     metrics: dict[str, Any]
 
 
-def corpus_device(corpus: Corpus) -> Device:
-    """The device that a corpus was measured on: as found there if the corpus says, else by its name.
-
-    Raises:
-        UnknownDeviceError: neither its device nor its family is known here.
-    """
-    from ..devices import Device, UnknownDeviceError, get_device
-
-    if "device_sheet" in corpus.meta:
-        return Device.from_dict(corpus.meta["device_sheet"])
-    try:
-        return get_device(str(corpus.meta["device"]))
-    except UnknownDeviceError:
-        return get_device(str(corpus.meta["family"]))
-
-
-def load_parts(
-    corpus: Corpus, feature_schema: str, device: Device, parts: Iterable[str] = PARTS
-) -> dict[str, RankingDataset]:
-    """Features and latencies of parts of the split, leaving out parts without a task of enough programs.
-
-    The split has a seed of its own, so that runs of all seeds are judged on the same tasks.
-    """
-    from ..corpus import EmptyDatasetError, split_tasks, to_dataset
-    from ..features import get_schema
-
-    schema = get_schema(feature_schema)
-    split, loaded = split_tasks(corpus), {}
-    for part in parts:
-        try:
-            loaded[part] = to_dataset(corpus, split.part(part), schema, device if schema.hardware else None)
-        except EmptyDatasetError:
-            if part == "train":
-                raise
-            # A corpus may lack held-out networks, or be too small for validation: the caller sees what is there.
-    return loaded
-
-
 def fit(
     corpus: Corpus,
     config: TrainConfig,
     *,
+    sources: Sequence[Corpus] = (),
+    init: Checkpoint | None = None,
     name: str | None = None,
     version: str = "0.1.0",
     seed: int = 0,
     tasks_fraction: float = 1.0,
     programs_fraction: float = 1.0,
+    programs_per_task: int = 0,
     lineage: dict[str, Any] | None = None,
     command: str | None = None,
     resume_dir: Path | None = None,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
+    torch_device: str = "cpu",
+    world: World = ALONE,
+    gathered: Gathered | None = None,
 ) -> Fitted:
-    """Trains a recipe on a corpus.
+    """Trains a recipe on one corpus, or on several.
+
+    With sources, a recipe that has a `[finetune]` table trains on them first and goes on with the target's
+    programs alone; without that table it learns from all at once.
 
     Args:
-        corpus: its held-out networks are the test split and take no part in the training.
+        corpus: the target; its test tasks judge, and no corpus's programs of them take part in the training.
         config: the recipe.
+        sources: further corpora to learn from.
+        init: whose weights are the start; without sources the recipe's `[finetune]` settings then hold.
         name: of the checkpoint, by default `arch-family`.
         version: of the checkpoint.
         seed: of the first weights, the batches, and the programs kept.
-        tasks_fraction, programs_fraction: share of the training tasks, and of the programs of each, kept at
-            random (0.1 programs is the papers' 10% random baseline).
+        tasks_fraction, programs_fraction, programs_per_task: see `Share` (0.1 programs is the papers' 10%
+            random baseline).
         lineage: what is known of origin and licence, e.g. `weights_licence`, `authors`, `limits`.
         command: how to train the same again, for the card.
         resume_dir: where the state of the training is kept, and continued.
         on_epoch: told each entry of the history.
+        torch_device: where to train, e.g. "cuda"; the checkpoint comes back on the CPU.
+        world: the processes that train together.
+        gathered: what `gather` gave for these corpora, to spare reading them for every recipe and seed.
 
     Raises:
-        TchubError: a subclass for each way this can fail.
+        StartPointError: `init` is of another architecture or reads other features.
+        TchubError: a subclass for each other way this can fail.
     """
-    device = corpus_device(corpus)
-    parts = load_parts(corpus, config.feature_schema, device)
-    data = parts["train"].sample(tasks_fraction, programs_fraction, seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = create(config.arch, **config.model)
-    result = train(model, data, parts.get("val"), config, seed, resume_dir, on_epoch)
-    facts = {
+    share = Share(tasks_fraction, programs_fraction, programs_per_task, seed)
+    data = gathered or gather(corpus, sources, config.feature_schema, share)
+    model = _start(config, data, init, seed).to(torch_device)
+    stages = _stages(config, data, init is not None)
+    seconds, result = 0.0, TrainResult([], -1, {})
+    for number, (settings, programs) in enumerate(stages):
+        folder = resume_dir if number + 1 == len(stages) else resume_dir and resume_dir / PRETRAIN_FOLDER
+        result = train(model, programs, data.val, settings, seed, folder, on_epoch, world)
+        seconds += sum(entry["seconds"] for entry in result.history)
+    model.to("cpu")
+    training = {
         "command": command,
         "recipe": config.as_dict(),
         "seed": seed,
-        "seconds": round(sum(entry["seconds"] for entry in result.history), 1),
+        "seconds": round(seconds, 1),
         "best_epoch": result.best_epoch,
+        "stages": len(stages),
+        "init": init and f"{init.config.name}@{init.config.version}",
         "tasks_fraction": tasks_fraction,
         "programs_fraction": programs_fraction,
-        "corpus": describe_corpus(corpus) | {"tasks": len(set(data.group.tolist())), "programs": len(data)},
+        "programs_per_task": programs_per_task,
+        "corpus": data.corpora[0],
+        "sources": data.corpora[1:],
     }
-    config_file = _checkpoint_config(corpus, config, device, model.config.as_dict(), facts)
-    checkpoint = Checkpoint(
-        CheckpointConfig(
-            name=name or f"{config.arch}-{device.family}", version=version, lineage=lineage or {}, **config_file
-        ),
-        model,
-        device,
-    )
-    return Fitted(checkpoint, result, _metrics(corpus, checkpoint, parts, seed))
+    checkpoint = _checkpoint(corpus, data, model, training, name, version, lineage or {})
+    return Fitted(checkpoint, result, _metrics(checkpoint, data, world))
 
 
-def describe_corpus(corpus: Corpus) -> dict[str, Any]:
-    """The facts of a corpus that a config and a card repeat."""
-    from ..corpus import HELD_OUT
-
-    keys = ("device", "cpu_model", "licence", "tvm_version")
-    networks = {name for task in corpus.tasks.values() for name, _ in task.networks}
-    return {
-        "name": corpus.path.resolve().name,
-        **{k: corpus.meta[k] for k in keys if k in corpus.meta},
-        "how": corpus.meta.get("notes"),
-        "networks": sorted(networks - set(HELD_OUT)),
-        "held_out": sorted(networks & set(HELD_OUT)),
-    }
+def load_parts(
+    corpus: Corpus, feature_schema: str, device: Device, parts: Iterable[str] = PARTS
+) -> dict[str, RankingDataset]:
+    """Features and latencies of parts of the split, leaving out parts without a task of enough programs."""
+    schema = resolve_schema(feature_schema, device.kind)
+    loaded = {part: load_part(corpus, part, schema, device) for part in parts}
+    return {part: data for part, data in loaded.items() if data is not None}
 
 
-def _checkpoint_config(
-    corpus: Corpus, config: TrainConfig, device: Device, model: dict[str, Any], training: dict[str, Any]
-) -> dict[str, Any]:
-    from ..features import get_schema
+def _start(config: TrainConfig, data: Gathered, init: Checkpoint | None, seed: int) -> CostModel:
+    """The model before its first epoch: of random weights, or with another checkpoint's."""
+    if init is None:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = create(config.arch, **_fitting_settings(config, data))
+        prepare = getattr(model, "prepare", None)
+        if prepare is not None:
+            prepare(data.train.features)
+        return model
+    reads = (init.config.arch, init.config.feature_schema, init.config.feature_version)
+    wanted = (config.arch, data.schema.name, data.schema.version)
+    if reads != wanted:
+        raise StartPointError(
+            f"{init.config.name} is {reads[0]} on {reads[1]} (version {reads[2]}); the recipe makes "
+            f"{wanted[0]} on {wanted[1]} (version {wanted[2]})",
+            remedy="choose the recipe of the checkpoint's architecture, and a corpus of its kind of device",
+            checkpoint=init.config.name,
+        )
+    model = create(init.config.arch, **init.config.model)
+    model.load_state_dict(init.model.state_dict())
+    return model
 
-    return {
-        "arch": config.arch,
-        "model": model,
-        "feature_schema": config.feature_schema,
-        "feature_version": get_schema(config.feature_schema).version,
-        "family": device.family,
+
+def _fitting_settings(config: TrainConfig, data: Gathered) -> dict[str, Any]:
+    """The recipe's model settings, and what follows from the data: columns, hardware row, heads."""
+    follows: dict[str, Any] = {"width": data.schema.width, "hardware": data.schema.hardware}
+    return follows | config.model
+
+
+def _stages(config: TrainConfig, data: Gathered, started: bool) -> list[tuple[TrainConfig, RankingDataset]]:
+    if started and data.sources is None:
+        return [(config.finetuning(), data.train)]
+    if config.finetune and data.own is not None and data.sources is not None:
+        return [(config.pretraining(), data.sources), (config.finetuning(), data.own)]
+    return [(config.pretraining(), data.train)]
+
+
+def _checkpoint(
+    corpus: Corpus,
+    data: Gathered,
+    model: CostModel,
+    training: dict[str, Any],
+    name: str | None,
+    version: str,
+    lineage: dict[str, Any],
+) -> Checkpoint:
+    config = CheckpointConfig(
+        name=name or f"{model.arch}-{data.device.family}",
+        version=version,
+        lineage=lineage,
+        arch=model.arch,
+        model=model.config.as_dict(),
+        feature_schema=data.schema.name,
+        feature_version=data.schema.version,
+        family=data.device.family,
         # The device as it was: a later correction of its spec sheet must not change what the model reads.
-        "device": device.to_dict(),
-        "training": training,
-        "tvm": str(corpus.meta.get("tvm_version", "")),
-    }
+        device=data.device.to_dict(),
+        training=training,
+        tvm=str(corpus.meta.get("tvm_version", "")),
+    )
+    return Checkpoint(config, model, data.device)
 
 
-def _metrics(corpus: Corpus, checkpoint: Checkpoint, parts: dict[str, RankingDataset], seed: int) -> dict[str, Any]:
-    part = "test" if "test" in parts else "val" if "val" in parts else "train"
+def _metrics(checkpoint: Checkpoint, data: Gathered, world: World) -> dict[str, Any]:
+    training = checkpoint.config.training
+    part, judge = next(
+        (n, d) for n, d in (("test", data.test), ("val", data.val), ("train", data.train)) if d is not None
+    )
     return {
         "format": METRICS_FORMAT,
-        "corpus": corpus.path.resolve().name,
+        "corpus": data.corpora[0]["name"],
         "split": part,
-        "device": corpus.meta.get("device"),
-        "seed": seed,
-        "tasks": len(parts[part].task_ids),
-        "programs": len(parts[part]),
-        "results": {"model": evaluate_model(checkpoint.model, parts[part])},
-        "validation": evaluate_model(checkpoint.model, parts["val"]) if "val" in parts else None,
+        "device": data.corpora[0].get("device"),
+        "seed": training["seed"],
+        "seconds": training["seconds"],
+        "tasks": len(judge.task_ids),
+        "programs": len(judge),
+        "trained_on": [{k: c.get(k) for k in _COUNTS} for c in data.corpora],
+        "results": {"model": evaluate_model(checkpoint.model, judge, world)},
+        "validation": evaluate_model(checkpoint.model, data.val, world) if data.val is not None else None,
     }
+
+
+_COUNTS = ("name", "device", "licence", "tasks", "programs", "programs_without_features")
+
+__all__ = ["Fitted", "corpus_device", "describe_corpus", "fit", "load_parts"]

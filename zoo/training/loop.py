@@ -16,17 +16,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..models.base import CostModel
 from .batches import Batch, epoch_batches
 from .config import TrainConfig
 from .dataset import RankingDataset
+from .distributed import ALONE, World
 from .errors import DivergedError
 from .losses import get_loss
 from .metrics import evaluate_scores
 from .state import TrainState, load_state, save_state, write_curve
 
 _PREDICT_BATCH = 1024
+_AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ def train(
     seed: int = 0,
     resume_dir: Path | None = None,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
+    world: World = ALONE,
 ) -> TrainResult:
     """Trains `model` in place and leaves it with the weights of the best epoch.
 
@@ -67,12 +71,13 @@ def train(
             `curve.csv` is written beside it.
         on_epoch: told each entry of the history; an exception (KeyboardInterrupt too) ends the run, and what
             was saved stays.
+        world: the processes that train this model together; they split every batch, and the first one writes.
 
     Raises:
         DivergedError: the loss is no longer finite.
         ResumeError: the state found is of another recipe, seed or data set, or damaged.
     """
-    run = _Run(model, data, val, config, seed, resume_dir)
+    run = _Run(model, data, val, config, seed, resume_dir, world)
     with torch.random.fork_rng(devices=[]):
         for epoch in range(run.state.epoch, config.epochs):
             entry = run.epoch(epoch)
@@ -81,23 +86,26 @@ def train(
     return run.finish()
 
 
-def predict(model: CostModel, features: np.ndarray, batch_size: int = _PREDICT_BATCH) -> np.ndarray:
+def predict(
+    model: CostModel, features: np.ndarray, batch_size: int = _PREDICT_BATCH, world: World = ALONE
+) -> np.ndarray:
     """Scores of features (N, rows, width), without gradients: (N,) float64."""
     device = next(model.parameters()).device
     was_training = model.training
     model.eval()
+    own = range(len(features))[world.part(len(features))]
     with torch.inference_mode():
         parts = [
-            model(torch.from_numpy(features[i : i + batch_size]).to(device)).double().cpu().numpy()
-            for i in range(0, len(features), batch_size)
+            model(torch.from_numpy(features[i : min(i + batch_size, own.stop)]).to(device)).double().cpu().numpy()
+            for i in range(own.start, own.stop, batch_size)
         ]
     model.train(was_training)
-    return np.concatenate(parts) if parts else np.zeros(0)
+    return world.gather_array(np.concatenate(parts) if parts else np.zeros(0), len(features), device)
 
 
-def evaluate_model(model: CostModel, data: RankingDataset) -> dict[str, float]:
+def evaluate_model(model: CostModel, data: RankingDataset, world: World = ALONE) -> dict[str, float]:
     """`metrics.evaluate_scores` of the model's scores on a data set."""
-    return evaluate_scores(predict(model, data.features), data.latency, data.group, data.task_weights)
+    return evaluate_scores(predict(model, data.features, world=world), data.latency, data.group, data.task_weights)
 
 
 class _Run:
@@ -111,9 +119,12 @@ class _Run:
         config: TrainConfig,
         seed: int,
         folder: Path | None,
+        world: World,
     ) -> None:
         self.model, self.data, self.val, self.config, self.seed = model, data, val, config, seed
-        self.folder = folder
+        self.folder, self.world = folder, world
+        self.device = next(model.parameters()).device
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")  # pyright: ignore[reportPrivateImportUsage]
         self.loss = get_loss(config.loss)
         kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
         self.optimizer = kind(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
@@ -121,6 +132,8 @@ class _Run:
         self.state = TrainState.start(model, averaged=config.average > 0)
         if folder is not None:
             self.state = load_state(folder, model, self.optimizer, self.state, self.identity)
+            if self.state.scaler:
+                self.scaler.load_state_dict(self.state.scaler)
         self.resumed_from = self.state.epoch
 
     def _identity(self) -> dict[str, Any]:
@@ -144,12 +157,13 @@ class _Run:
         last = epoch + 1 == self.config.epochs
         with self._averaged_weights():
             if self.val is not None and (last or (epoch + 1) % self.config.evaluate_every == 0):
-                entry |= {f"val_{k}": v for k, v in evaluate_model(self.model, self.val).items()}
+                entry |= {f"val_{k}": v for k, v in evaluate_model(self.model, self.val, self.world).items()}
             self._keep_best(entry)
         entry["seconds"] = time.perf_counter() - started
         self.state.epoch = epoch + 1
         self.state.history.append(entry)
-        if self.folder is not None and (last or (epoch + 1) % self.config.save_every == 0):
+        if self.folder is not None and self.world.rank == 0 and (last or (epoch + 1) % self.config.save_every == 0):
+            self.state.scaler = self.scaler.state_dict()
             save_state(self.folder, self.model, self.optimizer, self.state, self.identity)
             write_curve(self.folder / "curve.csv", self.state.history)
         return entry
@@ -162,10 +176,9 @@ class _Run:
             self.config.programs_per_group,
             np.random.default_rng([self.seed, epoch]),
         )
-        device = next(self.model.parameters()).device
         total = count = 0.0
         for batch in batches:
-            loss = self._step(batch, device)
+            loss = self._step(batch)
             total, count = total + loss * len(batch), count + len(batch)
         if not np.isfinite(total):
             raise DivergedError(
@@ -173,24 +186,35 @@ class _Run:
                 remedy="lower learning_rate, or set clip_norm (1.0 is usual)",
                 epoch=epoch,
             )
+        self.world.average(self.model.buffers())
         return total / max(count, 1)
 
-    def _step(self, batch: Batch, device: torch.device) -> float:
-        x = torch.from_numpy(self.data.features[batch.index]).to(device)
-        labels = torch.from_numpy(batch.labels).to(device, torch.float32)
-        mask = torch.from_numpy(batch.mask).to(device)
-        half = self.config.precision == "bfloat16"
-        with torch.autocast(device.type, torch.bfloat16) if half else contextlib.nullcontext():
-            flat = self.model(x)
-        scores = torch.zeros(mask.shape, device=device).masked_scatter(mask, flat.float())
-        loss = self.loss(scores, labels, mask)
+    def _step(self, batch: Batch) -> float:
+        """One step of all processes on one batch; its loss."""
+        labels = torch.from_numpy(batch.labels).to(self.device)
+        mask = torch.from_numpy(batch.mask).to(self.device)
+        flat = self.world.gather(self._scores(batch.index[self.world.part(len(batch.index))]), len(batch.index))
+        loss = self.loss(torch.zeros_like(labels).masked_scatter(mask, flat), labels, mask)
         self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        if loss.requires_grad:  # not where a short last batch leaves this process nothing
+            self.scaler.scale(loss).backward()
+        self.world.sum_gradients(self.model.parameters())
+        self.scaler.unscale_(self.optimizer)
         if self.config.clip_norm > 0:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
-        self.optimizer.step()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self._average()
         return float(loss.detach())
+
+    def _scores(self, index: np.ndarray) -> Tensor:
+        """(n,) float32: each program scored by the head of its task, under autocast where the recipe says so."""
+        if not len(index):
+            return torch.zeros(0, device=self.device)
+        x = torch.from_numpy(self.data.features[index]).to(self.device)
+        half = _AUTOCAST.get(self.config.precision)
+        with torch.autocast(self.device.type, half) if half else contextlib.nullcontext():
+            return self.model(x).float()
 
     def _average(self) -> None:
         if self.state.average is None:
@@ -200,7 +224,9 @@ class _Run:
         keep = min(self.config.average, (1 + self.state.steps) / (10 + self.state.steps))
         with torch.no_grad():
             for name, value in self.model.state_dict().items():
-                self.state.average[name].lerp_(value, 1 - keep)
+                mean = self.state.average[name]
+                # A counter, as of normalised batches, has no mean.
+                _ = mean.lerp_(value, 1 - keep) if mean.is_floating_point() else mean.copy_(value)
 
     @contextlib.contextmanager
     def _averaged_weights(self):

@@ -22,6 +22,7 @@ from ..models.files import write_atomically
 from .errors import ResumeError
 
 STATE_FILE = "state.safetensors"
+PRETRAIN_FOLDER = "pretrain"
 _FORMAT = 1
 
 
@@ -35,6 +36,7 @@ class TrainState:
         history: one entry an epoch.
         best: weights of the best epoch; best_epoch: -1 before the first evaluation; best_score: its metric.
         average: running mean of the weights, or None.
+        scaler: state of the loss's scale, for float16.
     """
 
     epoch: int = 0
@@ -44,12 +46,18 @@ class TrainState:
     best_epoch: int = -1
     best_score: float = 0.0
     average: dict[str, Tensor] | None = None
+    scaler: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def start(cls, model: CostModel, averaged: bool) -> TrainState:
         """The state before the first epoch."""
         weights = {k: v.detach().clone() for k, v in model.state_dict().items()}
         return cls(best=weights, average={k: v.clone() for k, v in weights.items()} if averaged else None)
+
+
+def has_state(folder: Path) -> bool:
+    """Whether a run was begun in this folder, be it in its first stage."""
+    return any((part / STATE_FILE).is_file() for part in (folder, folder / PRETRAIN_FOLDER))
 
 
 def save_state(
@@ -69,6 +77,7 @@ def save_state(
         "history": state.history,
         "best_epoch": state.best_epoch,
         "best_score": state.best_score,
+        "scaler": state.scaler,
     }
     folder.mkdir(parents=True, exist_ok=True)
     contiguous = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
@@ -109,6 +118,7 @@ def load_state(
             best_epoch=numbers["best_epoch"],
             best_score=numbers["best_score"],
             average=parts["average"] or None,
+            scaler=numbers.get("scaler", {}),
         )
     except (KeyError, RuntimeError, ValueError) as error:
         raise _refuse(path, f"does not fit this model ({error})") from error

@@ -1,0 +1,178 @@
+"""Training on several corpora: what is learnt from, what is held out, and in which order."""
+
+import hashlib
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tchub.zoo.corpus import Corpus, EmptyDatasetError, Program, Task, write_corpus
+from tchub.zoo.devices import get_device
+from tchub.zoo.primitives import Primitive, PrimitiveSequence
+from tchub.zoo.training import RankingDataset, StartPointError, TrainConfig
+from tchub.zoo.training.fit import fit
+from tchub.zoo.training.gather import Share, gather
+
+RECIPE = TrainConfig(
+    model={"hidden": 8, "d_model": 16, "head": 4}, epochs=2, learning_rate=0.01, programs_per_group=8, save_every=1
+)
+
+
+def sequence(rng) -> PrimitiveSequence:
+    splits = [Primitive("Split", (0, i, 64, *map(int, 2 ** rng.integers(0, 4, 4)))) for i in range(3)]
+    return PrimitiveSequence((*splits, Primitive("Unroll", (0, -1, 16), ("explicit",))), "ansor")
+
+
+def make_corpus(path, device, computations, test=(), programs=12, framework="ansor") -> Corpus:
+    """One task a computation; those of `test` belong to a held-out network."""
+    rng, tasks, measured = np.random.default_rng(len(path.name)), [], []
+    for computation in computations:
+        task_id = hashlib.sha256(f"{path.name}{computation}".encode()).hexdigest()[:16]
+        networks = (("bert-tiny", 1),) if computation in test else ()
+        tasks.append(Task(task_id, computation, "matmul", 1.0, computation + path.name, computation, networks))
+        for i in range(programs):
+            said, seconds = sequence(rng), float(np.exp(rng.standard_normal()) * 1e-3)
+            measured.append(
+                Program(
+                    *(task_id, f"{i:04d}", "[]", "random", (seconds,), seconds, device, "llvm"),
+                    framework=framework,
+                    primitives=said.to_json(),
+                )
+            )
+    family = get_device(device).family
+    meta = {"device": device, "family": family, "target": "llvm", "tvm_version": "0.27.0", "licence": "CC0-1.0"}
+    return write_corpus(path, meta, tasks, measured)
+
+
+@pytest.fixture
+def target(tmp_path) -> Corpus:
+    names = [f"matmul-{i}" for i in range(12)]
+    return make_corpus(tmp_path / "target", "epyc-turin", names, test=("matmul-0", "matmul-1"))
+
+
+@pytest.fixture
+def source(tmp_path) -> Corpus:
+    """Another device and framework; it too measured `matmul-0` and `matmul-2`, and has a test task of its own."""
+    names = ["matmul-0", "matmul-2", "matmul-3", *(f"other-{i}" for i in range(1, 11))]
+    return make_corpus(tmp_path / "sources", "xeon", names, test=("other-1",), framework="autotvm")
+
+
+def computations(corpora, data: RankingDataset) -> set[str]:
+    """What the programs of a data set compute."""
+    known = {task.task_id: task.computation for corpus in corpora for task in corpus.tasks.values()}
+    return {known[data.task_ids[i]] for i in set(data.group.tolist())}
+
+
+def test_no_training_task_computes_what_a_test_or_validation_task_does(target, source):
+    data = gather(target, [source], "tcl")
+    learnt = computations([target, source], data.train)
+    assert computations([target], data.test) == {"matmul-0", "matmul-1"}
+    assert not learnt & computations([target], data.test)
+    assert not learnt & computations([target], data.val)
+    assert "other-1" not in learnt
+    assert {"other-2", "other-3"} <= learnt
+
+
+def test_a_source_is_learnt_from_whole(target, source):
+    """Its own validation tasks judge nothing, so that they need not be kept apart."""
+    data = gather(target, [source], "tcl", Share(programs=0.5))
+    assert len(data.own) == 6 * len(set(data.own.group))
+    assert len(data.sources) == 12 * len(data.sources.task_ids)
+
+
+def test_each_program_has_the_row_of_its_own_device(target, source):
+    data = gather(target, [source], "tcl")
+    width = data.schema.width
+    assert np.array_equal(data.own.features[0, -1], get_device("epyc-turin").hardware_row(width))
+    assert np.array_equal(data.sources.features[0, -1], get_device("xeon").hardware_row(width))
+
+
+def test_tasks_of_two_corpora_are_never_one_group(target, source):
+    data = gather(target, [source], "tcl")
+    assert len(data.train.task_ids) == len(data.own.task_ids) + len(data.sources.task_ids)
+    assert data.train.labels.max() == 1
+    assert (data.train.best[data.train.group] <= data.train.latency).all()
+
+
+def test_each_corpus_has_its_own_head_and_the_target_the_first(target, source):
+    data = gather(target, [source], "tcl").train
+    assert set(data.heads[: 12 * 9]) == {0}
+    assert set(data.heads[-12:]) == {1}
+
+
+def test_the_cap_holds_for_every_task_of_every_corpus(target, source):
+    data = gather(target, [source], "tcl", Share(per_task=5)).train
+    assert set(np.bincount(data.group)) == {5}
+    again = gather(target, [source], "tcl", Share(per_task=5, seed=1)).train
+    assert not np.array_equal(data.latency, again.latency)
+
+
+def test_zero_shot_touches_no_label_of_the_target_but_the_test_tasks(target, source):
+    data = gather(target, [source], "tcl", Share(programs=0))
+    assert data.own is None
+    assert computations([source], data.val)
+    assert not computations([source], data.val) & computations([target], data.test)
+    assert not computations([source], data.val) & computations([source], data.sources)
+    assert len(data.test) == 24
+
+
+def test_the_facts_name_every_corpus(target, source):
+    fitted = fit(target, RECIPE, sources=[source], programs_per_task=6)
+    told = fitted.metrics["trained_on"]
+    assert [(c["name"], c["device"], c["licence"]) for c in told] == [
+        ("target", "epyc-turin", "CC0-1.0"), ("sources", "xeon", "CC0-1.0"),
+    ]  # fmt: skip
+    assert all(c["programs"] == 6 * c["tasks"] for c in told)
+    training = fitted.checkpoint.config.training
+    assert (training["corpus"]["name"], training["sources"][0]["name"]) == ("target", "sources")
+    assert fitted.metrics["split"] == "test"
+
+
+def test_two_stages_end_with_the_target(target, source, tmp_path):
+    seen = []
+    config = replace(RECIPE, finetune={"epochs": 3, "learning_rate": 0.001})
+    fitted = fit(target, config, sources=[source], resume_dir=tmp_path / "run", on_epoch=seen.append)
+    assert [entry["epoch"] for entry in seen] == [0, 1, 0, 1, 2]
+    assert seen[-3]["learning_rate"] == 0.001
+    assert (tmp_path / "run" / "pretrain" / "curve.csv").is_file()
+    assert fitted.checkpoint.config.training["stages"] == 2
+
+
+def test_without_sources_the_finetune_table_waits(target):
+    seen = []
+    fit(target, replace(RECIPE, finetune={"epochs": 1}), on_epoch=seen.append)
+    assert len(seen) == 2
+
+
+def test_a_checkpoint_is_the_start_of_its_fine_tuning(target, source):
+    base = fit(source, RECIPE).checkpoint
+    config = replace(RECIPE, finetune={"epochs": 1, "learning_rate": 1e-12, "select": "last"})
+    tuned = fit(target, config, init=base).checkpoint
+    for name, value in base.model.state_dict().items():
+        assert np.allclose(value, tuned.model.state_dict()[name], atol=1e-9)
+    assert tuned.config.training["init"] == "tcl-xeon@0.1.0"
+    assert tuned.device.name == "epyc-turin"
+
+
+def test_another_architecture_is_no_start(target, source):
+    base = fit(source, replace(RECIPE, model=RECIPE.model)).checkpoint
+    changed = replace(base, config=replace(base.config, feature_schema="tlp-cpu"))
+    with pytest.raises(StartPointError, match="tlp-cpu"):
+        fit(target, RECIPE, init=changed)
+
+
+def test_the_best_epoch_of_a_corpus_with_test_tasks_alone(tmp_path):
+    alone = make_corpus(tmp_path / "alone", "epyc-turin", ["a", "b"], test=("a", "b"))
+    with pytest.raises(EmptyDatasetError):
+        fit(alone, RECIPE)
+
+
+def test_gathering_once_serves_many_runs(target, source):
+    data = gather(target, [source], "tcl")
+    runs = [fit(target, RECIPE, sources=[source], seed=1, gathered=given) for given in (data, None)]
+    first, second = (run.metrics["results"] for run in runs)
+    assert first == second
+
+
+def test_metrics_are_json(target):
+    assert json.loads(json.dumps(fit(target, RECIPE).metrics))["format"] == 1

@@ -1,0 +1,93 @@
+"""Several processes train one model: each scores a share of every batch, all take the same step.
+
+A loss compares all programs of a batch, so the scores are gathered before it: every process computes the loss of
+the whole batch, and its gradient by its own programs. The sum over processes is the very gradient that one
+process would have found, whatever the loss.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, distributed
+
+
+@dataclass(frozen=True)
+class World:
+    """The processes of a run, as `torchrun` and `accelerate launch` name them in the environment.
+
+    Attributes:
+        rank: this process, from 0; only 0 writes and speaks.
+        size: how many there are.
+        local: this process among those of its machine.
+    """
+
+    rank: int = 0
+    size: int = 1
+    local: int = 0
+
+    @classmethod
+    def join(cls, cuda: bool = False) -> World:
+        """Meets the other processes that a launcher started; alone without one.
+
+        Args:
+            cuda: gather on GPUs (nccl), not on CPUs (gloo).
+        """
+        size = int(os.environ.get("WORLD_SIZE", "1"))
+        if size == 1:
+            return ALONE
+        if not distributed.is_initialized():
+            distributed.init_process_group("nccl" if cuda else "gloo")
+        return cls(distributed.get_rank(), size, int(os.environ.get("LOCAL_RANK", "0")))
+
+    def leave(self) -> None:
+        """Says goodbye to the others."""
+        if self.size > 1 and distributed.is_initialized():
+            distributed.destroy_process_group()
+
+    def part(self, count: int) -> slice:
+        """This process's share of `count` things in a row; the shares differ by one at most."""
+        return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
+
+    def gather(self, own: Tensor, count: int) -> Tensor:
+        """All processes' numbers, (count,), from this one's part; only its own carry a gradient."""
+        if self.size == 1:
+            return own
+        whole = own.new_zeros(count)
+        whole[self.part(count)] = own.detach()
+        distributed.all_reduce(whole)
+        return torch.cat([whole[: self.part(count).start], own, whole[self.part(count).stop :]])
+
+    def gather_array(self, own: np.ndarray, count: int, device: torch.device) -> np.ndarray:
+        """`gather` for an array of float64."""
+        if self.size == 1:
+            return own
+        return self.gather(torch.from_numpy(own).to(device), count).cpu().numpy()
+
+    def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
+        """Replaces each gradient by its sum over the processes."""
+        if self.size > 1:
+            held = list(parameters)
+            self._reduce([torch.zeros_like(p) if p.grad is None else p.grad for p in held], held)
+
+    def average(self, tensors: Iterable[Tensor]) -> None:
+        """Replaces each tensor of floats (running statistics) by its mean over the processes."""
+        if self.size > 1:
+            for tensor in tensors:
+                if tensor.is_floating_point():
+                    distributed.all_reduce(tensor)
+                    tensor.div_(self.size)
+
+    def _reduce(self, gradients: list[Tensor], parameters: list[Tensor]) -> None:
+        """One message for all."""
+        flat = torch.cat([g.flatten() for g in gradients])
+        distributed.all_reduce(flat)
+        for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
+            parameter.grad = part.view_as(parameter)
+
+
+ALONE = World()

@@ -1,0 +1,230 @@
+"""What a training run learns from and is judged by: programs of one or several corpora, no test task among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .dataset import RankingDataset, stack_padded
+from .inputs import extract, resolve_schema
+
+if TYPE_CHECKING:
+    from ..corpus import Corpus, Program, Task
+    from ..devices import Device
+    from ..features import FeatureSchema
+
+
+@dataclass(frozen=True)
+class Share:
+    """How much of the training programs is taken, at random.
+
+    Attributes:
+        tasks, programs: share of the target's training tasks, and of the programs of each; no programs (0)
+            leave the target to be judged alone (zero-shot). The other corpora are taken whole.
+        per_task: programs of a task at most, of any corpus; 0 takes all. More of one task hardly help.
+        seed: decides which.
+    """
+
+    tasks: float = 1.0
+    programs: float = 1.0
+    per_task: int = 0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """The data of a run.
+
+    Attributes:
+        schema: what the matrices are; device: the target's.
+        own: training programs of the target, None where nothing of it is learnt (zero-shot).
+        sources: training programs of the other corpora, None without any.
+        val: what chooses an epoch: the target's validation tasks, or without any program of it the sources'.
+        test: the target's test tasks.
+        corpora: for each corpus its facts and counts; the target is first.
+    """
+
+    schema: FeatureSchema
+    device: Device
+    own: RankingDataset | None
+    sources: RankingDataset | None
+    val: RankingDataset | None
+    test: RankingDataset | None
+    corpora: list[dict[str, Any]] = field(default_factory=list)
+
+    @cached_property
+    def train(self) -> RankingDataset:
+        """All training programs together."""
+        return RankingDataset.concat([part for part in (self.own, self.sources) if part is not None])
+
+
+def gather(target: Corpus, sources: Sequence[Corpus], feature_schema: str, share: Share | None = None) -> Gathered:
+    """Reads the programs of a run; the device of each is its own corpus's.
+
+    A task of any corpus is left out of the training when a test task of any corpus, or a validation task,
+    has its id or computes the same, whatever the framework and the device.
+
+    Args:
+        target: whose test split judges.
+        sources: further corpora, of devices of the same kind.
+        feature_schema: with or without the device's kind at its end.
+        share: how much is taken; all unless given.
+
+    Raises:
+        EmptyDatasetError: no training task of any corpus has enough programs.
+        DeviceKindError: a source's device is of another kind than the schema's.
+    """
+    share = share or Share()
+    device = corpus_device(target)
+    schema = resolve_schema(feature_schema, device.kind)
+    corpora = (target, *sources)
+    judges = (target,) if share.programs > 0 or not sources else tuple(sources)
+    tests = [_tasks(corpus, "test") for corpus in corpora]
+    held = _Held([*tests, *(_tasks(corpus, "val") for corpus in judges)])
+    whole = Share(per_task=share.per_task, seed=share.seed)
+    trained: list[RankingDataset | None] = []
+    facts: list[dict[str, Any]] = []
+    for head, corpus in enumerate(corpora):
+        part = share if corpus is target else whole
+        data, counts = _training(corpus, schema, held, part, head)
+        trained.append(data)
+        facts.append(describe_corpus(corpus) | counts)
+    if all(data is None for data in trained):
+        raise _nothing(corpora)
+    tested = _Held(tests)
+    val = [_load(c, [t.task_id for t in _tasks(c, "val") if t not in tested], schema)[0] for c in judges]
+    return Gathered(
+        schema, device, trained[0], _join(trained[1:]), _join(val), load_part(target, "test", schema), facts
+    )
+
+
+def corpus_device(corpus: Corpus) -> Device:
+    """The device that a corpus was measured on: as found there if the corpus says, else by its name.
+
+    Raises:
+        UnknownDeviceError: neither its device nor its family is known here.
+    """
+    from ..devices import Device, UnknownDeviceError, get_device
+
+    if "device_sheet" in corpus.meta:
+        return Device.from_dict(corpus.meta["device_sheet"])
+    try:
+        return get_device(str(corpus.meta["device"]))
+    except UnknownDeviceError:
+        return get_device(str(corpus.meta["family"]))
+
+
+def describe_corpus(corpus: Corpus) -> dict[str, Any]:
+    """The facts of a corpus that a config and a card repeat."""
+    from ..corpus import HELD_OUT
+
+    keys = ("device", "cpu_model", "licence", "tvm_version")
+    networks = {name for task in corpus.tasks.values() for name, _ in task.networks}
+    return {
+        "name": corpus.path.resolve().name,
+        **{k: corpus.meta[k] for k in keys if k in corpus.meta},
+        "how": corpus.meta.get("notes"),
+        "networks": sorted(networks - set(HELD_OUT)),
+        "held_out": sorted(networks & set(HELD_OUT)),
+    }
+
+
+def load_part(corpus: Corpus, part: str, schema: FeatureSchema, device: Device | None = None) -> RankingDataset | None:
+    """All programs of one part of a corpus's split; None where no task of it has enough of them."""
+    return _load(corpus, [task.task_id for task in _tasks(corpus, part)], schema, device=device)[0]
+
+
+class _Held:
+    """Tasks that no training may see, by id and by what they compute."""
+
+    def __init__(self, tasks: Iterable[Iterable[Task]]) -> None:
+        self._names = {name for group in tasks for task in group for name in (task.task_id, task.computation)} - {""}
+
+    def __contains__(self, task: Task) -> bool:
+        return task.task_id in self._names or task.computation in self._names
+
+
+def _tasks(corpus: Corpus, part: str) -> list[Task]:
+    """The tasks of one part; the split has a seed of its own, so that all runs are judged on the same tasks."""
+    from ..corpus import split_tasks
+
+    return [corpus.tasks[task_id] for task_id in split_tasks(corpus).part(part)]
+
+
+def _training(
+    corpus: Corpus, schema: FeatureSchema, held: _Held, share: Share, head: int
+) -> tuple[RankingDataset | None, dict[str, int]]:
+    """Training programs of one corpus, and the counts that a card tells."""
+    known = _tasks(corpus, "train") + _tasks(corpus, "val")
+    free = sorted(task.task_id for task in known if task not in held)
+    data, failed = _load(corpus, free, schema, share, head) if share.programs > 0 else (None, 0)
+    return data, {
+        "tasks": 0 if data is None else len(set(data.group.tolist())),
+        "programs": 0 if data is None else len(data),
+        "programs_without_features": failed,
+    }
+
+
+def _load(
+    corpus: Corpus,
+    task_ids: Sequence[str],
+    schema: FeatureSchema,
+    share: Share | None = None,
+    head: int = 0,
+    device: Device | None = None,
+) -> tuple[RankingDataset | None, int]:
+    """Features of the tasks' valid programs, and how many programs have none; task by task, to bound memory."""
+    from ..corpus import MIN_PROGRAMS, metric_weight
+
+    share, device = share or Share(), device or corpus_device(corpus)
+    rng = np.random.default_rng(share.seed)
+    sizes = {task_id: size for task_id in task_ids if (size := _count_valid(corpus, task_id)) >= MIN_PROGRAMS}
+    chosen = np.sort(rng.permutation(len(sizes))[: max(1, round(share.tasks * len(sizes)))])
+    ids, parts, latency, failed = [], [], [], 0
+    for task_id in [list(sizes)[i] for i in chosen]:
+        programs = _pick(corpus, task_id, share, rng)
+        features, usable = extract(corpus, programs, schema, device)
+        failed += len(programs) - int(usable.sum())
+        if usable.sum() >= 2:
+            ids.append(task_id)
+            parts.append(features)
+            latency.append(np.array([p.latency for p in programs])[usable])
+    if not ids:
+        return None, failed
+    weights = np.array([metric_weight(corpus.tasks[t]) for t in ids], dtype=np.float64)
+    group = np.repeat(np.arange(len(ids), dtype=np.int64), [len(part) for part in parts])
+    heads = np.full(len(ids), head, np.int64) if head else None
+    return RankingDataset(stack_padded(parts), np.concatenate(latency), group, tuple(ids), weights, heads), failed
+
+
+def _count_valid(corpus: Corpus, task_id: str) -> int:
+    table = corpus.table(task_id, ["latency", "error"])
+    latency = table["latency"].to_numpy(zero_copy_only=False).astype(np.float64)
+    return int((np.isfinite(latency) & (latency > 0) & table["error"].is_null().to_numpy()).sum())
+
+
+def _pick(corpus: Corpus, task_id: str, share: Share, rng: np.random.Generator) -> list[Program]:
+    """Valid programs of a task: the share, at least two, at most the cap; in the corpus's order."""
+    valid = [program for program in corpus.programs(task_id) if program.valid]
+    count = max(min(2, len(valid)), round(share.programs * len(valid)))
+    kept = rng.permutation(len(valid))[: min(count, share.per_task or count)]
+    return [valid[i] for i in np.sort(kept)]
+
+
+def _join(parts: Iterable[RankingDataset | None]) -> RankingDataset | None:
+    filled = [part for part in parts if part is not None]
+    return RankingDataset.concat(filled) if filled else None
+
+
+def _nothing(corpora: Sequence[Corpus]) -> Exception:
+    from ..corpus import MIN_PROGRAMS, EmptyDatasetError
+
+    names = ", ".join(corpus.path.name for corpus in corpora)
+    return EmptyDatasetError(
+        f"no training task of {names} has {MIN_PROGRAMS} valid programs",
+        remedy="measure more programs of each task (`tchub collect --programs N`), or add a --corpus",
+    )
