@@ -1,0 +1,267 @@
+"""Ansor (TVM auto_scheduler) and TenSet measurement records -> entries.
+
+One record a line, `{"i": [task, state], "r": result, "v": version}`. The versions that were ever in use (v0.2 to
+v0.6) differ in how much of the task they tell: key and target; hardware parameters; host target and layout
+option; input names. Key and target are what is needed here.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import lzma
+import math
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from functools import lru_cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ...primitives import TraceFormatError, UnknownInstructionError, from_ansor_steps
+from ..errors import CorpusError
+from ..schema import OPS, Program, Task
+from .ansor_workload import read_workload
+from .base import Broken, Entry, ImportContext
+
+SUFFIXES = (".json", ".jsonl", ".log", ".json.xz", ".jsonl.xz", ".log.xz", ".json.gz", ".jsonl.gz", ".log.gz")
+"""How the names of record files end."""
+
+_OPENERS = {".xz": lzma.open, ".gz": gzip.open}
+_SENTINEL = 1e10
+"""The cost in seconds that Ansor writes for a program without one."""
+
+ERRORS: Mapping[int, tuple[str, str]] = {
+    1: ("invalid", "the steps could not be applied"),
+    2: ("build", "compiling for the host failed"),
+    3: ("build", "compiling for the device failed"),
+    4: ("run", "the run failed"),
+    5: ("invalid", "the result was wrong"),
+    6: ("build_timeout", "the build took too long"),
+    7: ("run_timeout", "the run took too long"),
+    8: ("crash", "unknown error"),
+}
+"""Ansor's error number -> (one of `schema.ERROR_KINDS`, what it means)."""
+
+
+class _BadRecord(Exception):
+    """Why a line is broken: (kind, message)."""
+
+
+def read_ansor(path: str | Path, context: ImportContext) -> Iterator[Entry | Broken]:
+    """Reads a log, or every log below a folder (TenSet's `measure_records/<target>/<task>.json` too).
+
+    Broken lines have the kinds `not-json`, `wrong-shape`, `unknown-step`, `bad-steps`, `bad-result`,
+    `other-device` (the target is not the first record's, and `context.allow_mixed` is off) and, for the rest of
+    a damaged file, `not-readable`.
+
+    Raises:
+        CorpusError: there is no such file, or no log below the folder.
+    """
+    reader = _Reader(context)
+    for file in _files(Path(path)):
+        yield from reader.read(file)
+
+
+def read_network_tasks(path: str | Path) -> dict[str, dict[str, Any]]:
+    """Reads which networks hold which tasks: JSON `[[network, [[workload key, target, weight], ...]], ...]`.
+
+    Returns:
+        Workload key -> `{"networks": ((network, weight), ...)}`, to be `ImportContext.facts`.
+
+    Raises:
+        CorpusError: not a file of that form.
+    """
+    weights: dict[str, dict[str, int]] = {}
+    try:
+        for network, tasks in json.loads(Path(path).read_text(encoding="utf-8")):
+            name = network if isinstance(network, str) else json.dumps(network, separators=(",", ":"))
+            for key, _, weight in tasks:
+                of_key = weights.setdefault(str(key), {})
+                of_key[name] = of_key.get(name, 0) + int(weight)
+    except (OSError, ValueError, TypeError) as error:
+        raise CorpusError(
+            f"{path} lists no tasks of networks: {error}",
+            remedy="Pass JSON of the form [[network, [[workload key, target, weight], ...]], ...].",
+            path=str(path),
+        ) from error
+    return {key: {"networks": tuple(sorted(of_key.items()))} for key, of_key in weights.items()}
+
+
+def device_signature(target: str) -> str:
+    """What a target string tells of the device: its kind, model, CPU and architecture, as far as they are named.
+
+    Equal signatures do not prove one device (most logs name none); different ones tell of two.
+    """
+    words = target.split()
+    named = dict(re.findall(r"-(model|mcpu|arch)=(\S+)", target))
+    if target.lstrip().startswith("{"):
+        parsed = json.loads(target)
+        words, named = (
+            [str(parsed.get("kind"))],
+            {name: parsed[name] for name in ("model", "mcpu", "arch") if name in parsed},
+        )
+    told = [f"{name}={value}" for name, value in sorted(named.items()) if value != "unknown"]
+    return " ".join([*words[:1], *told])
+
+
+def _files(path: Path) -> list[Path]:
+    """The file itself, or the logs below the folder in the order of their names."""
+    files = (
+        [path] if path.is_file() else sorted(f for f in path.rglob("*") if f.is_file() and f.name.endswith(SUFFIXES))
+    )
+    if not files:
+        raise CorpusError(
+            f"there is no log at {path}",
+            remedy=f"Name a log, or a folder that holds files whose names end in {', '.join(SUFFIXES)}.",
+            path=str(path),
+        )
+    return files
+
+
+class _Reader:
+    """What is remembered from line to line: the tasks met so far, and the device."""
+
+    def __init__(self, context: ImportContext) -> None:
+        self._context = context
+        self._of_key: dict[str, Task] = {}
+        self._of_id: dict[str, Task] = {}
+        self._signature: str | None = None
+
+    def read(self, file: Path) -> Iterator[Entry | Broken]:
+        where = file.name
+        try:
+            with ExitStack() as stack:
+                lines = stack.enter_context(
+                    _OPENERS.get(file.suffix, open)(file, "rt", encoding="utf-8", errors="replace")
+                )
+                for number, line in enumerate(lines, 1):
+                    where = f"{file.name}:{number}"
+                    if line.strip():
+                        yield self._line(line, where)
+        except (OSError, EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
+            yield Broken("not-readable", where, f"nothing can be read after this line: {error}")
+
+    def _line(self, line: str, where: str) -> Entry | Broken:
+        try:
+            return self._entry(line, where)
+        except _BadRecord as bad:
+            return Broken(bad.args[0], where, bad.args[1])
+
+    def _entry(self, line: str, where: str) -> Entry:
+        key, target, steps, result = _record(line)
+        task = self._task(key)
+        latencies, error, cost, time = _result(result)
+        primitives, trace = _primitives(steps)
+        self._check_device(target)
+        kind, message = ERRORS[error] if error else (None, None)
+        program = Program(
+            task_id=task.task_id,
+            key=hashlib.sha256(trace.encode()).hexdigest()[:16],
+            trace=trace,
+            primitives=primitives,
+            strategy="tuned",
+            latencies=latencies,
+            latency=median(latencies) if latencies else math.nan,
+            error=kind,
+            error_message=message,
+            framework="ansor",
+            device=self._context.device,
+            target=_json_text(target),
+            measured_at=time,
+            cost_seconds=cost,
+            licence=self._context.licence,
+            source=self._context.source or where.rpartition(":")[0],
+        )
+        return Entry(task, program)
+
+    def _check_device(self, target: str) -> None:
+        signature = _signature(target)
+        if self._signature is None:
+            self._signature = signature
+        if signature != self._signature and not self._context.allow_mixed:
+            raise _BadRecord("other-device", f"measured on {signature!r}, the records before on {self._signature!r}")
+
+    def _task(self, key: str) -> Task:
+        task = self._of_key.get(key)
+        if task is None:
+            task = _make_task(key, self._context.facts.get(key, {}))
+            task = self._of_key[key] = self._of_id.setdefault(task.task_id, task)
+        return task
+
+
+def _record(line: str) -> tuple[str, str, list[Any], list[Any]]:
+    """Workload key, target, steps and result of a line."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _BadRecord("not-json", str(error)) from None
+    try:
+        (key, target, *_), (_, steps, *_) = record["i"]
+        result = record["r"]
+    except (TypeError, ValueError, KeyError, IndexError):
+        raise _BadRecord("wrong-shape", "no record of the form {'i': [task, state], 'r': result}") from None
+    if not (isinstance(key, str) and isinstance(target, str) and isinstance(steps, list)):
+        raise _BadRecord("wrong-shape", "a task is [workload key, target, ...], a state [stages, steps]")
+    return key, target, steps, result
+
+
+def _result(result: Any) -> tuple[tuple[float, ...], int, float, float]:
+    """Latencies (none when failed), error number, seconds spent and Unix time."""
+    try:
+        costs, error, spent, time = result
+        costs, spent, time = tuple(float(cost) for cost in costs), float(spent), float(time)
+    except (TypeError, ValueError, OverflowError):
+        raise _BadRecord("bad-result", "a result is [costs, error number, seconds, time]") from None
+    if error != 0:
+        if type(error) is not int or error not in ERRORS:
+            raise _BadRecord("bad-result", f"{error!r:.40} is no error number of Ansor")
+        return (), error, spent, time
+    if not costs or not all(math.isfinite(cost) and cost > 0 for cost in costs):
+        raise _BadRecord("bad-result", f"no latencies: {costs!r:.80}")
+    return ((), 8, spent, time) if max(costs) >= _SENTINEL else (costs, 0, spent, time)
+
+
+def _primitives(steps: list[Any]) -> tuple[str, str]:
+    """The steps in the common language and as canonical JSON."""
+    try:
+        return from_ansor_steps(steps).to_json(), json.dumps(steps, separators=(",", ":"))
+    except UnknownInstructionError as error:
+        raise _BadRecord("unknown-step", error.message) from None
+    except TraceFormatError as error:
+        raise _BadRecord("bad-steps", error.message) from None
+
+
+def _make_task(key: str, facts: Mapping[str, Any]) -> Task:
+    try:
+        parsed = json.loads(key)
+    except (ValueError, RecursionError):
+        parsed = None
+    if not isinstance(parsed, list) or not parsed or not isinstance(parsed[0], str):
+        raise _BadRecord("wrong-shape", f"a workload key is a JSON list led by a name: {key!r:.80}")
+    workload = read_workload(parsed)
+    op = facts.get("op", workload.op)
+    return Task(
+        task_id=hashlib.sha256(f"{workload.text}|{workload.detail}".encode()).hexdigest()[:16],
+        name=str(facts.get("name", workload.name)),
+        op=op if op in OPS else "other",
+        flops=float(facts.get("flops", workload.flops)),
+        workload=key,
+        computation=workload.text,
+        networks=tuple((str(network), int(weight)) for network, weight in facts.get("networks", ())),
+    )
+
+
+@lru_cache(1024)
+def _signature(target: str) -> str:
+    try:
+        return device_signature(target)
+    except (ValueError, AttributeError):
+        raise _BadRecord("wrong-shape", f"no target: {target!r:.80}") from None
+
+
+@lru_cache(1024)
+def _json_text(target: str) -> str:
+    return json.dumps(target)

@@ -1,0 +1,236 @@
+"""What an Ansor workload key computes.
+
+A key is a JSON list: a function's name, or the hash of a computation graph, then arguments. A function that is
+known here says its operator exactly. Behind a hash stand the shapes of the graph's tensors (nested lists, or
+TenSet's flat integers, where borders between shapes are lost): its heaviest operator, the *anchor*, is guessed
+from shapes that fit together, an operand, a weight after it, and the result at the end. A hash alone says nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from math import nan, prod
+from typing import Any
+
+from .. import computation
+
+Shape = list[int]
+_HASH = re.compile(r"[0-9a-f]{32}\Z")
+_WINOGRAD = (4, 6)
+"""Sides of a 3x3 kernel transformed for output tiles of 2x2 and 4x4."""
+_LARGEST = 16
+"""Side of the largest kernel believed: a residual input of c channels otherwise looks like a 1 x c kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A computation.
+
+    Attributes:
+        op: one of `schema.OPS`; flops: of one call (of the anchor alone, for a graph), NaN when unknown.
+        text: the common text of `computation`.
+        detail: what `text` leaves out and tells tasks apart: padding, or the graph's hash and shapes.
+    """
+
+    op: str
+    flops: float
+    text: str
+    detail: str = ""
+
+    @property
+    def name(self) -> str:
+        """A name for people: the computation, then padding or the first digits of the graph's hash."""
+        return f"{self.text}-{self.detail[:8]}" if self.detail else self.text
+
+
+def read_workload(key: list[Any]) -> Workload:
+    """Reads a workload key, already parsed: a name, then arguments; what is not known is of operator `other`."""
+    name, arguments = str(key[0]), key[1:]
+    whole = " ".join(map(str, key)).replace(" ", "")
+    unknown = Workload("other", nan, computation.unknown(whole))
+    try:
+        if not _HASH.match(name):
+            return _FUNCTIONS[name](*arguments)
+        found = _anchor(arguments) or unknown
+        return Workload(found.op, found.flops, found.text, whole)
+    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError):
+        return unknown
+
+
+# Functions by name
+
+
+def _conv2d_layer(n: int, *arguments: Any) -> Workload:
+    """Stride as a number: (n, c, h, w, k, ...); as a list: TVM's tutorial, (n, h, w, k, c, ...)."""
+    *sizes, kh, kw, stride, padding = arguments
+    c, h, w, k = sizes if isinstance(stride, int) else (sizes[3], *sizes[:3])
+    return _conv2d(n, c, h, w, k, (kh, kw), _pair(stride), _padding(padding, (kh, kw)))
+
+
+def _conv2d_test(
+    n: int, h: int, w: int, c: int, k: int, kernel: int, stride: Any = 1, padding: Any = 0, *_: Any
+) -> Workload:
+    return _conv2d(n, c, h, w, k, _pair(kernel), _pair(stride), _padding(padding, _pair(kernel)))
+
+
+def _depthwise_layer(n: int, c: int, h: int, w: int, kh: int, kw: int, stride: Any, padding: Any) -> Workload:
+    kernel, strides, pads = (kh, kw), _pair(stride), _padding(padding, (kh, kw))
+    out = _output((h, w), kernel, strides, pads)
+    text = computation.depthwise(n, c, h, w, kernel, strides)
+    return Workload("depthwise", 2.0 * n * c * prod(out) * kh * kw, text, _pads(pads))
+
+
+def _pool_layer(kind: str, n: int, c: int, h: int, w: int, kh: int, kw: int, stride: Any, padding: Any) -> Workload:
+    kernel, strides, pads = (kh, kw), _pair(stride), _padding(padding, (kh, kw))
+    out = _output((h, w), kernel, strides, pads)
+    text = computation.pool(str(kind), n, c, h, w, kernel, strides)
+    return Workload("pool", 1.0 * n * c * prod(out) * kh * kw, text, _pads(pads))
+
+
+def _matmul(m: int, n: int, k: int, batch: int = 1, dtype: str = "") -> Workload:
+    op = "matmul" if batch == 1 else "batch_matmul"
+    return Workload(op, 2.0 * batch * m * n * k, computation.matmul(m, n, k, batch), dtype)
+
+
+def _reduction_layer(shape: Shape, axes: Any, *_: Any) -> Workload:
+    axes = [axes] if isinstance(axes, int) else axes
+    return Workload("reduce", float(prod(shape)), computation.reduction(shape, axes))
+
+
+def _relu_layer(*shape: int) -> Workload:
+    return Workload("elementwise", float(prod(shape)), computation.elementwise(shape))
+
+
+_FUNCTIONS: dict[str, Callable[..., Workload]] = {
+    "conv2d_layer": _conv2d_layer,
+    "conv2d": _conv2d_layer,
+    "conv2d_nchw_bn_relu_auto_scheduler_test": _conv2d_test,
+    "conv2d_winograd_nhwc_auto_scheduler_test": _conv2d_test,
+    "depthwise_conv2d_layer": _depthwise_layer,
+    "pool_layer": _pool_layer,
+    "matmul_layer": lambda m, k, n: _matmul(m, n, k),
+    "matmul_add": lambda m, k, n, dtype: _matmul(m, n, k, dtype=dtype),
+    "matmul_auto_scheduler_test": _matmul,
+    "reduction_layer": _reduction_layer,
+    "relu_layer": _relu_layer,
+}
+
+
+def _conv2d(
+    n: int, c: int, h: int, w: int, k: int, kernel: tuple[int, int], stride: tuple[int, int], pads: tuple[int, ...]
+) -> Workload:
+    out = _output((h, w), kernel, stride, pads)
+    flops = 2.0 * n * k * prod(out) * c * prod(kernel)
+    return Workload("conv2d", flops, computation.conv2d(n, c, h, w, k, kernel, stride), _pads(pads))
+
+
+def _padding(padding: Any, kernel: tuple[int, int]) -> tuple[int, ...]:
+    """Top, left, bottom, right, as TVM resolves it: SAME is k - 1 in all, the larger half first."""
+    if padding == "VALID":
+        return 0, 0, 0, 0
+    if padding == "SAME":
+        return kernel[0] // 2, kernel[1] // 2, (kernel[0] - 1) // 2, (kernel[1] - 1) // 2
+    pads = (padding,) * 4 if isinstance(padding, int) else tuple(padding)
+    return pads * 2 if len(pads) == 2 else pads
+
+
+def _output(
+    size: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], pads: tuple[int, ...]
+) -> tuple[int, int]:
+    rows, columns = ((size[i] + pads[i] + pads[i + 2] - kernel[i]) // stride[i] + 1 for i in range(2))
+    return rows, columns
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    first, second = (value, value) if isinstance(value, int) else value
+    return first, second
+
+
+def _pads(pads: tuple[int, ...]) -> str:
+    return "p" + ".".join(map(str, pads))
+
+
+# Graphs by the shapes of their tensors
+
+
+def _anchor(arguments: list[Any]) -> Workload | None:
+    """The first operator whose three shapes fit; None without one."""
+    for data, weight, out in _triples(arguments):
+        guess = _GUESSES.get(len(data))
+        found = guess(data, weight, out) if guess else None
+        if found:
+            return found
+    return None
+
+
+def _triples(arguments: list[Any]) -> Iterator[tuple[Shape, Shape, Shape]]:
+    """(operand, weight, result): neighbours among nested shapes; the first and last of each rank in a flat key."""
+    if arguments and all(type(size) is int for size in arguments):
+        for rank in (4, 3, 2):
+            if len(arguments) >= 3 * rank:
+                yield arguments[:rank], arguments[rank : 2 * rank], arguments[-rank:]
+    elif all(isinstance(shape, list) and all(type(size) is int and size > 0 for size in shape) for shape in arguments):
+        for data, weight in pairwise(arguments[:-1]):
+            yield data, weight, arguments[-1]
+
+
+def _guess_convolution(data: Shape, weight: Shape, out: Shape) -> Workload | None:
+    """NHWC with kernels (r, s, c, k), NCHW with kernels (k, c, r, s), also blocked (k/b, c, r, s, b) or Winograd's."""
+    if len(out) != 4 or data[0] != out[0] or min(*data, *weight, *out) < 1:
+        return None
+    for channel, (rows, columns) in ((3, (1, 2)), (1, (2, 3))):
+        c, k = data[channel], out[channel]
+        size, result = (data[rows], data[columns]), (out[rows], out[columns])
+        for kernel, depthwise in _kernels(weight, c, k, blocked=channel == 1, same=size == result):
+            if all(o <= i and 1 <= r <= min(max(i, 3), _LARGEST) for i, o, r in zip(size, result, kernel, strict=True)):
+                return _convolution(data[0], c, k, size, result, kernel, depthwise)
+    return None
+
+
+def _kernels(weight: Shape, c: int, k: int, *, blocked: bool, same: bool) -> Iterator[tuple[tuple[int, int], bool]]:
+    """(kernel, whether depthwise) for every way in which a weight fits c input and k output channels."""
+    first, second, third, fourth, *block = weight if len(weight) >= 4 else [0] * 4
+    if not block and (third, fourth) == (c, 1) and c == k > 1:
+        yield (first, second), True
+    if not block and (third, fourth) == (c, k):
+        yield ((3, 3) if same and first == second and first in _WINOGRAD else (first, second)), False
+    if blocked and len(block) < 2 and first * prod(block) == k:
+        if second == c:
+            yield (third, fourth), False
+        elif second == 1 and c == k:
+            yield (third, fourth), True
+
+
+def _convolution(
+    n: int, c: int, k: int, size: tuple[int, int], out: tuple[int, int], kernel: tuple[int, int], depthwise: bool
+) -> Workload:
+    stride = _stride(size[0], out[0], kernel[0]), _stride(size[1], out[1], kernel[1])
+    flops = 2.0 * n * k * prod(out) * prod(kernel)
+    if depthwise:
+        return Workload("depthwise", flops, computation.depthwise(n, c, *size, kernel, stride))
+    return Workload("conv2d", flops * c, computation.conv2d(n, c, *size, k, kernel, stride))
+
+
+def _stride(size: int, out: int, kernel: int) -> int:
+    """The stride that the sizes suggest; padding is not told, and nearly always keeps size / stride pixels."""
+    return 1 if size - kernel + 1 == out else max(1, round(size / out))
+
+
+def _guess_batch_matmul(data: Shape, weight: Shape, out: Shape) -> Workload | None:
+    batch, m, k = data
+    if out[:2] == [batch, m] and len(out) == 3 and weight in ([batch, out[2], k], [batch, k, out[2]]):
+        return _matmul(m, out[2], k, batch)
+    return None
+
+
+def _guess_matmul(data: Shape, weight: Shape, out: Shape) -> Workload | None:
+    m, k = data
+    if len(out) == 2 and out[0] == m and weight in ([out[1], k], [k, out[1]]):
+        return _matmul(m, out[1], k)
+    return None
+
+
+_GUESSES = {4: _guess_convolution, 3: _guess_batch_matmul, 2: _guess_matmul}
