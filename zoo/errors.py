@@ -37,3 +37,7 @@ class TchubError(Exception):
             k: v if isinstance(v, str | int | float | bool | list | dict | None) else str(v)
             for k, v in self.fields.items()
         }
+
+
+class MissingPackageError(TchubError):
+    """An optional package is needed for this; fields: package."""

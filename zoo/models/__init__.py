@@ -4,11 +4,13 @@
 """
 
 from . import atformer as _atformer  # noqa: F401  (each registers itself)
+from . import lightgbm_ranker as _lightgbm_ranker  # noqa: F401
 from . import lstm as _lstm  # noqa: F401
 from . import tabnet as _tabnet  # noqa: F401
 from . import tcl as _tcl  # noqa: F401
 from . import tenset_mlp as _tenset_mlp  # noqa: F401
 from . import tlp as _tlp  # noqa: F401
+from . import xgboost_ranker as _xgboost_ranker  # noqa: F401
 from .base import CostModel, ModelConfig
 from .checkpoint import Checkpoint, CheckpointConfig
 from .errors import (
@@ -18,10 +20,12 @@ from .errors import (
     FeatureSchemaError,
     ModelConfigError,
     NewerFormatError,
+    NotFittedError,
     UnknownArchitectureError,
 )
 from .registry import Architecture, create, get_architecture, list_architectures, make_config
 from .scan import selective_scan
+from .trees import TreeModel
 
 __all__ = [
     "Architecture",
@@ -35,6 +39,8 @@ __all__ = [
     "ModelConfig",
     "ModelConfigError",
     "NewerFormatError",
+    "NotFittedError",
+    "TreeModel",
     "UnknownArchitectureError",
     "create",
     "get_architecture",

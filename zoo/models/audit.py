@@ -19,9 +19,11 @@ from .errors import (
     FeatureSchemaError,
     ModelConfigError,
 )
+from .files import WEIGHT_FILES
 from .registry import get_architecture, make_config
+from .tree_files import check_trees
+from .trees import TreeConfig
 
-MODEL_FILE = "model.safetensors"
 # The largest model of the papers is under 15 MB; these stop a hostile or mistaken file.
 MAX_WEIGHT_BYTES = 256 << 20
 MAX_HEADER_BYTES = 1 << 20
@@ -40,8 +42,13 @@ def audit(folder: Path) -> Audited:
     config = CheckpointConfig.read(folder)
     model_config = _check_model(config, folder)
     check_schema(config, model_config, folder)
-    weights = _read_weights(folder / MODEL_FILE)
-    _check_tensors(_read_header(weights, folder / MODEL_FILE), config, model_config, folder / MODEL_FILE)
+    kind = get_architecture(config.arch).weights
+    path = folder / WEIGHT_FILES[kind]
+    weights = _read_weights(path)
+    if kind == "safetensors":
+        _check_tensors(_read_header(weights, path), config, model_config, path)
+    elif isinstance(model_config, TreeConfig):
+        _check_trees(weights, kind, model_config, path)
     return Audited(config, weights)
 
 
@@ -116,6 +123,13 @@ def _check_tensors(header: dict[str, dict[str, Any]], config: CheckpointConfig, 
         first, last = header[name]["data_offsets"]
         if last - first != 4 * math.prod(wanted):
             raise _corrupt(path, f"{name} has {last - first} bytes, not {4 * math.prod(wanted)}")
+
+
+def _check_trees(weights: bytes, library: str, model: TreeConfig, path: Path) -> None:
+    try:
+        check_trees(weights, library, model.columns)
+    except ValueError as error:
+        raise _corrupt(path, str(error)) from error
 
 
 def _corrupt(path: Path, what: str) -> CorruptCheckpointError:

@@ -31,7 +31,7 @@ class ModelConfig:
 class CostModel(nn.Module, ABC):
     """Ranks the programs of a task.
 
-    Subclasses set `arch`, take one config and implement `forward`. Rows of zeros are padding: `row_mask`
+    Subclasses are registered, take one config and implement `forward`. Rows of zeros are padding: `row_mask`
     finds them, and a program must score the same however much padding follows it.
     """
 

@@ -1,8 +1,9 @@
-"""Checkpoints: a folder with `config.json` and `model.safetensors`, loaded in two phases.
+"""Checkpoints: a folder with `config.json` and a file of weights, loaded in two phases.
 
-First `audit` reads the config and the header of the weights and checks all they promise: format, architecture
-and its settings, feature schema, the name, shape and type of every tensor, and the sizes. Only then is a
-model made and a tensor read. There is no code and no pickle in either file.
+The weights are `model.safetensors`, or for trees `model.json` (XGBoost) or `model.txt` (LightGBM). First `audit`
+reads the config and the header of the weights and checks all they promise: format, architecture and its
+settings, feature schema, the name, shape and type of every tensor or the nodes of every tree, and the sizes.
+Only then is a model made and a tensor read. There is no code and no pickle in any of the files.
 
 Raising `FORMAT`: raise it when a field is added, renamed or changes its meaning; teach `CheckpointConfig.
 from_dict` to read the older form; keep a checkpoint of the older form among the tests.
@@ -20,18 +21,19 @@ import safetensors.torch
 import torch
 from safetensors import SafetensorError
 
-from .audit import MODEL_FILE, audit, check_schema
+from .audit import Audited, audit, check_schema
 from .base import CostModel
 from .config import CONFIG_FILE, FORMAT, CheckpointConfig
 from .errors import CorruptCheckpointError
-from .files import write_folder
+from .files import WEIGHT_FILES, write_folder
 from .registry import get_architecture, make_config
+from .trees import TreeModel
 
 if TYPE_CHECKING:
     from ..devices import Device
     from ..primitives import PrimitiveSequence
 
-__all__ = ["CONFIG_FILE", "FORMAT", "MODEL_FILE", "Checkpoint", "CheckpointConfig"]
+__all__ = ["CONFIG_FILE", "FORMAT", "Checkpoint", "CheckpointConfig"]
 
 
 @dataclass(frozen=True)
@@ -68,13 +70,9 @@ class Checkpoint:
             float64, shape (N,).
         """
         scores = np.empty(len(sequences))
-        self.model.eval()
-        place = next(self.model.parameters())
-        with torch.inference_mode():
-            for start in range(0, len(sequences), batch_size):
-                part = slice(start, start + batch_size)
-                x = torch.from_numpy(self.features(sequences[part])).to(place.device, place.dtype)
-                scores[part] = self.model(x).double().cpu().numpy()
+        for start in range(0, len(sequences), batch_size):
+            part = slice(start, start + batch_size)
+            scores[part] = self.model.score(self.features(sequences[part]), batch_size)
         return scores
 
     @classmethod
@@ -86,27 +84,20 @@ class Checkpoint:
             NewerFormatError: the config was written by a newer release.
             CorruptCheckpointError: the files are damaged or do not fit each other.
             UnknownArchitectureError: this release does not know the architecture.
+            MissingPackageError: trees, and their library is not installed.
             FeatureSchemaError: this release does not make the features that it reads.
             DeviceError: the device is unknown, and the config does not describe it.
         """
         folder = Path(path)
         audited = audit(folder)
         try:
-            tensors = safetensors.torch.load(audited.weights)
-        except SafetensorError as error:
+            model = _restore(audited)
+        except (SafetensorError, ValueError) as error:
             raise CorruptCheckpointError(
-                f"{folder / MODEL_FILE} cannot be read: {error}",
-                remedy="fetch the checkpoint again",
-                path=str(folder),
-            ) from error
-        if bad := sorted(name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()):
-            raise CorruptCheckpointError(
-                f"{folder / MODEL_FILE}: {bad[0]} holds NaN or infinite weights",
+                f"the weights in {folder} cannot be used: {error}",
                 remedy="fetch or train the checkpoint again",
                 path=str(folder),
-            )
-        model = _build_empty(audited.config)
-        model.load_state_dict(tensors)
+            ) from error
         return cls(audited.config, model.eval(), audited.config.resolve_device())
 
     def save(self, path: Path | str) -> None:
@@ -114,14 +105,33 @@ class Checkpoint:
 
         Raises:
             FeatureSchemaError: the config names features that this model does not read.
+            NotFittedError: a model of trees has none yet.
             CheckpointError: the folder cannot be written.
         """
         folder = Path(path)
         check_schema(self.config, self.model.config, folder)
-        tensors = {
-            name: tensor.detach().cpu().float().contiguous().clone() for name, tensor in self.model.state_dict().items()
-        }
-        write_folder(folder, {MODEL_FILE: safetensors.torch.save(tensors), CONFIG_FILE: self.config.to_json()})
+        name = WEIGHT_FILES[get_architecture(self.config.arch).weights]
+        write_folder(folder, {name: _dump(self.model), CONFIG_FILE: self.config.to_json()})
+
+
+def _dump(model: CostModel) -> bytes:
+    if isinstance(model, TreeModel):
+        return model.dump()
+    tensors = {name: t.detach().cpu().float().contiguous().clone() for name, t in model.state_dict().items()}
+    return safetensors.torch.save(tensors)
+
+
+def _restore(audited: Audited) -> CostModel:
+    """The model of weights that passed the audit; ValueError or SafetensorError where they cannot be used."""
+    model = _build_empty(audited.config)
+    if isinstance(model, TreeModel):
+        model.restore(audited.weights)
+        return model
+    tensors = safetensors.torch.load(audited.weights)
+    if bad := sorted(name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()):
+        raise ValueError(f"{bad[0]} holds NaN or infinite weights")
+    model.load_state_dict(tensors)
+    return model
 
 
 def _build_empty(config: CheckpointConfig) -> CostModel:

@@ -96,7 +96,7 @@ class CheckpointConfig:
         if not path.is_file():
             raise CheckpointNotFoundError(
                 f"{folder} is not a checkpoint: it has no {CONFIG_FILE}",
-                remedy="give a folder with config.json and model.safetensors, or a name of `tchub list`",
+                remedy="give a folder with config.json and its weights, or a name of `tchub list`",
                 path=str(folder),
             )
         if path.stat().st_size > MAX_CONFIG_BYTES:

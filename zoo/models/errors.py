@@ -13,6 +13,10 @@ class ModelConfigError(TchubError):
     """An architecture was asked for with unknown or impossible settings; fields: arch, setting."""
 
 
+class NotFittedError(TchubError):
+    """A model of trees that has none yet was asked to score or to be saved; fields: arch."""
+
+
 class CheckpointError(TchubError):
     """Any checkpoint that may not be loaded; fields: path."""
 

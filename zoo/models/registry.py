@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Literal
 
 from .base import CostModel, ModelConfig
 from .errors import ModelConfigError, UnknownArchitectureError
 
 # Above any sensible size, below what would let a hostile config exhaust memory.
 MAX_SIZE = 8192
+
+Weights = Literal["safetensors", "xgboost", "lightgbm"]
 
 
 @dataclass(frozen=True)
@@ -25,6 +28,7 @@ class Architecture:
         inputs: what its features describe, "primitives" or "statements".
         schemas: feature schemas it was made for, the first being the usual one.
         paper: where it is described.
+        weights: the kind of file that holds what it learnt; all but the first are a `TreeModel`'s.
     """
 
     name: str
@@ -33,6 +37,7 @@ class Architecture:
     inputs: str
     schemas: tuple[str, ...]
     paper: str
+    weights: Weights = "safetensors"
 
 
 _ARCHITECTURES: dict[str, Architecture] = {}
@@ -45,12 +50,13 @@ def register(
     schemas: tuple[str, ...],
     paper: str,
     inputs: str = "primitives",
+    weights: Weights = "safetensors",
 ) -> Callable[[type[CostModel]], type[CostModel]]:
     """Class decorator: makes a model known as `name`."""
 
     def add(model: type[CostModel]) -> type[CostModel]:
         model.arch = name
-        _ARCHITECTURES[name] = Architecture(name, model, config, inputs, schemas, paper)
+        _ARCHITECTURES[name] = Architecture(name, model, config, inputs, schemas, paper, weights)
         return model
 
     return add
@@ -110,8 +116,10 @@ def _check_setting(arch: str, kinds: dict[str, type], name: str, value: object) 
     kind = kinds[name]
     # A whole number is a fine float; a bool is not a fine number.
     fits = type(value) is kind or (kind is float and type(value) is int)
-    if not fits or (kind is int and not 0 < value <= MAX_SIZE):  # pyright: ignore[reportOperatorIssue]
-        wanted = f"a whole number from 1 to {MAX_SIZE}" if kind is int else f"of type {kind.__name__}"
+    in_range = {int: lambda v: 0 < v <= MAX_SIZE, float: lambda v: 0 <= v < math.inf}.get(kind, lambda _: True)
+    if not fits or not in_range(value):
+        names = {int: f"a whole number from 1 to {MAX_SIZE}", float: "a finite number, 0 or more"}
+        wanted = names.get(kind, f"of type {kind.__name__}")
         raise ModelConfigError(
             f"{arch}: setting {name!r} is {value!r}",
             remedy=f"make it {wanted}",
