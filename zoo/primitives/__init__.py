@@ -1,15 +1,17 @@
 """The schedule-primitive language, and its readers. TVM is needed only to read a live trace.
 
 `language` holds the words and what other frameworks' words map to; `metaschedule` reads traces,
-`ansor` the steps of auto_scheduler records.
+`ansor` the steps of auto_scheduler records, `autotvm` the knobs of its templates.
 """
 
 from .ansor import from_ansor_steps
+from .autotvm import AUTOTVM_TEMPLATES, from_autotvm
 from .errors import TraceFormatError, UnknownInstructionError
 from .language import INLINE, KINDS, NONE, REST, ROOT, Primitive, PrimitiveSequence
 from .metaschedule import from_trace, from_trace_json
 
 __all__ = [
+    "AUTOTVM_TEMPLATES",
     "INLINE",
     "KINDS",
     "NONE",
@@ -20,6 +22,7 @@ __all__ = [
     "TraceFormatError",
     "UnknownInstructionError",
     "from_ansor_steps",
+    "from_autotvm",
     "from_trace",
     "from_trace_json",
 ]

@@ -1,0 +1,88 @@
+"""AutoTVM records as primitive sequences.
+
+AutoTVM's schedules are programs (templates) with knobs; a record holds the knobs' values alone. What a template
+does with them is written down here for those of TVM 0.8 to 0.13 that logs are full of; any other template's knobs
+are told plainly, one primitive a knob, about block 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+from . import autotvm_templates_arm as arm
+from . import autotvm_templates_gpu as gpu
+from . import autotvm_templates_x86 as x86
+from .autotvm_nest import Schedule, knob_error, primitive
+from .autotvm_problem import Conv, Matmul, Problem, problem
+from .language import NONE, REST, PrimitiveSequence
+
+_CONVS = gpu.CONVS | x86.CONVS | arm.CONVS
+_MATMULS = gpu.MATMULS | x86.MATMULS
+
+AUTOTVM_TEMPLATES = frozenset(_CONVS) | frozenset(_MATMULS)
+"""The templates whose schedules are known."""
+
+
+def from_autotvm(
+    template: str, args: Sequence[Any], entity: Sequence[Any], target: str | None = None
+) -> PrimitiveSequence:
+    """The program that a record names, in the common language.
+
+    Args:
+        template: the template's registered name, `input[1]` of a record.
+        args: the task's arguments, `input[2]`.
+        entity: the knobs `[[name, kind, value], ...]`, `config.entity`.
+        target: `input[0]`; templates are registered for a target each, and none of those known here asks for more.
+
+    Returns:
+        The primitives; plain ones for a template outside `AUTOTVM_TEMPLATES`.
+
+    Raises:
+        TraceFormatError: the arguments are not the template's, or a knob is missing or does not fit the loop
+            that it is for (the error's `instruction` is the knob).
+    """
+    del target
+    schedule = Schedule(entity)
+    task = _problem(template, json.dumps(args)) if template in AUTOTVM_TEMPLATES else None
+    if isinstance(task, Conv) and template in _CONVS:
+        _CONVS[template](schedule, task)
+    elif isinstance(task, Matmul) and template in _MATMULS:
+        _MATMULS[template](schedule, task)
+    else:
+        _plain(schedule, entity)
+    return PrimitiveSequence(tuple(schedule.told), "autotvm")
+
+
+@lru_cache(4096)
+def _problem(template: str, args: str) -> Problem | None:
+    return problem(template, json.loads(args))
+
+
+def _plain(schedule: Schedule, entity: Sequence[Any]) -> None:
+    """Every knob by itself: loops are numbered as if the splits before had been made on one nest."""
+    at = 0
+    for name, kind, value in entity:
+        if kind == "sp" and _integers(value):
+            extent = 0 if REST in value else prod(value)
+            schedule.told.append(primitive("Split", (0, at, extent, *value), ()))
+            at += len(value)
+        elif kind == "re" and _integers(value):
+            schedule.told.append(primitive("Reorder", (0, *value), ()))
+        elif kind == "an" and isinstance(value, list):
+            for loop, what in enumerate(value):
+                if what != "none":
+                    told = "Vectorize" if what == "vec" else "Unroll"
+                    schedule.told.append(primitive(told, (0, loop, NONE), ()))
+        elif kind == "ot" and isinstance(value, int | float | str | None):
+            number, text = ((int(value),), ()) if isinstance(value, int) else ((), (str(value),))
+            schedule.told.append(primitive("Annotate", (0, NONE, *number), (str(name), *text)))
+        else:
+            raise knob_error("a knob of unknown form", [name, kind, value])
+
+
+def _integers(value: Any) -> bool:
+    return isinstance(value, list) and all(type(item) is int for item in value)

@@ -1,0 +1,240 @@
+"""A small schedule that tells every step it is given: what the AutoTVM templates are written with.
+
+A `Stage` keeps its loops with their extents, so that a template names loops and never counts positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+from .errors import TraceFormatError
+from .language import NONE, REST, Primitive
+
+primitive = lru_cache(1 << 16)(Primitive)
+"""Equal primitives are one object: programs of one task share most of theirs."""
+
+
+class Loop:
+    """A loop, by identity; `extent` 0 is unknown."""
+
+    __slots__ = ("extent",)
+
+    def __init__(self, extent: int) -> None:
+        self.extent = extent
+
+
+class Schedule:
+    """The primitives told so far, and the program's knobs."""
+
+    def __init__(self, entity: Sequence[Any]) -> None:
+        self.told: list[Primitive] = []
+        self.blocks = 0
+        try:
+            self._knobs = {name: (kind, value) for name, kind, value in entity}
+        except (TypeError, ValueError) as error:
+            raise knob_error("the entity is no list of [name, kind, value]", entity) from error
+
+    def stage(self, name: str, *extents: int) -> Stage:
+        """A block of the workload itself, with its loops' extents; the first primitive about it tells its name."""
+        return Stage(self, name, extents)
+
+    def tile(self, name: str, extent: int, parts: int, exact: bool = True) -> tuple[int, ...]:
+        """The factors of a split knob, outermost first.
+
+        Args:
+            name: the knob.
+            extent: of the loop that it splits.
+            parts: how many factors it has.
+            exact: whether the factors must give the extent; else the outermost is rounded up.
+
+        Raises:
+            TraceFormatError: no such knob, or its factors do not fit the loop.
+        """
+        value = self._value(name, "sp")
+        if not isinstance(value, list) or len(value) != parts or any(type(factor) is not int for factor in value):
+            raise knob_error(f"no split in {parts}", [name, "sp", value])
+        inner = value[1:]
+        if (inner and min(inner) < 1) or (value[0] < 1 and value[0] != REST):
+            raise knob_error("only the outermost factor can be left open", [name, "sp", value])
+        known = prod(inner)
+        outer = -(-extent // known)
+        if (exact and known * outer != extent) or value[0] not in (REST, outer):
+            raise knob_error(f"the factors do not give {extent}", [name, "sp", value])
+        return (outer, *inner)
+
+    def choice(self, name: str) -> int:
+        """The number (or truth value) that a plain knob chooses."""
+        value = self._value(name, "ot")
+        if not isinstance(value, int):
+            raise knob_error("an integer was expected", [name, "ot", value])
+        return int(value)
+
+    def has(self, name: str) -> bool:
+        """Whether there is a knob of that name."""
+        return name in self._knobs
+
+    def annotations(self, name: str, loops: int) -> list[str]:
+        """One of `none`, `unroll`, `vec` for each loop."""
+        value = self._value(name, "an")
+        if not isinstance(value, list) or len(value) != loops or not set(map(str, value)) <= {"none", "unroll", "vec"}:
+            raise knob_error(f"no annotation of {loops} loops", [name, "an", value])
+        return value
+
+    def order(self, name: str, loops: int) -> list[int]:
+        """A permutation of the loops' numbers."""
+        value = self._value(name, "re")
+        if not isinstance(value, list) or sorted(value) != list(range(loops)):
+            raise knob_error(f"no permutation of {loops} loops", [name, "re", value])
+        return value
+
+    def _value(self, name: str, kind: str) -> Any:
+        found = self._knobs.get(name)
+        if found is None or found[0] != kind:
+            raise knob_error(f"the template needs a knob {name} of kind {kind}", found and [name, *found])
+        return found[1]
+
+
+class Stage:
+    """A block and its loops, outermost first."""
+
+    __slots__ = ("_name", "_number", "_schedule", "loops")
+
+    def __init__(self, schedule: Schedule, name: str | None, extents: Sequence[int]) -> None:
+        self._schedule, self._name, self._number = schedule, name, NONE
+        self.loops = [Loop(extent) for extent in extents]
+        if name is None:
+            self._number_it()
+
+    def at(self, loop: Loop) -> int:
+        """The loop's present position."""
+        return self.loops.index(loop)
+
+    # Loops
+
+    def split(self, loop: Loop, factors: Sequence[int]) -> list[Loop]:
+        """Splits a loop into parts of these extents, outermost first."""
+        at, parts = self.at(loop), [Loop(factor) for factor in factors]
+        self._tell("Split", at, loop.extent, *factors)
+        self.loops[at : at + 1] = parts
+        return parts
+
+    def split_inner(self, loop: Loop, factor: int) -> list[Loop]:
+        """Splits off an inner loop of `factor` iterations; the outer one is rounded up."""
+        return self.split(loop, (-(-loop.extent // factor), factor))
+
+    def split_outer(self, loop: Loop, parts: int) -> list[Loop]:
+        """Splits off an outer loop of `parts` iterations; the inner one is rounded up."""
+        return self.split(loop, (parts, -(-loop.extent // parts)))
+
+    def fuse(self, *loops: Loop) -> Loop:
+        """Fuses neighbouring loops, outermost first."""
+        at, fused = self.at(loops[0]), Loop(prod(loop.extent for loop in loops))
+        self._tell("Fuse", *range(at, at + len(loops)))
+        self.loops[at : at + len(loops)] = [fused]
+        return fused
+
+    def reorder(self, *loops: Loop) -> None:
+        """Puts the loops in this order, on the positions that they have now."""
+        positions = [self.at(loop) for loop in loops]
+        self._tell("Reorder", *positions)
+        for at, loop in zip(sorted(positions), loops, strict=True):
+            self.loops[at] = loop
+
+    def bind(self, axes: str, *loops: Loop) -> None:
+        """Binds loops to thread axes, named in one text (`threadIdx.y threadIdx.x`)."""
+        for axis, loop in zip(axes.split(), loops, strict=True):
+            self._tell("Bind", self.at(loop), loop.extent, names=(axis,))
+
+    def parallel(self, loop: Loop) -> None:
+        """Runs the loop's iterations on many threads."""
+        self._tell("Parallel", self.at(loop), NONE)
+
+    def vectorize(self, loop: Loop) -> None:
+        """Makes the loop vector instructions."""
+        self._tell("Vectorize", self.at(loop), NONE)
+
+    def unroll(self, *loops: Loop) -> None:
+        """Unrolls the loops whole."""
+        for loop in loops:
+            self._tell("Unroll", self.at(loop), NONE)
+
+    def unroll_limit(self, loop: Loop, steps: int, explicit: int = 1) -> None:
+        """Lets the compiler unroll what is under the loop up to so many steps."""
+        self._tell("Unroll", self.at(loop), steps, names=("explicit" if explicit else "implicit",))
+
+    def annotate(self, kinds: Sequence[str], *loops: Loop) -> None:
+        """Does to each loop what an annotation knob says."""
+        for kind, loop in zip(kinds, loops, strict=True):
+            if kind == "unroll":
+                self.unroll(loop)
+            elif kind == "vec":
+                self.vectorize(loop)
+
+    # Blocks
+
+    def inline(self) -> None:
+        """Computes the block inside its consumers."""
+        self._tell("ComputeInline")
+
+    def double_buffer(self) -> None:
+        """Gives the block two buffers in turn."""
+        self._tell("Annotate", NONE, 1, names=("double_buffer",))
+
+    def compute_at(self, target: Stage, loop: Loop, *extents: int) -> None:
+        """Computes the block under a loop; `extents`: what one pass needs of its first loops."""
+        self._number_it()
+        target._number_it()
+        self._tell("ComputeAt", target.at(loop), target._number, names=target._introduction())
+        for own, extent in zip(self.loops, extents, strict=False):
+            own.extent = extent
+
+    def cache_write(self, scope: str, spatial: int) -> Stage:
+        """Lets the block write to a buffer of its own; returns the copy to the true output.
+
+        The copy has the first `spatial` loops, with their extents at this moment.
+        """
+        self._tell("CacheWrite", 0, names=(scope,))
+        return Stage(self._schedule, None, [loop.extent for loop in self.loops[:spatial]])
+
+    def cache_read(self, buffer: int, scope: str, *extents: int) -> Stage:
+        """Copies what the block reads from its input of that number; returns the copy, with these loops."""
+        self._number_it()
+        self._tell("CacheRead", buffer, self._number, names=(scope,))
+        return Stage(self._schedule, None, extents)
+
+    def rfactor(self, loop: Loop, axis: int, spatial: int) -> Stage:
+        """Makes partial results of a reduction loop; returns the block that computes them.
+
+        In the new block the loop is spatial, at position `axis`; this block keeps its first `spatial` loops and
+        the loop as its only reduction.
+        """
+        self._tell("RFactor", self.at(loop), axis)
+        others = [own.extent for own in self.loops if own is not loop]
+        self.loops = [*self.loops[:spatial], loop]
+        return Stage(self._schedule, None, [*others[:axis], loop.extent, *others[axis:]])
+
+    def _number_it(self) -> None:
+        if self._number == NONE:
+            self._number = self._schedule.blocks
+            self._schedule.blocks += 1
+
+    def _introduction(self) -> tuple[str, ...]:
+        """The name, for the first primitive that mentions the block."""
+        name, self._name = self._name, None
+        return () if name is None else (f"@{name}",)
+
+    def _tell(self, kind: str, *numbers: int, names: tuple[str, ...] = ()) -> None:
+        self._number_it()
+        self._schedule.told.append(primitive(kind, (self._number, *numbers), names + self._introduction()))
+
+
+def knob_error(message: str, knob: Any) -> TraceFormatError:
+    """An error about a knob."""
+    return TraceFormatError(
+        f"{message}: {knob!r:.120}",
+        remedy="Pass the template, args and config.entity of one and the same record.",
+        instruction=knob,
+    )
