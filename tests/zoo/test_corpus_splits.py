@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.apportion import apportion, apportion_capped
-from tchub.zoo.corpus import HELD_OUT, OPS, Corpus, Split, Task, metric_weight, split_tasks
+from tchub.zoo.corpus import HELD_OUT, OPS, Corpus, CorpusError, Split, Task, metric_weight, split_tasks
 from tchub.zoo.corpus.workloads import HELD_OUT_NETWORKS, TRAIN_NETWORKS
 
 NAMES = [spec.name for spec in (*HELD_OUT_NETWORKS, *TRAIN_NETWORKS)]
@@ -33,7 +34,8 @@ def test_every_task_is_in_one_part_and_held_out_tasks_only_in_test(rows, seed):
     corpus = corpus_of(rows)
     split = split_tasks(corpus, seed)
     assert sorted((*split.train, *split.val, *split.test)) == sorted(corpus.tasks)
-    assert {t for t in corpus.tasks if set(dict(corpus.tasks[t].networks)) & set(HELD_OUT)} == set(split.test)
+    held_out = {t for t in corpus.tasks if set(dict(corpus.tasks[t].networks)) & set(HELD_OUT)}
+    assert not held_out or held_out == set(split.test)
     assert split == split_tasks(corpus, seed)
 
 
@@ -48,6 +50,54 @@ def test_validation_is_a_tenth_of_the_tasks_and_follows_the_operator_types():
 def test_an_operator_type_with_one_task_stays_in_training():
     corpus = corpus_of([(op, {"resnet-18": 1}) for op in OPS])
     assert split_tasks(corpus).val == ()
+
+
+def told(text: str, op: str = "conv2d", task_id: str | None = None) -> Task:
+    task_id = task_id or hashlib.sha256(text.encode()).hexdigest()[:16]
+    return Task(task_id, text, op, 1.0, task_id, computation=text)
+
+
+def corpus_told(tasks: list[Task], **meta) -> Corpus:
+    return Corpus(Path("."), meta, {task.task_id: task for task in tasks})
+
+
+def test_without_held_out_networks_a_fifth_of_the_computations_is_test_and_a_tenth_validation():
+    corpus = corpus_told([told(f"conv-{i}") for i in range(60)] + [told(f"mm-{i}", "matmul") for i in range(40)])
+    split = split_tasks(corpus)
+    ops = {part: [corpus.tasks[t].op for t in split.part(part)] for part in ("val", "test")}
+    assert (ops["test"].count("conv2d"), ops["test"].count("matmul")) == (12, 8)
+    assert (ops["val"].count("conv2d"), ops["val"].count("matmul")) == (6, 4)
+
+
+@given(st.lists(st.integers(0, 12), max_size=50), st.integers(0, 3))
+def test_tasks_of_one_computation_stay_on_one_side(numbers, seed):
+    corpus = corpus_told([told(f"c{n}", task_id=f"{i:016x}") for i, n in enumerate(numbers)])
+    split = split_tasks(corpus, seed)
+    parts = [{corpus.tasks[t].computation for t in split.part(part)} for part in ("train", "val", "test")]
+    assert sum(map(len, parts)) == len(set(numbers))
+
+
+def test_a_protocol_decides_and_tasks_outside_it_take_no_part():
+    tasks = [told(f"c{i}") for i in range(5)]
+    ids = [task.task_id for task in tasks]
+    told_split = {"train": ids[:2], "val": ids[2:3], "test": ids[3:4]}
+    split = split_tasks(corpus_told(tasks, split=told_split))
+    assert (set(split.train), split.val, split.test) == (set(ids[:2]), (ids[2],), (ids[3],))
+
+
+def test_a_protocol_without_validation_gives_a_tenth_of_its_training_tasks():
+    tasks = [told(f"c{i}") for i in range(30)]
+    ids = [task.task_id for task in tasks]
+    split = split_tasks(corpus_told(tasks, split={"train": ids[:20], "test": ids[20:]}))
+    assert (len(split.train), len(split.val), len(split.test)) == (18, 2, 10)
+
+
+@pytest.mark.parametrize("wrong", [{"train": ["ff" * 8]}, {"train": ["{0}"], "test": ["{0}"]}])
+def test_a_protocol_that_names_an_unknown_task_or_one_twice_is_an_error(wrong):
+    task = told("c")
+    split = {part: [name.format(task.task_id) for name in names] for part, names in wrong.items()}
+    with pytest.raises(CorpusError, match="twice or that are not there"):
+        split_tasks(corpus_told([task], split=split))
 
 
 def test_the_metric_counts_occurrences_in_held_out_networks():

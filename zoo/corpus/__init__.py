@@ -7,14 +7,16 @@ from .check import Finding, check_corpus, corpus_stats
 from .corpus import Corpus
 from .dataset import MIN_PROGRAMS, Usable, iter_datasets, sequence_of, to_dataset, usable_programs
 from .errors import CorpusError, CorpusMismatchError, CorpusWriteError, EmptyDatasetError, NewerCorpusError
+from .leaks import Leak, check_leaks, computations, exclude_computations, held_out_computations, training_tasks
 from .merge import merge_corpus
-from .schema import ERROR_KINDS, FORMAT, OPS, STRATEGIES, Program, Task
+from .schema import ERROR_KINDS, FORMAT, FRAMEWORKS, OPS, STRATEGIES, Program, Task
 from .splits import HELD_OUT, Split, is_held_out, metric_weight, split_tasks
 from .writer import CorpusWriter, write_corpus
 
 __all__ = [
     "ERROR_KINDS",
     "FORMAT",
+    "FRAMEWORKS",
     "HELD_OUT",
     "MIN_PROGRAMS",
     "OPS",
@@ -26,13 +28,18 @@ __all__ = [
     "CorpusWriter",
     "EmptyDatasetError",
     "Finding",
+    "Leak",
     "NewerCorpusError",
     "Program",
     "Split",
     "Task",
     "Usable",
     "check_corpus",
+    "check_leaks",
+    "computations",
     "corpus_stats",
+    "exclude_computations",
+    "held_out_computations",
     "is_held_out",
     "iter_datasets",
     "merge_corpus",
@@ -40,6 +47,7 @@ __all__ = [
     "sequence_of",
     "split_tasks",
     "to_dataset",
+    "training_tasks",
     "usable_programs",
     "write_corpus",
 ]

@@ -1,18 +1,22 @@
-"""Training, validation and test tasks: the held-out networks never meet the training."""
+"""Training, validation and test tasks: by the corpus's own protocol, by held-out networks, or by computation."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..apportion import apportion_capped
 from .corpus import Corpus
+from .errors import CorpusError
 from .schema import Task
 from .workloads import HELD_OUT_NETWORKS
 
 # The test networks of the papers (TLP 6.1, TCL 7.1.1).
 HELD_OUT: tuple[str, ...] = tuple(spec.name for spec in HELD_OUT_NETWORKS)
+PARTS = ("train", "val", "test")
+# Of a corpus without a protocol and without a held-out network.
+TEST_SHARE = 0.2
 
 
 @dataclass(frozen=True)
@@ -43,37 +47,79 @@ def metric_weight(task: Task) -> int:
 
 
 def split_tasks(corpus: Corpus, seed: int = 0, val_share: float = 0.1) -> Split:
-    """Split the tasks of a corpus.
+    """Split the tasks of a corpus by the first of three rules that applies.
 
-    Test are all tasks of the held-out networks, also those that another network has too. The rest is divided
-    by task, `val_share` of every operator type (largest remainders) going to validation. The order within a
-    type is that of a seeded hash of the id, so a growing corpus moves few tasks.
+    1. A protocol: `split` in `corpus.json`, `{"train": [...], "val": [...], "test": [...]}` of task ids. Tasks
+       in none of its parts take no part; without `val`, `val_share` of its training tasks are validation.
+    2. Test are all tasks of the held-out networks, also those that another network has too; of the rest,
+       `val_share` is validation.
+    3. Test is a fifth of the tasks, validation is `val_share`.
+
+    Shares are taken of every operator type (largest remainders) in the order of a seeded hash, so a growing
+    corpus moves few tasks. Under 1 and 3, tasks of one computation stay together.
+
+    Raises:
+        CorpusError: the protocol names a task that the corpus lacks, or one twice.
     """
-    rest = [task for task in corpus.tasks.values() if not is_held_out(task)]
-    val = _pick_validation(rest, seed, val_share)
-    return Split(
-        train=tuple(sorted(task.task_id for task in rest if task.task_id not in val)),
-        val=tuple(sorted(val)),
-        test=tuple(sorted(task.task_id for task in corpus.tasks.values() if is_held_out(task))),
-    )
+    told = corpus.meta.get("split")
+    if told:
+        return _by_protocol(corpus, told, seed, val_share)
+    test = [task for task in corpus.tasks.values() if is_held_out(task)]
+    by_network = bool(test)
+    if not by_network:
+        test = pick(corpus.tasks.values(), seed, TEST_SHARE)
+    rest = _without(corpus.tasks.values(), test)
+    share = val_share if by_network else val_share / (1 - TEST_SHARE)
+    val = pick(rest, seed, share, together=not by_network)
+    return Split(_ids(_without(rest, val)), _ids(val), _ids(test))
 
 
-def _pick_validation(tasks: Iterable[Task], seed: int, share: float) -> set[str]:
-    by_op: dict[str, list[str]] = {}
+def pick(tasks: Iterable[Task], seed: int, share: float, together: bool = True) -> list[Task]:
+    """A share of the tasks of every operator type, by a seeded hash.
+
+    Args:
+        together: tasks of one computation are taken together or not at all.
+    """
+    by_op: dict[str, dict[str, list[Task]]] = {}
     for task in tasks:
-        by_op.setdefault(task.op, []).append(task.task_id)
+        key = (together and task.computation) or task.task_id
+        by_op.setdefault(task.op, {}).setdefault(key, []).append(task)
     if not by_op:
-        return set()
-    counts = {op: len(ids) for op, ids in by_op.items()}
+        return []
+    counts = {op: len(groups) for op, groups in by_op.items()}
     total = round(share * sum(counts.values()))
     # A type keeps at least one task in training: nothing is learnt about it otherwise.
     shares = apportion_capped(total, counts, {op: count - 1 for op, count in counts.items()})
-    return {
-        task_id
-        for op, ids in by_op.items()
-        for task_id in sorted(ids, key=lambda task_id: _order(seed, task_id))[: shares[op]]
-    }
+    return [
+        task
+        for op, groups in by_op.items()
+        for key in sorted(groups, key=lambda key: _order(seed, key))[: shares[op]]
+        for task in groups[key]
+    ]
 
 
-def _order(seed: int, task_id: str) -> str:
-    return hashlib.sha256(f"{seed}:{task_id}".encode()).hexdigest()
+def _by_protocol(corpus: Corpus, told: Mapping[str, list[str]], seed: int, val_share: float) -> Split:
+    named = [task_id for part in PARTS for task_id in told.get(part) or ()]
+    wrong = sorted(set(named) - corpus.tasks.keys() | {task_id for task_id in named if named.count(task_id) > 1})
+    if wrong:
+        raise CorpusError(
+            f"the split of {corpus.path} names {len(wrong)} tasks twice or that are not there, e.g. {wrong[0]}",
+            remedy="mend `split` in corpus.json, or import the corpus again with its split file",
+            tasks=wrong,
+        )
+    train = [corpus.tasks[task_id] for task_id in told.get("train") or ()]
+    val = [corpus.tasks[task_id] for task_id in told.get("val") or ()] or pick(train, seed, val_share)
+    return Split(_ids(_without(train, val)), _ids(val), tuple(sorted(told.get("test") or ())))
+
+
+def _without(tasks: Iterable[Task], others: Iterable[Task]) -> list[Task]:
+    gone = {task.task_id for task in others}
+    return [task for task in tasks if task.task_id not in gone]
+
+
+def _ids(tasks: Iterable[Task]) -> tuple[str, ...]:
+    return tuple(sorted(task.task_id for task in tasks))
+
+
+def _order(seed: int, key: str) -> str:
+    return hashlib.sha256(f"{seed}:{key}".encode()).hexdigest()

@@ -1,0 +1,177 @@
+"""What a TIR module computes, told from its blocks: how variables meet in indices, not how front ends name them.
+
+The heaviest block with a reduction decides. Two factors make a contraction: a matrix product, or a
+convolution where a spatial and a reduction variable share an index (a window). One factor makes a pooling or
+a plain reduction.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from . import computation
+
+if TYPE_CHECKING:
+    from tvm import IRModule
+
+_SPATIAL, _REDUCE = 0, 2
+
+
+class _Window(NamedTuple):
+    dim: int
+    spatial: int
+    reduction: int
+    stride: int
+
+
+def computation_of_module(mod: IRModule) -> str:
+    """The computation of an unscheduled TIR module, in the words of `computation`.
+
+    Convolutions (also by Winograd's algorithm), depthwise convolutions, matrix products, poolings, plain
+    reductions and elementwise functions are told by their sizes; everything else is `other-` and the
+    module's structural hash.
+    """
+    from tvm_ffi import structural_hash
+
+    blocks = _blocks(mod)
+    reducing = [block for block in blocks if block.init is not None]
+    told = None
+    if reducing:
+        told = _winograd(blocks) or _Reduction(max(reducing, key=_work), blocks).tell(alone=len(reducing) == 1)
+    elif blocks:
+        told = computation.elementwise(_shape(blocks[-1].writes[0].source))
+    return told or computation.unknown(f"{structural_hash(mod) & (2**64 - 1):016x}")
+
+
+def computation_of_text(workload: str) -> str:
+    """The computation of `Task.workload` of a MetaSchedule task (`tvm.ir.save_json` of its module)."""
+    import tvm
+
+    return computation_of_module(cast("IRModule", tvm.ir.load_json(workload)))
+
+
+def _blocks(mod: IRModule) -> list[Any]:
+    from tvm.s_tir.stmt import SBlock
+    from tvm_ffi import structural_walk
+
+    found: list[Any] = []
+    for _, func in mod.functions_items():
+        structural_walk(func.body, (SBlock, found.append))
+    return [block for block in found if block.iter_vars]  # the root block has none
+
+
+def _work(block: Any) -> int:
+    return prod(int(v.dom.extent) for v in block.iter_vars)
+
+
+def _shape(buffer: Any) -> tuple[int, ...]:
+    return tuple(int(extent) for extent in buffer.shape)
+
+
+def _source(buffer: Any, blocks: list[Any]) -> tuple[int, ...]:
+    """Shape of what a padded or repacked buffer was made from."""
+    while True:
+        makers = [block for block in blocks if block.init is None and block.writes[0].source.same_as(buffer)]
+        reads = makers[0].reads if makers else ()
+        if len(reads) != 1 or len(reads[0].source.shape) != len(buffer.shape):
+            return _shape(buffer)
+        buffer = reads[0].source
+
+
+class _Reduction:
+    """A block with a reduction: its variables, and the indices under which it reads its one or two factors."""
+
+    def __init__(self, block: Any, blocks: list[Any]) -> None:
+        self.block, self.blocks = block, blocks
+        self.vars = [v.var for v in block.iter_vars]
+        self.extents = [int(v.dom.extent) for v in block.iter_vars]
+        kinds = [int(v.iter_type) for v in block.iter_vars]
+        self.spatial = {i for i, kind in enumerate(kinds) if kind == _SPATIAL}
+        self.reduced = {i for i, kind in enumerate(kinds) if kind == _REDUCE}
+        out = block.writes[0].source
+        self.reads = [region for region in block.reads if not region.source.same_as(out)]
+
+    def tell(self, alone: bool) -> str | None:
+        """The computation; None where it is none that has a name. `alone`: no other block reduces."""
+        if len(self.reads) == 2 and all(self._used(read) & self.reduced for read in self.reads):
+            return self._contraction(*self.reads)
+        return self._pooling(self.reads[0]) if len(self.reads) == 1 and alone else None
+
+    def _contraction(self, data: Any, weight: Any) -> str | None:
+        in_data, in_weight = self._used(data) & self.spatial, self._used(weight) & self.spatial
+        windows = [w for w in self._windows(data) if w.spatial not in in_weight]
+        if not windows:
+            m, n = self._size(in_data - in_weight), self._size(in_weight - in_data)
+            return computation.matmul(m, n, self._size(self.reduced), self._size(in_data & in_weight))
+        if len(windows) != 2:
+            return None
+        images = self._size(in_data - in_weight - {w.spatial for w in windows})
+        source = _source(data.source, self.blocks)
+        h, w = (source[window.dim] for window in windows)
+        channels = prod(source) // (h * w * images)
+        filters = self._size(in_weight)
+        groups = channels // self._size(self.reduced - {w.reduction for w in windows})
+        kernel, stride = self._kernel(windows)
+        if groups == channels == filters and groups > 1:
+            return computation.depthwise(images, channels, h, w, kernel, stride)
+        return computation.conv2d(images, channels, h, w, filters, kernel, stride, groups)
+
+    def _pooling(self, data: Any) -> str | None:
+        windows, shape = self._windows(data), _source(data.source, self.blocks)
+        if not windows:
+            axes = [dim for dim, rng in enumerate(data.region) if self._variables(rng.min) & self.reduced]
+            return computation.reduction(shape, axes)
+        if len(windows) != 2 or len(self.reduced) != 2:
+            return None
+        h, w = (shape[window.dim] for window in windows)
+        others = [extent for dim, extent in enumerate(shape) if dim not in {window.dim for window in windows}]
+        kind = "max" if type(self.block.body.value).__name__ == "Max" else "avg"
+        return computation.pool(kind, others[0], prod(others[1:]), h, w, *self._kernel(windows))
+
+    def _size(self, variables: set[int]) -> int:
+        return prod(self.extents[i] for i in variables)
+
+    def _kernel(self, windows: list[_Window]) -> tuple[tuple[int, int], tuple[int, int]]:
+        one, two = windows
+        return (self.extents[one.reduction], self.extents[two.reduction]), (one.stride, two.stride)
+
+    def _variables(self, index: Any) -> set[int]:
+        from tvm.ir import Var
+        from tvm_ffi import structural_walk
+
+        found: list[Any] = []
+        structural_walk(index, (Var, found.append))
+        return {i for i, var in enumerate(self.vars) if any(var.same_as(other) for other in found)}
+
+    def _used(self, read: Any) -> set[int]:
+        return {i for rng in read.region for i in self._variables(rng.min)}
+
+    def _windows(self, read: Any) -> list[_Window]:
+        """Dimensions indexed by `spatial * stride + reduction * dilation`."""
+        from tvm.sym import detect_linear_equation
+
+        found = []
+        for dim, rng in enumerate(read.region):
+            used = self._variables(rng.min)
+            if len(used & self.spatial) == 1 and len(used & self.reduced) == 1:
+                spatial, reduction = min(used & self.spatial), min(used & self.reduced)
+                factors = detect_linear_equation(rng.min, self.vars)
+                if factors:
+                    found.append(_Window(dim, spatial, reduction, int(factors[spatial])))
+        return found
+
+
+def _winograd(blocks: list[Any]) -> str | None:
+    """A 3 x 3 convolution in Winograd's form: TVM names its parts `data_pack`, `bgemm` and `inverse`."""
+    parts = {block.name_hint: block for block in blocks}
+    if not {"data_pack", "bgemm", "inverse"} <= parts.keys():
+        return None
+    pack, inverse = (_shape(parts[name].writes[0].source) for name in ("data_pack", "inverse"))
+    source = _source(parts["data_pack"].reads[0].source, blocks)
+    # NCHW: data_pack (a, a, c, tiles), inverse (k, tiles, m, m); NHWC: (a, a, tiles, c) and (m, m, tiles, k).
+    nchw = pack[2] == source[1] and pack[3] == inverse[1]
+    filters, tile = (inverse[0], inverse[2]) if nchw else (inverse[3], inverse[0])
+    n, c, h, w = source if nchw else (source[0], source[3], source[1], source[2])
+    kernel = pack[0] - tile + 1
+    return computation.conv2d(n, c, h, w, filters, (kernel, kernel), (1, 1))
