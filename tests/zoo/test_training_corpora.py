@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from tchub.zoo.corpus import Corpus, EmptyDatasetError, Program, Task, write_corpus
 from tchub.zoo.devices import get_device
+from tchub.zoo.models import Checkpoint, create
 from tchub.zoo.primitives import Primitive, PrimitiveSequence
 from tchub.zoo.training import RankingDataset, StartPointError, TrainConfig
 from tchub.zoo.training.fit import fit
@@ -176,3 +178,35 @@ def test_gathering_once_serves_many_runs(target, source):
 
 def test_metrics_are_json(target):
     assert json.loads(json.dumps(fit(target, RECIPE).metrics))["format"] == 1
+
+
+# Architectures of other kinds
+
+
+@pytest.mark.parametrize("arch", ["xgboost", "lightgbm"])
+def test_trees_are_cut_to_the_number_that_validates_best(target, arch, tmp_path):
+    config = TrainConfig(arch=arch, model={"rounds": 40}, feature_schema="tlp")
+    seen = []
+    fitted = fit(target, config, resume_dir=tmp_path, on_epoch=seen.append)
+    assert fitted.result.best["pairwise"] == max(entry["val_pairwise"] for entry in seen)
+    assert fitted.metrics["validation"] == fitted.result.best
+    fitted.checkpoint.save(tmp_path)
+    again = Checkpoint.load(tmp_path)
+    data = gather(target, [], "tlp").test
+    assert np.array_equal(again.model.score(data.features), fitted.checkpoint.model.score(data.features))
+    assert again.model.config.rows == data.features.shape[1]
+
+
+def test_every_corpus_trains_its_own_head_and_the_first_one_scores(target, source):
+    config = TrainConfig(arch="mtl-tlp", model={"hidden": 16}, feature_schema="tlp", epochs=1, learning_rate=0.01)
+    model = fit(target, config, sources=[source], seed=3).checkpoint.model
+    assert model.config.heads == 2
+    torch.manual_seed(3)
+    start = create("mtl-tlp", **model.config.as_dict())
+    moved = [
+        any(not torch.equal(a, b) for a, b in zip(head.parameters(), old.parameters(), strict=True))
+        for head, old in zip(model.decoder, start.decoder, strict=True)
+    ]
+    assert moved == [True, True]
+    alone = fit(target, replace(config, model={"hidden": 16, "heads": 2}), seed=3).checkpoint.model
+    assert all(map(torch.equal, alone.decoder[1].parameters(), start.decoder[1].parameters()))

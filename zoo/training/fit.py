@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..models import Checkpoint, CheckpointConfig, create
+from ..models import Checkpoint, CheckpointConfig, TreeModel, create, get_architecture
+from ..models.trees import TreeConfig
 from .config import TrainConfig
 from .dataset import RankingDataset
 from .distributed import ALONE, World
 from .errors import StartPointError
 from .gather import Gathered, Share, corpus_device, describe_corpus, gather, load_part
-from .inputs import resolve_schema
+from .inputs import is_statements, resolve_schema
 from .loop import TrainResult, evaluate_model, train
 from .state import PRETRAIN_FOLDER
+from .trees import grow
 
 if TYPE_CHECKING:
     from ..corpus import Corpus
@@ -95,17 +97,20 @@ def fit(
     data = gathered or gather(corpus, sources, config.feature_schema, share)
     model = _start(config, data, init, seed).to(torch_device)
     stages = _stages(config, data, init is not None)
-    seconds, result = 0.0, TrainResult([], -1, {})
+    results = []
     for number, (settings, programs) in enumerate(stages):
         folder = resume_dir if number + 1 == len(stages) else resume_dir and resume_dir / PRETRAIN_FOLDER
-        result = train(model, programs, data.val, settings, seed, folder, on_epoch, world)
-        seconds += sum(entry["seconds"] for entry in result.history)
+        if isinstance(model, TreeModel):
+            results.append(grow(model, programs, data.val, settings, folder if world.rank == 0 else None, on_epoch))
+        else:
+            results.append(train(model, programs, data.val, settings, seed, folder, on_epoch, world))
+    result = results[-1]
     model.to("cpu")
     training = {
         "command": command,
         "recipe": config.as_dict(),
         "seed": seed,
-        "seconds": round(seconds, 1),
+        "seconds": round(sum(entry["seconds"] for each in results for entry in each.history), 1),
         "best_epoch": result.best_epoch,
         "stages": len(stages),
         "init": init and f"{init.config.name}@{init.config.version}",
@@ -134,9 +139,7 @@ def _start(config: TrainConfig, data: Gathered, init: Checkpoint | None, seed: i
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             model = create(config.arch, **_fitting_settings(config, data))
-        prepare = getattr(model, "prepare", None)
-        if prepare is not None:
-            prepare(data.train.features)
+        model.prepare(torch.from_numpy(data.train.features))
         return model
     reads = (init.config.arch, init.config.feature_schema, init.config.feature_version)
     wanted = (config.arch, data.schema.name, data.schema.version)
@@ -153,15 +156,22 @@ def _start(config: TrainConfig, data: Gathered, init: Checkpoint | None, seed: i
 
 
 def _fitting_settings(config: TrainConfig, data: Gathered) -> dict[str, Any]:
-    """The recipe's model settings, and what follows from the data: columns, hardware row, heads."""
+    """The recipe's model settings, and what follows from the data: columns, hardware row, heads, a tree's table."""
+    known = get_architecture(config.arch).config
     follows: dict[str, Any] = {"width": data.schema.width, "hardware": data.schema.hardware}
+    if getattr(known, "heads", 1) > 1:
+        follows["heads"] = len(data.corpora)
+    if issubclass(known, TreeConfig):
+        # Statements are a set; primitives are a sequence, whose places have a meaning.
+        follows |= {"pool": is_statements(data.schema), "rows": data.train.features.shape[1]}
     return follows | config.model
 
 
 def _stages(config: TrainConfig, data: Gathered, started: bool) -> list[tuple[TrainConfig, RankingDataset]]:
     if started and data.sources is None:
         return [(config.finetuning(), data.train)]
-    if config.finetune and data.own is not None and data.sources is not None:
+    in_two = config.finetune and get_architecture(config.arch).weights == "safetensors"
+    if in_two and data.own is not None and data.sources is not None:
         return [(config.pretraining(), data.sources), (config.finetuning(), data.own)]
     return [(config.pretraining(), data.train)]
 

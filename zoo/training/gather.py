@@ -13,6 +13,8 @@ from .dataset import RankingDataset, stack_padded
 from .inputs import extract, resolve_schema
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ..corpus import Corpus, Program, Task
     from ..devices import Device
     from ..features import FeatureSchema
@@ -182,10 +184,10 @@ def _load(
 
     share, device = share or Share(), device or corpus_device(corpus)
     rng = np.random.default_rng(share.seed)
-    sizes = {task_id: size for task_id in task_ids if (size := _count_valid(corpus, task_id)) >= MIN_PROGRAMS}
-    chosen = np.sort(rng.permutation(len(sizes))[: max(1, round(share.tasks * len(sizes)))])
+    filled = [t for t in task_ids if _valid(corpus.table(t, ["latency", "error"])).sum() >= MIN_PROGRAMS]
+    chosen = np.sort(rng.permutation(len(filled))[: max(1, round(share.tasks * len(filled)))])
     ids, parts, latency, failed = [], [], [], 0
-    for task_id in [list(sizes)[i] for i in chosen]:
+    for task_id in [filled[i] for i in chosen]:
         programs = _pick(corpus, task_id, share, rng)
         features, usable = extract(corpus, programs, schema, device)
         failed += len(programs) - int(usable.sum())
@@ -201,18 +203,21 @@ def _load(
     return RankingDataset(stack_padded(parts), np.concatenate(latency), group, tuple(ids), weights, heads), failed
 
 
-def _count_valid(corpus: Corpus, task_id: str) -> int:
-    table = corpus.table(task_id, ["latency", "error"])
+def _valid(table: pa.Table) -> np.ndarray:
+    """(N,) bool: rows of programs that have a latency to learn from (`Program.valid`)."""
     latency = table["latency"].to_numpy(zero_copy_only=False).astype(np.float64)
-    return int((np.isfinite(latency) & (latency > 0) & table["error"].is_null().to_numpy()).sum())
+    return np.isfinite(latency) & (latency > 0) & np.asarray(table["error"].is_null())
 
 
 def _pick(corpus: Corpus, task_id: str, share: Share, rng: np.random.Generator) -> list[Program]:
-    """Valid programs of a task: the share, at least two, at most the cap; in the corpus's order."""
-    valid = [program for program in corpus.programs(task_id) if program.valid]
+    """Valid programs of a task: the share, at least two, at most the cap; in the order of their keys."""
+    from ..corpus import Program
+
+    table = corpus.table(task_id).sort_by("key")
+    valid = np.flatnonzero(_valid(table))
     count = max(min(2, len(valid)), round(share.programs * len(valid)))
-    kept = rng.permutation(len(valid))[: min(count, share.per_task or count)]
-    return [valid[i] for i in np.sort(kept)]
+    kept = np.sort(rng.permutation(valid)[: min(count, share.per_task or count)])
+    return [Program.from_row(row) for row in table.take(kept).to_pylist()]
 
 
 def _join(parts: Iterable[RankingDataset | None]) -> RankingDataset | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
     from ..corpus import Corpus, Program
     from ..devices import Device
     from ..features import FeatureSchema
-    from ..primitives import PrimitiveSequence
 
 
 def resolve_schema(name: str, kind: str) -> FeatureSchema:
@@ -28,6 +26,11 @@ def resolve_schema(name: str, kind: str) -> FeatureSchema:
     return get_schema(full if name not in SCHEMAS and full in SCHEMAS else name)
 
 
+def is_statements(schema: FeatureSchema) -> bool:
+    """Whether a row of the matrix is a lowered statement, not a primitive."""
+    return schema.name.startswith("statements")
+
+
 def extract(
     corpus: Corpus, programs: Sequence[Program], schema: FeatureSchema, device: Device
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -37,19 +40,12 @@ def extract(
         float32 (n, rows, width), and (N,) bool: which n of the N programs they are. A program is left out when
         its schema reads statements and the program cannot be replayed.
     """
-    if schema.name.startswith("statements"):
+    if is_statements(schema):
         return _statements(corpus, programs)
+    from ..corpus.dataset import sequence_of
+
     features = schema.extract([sequence_of(p) for p in programs], device if schema.hardware else None)
     return features, np.ones(len(programs), dtype=bool)
-
-
-def sequence_of(program: Program) -> PrimitiveSequence:
-    """A program in the common language: as its corpus tells it, else read from its MetaSchedule trace."""
-    from ..primitives import PrimitiveSequence, from_trace_json
-
-    if program.primitives is not None:
-        return PrimitiveSequence.from_json(program.primitives)
-    return from_trace_json(json.loads(program.trace))
 
 
 def _statements(corpus: Corpus, programs: Sequence[Program]) -> tuple[np.ndarray, np.ndarray]:

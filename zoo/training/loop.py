@@ -90,17 +90,8 @@ def predict(
     model: CostModel, features: np.ndarray, batch_size: int = _PREDICT_BATCH, world: World = ALONE
 ) -> np.ndarray:
     """Scores of features (N, rows, width), without gradients: (N,) float64."""
-    device = next(model.parameters()).device
-    was_training = model.training
-    model.eval()
-    own = range(len(features))[world.part(len(features))]
-    with torch.inference_mode():
-        parts = [
-            model(torch.from_numpy(features[i : min(i + batch_size, own.stop)]).to(device)).double().cpu().numpy()
-            for i in range(own.start, own.stop, batch_size)
-        ]
-    model.train(was_training)
-    return world.gather_array(np.concatenate(parts) if parts else np.zeros(0), len(features), device)
+    own = model.score(features[world.part(len(features))], batch_size)
+    return world.gather_array(own, len(features), next(model.parameters(), torch.empty(0)).device)
 
 
 def evaluate_model(model: CostModel, data: RankingDataset, world: World = ALONE) -> dict[str, float]:
@@ -126,6 +117,7 @@ class _Run:
         self.device = next(model.parameters()).device
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")  # pyright: ignore[reportPrivateImportUsage]
         self.loss = get_loss(config.loss)
+        self.heads = _own_heads(model, data)
         kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
         self.optimizer = kind(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
         self.identity = self._identity()
@@ -165,7 +157,7 @@ class _Run:
         if self.folder is not None and self.world.rank == 0 and (last or (epoch + 1) % self.config.save_every == 0):
             self.state.scaler = self.scaler.state_dict()
             save_state(self.folder, self.model, self.optimizer, self.state, self.identity)
-            write_curve(self.folder / "curve.csv", self.state.history)
+            write_curve(self.folder, self.state.history)
         return entry
 
     def _pass(self, epoch: int) -> float:
@@ -214,7 +206,9 @@ class _Run:
         x = torch.from_numpy(self.data.features[index]).to(self.device)
         half = _AUTOCAST.get(self.config.precision)
         with torch.autocast(self.device.type, half) if half else contextlib.nullcontext():
-            return self.model(x).float()
+            if self.heads is None:
+                return self.model(x).float()
+            return self.model.forward_heads(x).gather(1, self.heads[index, None].to(self.device))[:, 0].float()
 
     def _average(self) -> None:
         if self.state.average is None:
@@ -258,6 +252,12 @@ class _Run:
             best={k.removeprefix("val_"): v for k, v in entry.items() if k.startswith("val_")},
             resumed_from=self.resumed_from,
         )
+
+
+def _own_heads(model: CostModel, data: RankingDataset) -> Tensor | None:
+    """(N,) the head that learns each program; None for a model of one. The last serves the corpora beyond."""
+    count = getattr(model.config, "heads", 1)
+    return torch.from_numpy(np.minimum(data.heads, count - 1)) if count > 1 else None
 
 
 __all__ = ["TrainResult", "evaluate_model", "predict", "train"]

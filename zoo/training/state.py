@@ -22,6 +22,7 @@ from ..models.files import write_atomically
 from .errors import ResumeError
 
 STATE_FILE = "state.safetensors"
+CURVE_FILE = "curve.csv"
 PRETRAIN_FOLDER = "pretrain"
 _FORMAT = 1
 
@@ -57,7 +58,7 @@ class TrainState:
 
 def has_state(folder: Path) -> bool:
     """Whether a run was begun in this folder, be it in its first stage."""
-    return any((part / STATE_FILE).is_file() for part in (folder, folder / PRETRAIN_FOLDER))
+    return any((part / CURVE_FILE).is_file() for part in (folder, folder / PRETRAIN_FOLDER))
 
 
 def save_state(
@@ -158,11 +159,12 @@ def _plain(value: object) -> object:
     return json.loads(json.dumps(value))
 
 
-def write_curve(path: Path, history: list[dict[str, float]]) -> None:
-    """The history as CSV, one row an epoch, empty where an epoch was not evaluated."""
+def write_curve(folder: Path, history: list[dict[str, float]]) -> None:
+    """The history as `curve.csv`, one row an epoch, empty where an epoch was not evaluated."""
     columns = list(dict.fromkeys(name for entry in history for name in entry if name != "seconds"))
     text = io.StringIO()
     writer = csv.DictWriter(text, [*columns, "seconds"], restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(history)
-    write_atomically(path, text.getvalue().encode())
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / CURVE_FILE, text.getvalue().encode())
