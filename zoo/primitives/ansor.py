@@ -148,9 +148,7 @@ def _compute_inline(state: State, _: int, at: int) -> None:
 
 
 def _compute_root(state: State, _: int, at: int) -> None:
-    stage = state.stage(at)
-    state.tell("ComputeAt", state.number(stage), ROOT, NONE)
-    stage.loops = [0] * len(stage.loops)
+    state.tell("ComputeAt", state.number(state.stage(at)), ROOT, NONE)
 
 
 def _cache_read(state: State, _: int, at: int, scope: str, readers: list[int]) -> None:

@@ -1,0 +1,255 @@
+"""Ansor and TenSet records of every form that was ever written."""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import lzma
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tchub.zoo.corpus.errors import CorpusError
+from tchub.zoo.corpus.importers.ansor import device_signature, read_ansor, read_network_tasks
+from tchub.zoo.corpus.importers.base import Broken, Entry, ImportContext
+from tchub.zoo.primitives import PrimitiveSequence, from_ansor_steps
+
+HASH = "0123456789abcdef0123456789abcdef"
+CUDA = "cuda -keys=cuda,gpu -max_num_threads=1024 -thread_warp_size=32"
+HARDWARE = [-1, 16, 64, 49152, 2147483647, 1024, 8, 32]
+STEPS = [["FU", 1, [0, 1]], ["SP", 1, 0, 4096, [64], 1], ["AN", 1, 0, 5], ["AN", 1, 1, 6]]
+OK = [[0.002, 0.001, 0.004], 0, 2.5, 1600000000]
+CONTEXT = ImportContext("v100", licence="MIT", source="somewhere")
+
+
+def record(
+    key: Any = ("relu_layer", 64, 64),
+    target: str = CUDA,
+    steps: Any = STEPS,
+    result: Any = OK,
+    version: str = "v0.6",
+) -> dict[str, Any]:
+    """A record as the log version writes it: later ones say more of the task."""
+    more = {"v0.2": [], "v0.3": [HARDWARE], "v0.5": [HARDWARE, "", 0], "v0.6": [HARDWARE, "", 0, []]}[version]
+    return copy.deepcopy({"i": [[json.dumps(key), target, *more], [[], steps]], "r": result, "v": version})
+
+
+def write(path: Path, *records: Any) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join((r if isinstance(r, str) else json.dumps(r)) + "\n" for r in records)
+    opener = {".xz": lzma.open, ".gz": gzip.open}.get(path.suffix, open)
+    with opener(path, "wt", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+def entry(tmp_path: Path, context: ImportContext = CONTEXT, **values: Any) -> Entry:
+    (found,) = read_ansor(write(tmp_path / "log.json", record(**values)), context)
+    assert isinstance(found, Entry), found
+    return found
+
+
+def broken(tmp_path: Path, *records: Any) -> list[Broken]:
+    return [found for found in read_ansor(write(tmp_path / "log.json", *records), CONTEXT) if isinstance(found, Broken)]
+
+
+def test_a_record_becomes_a_task_and_a_program(tmp_path: Path) -> None:
+    found = entry(tmp_path)
+    task, program = found.task, found.program
+    assert (task.op, task.flops, task.computation) == ("elementwise", 4096, "elementwise-64x64")
+    assert json.loads(task.workload) == ["relu_layer", 64, 64]
+    assert program.task_id == task.task_id
+    assert (program.framework, program.strategy, program.device) == ("ansor", "tuned", "v100")
+    assert (program.licence, program.source) == ("MIT", "somewhere")
+    assert (program.latency, program.latencies) == (0.002, (0.002, 0.001, 0.004))
+    assert (program.measured_at, program.cost_seconds) == (1600000000, 2.5)
+    assert json.loads(program.target) == CUDA
+    assert json.loads(program.trace) == STEPS
+    assert program.primitives
+    assert PrimitiveSequence.from_json(program.primitives) == from_ansor_steps(STEPS)
+    assert program.valid
+
+
+@pytest.mark.parametrize("version", ["v0.2", "v0.3", "v0.5", "v0.6"])
+def test_every_version_is_read(tmp_path: Path, version: str) -> None:
+    assert entry(tmp_path, version=version).program == entry(tmp_path).program
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl", "a.log", "a.json.xz", "a.json.gz"])
+def test_every_kind_of_file_is_read(tmp_path: Path, name: str) -> None:
+    assert len(list(read_ansor(write(tmp_path / name, record(), record()), CONTEXT))) == 2
+
+
+def test_one_log_of_many_tasks_and_a_tree_of_logs_are_the_same(tmp_path: Path) -> None:
+    records = [record(key=[HASH, 1, i, 64]) for i in range(1, 4)]
+    log = list(read_ansor(write(tmp_path / "log.json", *records), CONTEXT))
+    for i, one in enumerate(records):
+        write(tmp_path / "measure_records" / "v100" / f"([{HASH},1,{i},64],cuda).json", one)
+    write(tmp_path / "measure_records" / "v100" / "notes.txt", "not a log")
+    assert list(read_ansor(tmp_path / "measure_records", CONTEXT)) == log
+
+
+def test_programs_of_a_task_share_it_and_have_keys_of_their_own(tmp_path: Path) -> None:
+    other = [["SP", 1, 0, 64, [8], 1]]
+    path = write(tmp_path / "log.json", record(), record(steps=other), record())
+    first, second, third = (found for found in read_ansor(path, CONTEXT) if isinstance(found, Entry))
+    assert first.task is second.task is third.task
+    assert first.program.key == third.program.key != second.program.key
+    assert len(first.program.key) == len(first.task.task_id) == 16
+
+
+# Tasks
+
+
+def task_id(tmp_path: Path, *key: Any) -> str:
+    return entry(tmp_path, key=key).task.task_id
+
+
+def test_padding_told_in_words_or_numbers_is_one_task(tmp_path: Path) -> None:
+    small, large = ("conv2d_layer", 1, 8, 8, 8, 8, 1, 1, 1), ("conv2d_layer", 1, 8, 8, 8, 8, 3, 3, 1)
+    assert task_id(tmp_path, *small, "SAME") == task_id(tmp_path, *small, "VALID") == task_id(tmp_path, *small, 0)
+    assert task_id(tmp_path, *large, "SAME") == task_id(tmp_path, *large, 1) == task_id(tmp_path, *large, [1, 1])
+    assert task_id(tmp_path, *large, "SAME") != task_id(tmp_path, *large, "VALID")
+
+
+def test_graphs_of_one_anchor_are_tasks_of_their_own_with_one_computation(tmp_path: Path) -> None:
+    shapes = [[8, 64], [16, 64], [8, 16]]
+    one, other = (entry(tmp_path, key=[HASH[::step], *shapes]).task for step in (1, -1))
+    assert one.computation == other.computation
+    assert one.task_id != other.task_id
+
+
+def test_facts_overrule_guesses(tmp_path: Path) -> None:
+    key = json.dumps([HASH])
+    facts = {key: {"name": "attention", "op": "batch_matmul", "flops": 7.0, "networks": (("bert", 12),)}}
+    task = entry(tmp_path, ImportContext("t4", facts=facts), key=[HASH]).task
+    assert (task.name, task.op, task.flops, task.networks) == ("attention", "batch_matmul", 7.0, (("bert", 12),))
+
+
+def test_network_weights_are_read_from_tensets_task_file(tmp_path: Path) -> None:
+    tasks = [
+        ["resnet", [["[1]", "cuda", 3], ["[1]", "cuda", 1], ["[2]", "cuda", 2]]],
+        [["bert", [8]], [["[1]", "", 5]]],
+    ]
+    found = read_network_tasks(write(tmp_path / "all_tasks.json", tasks))
+    assert found == {
+        "[1]": {"networks": (('["bert",[8]]', 5), ("resnet", 4))},
+        "[2]": {"networks": (("resnet", 2),)},
+    }
+    with pytest.raises(CorpusError, match="lists no tasks"):
+        read_network_tasks(write(tmp_path / "other.json", {"a": 1}))
+
+
+# Results, devices and damage
+
+
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [
+        ([[1e10], 1, 1.0, 2], "invalid"),
+        ([[1e10], 2, 1.0, 2], "build"),
+        ([[1e10], 3, 1.0, 2], "build"),
+        ([[1e10], 4, 1.0, 2], "run"),
+        ([[1e10], 5, 1.0, 2], "invalid"),
+        ([[1e10], 6, 1.0, 2], "build_timeout"),
+        ([[1e10], 7, 1.0, 2], "run_timeout"),
+        ([[1e10], 8, 1.0, 2], "crash"),
+        ([[1e10], 0, 1.0, 2], "crash"),
+        ([[], 4, 1.0, 2], "run"),
+    ],
+)
+def test_failed_programs_say_why(tmp_path: Path, result: list[Any], error: str) -> None:
+    program = entry(tmp_path, result=result).program
+    assert (program.error, program.latencies, program.valid) == (error, (), False)
+    assert math.isnan(program.latency)
+    assert program.error_message
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("{", "not-json"),
+        ("[" * 100_000, "not-json"),
+        ("[]", "wrong-shape"),
+        ({"i": [], "r": OK}, "wrong-shape"),
+        ({"i": [["key", CUDA], [[], STEPS]], "r": OK}, "wrong-shape"),
+        (record(key={}), "wrong-shape"),
+        (record(target=""), "other-device"),
+        (record(target="{"), "wrong-shape"),
+        (record(steps={}), "wrong-shape"),
+        (record(steps=[["ZZ", 0]]), "unknown-step"),
+        (record(steps=[["SP", 0]]), "bad-steps"),
+        (record(result=[[], 0, 1, 2]), "bad-result"),
+        (record(result=[[-1.0], 0, 1, 2]), "bad-result"),
+        (record(result=[[math.nan], 0, 1, 2]), "bad-result"),
+        (record(result=[[0.1], 99, 1, 2]), "bad-result"),
+        (record(result=None), "bad-result"),
+    ],
+)
+def test_a_broken_line_is_named_and_the_rest_is_read(tmp_path: Path, line: Any, kind: str) -> None:
+    path = write(tmp_path / "log.json", record(), "", line, record())
+    first, damaged, last = read_ansor(path, CONTEXT)
+    assert isinstance(first, Entry)
+    assert isinstance(last, Entry)
+    assert isinstance(damaged, Broken)
+    assert (damaged.kind, damaged.where) == (kind, "log.json:3")
+    assert damaged.message
+
+
+def test_a_truncated_file_gives_what_it_holds(tmp_path: Path) -> None:
+    path = write(tmp_path / "log.json.gz", *[record(key=["relu_layer", i]) for i in range(1, 2000)])
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    *entries, last = read_ansor(path, CONTEXT)
+    assert entries
+    assert all(isinstance(found, Entry) for found in entries)
+    assert isinstance(last, Broken)
+    assert last.kind == "not-readable"
+
+
+def test_records_of_another_device_are_refused_unless_told(tmp_path: Path) -> None:
+    path = write(tmp_path / "log.json", record(), record(target=f"{CUDA} -arch=sm_75"), record())
+    assert [getattr(found, "kind", None) for found in read_ansor(path, CONTEXT)] == [None, "other-device", None]
+    mixed = list(read_ansor(path, ImportContext("both", allow_mixed=True)))
+    assert all(isinstance(found, Entry) for found in mixed)
+
+
+def test_device_signatures_hold_what_tells_devices_apart() -> None:
+    assert device_signature(CUDA) == "cuda"
+    assert device_signature(f"{CUDA} -model=unknown") == "cuda"
+    assert device_signature("cuda -model=t4 -keys=cuda -arch=sm_75") == "cuda arch=sm_75 model=t4"
+    assert device_signature('{"kind": "llvm", "mcpu": "core-avx2"}') == "llvm mcpu=core-avx2"
+
+
+def test_there_must_be_a_log(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="no log"):
+        list(read_ansor(tmp_path, CONTEXT))
+
+
+JUNK = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=4)),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("irv"), inner, max_size=2),
+    max_leaves=6,
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@given(st.data())
+def test_damage_of_any_kind_breaks_one_line_only(tmp_path: Path, data: st.DataObject) -> None:
+    """A value anywhere in the record is replaced; the record after it is read as if nothing had happened."""
+    damaged: Any = record(key=["conv2d_layer", 1, 8, 8, 8, 8, 3, 3, 1, "SAME"])
+    at = damaged
+    while isinstance(at, list | dict) and at:
+        place = data.draw(st.sampled_from(list(at) if isinstance(at, dict) else range(len(at))))
+        if not isinstance(at[place], list | dict) or data.draw(st.booleans()):
+            at[place] = data.draw(JUNK)
+            break
+        at = at[place]
+    path = write(tmp_path / "log.json", record(), damaged, record())
+    first, _, last = read_ansor(path, CONTEXT)
+    assert isinstance(first, Entry)
+    assert isinstance(last, Entry)
+    assert first.program == last.program
