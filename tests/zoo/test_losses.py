@@ -65,6 +65,17 @@ def test_pairwise_rank_by_hand():
     assert pairwise_rank(row(1.0, 0.0), row(1.0, 0.5), ALL).item() == pytest.approx(0.313262, abs=1e-6)
 
 
+def test_pairwise_rank_equals_the_equation():
+    """Mean over the pairs of each task, then over tasks; each unordered pair once."""
+    scores, labels, mask = random_batch()
+    wanted = []
+    for s, y, m in zip(scores, labels, mask, strict=True):
+        pairs = itertools.combinations(zip(s[m].tolist(), y[m].tolist(), strict=True), 2)
+        terms = [math.log1p(math.exp(-math.copysign(1, a[1] - b[1]) * (a[0] - b[0]))) for a, b in pairs]
+        wanted.append(sum(terms) / len(terms))
+    assert pairwise_rank(scores, labels, mask).item() == pytest.approx(sum(wanted) / 3, rel=1e-12)
+
+
 def test_log_ranknet_weighs_by_the_difference_of_log_latency():
     """Labels 1, 1/2, 1/8: pairs are 1, 2 and 3 doublings apart."""
     scores = row(0.3, -0.2, 0.9)

@@ -20,8 +20,9 @@ class LightGBMRankerConfig(TreeConfig):
     """LightGBM's own names; the values are those of ATFormer's table 13.
 
     Attributes:
-        min_sum_hessian_in_leaf: the table's "min_sum_leaf". feature_fraction and bagging_fraction: "fraction_f"
-            and "fraction_b".
+        min_data_in_leaf: the table's "min_sum_leaf", which in a regression, where each example weighs one, is
+            as many examples; lambdarank's weights are so small that the sum of 4 would leave trees bare.
+        feature_fraction, bagging_fraction: the table's "fraction_f" and "fraction_b".
         levels: LightGBM ranks by whole labels: ours, in [0, 1], are rounded to this many, and each gains
             2**label - 1 (TCL, equation 6).
     """
@@ -29,7 +30,7 @@ class LightGBMRankerConfig(TreeConfig):
     num_leaves: int = 72
     learning_rate: float = 0.16
     bagging_freq: int = 4
-    min_sum_hessian_in_leaf: float = 4.0
+    min_data_in_leaf: int = 4
     feature_fraction: float = 0.84
     bagging_fraction: float = 0.89
     levels: int = 31
@@ -55,7 +56,7 @@ class LightGBMRanker(TreeModel):
         settings = {
             "objective": "lambdarank", "label_gain": (2.0 ** (np.arange(steps + 1) / steps) - 1).tolist(),
             "num_leaves": c.num_leaves, "learning_rate": c.learning_rate, "bagging_freq": c.bagging_freq,
-            "min_sum_hessian_in_leaf": c.min_sum_hessian_in_leaf, "feature_fraction": c.feature_fraction,
+            "min_data_in_leaf": c.min_data_in_leaf, "feature_fraction": c.feature_fraction,
             "bagging_fraction": c.bagging_fraction, "seed": c.seed, "num_threads": torch.get_num_threads(),
             "deterministic": True, "force_row_wise": True, "verbosity": -1,
         }  # fmt: skip

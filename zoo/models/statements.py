@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from .base import CostModel, ModelConfig, row_mask
+
+# Programs that `prepare` copies at a time.
+_PART = 16_384
 
 SCHEMAS = ("statements-cpu", "statements-gpu")
 
@@ -39,13 +43,22 @@ class StatementModel(CostModel):
         self.register_buffer("std", torch.ones(config.width))
 
     def prepare(self, features: Tensor) -> None:
-        rows = features[row_mask(features)].double()
-        if not len(rows):
+        count, mean = self._average(features, lambda rows: rows)
+        if not count:
             return
-        std = rows.std(dim=0, correction=0)
-        self.mean.copy_(rows.mean(dim=0))
+        _, variance = self._average(features, lambda rows: (rows - mean).square())
+        std = variance.sqrt()
+        self.mean.copy_(mean)
         # A column that never changes here says nothing: it is left at zero, not divided by nothing.
         self.std.copy_(torch.where(std > 1e-6, std, torch.ones_like(std)))
+
+    def _average(self, features: Tensor, of: Callable[[Tensor], Tensor]) -> tuple[int, Tensor]:
+        """How many statements there are, and the mean of `of` them, a part at a time: (width,) of float64."""
+        count, total = 0, torch.zeros(self.config.width, dtype=torch.float64)
+        for part in features.split(_PART):
+            rows = part[row_mask(part)].double()
+            count, total = count + len(rows), total + of(rows).sum(dim=0)
+        return count, total / max(count, 1)
 
     def normalise(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The columns in training's own units, zero at padding, and which rows are none: (batch, rows)."""

@@ -1,0 +1,206 @@
+"""One sweep over the registry: what every architecture must do, on the features it was made for."""
+
+import math
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+from tchub.zoo.devices import get_device
+from tchub.zoo.features import get_schema
+from tchub.zoo.models import (
+    Checkpoint,
+    CheckpointConfig,
+    ModelConfigError,
+    TreeModel,
+    create,
+    get_architecture,
+    list_architectures,
+    make_config,
+)
+
+ARCHITECTURES = list_architectures()
+NETWORKS = [arch for arch in ARCHITECTURES if get_architecture(arch).weights == "safetensors"]
+every_arch = pytest.mark.parametrize("arch", ARCHITECTURES)
+every_network = pytest.mark.parametrize("arch", NETWORKS)
+DEVICE = {"cpu": "epyc", "gpu": "t4"}
+
+
+def schema_of(arch):
+    return get_schema(get_architecture(arch).schemas[0])
+
+
+def new_model(arch, seed=0, spec=None):
+    """With random weights; trees have learnt a few rounds, and have room for every row."""
+    spec = spec or schema_of(arch)
+    torch.manual_seed(seed)
+    if arch in NETWORKS:
+        return create(arch, width=spec.width, hardware=spec.hardware).eval()
+    pool = get_architecture(arch).schemas[0] == spec.name
+    model = create(arch, width=spec.width, hardware=spec.hardware, rows=spec.rows, pool=pool, rounds=5)
+    x = programs(spec, 60, seed).numpy()
+    return model.fit(x, np.random.default_rng(seed).random(60), np.repeat([0, 1], 30))
+
+
+def programs(spec, n=12, seed=0):
+    """(n, rows, width): programs of one row to all rows, zeros, and the same hardware row in all."""
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, spec.rows, spec.width, generator=g)
+    room = spec.rows - spec.hardware
+    for i, length in enumerate(torch.randint(1, room + 1, (n,), generator=g).tolist()):
+        x[i, length:room] = 0
+    if spec.hardware:
+        x[:, -1] = torch.rand(spec.width, generator=g) + 0.1
+    return x
+
+
+def alone(x):
+    """One program (rows, width) without its padding: (1, its rows, width)."""
+    return x[(x != 0).any(-1)][None]
+
+
+@every_arch
+def test_one_score_a_program(arch):
+    for name in get_architecture(arch).schemas:
+        spec = get_schema(name)
+        scores = new_model(arch, spec=spec)(programs(spec))
+        assert scores.shape == (12,)
+        assert torch.isfinite(scores).all()
+        assert len(set(scores.tolist())) > 6
+
+
+@every_arch
+def test_a_padded_batch_scores_as_each_program_alone(arch):
+    model, x = new_model(arch).double(), programs(schema_of(arch)).double()
+    one_by_one = torch.cat([model(alone(row)) for row in x])
+    torch.testing.assert_close(model(x), one_by_one, rtol=1e-9, atol=1e-9)
+
+
+@every_arch
+def test_an_empty_program_is_scored_and_disturbs_no_other(arch):
+    model, x = new_model(arch), programs(schema_of(arch))
+    with_empty = x.clone()
+    with_empty[3] = 0
+    scores = model(with_empty)
+    assert torch.isfinite(scores).all()
+    others = torch.arange(len(x)) != 3
+    torch.testing.assert_close(scores[others], model(x)[others], rtol=1e-5, atol=1e-5)
+
+
+@every_arch
+def test_order_of_the_batch_changes_nothing(arch):
+    model, x = new_model(arch), programs(schema_of(arch))
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(model(x[order]), model(x)[order], rtol=1e-5, atol=1e-5)
+
+
+@every_arch
+def test_deterministic_under_a_seed(arch):
+    one, same, other = (new_model(arch, seed) for seed in (3, 3, 4))
+    x = programs(schema_of(arch))
+    assert torch.equal(one(x), same(x))
+    assert not torch.equal(one(x), other(x))
+
+
+@every_arch
+def test_score_is_forward_in_float64_whatever_the_batch(arch):
+    model, x = new_model(arch), programs(schema_of(arch))
+    scores = model.score(x.numpy())
+    assert scores.dtype == np.float64
+    np.testing.assert_allclose(scores, model(x).detach().numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(model.score(x.numpy(), batch=5), scores, rtol=1e-5, atol=1e-5)
+    assert model.score(x[:0].numpy()).shape == (0,)
+
+
+@every_arch
+def test_the_first_head_is_the_score(arch):
+    model, x = new_model(arch), programs(schema_of(arch))
+    torch.testing.assert_close(model.forward_heads(x)[:, 0], model(x))
+
+
+@every_arch
+def test_save_load_same_scores(arch, tmp_path):
+    spec = schema_of(arch)
+    model, x = new_model(arch), programs(spec)
+    model.prepare(programs(spec, seed=1))
+    config = CheckpointConfig(
+        name=f"{arch}-test",
+        version="1.0.0",
+        arch=arch,
+        model=model.config.as_dict(),
+        feature_schema=spec.name,
+        feature_version=spec.version,
+        family=DEVICE[spec.kind],
+    )
+    Checkpoint(config, model, get_device(DEVICE[spec.kind])).save(tmp_path)
+    loaded = Checkpoint.load(tmp_path)
+    assert loaded.config == config
+    assert torch.equal(loaded.model(x), model(x))
+    assert loaded.model.parameter_count() == model.parameter_count()
+
+
+@every_arch
+def test_the_config_goes_round(arch):
+    config = create(arch).config
+    assert make_config(arch, config.as_dict()) == config
+
+
+@every_arch
+def test_impossible_settings_are_refused(arch):
+    bad = {int: [0, -1, 10**9, 1.5, "8", True, None], float: [math.nan, -1.0, "1"], bool: [1, "yes"]}
+    for field in fields(get_architecture(arch).config):
+        for value in bad[type(field.default)]:
+            with pytest.raises(ModelConfigError):
+                create(arch, **{field.name: value})
+    with pytest.raises(ModelConfigError, match="no_such_setting"):
+        create(arch, no_such_setting=1)
+
+
+@every_network
+def test_every_row_matters_and_padding_gets_no_gradient(arch):
+    model, x = new_model(arch), programs(schema_of(arch))
+    filled = (x != 0).any(-1)
+    x.requires_grad_()
+    model(x).sum().backward()
+    assert x.grad is not None
+    moved = x.grad.abs().sum(-1)
+    assert (moved[filled] > 0).all()
+    assert (moved[~filled] == 0).all()
+
+
+@every_network
+def test_bfloat16_ranks_nearly_alike(arch):
+    model, x = new_model(arch), programs(schema_of(arch), n=64)
+    exact = model(x).detach()
+    half = model.to(torch.bfloat16)(x.to(torch.bfloat16)).detach()
+    assert half.dtype == torch.bfloat16
+    assert np.corrcoef(exact.numpy(), half.float().numpy())[0, 1] > 0.98
+
+
+@every_network
+def test_all_parameters_get_a_gradient(arch):
+    model = new_model(arch).train()
+    model.forward_heads(programs(schema_of(arch))).square().sum().backward()
+    assert [n for n, p in model.named_parameters() if p.grad is None or not p.grad.abs().sum()] == []
+
+
+@every_network
+def test_scoring_leaves_the_mode_as_it_was(arch):
+    model = new_model(arch).train()
+    model.score(programs(schema_of(arch), 2).numpy())
+    assert model.training
+
+
+@pytest.mark.parametrize("arch", [arch for arch in NETWORKS if schema_of(arch).hardware])
+def test_the_device_changes_how_programs_are_scored(arch):
+    """Not only by a constant a device: the difference of two programs depends on the device."""
+    model, x = new_model(arch), programs(schema_of(arch))
+    other = x.clone()
+    other[:, -1] *= 2
+    assert (model(other) - model(x)).std() > 1e-6
+
+
+def test_trees_are_what_is_not_a_network():
+    assert [a for a in ARCHITECTURES if issubclass(get_architecture(a).model, TreeModel)] == [
+        a for a in ARCHITECTURES if a not in NETWORKS
+    ]
