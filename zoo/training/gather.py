@@ -15,7 +15,7 @@ from .inputs import extract, resolve_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..corpus import Corpus, Program, Task
+    from ..corpus import Corpus, Program
     from ..devices import Device
     from ..features import FeatureSchema
 
@@ -84,24 +84,23 @@ def gather(target: Corpus, sources: Sequence[Corpus], feature_schema: str, share
     device = corpus_device(target)
     schema = resolve_schema(feature_schema, device.kind)
     corpora = (target, *sources)
+    split = _Splits(corpora)
     judges = (target,) if share.programs > 0 or not sources else tuple(sources)
-    tests = [_tasks(corpus, "test") for corpus in corpora]
-    held = _Held([*tests, *(_tasks(corpus, "val") for corpus in judges)])
+    tests = split.computed("test", corpora)
+    held = tests | split.computed("val", judges)
     whole = Share(per_task=share.per_task, seed=share.seed)
     trained: list[RankingDataset | None] = []
     facts: list[dict[str, Any]] = []
     for head, corpus in enumerate(corpora):
         part = share if corpus is target else whole
-        data, counts = _training(corpus, schema, held, part, head)
+        free = split.without(held, corpus, ("train", "val"))
+        data, counts = _training(corpus, free, schema, part, head)
         trained.append(data)
         facts.append(describe_corpus(corpus) | counts)
     if all(data is None for data in trained):
         raise _nothing(corpora)
-    tested = _Held(tests)
-    val = [_load(c, [t.task_id for t in _tasks(c, "val") if t not in tested], schema)[0] for c in judges]
-    return Gathered(
-        schema, device, trained[0], _join(trained[1:]), _join(val), load_part(target, "test", schema), facts
-    )
+    val = _join(_load(corpus, split.without(tests, corpus, ("val",)), schema)[0] for corpus in judges)
+    return Gathered(schema, device, trained[0], _join(trained[1:]), val, load_part(target, "test", schema), facts)
 
 
 def corpus_device(corpus: Corpus) -> Device:
@@ -137,32 +136,38 @@ def describe_corpus(corpus: Corpus) -> dict[str, Any]:
 
 def load_part(corpus: Corpus, part: str, schema: FeatureSchema, device: Device | None = None) -> RankingDataset | None:
     """All programs of one part of a corpus's split; None where no task of it has enough of them."""
-    return _load(corpus, [task.task_id for task in _tasks(corpus, part)], schema, device=device)[0]
-
-
-class _Held:
-    """Tasks that no training may see, by id and by what they compute."""
-
-    def __init__(self, tasks: Iterable[Iterable[Task]]) -> None:
-        self._names = {name for group in tasks for task in group for name in (task.task_id, task.computation)} - {""}
-
-    def __contains__(self, task: Task) -> bool:
-        return task.task_id in self._names or task.computation in self._names
-
-
-def _tasks(corpus: Corpus, part: str) -> list[Task]:
-    """The tasks of one part; the split has a seed of its own, so that all runs are judged on the same tasks."""
     from ..corpus import split_tasks
 
-    return [corpus.tasks[task_id] for task_id in split_tasks(corpus).part(part)]
+    return _load(corpus, split_tasks(corpus).part(part), schema, device=device)[0]
+
+
+class _Splits:
+    """The splits of some corpora (of a seed of its own: all runs are judged on the same tasks), by computation."""
+
+    def __init__(self, corpora: Sequence[Corpus]) -> None:
+        from ..corpus import computations, split_tasks
+
+        self._parts = {id(corpus): split_tasks(corpus) for corpus in corpora}
+        # A task's id is enough within one corpus; to read what it computes from a module takes TVM and seconds.
+        alone = len(corpora) == 1
+        self._names = {
+            id(c): {k: t.computation or k for k, t in c.tasks.items()} if alone else computations(c) for c in corpora
+        }
+
+    def computed(self, part: str, corpora: Iterable[Corpus]) -> set[str]:
+        """What the tasks of one part of these corpora compute."""
+        return {self._names[id(c)][task_id] for c in corpora for task_id in self._parts[id(c)].part(part)}
+
+    def without(self, held: set[str], corpus: Corpus, parts: Iterable[str]) -> list[str]:
+        """Ids, sorted, of the tasks in some parts of a corpus that compute nothing that is held."""
+        names, split = self._names[id(corpus)], self._parts[id(corpus)]
+        return sorted(task_id for part in parts for task_id in split.part(part) if names[task_id] not in held)
 
 
 def _training(
-    corpus: Corpus, schema: FeatureSchema, held: _Held, share: Share, head: int
+    corpus: Corpus, free: Sequence[str], schema: FeatureSchema, share: Share, head: int
 ) -> tuple[RankingDataset | None, dict[str, int]]:
     """Training programs of one corpus, and the counts that a card tells."""
-    known = _tasks(corpus, "train") + _tasks(corpus, "val")
-    free = sorted(task.task_id for task in known if task not in held)
     data, failed = _load(corpus, free, schema, share, head) if share.programs > 0 else (None, 0)
     return data, {
         "tasks": 0 if data is None else len(set(data.group.tolist())),
