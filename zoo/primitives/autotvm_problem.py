@@ -61,7 +61,10 @@ class Conv:
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """(batch) x m x k times k x n; `weights` is `NT` where the second operand is stored n x k, else `NN`."""
+    """(batch) x m x k times k x n; `weights` is `NT` where the second operand is stored n x k, else `NN`.
+
+    `dense` tells a dense layer from a batch of one.
+    """
 
     batch: int
     m: int
@@ -69,6 +72,7 @@ class Matmul:
     k: int
     weights: str
     dtype: str
+    dense: bool = False
 
     @property
     def flops(self) -> float:
@@ -127,7 +131,7 @@ def _dense(args: Sequence[Any]) -> Matmul:
     n, inner = weights if stored == "NT" else weights[::-1]
     if inner != k:
         raise ValueError(f"weights {weights} for {k} inputs")
-    return Matmul(1, m, n, k, stored, dtype)
+    return Matmul(1, m, n, k, stored, dtype, dense=True)
 
 
 def _batch_matmul(args: Sequence[Any]) -> Matmul:

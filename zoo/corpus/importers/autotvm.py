@@ -1,0 +1,186 @@
+"""AutoTVM measurement records -> entries.
+
+One record a line, `{"input": [target, template, args, kwargs], "config": {"entity": knobs, ...}, "result": [costs,
+error number, seconds, time], "version": 0.2, "tvm_version": ...}`: the JSON form, written since TVM 0.6.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ...primitives import TraceFormatError, from_autotvm
+from ..errors import UnknownLogError
+from ..schema import Program, Task
+from ..targets import contradiction
+from .ansor import SUFFIXES
+from .autotvm_task import make_task, unpadded_tasks, without_padding, workload_text
+from .base import Broken, Entry, ImportContext
+from .files import PACKED_ERRORS, open_text
+
+_SENTINEL = 1e9
+"""The cost in seconds that AutoTVM writes for a program without one."""
+
+ERRORS: Mapping[int, tuple[str, str]] = {
+    1: ("invalid", "the template or the check of GPU code rejected the knobs"),
+    2: ("build", "compiling for the host failed"),
+    3: ("build", "compiling for the device failed"),
+    4: ("run", "the run failed"),
+    5: ("invalid", "the result was wrong"),
+    6: ("build_timeout", "the build took too long"),
+    7: ("run_timeout", "the run took too long"),
+    8: ("crash", "unknown error"),
+}
+"""AutoTVM's error number -> (one of `schema.ERROR_KINDS`, what it means)."""
+
+
+class _BadRecord(Exception):
+    """Why a line is broken: (kind, message)."""
+
+
+def read_autotvm(path: str | Path, context: ImportContext) -> Iterator[Entry | Broken]:
+    """Reads a log, or every log below a folder; `context.facts` is by `workload_text(template, args)`.
+
+    Broken lines have the kinds `not-json`, `wrong-shape`, `bad-knobs` (they do not fit the task), `bad-result`,
+    `other-device` (unless `context.allow_mixed`) and, for the rest of a damaged file, `not-readable`.
+
+    Raises:
+        UnknownLogError: there is no such file, or no log below the folder.
+    """
+    reader = _Reader(context)
+    for file in _files(Path(path)):
+        yield from reader.read(file)
+
+
+def _files(path: Path) -> list[Path]:
+    """The file itself, or the logs below the folder in the order of their names."""
+    found = [path] if path.is_file() else [f for f in path.rglob("*") if f.is_file() and f.name.endswith(SUFFIXES)]
+    if not found:
+        raise UnknownLogError(
+            f"there is no log at {path}",
+            remedy=f"Name a log, or a folder that holds files whose names end in {', '.join(SUFFIXES)}.",
+            path=str(path),
+        )
+    return sorted(found)
+
+
+class _Reader:
+    """What is remembered from line to line: the tasks met so far, and the device."""
+
+    def __init__(self, context: ImportContext) -> None:
+        self._context = context
+        self._targets: list[str] = []
+        self._of_workload: dict[str, Task] = {}
+        self._of_id: dict[str, Task] = {}
+
+    def read(self, file: Path) -> Iterator[Entry | Broken]:
+        where = file.name
+        unpadded = unpadded_tasks(file)
+        try:
+            with open_text(file) as lines:
+                for number, line in enumerate(lines, 1):
+                    where = f"{file.name}:{number}"
+                    if line.strip():
+                        yield self._line(line, where, unpadded)
+        except PACKED_ERRORS as error:
+            yield Broken("not-readable", where, f"nothing can be read after this line: {error}")
+
+    def _line(self, line: str, where: str, unpadded: frozenset[str]) -> Entry | Broken:
+        try:
+            return self._entry(line, where, unpadded)
+        except _BadRecord as bad:
+            return Broken(bad.args[0], where, bad.args[1])
+
+    def _entry(self, line: str, where: str, unpadded: frozenset[str]) -> Entry:
+        target, template, args, entity, result, version = _record(line)
+        workload = workload_text(template, args)
+        args = without_padding(args) if workload in unpadded else args
+        try:
+            task = self._task(workload, template, args)
+            primitives = from_autotvm(template, args, entity, target).to_json()
+        except TraceFormatError as error:
+            raise _BadRecord("bad-knobs" if error.fields["instruction"] else "wrong-shape", error.message) from None
+        latencies, error, cost, time = _result(result)
+        self._check_device(target)
+        kind, message = ERRORS[error] if error else (None, None)
+        program = Program(
+            task_id=task.task_id,
+            key=_key(entity),
+            trace=json.dumps(entity, separators=(",", ":")),
+            primitives=primitives,
+            strategy="tuned",
+            latencies=latencies,
+            latency=median(latencies) if latencies else math.nan,
+            error=kind,
+            error_message=message,
+            framework="autotvm",
+            device=self._context.device,
+            target=json.dumps(target),
+            tvm_version=version,
+            measured_at=time,
+            cost_seconds=cost,
+            licence=self._context.licence,
+            source=self._context.source or where.rpartition(":")[0],
+        )
+        return Entry(task, program)
+
+    def _check_device(self, target: str) -> None:
+        if target in self._targets or self._context.allow_mixed:
+            return
+        for other in self._targets:
+            if word := contradiction(target, other):
+                raise _BadRecord("other-device", f"the {word} of {target!r} is not that of {other!r}")
+        self._targets.append(target)
+
+    def _task(self, workload: str, template: str, args: list[Any]) -> Task:
+        """The task of a spelling of its arguments; spellings of one computation share a task."""
+        task = self._of_workload.get(workload)
+        if task is None:
+            task = make_task(workload, template, args, self._context.facts.get(workload, {}))
+            task = self._of_workload[workload] = self._of_id.setdefault(task.task_id, task)
+        return task
+
+
+def _record(line: str) -> tuple[str, str, list[Any], list[Any], Any, str | None]:
+    """Target, template, arguments, knobs, result and TVM's version of a line."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise _BadRecord("not-json", str(error)) from None
+    try:
+        target, template, args, *_ = record["input"]
+        entity, result, version = record["config"]["entity"], record["result"], record.get("tvm_version")
+    except (TypeError, ValueError, KeyError):
+        raise _BadRecord("wrong-shape", "no record with an input, a config with an entity, and a result") from None
+    texts = isinstance(target, str) and isinstance(template, str)
+    if not (texts and isinstance(args, list) and isinstance(entity, list)):
+        raise _BadRecord("wrong-shape", "an input is [target, template, arguments, ...], an entity a list of knobs")
+    return target, template, args, entity, result, None if version is None else str(version)
+
+
+def _result(result: Any) -> tuple[tuple[float, ...], int, float, float]:
+    """Latencies (none when failed), error number, seconds spent and Unix time."""
+    try:
+        costs, error, spent, time = result
+        spent, time = float(spent), float(time)
+        latencies = () if error else tuple(map(float, costs))
+    except (TypeError, ValueError, OverflowError):
+        raise _BadRecord("bad-result", "a result is [costs, error number, seconds, time]") from None
+    if type(error) is not int or (error and error not in ERRORS):
+        raise _BadRecord("bad-result", f"{error!r:.40} is no error number of AutoTVM")
+    if error:
+        return (), error, spent, time
+    if not latencies or not all(math.isfinite(cost) and cost > 0 for cost in latencies):
+        raise _BadRecord("bad-result", f"no latencies: {costs!r:.80}")
+    return ((), 8, spent, time) if max(latencies) >= _SENTINEL else (latencies, 0, spent, time)
+
+
+def _key(entity: list[Any]) -> str:
+    """The knobs' values name a program of a task, in whatever order they stand."""
+    canonical = json.dumps(sorted(entity, key=lambda knob: str(knob[0])), separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()[:16]
