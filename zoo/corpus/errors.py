@@ -23,3 +23,11 @@ class CorpusWriteError(CorpusError):
 
 class EmptyDatasetError(CorpusError):
     """No task of the selection has enough valid programs to rank."""
+
+
+class MixedDevicesError(CorpusError):
+    """One log holds records of several devices, whose latencies do not mix."""
+
+
+class UnknownLogError(CorpusError):
+    """A file or folder that is no tuning log of a known framework, or holds no readable record."""

@@ -1,0 +1,69 @@
+"""Log files: packed or not, and whose they are."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, cast
+
+from ..errors import UnknownLogError
+
+_OPENERS: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open}
+PACKED_ERRORS = (OSError, EOFError, lzma.LZMAError)
+_LOOK = 20  # lines that are looked at before a file is nobody's
+
+
+def open_text(file: Path) -> IO[str]:
+    """Open a text file, unpacking `.xz` and `.gz`; bytes that are no UTF-8 become marks."""
+    return cast("IO[str]", _OPENERS.get(file.suffix, open)(file, "rt", encoding="utf-8", errors="replace"))
+
+
+def find_packed(folder: Path, name: str) -> Path | None:
+    """The file of this name in a folder, or its packed form."""
+    return next((f for end in ("", *_OPENERS) if (f := folder / (name + end)).is_file()), None)
+
+
+def sniff_framework(source: Path | str) -> str:
+    """Whose log this is, told from its first lines.
+
+    Raises:
+        UnknownLogError: none of `FRAMEWORKS` writes such lines.
+    """
+    path = Path(source)
+    if path.is_dir() and find_packed(path, "database_tuning_record.json"):
+        return "metaschedule"
+    files = sorted(f for f in path.rglob("*") if f.is_file()) if path.is_dir() else [path]
+    for file in files:
+        for line in _first_lines(file):
+            if told := _framework_of(line):
+                return told
+    raise UnknownLogError(
+        f"{source} is no tuning log of Ansor, AutoTVM or MetaSchedule",
+        remedy="name a log file, a folder of logs, or a folder with database_tuning_record.json and "
+        "database_workload.json; or say --framework",
+        path=str(source),
+    )
+
+
+def _first_lines(file: Path) -> Iterator[str]:
+    try:
+        with open_text(file) as lines:
+            for _, line in zip(range(_LOOK), lines, strict=False):
+                yield line
+    except PACKED_ERRORS as error:
+        if not file.exists():
+            raise UnknownLogError(f"there is no {file}", remedy="check the path", path=str(file)) from error
+
+
+def _framework_of(line: str) -> str | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(record, dict):
+        words = {"ansor": {"i", "r"}, "autotvm": {"input", "config", "result"}}
+        return next((name for name, keys in words.items() if keys <= record.keys()), None)
+    return None
