@@ -1,0 +1,262 @@
+"""AutoTVM logs read as corpus entries."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import pytest
+from autotvm_samples import BATCH, CPU_CONV, DENSE, GPU_CONV, GPU_DEPTHWISE, SAMPLES, record
+from tchub.zoo.corpus.errors import CorpusError
+from tchub.zoo.corpus.importers import Broken, Entry, ImportContext
+from tchub.zoo.corpus.importers.autotvm import read_autotvm
+from tchub.zoo.corpus.importers.autotvm_task import workload_text
+from tchub.zoo.corpus.schema import ERROR_KINDS, OPS
+from tchub.zoo.primitives import PrimitiveSequence, from_autotvm
+
+CONV = "conv2d_nchw.cuda"
+
+
+def read(path: Path, *lines: str, **context: Any) -> list[Entry | Broken]:
+    file = path / "log.json"
+    file.write_text("\n".join(lines) + "\n")
+    return list(read_autotvm(file, ImportContext("box", **context)))
+
+
+def entries(path: Path, *lines: str, **context: Any) -> list[Entry]:
+    items = read(path, *lines, **context)
+    assert not [item for item in items if isinstance(item, Broken)]
+    return [item for item in items if isinstance(item, Entry)]
+
+
+def broken(path: Path, *lines: str, **context: Any) -> list[str]:
+    return [item.kind for item in read(path, *lines, **context) if isinstance(item, Broken)]
+
+
+def test_a_record_becomes_a_program_of_its_task(tmp_path: Path) -> None:
+    args, entity = SAMPLES[CONV]
+    (entry,) = entries(tmp_path, record(), licence="MIT", source="somewhere")
+    task, program = entry.task, entry.program
+    assert task.name == "conv2d_nchw.cuda/conv2d-n2c16h14w14-o32k3x3-s2x2-p1.1.1.1-d1x1-float32"
+    assert (task.op, task.flops) == ("conv2d", 2.0 * 2 * 32 * 7 * 7 * 16 * 9)
+    assert task.computation == "conv2d-n2c16h14w14-k32r3x3-s2x2"
+    assert json.loads(task.workload) == [CONV, args]
+    assert program.task_id == task.task_id
+    assert len(task.task_id) == len(program.key) == 16
+    assert json.loads(program.trace) == entity
+    assert program.primitives == from_autotvm(CONV, args, entity).to_json()
+    assert program.latencies == (2e-3, 1e-3, 3e-3)
+    assert (program.latency, program.valid, program.error) == (2e-3, True, None)
+    assert (program.framework, program.strategy, program.device) == ("autotvm", "tuned", "box")
+    assert (program.licence, program.source, program.tvm_version) == ("MIT", "somewhere", "0.10.0")
+    assert (program.cost_seconds, program.measured_at) == (1.5, 1.6e9)
+    assert json.loads(program.target).startswith("cuda ")
+
+
+@pytest.mark.parametrize(
+    ("template", "name", "op", "flops", "computation"),
+    [
+        ("dense_pack.x86", "dense-m64n96k128-NT-float32", "matmul", 2.0 * 64 * 96 * 128, "matmul-b1m64n96k128"),
+        (
+            "batch_matmul.cuda",
+            "batch_matmul-b4m32n24k16-NT-float32",
+            "batch_matmul",
+            2.0 * 4 * 32 * 24 * 16,
+            "matmul-b4m32n24k16",
+        ),
+        (
+            "depthwise_conv2d_nchw.cuda",
+            "depthwise_conv2d-n1c16h8w8-o16k3x3-s1x1-p1.1.1.1-d1x1-float32",
+            "depthwise",
+            2.0 * 16 * 8 * 8 * 9,
+            "depthwise-n1c16h8w8-r3x3-s1x1",
+        ),
+    ],
+)
+def test_tasks_of_other_operators(
+    tmp_path: Path, template: str, name: str, op: str, flops: float, computation: str
+) -> None:
+    task = entries(tmp_path, record(template))[0].task
+    assert (task.name, task.op, task.flops) == (f"{template}/{name}", op, flops)
+    assert task.computation == computation
+
+
+@pytest.mark.parametrize("template", sorted(SAMPLES))
+def test_every_template_is_read(tmp_path: Path, template: str) -> None:
+    (entry,) = entries(tmp_path, record(template))
+    assert entry.task.op in OPS
+    assert entry.task.flops > 0
+    assert len(PrimitiveSequence.from_json(entry.program.primitives or "")) > 5
+
+
+def test_padding_strides_and_dilation_in_any_spelling_are_one_task(tmp_path: Path) -> None:
+    def spelled(stride: Any, padding: Any, dilation: Any) -> str:
+        return record(args=[*GPU_CONV[:2], stride, padding, dilation, "float32"])
+
+    spellings = [([2, 2], [1, 1, 1, 1], [1, 1]), (2, 1, 1), (2, [1, 1], 1), (2, "SAME", [1, 1])]
+    tasks = [entry.task for entry in entries(tmp_path, *(spelled(*spelling) for spelling in spellings))]
+    assert all(task is tasks[0] for task in tasks)
+
+
+def test_what_the_computation_leaves_out_tells_tasks_apart(tmp_path: Path) -> None:
+    half = [[*DENSE[0][:2], "float16"], [*DENSE[1][:2], "float16"], None, "float16"]
+    flat = [["tile_co", "sp", [-1, 8]]]
+    lines = [record("dense_pack.x86"), record("dense_pack.x86", half), record("dense_nopack.x86")]
+    lines += [record("other.x86", CPU_CONV, flat), record("other.x86", DENSE, flat)]
+    tasks = [entry.task for entry in entries(tmp_path, *lines)]
+    assert len({task.task_id for task in tasks}) == 5
+    assert len({task.computation for task in tasks[:3]}) == 1
+
+
+def test_the_second_operand_of_a_batch_may_be_stored_either_way(tmp_path: Path) -> None:
+    turned = [BATCH[0], ["TENSOR", [4, 16, 24], "float32"], BATCH[2], "float32", 0, 0]
+    one, other = entries(tmp_path, record("batch_matmul.x86"), record("batch_matmul.x86", turned))
+    assert one.task.computation == other.task.computation
+    assert "-NT-" in one.task.name
+    assert "-NN-" in other.task.name
+
+
+def test_an_unknown_template_is_known_by_its_text(tmp_path: Path) -> None:
+    args = [["TENSOR", [1, 8], "float32"], 3]
+    one, same, other = entries(
+        tmp_path, *(record("pool.cuda", [*args, extra], [["tile", "sp", [-1, 4]]]) for extra in (0, 0, 1))
+    )
+    assert one.task is same.task
+    assert one.task.task_id != other.task.task_id
+    assert (one.task.op, one.task.computation[:6]) == ("other", "other-")
+
+
+def test_facts_complete_the_task(tmp_path: Path) -> None:
+    facts = {workload_text(CONV, GPU_CONV): {"name": "first", "op": "other", "networks": [["net", 3]]}}
+    task = entries(tmp_path, record(), facts=facts)[0].task
+    assert (task.name, task.op, task.networks) == ("first", "other", (("net", 3),))
+    odd = {workload_text(CONV, GPU_CONV): {"op": "dense", "flops": 7}}  # not one of the operators
+    task = entries(tmp_path, record(), facts=odd)[0].task
+    assert (task.op, task.flops) == ("conv2d", 7.0)
+
+
+def test_the_key_is_of_the_values_of_the_knobs(tmp_path: Path) -> None:
+    _, entity = SAMPLES[CONV]
+    changed = [*entity[:-1], ["unroll_explicit", "ot", 0]]
+    one, turned, other = entries(tmp_path, record(), record(entity=entity[::-1]), record(entity=changed))
+    assert one.program.key == turned.program.key != other.program.key
+
+
+# Failures
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_error_numbers_have_kinds(tmp_path: Path, number: int) -> None:
+    (entry,) = entries(tmp_path, record(costs=[1e9], error=number))
+    assert entry.program.error in ERROR_KINDS
+    assert entry.program.error_message
+    assert entry.program.latencies == ()
+    assert not entry.program.valid
+
+
+def test_timeouts_are_told_apart(tmp_path: Path) -> None:
+    failed = entries(tmp_path, *(record(costs=[1e9], error=number) for number in (1, 2, 4, 6, 7)))
+    assert [e.program.error for e in failed] == ["invalid", "build", "run", "build_timeout", "run_timeout"]
+
+
+def test_the_sentinel_is_no_latency_and_a_message_no_damage(tmp_path: Path) -> None:
+    sentinel, message = entries(tmp_path, record(costs=[1e9]), record(costs=["Traceback ..."], error=4))
+    assert sentinel.program.error == "crash"
+    assert message.program.error == "run"
+
+
+# Knobs against padding
+
+
+def conv_without_padding(tile_y: list[int]) -> str:
+    """Says SAME (14 x 14 outputs) although 12 x 12 were computed."""
+    args = [["TENSOR", [1, 16, 14, 14], "float32"], *GPU_CONV[1:2], 1, "SAME", 1, "float32"]
+    tiles = {"tile_y": tile_y, "tile_x": [-1, 1, 2, 1]}
+    entity = [[name, kind, tiles.get(name, value)] for name, kind, value in SAMPLES[CONV][1]]
+    return record(args=args, entity=entity)
+
+
+def test_knobs_win_over_the_padding_told_also_for_the_records_before_the_proof(tmp_path: Path) -> None:
+    silent, proof = [-1, 1, 2, 1], [-1, 1, 4, 1]  # 2 divides 14 and 12, 4 only 12
+    first, second = entries(tmp_path, conv_without_padding(silent), conv_without_padding(proof))
+    assert first.task is second.task
+    assert "-p0.0.0.0-" in first.task.name
+    assert first.task.flops == 2.0 * 32 * 12 * 12 * 16 * 9
+    assert '"SAME"' in first.task.workload  # as the log has it
+    (alone,) = entries(tmp_path, conv_without_padding(silent))
+    assert "-p1.1.1.1-" in alone.task.name
+
+
+def test_knobs_that_fit_neither_padding_are_broken(tmp_path: Path) -> None:
+    assert broken(tmp_path, conv_without_padding([-1, 1, 4, 1]), conv_without_padding([-1, 1, 7, 1])) == ["bad-knobs"]
+
+
+# Damage
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("{half a rec", "not-json"),
+        ("[" * 100_000, "not-json"),
+        ("[]", "wrong-shape"),
+        ('{"input": []}', "wrong-shape"),
+        (record(args={}), "wrong-shape"),  # type: ignore[arg-type]
+        (record(args=[1, 2, 3]), "wrong-shape"),
+        (record(entity=[["tile_f", "sp", [-1, 5, 1, 1]]]), "bad-knobs"),
+        (record(entity=[[1]]), "bad-knobs"),
+        (record(costs=[]), "bad-result"),
+        (record(costs=[-1.0]), "bad-result"),
+        (record(costs=["no"]), "bad-result"),
+        (record(costs=[float("nan")]), "bad-result"),
+        (record(error=77), "bad-result"),
+    ],
+)
+def test_a_broken_line_is_counted_and_the_next_one_read(tmp_path: Path, line: str, kind: str) -> None:
+    first, second = read(tmp_path, line, record())
+    assert isinstance(first, Broken)
+    assert (first.kind, first.where) == (kind, "log.json:1")
+    assert isinstance(second, Entry)
+
+
+def test_another_device_is_refused_unless_allowed(tmp_path: Path) -> None:
+    targets = ["cuda -model=a100", "cuda", "cuda -model=t4", "cuda -model=unknown", "llvm -mcpu=znver3"]
+    lines = [record(target=target) for target in targets]
+    assert broken(tmp_path, *lines) == ["other-device", "other-device"]
+    assert len(entries(tmp_path, *lines, allow_mixed=True)) == 5
+
+
+def test_packed_files_and_folders(tmp_path: Path) -> None:
+    folder = tmp_path / "logs" / "deep"
+    folder.mkdir(parents=True)
+    (folder / "a.json.xz").write_bytes(lzma.compress(record().encode()))
+    (folder.parent / "b.log.gz").write_bytes(gzip.compress(record("dense_pack.x86").encode()))
+    (folder / "README.md").write_text("not a log")
+    items = list(read_autotvm(tmp_path / "logs", ImportContext("box", allow_mixed=True)))
+    assert [item.program.source for item in items if isinstance(item, Entry)] == ["b.log.gz", "a.json.xz"]
+
+
+def test_a_cut_file_gives_what_is_before_the_cut(tmp_path: Path) -> None:
+    file = tmp_path / "log.json.gz"
+    whole = gzip.compress("\n".join(record(costs=[1e-3 * (i + 1)]) for i in range(500)).encode())
+    file.write_bytes(whole[: len(whole) // 2])
+    items = list(read_autotvm(file, ImportContext("box")))
+    assert 0 < sum(isinstance(item, Entry) for item in items) < 500
+    assert isinstance(items[-1], Broken)
+    assert items[-1].kind == "not-readable"
+
+
+def test_no_log_at_all(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "missing.json"):
+        with pytest.raises(CorpusError) as error:
+            list(read_autotvm(path, ImportContext("box")))
+        assert error.value.remedy
+
+
+def test_the_depthwise_sample_says_same_and_means_it(tmp_path: Path) -> None:
+    """Knobs that divide the padded output prove nothing against the padding."""
+    assert GPU_DEPTHWISE[3] == "SAME"
+    assert "-p1.1.1.1-" in entries(tmp_path, record("depthwise_conv2d_nchw.cuda"))[0].task.name

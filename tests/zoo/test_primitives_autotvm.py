@@ -1,0 +1,283 @@
+"""AutoTVM's knobs told in the common language."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import pytest
+from autotvm_samples import CPU_CONV, CPU_POINTWISE, DENSE, GPU_CONV, SAMPLES
+from hypothesis import given
+from hypothesis import strategies as st
+from tchub.zoo.primitives import AUTOTVM_TEMPLATES, Primitive, PrimitiveSequence, TraceFormatError, from_autotvm
+
+
+def told(template: str, **changed: Any) -> list[Primitive]:
+    """The sample of a template, with some knobs' values changed (None takes a knob away)."""
+    args, entity = SAMPLES[template]
+    entity = [[name, kind, changed.get(name, value)] for name, kind, value in entity]
+    return list(from_autotvm(template, args, [knob for knob in entity if knob[2] is not None]))
+
+
+def of_kind(primitives: list[Primitive], kind: str) -> list[Primitive]:
+    return [p for p in primitives if p.kind == kind]
+
+
+def texts(primitives: list[Primitive]) -> list[str]:
+    return list(map(str, primitives))
+
+
+def test_every_template_has_a_sample() -> None:
+    assert set(SAMPLES) == AUTOTVM_TEMPLATES
+
+
+def test_direct_convolution_on_a_gpu_in_full() -> None:
+    """2 images, 16 -> 32 channels, 14 x 14 -> 7 x 7, kernel 3 x 3, stride 2."""
+    assert texts(told("conv2d_nchw.cuda")) == [
+        "ComputeInline(0, @pad_temp)",
+        "CacheWrite(1, 0, local, @conv2d_nchw)",  # block 2 copies the registers to the output
+        "CacheRead(1, 0, 1, shared)",  # block 3: data
+        "CacheRead(1, 1, 1, shared)",  # block 4: weights
+        "Split(2, 0, 2, 1, 2)",
+        "Split(2, 2, 32, 2, 2, 4, 2)",
+        "Split(2, 6, 7, 1, 1, 7, 1)",
+        "Split(2, 10, 7, 1, 1, 1, 7)",
+        "Fuse(2, 1, 2)",
+        "Bind(2, 1, 4, blockIdx.z)",  # 2 images x 2 channel blocks
+        "Bind(2, 5, 1, blockIdx.y)",
+        "Bind(2, 9, 1, blockIdx.x)",
+        "Bind(2, 2, 2, vthread.z)",
+        "Bind(2, 6, 1, vthread.y)",
+        "Bind(2, 10, 1, vthread.x)",
+        "Bind(2, 3, 4, threadIdx.z)",
+        "Bind(2, 7, 7, threadIdx.y)",
+        "Bind(2, 11, 1, threadIdx.x)",
+        "Reorder(2, 1, 5, 9, 2, 6, 10, 3, 7, 11, 4, 8, 12)",
+        "ComputeAt(1, 9, 2)",
+        "Split(1, 4, 16, 4, 4)",
+        "Split(1, 6, 3, 1, 3)",
+        "Split(1, 8, 3, 3, 1)",
+        "Reorder(1, 4, 6, 8, 5, 7, 9, 0, 1, 2, 3)",
+        "ComputeAt(3, 2, 1)",
+        "ComputeAt(4, 2, 1)",
+        "Fuse(3, 0, 1, 2, 3)",
+        "Split(3, 0, 780, 4, 195)",  # 4 channels, (7 - 1) * 2 + 3 rows, (7 - 1) * 2 + 1 columns
+        "Split(3, 1, 195, 7, 28)",
+        "Split(3, 2, 28, 1, 28)",
+        "Bind(3, 0, 4, threadIdx.z)",
+        "Bind(3, 1, 7, threadIdx.y)",
+        "Bind(3, 2, 1, threadIdx.x)",
+        "Fuse(4, 0, 1, 2, 3)",
+        "Split(4, 0, 192, 4, 48)",  # 16 filters x 4 channels x 3 x 1
+        "Split(4, 1, 48, 7, 7)",
+        "Split(4, 2, 7, 1, 7)",
+        "Bind(4, 0, 4, threadIdx.z)",
+        "Bind(4, 1, 7, threadIdx.y)",
+        "Bind(4, 2, 1, threadIdx.x)",
+        "Unroll(2, 0, 512, explicit)",
+    ]
+
+
+def test_packed_dense_layer_in_full() -> None:
+    """64 x 128 times 128 x 96."""
+    assert texts(told("dense_pack.x86")) == [
+        "CacheWrite(0, 0, global, @T_matmul_NT)",
+        "Split(1, 0, 64, 8, 2, 4)",
+        "Split(1, 3, 96, 3, 2, 16)",
+        "Reorder(1, 3, 0, 1, 4, 2, 5)",
+        "Fuse(1, 0, 1)",
+        "Parallel(1, 0, -1)",
+        "Fuse(1, 1, 2)",
+        "Unroll(1, 2, -1)",
+        "Vectorize(1, 3, -1)",
+        "ComputeAt(0, 1, 1)",
+        "Split(0, 2, 128, 16, 8)",
+        "Reorder(0, 2, 3, 0, 1)",
+        "Vectorize(0, 3, -1)",
+        "Split(0, 2, 4, 2, 2)",
+        "Reorder(0, 0, 2, 1, 3, 4)",
+        "Unroll(0, 1, -1)",
+        "Unroll(0, 2, -1)",
+        "Unroll(0, 3, -1)",
+    ]
+
+
+def test_reorder_and_annotation_knobs_name_the_loops_they_mean() -> None:
+    """Loops n co oh ow ci kh kw vc vh vw: kw is unrolled, vh too, vc is a vector."""
+    product = [p for p in told("conv2d_nchw_spatial_pack.arm_cpu") if p.numbers[0] == 1]
+    assert texts(of_kind(product, "Reorder")) == ["Reorder(1, 0, 1, 3, 5, 7, 8, 9, 2, 4, 6)"]
+    marks = [str(p) for p in product if p.kind in ("Unroll", "Vectorize")]
+    assert marks == ["Unroll(1, 6, -1)", "Unroll(1, 8, -1)", "Vectorize(1, 7, -1)"]
+
+
+@pytest.mark.parametrize("template", sorted(SAMPLES))
+def test_extents_and_positions_agree_from_primitive_to_primitive(template: str) -> None:
+    """Follows each block's loops independently: what one primitive leaves is what the next one says it finds."""
+    blocks: dict[int, list[int]] = {}
+    for p in told(template):
+        block, *rest = p.numbers
+        loops = blocks.setdefault(block, [0] * 20)  # 0: not known yet
+        if p.kind == "Split":
+            at, extent, *factors = rest
+            assert loops[at] in (0, extent)
+            # Rounded up, if at all, in one factor alone: the outermost or the innermost.
+            assert extent <= prod(factors) < extent + max(prod(factors[1:]), prod(factors[:-1]))
+            loops[at : at + 1] = factors
+        elif p.kind == "Fuse":
+            assert rest == list(range(rest[0], rest[0] + len(rest)))
+            loops[rest[0] : rest[-1] + 1] = [prod(loops[at] for at in rest)]
+        elif p.kind == "Reorder":
+            moved = [loops[at] for at in rest]
+            for at, extent in zip(sorted(rest), moved, strict=True):
+                loops[at] = extent
+        elif p.kind == "Bind":
+            assert loops[rest[0]] in (0, rest[1])
+        elif p.kind in ("ComputeAt", "RFactor"):
+            blocks[block] = [0] * 20
+            assert p.kind == "RFactor" or rest[1] in blocks
+
+
+@pytest.mark.parametrize("template", sorted(SAMPLES))
+def test_every_block_is_either_named_once_or_made_by_a_primitive(template: str) -> None:
+    primitives = told(template)
+    names = [name for p in primitives for name in p.names if name.startswith("@")]
+    assert names
+    assert len(names) == len(set(names))
+    made = sum(p.kind in ("CacheRead", "CacheWrite", "RFactor") for p in primitives)
+    assert {p.numbers[0] for p in primitives} == set(range(len(names) + made))
+
+
+@pytest.mark.parametrize("template", sorted(SAMPLES))
+def test_survives_json(template: str) -> None:
+    args, entity = SAMPLES[template]
+    sequence = from_autotvm(template, args, entity)
+    assert sequence.framework == "autotvm"
+    assert PrimitiveSequence.from_json(sequence.to_json()) == sequence
+
+
+@pytest.mark.parametrize("template", [t for t in sorted(SAMPLES) if t.endswith((".cuda", ".gpu")) and "wino" not in t])
+def test_a_kernel_has_one_extent_for_each_thread_axis(template: str) -> None:
+    """The threads that fetch are those that compute."""
+    extents: dict[str, set[int]] = {}
+    for p in of_kind(told(template), "Bind"):
+        extents.setdefault(p.names[0], set()).add(p.numbers[2])
+    assert all(len(values) == 1 for axis, values in extents.items() if axis.startswith("threadIdx"))
+    assert prod(value for axis in extents if "threadIdx" in axis for value in extents[axis]) <= 1024
+
+
+def divided(extent: int, parts: int) -> st.SearchStrategy[list[int]]:
+    """-1 and inner factors whose product divides the extent."""
+
+    @st.composite
+    def draw(draw: Any) -> list[int]:
+        factors, left = [], extent
+        for _ in range(parts - 1):
+            factors.append(draw(st.sampled_from([d for d in range(1, left + 1) if left % d == 0])))
+            left //= factors[-1]
+        return [-1, *factors]
+
+    return draw()
+
+
+@given(f=divided(32, 4), y=divided(7, 4), x=divided(7, 4), rc=divided(16, 2))
+def test_blocks_threads_and_inner_loops_cover_the_output(
+    f: list[int], y: list[int], x: list[int], rc: list[int]
+) -> None:
+    primitives = told("conv2d_nchw.cuda", tile_f=f, tile_y=y, tile_x=x, tile_rc=rc)
+    bound = prod(p.numbers[2] for p in of_kind(primitives, "Bind") if p.numbers[0] == 2)
+    assert bound * f[3] * y[3] * x[3] == 2 * 32 * 7 * 7
+    assert any(p.numbers == (1, 4, 16, 16 // rc[1], rc[1]) for p in primitives)
+
+
+def test_different_knobs_give_different_programs_and_equal_ones_the_same() -> None:
+    keys = {
+        PrimitiveSequence(tuple(told("conv2d_nchw.cuda", auto_unroll_max_step=step, tile_rc=[-1, inner]))).key()
+        for step in (0, 512, 1500)
+        for inner in (1, 2, 4)
+    }
+    assert len(keys) == 9
+    assert told("conv2d_nchw.cuda") == told("conv2d_nchw.cuda", tile_f=[2, 2, 4, 2])  # -1 spelled out
+
+
+def test_a_tile_of_columns_need_not_divide() -> None:
+    """14 columns in tiles of 4: the fourth is cut."""
+    assert any(p.numbers[2:] == (14, 4, 4) for p in of_kind(told("conv2d_NCHWc.x86"), "Split"))
+
+
+def test_a_pointwise_kernel_is_tiled_in_rows_too() -> None:
+    entity = [*SAMPLES["conv2d_NCHWc.x86"][1][:3], ["tile_oh", "ot", 2]]
+    primitives = list(from_autotvm("conv2d_NCHWc.x86", CPU_POINTWISE, entity))
+    assert any(p.kind == "Split" and p.numbers[2:] == (14, 7, 2) for p in primitives)
+    assert not any("@data_pad" in p.names for p in primitives)  # no padding, no copy
+
+
+def test_padding_decides_the_output_that_tiles_must_divide() -> None:
+    valid = [*GPU_CONV[:3], "VALID", *GPU_CONV[4:]]
+    with pytest.raises(TraceFormatError, match="tile_y"):  # 6 x 6 outputs, tiles of 7
+        from_autotvm("conv2d_nchw.cuda", valid, SAMPLES["conv2d_nchw.cuda"][1])
+    same = [*GPU_CONV[:3], "SAME", *GPU_CONV[4:]]
+    assert list(from_autotvm("conv2d_nchw.cuda", same, SAMPLES["conv2d_nchw.cuda"][1])) == told("conv2d_nchw.cuda")
+
+
+def test_weights_in_either_layout_of_a_dense_layer() -> None:
+    """Two arguments alone, 128 x 96: stored k x n."""
+    turned = [DENSE[0], ["TENSOR", [128, 96], "float32"]]
+    primitives = list(from_autotvm("dense_large_batch.gpu", turned, SAMPLES["dense_large_batch.gpu"][1]))
+    assert "@T_matmul_NN" in primitives[0].names
+    fetch = [p.numbers for p in primitives if p.kind == "Split" and p.numbers[0] == 2]
+    assert fetch[0][:3] == (2, 0, 16)  # rows of the reduction first
+
+
+@pytest.mark.parametrize(
+    ("knob", "value"),
+    [
+        ("tile_f", [-1, 2, 4]),  # three parts
+        ("tile_f", [-1, 3, 4, 2]),  # does not divide 32
+        ("tile_f", [4, 2, 4, 2]),  # 64, not 32
+        ("tile_f", [2, -1, 4, 2]),  # the rest is not outermost
+        ("tile_f", "wide"),
+        ("tile_f", [-1, 2, 4.0, 2]),
+        ("tile_rc", [-1, 0]),
+        ("unroll_explicit", None),  # the knob is missing
+        ("auto_unroll_max_step", "many"),
+    ],
+)
+def test_damaged_knobs_are_named(knob: str, value: Any) -> None:
+    with pytest.raises(TraceFormatError) as error:
+        told("conv2d_nchw.cuda", **{knob: value})
+    assert knob in str(error.value)
+    assert error.value.remedy
+
+
+@pytest.mark.parametrize("value", [[0, 1, 2], [0, 0, 1, 2, 3, 4, 5, 6, 7, 8], None])
+def test_a_reorder_knob_is_a_permutation(value: Any) -> None:
+    with pytest.raises(TraceFormatError, match="reorder_0"):
+        told("conv2d_nchw_spatial_pack.arm_cpu", reorder_0=value)
+
+
+@pytest.mark.parametrize("args", [[], [1, 2, 3, 4, 5], CPU_CONV[:2], [["TENSOR", [1, 2], "f"], *CPU_CONV[1:]]])
+def test_damaged_arguments_are_refused(args: list[Any]) -> None:
+    with pytest.raises(TraceFormatError, match="arguments"):
+        from_autotvm("conv2d_nchw.cuda", args, SAMPLES["conv2d_nchw.cuda"][1])
+
+
+@pytest.mark.parametrize("entity", [[["tile_f", "sp"]], [1], [["a", "zz", 1]], [["a", "sp", ["x"]]]])
+def test_entities_that_are_none_are_refused(entity: list[Any]) -> None:
+    with pytest.raises(TraceFormatError):
+        from_autotvm("some_other.cuda", [], entity)
+
+
+def test_an_unknown_template_is_told_knob_by_knob() -> None:
+    entity = [
+        *(["tile_a", "sp", [-1, 4]], ["tile_b", "sp", [2, 8]], ["order", "re", [1, 0]]),
+        *(["ann", "an", ["none", "vec", "unroll"]], ["step", "ot", 16], ["mode", "ot", "fast"]),
+    ]
+    assert texts(list(from_autotvm("some_other.cuda", [], entity))) == [
+        "Split(0, 0, 0, -1, 4)",
+        "Split(0, 2, 16, 2, 8)",
+        "Reorder(0, 1, 0)",
+        "Vectorize(0, 1, -1)",
+        "Unroll(0, 2, -1)",
+        "Annotate(0, -1, 16, step)",
+        "Annotate(0, -1, mode, fast)",
+    ]
