@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from tchub.zoo.models import create
+from tchub.zoo.devices import get_device
+from tchub.zoo.models import TreeModel, create, get_architecture, list_architectures
 from tchub.zoo.training import (
     DatasetError,
     DivergedError,
@@ -19,6 +20,7 @@ from tchub.zoo.training import (
     train,
 )
 from tchub.zoo.training.batches import epoch_batches
+from tchub.zoo.training.inputs import resolve_schema
 from tchub.zoo.training.state import STATE_FILE
 
 SMALL = {"width": 6, "hidden": 8, "d_model": 8, "head": 4, "d_state": 2, "dt_rank": 2}
@@ -91,7 +93,14 @@ def test_an_epoch_sees_each_program_once_in_groups_of_one_task():
 @pytest.mark.parametrize("name", list_recipes())
 def test_shipped_recipes_are_valid_and_their_models_exist(name):
     config = TrainConfig.find(name)
-    assert create(config.arch, **config.model).parameter_count() > 0
+    model = create(config.arch, **config.model)
+    assert model.parameter_count() > 0 or isinstance(model, TreeModel)
+    made_for = get_architecture(config.arch).schemas
+    assert {f"{config.feature_schema}-{kind}" for kind in ("cpu", "gpu")} <= set(made_for)
+
+
+def test_every_architecture_has_a_recipe_of_its_name():
+    assert set(list_architectures()) <= set(list_recipes())
 
 
 def test_the_papers_recipe():
@@ -103,6 +112,28 @@ def test_the_papers_recipe():
     assert config.groups_per_batch * config.programs_per_group == 1024
     assert config.learning_rate_at(0) == config.learning_rate_at(10) == 0.0007
     assert config.learning_rate_at(5) == pytest.approx(0.00035)
+
+
+def test_a_recipe_may_be_yaml(tmp_path):
+    (tmp_path / "r.yaml").write_text("epochs: 3\nmodel: {hidden: 8}\nfinetune: {epochs: 1}\n")
+    (tmp_path / "r.toml").write_text("epochs = 3\nmodel.hidden = 8\nfinetune.epochs = 1\n")
+    config = TrainConfig.find(str(tmp_path / "r.yaml"))
+    assert config == TrainConfig.find(str(tmp_path / "r.toml"))
+    assert (config.pretraining().epochs, config.finetuning().epochs) == (3, 1)
+
+
+@pytest.mark.parametrize("text", ["- 1", "epochs: [", "learning_rate: fast"])
+def test_a_yaml_file_that_is_no_recipe_is_refused(tmp_path, text):
+    (tmp_path / "r.yml").write_text(text)
+    with pytest.raises(TrainConfigError):
+        TrainConfig.from_file(tmp_path / "r.yml")
+
+
+@pytest.mark.parametrize(("name", "device", "full"), [
+    ("tcl", "epyc", "tcl-cpu"), ("tcl", "v100", "tcl-gpu"), ("tlp-gpu", "v100", "tlp-gpu"),
+])  # fmt: skip
+def test_a_schema_without_a_kind_is_the_one_of_the_device(name, device, full):
+    assert resolve_schema(name, get_device(device).kind).name == full
 
 
 def test_step_schedule():
@@ -120,7 +151,7 @@ def test_unknown_key_names_the_nearest(tmp_path):
 @pytest.mark.parametrize(
     "text",
     ["epochs = 0", 'epochs = "9"', "epochs = true", 'loss', 'schedule = "linear"', "learning_rate = nan",
-     "average = 1.0", 'schedule = "step"'],
+     "average = 1.0", 'schedule = "step"', "finetune.epohcs = 3", "finetune.epochs = 0", 'finetune.arch = "tlp"'],
 )  # fmt: skip
 def test_impossible_recipes_are_refused(tmp_path, text):
     (tmp_path / "r.toml").write_text(text)
@@ -232,7 +263,23 @@ def test_divergence_is_an_error_with_a_remedy():
     assert "learning_rate" in str(caught.value.remedy)
 
 
-def test_bfloat16_trains():
-    config = TrainConfig.from_dict(RECIPE.as_dict() | {"precision": "bfloat16"})
+@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
+def test_half_precision_learns(precision):
+    config = TrainConfig.from_dict(RECIPE.as_dict() | {"precision": precision, "loss": "log_ranknet", "epochs": 15})
     result = train(new_model(), toy_data(), toy_data(seed=1), config)
-    assert math.isfinite(result.history[-1]["loss"])
+    assert result.history[-1]["loss"] < 0.9 * result.history[0]["loss"]
+
+
+def test_a_stopped_float16_run_goes_on_with_its_scale(tmp_path):
+    config = TrainConfig.from_dict(RECIPE.as_dict() | {"precision": "float16", "loss": "log_ranknet"})
+    whole, resumed = new_model(), new_model(seed=5)
+    train(whole, toy_data(), None, config)
+    with pytest.raises(KeyboardInterrupt):
+        train(new_model(), toy_data(), None, config, 0, tmp_path, _interrupt)
+    train(resumed, toy_data(), None, config, 0, tmp_path)
+    assert torch.equal(weights(resumed), weights(whole))
+
+
+def _interrupt(entry):
+    if entry["epoch"] == 1:
+        raise KeyboardInterrupt
