@@ -11,8 +11,9 @@ import numpy as np
 
 from ..primitives import PrimitiveSequence
 from .encoder import Encoder
-from .errors import DeviceKindError, UnknownSchemaError
+from .errors import DeviceKindError, FeatureSourceError, UnknownSchemaError
 from .rows import CPU, GPU
+from .statements import STATEMENT_ROWS, STATEMENT_WIDTH
 
 if TYPE_CHECKING:
     from ..devices import Device
@@ -29,6 +30,7 @@ class FeatureSchema:
         width: columns.
         hardware: whether the last row describes the device (TCL table 1).
         version: raised whenever the meaning of a column changes; a checkpoint names it.
+        source: what a row describes: `primitives`, or `statements` (see `statements`), which `extract` cannot make.
     """
 
     name: str
@@ -37,6 +39,7 @@ class FeatureSchema:
     width: int
     hardware: bool
     version: int = 1
+    source: str = "primitives"
 
     @property
     def primitives(self) -> int:
@@ -51,7 +54,15 @@ class FeatureSchema:
 
         Raises:
             DeviceKindError: the device is not of the schema's kind.
+            FeatureSourceError: the schema is one of statements, which a sequence does not tell.
         """
+        if self.source != "primitives":
+            raise FeatureSourceError(
+                f"the schema {self.name} describes {self.source}, which need a lowered program",
+                remedy="Make them by tchub.zoo.replay.store.statement_features and statement_matrices.",
+                schema=self.name,
+                source=self.source,
+            )
         if device is not None and device.kind != self.kind:
             raise DeviceKindError(
                 f"the schema {self.name} describes programs for a {self.kind.upper()}, "
@@ -75,6 +86,8 @@ SCHEMAS: dict[str, FeatureSchema] = {
         FeatureSchema("tcl-gpu", "gpu", 41, 20, hardware=True),
         FeatureSchema("tlp-cpu", "cpu", 25, 22, hardware=False),
         FeatureSchema("tlp-gpu", "gpu", 40, 20, hardware=False),
+        FeatureSchema("statements-cpu", "cpu", STATEMENT_ROWS, STATEMENT_WIDTH, hardware=False, source="statements"),
+        FeatureSchema("statements-gpu", "gpu", STATEMENT_ROWS, STATEMENT_WIDTH, hardware=False, source="statements"),
     )
 }
 
