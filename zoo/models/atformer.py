@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .layers import SelfAttention, check_heads, mlp
+from .base import drop_padding
+from .layers import SelfAttention, check_heads, mlp, sum_programs, unpack
 from .registry import register
 from .statements import SCHEMAS, StatementConfig, StatementModel
 
@@ -85,15 +86,16 @@ class MHA(StatementModel):
         return [SelfAttention(self.config.hidden, self.config.attention_heads)]
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.config.mask:
-            x = functional.pad(x, (0, 0, 0, max(0, self.config.rows - x.shape[1])))
-        x, mask = self.normalise(x)
-        if not self.config.mask:
-            mask = torch.ones_like(mask)
-        h = self.embedding(x)
+        rows, mask = self.pack(drop_padding(x)) if self.config.mask else self._slots(x)
+        h = self.embedding(rows)
         for block in self.blocks:
             h = block(h, mask)
-        return self.decoder(h).squeeze(-1).masked_fill(~mask, 0).sum(dim=1)
+        return sum_programs(self.decoder(h), mask).squeeze(-1)
+
+    def _slots(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """`pack` where padding counts: every slot is a statement, and those of padding hold zeros."""
+        rows, mask = self.pack(functional.pad(x, (0, 0, 0, max(0, self.config.rows - x.shape[1]))))
+        return unpack(rows, mask).flatten(0, 1), torch.ones_like(mask)
 
 
 class EncoderLayer(nn.Module):

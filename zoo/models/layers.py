@@ -1,4 +1,9 @@
-"""Layers that several architectures share."""
+"""Layers that several architectures share.
+
+Half of a batch and more is padding, so rows travel *packed*: the filled rows of all programs in one matrix,
+(filled, width), beside the mask that says where they belong, (batch, rows). Layers that look at one row at a time
+need nothing else; `unpack` puts rows back where programs must be seen whole.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +13,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .errors import ModelConfigError
+
+
+def unpack(rows: Tensor, mask: Tensor) -> Tensor:
+    """Packed rows (filled, width) in their programs, with zeros between: (batch, rows, width)."""
+    out = rows.new_zeros(*mask.shape, rows.shape[-1])
+    out[mask] = rows
+    return out
+
+
+def sum_programs(rows: Tensor, mask: Tensor) -> Tensor:
+    """Packed rows (filled, width) summed by program: (batch, width)."""
+    return unpack(rows, mask).sum(dim=1)
 
 
 def mlp(*widths: int, last_relu: bool = False) -> nn.Sequential:
@@ -39,17 +56,12 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, h: Tensor, mask: Tensor) -> Tensor:
-        """Mixes rows.
-
-        Args:
-            h: (batch, rows, width).
-            mask: (batch, rows), False for rows that no other row may read. A program of such rows alone reads
-                them all, since an empty softmax has no value.
-        """
+        """Mixes packed rows (filled, width) of the same program; mask: (batch, rows)."""
+        # The softmax of a program without rows would have no value: let it read its zeros.
         readable = mask | ~mask.any(dim=1, keepdim=True)
-        q, k, v = self.qkv(h).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = unpack(self.qkv(h), mask).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(q, k, v, attn_mask=readable[:, None, None, :])
-        return self.out(mixed.transpose(1, 2).flatten(-2))
+        return self.out(mixed.transpose(1, 2).flatten(-2)[mask])
 
 
 def check_heads(arch: str, width: int, heads: int) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
+from .layers import unpack
 from .registry import register
 from .tlp import SCHEMAS, PrimitiveConfig, PrimitiveModel
 
@@ -44,4 +45,4 @@ class _Recurrence(nn.Module):
         self.lstm = nn.LSTM(width, width, layers, batch_first=True)
 
     def forward(self, h: Tensor, mask: Tensor) -> Tensor:
-        return self.lstm(h)[0]
+        return self.lstm(unpack(h, mask))[0][mask]

@@ -60,7 +60,7 @@ class StatementModel(CostModel):
             count, total = count + len(rows), total + of(rows).sum(dim=0)
         return count, total / max(count, 1)
 
-    def normalise(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The columns in training's own units, zero at padding, and which rows are none: (batch, rows)."""
+    def pack(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Packed statements (filled, width) in the training set's own units, and their mask (see `layers`)."""
         mask = row_mask(x)
-        return ((x - self.mean) / self.std).masked_fill(~mask[..., None], 0), mask
+        return (x[mask] - self.mean) / self.std, mask

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from .layers import sum_programs
 from .registry import register
 from .statements import SCHEMAS, StatementConfig, StatementModel
 
@@ -61,17 +62,17 @@ class TabNet(StatementModel):
         self.decoder = nn.Linear(c.decision, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        x, mask = self.normalise(x)
+        rows, mask = self.pack(x)
         transform, *steps = self.transformers
         split = [self.config.decision, self.config.attention]
-        _, choice = transform(self.shared(x)).split(split, dim=-1)
-        free, decision = torch.ones_like(x), x.new_zeros(())
+        _, choice = transform(self.shared(rows)).split(split, dim=-1)
+        free, decision = torch.ones_like(rows), rows.new_zeros(())
         for attention, step in zip(self.attentions, steps, strict=True):
             columns = sparsemax(attention(choice) * free)
             free = free * (self.config.gamma - columns)
-            made, choice = step(self.shared(x * columns)).split(split, dim=-1)
+            made, choice = step(self.shared(rows * columns)).split(split, dim=-1)
             decision = decision + made
-        return self.decoder(decision).squeeze(-1).masked_fill(~mask, 0).sum(dim=1)
+        return sum_programs(self.decoder(decision), mask).squeeze(-1)
 
 
 class GatedLayer(nn.Module):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from .layers import Residual, mlp
+from .layers import Residual, mlp, sum_programs
 from .registry import register
 from .statements import SCHEMAS, StatementConfig, StatementModel
 
@@ -44,6 +44,6 @@ class TenSetMLP(StatementModel):
         self.decoder = nn.Linear(config.hidden, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        x, mask = self.normalise(x)
-        program = self.encoder(x).masked_fill(~mask[..., None], 0).sum(dim=1)
-        return self.decoder(self.residuals(program)).squeeze(-1)
+        statements, mask = self.pack(x)
+        h = sum_programs(self.encoder(statements), mask)
+        return self.decoder(self.residuals(h)).squeeze(-1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import CostModel, ModelConfig, drop_padding, hardware_first, row_mask
-from .layers import Residual, SelfAttention, check_heads, mlp
+from .layers import Residual, SelfAttention, check_heads, mlp, sum_programs
 from .registry import register
 
 SCHEMAS = ("tlp-cpu", "tlp-gpu", "tcl-cpu", "tcl-gpu")
@@ -40,7 +40,7 @@ class PrimitiveModel(CostModel):
     config: PrimitiveConfig
 
     def __init__(self, config: PrimitiveConfig, mixer: nn.Module) -> None:
-        """`mixer` maps (batch, rows, hidden) and the mask of rows that are no padding to the same shape."""
+        """`mixer` maps packed rows (filled, hidden) and their mask to the same shape (see `layers`)."""
         super().__init__(config)
         c, half, quarter = config, max(1, config.hidden // 2), max(1, config.hidden // 4)
         self.encoder = mlp(c.width, quarter, half, c.hidden, last_relu=True)
@@ -50,17 +50,17 @@ class PrimitiveModel(CostModel):
 
     def forward(self, x: Tensor, head: int = 0) -> Tensor:
         h, mask = self._trunk(x)
-        return _sum_rows(self.decoder[head](h), mask)
+        return sum_programs(self.decoder[head](h), mask).squeeze(-1)
 
     def forward_heads(self, x: Tensor) -> Tensor:
         h, mask = self._trunk(x)
-        return torch.stack([_sum_rows(head(h), mask) for head in self.decoder], dim=1)
+        return torch.cat([sum_programs(head(h), mask) for head in self.decoder], dim=1)
 
     def _trunk(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What the heads share, (batch, rows, hidden), and which rows are no padding, (batch, rows)."""
+        """What the heads share: packed rows (filled, hidden), and their mask."""
         x = drop_padding(hardware_first(x) if self.config.hardware else x)
         mask = row_mask(x)
-        h = self.encoder(x)
+        h = self.encoder(x[mask])
         return self.residuals(h + self.mixer(h, mask)), mask
 
 
@@ -110,8 +110,3 @@ class MTLTLP(TLP):
     `forward_heads` gives all scores for training, where a program counts for the heads whose device measured
     it; `forward` those of head 0, the target's, or of the `head` it is asked for. A head has 41,217 parameters.
     """
-
-
-def _sum_rows(rows: Tensor, mask: Tensor) -> Tensor:
-    """(batch, rows, 1) summed over the rows that are no padding: (batch,)."""
-    return rows.squeeze(-1).masked_fill(~mask, 0).sum(dim=1)

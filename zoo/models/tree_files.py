@@ -40,6 +40,11 @@ def check_trees(data: bytes, library: str, columns: int) -> None:
         raise ValueError(f"it is no model of {library} ({error!r})") from error
 
 
+def count_nodes(data: bytes, library: str, columns: int) -> int:
+    """Nodes, leaves included, of the trees in a file that passed `check_trees`."""
+    return sum(len(tree.left) for tree in _READERS[library](data, columns))
+
+
 def _check_header(library: str, objective: object, found: int, columns: int) -> None:
     if objective != OBJECTIVES[library]:
         raise ValueError(f"its objective is {objective!r}, not {OBJECTIVES[library]}")

@@ -17,6 +17,7 @@ from .errors import ModelConfigError, NotFittedError
 from .statements import SCHEMAS as STATEMENT_SCHEMAS
 from .statements import StatementConfig
 from .tlp import SCHEMAS as PRIMITIVE_SCHEMAS
+from .tree_files import count_nodes
 
 SCHEMAS = STATEMENT_SCHEMAS + PRIMITIVE_SCHEMAS
 
@@ -99,6 +100,10 @@ class TreeModel(CostModel):
         self.trees()
         parts = [self._predict(self.table(features[i : i + batch])) for i in range(0, len(features), batch)]
         return np.concatenate(parts).astype(np.float64) if parts else np.zeros(0)
+
+    def parameter_count(self) -> int:
+        """Nodes of all trees, each of which holds a threshold or a score."""
+        return 0 if self.booster is None else count_nodes(self.dump(), self.arch, self.config.columns)
 
     def table(self, features: np.ndarray) -> np.ndarray:
         """One row a program: (N, rows, width) to (N, columns) of float32."""
