@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from math import prod
 from typing import Any
 
@@ -253,6 +254,21 @@ def test_damaged_knobs_are_named(knob: str, value: Any) -> None:
 def test_a_reorder_knob_is_a_permutation(value: Any) -> None:
     with pytest.raises(TraceFormatError, match="reorder_0"):
         told("conv2d_nchw_spatial_pack.arm_cpu", reorder_0=value)
+
+
+JUNK = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.lists(st.integers()))
+
+
+@given(template=st.sampled_from([*sorted(SAMPLES), "some_other.cuda"]), data=st.data())
+def test_damage_raises_nothing_but_format_errors(template: str, data: st.DataObject) -> None:
+    args, entity = copy.deepcopy(SAMPLES.get(template, SAMPLES["conv2d_nchw_spatial_pack.arm_cpu"]))
+    damaged = data.draw(st.sampled_from([args, *(arg for arg in args if isinstance(arg, list)), *entity]))
+    damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(JUNK)
+    try:
+        sequence = from_autotvm(template, args, entity)
+    except TraceFormatError:
+        return
+    assert PrimitiveSequence.from_json(sequence.to_json()) == sequence
 
 
 @pytest.mark.parametrize("args", [[], [1, 2, 3, 4, 5], CPU_CONV[:2], [["TENSOR", [1, 2], "f"], *CPU_CONV[1:]]])

@@ -86,7 +86,7 @@ class Schedule:
     def order(self, name: str, loops: int) -> list[int]:
         """A permutation of the loops' numbers."""
         value = self._value(name, "re")
-        if not isinstance(value, list) or sorted(value) != list(range(loops)):
+        if not isinstance(value, list) or len(value) != loops or set(map(repr, value)) != set(map(repr, range(loops))):
             raise knob_error(f"no permutation of {loops} loops", [name, "re", value])
         return value
 

@@ -127,13 +127,8 @@ def dense_large_batch(schedule: Schedule, task: Matmul) -> None:
     local.unroll(kt)
     for load in (own_data, own_weights):
         load.compute_at(local, kt)
-    for load, threads in ((data, x[2]), (weights, y[2])):
-        first, second = load.loops
-        ty, _ = load.split_outer(first, threads)
-        _, inner = load.split_inner(second, threads * 4)
-        tx, _ = load.split_outer(inner, threads)
-        load.bind("threadIdx.y threadIdx.x", ty, tx)
-        load.double_buffer()
+    _fetch_ahead(data, x[2])
+    _fetch_ahead(weights, y[2])
 
 
 def batch_matmul(schedule: Schedule, task: Matmul) -> None:
@@ -162,12 +157,7 @@ def batch_matmul(schedule: Schedule, task: Matmul) -> None:
         shared.compute_at(local, ko)
         own.compute_at(local, ki)
     for load in (data, weights):
-        _, first, second = load.loops
-        ty, inner = load.split_outer(first, y[1])
-        tx, innermost = load.split_outer(second, x[1])
-        load.reorder(ty, tx, inner, innermost)
-        load.bind("threadIdx.y threadIdx.x", ty, tx)
-        _unroll(schedule, load, inner)
+        _unroll(schedule, load, _fetch_tiled(load, y[1], x[1]))
 
 
 def _transform_data(schedule: Schedule, side: int, channels: int, patches: int) -> None:
@@ -250,6 +240,26 @@ def _fetch_inner(load: Stage, threads: Sequence[int]) -> None:
         rest, loop = load.split_inner(rest, count)
         bound.insert(0, loop)
     load.bind(_THREADS, *bound)
+
+
+def _fetch_ahead(load: Stage, threads: int) -> None:
+    """A square of threads takes rows and runs of four; the next tile is fetched while this one is used."""
+    first, second = load.loops
+    ty, _ = load.split_outer(first, threads)
+    _, inner = load.split_inner(second, threads * 4)
+    tx, _ = load.split_outer(inner, threads)
+    load.bind("threadIdx.y threadIdx.x", ty, tx)
+    load.double_buffer()
+
+
+def _fetch_tiled(load: Stage, rows: int, columns: int) -> Loop:
+    """Each thread takes a tile of what is fetched; gives the loop over the tile's rows."""
+    _, first, second = load.loops
+    ty, inner = load.split_outer(first, rows)
+    tx, innermost = load.split_outer(second, columns)
+    load.reorder(ty, tx, inner, innermost)
+    load.bind("threadIdx.y threadIdx.x", ty, tx)
+    return inner
 
 
 def _stored(task: Matmul, columns: int, depth: int) -> tuple[int, int]:

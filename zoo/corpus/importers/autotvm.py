@@ -105,27 +105,21 @@ class _Reader:
             primitives = from_autotvm(template, args, entity, target).to_json()
         except TraceFormatError as error:
             raise _BadRecord("bad-knobs" if error.fields["instruction"] else "wrong-shape", error.message) from None
-        latencies, error, cost, time = _result(result)
+        outcome = _result(result)
         self._check_device(target)
-        kind, message = ERRORS[error] if error else (None, None)
         program = Program(
             task_id=task.task_id,
             key=_key(entity),
             trace=json.dumps(entity, separators=(",", ":")),
             primitives=primitives,
             strategy="tuned",
-            latencies=latencies,
-            latency=median(latencies) if latencies else math.nan,
-            error=kind,
-            error_message=message,
             framework="autotvm",
             device=self._context.device,
             target=json.dumps(target),
             tvm_version=version,
-            measured_at=time,
-            cost_seconds=cost,
             licence=self._context.licence,
             source=self._context.source or where.rpartition(":")[0],
+            **outcome,
         )
         return Entry(task, program)
 
@@ -163,8 +157,8 @@ def _record(line: str) -> tuple[str, str, list[Any], list[Any], Any, str | None]
     return target, template, args, entity, result, None if version is None else str(version)
 
 
-def _result(result: Any) -> tuple[tuple[float, ...], int, float, float]:
-    """Latencies (none when failed), error number, seconds spent and Unix time."""
+def _result(result: Any) -> dict[str, Any]:
+    """What a program's columns say of its measurement."""
     try:
         costs, error, spent, time = result
         spent, time = float(spent), float(time)
@@ -173,11 +167,14 @@ def _result(result: Any) -> tuple[tuple[float, ...], int, float, float]:
         raise _BadRecord("bad-result", "a result is [costs, error number, seconds, time]") from None
     if type(error) is not int or (error and error not in ERRORS):
         raise _BadRecord("bad-result", f"{error!r:.40} is no error number of AutoTVM")
-    if error:
-        return (), error, spent, time
-    if not latencies or not all(math.isfinite(cost) and cost > 0 for cost in latencies):
+    if not error and not (latencies and all(math.isfinite(cost) and cost > 0 for cost in latencies)):
         raise _BadRecord("bad-result", f"no latencies: {costs!r:.80}")
-    return ((), 8, spent, time) if max(latencies) >= _SENTINEL else (latencies, 0, spent, time)
+    if latencies and max(latencies) >= _SENTINEL:
+        latencies, error = (), 8
+    kind, message = ERRORS[error] if error else (None, None)
+    latency = median(latencies) if latencies else math.nan
+    told = {"latencies": latencies, "latency": latency, "error": kind, "error_message": message}
+    return told | {"measured_at": time, "cost_seconds": spent}
 
 
 def _key(entity: list[Any]) -> str:
