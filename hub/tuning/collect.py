@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus import Corpus, Program, Task, merge_corpus
+from ...zoo.corpus.tir import computation_of_module
 from ..device.detect import LocalDevice, detect_local
 from ..device.journal import Entry, Journal
 from ..device.measure import MeasureConfig, Measurer
@@ -249,7 +250,15 @@ def export(journal: Journal, tasks: Sequence[TuningTask], device: LocalDevice, f
     programs = [to_program(e, device, version) for e in journal.entries() if e.task_id in known]
     used = {program.task_id for program in programs}
     rows = [
-        Task(t.task_id, t.name, t.op, t.flops, str(tvm.ir.save_json(t.mod)), networks=tuple(sorted(t.networks.items())))
+        Task(
+            t.task_id,
+            t.name,
+            t.op,
+            t.flops,
+            workload=str(tvm.ir.save_json(t.mod)),
+            computation=computation_of_module(t.mod),
+            networks=tuple(sorted(t.networks.items())),
+        )
         for t in tasks
         if t.task_id in used
     ]

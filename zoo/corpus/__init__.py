@@ -6,7 +6,15 @@ A corpus is a folder of one device's programs; `Corpus.open` reads it, `merge_co
 from .check import Finding, check_corpus, corpus_stats
 from .corpus import Corpus
 from .dataset import MIN_PROGRAMS, Usable, iter_datasets, sequence_of, to_dataset, usable_programs
-from .errors import CorpusError, CorpusMismatchError, CorpusWriteError, EmptyDatasetError, NewerCorpusError
+from .errors import (
+    CorpusError,
+    CorpusMismatchError,
+    CorpusWriteError,
+    EmptyDatasetError,
+    MixedDevicesError,
+    NewerCorpusError,
+    UnknownLogError,
+)
 from .leaks import Leak, check_leaks, computations, exclude_computations, held_out_computations, training_tasks
 from .merge import merge_corpus
 from .schema import ERROR_KINDS, FORMAT, FRAMEWORKS, OPS, STRATEGIES, Program, Task
@@ -29,10 +37,12 @@ __all__ = [
     "EmptyDatasetError",
     "Finding",
     "Leak",
+    "MixedDevicesError",
     "NewerCorpusError",
     "Program",
     "Split",
     "Task",
+    "UnknownLogError",
     "Usable",
     "check_corpus",
     "check_leaks",

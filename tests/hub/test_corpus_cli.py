@@ -1,0 +1,94 @@
+"""`tchub corpus`: from a log to a checked corpus, by the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tchub.hub.cli import main
+from tchub.zoo.corpus import Corpus
+
+
+def ansor_line(n: int, vthread: int, model: str = "t4") -> str:
+    task = [json.dumps(["matmul_nkkm", n, 64, 64]), f"cuda -model={model}", [-1, 16, 64, 0, 0, 1024, 8, 32], "", 0, []]
+    steps = [["SP", 2, 0, n, [vthread], 1]]
+    return json.dumps({"i": [task, [[], steps]], "r": [[1e-3 * vthread], 0, 0.5, 1.6e9], "v": "v0.6"})
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    file = tmp_path / "log.json"
+    file.write_text("\n".join([ansor_line(n, v) for n in (64, 128, 256) for v in (1, 2, 4)] + ["{broken"]))
+    return file
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, dict]:
+    code = main([*map(str, words), "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def imported(capsys, log: Path, out: Path, *options: object) -> Path:
+    code, _ = run(capsys, "corpus", "import", log, "--device", "t4", "--out", out, *options)
+    assert code == 0
+    return out
+
+
+def test_a_log_becomes_a_corpus(capsys, log: Path, tmp_path: Path):
+    out = tmp_path / "c"
+    code, found = run(capsys, "corpus", "import", log, "--device", "t4", "--out", out, "--licence", "MIT")
+    assert code == 0
+    assert (found["framework"], found["tasks"], found["valid_programs"]) == ("ansor", 3, 9)
+    assert found["broken"] == {"not-json": 1}
+    meta = Corpus.open(out).meta
+    assert (meta["device"], meta["family"], meta["licence"]) == ("t4", "t4", "MIT")
+    code, stats = run(capsys, "corpus", "stats", out)
+    assert (stats["programs_by_framework"], stats["programs_by_licence"]) == ({"ansor": 9}, {"MIT": 9})
+    assert run(capsys, "corpus", "check", out)[0] == 0
+
+
+def test_the_report_for_people_names_the_broken_lines(capsys, log: Path, tmp_path: Path):
+    assert main(["corpus", "import", str(log), "--device", "t4", "--out", str(tmp_path / "c")]) == 0
+    printed = capsys.readouterr()
+    assert "log.json:10" in printed.out
+    assert "next: tchub corpus check" in printed.err
+
+
+def test_mixed_devices_are_an_error_with_a_remedy(capsys, log: Path, tmp_path: Path):
+    log.write_text(log.read_text() + "\n" + ansor_line(64, 8, "v100"))
+    code, found = run(capsys, "corpus", "import", log, "--device", "t4", "--out", tmp_path / "c")
+    assert code == 1
+    assert found["error"] == "MixedDevicesError"
+    assert "--allow-mixed" in found["remedy"]
+    imported(capsys, log, tmp_path / "c", "--allow-mixed")
+
+
+def test_a_split_file_decides(capsys, log: Path, tmp_path: Path):
+    keys = {f"m{n}": {"workload_key": json.dumps(["matmul_nkkm", n, 64, 64])} for n in (64, 128, 256)}
+    (tmp_path / "tasks.json").write_text(json.dumps({"t4": keys}))
+    (tmp_path / "splits.json").write_text(json.dumps({"mine": {"train": ["m64", "m128"], "test": ["m256"]}}))
+    options = ("--tasks", tmp_path / "tasks.json", "--split", f"{tmp_path / 'splits.json'}:mine")
+    out = imported(capsys, log, tmp_path / "c", *options)
+    assert run(capsys, "corpus", "stats", out)[1]["split"] == {"train": 2, "val": 0, "test": 1}
+
+
+def test_what_one_corpus_tests_another_may_not_train_on(capsys, log: Path, tmp_path: Path):
+    folders = [imported(capsys, log, tmp_path / name) for name in "ab"]
+    for folder, tested in zip(folders, (0, 1), strict=True):
+        meta = json.loads((folder / "corpus.json").read_text())
+        ids = sorted(Corpus.open(folder).tasks)
+        meta["split"] = {"train": [t for t in ids if t != ids[tested]], "test": [ids[tested]]}
+        (folder / "corpus.json").write_text(json.dumps(meta))
+    code, found = run(capsys, "corpus", "check", *folders)
+    assert code == 1
+    assert "no leak across corpora" in found["message"]
+    assert {Path(leak["trained_by"]).name for leak in found["leaks"]} == {"a", "b"}
+    allowed = [word for folder in folders for word in ("--protocol-allows", folder)]
+    code, found = run(capsys, "corpus", "check", *folders, *allowed)
+    assert (code, found["leaks"]) == (0, [])
+
+
+def test_help_lists_the_commands_that_are_there(capsys):
+    main(["corpus", "--help"])
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in ("import", "stats", "check"))

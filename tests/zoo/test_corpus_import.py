@@ -1,0 +1,230 @@
+"""Foreign logs become corpora: everything is counted, one device a corpus, splits by the log's own protocol."""
+
+from __future__ import annotations
+
+import base64
+import json
+import lzma
+from pathlib import Path
+
+import pytest
+from tchub.zoo.corpus import (
+    Corpus,
+    CorpusError,
+    MixedDevicesError,
+    UnknownLogError,
+    check_leaks,
+    exclude_computations,
+    held_out_computations,
+    sequence_of,
+    split_tasks,
+    training_tasks,
+    write_corpus,
+)
+from tchub.zoo.corpus.importers import ImportContext, import_corpus, read_facts, read_protocol, sniff_framework
+from tchub.zoo.corpus.importers.metaschedule import modern_trace
+
+CONTEXT = ImportContext("toy-gpu", "MIT", "a repository")
+
+
+def ansor_line(n: int, vthread: int = 2, cost: float = 1e-3, target: str = "cuda -keys=cuda,gpu") -> str:
+    """A matrix product n x 64 x 64 whose first loop is split by `vthread`."""
+    task = [json.dumps(["matmul_nkkm", n, 64, 64]), target, [-1, 16, 64, 49152, 2**31 - 1, 1024, 8, 32], "", 0, []]
+    result = [[cost], 0, 0.5, 1_600_000_000] if cost < 1e9 else [[1e10], 4, 0.5, 1_600_000_000]
+    return json.dumps({"i": [task, [[], [["SP", 2, 0, n, [vthread], 1]]]], "r": result, "v": "v0.6"})
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    lines = [ansor_line(n, v, 1e-3 * v) for v in (1, 2, 4, 8) for n in (64, 128, 256)]
+    lines += [ansor_line(64, 16, 1e10), ansor_line(64, 2), "{broken", '{"i": 3, "r": 4}']
+    file = tmp_path / "log.json.xz"
+    with lzma.open(file, "wt") as stream:
+        stream.write("\n".join(lines))
+    return file
+
+
+def test_every_line_is_counted_once(log: Path, tmp_path: Path):
+    report = import_corpus(log, tmp_path / "c", CONTEXT)
+    corpus = Corpus.open(tmp_path / "c")
+    assert report.framework == corpus.meta["framework"] == "ansor"
+    found = report.as_dict()
+    assert (found["tasks"], found["valid_programs"], found["failed_programs"], found["duplicates"]) == (3, 12, 1, 1)
+    assert found["broken"] == {"not-json": 1, "wrong-shape": 1}
+    assert "log.json.xz:15" in found["examples"]["not-json"][0]
+    programs = list(corpus.iter_programs())
+    assert {(p.device, p.licence, p.source, p.framework) for p in programs} == {
+        ("toy-gpu", "MIT", "a repository", "ansor")
+    }
+    assert [p.kind for p in sequence_of(programs[0])] == ["Split"]
+
+
+def test_small_tasks_are_left_out_and_named(log: Path, tmp_path: Path):
+    log.write_bytes(lzma.compress((lzma.decompress(log.read_bytes()).decode() + "\n" + ansor_line(32)).encode()))
+    report = import_corpus(log, tmp_path / "c", CONTEXT, min_programs=2)
+    assert len(report.too_small) == 1
+    assert len(Corpus.open(tmp_path / "c").tasks) == 3
+
+
+def test_several_devices_in_one_log_are_refused_unless_told(tmp_path: Path):
+    log = tmp_path / "mixed.json"
+    targets = ["cuda -keys=cuda,gpu", "cuda -keys=cuda,gpu -model=t4", "cuda -keys=cuda,gpu -model=v100"]
+    log.write_text("\n".join(ansor_line(64, 2**i, target=target) for i, target in enumerate(targets)))
+    with pytest.raises(MixedDevicesError, match="differ in model"):
+        import_corpus(log, tmp_path / "c", CONTEXT)
+    assert not (tmp_path / "c").exists()
+    mixed = ImportContext("toy-gpu", allow_mixed=True)
+    assert import_corpus(log, tmp_path / "c", mixed).as_dict()["programs"] == 3
+
+
+def test_a_log_of_nobody_is_an_error(tmp_path: Path):
+    (tmp_path / "x.json").write_text('{"some": "thing"}\n')
+    with pytest.raises(UnknownLogError, match="no tuning log"):
+        sniff_framework(tmp_path / "x.json")
+    with pytest.raises(UnknownLogError, match="no ansor record"):
+        import_corpus(tmp_path / "x.json", tmp_path / "c", CONTEXT, framework="ansor")
+    with pytest.raises(UnknownLogError, match="there is no"):
+        sniff_framework(tmp_path / "missing.json")
+
+
+def test_frameworks_are_told_by_their_lines(log: Path, tmp_path: Path):
+    assert sniff_framework(log) == "ansor"
+    (tmp_path / "t.log").write_text('{"input": [], "config": {}, "result": [], "version": 0.2}')
+    assert sniff_framework(tmp_path / "t.log") == "autotvm"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    names = {f"matmul-{n}": {"workload_key": json.dumps(["matmul_nkkm", n, 64, 64]), "flops": n} for n in (64, 128)}
+    (tmp_path / "tasks.json").write_text(json.dumps({"toy-gpu": names}))
+    split = {"train": ["matmul-64"], "test": ["matmul-128", "matmul-512"]}
+    (tmp_path / "splits.json").write_text(json.dumps({"common": {"note": "by hand", **split}}))
+    return tmp_path / "tasks.json", tmp_path / "splits.json"
+
+
+def test_a_protocol_of_names_is_kept_as_task_ids(log: Path, tmp_path: Path, files):
+    facts = read_facts(files[0], "toy-gpu")
+    context = ImportContext("toy-gpu", facts=facts)
+    report = import_corpus(log, tmp_path / "c", context, split=read_protocol(files[1], "common"))
+    corpus = Corpus.open(tmp_path / "c")
+    split = split_tasks(corpus)
+    assert [corpus.tasks[t].name for t in split.train + split.test] == ["matmul-64", "matmul-128"]
+    assert corpus.tasks[split.train[0]].flops == 64
+    assert report.without_task == ["matmul-512"]
+
+
+def test_a_protocol_that_fits_no_task_is_an_error(log: Path, tmp_path: Path, files):
+    with pytest.raises(CorpusError, match="no task of the protocol"):
+        import_corpus(log, tmp_path / "c", CONTEXT, split={"train": ["x"], "test": ["y"]})
+    with pytest.raises(CorpusError, match="knows no 'other'; it knows common"):
+        read_protocol(files[1], "other")
+
+
+def test_no_corpus_may_train_on_what_another_tests(log: Path, tmp_path: Path):
+    import_corpus(log, tmp_path / "a", CONTEXT)
+    import_corpus(log, tmp_path / "b", CONTEXT)
+    ids = sorted(Corpus.open(tmp_path / "a").tasks)
+    corpora = []
+    for name, split in (("a", {"train": ids[:2], "test": ids[2:]}), ("b", {"train": ids[1:], "test": ids[:1]})):
+        old = Corpus.open(tmp_path / name)
+        corpora.append(write_corpus(old.path, old.meta | {"split": split}, old.tasks.values(), old.iter_programs()))
+    one, two = corpora
+    leaks = {(Path(leak.trained_by).name, leak.tasks[0]) for leak in check_leaks(corpora)}
+    assert leaks == {("a", ids[0]), ("b", ids[2])}
+    assert [Path(leak.trained_by).name for leak in check_leaks(corpora, allowed=[one.path])] == ["b"]
+    held_out = held_out_computations(corpora)
+    assert training_tasks(one, held_out) == training_tasks(two, held_out) == (ids[1],)
+    assert exclude_computations(one, split_tasks(one), held_out).test == (ids[2],)
+
+
+OLD_TRACE = [
+    [
+        ["GetBlock", [], ["C", "main"], ["b0"]],
+        ["GetLoops", ["b0"], [], ["l1", "l2", "l3"]],
+        ["SamplePerfectTile", ["l1"], [2, 64], ["v4", "v5"]],
+        ["Split", ["l1", "v4", "v5"], [1], ["l6", "l7"]],
+        ["EnterPostproc", [], [], []],
+        ["Unroll", ["l7"], [], []],
+    ],
+    [[2, [16, 4]]],
+]
+SCRIPT = """@T.prim_func(s_tir=True)
+def main(A: T.Buffer((64, 32), "float32"), B: T.Buffer((32, 64), "float32"), C: T.Buffer((64, 64), "float32")):
+    for i, j, k in T.grid(64, 64, 32):
+        with T.sblock("C"):
+            vi, vj, vk = T.axis.remap("SSR", [i, j, k])
+            with T.init():
+                C[vi, vj] = T.float32(0)
+            C[vi, vj] = C[vi, vj] + A[vi, vk] * B[vk, vj]
+"""
+ARGUMENTS = [["TENSOR", "float32", shape] for shape in ([64, 32], [32, 64], [64, 64])]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    """A database as TVM 0.16 wrote it: its module is a graph that today's TVM cannot load."""
+    folder = tmp_path / "database"
+    folder.mkdir()
+    graph = base64.b64encode(bytes(8) + b'{"root": 1, "nodes": []}').decode()
+    (folder / "database_workload.json").write_text(json.dumps(["123", graph]) + "\n")
+    target = {"kind": "cuda", "arch": "sm_80"}
+    records = [[0, [OLD_TRACE, seconds, target, ARGUMENTS]] for seconds in ([1e-3, 3e-3, 2e-3], [1e10])]
+    records[1][1][0] = [OLD_TRACE[0], [[2, [8, 8]]]]
+    records += [[7, [OLD_TRACE, [1e-3], target, ARGUMENTS]], [0, [[[["Teleport", [], [], []]], []], [1], target, []]]]
+    (folder / "database_tuning_record.json").write_text("\n".join(map(json.dumps, records)))
+    return folder
+
+
+def test_an_old_database_is_read_by_the_script_beside_it(database: Path, tmp_path: Path):
+    tvm = pytest.importorskip("tvm")
+    (database / "workload_tvmscript.json").write_text(json.dumps([SCRIPT]))
+    report = import_corpus(database, tmp_path / "c", CONTEXT)
+    assert dict(report.broken) == {"unknown-workload": 1, "unknown-instruction": 1}
+    corpus = Corpus.open(tmp_path / "c")
+    (task,) = corpus.tasks.values()
+    assert (task.op, task.computation, task.flops) == ("matmul", "matmul-b1m64n64k32", 2 * 64 * 64 * 32)
+    programs = {p.valid: p for p in corpus.programs(task.task_id)}
+    assert programs[True].latency == 2e-3
+    assert (programs[False].error, programs[False].latencies) == ("invalid", ())
+    schedule = tvm.s_tir.Schedule(tvm.ir.load_json(task.workload))
+    tvm.s_tir.schedule.Trace.apply_json_to_schedule(json.loads(programs[True].trace), schedule)
+    assert "range" in schedule.mod.script() or "grid" in schedule.mod.script()
+
+
+def test_an_old_database_alone_is_known_by_its_arguments(database: Path, tmp_path: Path):
+    import_corpus(database, tmp_path / "c", CONTEXT)
+    (task,) = Corpus.open(tmp_path / "c").tasks.values()
+    assert task.computation.startswith("other-")
+    (database / "tasks.json").write_text(json.dumps([{"workload": 0, "task_name": "mine", "op": "matmul", "flops": 5}]))
+    import_corpus(database, tmp_path / "c", CONTEXT)
+    (task,) = Corpus.open(tmp_path / "c").tasks.values()
+    assert (task.name, task.op, task.computation, task.flops) == ("mine", "matmul", "matmul-b1m64n64k32", 5)
+
+
+def test_todays_database_gives_the_ids_of_todays_tasks(tmp_path: Path):
+    tvm = pytest.importorskip("tvm")
+    from tvm.s_tir import meta_schedule as ms
+
+    mod = tvm.IRModule({"main": tvm.script.from_source(SCRIPT)})
+    files = [tmp_path / "db" / f"database_{name}.json" for name in ("workload", "tuning_record")]
+    files[0].parent.mkdir()
+    database = ms.database.JSONDatabase(*map(str, files))
+    schedule = tvm.s_tir.Schedule(mod)
+    schedule.split(schedule.get_loops(schedule.get_sblock("C"))[0], [None, 4])
+    args = ms.arg_info.ArgInfo.from_prim_func(mod["main"])
+    record = ms.database.TuningRecord(
+        schedule.trace, database.commit_workload(mod), [1e-3], tvm.target.Target("llvm"), args
+    )
+    database.commit_tuning_record(record)
+    import_corpus(tmp_path / "db", tmp_path / "c", CONTEXT)
+    (task,) = Corpus.open(tmp_path / "c").tasks.values()
+    from tvm_ffi import structural_hash
+
+    assert task.task_id == f"{structural_hash(mod) & (2**64 - 1):016x}"
+
+
+def test_old_traces_are_told_in_todays_words_and_todays_stay():
+    modern = modern_trace(OLD_TRACE)
+    assert [instruction[0] for instruction in modern[0]][:2] == ["GetSBlock", "GetLoops"]
+    assert modern[0][3][2] == [1, 0]
+    assert modern_trace(modern) == modern

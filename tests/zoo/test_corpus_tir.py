@@ -1,0 +1,77 @@
+"""What a module computes is told from its loops and indices, whatever its blocks are called."""
+
+from __future__ import annotations
+
+import pytest
+from tchub.zoo.corpus.tir import computation_of_module
+
+te = pytest.importorskip("tvm.te")
+
+
+def module_of(*tensors):
+    from tvm import IRModule
+
+    return IRModule({"main": te.create_prim_func(list(tensors))})
+
+
+def conv(c=8, k=16, h=14, r=3, stride=1, padding=1, groups=1):
+    from tvm import topi
+
+    data, weight = te.placeholder((2, c, h, h)), te.placeholder((k, c // groups, r, r))
+    if groups == 1:
+        return module_of(data, weight, topi.nn.conv2d(data, weight, stride, padding, 1, "NCHW", "OIHW"))
+    return module_of(data, weight, topi.nn.group_conv2d_nchw(data, weight, stride, padding, 1, groups))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        ({}, "conv2d-n2c8h14w14-k16r3x3-s1x1"),
+        ({"padding": 0}, "conv2d-n2c8h14w14-k16r3x3-s1x1"),
+        ({"stride": 2}, "conv2d-n2c8h14w14-k16r3x3-s2x2"),
+        ({"r": 1, "padding": 0}, "conv2d-n2c8h14w14-k16r1x1-s1x1"),
+        ({"groups": 4}, "conv2d-n2c8h14w14-k16r3x3-s1x1-g4"),
+        ({"groups": 8, "k": 8}, "depthwise-n2c8h14w14-r3x3-s1x1"),
+    ],
+)
+def test_convolutions(sizes, told):
+    assert computation_of_module(conv(**sizes)) == told
+
+
+def test_what_is_fused_behind_an_operator_does_not_matter():
+    from tvm import topi
+
+    a, b = te.placeholder((32, 48)), te.placeholder((16, 48))
+    dense = topi.nn.dense(a, b)
+    assert computation_of_module(module_of(a, b, dense)) == "matmul-b1m32n16k48"
+    assert computation_of_module(module_of(a, b, topi.nn.relu(dense))) == "matmul-b1m32n16k48"
+
+
+def test_batched_products_in_either_layout():
+    from tvm import topi
+
+    for transposed, shape in ((True, (4, 20, 16)), (False, (4, 16, 20))):
+        a, b = te.placeholder((4, 10, 16)), te.placeholder(shape)
+        product = topi.nn.batch_matmul(a, b, transpose_a=False, transpose_b=transposed)
+        assert computation_of_module(module_of(a, b, product)) == "matmul-b4m10n20k16"
+
+
+def test_poolings_reductions_and_elementwise_functions():
+    from tvm import topi
+
+    data = te.placeholder((1, 8, 16, 16))
+    for kind in ("max", "avg"):
+        pooled = topi.nn.pool2d(data, [3, 3], [2, 2], [1, 1], [1, 1, 1, 1], kind, layout="NCHW")
+        assert computation_of_module(module_of(data, pooled)) == f"{kind}pool-n1c8h16w16-r3x3-s2x2"
+    assert computation_of_module(module_of(data, topi.sum(data, axis=[2, 3]))) == "reduction-1x8x16x16-over2.3"
+    assert computation_of_module(module_of(data, topi.nn.relu(data))) == "elementwise-1x8x16x16"
+
+
+def test_what_has_no_name_is_known_by_its_hash():
+    from tvm import topi
+
+    data, wide = te.placeholder((4, 16)), te.placeholder((4, 32))
+    one = computation_of_module(module_of(data, topi.nn.softmax(data)))
+    assert one.startswith("other-")
+    assert one == computation_of_module(module_of(data, topi.nn.softmax(data)))
+    assert one != computation_of_module(module_of(wide, topi.nn.softmax(wide)))
