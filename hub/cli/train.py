@@ -95,6 +95,8 @@ def command(
     from ...zoo.training import TrainConfig
     from ...zoo.training.distributed import World
     from ...zoo.training.fit import fit
+    from ...zoo.training.inputs import StatementStore
+    from ..registry import cache_root
 
     torch.set_num_threads(threads)
     place = _place(torch_device)
@@ -124,6 +126,7 @@ def command(
             on_epoch=_listener(recipe, tensorboard, out) if world.rank == 0 else None,
             torch_device=f"cuda:{world.local}" if place == "cuda" else place,
             world=world,
+            store=StatementStore(cache_root().parent / "statements", workers=threads),
         )
     finally:
         world.leave()

@@ -9,11 +9,14 @@ import pytest
 import torch
 from tchub.zoo.corpus import Corpus, EmptyDatasetError, Program, Task, write_corpus
 from tchub.zoo.devices import get_device
+from tchub.zoo.features import get_schema
 from tchub.zoo.models import Checkpoint, create
 from tchub.zoo.primitives import Primitive, PrimitiveSequence
 from tchub.zoo.training import RankingDataset, StartPointError, TrainConfig
 from tchub.zoo.training.fit import fit
-from tchub.zoo.training.gather import Share, gather
+from tchub.zoo.training.gather import gather
+from tchub.zoo.training.inputs import StatementStore, extract
+from tchub.zoo.training.read import Share
 
 RECIPE = TrainConfig(
     model={"hidden": 8, "d_model": 16, "head": 4}, epochs=2, learning_rate=0.01, programs_per_group=8, save_every=1
@@ -210,3 +213,14 @@ def test_every_corpus_trains_its_own_head_and_the_first_one_scores(target, sourc
     assert moved == [True, True]
     alone = fit(target, replace(config, model={"hidden": 16, "heads": 2}), seed=3).checkpoint.model
     assert all(map(torch.equal, alone.decoder[1].parameters(), start.decoder[1].parameters()))
+
+
+def test_a_program_that_cannot_be_replayed_is_left_out_and_counted(target, tmp_path):
+    """These programs have no steps, so none of them can."""
+    store = StatementStore(tmp_path / "statements")
+    with pytest.raises(EmptyDatasetError):
+        gather(target, [], "statements", store=store)
+    programs = target.programs(next(iter(target.tasks)))
+    features, usable = extract(target, programs, get_schema("statements-cpu"), get_device("epyc"), store)
+    assert features.shape == (0, 10, 174)
+    assert not usable.any()

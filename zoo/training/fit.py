@@ -15,9 +15,10 @@ from .config import TrainConfig
 from .dataset import RankingDataset
 from .distributed import ALONE, World
 from .errors import StartPointError
-from .gather import Gathered, Share, corpus_device, describe_corpus, gather, load_part
-from .inputs import is_statements, resolve_schema
+from .gather import Gathered, describe_corpus, gather, load_part
+from .inputs import StatementStore, is_statements, resolve_schema
 from .loop import TrainResult, evaluate_model, train
+from .read import Share, corpus_device
 from .state import PRETRAIN_FOLDER
 from .trees import grow
 
@@ -64,6 +65,7 @@ def fit(
     on_epoch: Callable[[dict[str, float]], None] | None = None,
     torch_device: str = "cpu",
     world: World = ALONE,
+    store: StatementStore | None = None,
     gathered: Gathered | None = None,
 ) -> Fitted:
     """Trains a recipe on one corpus, or on several.
@@ -87,6 +89,7 @@ def fit(
         on_epoch: told each entry of the history.
         torch_device: where to train, e.g. "cuda"; the checkpoint comes back on the CPU.
         world: the processes that train together.
+        store: where features of statements are kept.
         gathered: what `gather` gave for these corpora, to spare reading them for every recipe and seed.
 
     Raises:
@@ -94,7 +97,7 @@ def fit(
         TchubError: a subclass for each other way this can fail.
     """
     share = Share(tasks_fraction, programs_fraction, programs_per_task, seed)
-    data = gathered or gather(corpus, sources, config.feature_schema, share)
+    data = gathered or gather(corpus, sources, config.feature_schema, share, store)
     model = _start(config, data, init, seed).to(torch_device)
     stages = _stages(config, data, init is not None)
     results = []
@@ -125,11 +128,15 @@ def fit(
 
 
 def load_parts(
-    corpus: Corpus, feature_schema: str, device: Device, parts: Iterable[str] = PARTS
+    corpus: Corpus,
+    feature_schema: str,
+    device: Device,
+    parts: Iterable[str] = PARTS,
+    store: StatementStore | None = None,
 ) -> dict[str, RankingDataset]:
     """Features and latencies of parts of the split, leaving out parts without a task of enough programs."""
     schema = resolve_schema(feature_schema, device.kind)
-    loaded = {part: load_part(corpus, part, schema, device) for part in parts}
+    loaded = {part: load_part(corpus, part, schema, device, store) for part in parts}
     return {part: data for part, data in loaded.items() if data is not None}
 
 

@@ -7,34 +7,14 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from .dataset import RankingDataset, stack_padded
-from .inputs import extract, resolve_schema
+from .dataset import RankingDataset
+from .inputs import StatementStore, resolve_schema
+from .read import Share, corpus_device, read_programs
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from ..corpus import Corpus, Program
+    from ..corpus import Corpus
     from ..devices import Device
     from ..features import FeatureSchema
-
-
-@dataclass(frozen=True)
-class Share:
-    """How much of the training programs is taken, at random.
-
-    Attributes:
-        tasks, programs: share of the target's training tasks, and of the programs of each; no programs (0)
-            leave the target to be judged alone (zero-shot). The other corpora are taken whole.
-        per_task: programs of a task at most, of any corpus; 0 takes all. More of one task hardly help.
-        seed: decides which.
-    """
-
-    tasks: float = 1.0
-    programs: float = 1.0
-    per_task: int = 0
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -64,7 +44,13 @@ class Gathered:
         return RankingDataset.concat([part for part in (self.own, self.sources) if part is not None])
 
 
-def gather(target: Corpus, sources: Sequence[Corpus], feature_schema: str, share: Share | None = None) -> Gathered:
+def gather(
+    target: Corpus,
+    sources: Sequence[Corpus],
+    feature_schema: str,
+    share: Share | None = None,
+    store: StatementStore | None = None,
+) -> Gathered:
     """Reads the programs of a run; the device of each is its own corpus's.
 
     A task of any corpus is left out of the training when a test task of any corpus, or a validation task,
@@ -75,6 +61,7 @@ def gather(target: Corpus, sources: Sequence[Corpus], feature_schema: str, share
         sources: further corpora, of devices of the same kind.
         feature_schema: with or without the device's kind at its end.
         share: how much is taken; all unless given.
+        store: where features of statements are kept.
 
     Raises:
         EmptyDatasetError: no training task of any corpus has enough programs.
@@ -94,29 +81,14 @@ def gather(target: Corpus, sources: Sequence[Corpus], feature_schema: str, share
     for head, corpus in enumerate(corpora):
         part = share if corpus is target else whole
         free = split.without(held, corpus, ("train", "val"))
-        data, counts = _training(corpus, free, schema, part, head)
+        data, failed = read_programs(corpus, free, schema, store, part, head) if part.programs > 0 else (None, 0)
         trained.append(data)
-        facts.append(describe_corpus(corpus) | counts)
+        facts.append(describe_corpus(corpus) | _count(data, failed))
     if all(data is None for data in trained):
         raise _nothing(corpora)
-    val = _join(_load(corpus, split.without(tests, corpus, ("val",)), schema)[0] for corpus in judges)
-    return Gathered(schema, device, trained[0], _join(trained[1:]), val, load_part(target, "test", schema), facts)
-
-
-def corpus_device(corpus: Corpus) -> Device:
-    """The device that a corpus was measured on: as found there if the corpus says, else by its name.
-
-    Raises:
-        UnknownDeviceError: neither its device nor its family is known here.
-    """
-    from ..devices import Device, UnknownDeviceError, get_device
-
-    if "device_sheet" in corpus.meta:
-        return Device.from_dict(corpus.meta["device_sheet"])
-    try:
-        return get_device(str(corpus.meta["device"]))
-    except UnknownDeviceError:
-        return get_device(str(corpus.meta["family"]))
+    val = _join(read_programs(c, split.without(tests, c, ("val",)), schema, store)[0] for c in judges)
+    test = load_part(target, "test", schema, store=store)
+    return Gathered(schema, device, trained[0], _join(trained[1:]), val, test, facts)
 
 
 def describe_corpus(corpus: Corpus) -> dict[str, Any]:
@@ -134,11 +106,17 @@ def describe_corpus(corpus: Corpus) -> dict[str, Any]:
     }
 
 
-def load_part(corpus: Corpus, part: str, schema: FeatureSchema, device: Device | None = None) -> RankingDataset | None:
+def load_part(
+    corpus: Corpus,
+    part: str,
+    schema: FeatureSchema,
+    device: Device | None = None,
+    store: StatementStore | None = None,
+) -> RankingDataset | None:
     """All programs of one part of a corpus's split; None where no task of it has enough of them."""
     from ..corpus import split_tasks
 
-    return _load(corpus, split_tasks(corpus).part(part), schema, device=device)[0]
+    return read_programs(corpus, split_tasks(corpus).part(part), schema, store, device=device)[0]
 
 
 class _Splits:
@@ -164,65 +142,13 @@ class _Splits:
         return sorted(task_id for part in parts for task_id in split.part(part) if names[task_id] not in held)
 
 
-def _training(
-    corpus: Corpus, free: Sequence[str], schema: FeatureSchema, share: Share, head: int
-) -> tuple[RankingDataset | None, dict[str, int]]:
-    """Training programs of one corpus, and the counts that a card tells."""
-    data, failed = _load(corpus, free, schema, share, head) if share.programs > 0 else (None, 0)
-    return data, {
+def _count(data: RankingDataset | None, failed: int) -> dict[str, int]:
+    """What a card tells of the programs learnt from."""
+    return {
         "tasks": 0 if data is None else len(set(data.group.tolist())),
         "programs": 0 if data is None else len(data),
         "programs_without_features": failed,
     }
-
-
-def _load(
-    corpus: Corpus,
-    task_ids: Sequence[str],
-    schema: FeatureSchema,
-    share: Share | None = None,
-    head: int = 0,
-    device: Device | None = None,
-) -> tuple[RankingDataset | None, int]:
-    """Features of the tasks' valid programs, and how many programs have none; task by task, to bound memory."""
-    from ..corpus import MIN_PROGRAMS, metric_weight
-
-    share, device = share or Share(), device or corpus_device(corpus)
-    rng = np.random.default_rng(share.seed)
-    filled = [t for t in task_ids if _valid(corpus.table(t, ["latency", "error"])).sum() >= MIN_PROGRAMS]
-    chosen = np.sort(rng.permutation(len(filled))[: max(1, round(share.tasks * len(filled)))])
-    ids, parts, latency, failed = [], [], [], 0
-    for task_id in [filled[i] for i in chosen]:
-        programs = _pick(corpus, task_id, share, rng)
-        features, usable = extract(corpus, programs, schema, device)
-        failed += len(programs) - int(usable.sum())
-        if usable.sum() >= 2:
-            ids.append(task_id)
-            parts.append(features)
-            latency.append(np.array([p.latency for p in programs])[usable])
-    if not ids:
-        return None, failed
-    weights = np.array([metric_weight(corpus.tasks[t]) for t in ids], dtype=np.float64)
-    group = np.repeat(np.arange(len(ids), dtype=np.int64), [len(part) for part in parts])
-    heads = np.full(len(ids), head, np.int64) if head else None
-    return RankingDataset(stack_padded(parts), np.concatenate(latency), group, tuple(ids), weights, heads), failed
-
-
-def _valid(table: pa.Table) -> np.ndarray:
-    """(N,) bool: rows of programs that have a latency to learn from (`Program.valid`)."""
-    latency = table["latency"].to_numpy(zero_copy_only=False).astype(np.float64)
-    return np.isfinite(latency) & (latency > 0) & np.asarray(table["error"].is_null())
-
-
-def _pick(corpus: Corpus, task_id: str, share: Share, rng: np.random.Generator) -> list[Program]:
-    """Valid programs of a task: the share, at least two, at most the cap; in the order of their keys."""
-    from ..corpus import Program
-
-    table = corpus.table(task_id).sort_by("key")
-    valid = np.flatnonzero(_valid(table))
-    count = max(min(2, len(valid)), round(share.programs * len(valid)))
-    kept = np.sort(rng.permutation(valid)[: min(count, share.per_task or count)])
-    return [Program.from_row(row) for row in table.take(kept).to_pylist()]
 
 
 def _join(parts: Iterable[RankingDataset | None]) -> RankingDataset | None:

@@ -1,0 +1,140 @@
+"""Reading a corpus for training: the programs taken, as matrices and latencies by task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .dataset import RankingDataset, stack_padded
+from .inputs import StatementStore, extract
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ..corpus import Corpus, Program
+    from ..devices import Device
+    from ..features import FeatureSchema
+
+_CHUNK = 8192
+_Part = tuple[str, np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Share:
+    """How much of the training programs is taken, at random.
+
+    Attributes:
+        tasks, programs: share of the target's training tasks, and of the programs of each; no programs (0)
+            leave the target to be judged alone (zero-shot). The other corpora are taken whole.
+        per_task: programs of a task at most, of any corpus; 0 takes all. More of one task hardly help.
+        seed: decides which.
+    """
+
+    tasks: float = 1.0
+    programs: float = 1.0
+    per_task: int = 0
+    seed: int = 0
+
+
+def corpus_device(corpus: Corpus) -> Device:
+    """The device that a corpus was measured on: as found there if the corpus says, else by its name.
+
+    Raises:
+        UnknownDeviceError: neither its device nor its family is known here.
+    """
+    from ..devices import Device, UnknownDeviceError, get_device
+
+    if "device_sheet" in corpus.meta:
+        return Device.from_dict(corpus.meta["device_sheet"])
+    try:
+        return get_device(str(corpus.meta["device"]))
+    except UnknownDeviceError:
+        return get_device(str(corpus.meta["family"]))
+
+
+def read_programs(
+    corpus: Corpus,
+    task_ids: Sequence[str],
+    schema: FeatureSchema,
+    store: StatementStore | None = None,
+    share: Share | None = None,
+    head: int = 0,
+    device: Device | None = None,
+) -> tuple[RankingDataset | None, int]:
+    """Features and latencies of the valid programs of some tasks.
+
+    Args:
+        corpus: where the programs are.
+        task_ids: the tasks; those with fewer than `MIN_PROGRAMS` valid programs are left out.
+        schema: what a matrix is.
+        store: where features of statements are kept.
+        share: how much is taken; all unless given.
+        head: of a model of several heads, the one that learns these programs.
+        device: of the hardware row; the corpus's own unless given.
+
+    Returns:
+        The programs, None without any, and how many were left out for want of features.
+    """
+    from ..corpus import MIN_PROGRAMS, metric_weight
+
+    share, store, device = share or Share(), store or StatementStore(), device or corpus_device(corpus)
+    rng = np.random.default_rng(share.seed)
+    filled = [t for t in task_ids if _valid(corpus.table(t, ["latency", "error"])).sum() >= MIN_PROGRAMS]
+    chosen = np.sort(rng.permutation(len(filled))[: max(1, round(share.tasks * len(filled)))])
+    found: list[_Part] = []
+    failed = 0
+    for programs in _chunks(corpus, [filled[i] for i in chosen], share, rng):
+        features, usable = extract(corpus, programs, schema, device, store)
+        failed += len(programs) - len(features)
+        kept = [program for program, good in zip(programs, usable, strict=True) if good]
+        found += _by_task(kept, features)
+    if not found:
+        return None, failed
+    ids, parts, latency = zip(*found, strict=True)
+    weights = np.array([metric_weight(corpus.tasks[t]) for t in ids], dtype=np.float64)
+    group = np.repeat(np.arange(len(ids), dtype=np.int64), [len(part) for part in parts])
+    heads = np.full(len(ids), head, np.int64) if head else None
+    return RankingDataset(stack_padded(parts), np.concatenate(latency), group, ids, weights, heads), failed
+
+
+def _chunks(corpus: Corpus, task_ids: Sequence[str], share: Share, rng: np.random.Generator) -> Iterator[list[Program]]:
+    """The programs taken of some tasks at a time: the words of all of a corpus would fill the memory."""
+    waiting: list[Program] = []
+    for task_id in task_ids:
+        waiting += _pick(corpus, task_id, share, rng)
+        if len(waiting) >= _CHUNK:
+            yield waiting
+            waiting = []
+    if waiting:
+        yield waiting
+
+
+def _by_task(programs: Sequence[Program], features: np.ndarray) -> Iterator[_Part]:
+    """Features and latencies of each task that has two programs to compare; a task's programs are neighbours."""
+    start = 0
+    for task_id, same in groupby(programs, key=lambda program: program.task_id):
+        latency = np.array([program.latency for program in same])
+        if len(latency) >= 2:
+            yield task_id, features[start : start + len(latency)], latency
+        start += len(latency)
+
+
+def _valid(table: pa.Table) -> np.ndarray:
+    """(N,) bool: rows of programs that have a latency to learn from (`Program.valid`)."""
+    latency = table["latency"].to_numpy(zero_copy_only=False).astype(np.float64)
+    return np.isfinite(latency) & (latency > 0) & np.asarray(table["error"].is_null())
+
+
+def _pick(corpus: Corpus, task_id: str, share: Share, rng: np.random.Generator) -> list[Program]:
+    """Valid programs of a task: the share, at least two, at most the cap; in the order of their keys."""
+    from ..corpus import Program
+
+    table = corpus.table(task_id).sort_by("key")
+    valid = np.flatnonzero(_valid(table))
+    count = max(min(2, len(valid)), round(share.programs * len(valid)))
+    kept = np.sort(rng.permutation(valid)[: min(count, share.per_task or count)])
+    return [Program.from_row(row) for row in table.take(kept).to_pylist()]
