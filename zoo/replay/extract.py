@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..features.statements import PERSTORE_WIDTH
+from ..tvm_import import import_tensor_intrinsics
 from .ansor import replay_steps
 from .errors import ReplayError
 
@@ -97,6 +98,7 @@ def _extractor(gpu: bool) -> tuple[Any, Any]:
     import tvm
     from tvm.s_tir import meta_schedule as ms
 
+    import_tensor_intrinsics()
     # Whatever GPU it is: the extractor asks no more than whether the target is CUDA's.
     target = tvm.target.Target({"kind": "cuda", "arch": "sm_75"} if gpu else {"kind": "llvm", "num-cores": 1})
     context = ms.TuneContext(target=target, num_threads=1)
