@@ -99,6 +99,19 @@ def test_interleaved_programs_are_grouped_by_task_and_repeated_ones_left_out(tmp
     assert corpus.meta["programs"] == 6
 
 
+def test_a_heavily_interleaved_log_gives_one_row_group_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Waiting.__init__, "__defaults__", (100, 8000))
+    with CorpusWriter(tmp_path / "c", META) as writer:
+        for letter in "abcdef":
+            writer.add_task(task_of(letter))
+        for i in range(40):
+            for letter in "abcdef":
+                writer.add(program_of(letter, 39 - i))
+    file = pq.ParquetFile(tmp_path / "c" / "programs.parquet")
+    assert file.num_row_groups == 6
+    assert [p.key for p in Corpus.open(tmp_path / "c").programs("d" * 16)] == [f"{i:04d}" for i in range(40)]
+
+
 def test_an_error_while_writing_leaves_nothing(tmp_path: Path):
     writer = CorpusWriter(tmp_path / "c", META)
     writer.add_task(task_of("a"))
@@ -123,7 +136,7 @@ def test_a_discarded_task_is_not_written(tmp_path: Path):
         for letter in "ab":
             writer.add_task(task_of(letter))
             writer.add(program_of(letter, 0))
-        assert writer.discard("a" * 16, 1)
+        writer.discard("a" * 16, 1)
     corpus = Corpus.open(tmp_path / "c")
     assert list(corpus.tasks) == ["b" * 16]
     assert corpus.meta["programs"] == 1

@@ -1,10 +1,14 @@
-"""Programs on their way into row groups: they wait by task, in bounded memory."""
+"""Programs on their way into row groups: they wait by task, in bounded memory, then on disk in small batches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
-from .schema import Program
+import pyarrow as pa
+
+from .schema import PROGRAMS_SCHEMA, Program
 
 # A row group holds programs of one task, so that a reader of the task touches its pages only.
 GROUP_ROWS = 8192
@@ -15,11 +19,7 @@ _ROW_BYTES = 1500
 
 
 class Waiting:
-    """Programs by task, handed to `write` a task at a time: when it fills a row group, or memory is short.
-
-    Attributes:
-        written: ids of the tasks of which something was handed on.
-    """
+    """Programs by task, handed to `write` a task at a time: when it fills a row group, or memory is short."""
 
     def __init__(
         self, write: Callable[[list[Program]], None], rows: int = GROUP_ROWS, limit: int = BUFFER_BYTES
@@ -29,7 +29,6 @@ class Waiting:
         self._programs: dict[str, list[Program]] = {}
         self._bytes: dict[str, int] = {}
         self._total = 0
-        self.written: set[str] = set()
 
     def add(self, program: Program) -> None:
         """Let a program wait."""
@@ -56,5 +55,48 @@ class Waiting:
     def _hand_on(self, task_id: str) -> None:
         programs = self._programs[task_id]
         self.discard(task_id)
-        self._write(sorted(programs, key=lambda program: program.key))
-        self.written.add(task_id)
+        self._write(programs)
+
+
+class Spill:
+    """Batches of one task each in a scratch file, from which a task's programs are gathered in the end.
+
+    A log that interleaves thousands of tasks gives batches of a few programs; as row groups they would make
+    every reader slow.
+    """
+
+    def __init__(self, file: Path, cleanup: contextlib.ExitStack) -> None:
+        """`cleanup` closes and removes the file."""
+        self._file = file
+        cleanup.callback(file.unlink, missing_ok=True)
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        self._writer = pa.ipc.new_file(str(file), PROGRAMS_SCHEMA, options=options)
+        cleanup.callback(self._writer.close)
+        self._of_task: dict[str, list[int]] = {}
+        self._count = 0
+
+    def write(self, programs: list[Program]) -> None:
+        """Add programs of one task."""
+        columns = {name: [getattr(program, name) for program in programs] for name in PROGRAMS_SCHEMA.names}
+        self._writer.write_batch(pa.record_batch(columns, schema=PROGRAMS_SCHEMA))
+        self._of_task.setdefault(programs[0].task_id, []).append(self._count)
+        self._count += 1
+
+    def discard(self, task_id: str) -> None:
+        """Forget a task."""
+        self._of_task.pop(task_id, None)
+
+    def groups(self, rows: int = GROUP_ROWS) -> Iterator[pa.Table]:
+        """All programs by task id, about `rows` of one task at a time, sorted by key; nothing can be added after."""
+        self._writer.close()
+        # Not memory-mapped: what was read would count as resident until the end.
+        with pa.OSFile(str(self._file)) as source, pa.ipc.open_file(source) as reader:
+            for task_id in sorted(self._of_task):
+                batches: list[pa.RecordBatch] = []
+                for index in self._of_task[task_id]:
+                    batches.append(reader.get_batch(index))
+                    if sum(batch.num_rows for batch in batches) >= rows:
+                        yield pa.Table.from_batches(batches).sort_by("key")
+                        batches = []
+                if batches:
+                    yield pa.Table.from_batches(batches).sort_by("key")

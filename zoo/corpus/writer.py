@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from .corpus import Corpus
 from .errors import CorpusError, CorpusWriteError
-from .rows import Waiting
+from .rows import Spill, Waiting
 from .schema import (
     DICTIONARY_COLUMNS,
     ERROR_KINDS,
@@ -65,10 +65,10 @@ class CorpusWriter:
         self.meta = dict(meta)
         self.tasks: dict[str, Task] = {}
         self.programs = 0
-        self._waiting = Waiting(self._write_group)
+        self._waiting = Waiting(self._spill_programs)
         self._seen = Seen()
         self._cleanup = contextlib.ExitStack()
-        self._file: pq.ParquetWriter | None = None
+        self._spill: Spill | None = None
 
     def __enter__(self) -> CorpusWriter:
         return self
@@ -105,30 +105,27 @@ class CorpusWriter:
             self._waiting.add(program)
         return True
 
-    def discard(self, task_id: str, programs: int) -> bool:
-        """Forget a task of so many programs; False, and nothing done, if some of them are on disk already."""
-        if task_id in self._waiting.written:
-            return False
+    def discard(self, task_id: str, programs: int) -> None:
+        """Forget a task, of which so many programs were taken."""
         self._waiting.discard(task_id)
+        if self._spill:
+            self._spill.discard(task_id)
         del self.tasks[task_id]
         self.programs -= programs
-        return True
 
-    def _write_group(self, programs: list[Program]) -> None:
-        file = self._file or self._open()
-        columns = {name: [getattr(program, name) for program in programs] for name in PROGRAMS_SCHEMA.names}
-        file.write_table(pa.table(columns, schema=PROGRAMS_SCHEMA), row_group_size=len(programs))
+    def _spill_programs(self, programs: list[Program]) -> None:
+        self._open().write(programs)
 
-    def _open(self) -> pq.ParquetWriter:
+    def _open(self) -> Spill:
+        if self._spill:
+            return self._spill
         if not self.path.exists():
             self.path.mkdir(parents=True)
             self._cleanup.callback(_remove_if_empty, self.path)
         for name in (TASKS_FILE, PROGRAMS_FILE, META_FILE):
             self._cleanup.callback(self._temporary(name).unlink, missing_ok=True)
-        layout: dict[str, Any] = {"use_dictionary": DICTIONARY_COLUMNS, **_PARQUET}
-        self._file = pq.ParquetWriter(self._temporary(PROGRAMS_FILE), PROGRAMS_SCHEMA, **layout)
-        self._cleanup.callback(self._file.close)
-        return self._file
+        self._spill = Spill(self._temporary("spill"), self._cleanup)
+        return self._spill
 
     def _temporary(self, name: str) -> Path:
         return self.path / f".{name}.{os.getpid()}.tmp"
@@ -137,9 +134,12 @@ class CorpusWriter:
         missing = [name for name in REQUIRED_META if not self.meta.get(name)]
         if missing:
             raise CorpusError(f"corpus.json lacks {', '.join(missing)}", remedy="say them when writing the corpus")
-        file = self._file or self._open()
+        spill = self._open()
         self._waiting.finish()
-        file.close()
+        layout: dict[str, Any] = {"use_dictionary": DICTIONARY_COLUMNS, **_PARQUET}
+        with pq.ParquetWriter(self._temporary(PROGRAMS_FILE), PROGRAMS_SCHEMA, **layout) as file:
+            for table in spill.groups():
+                file.write_table(table, row_group_size=len(table))
         rows = [self.tasks[task_id].as_row() for task_id in sorted(self.tasks)]
         pq.write_table(pa.Table.from_pylist(rows, schema=TASKS_SCHEMA), self._temporary(TASKS_FILE), **_PARQUET)
         document = {

@@ -32,7 +32,7 @@ class ImportReport:
         path, framework: of the corpus.
         valid, failed: programs taken, by task id.
         names: task id -> name.
-        errors: failed programs by kind.
+        errors: failed programs by kind, also of tasks left out.
         duplicates: programs left out because the same one came before.
         broken: records that could not be read, by kind.
         examples: kind of broken record -> where the first ones are, and what is wrong.
@@ -152,12 +152,10 @@ def _take(writer: CorpusWriter, entry: Entry, report: ImportReport) -> None:
 
 
 def _leave_out_small(writer: CorpusWriter, report: ImportReport, min_programs: int) -> None:
-    """A task that small still waits whole in memory, unless tens of thousands of tasks are interleaved."""
     for task_id, task in list(writer.tasks.items()):
-        programs = report.valid[task_id] + report.failed[task_id]
-        if report.valid[task_id] < min_programs and writer.discard(task_id, programs):
+        if report.valid[task_id] < min_programs:
+            writer.discard(task_id, report.valid.pop(task_id, 0) + report.failed.pop(task_id, 0))
             report.too_small.append(task.name)
-            del report.valid[task_id], report.failed[task_id]
 
 
 class _OneDevice:
