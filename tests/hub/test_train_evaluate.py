@@ -132,7 +132,9 @@ def test_a_corpus_without_the_split(capsys, tmp_path, corpus, recipe):
     run(capsys, "train", recipe, "--corpus", corpus.path, "--out", tmp_path / "run")
     tasks = [t for t in corpus.tasks.values() if dict(t.networks).get("bert-tiny") is None]
     programs = [p for t in tasks for p in corpus.programs(t.task_id)]
-    rest = write_corpus(tmp_path / "rest", corpus.meta, tasks, programs)
+    # A corpus without a held-out network would have a share of its tasks for testing; a protocol need not.
+    split = {"train": [t.task_id for t in tasks]}
+    rest = write_corpus(tmp_path / "rest", {**corpus.meta, "split": split}, tasks, programs)
     with pytest.raises(EmptySplitError):
         evaluate(Checkpoint.load(tmp_path / "run"), rest)
 

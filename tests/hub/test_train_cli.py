@@ -1,0 +1,109 @@
+"""`tchub train` over several corpora, from a checkpoint, and in two processes."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tchub.hub.cli import main
+from tchub.zoo.corpus import Program, Task, write_corpus
+from tchub.zoo.models import Checkpoint
+from tchub.zoo.primitives import Primitive, PrimitiveSequence
+
+RECIPE = """
+arch: tcl
+epochs: 2
+learning_rate: 0.01
+programs_per_group: 8
+model: {hidden: 8, d_model: 16, head: 4}
+finetune: {epochs: 1, learning_rate: 0.001}
+"""
+
+
+def make_corpus(path, device, first, count=10):
+    """Tasks `matmul-first` and so on; the first one is of a held-out network."""
+    tasks, measured = [], []
+    for i in range(first, first + count):
+        task_id = f"{i:016x}"
+        networks = (("bert-tiny", 1),) if i == first else ()
+        tasks.append(Task(task_id, f"dense{i}", "matmul", 1.0, f"{path.name}-{i}", f"matmul-{i}", networks))
+        for j in range(6):
+            said = PrimitiveSequence((Primitive("Split", (0, 0, 64, 1, 2**j, 1, 64 // 2**j)),), "ansor").to_json()
+            seconds = 1e-3 * (1 + (i + 3 * j) % 5)
+            measured.append(
+                Program(
+                    *(task_id, f"{j}", "[]", "tuned", (seconds,), seconds, device, "llvm"),
+                    framework="ansor",
+                    primitives=said,
+                )
+            )
+    meta = {"device": device, "family": device, "target": "llvm", "tvm_version": "0.27.0", "licence": "CC0-1.0"}
+    return write_corpus(path, meta, tasks, measured).path
+
+
+@pytest.fixture
+def epyc(tmp_path):
+    return make_corpus(tmp_path / "on-epyc", "epyc", 0)
+
+
+@pytest.fixture
+def xeon(tmp_path):
+    return make_corpus(tmp_path / "on-xeon", "xeon", 5)
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    (tmp_path / "recipe.yaml").write_text(RECIPE)
+    return tmp_path / "recipe.yaml"
+
+
+def run(capsys, *args) -> dict:
+    code = main(["train", *map(str, args), "--json"])
+    return json.loads(capsys.readouterr().out) | {"exit_code": code}
+
+
+def test_the_target_judges_and_the_other_corpus_is_learnt_from_too(capsys, tmp_path, epyc, xeon, recipe):
+    out = tmp_path / "run"
+    done = run(capsys, recipe, "--corpus", xeon, "--target", epyc, "--programs-per-task", 4, "--out", out)
+    assert (done["name"], done["corpus"], done["split"]) == ("tcl-epyc", "on-epyc", "test")
+    assert [c["name"] for c in done["trained_on"]] == ["on-epyc", "on-xeon"]
+    assert all(c["programs"] == 4 * c["tasks"] > 0 for c in done["trained_on"])
+    training = Checkpoint.load(out).config.training
+    assert "--corpus on-epyc --corpus on-xeon --programs-per-task 4" in training["command"]
+    assert json.loads((out / "metrics.json").read_text())["results"] == done["results"]
+
+
+def test_zero_shot(capsys, tmp_path, epyc, xeon, recipe):
+    done = run(capsys, recipe, "--target", epyc, "--corpus", xeon, "--programs-fraction", 0, "--out", tmp_path / "run")
+    assert done["trained_on"][0]["programs"] == 0
+    assert done["split"] == "test"
+
+
+def test_from_a_checkpoint(capsys, tmp_path, epyc, xeon, recipe):
+    run(capsys, recipe, "--corpus", xeon, "--out", tmp_path / "base")
+    done = run(capsys, recipe, "--corpus", epyc, "--init", tmp_path / "base", "--out", tmp_path / "tuned")
+    assert done["epochs"] == 1
+    config = Checkpoint.load(tmp_path / "tuned").config
+    assert (config.name, config.training["init"]) == ("tcl-epyc", "tcl-xeon@0.1.0")
+
+
+def test_no_corpus_is_wrong_usage(capsys, tmp_path, recipe):
+    assert main(["train", str(recipe), "--out", str(tmp_path / "run")]) == 2
+
+
+def test_tensorboard_where_it_is_missing(capsys, tmp_path, epyc, recipe, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
+    done = run(capsys, recipe, "--corpus", epyc, "--out", tmp_path / "run", "--tensorboard", tmp_path / "curves")
+    assert (done["exit_code"], done["error"]) == (1, "MissingPackageError")
+    assert "curve.csv" in done["remedy"]
+
+
+def test_two_processes_write_one_checkpoint(capsys, tmp_path, epyc, recipe):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    args = [str(recipe), "--corpus", str(epyc), "--torch-device", "cpu"]
+    command += ["-m", "tchub.hub.cli", "train", *args, "--out", str(tmp_path / "two"), "--json"]
+    two = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert two.returncode == 0, two.stderr[-3000:]
+    one = run(capsys, *args, "--out", tmp_path / "one")
+    said = json.loads(two.stdout)  # of the first process alone
+    assert said["results"]["model"]["pairwise"] == pytest.approx(one["results"]["model"]["pairwise"], abs=0.05)
