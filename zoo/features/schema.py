@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..devices.sheet import GpuSpec
 from ..primitives import PrimitiveSequence
 from .encoder import Encoder
 from .errors import DeviceKindError, FeatureSourceError, UnknownSchemaError
+from .nest_columns import PROGRAM_COLUMNS
+from .nest_encoder import NestEncoder
 from .rows import CPU, GPU
 from .statements import STATEMENT_ROWS, STATEMENT_WIDTH
 
@@ -28,9 +31,10 @@ class FeatureSchema:
         kind: `cpu` or `gpu`; picks the row layout (see `rows`).
         rows: rows in all, the hardware row included.
         width: columns.
-        hardware: whether the last row describes the device (TCL table 1).
+        hardware: whether the last row describes the device (TCL table 1); of a `nest`, the end of its one row.
         version: raised whenever the meaning of a column changes; a checkpoint names it.
-        source: what a row describes: `primitives`, or `statements` (see `statements`), which `extract` cannot make.
+        source: what a row describes: `primitives`, the whole `nest` (see `nest_columns`), or `statements` (see
+            `statements`), which `extract` cannot make.
     """
 
     name: str
@@ -56,7 +60,7 @@ class FeatureSchema:
             DeviceKindError: the device is not of the schema's kind.
             FeatureSourceError: the schema is one of statements, which a sequence does not tell.
         """
-        if self.source != "primitives":
+        if self.source == "statements":
             raise FeatureSourceError(
                 f"the schema {self.name} describes {self.source}, which need a lowered program",
                 remedy="Make them by tchub.zoo.replay.store.statement_features and statement_matrices.",
@@ -73,6 +77,11 @@ class FeatureSchema:
                 device=device.name,
             )
         matrices = np.zeros((len(sequences), self.rows, self.width), np.float32)
+        if self.source == "nest":
+            matrices[:, 0, :PROGRAM_COLUMNS] = _nests(self.kind).rows(sequences, _compute_units(device))
+            if device is not None:
+                matrices[:, 0, PROGRAM_COLUMNS:] = device.hardware_row(self.width - PROGRAM_COLUMNS)
+            return matrices
         matrices[:, : self.primitives] = _encoder(self.kind).matrices(sequences, self.primitives)
         if self.hardware and device is not None:
             matrices[:, -1] = device.hardware_row(self.width)
@@ -88,6 +97,8 @@ SCHEMAS: dict[str, FeatureSchema] = {
         FeatureSchema("tlp-gpu", "gpu", 40, 20, hardware=False),
         FeatureSchema("statements-cpu", "cpu", STATEMENT_ROWS, STATEMENT_WIDTH, hardware=False, source="statements"),
         FeatureSchema("statements-gpu", "gpu", STATEMENT_ROWS, STATEMENT_WIDTH, hardware=False, source="statements"),
+        FeatureSchema("nest-cpu", "cpu", 1, PROGRAM_COLUMNS + 22, hardware=True, source="nest"),
+        FeatureSchema("nest-gpu", "gpu", 1, PROGRAM_COLUMNS + 20, hardware=True, source="nest"),
     )
 }
 
@@ -111,3 +122,17 @@ def get_schema(name: str) -> FeatureSchema:
 @cache
 def _encoder(kind: str) -> Encoder:
     return Encoder(CPU if kind == "cpu" else GPU)
+
+
+@cache
+def _nests(kind: str) -> NestEncoder:
+    """One memory of structures a kind of device: CPU and GPU programs share none."""
+    return NestEncoder()
+
+
+def _compute_units(device: Device | None) -> float:
+    """Multiprocessors of a GPU (taken for 64 cores each), cores of a CPU; 0 without a device."""
+    if device is None:
+        return 0.0
+    spec = device.spec
+    return (spec.cuda_cores or 0) / 64 if isinstance(spec, GpuSpec) else float(getattr(spec, "cores", None) or 0)

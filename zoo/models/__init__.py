@@ -9,6 +9,7 @@ from . import lstm as _lstm  # noqa: F401
 from . import tabnet as _tabnet  # noqa: F401
 from . import tcl as _tcl  # noqa: F401
 from . import tenset_mlp as _tenset_mlp  # noqa: F401
+from . import tilenet as _tilenet  # noqa: F401
 from . import tlp as _tlp  # noqa: F401
 from . import xgboost_ranker as _xgboost_ranker  # noqa: F401
 from .base import CostModel, ModelConfig

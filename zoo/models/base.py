@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -55,6 +56,28 @@ class CostModel(nn.Module, ABC):
     def forward_heads(self, x: Tensor) -> Tensor:
         """Scores of all heads, (batch, heads); head 0 is `forward`'s, and most architectures have no other."""
         return self(x)[:, None]
+
+    def describe(self, x: Tensor) -> Tensor:
+        """What the training needs of each program, (batch, columns), the score first: most need no more."""
+        return self(x)[:, None]
+
+    def training_loss(
+        self,
+        rows: Tensor,
+        labels: Tensor,
+        mask: Tensor,
+        loss: Callable[[Tensor, Tensor, Tensor], Tensor],
+        rng: np.random.Generator,
+    ) -> Tensor:
+        """The loss of a batch of groups; one number.
+
+        Args:
+            rows: of `describe`, (n, columns): the programs where `mask` is True, in its order.
+            labels: (groups, programs), 0 at padding; mask: (groups, programs), False at padding.
+            loss: of scores, labels and mask (see `training.losses`).
+            rng: for models whose loss draws; the same in all processes of a run.
+        """
+        return loss(torch.zeros_like(labels).masked_scatter(mask, rows[:, 0]), labels, mask)
 
     def prepare(self, features: Tensor) -> None:
         """Fits what the model needs to know of the training set before the first epoch, such as scales.

@@ -54,10 +54,10 @@ class World:
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def gather(self, own: Tensor, count: int) -> Tensor:
-        """All processes' numbers, (count,), from this one's part; only its own carry a gradient."""
+        """All processes' rows, (count, ...), from this one's part; only its own carry a gradient."""
         if self.size == 1:
             return own
-        whole = own.new_zeros(count)
+        whole = own.new_zeros(count, *own.shape[1:])
         whole[self.part(count)] = own.detach()
         distributed.all_reduce(whole)
         return torch.cat([whole[: self.part(count).start], own, whole[self.part(count).stop :]])

@@ -169,8 +169,8 @@ class _Run:
             np.random.default_rng([self.seed, epoch]),
         )
         total = count = 0.0
-        for batch in batches:
-            loss = self._step(batch)
+        for number, batch in enumerate(batches):
+            loss = self._step(batch, np.random.default_rng([self.seed, epoch, number]))
             total, count = total + loss * len(batch), count + len(batch)
         if not np.isfinite(total):
             raise DivergedError(
@@ -181,12 +181,12 @@ class _Run:
         self.world.average(self.model.buffers())
         return total / max(count, 1)
 
-    def _step(self, batch: Batch) -> float:
+    def _step(self, batch: Batch, rng: np.random.Generator) -> float:
         """One step of all processes on one batch; its loss."""
         labels = torch.from_numpy(batch.labels).to(self.device)
         mask = torch.from_numpy(batch.mask).to(self.device)
-        flat = self.world.gather(self._scores(batch.index[self.world.part(len(batch.index))]), len(batch.index))
-        loss = self.loss(torch.zeros_like(labels).masked_scatter(mask, flat), labels, mask)
+        rows = self.world.gather(self._rows(batch.index[self.world.part(len(batch.index))]), len(batch.index))
+        loss = self.model.training_loss(rows, labels, mask, self.loss, rng)
         self.optimizer.zero_grad(set_to_none=True)
         if loss.requires_grad:  # not where a short last batch leaves this process nothing
             self.scaler.scale(loss).backward()
@@ -199,16 +199,17 @@ class _Run:
         self._average()
         return float(loss.detach())
 
-    def _scores(self, index: np.ndarray) -> Tensor:
-        """(n,) float32: each program scored by the head of its task, under autocast where the recipe says so."""
-        if not len(index):
-            return torch.zeros(0, device=self.device)
+    def _rows(self, index: np.ndarray) -> Tensor:
+        """What the loss needs of each program, float32, (n, columns): by the head of its task, if it has one.
+
+        Under autocast where the recipe says so.
+        """
         x = torch.from_numpy(self.data.features[index]).to(self.device)
         half = _AUTOCAST.get(self.config.precision)
         with torch.autocast(self.device.type, half) if half else contextlib.nullcontext():
             if self.heads is None:
-                return self.model(x).float()
-            return self.model.forward_heads(x).gather(1, self.heads[index, None].to(self.device))[:, 0].float()
+                return self.model.describe(x).float()
+            return self.model.forward_heads(x).gather(1, self.heads[index, None].to(self.device)).float()
 
     def _average(self) -> None:
         if self.state.average is None:

@@ -242,12 +242,13 @@ def _make_task(key: str, facts: Mapping[str, Any]) -> Task:
     if not isinstance(parsed, list) or not parsed or not isinstance(parsed[0], str):
         raise _BadRecord("wrong-shape", f"a workload key is a JSON list led by a name: {key!r:.80}")
     workload = read_workload(parsed)
-    op = facts.get("op", workload.op)
+    told, flops = facts.get("op"), facts.get("flops")
     return Task(
         task_id=hashlib.sha256(f"{workload.text}|{workload.detail}".encode()).hexdigest()[:16],
         name=str(facts.get("name", workload.name)),
-        op=op if op in OPS else "other",
-        flops=float(facts.get("flops", workload.flops)),
+        # A task file may know less than the key says: "sub-graph" for a convolution, no operations.
+        op=told if told in OPS else workload.op,
+        flops=float(workload.flops if flops is None else flops),
         workload=key,
         computation=workload.text,
         networks=tuple((str(network), int(weight)) for network, weight in facts.get("networks", ())),

@@ -1,0 +1,247 @@
+"""What a program's loop nest looks like, worked out from its primitives without lowering it.
+
+All programs of a design space share the *structure* of their sequences (kinds, blocks, loops) and differ in
+*values* (factors, extents, unroll limits). The loops are therefore followed once for a structure: splits make
+loops, reorders and fusions move them, bindings say what they become. What comes out is an `Outline`: which
+values make up the tile of which axis at which level. A program's features are then sums of logarithms of its
+values, for a whole batch one matrix product (see `nest_columns`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from ..primitives import Primitive
+
+Shape = tuple[str, tuple[int, ...], int, tuple[str, ...]]
+"""A primitive without its values: kind, positions, how many values follow, names."""
+
+LEVELS = {"blockIdx": 0, "vthread": 1, "threadIdx": 2}
+"""Levels of a spatial axis: blocks, virtual threads, threads, then two of loops inside a thread."""
+SERIAL = 3
+SPATIAL_LEVELS, REDUCTION_LEVELS = 5, 3
+_LOCATED = ("ComputeAt", "ReverseComputeAt")
+_CACHES = ("CacheRead", "CacheWrite")
+_MAKERS = (*_CACHES, "RFactor", "ReIndex", "ReindexCacheRead", "ReindexCacheWrite", "DecomposeReduction", "Blockize")
+_WHOLE = (*_CACHES, "Reorder", "Fuse", "Merge")
+
+
+def shape_of(primitive: Primitive) -> tuple[Shape, tuple[int, ...]]:
+    """A primitive as its structure and its values."""
+    kind, numbers = primitive.kind, primitive.numbers
+    if kind in _WHOLE:
+        return (kind, numbers, 0, primitive.names), ()
+    if kind in _LOCATED:  # (block, location, target): the location is a value, for MetaSchedule may have sampled it
+        return (kind, (numbers[0], *numbers[2:]), 1, primitive.names), numbers[1:2]
+    return (kind, numbers[:2], len(numbers[2:]), primitive.names), numbers[2:]
+
+
+@dataclass(slots=True)
+class Loop:
+    """One loop while primitives are applied: the split factors it consists of."""
+
+    parts: list[Part] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Part:
+    """One factor of a split axis: where its value stands and what its loop became."""
+
+    value: int
+    level: int | None = None
+
+
+@dataclass(slots=True)
+class Axis:
+    """A loop that was split: extent, then factors from the outermost."""
+
+    block: int
+    extent: int
+    parts: list[Part]
+    nested: bool
+
+    @property
+    def values(self) -> list[int]:
+        return [part.value for part in self.parts]
+
+
+@dataclass(slots=True)
+class Outline:
+    """What the values of a structure mean.
+
+    Attributes:
+        spatial: axes of the tiled block, in order; reduction: its reduction axes.
+        others: further axes, of other blocks or split again.
+        binds: (level, index of the extent) of each binding.
+        unrolls, vectors, parallels, fetches, locations: indices of the values of such primitives.
+        copied: indices of the extents of axes in blocks that copy into shared memory.
+        shared, local: how many such caches there are.
+        counts: primitives by kind.
+        bound: whether any loop is bound to a thread axis (a GPU program).
+        size: number of values.
+    """
+
+    spatial: list[Axis] = field(default_factory=list)
+    reduction: list[Axis] = field(default_factory=list)
+    others: list[Axis] = field(default_factory=list)
+    binds: list[tuple[int, int]] = field(default_factory=list)
+    unrolls: list[int] = field(default_factory=list)
+    vectors: list[int] = field(default_factory=list)
+    parallels: list[int] = field(default_factory=list)
+    fetches: list[int] = field(default_factory=list)
+    locations: list[int] = field(default_factory=list)
+    copied: list[int] = field(default_factory=list)
+    shared: int = 0
+    local: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    bound: bool = False
+    size: int = 0
+
+
+def outline(shapes: tuple[Shape, ...]) -> Outline:
+    """Follows the loops of one structure."""
+    follower = _Follower()
+    for shape in shapes:
+        follower.apply(shape)
+    return follower.finish()
+
+
+class _Follower:
+    def __init__(self) -> None:
+        self.out = Outline()
+        self.nests: dict[int, list[Loop]] = {}
+        self.axes: list[Axis] = []
+        self.copies: set[int] = set()  # blocks that copy into shared memory
+        self.blocks = 0
+
+    def apply(self, shape: Shape) -> None:
+        kind, at, count, names = shape
+        value = self.out.size
+        self.out.size += count
+        self.out.counts[kind] += 1
+        self._count_blocks(kind, at)
+        if kind in ("Split", "LoopPartition") and count > 1:
+            self._split(at[0], at[1], value, count - 1)
+        elif kind == "Reorder":
+            self._reorder(at[0], at[1:])
+        elif kind in ("Fuse", "Merge"):
+            self._fuse(at[0], at[1:])
+        elif kind == "Bind" and names:
+            self._bind(at[0], at[1], names[0].partition(".")[0], value)
+        elif kind in ("CacheRead", "CacheWrite"):
+            self._cache(names)
+        elif count:
+            self._mark(kind, at, names, value)
+        self.blocks += kind in _MAKERS
+
+    def _count_blocks(self, kind: str, at: tuple[int, ...]) -> None:
+        """Keeps the number of blocks seen, by which the next one that is made will be called."""
+        mentioned = at if kind in _LOCATED else (*at[:1], *at[2:]) if kind in _CACHES else at[:1]
+        self.blocks = max(self.blocks, 1 + max(mentioned, default=-1))
+
+    def _loops(self, block: int, upto: int) -> list[Loop]:
+        nest = self.nests.setdefault(block, [])
+        nest.extend(Loop() for _ in range(upto + 1 - len(nest)))
+        return nest
+
+    def _split(self, block: int, loop: int, value: int, factors: int) -> None:
+        if loop < 0:
+            return
+        nest = self._loops(block, loop)
+        parts = [Part(value + 1 + i) for i in range(factors)]
+        self.axes.append(Axis(block, value, parts, nested=bool(nest[loop].parts)))
+        nest[loop : loop + 1] = [Loop([part]) for part in parts]
+
+    def _reorder(self, block: int, order: tuple[int, ...]) -> None:
+        if not order or min(order) < 0:
+            return
+        nest = self._loops(block, max(order))
+        moved = [nest[i] for i in order]
+        for place, loop in zip(sorted(order), moved, strict=True):
+            nest[place] = loop
+
+    def _fuse(self, block: int, positions: tuple[int, ...]) -> None:
+        if not positions or min(positions) < 0:
+            return
+        nest = self._loops(block, max(positions))
+        fused = Loop([part for i in positions for part in nest[i].parts])
+        for i in sorted(positions, reverse=True):
+            del nest[i]
+        nest.insert(min(positions), fused)
+
+    def _bind(self, block: int, loop: int, thread: str, value: int) -> None:
+        level = LEVELS.get(thread)
+        if level is None or loop < 0:
+            return
+        self.out.bound = True
+        self.out.binds.append((level, value))
+        for part in self._loops(block, loop)[loop].parts:
+            part.level = level
+
+    def _cache(self, names: tuple[str, ...]) -> None:
+        if names[:1] == ("local",):
+            self.out.local += 1
+        elif names and names[0].startswith("shared"):
+            self.out.shared += 1
+            self.copies.add(self.blocks)
+
+    def _mark(self, kind: str, at: tuple[int, ...], names: tuple[str, ...], value: int) -> None:
+        out = self.out
+        if kind == "Vectorize":
+            self._vectorize(at, value)
+        elif kind in ("Unroll", "Parallel"):
+            (out.unrolls if kind == "Unroll" else out.parallels).append(value)
+        elif kind in _LOCATED:
+            out.locations.append(value)
+        elif names[:1] == ("meta_schedule.cooperative_fetch",):
+            out.fetches.append(value)
+
+    def _vectorize(self, at: tuple[int, ...], value: int) -> None:
+        """A limit for the whole program, or one loop, whose innermost factor is then the vector's length."""
+        if at[1] < 0:
+            self.out.vectors.append(value)
+        elif parts := self._loops(at[0], at[1])[at[1]].parts:
+            (self.out.fetches if at[0] in self.copies else self.out.vectors).append(parts[-1].value)
+
+    def finish(self) -> Outline:
+        """Sorts the axes into roles: the tiled block is the one split into most parts."""
+        out = self.out
+        out.copied = [a.extent for a in self.axes if a.block in self.copies and not a.nested]
+        weights = Counter[int]()
+        for axis in self.axes:
+            if not axis.nested and axis.block not in self.copies:
+                weights[axis.block] += len(axis.parts)
+        main = max(weights, key=lambda b: (weights[b], -b), default=-1)
+        most = max((len(a.parts) for a in self.axes if a.block == main and not a.nested), default=0)
+        for axis in self.axes:
+            own = axis.block == main and not axis.nested
+            if own and len(axis.parts) == most:
+                out.spatial.append(axis)
+            elif own:
+                out.reduction.append(axis)
+        if not out.reduction:
+            out.reduction = [a for a in self.axes if self._reduces(a, main, most)]
+        known = {id(axis) for axis in (*out.spatial, *out.reduction)}
+        out.others = [axis for axis in self.axes if id(axis) not in known and axis.block not in self.copies]
+        return out
+
+    def _reduces(self, axis: Axis, main: int, most: int) -> bool:
+        """Whether an axis may be a reduction of a copy of the tiled block (AutoTVM tiles it there)."""
+        return axis.block != main and axis.block not in self.copies and len(axis.parts) < most and not axis.nested
+
+
+def spatial_levels(axis: Axis) -> list[tuple[int, int]]:
+    """(level, value) of each factor of a spatial axis, outermost first."""
+    parts = axis.parts
+    if len(parts) == SPATIAL_LEVELS or all(part.level is None for part in parts):
+        return [(min(i, SPATIAL_LEVELS - 1), part.value) for i, part in enumerate(parts)]
+    serial = iter((SERIAL, *[SERIAL + 1] * len(parts)))
+    return [(next(serial) if part.level is None else part.level, part.value) for part in parts]
+
+
+def reduction_levels(axis: Axis) -> list[tuple[int, int]]:
+    """(level, value) of each factor of a reduction axis, the innermost always at the last level."""
+    shift = max(0, REDUCTION_LEVELS - len(axis.parts))
+    places = [0, *range(1 + shift, REDUCTION_LEVELS)] if shift else range(len(axis.parts))
+    return [(min(i, REDUCTION_LEVELS - 1), part.value) for i, part in zip(places, axis.parts, strict=False)]
