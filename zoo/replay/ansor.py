@@ -130,9 +130,9 @@ class _Replay:
         # The partial results become a stage in front of this one; the loops of both start afresh.
         self._work_off(stage)
         stage.todo = []
-        loops = [loop.rv for loop in stage.loops]
+        partial = self.sch.rfactor(stage.loops[iterator].rv, factor_axis)
+        loops = list(self.sch.get_loops(partial))
         factor = loops.pop(iterator)
-        partial = self.sch.rfactor(factor, factor_axis)
         self.sch.reorder(*loops[:factor_axis], factor, *loops[factor_axis:])
         self.stages.insert(stage_id, Stage(block=partial))
 

@@ -1,0 +1,101 @@
+"""`tchub corpus replay`: an old log becomes a database that MetaSchedule opens and applies."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from tchub.hub.cli import main
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+
+MATMUL = ["matmul_layer", 8, 16, 12]
+RELU = ["relu_layer", 4, 6]
+
+
+def record(key: list[Any], steps: list[Any], cost: float = 1e-3, error: int = 0) -> str:
+    task = [json.dumps(key), "llvm -keys=cpu", [2, 64, 64, 0, 0, 0, 0, 0], "", 0, []]
+    return json.dumps({"i": [task, [[], steps]], "r": [[cost], error, 1.5, 1637922689], "v": "v0.6"})
+
+
+def matmul(width: int, cost: float) -> str:
+    steps = [["SP", 2, 1, 12, [width], 1], ["RE", 2, [0, 1, 3, 2]], ["AN", 2, 3, 2], ["AN", 2, 0, 3]]
+    return record(MATMUL, steps, cost)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Two matmuls and a relu that replay; an output inlined and a task of no known operator; a failed and a broken line."""
+    lines = [
+        *(matmul(4, 2e-3), matmul(6, 3e-3)),
+        record(RELU, [["FU", 1, [0, 1]], ["AN", 1, 0, 3]]),
+        record(RELU, [["CI", 1]]),
+        record(["13da82b16db5a9fde8953f4c5667d2e4"], [["FU", 1, [0, 1]]]),
+        record(MATMUL, [["AN", 2, 0, 3]], 1e10, 4),
+        "{not json",
+    ]
+    path = tmp_path / "ansor.log"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def replay(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    assert main(["corpus", "replay", *arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def records(folder: Path) -> list[Any]:
+    return list(ms.database.JSONDatabase(work_dir=str(folder)).get_all_tuning_records())
+
+
+def test_every_program_is_replayed_or_counted(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = replay(capsys, str(log), "--to", str(tmp_path / "db"))
+    assert found["operators"]["matmul"] == {"replayed": 2, "of": 2}
+    assert found["operators"]["elementwise"] == {"replayed": 1, "of": 2}
+    assert {row["reason"]: row["programs"] for row in found["reasons"]} == {"refused": 1, "unknown-workload": 1}
+    assert found["untimed"] == 1
+    assert found["broken"] == {"not-json": 1}
+    assert found["share"] == pytest.approx(3 / 5)
+
+
+def test_todays_tvm_applies_the_database_and_the_program_is_right(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    replay(capsys, str(log), "--to", str(tmp_path / "db"))
+    found = [r for r in records(tmp_path / "db") if "matmul" in str(r.workload.mod)]
+    assert sorted(float(r.run_secs[0]) for r in found) == [2e-3, 3e-3]
+    rng = np.random.default_rng(0)
+    a, b = rng.random((8, 16), np.float32), rng.random((16, 12), np.float32)
+    for kept in found:
+        assert str(kept.target.kind) == "llvm"
+        schedule = Schedule(kept.workload.mod)
+        kept.trace.apply_to_schedule(schedule, remove_postproc=False)
+        tensors = [tvm.runtime.tensor(x) for x in (a, b, np.zeros((8, 12), np.float32))]
+        tvm.compile(schedule.mod, target=tvm.target.Target("llvm"))["main"](*tensors)
+        np.testing.assert_allclose(tensors[2].numpy(), a @ b, rtol=1e-5)
+
+
+def test_a_limit_takes_the_first_programs_of_each_task(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = replay(capsys, str(log), "--to", str(tmp_path / "db"), "--limit-per-task", "1")
+    assert found["operators"]["matmul"] == {"replayed": 1, "of": 1}
+    assert found["over_limit"] == 2
+    assert {float(r.run_secs[0]) for r in records(tmp_path / "db")} == {2e-3, 1e-3}
+
+
+def test_the_target_can_be_told(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = '{"kind": "llvm", "mcpu": "cortex-a72", "mtriple": "aarch64-linux-gnu"}'
+    replay(capsys, str(log), "--to", str(tmp_path / "db"), "--target", target)
+    assert {str(r.target.attrs["mcpu"]) for r in records(tmp_path / "db")} == {"cortex-a72"}
+
+
+def test_people_read_shares_and_reasons(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["corpus", "replay", str(log), "--to", str(tmp_path / "db")]) == 0
+    text = capsys.readouterr().out
+    assert "100.0%" in text
+    assert "unknown-workload" in text

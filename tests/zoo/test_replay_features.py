@@ -1,0 +1,125 @@
+"""Statement features: what TVM gives for a program, as a matrix, made once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tchub.zoo.corpus import OPS, Program, Task
+from tchub.zoo.features import get_schema
+from tchub.zoo.features.errors import FeatureSourceError, StatementShapeError
+from tchub.zoo.features.statements import ITERATIONS, PERSTORE_WIDTH, STATEMENT_WIDTH, statement_matrices
+from tchub.zoo.replay.store import STORE_FILE, statement_features
+
+KEYS = {"matmul": ["matmul_layer", 16, 32, 24], "relu": ["relu_layer", 8, 32]}
+BLOCKS, THREADS, VIRTUAL, IS_GPU, UNROLL = 50, 53, 56, 49, 163
+
+
+def program(task: str, steps: Any, target: str = "cuda -keys=cuda,gpu", framework: str = "ansor") -> Program:
+    trace = json.dumps(steps)
+    return Program(task, trace[:16], trace, "tuned", (1.0,), 1.0, "v100", json.dumps(target), framework=framework)
+
+
+def threads(count: int, virtual: int = 1) -> list[list[Any]]:
+    """An elementwise program of 256 elements."""
+    return [
+        *[["FU", 1, [0, 1]], ["SP", 1, 0, 256, [virtual, count], 1]],
+        *[["AN", 1, 0, 5], ["AN", 1, 1, 4], ["AN", 1, 2, 6], ["PR", 1, 0, "auto_unroll_max_step$512"]],
+    ]
+
+
+@pytest.fixture
+def corpus() -> Any:
+    """What the features need of a corpus: its tasks."""
+    return SimpleNamespace(tasks={n: Task(n, n, "other", 1.0, json.dumps(key)) for n, key in KEYS.items()})
+
+
+def features(corpus: Any, folder: Path, *programs: Program, **kwargs: Any) -> Any:
+    return statement_features(corpus, programs, folder, **kwargs)
+
+
+def test_the_columns_are_where_the_layout_says(corpus: Any, tmp_path: Path) -> None:
+    (found,), failures = features(corpus, tmp_path, program("relu", threads(32, 2)))
+    assert failures == []
+    assert found.shape == (1, PERSTORE_WIDTH)
+    assert found.dtype == np.float32
+    amounts = {BLOCKS: 4, THREADS: 32, VIRTUAL: 2, ITERATIONS: 256, UNROLL: 512}
+    assert {column: round(2 ** float(found[0, column])) - 1 for column in amounts} == amounts
+    assert found[0, IS_GPU] == 1
+
+
+def test_the_target_tells_a_cpu_from_any_gpu(corpus: Any, tmp_path: Path) -> None:
+    steps = [["FU", 1, [0, 1]], ["AN", 1, 0, 3]]
+    targets = ["llvm -mcpu=skylake", "rocm -keys=rocm,gpu", "nvidia/geforce-rtx-3090"]
+    found, _ = features(corpus, tmp_path, *(program("relu", steps, target) for target in targets))
+    assert [f[0, IS_GPU] for f in found] == [0, 1, 1]
+
+
+def test_a_program_that_fails_is_reported_and_the_others_are_made(corpus: Any, tmp_path: Path) -> None:
+    bad = [program("relu", [["XX", 1]]), program("relu", [], framework="halide")]
+    found, failures = features(corpus, tmp_path, bad[0], program("relu", threads(8)), bad[1])
+    assert [len(f) for f in found] == [0, 1, 0]
+    assert [(f.index, f.reason) for f in failures] == [(0, "unknown-step"), (2, "unknown-framework")]
+
+
+def test_features_are_made_once_whoever_asks(corpus: Any, tmp_path: Path) -> None:
+    programs = [program("relu", threads(n)) for n in (4, 8, 16)] + [program("relu", [["XX", 1]])]
+    made: list[int] = []
+    first, failures = features(corpus, tmp_path, *programs[:2], programs[3], progress=made.append)
+    again, same = features(corpus, tmp_path, *programs, programs[0], progress=made.append)
+    assert sum(made) == 4
+    assert [f.reason for f in failures] == [f.reason for f in same] == ["unknown-step"]
+    assert all(np.array_equal(a, b) for a, b in zip(first[:2], again[:2], strict=True))
+    assert np.array_equal(again[0], again[4])
+    assert (tmp_path / STORE_FILE).is_file()
+
+
+def test_several_processes_make_what_one_makes(corpus: Any, tmp_path: Path) -> None:
+    programs = [program("relu", threads(n, v)) for n in (1, 2, 4, 8, 16, 32) for v in (1, 2, 4, 8)] * 2
+    programs += [program("matmul", [["SP", 2, 1, 24, [n], 1]], "llvm") for n in range(1, 13)]
+    one, _ = features(corpus, tmp_path / "one", *programs)
+    two, failures = features(corpus, tmp_path / "two", *programs, workers=2)
+    assert failures == []
+    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+
+
+arrays = st.integers(0, 14).map(lambda n: np.random.default_rng(n).random((n, PERSTORE_WIDTH), np.float32))
+
+
+@given(st.lists(st.tuples(arrays, st.integers(0, len(OPS) - 1)), max_size=6), st.integers(1, 12))
+def test_matrices_keep_statements_in_order_with_their_operator(programs: list[Any], rows: int) -> None:
+    matrices = statement_matrices([p for p, _ in programs], [op for _, op in programs], rows)
+    assert matrices.shape == (len(programs), rows, STATEMENT_WIDTH)
+    for matrix, (statements, op) in zip(matrices, programs, strict=True):
+        kept = min(rows, len(statements))
+        assert not matrix[kept:].any()
+        assert (matrix[:kept, PERSTORE_WIDTH:] == np.eye(len(OPS))[op]).all()
+        busiest = np.sort(np.sort(statements[:, ITERATIONS])[len(statements) - kept :])
+        assert np.array_equal(np.sort(matrix[:kept, ITERATIONS]), busiest)
+        places = [int(np.flatnonzero((statements == row).all(1))[0]) for row in matrix[:kept, :PERSTORE_WIDTH]]
+        assert places == sorted(places)
+
+
+@pytest.mark.parametrize(
+    ("programs", "ops"),
+    [([np.zeros((2, 172))], [0]), ([np.zeros(164)], [0]), ([np.zeros((1, 164))], []), ([np.zeros((1, 164))], [10])],
+    ids=["with the workload's columns", "no rows", "no operator", "unknown operator"],
+)
+def test_features_of_another_shape_are_refused(programs: list[np.ndarray], ops: list[int]) -> None:
+    with pytest.raises(StatementShapeError):
+        statement_matrices(programs, ops)
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_the_schema_is_declared_and_does_not_take_sequences(kind: str) -> None:
+    schema = get_schema(f"statements-{kind}")
+    assert (schema.rows, schema.width, schema.source, schema.kind) == (10, 174, "statements", kind)
+    with pytest.raises(FeatureSourceError) as caught:
+        schema.extract([])
+    assert "statement_features" in str(caught.value.remedy)
