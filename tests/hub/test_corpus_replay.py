@@ -29,7 +29,7 @@ def matmul(width: int, cost: float) -> str:
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """Two matmuls and a relu that replay; an output inlined and a task of no known operator; a failed and a broken line."""
+    """Three programs that replay, an inlined output, a task that nobody knows, a failed program, a broken line."""
     lines = [
         *(matmul(4, 2e-3), matmul(6, 3e-3)),
         record(RELU, [["FU", 1, [0, 1]], ["AN", 1, 0, 3]]),
