@@ -31,7 +31,6 @@ def conv2d_nchw_spatial_pack(schedule: Schedule, conv: Conv) -> None:
     n, k, rows, columns = output.loops
     (k, vc), (rows, vh), (columns, vw) = output.split(k, co), output.split(rows, oh), output.split(columns, ow)
     output.reorder(n, k, rows, columns, vh, vw, vc)
-    output.vectorize(vw)
     product.compute_at(output, columns, 1, 1, 1, 1)
     output.parallel(k)
     data.parallel(data.loops[1])
@@ -90,6 +89,7 @@ def depthwise_conv2d_nchw(schedule: Schedule, conv: Conv) -> None:
     rows, hi = product.split(rows, h)
     columns, wi = product.split(columns, w)
     product.reorder(channels, rows, columns, kh, kw, hi, wi, lanes)
+    data.compute_at(product, rows, 1, 1, *conv.reads(h[1], conv.out[1], conv.kernel))
     product.annotate(schedule.annotations("ann", 3), hi, wi, lanes)
     output.parallel(output.loops[1])
     product.parallel(channels)

@@ -30,7 +30,9 @@ def conv2d_nchw(schedule: Schedule, conv: Conv) -> None:
     data = local.cache_read(0, "shared", 1, channels, rows, columns)
     weights = local.cache_read(1, "shared", prod(f[1:]), channels, *taps)
 
-    scope, thread = _grid(output, tiles)
+    n, *axes = output.loops
+    scope, n = output.split_outer(n, 1)
+    thread = _tile(output, _split(output, axes, tiles), images=n)
     local.compute_at(output, thread, 1, f[3], y[3], x[3])
     spatial, reduced = local.loops[:4], local.loops[4:]
     outer, inner = zip(*(local.split(loop, tile) for loop, tile in zip(reduced, reduction, strict=True)), strict=True)
@@ -57,7 +59,10 @@ def depthwise_conv2d_nchw(schedule: Schedule, conv: Conv) -> None:
         )
     )
 
-    scope, thread = _grid(output, tiles)
+    n, *axes = output.loops
+    levels = _split(output, axes, tiles)
+    scope, n = output.split_outer(n, 1)
+    thread = _tile(output, levels, images=n)
     local.compute_at(output, thread, 1, f[3], y[3], x[3])
     block = output.loops[3]
     for load, place in ((data, block), (weights, block), (own_data, thread), (own_weights, thread)):
@@ -77,7 +82,6 @@ def conv2d_nchw_winograd(schedule: Schedule, conv: Conv) -> None:
     product = schedule.stage("bgemm", side, side, conv.k, patches, conv.c)
     _winograd_products(schedule, product, conv, side * side, patches)
 
-    schedule.stage("A").inline()
     output = schedule.stage("output", conv.n, conv.k, *conv.out)
     n, k, h, w = output.loops
     (h, hi), (w, wi) = output.split_inner(h, tile), output.split_inner(w, tile)
@@ -85,6 +89,7 @@ def conv2d_nchw_winograd(schedule: Schedule, conv: Conv) -> None:
     _, n = output.split_outer(n, 1)
     block, thread = output.split_inner(output.fuse(n, k, h, w), 128)
     output.bind("blockIdx.x threadIdx.x", block, thread)
+    schedule.stage("A").inline()
     inverse = schedule.stage("inverse", conv.k, patches, tile, tile, side, side)
     inverse.unroll(*inverse.loops[2:])
     inverse.compute_at(output, thread, 1, 1)
@@ -156,8 +161,8 @@ def batch_matmul(schedule: Schedule, task: Matmul) -> None:
     for shared, own in ((data, own_data), (weights, own_weights)):
         shared.compute_at(local, ko)
         own.compute_at(local, ki)
-    for load in (data, weights):
-        _unroll(schedule, load, _fetch_tiled(load, y[1], x[1]))
+    for load, in_place in ((data, False), (weights, True)):
+        _unroll(schedule, load, _fetch_tiled(load, y[1], x[1], in_place))
 
 
 def _transform_data(schedule: Schedule, side: int, channels: int, patches: int) -> None:
@@ -186,7 +191,7 @@ def _winograd_products(schedule: Schedule, local: Stage, conv: Conv, batch: int,
     loads = [local.cache_read(i, "shared", *points, reduction[1], prod(tile[1:])) for i, tile in enumerate((y, x))]
     eps, nu, rows, columns = output.loops
     scope, fused = output.split_outer(output.fuse(eps, nu), 1)
-    thread = _tile(output, [fused, rows, columns], tiles)
+    thread = _tile(output, _split(output, [fused, rows, columns], tiles), scope=[scope])
     local.compute_at(output, thread, 1, b[3], y[3], x[3])
     eps, nu, rows, columns, reduced = local.loops
     fused = local.fuse(eps, nu)
@@ -203,24 +208,22 @@ def _spatial(schedule: Schedule, names: Sequence[str], extents: Sequence[int]) -
     return [schedule.tile(name, extent, 4) for name, extent in zip(names, extents, strict=True)]
 
 
-def _grid(output: Stage, tiles: Sequence[Tile]) -> tuple[Loop, Loop]:
-    """Spreads (n, channel, row, column) over blocks and threads; gives the outermost loop and the innermost thread."""
-    n, *axes = output.loops
-    scope, n = output.split_outer(n, 1)
-    return scope, _tile(output, axes, tiles, n)
+def _split(output: Stage, axes: Sequence[Loop], tiles: Sequence[Tile]) -> list[list[Loop]]:
+    """Splits axes by their tiles; gives the loops of each level: blocks, virtual threads, threads and the rest."""
+    parts = [output.split(axis, tile) for axis, tile in zip(axes, tiles, strict=True)]
+    return [list(level) for level in zip(*parts, strict=True)]
 
 
-def _tile(output: Stage, axes: Sequence[Loop], tiles: Sequence[Tile], images: Loop | None = None) -> Loop:
-    """Tiles three axes into blocks, virtual threads, threads and the rest; gives the innermost thread's loop.
+def _tile(output: Stage, levels: list[list[Loop]], images: Loop | None = None, scope: Sequence[Loop] = ()) -> Loop:
+    """Binds and orders the loops of three axes; gives the innermost thread's loop.
 
     The loop over images, where there is one, shares a block axis with the first axis.
     """
-    levels = list(zip(*(output.split(axis, tile) for axis, tile in zip(axes, tiles, strict=True)), strict=True))
-    blocks, virtual, threads, inner = map(list, levels)
+    blocks, virtual, threads, inner = levels
     if images is not None:
-        blocks[0] = output.fuse(images, blocks[0])
+        blocks = [output.fuse(images, blocks[0]), *blocks[1:]]
     output.bind(f"{_BLOCKS} {_VTHREADS} {_THREADS}", *blocks, *virtual, *threads)
-    output.reorder(*blocks, *virtual, *threads, *inner)
+    output.reorder(*scope, *blocks, *virtual, *threads, *inner)
     return threads[-1]
 
 
@@ -252,13 +255,19 @@ def _fetch_ahead(load: Stage, threads: int) -> None:
     load.double_buffer()
 
 
-def _fetch_tiled(load: Stage, rows: int, columns: int) -> Loop:
-    """Each thread takes a tile of what is fetched; gives the loop over the tile's rows."""
+def _fetch_tiled(load: Stage, rows: int, columns: int, in_place: bool) -> Loop:
+    """Each thread takes a tile of what is fetched; gives the loop over the tile's rows.
+
+    Loops are bound where they stand, or after they were ordered: the template does one here and the other there.
+    """
     _, first, second = load.loops
     ty, inner = load.split_outer(first, rows)
     tx, innermost = load.split_outer(second, columns)
+    if in_place:
+        load.bind("threadIdx.y threadIdx.x", ty, tx)
     load.reorder(ty, tx, inner, innermost)
-    load.bind("threadIdx.y threadIdx.x", ty, tx)
+    if not in_place:
+        load.bind("threadIdx.y threadIdx.x", ty, tx)
     return inner
 
 

@@ -83,7 +83,7 @@ def batch_matmul(schedule: Schedule, task: Matmul) -> None:
 
 def conv2d_nchwc(schedule: Schedule, conv: Conv) -> None:
     """Direct convolution on data blocked by channels; a kernel of 1 x 1 has tiles of rows too."""
-    _pad(schedule, conv, schedule.tile("tile_ic", conv.c, 2)[1])
+    _pad(schedule, "data_pad", conv, schedule.tile("tile_ic", conv.c, 2)[1])
     if schedule.has("tile_oh"):
         _conv_1x1(schedule, conv)
     else:
@@ -139,7 +139,7 @@ def depthwise_conv2d_nchwc(schedule: Schedule, conv: Conv) -> None:
     """Depthwise convolution on data blocked by channels."""
     oc, ic = schedule.tile("tile_oc", conv.k, 2), schedule.tile("tile_ic", conv.c, 2)
     width, unrolled = schedule.tile("tile_ow", conv.out[1], 2, exact=False)[1], schedule.choice("unroll_kw")
-    _pad(schedule, conv, ic[1])
+    _pad(schedule, "PaddedInput", conv, ic[1])
     product = schedule.stage("DepthwiseConv2d", conv.n, oc[0], *conv.out, oc[1], *conv.kernel)
     output = product.cache_write("global", 5)
     _, k, rows, columns, lanes = output.loops
@@ -156,10 +156,11 @@ def depthwise_conv2d_nchwc(schedule: Schedule, conv: Conv) -> None:
     product.unroll(columns)
 
 
-def _pad(schedule: Schedule, conv: Conv, lanes: int) -> None:
-    """The padded data, where there is padding, are made first, over all cores."""
+def _pad(schedule: Schedule, name: str, conv: Conv, lanes: int) -> None:
+    """The padded data, where there is padding, are made first, over all cores, a block of channels a vector."""
     if any(conv.padding):
-        pad = schedule.stage("data_pad", conv.n, conv.c // lanes, *conv.padded, lanes)
+        pad = schedule.stage(name, conv.n, conv.c // lanes, *conv.padded, lanes)
+        pad.vectorize(pad.loops[-1])
         pad.parallel(pad.fuse(*pad.loops[:3]))
 
 

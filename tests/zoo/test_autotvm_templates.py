@@ -1,0 +1,58 @@
+"""Where the AutoTVM templates put a block and in which order, as TVM's own schedules do."""
+
+from __future__ import annotations
+
+from autotvm_samples import SAMPLES
+from tchub.zoo.primitives import Primitive, from_autotvm
+
+
+def told(template: str) -> list[Primitive]:
+    return list(from_autotvm(template, *SAMPLES[template]))
+
+
+def index(primitives: list[Primitive], kind: str, name: str) -> int:
+    return next(i for i, p in enumerate(primitives) if p.kind == kind and name in p.names)
+
+
+def test_a_depthwise_convolution_on_a_gpu_splits_its_images_after_its_axes() -> None:
+    splits = [p.numbers[2:] for p in told("depthwise_conv2d_nchw.cuda") if p.kind == "Split"]
+    assert [len(numbers) - 1 for numbers in splits[:4]] == [4, 4, 4, 2]
+    assert splits[3] == (1, 1, 1)
+
+
+def test_winograd_orders_the_loop_of_its_unroll_limit_too() -> None:
+    primitives = told("conv2d_nchw_winograd.cuda")
+    tiled = next(p for p in primitives if p.kind == "Reorder" and len(p.numbers) == 14)
+    assert tiled.numbers[1] == 0  # outside of the nine bound loops and the three left
+
+
+def test_winograd_inlines_the_inverse_matrix_after_the_output_is_bound() -> None:
+    primitives = told("conv2d_nchw_winograd.cuda")
+    bound = max(i for i, p in enumerate(primitives) if p.kind == "Bind")
+    assert index(primitives, "ComputeInline", "@A") > bound
+
+
+def test_a_batch_of_products_binds_the_second_operand_before_it_orders_it() -> None:
+    kinds = [p.kind for p in told("batch_matmul.cuda") if p.kind in ("Bind", "Reorder")]
+    # Output, product, then the two fetches.
+    assert kinds == ["Reorder", *["Bind"] * 5, "Reorder", "Reorder", "Bind", "Bind", "Bind", "Bind", "Reorder"]
+
+
+def test_padded_data_on_a_cpu_are_vectors_of_a_block_of_channels() -> None:
+    primitives = told("conv2d_NCHWc.x86")
+    padded = index(primitives, "Vectorize", "@data_pad")
+    assert [p.kind for p in primitives[padded : padded + 3]] == ["Vectorize", "Fuse", "Parallel"]
+    assert told("depthwise_conv2d_NCHWc.x86")[0].names == ("@PaddedInput",)
+
+
+def test_arm_packs_the_data_of_a_depthwise_convolution_row_by_row() -> None:
+    primitives = told("depthwise_conv2d_nchw.arm_cpu")
+    data = next(p.numbers[0] for p in primitives if p.kind == "Split")  # the first copy that is split
+    assert any(p.kind == "ComputeAt" and p.numbers[0] == data for p in primitives)
+
+
+def test_arm_leaves_the_copy_of_its_output_without_vectors() -> None:
+    primitives = told("conv2d_nchw_spatial_pack.arm_cpu")
+    product = index(primitives, "CacheRead", "@conv")
+    blocks = {p.numbers[0] for p in primitives if p.kind == "Vectorize"}
+    assert blocks <= {primitives[product].numbers[-1]}
