@@ -27,7 +27,6 @@ from tchub.hub.registry.describe import read_json
 from tchub.zoo.errors import TchubError
 
 ROOT = Path(__file__).resolve().parent.parent
-_LASTING = ("config.json", "model.safetensors")
 
 
 class ChangedVersionError(TchubError):
@@ -96,7 +95,7 @@ def _version(folder: Path, old: dict[str, Entry], stale: list[str], root: Path, 
         else {}
     )
     entry = describe(folder, name, version, **kept)
-    changed = [file for file in _LASTING if listed and listed.files.get(file) != entry.files[file]]
+    changed = [file for file in entry.lasting_files if listed and listed.files.get(file) != entry.files[file]]
     if changed and not replace:
         raise ChangedVersionError(
             f"{entry.id} is listed with another {' and '.join(changed)}; versions never change",

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from ..registry import Entry
 
+_IN_SUMMARY = ("base", "weights_licence", "data", "measured_on")
+
 
 @click.command("info")
 @click.argument("name")
@@ -37,6 +39,8 @@ def command(name: str, card: bool, out: Output) -> None:
     result = entry.as_dict() | {
         "path": str(found.path) if found.path else None,
         "size": entry.size,
+        "origin": entry.origin or None,
+        "measured_on": list(entry.measured_on),
         "results": found.metrics.get("results", {}),
     }
     if card:
@@ -64,5 +68,5 @@ def _draw(entry: Entry, metrics: Mapping[str, Any], console: Console) -> None:
         table.add_row(f"  {file}", size_text(record.size), record.sha256)
     console.print(table)
     for key, value in entry.lineage.items():
-        if key not in ("base", "weights_licence") and value is not None:  # these two are in the summary
+        if key not in _IN_SUMMARY and value is not None:
             console.print(f"  {key}: {value}", markup=False, highlight=False)

@@ -50,6 +50,10 @@ def row(entry: Entry) -> dict[str, Any]:
         "version": entry.version,
         "arch": entry.arch,
         "family": entry.family,
+        "origin": entry.origin or None,
+        "measured_on": list(entry.measured_on),
+        "parameters": entry.parameters,
+        "feature_schema": entry.feature_schema,
         "size": entry.size,
         **scores,
         "data": dict(entry.data),
@@ -64,14 +68,14 @@ def draw(entries: list[Entry], console: Console) -> None:
     """The table; on a terminal too narrow for it, names stay whole and the rest wraps."""
     from rich.table import Table
 
-    from .text import data_text, score_text, size_text
+    from .text import data_text, family_text, number_text, score_text, size_text
 
     table = Table(box=None, pad_edge=False)
     for title in ("name", "version"):
         table.add_column(title, no_wrap=True)
-    for title in ("arch", "device"):
+    for title in ("arch", "device", "features"):
         table.add_column(title)
-    for title in ("size", "top-1", "top-5"):
+    for title in ("parameters", "size", "top-1", "top-5"):
         table.add_column(title, justify="right", no_wrap=True)
     for title in ("data", "licence"):
         table.add_column(title)
@@ -79,5 +83,6 @@ def draw(entries: list[Entry], console: Console) -> None:
         version = e.version + (" (deprecated)" if e.deprecated else "")
         scores = [score_text(e.metrics.get(key)) for key in ("top1", "top5")]
         data, licence = data_text(e.data, device=False), f"{e.weights_licence}, data {e.data_licence}"
-        table.add_row(e.name, version, e.arch, e.family, size_text(e.size), *scores, data, licence)
+        sizes = number_text(e.parameters), size_text(e.size)
+        table.add_row(e.name, version, e.arch, family_text(e), e.feature_schema, *sizes, *scores, data, licence)
     console.print(table)

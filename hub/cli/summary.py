@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from .text import data_text, score_text, size_text
+from .text import data_text, family_text, number_text, score_text, size_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,12 +25,13 @@ def facts(entry: Entry) -> dict[str, str]:
     """What the checkpoint is, one line each."""
     lines = {
         "architecture": entry.arch,
-        "device family": entry.family,
+        "parameters": number_text(entry.parameters),
+        "device family": family_text(entry, devices=True),
         "size": size_text(entry.size),
         "trained on": data_text(entry.data),
         "weights licence": entry.weights_licence,
         "data licence": entry.data_licence,
-        "feature schema": entry.feature_schema,
+        "features": entry.feature_schema,
         "TVM": entry.tvm or "-",
         "adapted from": str(entry.lineage.get("base") or ""),
         "deprecated": entry.deprecated or "",

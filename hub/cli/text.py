@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..registry import Entry
 
 _STEP = 1024.0
 
@@ -15,6 +18,20 @@ def size_text(size: int) -> str:
         value /= _STEP
         units.pop(0)
     return f"{value:.0f} {units[0]}" if value >= 100 or units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+def number_text(value: int | None) -> str:
+    """`191,813`, or `-` for a number that is not known."""
+    return "-" if value is None else f"{value:,}"
+
+
+def family_text(entry: Entry, *, devices: bool = False) -> str:
+    """`t4`, or `t4 (transferred)`, or with the devices `t4 (transferred from v100, k80)`."""
+    if not entry.origin:
+        return entry.family
+    word = {"measured": "on", "transferred": "from"}[entry.origin]
+    where = f" {word} {', '.join(entry.measured_on)}" if devices and entry.measured_on else ""
+    return f"{entry.family} ({entry.origin}{where})"
 
 
 def score_text(value: object) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from math import prod
 from pathlib import Path
 from typing import Any
 
 from .errors import IndexFileError
-from .index import REQUIRED_FILES, Entry
+from .index import CONFIG_FILE, WEIGHT_FILES, Entry
 from .verify import records_of
 
 OPTIONAL_FILES = ("metrics.json", "README.md")
@@ -21,25 +22,26 @@ def describe(folder: Path, name: str, version: str, **facts: Any) -> Entry:
     The licences come from `facts`, or from the config: `lineage.weights_licence`, `training.corpus.licence`.
 
     Args:
-        folder: holds config.json, model.safetensors and maybe metrics.json and README.md.
+        folder: holds config.json, the weights (one of `WEIGHT_FILES`) and maybe metrics.json and README.md.
         name, version: what it is called.
         facts: fields of the entry that override what the files tell.
 
     Raises:
-        IndexFileError: a file is missing or unreadable, or a licence is not given.
+        IndexFileError: a file is missing or unreadable, there are two files of weights, or a licence is not given.
     """
-    missing = [file for file in REQUIRED_FILES if not (folder / file).is_file()]
-    if missing:
+    present = tuple(file for file in (CONFIG_FILE, *WEIGHT_FILES, *OPTIONAL_FILES) if (folder / file).is_file())
+    weights = [file for file in present if file in WEIGHT_FILES]
+    if CONFIG_FILE not in present or len(weights) != 1:
         raise IndexFileError(
-            f"{folder} has no {' and no '.join(missing)}",
-            remedy="save the whole checkpoint",
+            f"{folder} is no whole checkpoint: it has {', '.join(present) or 'no file of one'}",
+            remedy=f"save {CONFIG_FILE} and one of {', '.join(WEIGHT_FILES)}",
             path=str(folder),
         )
-    config = read_json(folder / "config.json")
-    present = tuple(file for file in OPTIONAL_FILES if (folder / file).is_file())
-    records = records_of(folder, (*REQUIRED_FILES, *present))
+    config = read_json(folder / CONFIG_FILE)
+    records = records_of(folder, present)
     raw = {key: config.get(key) for key in ("arch", "family", "format", "feature_schema", "tvm")}
     raw["feature_version"] = config.get("feature_version", 1)
+    raw["parameters"] = _parameters(config, folder / weights[0])
     raw |= _facts(config, read_json(folder / "metrics.json")) | facts | {"name": name, "version": version}
     raw["files"] = {file: {"size": record.size, "sha256": record.sha256} for file, record in records.items()}
     return Entry.from_dict(raw, str(folder))
@@ -81,6 +83,20 @@ def read_json(path: Path) -> dict[str, Any]:
             f"{path} cannot be used: {error}", remedy="fetch the checkpoint again", path=str(path)
         ) from error
     return value
+
+
+def _parameters(config: dict[str, Any], weights: Path) -> int | None:
+    """What the config says; without that, the numbers in a file of tensors (a model's fixed scales included)."""
+    said = as_object(config.get("training")).get("parameters")
+    if isinstance(said, int) or weights.suffix != ".safetensors":
+        return said if isinstance(said, int) else None
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(weights, framework="numpy") as file:
+            return sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    except SafetensorError:
+        return None  # whether the files are whole is the sha256's to tell
 
 
 def _facts(config: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,11 @@ from .errors import CheckpointNameError, IndexFileError
 from .names import CheckpointName, Version
 
 INDEX_FORMAT = 1
-REQUIRED_FILES = ("config.json", "model.safetensors")
+CONFIG_FILE = "config.json"
+# One of these holds what a model learnt: tensors, XGBoost's trees, LightGBM's trees. Equal to `zoo.models`' own names
+# (a test holds them together); importing those would import torch.
+WEIGHT_FILES = ("model.safetensors", "model.json", "model.txt")
+ORIGINS = ("measured", "transferred")
 MAX_FILE_BYTES = 1 << 30  # the largest architecture of the zoo is a few MB; an index that claims more is wrong
 # A flat folder of weights, JSON and text: no path can leave it, and no pickle can be named.
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}\.(?:json|safetensors|md|txt)")
@@ -42,6 +46,7 @@ class Entry:
         revision: the Hub commit (40 hex digits) that `hf://` sources are read at; never a branch.
         format: format number of its config.json.
         feature_version: version of the feature schema's meaning.
+        parameters: trained numbers, or the nodes of trees; None where it is not known.
         tvm: the TVM version whose programs it learnt from.
         data: what was measured: corpus, device, programs, tasks.
         metrics: top1, top5 and pairwise on the held-out networks.
@@ -58,6 +63,7 @@ class Entry:
     weights_licence: str
     data_licence: str
     feature_version: int = 1
+    parameters: int | None = None
     tvm: str = ""
     sources: tuple[str, ...] = ()
     revision: str | None = None
@@ -80,6 +86,23 @@ class Entry:
     def is_local(self) -> bool:
         """True for a checkpoint that was made on this machine."""
         return "+" in self.name
+
+    @property
+    def lasting_files(self) -> tuple[str, str]:
+        """The config and the weights: what makes this version what it is."""
+        return CONFIG_FILE, next(name for name in WEIGHT_FILES if name in self.files)
+
+    @property
+    def origin(self) -> str:
+        """`measured`: it learnt from programs of its own family; `transferred`: from others'; empty: not told."""
+        told = self.lineage.get("data")
+        return told if told in ORIGINS else ""
+
+    @property
+    def measured_on(self) -> tuple[str, ...]:
+        """Names of the devices whose programs it learnt from, as far as it is told."""
+        told = self.lineage.get("measured_on") or self.data.get("device") or ()
+        return (told,) if isinstance(told, str) else tuple(map(str, told)) if isinstance(told, list) else ()
 
     @property
     def size(self) -> int:
@@ -111,7 +134,8 @@ class Entry:
             weights_licence=raw["weights_licence"],
             data_licence=raw["data_licence"],
             files=_files(raw.get("files"), where),
-            feature_version=_version_number(raw.get("feature_version", 1), where),
+            feature_version=_whole(raw.get("feature_version", 1), "feature_version", where),
+            parameters=None if raw.get("parameters") is None else _whole(raw["parameters"], "parameters", where),
             tvm=_optional(raw, "tvm", str, "", where),
             sources=_sources(raw.get("sources", []), where),
             revision=_revision(raw.get("revision"), where),
@@ -200,9 +224,9 @@ def _is_int(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _version_number(value: object, where: str) -> int:
+def _whole(value: object, key: str, where: str) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise _bad(where, "feature_version is not a whole number")
+        raise _bad(where, f"{key} is not a whole number")
     return value
 
 
@@ -227,14 +251,11 @@ def _optional(raw: dict[str, Any], key: str, kind: type, default: Any, where: st
 def _files(raw: object, where: str) -> dict[str, FileRecord]:
     if not isinstance(raw, dict):
         raise _bad(where, "files is missing")
-    return {name: _file(name, record, where) for name, record in _complete(raw, where).items()}
-
-
-def _complete(raw: dict[str, Any], where: str) -> dict[str, Any]:
-    missing = [name for name in REQUIRED_FILES if name not in raw]
-    if missing:
-        raise _bad(where, f"files lacks {', '.join(missing)}")
-    return raw
+    if CONFIG_FILE not in raw:
+        raise _bad(where, f"files lacks {CONFIG_FILE}")
+    if sum(name in raw for name in WEIGHT_FILES) != 1:
+        raise _bad(where, f"files needs one of {', '.join(WEIGHT_FILES)}")
+    return {name: _file(name, record, where) for name, record in raw.items()}
 
 
 def _file(name: str, record: object, where: str) -> FileRecord:

@@ -141,7 +141,7 @@ class Registry:
 
         Args:
             name: e.g. `tcl-epyc+local`.
-            save: writes config.json, model.safetensors and, where there is one, metrics.json and README.md
+            save: writes config.json, the weights and, where there is one, metrics.json and README.md
                 into the folder it is given; its second argument is the version, for config.json.
             base: the checkpoint it was adapted from, whose licences it inherits.
             facts: entry fields that the files do not tell, e.g. `data` or another `data_licence`.

@@ -1,6 +1,6 @@
 """Checkpoints on this machine: a cache of fetched ones, and a home for those that were adapted here.
 
-Layout: `<root>/<name>/<version>/{config.json, model.safetensors, README.md, metrics.json, entry.json}`, where
+Layout: `<root>/<name>/<version>/{config.json, the weights, README.md, metrics.json, entry.json}`, where
 `entry.json` is the index entry the files were checked against. A version appears whole, by one rename, or not
 at all.
 """

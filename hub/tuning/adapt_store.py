@@ -101,7 +101,11 @@ def _store(job: AdaptJob, outcome: Outcome, counts: dict[str, int]) -> tuple[str
             family=job.local.family,
             device=job.local.device.to_dict(),
             lineage=lineage,
-            training={"few_shot": job.settings.fine_tune.as_dict(), "corpus": data},
+            training={
+                "few_shot": job.settings.fine_tune.as_dict(),
+                "parameters": outcome.model.parameter_count(),
+                "corpus": data,
+            },
             tvm=job.tools.tvm_version(),
         )
         replace(job.base.checkpoint, config=config, model=outcome.model, device=job.local.device).save(folder)

@@ -67,6 +67,23 @@ def test_list_filters_and_prints_json(zoo, capsys):
     assert run_json(capsys, "list", "--local") == (0, [])
 
 
+def test_a_family_learnt_from_other_devices_says_so_in_list_info_and_pull(zoo, capsys, tmp_path, monkeypatch):
+    lineage = {"weights_licence": "MIT", "data": "transferred", "measured_on": ["v100", "k80"]}
+    training = {"parameters": 191813, "corpus": {"licence": "MIT"}}
+    facts = {"entry": {"sources": [zoo.as_uri()]}, "feature_schema": "nest-gpu"}
+    entry = publish(zoo, "tilenet-t4", lineage=lineage, training=training, **facts)
+    monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "t4.json", entry)))
+    listed = run(capsys, "list")[1]
+    for told in ("tilenet", "t4 (transferred)", "nest-gpu", "191,813"):
+        assert told in listed
+    (row,) = run_json(capsys, "list")[1]
+    assert (row["origin"], row["measured_on"], row["parameters"]) == ("transferred", ["v100", "k80"], 191813)
+    for command in ("info", "pull"):
+        told = run(capsys, command, "tilenet-t4")[1]
+        assert "t4 (transferred from v100, k80)" in told
+        assert "191,813" in told
+
+
 def test_quiet_prints_the_table_and_nothing_else(zoo, capsys):
     _, out, err = run(capsys, "list", "--quiet")
     assert "tcl-epyc" in out

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.hub.registry import Entry, Index, describe
 from tchub.hub.registry.errors import IndexFileError
+from tchub.hub.registry.index import WEIGHT_FILES
 from tchub.zoo.errors import TchubError
+from tchub.zoo.models import files as model_files
 from toy_checkpoints import publish, write_index, write_toy
 
 GOOD = {
@@ -66,6 +68,9 @@ def test_a_licence_has_no_default(tmp_path, licence):
         ({"metrics": {"top1": "high"}}, "top1"),
         ({"feature_version": "1"}, "feature_version"),
         ({"files": {}}, "config.json"),
+        ({"files": {"config.json": GOOD["files"]["config.json"]}}, "model.safetensors, model.json, model.txt"),
+        ({"files": GOOD["files"] | {"model.txt": {"size": 1, "sha256": "c" * 64}}}, "needs one of"),
+        ({"parameters": "many"}, "parameters"),
         ({"files": None}, "files"),
     ],
 )
@@ -100,6 +105,33 @@ def test_sizes_and_hashes_are_bounded(record):
     files = GOOD["files"] | {"config.json": GOOD["files"]["config.json"] | record}
     with pytest.raises(IndexFileError):
         Entry.from_dict(GOOD | {"files": files})
+
+
+@pytest.mark.parametrize("weights", WEIGHT_FILES)
+def test_an_entry_lists_the_weights_of_its_architecture(weights):
+    files = {"config.json": GOOD["files"]["config.json"], weights: {"size": 9, "sha256": "c" * 64}}
+    entry = Entry.from_dict(GOOD | {"files": files})
+    assert entry.lasting_files == ("config.json", weights)
+    assert Entry.from_dict(json.loads(json.dumps(entry.as_dict()))) == entry
+
+
+def test_the_names_of_weights_are_those_that_models_are_saved_under():
+    assert set(WEIGHT_FILES) == set(model_files.WEIGHT_FILES.values())
+
+
+def test_a_checkpoint_of_trees_is_described_and_one_of_two_kinds_is_not(tmp_path):
+    folder = write_toy(tmp_path, "lightgbm-t4", training={"parameters": 640, "corpus": {"licence": "MIT"}})
+    (folder / "model.txt").write_text("tree")
+    with pytest.raises(IndexFileError, match="no whole checkpoint"):
+        describe(folder, "lightgbm-t4", "1.0.0")
+    (folder / "model.safetensors").unlink()
+    entry = describe(folder, "lightgbm-t4", "1.0.0")
+    assert entry.lasting_files[1] == "model.txt"
+    assert entry.parameters == 640
+
+
+def test_without_a_word_in_the_config_the_tensors_are_counted(tmp_path):
+    assert describe(write_toy(tmp_path, "tcl-epyc"), "tcl-epyc", "1.0.0").parameters == 8
 
 
 def test_a_newer_index_asks_for_an_upgrade(tmp_path):

@@ -112,6 +112,7 @@ def fit(
     training = {
         "command": command,
         "recipe": config.as_dict(),
+        "parameters": model.parameter_count(),
         "seed": seed,
         "seconds": round(sum(entry["seconds"] for each in results for entry in each.history), 1),
         "best_epoch": result.best_epoch,
