@@ -3,8 +3,26 @@
 A card's numbers come from a checkpoint's config.json and metrics.json; `check_card` finds those that do not.
 """
 
+from .data import MEASURED, TRANSFERRED, Corpus, Origin, origin
 from .errors import CardError
+from .evaluation import Evaluation, FewShot, Scores, Transfer
 from .render import MISSING, check_card, render_card
-from .schema import CardData, Corpus, Evaluation, Scores
+from .schema import CardData, Training
 
-__all__ = ["MISSING", "CardData", "CardError", "Corpus", "Evaluation", "Scores", "check_card", "render_card"]
+__all__ = [
+    "MEASURED",
+    "MISSING",
+    "TRANSFERRED",
+    "CardData",
+    "CardError",
+    "Corpus",
+    "Evaluation",
+    "FewShot",
+    "Origin",
+    "Scores",
+    "Training",
+    "Transfer",
+    "check_card",
+    "origin",
+    "render_card",
+]

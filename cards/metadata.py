@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from huggingface_hub import EvalResult, ModelCardData
 
-from .schema import CardData, Scores
+from .data import licences
+from .evaluation import Scores
+from .schema import CardData
 
 # Tasks and metrics that the Hub shows; its own list has none for ranking tensor programs.
 TASK = "tabular-regression"
@@ -14,20 +16,24 @@ _NAMES = {"top1": "top-1 score", "top5": "top-5 score", "pairwise": "pairwise ac
 def metadata(data: CardData) -> str:
     """The YAML between the two `---` lines (without them).
 
-    library_name, licence, tags, datasets, and a model-index with the checkpoint's scores.
+    library_name, licence, tags (with `measured` or `transferred`), datasets, and a model-index with the
+    checkpoint's scores.
     """
-    corpus = data.corpus
     tags = ["tchub", "tvm", "metaschedule", "cost-model", "auto-tuning", data.arch, f"device:{data.family}"]
+    if data.origin.data:
+        tags.append(data.origin.data)
+    datasets = [corpus.name for corpus in data.corpora if corpus.name and "/" in corpus.name]
     card = ModelCardData(
         model_name=data.name,
         library_name="tchub",
         license=data.licence.lower() if data.licence else None,
         pipeline_tag=TASK,
         tags=tags,
-        datasets=[corpus.name] if corpus.name and "/" in corpus.name else None,
+        datasets=datasets or None,
         base_model=data.base if data.base and "/" in data.base else None,
         eval_results=_results(data) or None,
-        data_licence=corpus.licence,
+        data_licence=", ".join(licences(data.corpora)) or None,
+        data_origin=data.origin.data,
         device_family=data.family,
         checkpoint_version=data.version,
         feature_schema=data.feature_schema,

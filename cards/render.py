@@ -12,8 +12,10 @@ import jinja2
 
 from ..zoo.devices import Device, get_device
 from ..zoo.errors import TchubError
+from .evaluation import TITLES, Scores
 from .metadata import metadata
-from .schema import CardData
+from .papers import paper_of
+from .schema import CardData, Training
 
 MISSING = "[More Information Needed]"
 
@@ -29,7 +31,8 @@ def render_card(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
         CardError: a field of either has the wrong type.
     """
     data = CardData.from_files(config, metrics, _spec(config))
-    return _environment().get_template("card.md.j2").render(card=data, metadata=metadata(data)).rstrip() + "\n"
+    facts = {"card": data, "metadata": metadata(data), "paper": paper_of(data.arch), "shares": _shares(data.training)}
+    return _environment().get_template("card.md.j2").render(titles=TITLES, **facts).strip() + "\n"
 
 
 def check_card(text: str, config: Mapping[str, Any], metrics: Mapping[str, Any]) -> list[str]:
@@ -52,7 +55,15 @@ def _environment() -> jinja2.Environment:
         keep_trailing_newline=True,
         autoescape=False,
     )
-    environment.filters |= {"known": _known, "score": _score, "count": _count, "cell": _cell, "each": _each}
+    environment.filters |= {
+        "known": _known,
+        "at": _at,
+        "plus_minus": _plus_minus,
+        "count": _count,
+        "cell": _cell,
+        "code": _code,
+        "sentence": _sentence,
+    }
     return environment
 
 
@@ -71,8 +82,16 @@ def _known(value: object) -> str:
     return MISSING if value is None or value in ("", (), {}) else str(value)
 
 
-def _score(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3f}"
+def _at(line: Scores, name: str) -> str:
+    """One score of a line, with its spread where there is one."""
+    value, deviation = getattr(line, name), line.spread.get(name)
+    if value is None:
+        return "-"
+    return f"{value:.3f}" if deviation is None else _plus_minus((value, deviation))
+
+
+def _plus_minus(told: tuple[float, float]) -> str:
+    return f"{told[0]:.3f} ± {told[1]:.3f}"
 
 
 def _count(value: int | None) -> str:
@@ -83,5 +102,26 @@ def _cell(value: object) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
-def _each(values: Sequence[str]) -> str:
-    return ", ".join(values) if values else MISSING
+def _code(values: Sequence[str]) -> str:
+    """Names in Markdown's code marks: `a`, `b`."""
+    return ", ".join(f"`{value}`" for value in values)
+
+
+def _sentence(text: str) -> str:
+    """The text with a capital letter and a full stop."""
+    text = text.strip()
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def _shares(training: Training) -> list[str]:
+    """What was taken of the target's training programs, where that is not all."""
+    texts = []
+    if training.tasks_fraction is not None and training.tasks_fraction < 1:
+        texts.append(f"Share: {training.tasks_fraction:.0%} of the target's training tasks")
+    if training.programs_fraction == 0:
+        texts.append("Share: nothing of the target was learnt from (zero-shot)")
+    elif training.programs_fraction is not None and training.programs_fraction < 1:
+        texts.append(f"Share: {training.programs_fraction:.0%} of the target's training programs, at random")
+    if training.programs_per_task:
+        texts.append(f"Share: at most {training.programs_per_task:,} programs a task")
+    return texts

@@ -76,9 +76,11 @@ def main(
     name = best.checkpoint.config.name
     metrics |= {
         "command": f"tchub evaluate {name} --corpus {path} --split test --baselines --seed {metrics['seed']} --json",
-        "seeds": _spread([f.metrics["results"]["model"] for f in fitted]) | {"count": len(seeds)},
+        "seeds": _spread([f.metrics["results"]["model"] for f in fitted])
+        | {"count": len(seeds), "chosen_by": "validation score"},
         "validation": best.result.best,
     }
+    metrics["results"]["xgboost"]["label"] = "XGBoost on TVM's PerStoreFeature"
     folder = ROOT / "zoo" / "checkpoints" / name / version
     if folder.exists():
         shutil.rmtree(folder)
