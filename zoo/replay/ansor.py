@@ -20,6 +20,8 @@ from .errors import ReplayError
 from .loops import LOOP_STEPS, Loop, Stage, Step
 from .operators import Workload, workload
 
+_DATA_PARALLEL = 0  # the type of a block's axis
+
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
@@ -128,13 +130,14 @@ class _Replay:
 
     def _rfactor(self, stage_id: int, stage: Stage, iterator: int, factor_axis: int) -> None:
         # The partial results become a stage in front of this one; the loops of both start afresh.
+        target, stage.target = stage.target, None
         self._work_off(stage)
-        stage.todo = []
+        stage.todo, stage.target = [], target
         partial = self.sch.rfactor(stage.loops[iterator].rv, factor_axis)
         loops = list(self.sch.get_loops(partial))
         factor = loops.pop(iterator)
         self.sch.reorder(*loops[:factor_axis], factor, *loops[factor_axis:])
-        self.stages.insert(stage_id, Stage(block=partial))
+        self.stages.insert(stage_id, Stage(block=partial, factor_axis=factor_axis))
 
     _GRAPH_STEPS: ClassVar[dict[str, Callable[..., None]]] = {
         "CHW": _cache_write,
@@ -147,17 +150,26 @@ class _Replay:
     # The second pass: where a stage is computed, and its loops
 
     def _work_off(self, stage: Stage) -> None:
-        if stage.target is not None:
-            at = self._loop_of(stage)
-            self.sch.compute_at(stage.block, at, preserve_unit_loops=True)
-        loops = self.sch.get_loops(stage.block)
-        own = len(self.sch.get(stage.block).iter_vars) if stage.target is not None else len(loops)
-        stage.loops = [Loop(rv, int(self.sch.get(rv).extent)) for rv in loops[-own:]]
+        loops = self._move(stage) if stage.target is not None else self.sch.get_loops(stage.block)
+        stage.loops = [Loop(rv, int(self.sch.get(rv).extent)) for rv in loops]
         for index, attached in stage.todo:
             if attached is not None:
                 attached.at = stage.loops[: self.steps[index][3] + 1]
             else:
                 self._guarded(index, self._change_loops, stage)
+
+    def _move(self, stage: Stage) -> list[Any]:
+        """Moves a block to where it is computed; gives its new loops, data-parallel ones first as Ansor has them."""
+        self.sch.compute_at(stage.block, self._loop_of(stage), preserve_unit_loops=True)
+        axes = self.sch.get(stage.block).iter_vars
+        loops = list(self.sch.get_loops(stage.block)[-len(axes) :])
+        # After an rfactor the block has the factored axis first, whichever it is.
+        parallel = [loop for loop, axis in zip(loops, axes, strict=True) if axis.iter_type == _DATA_PARALLEL]
+        reduced = [loop for loop, axis in zip(loops, axes, strict=True) if axis.iter_type != _DATA_PARALLEL]
+        parallel.insert(stage.factor_axis, parallel.pop(0))
+        if [*parallel, *reduced] != loops:
+            self.sch.reorder(*parallel, *reduced)
+        return [*parallel, *reduced]
 
     def _loop_of(self, stage: Stage) -> Any:
         """The loop that a stage is computed at; where it was left out, the next one around it."""

@@ -13,6 +13,7 @@ import numpy as np
 from ..features.statements import PERSTORE_WIDTH
 from ..tvm_import import import_tensor_intrinsics
 from .ansor import replay_steps
+from .autotvm import replay_knobs
 from .errors import ReplayError
 
 GPU_TARGETS = ("cuda", "nvidia", "rocm", "opencl", "metal", "vulkan")
@@ -109,6 +110,10 @@ def _ansor(workload: str, trace: str) -> Any:
     return replay_steps(workload, json.loads(trace))
 
 
+def _autotvm(workload: str, trace: str) -> Any:
+    return replay_knobs(workload, json.loads(trace)).schedule
+
+
 def _metaschedule(workload: str, trace: str) -> Any:
     from tvm.s_tir import Schedule
     from tvm.s_tir.schedule import Trace
@@ -135,4 +140,8 @@ def _last_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[-1][:160]
 
 
-_REPLAYS: dict[str, Callable[[str, str], Any]] = {"ansor": _ansor, "metaschedule": _metaschedule}
+_REPLAYS: dict[str, Callable[[str, str], Any]] = {
+    "ansor": _ansor,
+    "autotvm": _autotvm,
+    "metaschedule": _metaschedule,
+}

@@ -48,6 +48,7 @@ class Stage:
         loops: its iterators now.
         target: the stage that it is computed at; None at the root.
         at: the target's iterators up to the one that it is computed at.
+        factor_axis: of partial results, where the factored loop stands among the others.
     """
 
     name: str = ""
@@ -56,11 +57,19 @@ class Stage:
     loops: list[Loop] = field(default_factory=list)
     target: Stage | None = None
     at: list[Loop] = field(default_factory=list)
+    factor_axis: int = 0
 
 
-def split(sch: Any, stage: Stage, _: Sequence[Step], iterator: int, __: int, lengths: list[int], inner: int) -> None:
-    """`SP`: the lengths are of the inner loops (`inner`) or of the outer ones; the loop left takes the rest."""
-    _split(sch, stage, iterator, lengths, inner_to_outer=bool(inner))
+def split(
+    sch: Any, stage: Stage, _: Sequence[Step], iterator: int, __: int, lengths: list[int], inner: int, fixed: int = 0
+) -> None:
+    """`SP`: the lengths are of the inner loops (`inner`) or of the outer ones; the loop left takes the rest.
+
+    `fixed` is no word of Ansor: no bound makes the lengths smaller, since they are threads.
+    """
+    if fixed:
+        _made_real(sch, stage, iterator)
+    _split(sch, stage, iterator, lengths, inner_to_outer=bool(inner), fixed=bool(fixed))
 
 
 def follow_split(sch: Any, stage: Stage, steps: Sequence[Step], iterator: int, source: int, parts: int) -> None:
@@ -106,11 +115,14 @@ def fuse(sch: Any, stage: Stage, _: Sequence[Step], iterators: list[int]) -> Non
     stage.loops[first : last + 1] = [whole]
 
 
-def annotate(sch: Any, stage: Stage, _: Sequence[Step], iterator: int, kind: int) -> None:
-    """`AN`: what the loop becomes; a loop of one iteration is neither a vector nor worth unrolling."""
+def annotate(sch: Any, stage: Stage, _: Sequence[Step], iterator: int, kind: int | str) -> None:
+    """`AN`: what the loop becomes; a loop of one iteration is neither a vector nor worth unrolling.
+
+    A `kind` that is a text names the thread axis itself, for frameworks with more of them than Ansor.
+    """
     loop = stage.loops[iterator]
-    if kind in THREADS:
-        sch.bind(_made_real(sch, stage, iterator), THREADS[kind])
+    if isinstance(kind, str) or kind in THREADS:
+        sch.bind(_made_real(sch, stage, iterator), kind if isinstance(kind, str) else THREADS[kind])
     elif kind not in (0, UNROLL, VECTORIZE, PARALLEL):
         raise ReplayError("unknown-step", f"no annotation has the number {kind} here")
     elif kind and loop.extent > 1:
@@ -119,13 +131,13 @@ def annotate(sch: Any, stage: Stage, _: Sequence[Step], iterator: int, kind: int
 
 def pragma(sch: Any, stage: Stage, _: Sequence[Step], iterator: int, text: str) -> None:
     """`PR`: how large a body may be unrolled below a loop, said as MetaSchedule says it."""
-    key, _, value = text.partition("$")
+    key, value, *implicit = text.split("$")
     if key != "auto_unroll_max_step":
         raise ReplayError("unknown-step", f"no pragma is called {key!r}")
     loop = next((loop.rv for loop in stage.loops[iterator:] if loop.rv is not None), None)
     if int(value) and loop is not None:
         sch.annotate(loop, "pragma_auto_unroll_max_step", int(value))
-        sch.annotate(loop, "pragma_unroll_explicit", 1)
+        sch.annotate(loop, "pragma_unroll_explicit", int(not implicit))
 
 
 LOOP_STEPS: dict[str, Callable[..., None]] = {
@@ -149,9 +161,11 @@ def _made_real(sch: Any, stage: Stage, iterator: int) -> Any:
     return loop.rv
 
 
-def _split(sch: Any, stage: Stage, iterator: int, lengths: list[int], *, inner_to_outer: bool) -> None:
+def _split(
+    sch: Any, stage: Stage, iterator: int, lengths: list[int], *, inner_to_outer: bool, fixed: bool = False
+) -> None:
     loop = stage.loops[iterator]
-    if stage.target is None:
+    if stage.target is None or fixed:
         rest = ceil(loop.extent / prod(lengths))
         parts: list[int | None] = [rest, *lengths] if inner_to_outer else [*lengths, rest]
     else:

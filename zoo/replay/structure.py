@@ -67,8 +67,9 @@ def _agree(found: _Nest, wanted: _Nest) -> bool:
     if all(extent is not None for extent, _ in wanted):
         return found == wanted
     threads = ([loop for loop in nest if "." in loop[1]] for nest in (found, wanted))
-    lanes = (prod(extent or 1 for extent, kind in nest if kind == "vectorize") for nest in (found, wanted))
-    return next(threads) == next(threads) and next(lanes) <= next(lanes)
+    lanes, most = ([extent for extent, kind in nest if kind == "vectorize"] for nest in (found, wanted))
+    shorter = None in most or prod(filter(None, lanes)) <= prod(filter(None, most))
+    return next(threads) == next(threads) and shorter
 
 
 def _found(loops: Sequence[Any]) -> _Nest:
@@ -142,7 +143,7 @@ def _work_off(stage: _Stage, steps: Sequence[Step]) -> None:
         elif code == "FU":
             _fuse(stage, operands[0][0], operands[0][-1] + 1)
         elif code == "AN":
-            stage.iterators[operands[0]].kind = _KINDS[operands[1]]
+            stage.iterators[operands[0]].kind = _KINDS.get(operands[1], operands[1])
         elif code == "PR":
             stage.unroll = int(operands[1].split("$")[1])
         else:
@@ -162,7 +163,7 @@ def _lengths(steps: Sequence[Step], index: int) -> tuple[list[int], bool, bool]:
     """Of a split: the factors, whether they are of the inner loops, and whether no bound makes them smaller."""
     code, _, _, *operands = steps[index]
     if code == "SP":
-        return operands[1], bool(operands[2]), False
+        return operands[1], bool(operands[2]), operands[3:] == [1]
     if code == "FSP":
         lengths, inner = steps[operands[0]][4:6]
         return [*lengths[: operands[1] - 1], prod(lengths[operands[1] - 1 :])], bool(inner), False
