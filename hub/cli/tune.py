@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of a program.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the searches.")
 @click.option(
-    "--update", default="few-shot", show_default=True, type=click.Choice(["none", "few-shot"]),
-    help="Whether the checkpoint learns from the measured programs.",
+    "--update", default="auto", show_default=True, type=click.Choice(["auto", "none", "context", "few-shot"]),
+    help="How the checkpoint learns from the measured programs: as context (TileNet), by small steps, or not.",
 )  # fmt: skip
 @click.option("--compare-stock", is_flag=True, help="Tune again with MetaSchedule's own model, and compare.")
 @click.option("--trials-per-iter", type=click.IntRange(1), metavar="N", help="Programs a round; default: as fits.")

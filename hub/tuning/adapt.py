@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import filelock
 
 from ...zoo.adapt.budget import Budget, parse_budget
-from ...zoo.adapt.fine_tune import FineTuneConfig
+from ...zoo.adapt.fine_tune import FineTuneConfig, check_trainable
 from ...zoo.adapt.sampling import Sampler, create_sampler
 from ...zoo.errors import TchubError
 from ..registry import home_root
@@ -21,6 +21,7 @@ from .adapt_result import AdaptResult
 from .adapt_session import AdaptProgress, AdaptSession, AdaptSettings, Clock
 from .adapt_store import finish
 from .adapt_tools import Tools
+from .candidate_features import pool_features
 from .interrupt import StopFlag
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ def adapt(
 
     Raises:
         BudgetError, UnknownSamplerError, AdaptArgumentError: an argument makes no sense.
+        NotTrainableError: the checkpoint is of trees.
         EmptyPoolError: no task has a choice of programs.
         MeasurementFailureRateError: nearly every program failed.
         LabelError: the measurements have no order to learn, or to judge by.
@@ -94,6 +96,7 @@ def adapt(
     tools, progress, clock = tools or Tools(), progress or AdaptProgress(), Clock()
     with clock("prepare"):
         base = tools.find_base(checkpoint)
+        check_trainable(base.checkpoint.model)
         local = tools.detect(device, cores)
     job = AdaptJob(base, local, workload or DEFAULT_WORKLOAD, settings, method, cores, programs_per_task, tools)
     folder = Path(work_dir) if work_dir else _default_folder(base.entry.name, job.workload)
@@ -103,8 +106,7 @@ def adapt(
         pool = job.build_pool(folder, stop, progress, clock)
         measuring = stack.enter_context(job.measuring(pool, journal, stop, progress))
         with clock("features"):
-            checkpoint_here = replace(base.checkpoint, device=local.device)
-            features = checkpoint_here.features(pool.sequences(range(len(pool))))
+            features = pool_features(replace(base.checkpoint, device=local.device), pool, local.target)
         session = AdaptSession(base.checkpoint, features, pool, measuring, settings, progress, clock)
         outcome = session.run()
         return finish(job, folder, pool, measuring, outcome, clock)

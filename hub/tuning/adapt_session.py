@@ -17,7 +17,7 @@ from ...zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from ...zoo.adapt.guard import GuardResult, compare
 from ...zoo.adapt.holdout import PROGRAMS_PER_TASK, choose_holdout
 from ...zoo.adapt.sampling import Pool, RandomSampler, Reason, Sampler, StratifiedSampler
-from ...zoo.training import RankingDataset, evaluate_scores, predict
+from ...zoo.training import RankingDataset, evaluate_scores
 from .adapt_measure import PoolMeasuring
 from .adapt_pool import CandidatePool
 
@@ -203,7 +203,7 @@ class AdaptSession:
             if number == 0 and not isinstance(sampler, RandomSampler):
                 # Rand_Select of algorithm 1, level over the tasks: a task without a label teaches nothing.
                 sampler = StratifiedSampler()
-            scores = predict(self._model, self._features[open_]) if number else None
+            scores = self._model.score(self._features[open_]) if number else None
             chosen = sampler.select(self._subset(open_), labeled, count, scores, rng, round=number)
         reasons = {int(open_[r.index]): replace(r, index=int(open_[r.index])) for r in chosen.reasons}
         measured = self._measure(open_[chosen.indices], seconds, title)
@@ -243,14 +243,19 @@ class AdaptSession:
             task_weights=np.array([task.weight for task in self._pool.tasks], dtype=np.float64),
         )
 
+    def _as_base_sees(self, indices: np.ndarray) -> np.ndarray:
+        """Features with the base's own device in the hardware row, if there is one."""
+        if not self._base.model.config.hardware:
+            return self._features[indices]
+        return self._base.features(self._pool.sequences(indices))
+
     def _judge(self) -> Outcome:
         with self._clock("evaluate"):
             latency = self._measuring.latency(self._hold_out)
             valid = np.array(self._hold_out, dtype=np.int64)[np.isfinite(latency)]
             data = self._dataset(self._hold_out)
-            sequences = self._pool.sequences(valid)
-            base = predict(self._base.model, self._base.features(sequences))
-            adapted = predict(self._model, data.features)
+            base = self._base.model.score(self._as_base_sees(valid))
+            adapted = self._model.score(data.features)
             guard = compare(base, adapted, data.latency, data.group, seed=self._settings.seed)
             before, after = (
                 evaluate_scores(scores, data.latency, data.group, data.task_weights) for scores in (base, adapted)

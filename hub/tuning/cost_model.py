@@ -1,7 +1,7 @@
 """The plug-in: a pretrained checkpoint as a MetaSchedule cost model.
 
-`predict` reads the traces of the candidates as primitive sequences, so nothing is lowered and no feature
-extractor runs; `update` may fine-tune the weights on what was measured (paper TCL section 4).
+`predict` makes what the checkpoint reads (see `candidate_features`): for models of primitives nothing is lowered.
+`update` may hand what was measured to the model as context, or fine-tune the weights on it (paper TCL section 4).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
-from ...zoo.primitives import from_trace
+from .candidate_features import candidate_features
 from .errors import ModelOutputError
 from .online import OnlineLearner, OnlineSettings
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
     from ...zoo.models import Checkpoint
-    from ...zoo.primitives import PrimitiveSequence
 
+UPDATES = ("auto", "none", "context", "few-shot")
 # A task's scores are centred on the first batch that holds this many programs (a search's first
 # population has hundreds): fewer would make the centre and the spread a matter of luck.
 CALIBRATION_SIZE = 16
@@ -70,9 +70,34 @@ class Squash:
 
 
 def check_update(update: str) -> None:
-    """Raises ValueError unless `update` is one of the two."""
-    if update not in ("none", "few-shot"):
-        raise ValueError(f"update must be 'none' or 'few-shot', not {update!r}")
+    """Raises ValueError unless `update` is one of `UPDATES`."""
+    if update not in UPDATES:
+        raise ValueError(f"update must be one of {', '.join(map(repr, UPDATES))}, not {update!r}")
+
+
+def resolve_update(update: str, model: Any) -> str:
+    """How a model learns while tuning: `auto` becomes what suits it best, the others are checked.
+
+    Raises:
+        ValueError: no such way.
+        NoContextError: `"context"`, and the model takes none.
+        NotTrainableError: `"few-shot"`, and the model is made of trees.
+    """
+    from ...zoo.adapt.fine_tune import check_trainable
+    from ...zoo.models import TileNet, TreeModel
+    from ...zoo.training.errors import NoContextError
+
+    check_update(update)
+    takes_context = isinstance(model, TileNet)
+    if update == "auto":
+        return "context" if takes_context else "none" if isinstance(model, TreeModel) else "few-shot"
+    if update == "context" and not takes_context:
+        raise NoContextError(
+            f"a {model.arch} takes no measured programs as context", remedy="choose few-shot or none", arch=model.arch
+        )
+    if update == "few-shot":
+        check_trainable(model)
+    return update
 
 
 class PretrainedScorer:
@@ -80,14 +105,19 @@ class PretrainedScorer:
 
     Args:
         checkpoint: the model, its feature schema and its device.
-        update: `"none"` keeps the weights; `"few-shot"` fine-tunes them on what is measured.
+        update: `"none"` learns nothing; `"context"` scores the programs of a task given its measured ones, with no
+            gradient step (TileNet); `"few-shot"` fine-tunes the weights on what is measured (other networks);
+            `"auto"` is what suits the model, for trees `"none"`.
         settings: of the fine-tuning.
+
+    Attributes:
+        unread: programs so far that no features could be made of.
     """
 
-    def __init__(self, checkpoint: Checkpoint, update: str = "none", settings: OnlineSettings | None = None) -> None:
-        check_update(update)
-        self.update = update
+    def __init__(self, checkpoint: Checkpoint, update: str = "auto", settings: OnlineSettings | None = None) -> None:
+        self.update = resolve_update(update, checkpoint.model)
         self.learner = OnlineLearner(checkpoint, settings or OnlineSettings())
+        self.unread = 0
         self._squash: dict[str, Squash] = {}
 
     @property
@@ -95,28 +125,51 @@ class PretrainedScorer:
         """The checkpoint as it is now, fine-tuned or not."""
         return self.learner.checkpoint
 
-    def predict(self, task: str, sequences: Sequence[PrimitiveSequence]) -> np.ndarray:
-        """Scores in (0, 1), shape (N,), float64, higher is faster; comparable within one task.
+    def predict(self, task: str, features: np.ndarray, usable: np.ndarray | None = None) -> np.ndarray:
+        """Scores of programs of one task.
+
+        Args:
+            task: its name.
+            features: (n, rows, width), what the checkpoint reads.
+            usable: (N,) bool, which n of the N programs have features; None: all.
+
+        Returns:
+            (N,) of float64 in [0, 1), higher is faster, comparable within one task; 0, the worst, without features.
 
         Raises:
             ModelOutputError: the model gave a number that is not finite.
         """
-        if not sequences:
-            return np.zeros(0, dtype=np.float64)
+        usable = np.ones(len(features), dtype=bool) if usable is None else usable
+        self.unread += int((~usable).sum())
+        scores = np.zeros(len(usable), dtype=np.float64)
+        if len(features):
+            scores[usable] = self._squash.setdefault(task, Squash())(self._raw(task, features))
+        return scores
+
+    def _raw(self, task: str, features: np.ndarray) -> np.ndarray:
+        model: Any = self.checkpoint.model
         with _one_thread():
-            raw = np.asarray(self.checkpoint.score(sequences), dtype=np.float64)
-        if raw.shape != (len(sequences),) or not np.isfinite(raw).all():
+            if self.update == "context":
+                raw = model.score_given(features, *self.learner.measured(task))
+            else:
+                raw = model.score(features)
+        if raw.shape != (len(features),) or not np.isfinite(raw).all():
             raise ModelOutputError(
                 f"{self.checkpoint.config.name} gave scores that are not finite numbers",
                 remedy="verify the checkpoint's files with: tchub verify",
                 checkpoint=self.checkpoint.config.name,
             )
-        return self._squash.setdefault(task, Squash())(raw)
+        return raw
 
-    def observe(self, task: str, sequences: Sequence[PrimitiveSequence], latencies: Sequence[float]) -> None:
-        """Take measured latencies in seconds (NaN or infinite: it failed), and fine-tune if asked to."""
-        self.learner.add(task, sequences, latencies)
-        if self.update == "few-shot":
+    def observe(self, task: str, features: np.ndarray, latencies: Sequence[float]) -> None:
+        """Take measured programs (n, rows, width) and their latencies in seconds, and learn if asked to.
+
+        NaN or infinite: the program failed, which teaches nothing.
+        """
+        self.learner.add(task, features, latencies)
+        if self.update == "context":
+            self._squash.pop(task, None)
+        elif self.update == "few-shot":
             with _one_thread():
                 changed = self.learner.step()
             if changed:
@@ -148,14 +201,15 @@ class PretrainedCostModel(PyCostModel):
         self.scorer = scorer
 
     def predict(self, context: Any, candidates: list[MeasureCandidate]) -> np.ndarray:
-        """Scores in (0, 1), shape (N,), float64."""
-        return self.scorer.predict(shash2hex(context.mod), _read(candidates))
+        """Scores in [0, 1), shape (N,), float64."""
+        return self.scorer.predict(shash2hex(context.mod), *self._read(context, candidates))
 
     def update(self, context: Any, candidates: list[MeasureCandidate], results: list[RunnerResult]) -> None:
         """Learn from a measured batch; failed programs are kept as failures."""
         if len(candidates):
-            latencies = [seconds(result) for result in results]
-            self.scorer.observe(shash2hex(context.mod), _read(candidates), latencies)
+            features, usable = self._read(context, candidates)
+            latencies = [seconds(result) for result, good in zip(results, usable, strict=True) if good]
+            self.scorer.observe(shash2hex(context.mod), features, latencies)
 
     def save(self, path: str) -> None:
         """Write the state to `path` (safetensors)."""
@@ -165,21 +219,21 @@ class PretrainedCostModel(PyCostModel):
         """Read the state that `save` wrote."""
         self.scorer.load(Path(path))
 
+    def _read(self, context: Any, candidates: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+        return candidate_features(self.scorer.checkpoint, context, candidates)
 
-def _read(candidates: Sequence[Any]) -> list[PrimitiveSequence]:
-    return [from_trace(candidate.sch.trace) for candidate in candidates]
 
-
-def tvm_cost_model(checkpoint: Checkpoint | str, update: str = "none", **settings: Any) -> CostModel:
+def tvm_cost_model(checkpoint: Checkpoint | str, update: str = "auto", **settings: Any) -> CostModel:
     """A checkpoint as a MetaSchedule cost model, for `ms.tune_tir(..., cost_model=...)` and its kin.
 
     Args:
         checkpoint: a loaded checkpoint, or a name such as `tcl-epyc`.
-        update: `"none"` keeps the weights; `"few-shot"` fine-tunes them on the measured programs.
+        update: how it learns from the measured programs, see `PretrainedScorer`.
         **settings: fields of `OnlineSettings`, for `"few-shot"`.
 
     Raises:
         ValueError: an unknown `update`.
+        NoContextError, NotTrainableError: the model cannot learn that way.
     """
     if isinstance(checkpoint, str):
         from .. import load

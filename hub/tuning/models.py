@@ -30,28 +30,29 @@ class ModelChoice:
 
 
 def choose_model(
-    checkpoint: str | None, *, seed: int = 0, update: str = "none", online: OnlineSettings | None = None
+    checkpoint: str | None, *, seed: int = 0, update: str = "auto", online: OnlineSettings | None = None
 ) -> ModelChoice:
     """The model that `tune` was asked for.
 
     Args:
         checkpoint: a checkpoint's name or folder, None for the one that fits this machine best, `stock` or `none`.
         seed: of the stock model's random warm-up, and of `none`.
-        update: `none` or `few-shot`, for a checkpoint.
+        update: how a checkpoint learns while tuning, see `cost_model.PretrainedScorer`.
 
     Raises:
         ValueError: an unknown `update`.
-        TchubError: whatever the registry raises.
+        TchubError: the model cannot learn that way, or whatever the registry raises.
     """
     if checkpoint == "stock":
         return ModelChoice("stock", "MetaSchedule's own model (XGBoost)", lambda: _stock(seed))
     if checkpoint == "none":
         return ModelChoice("none", "no model (random choice)", lambda: _random(seed))
     from .adapt_tools import find_base
-    from .cost_model import OnlineSettings, check_update, tvm_cost_model
+    from .cost_model import OnlineSettings, check_update, resolve_update, tvm_cost_model
 
     check_update(update)
     base = find_base(checkpoint)
+    update = resolve_update(update, base.checkpoint.model)
     name = f"{base.checkpoint.config.name}@{base.checkpoint.config.version}"
     settings = vars(online) if online is not None else vars(OnlineSettings(seed=seed))
     return ModelChoice(name, name, lambda: tvm_cost_model(base.checkpoint, update, **settings), base.reasons, update)

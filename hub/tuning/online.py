@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ...zoo.models import Checkpoint
-    from ...zoo.primitives import PrimitiveSequence
     from ...zoo.training.dataset import RankingDataset
 
 STATE_FORMAT = 1
@@ -66,13 +65,19 @@ class OnlineLearner:
         """Valid programs seen."""
         return sum(map(len, self._latencies.values()))
 
-    def add(self, task: str, sequences: Sequence[PrimitiveSequence], latencies: Sequence[float]) -> None:
-        """Remember a measured batch, latencies in seconds; failed programs (not finite) teach nothing."""
+    def add(self, task: str, features: np.ndarray, latencies: Sequence[float]) -> None:
+        """Remember a measured batch (n, rows, width), latencies in seconds; failed programs teach nothing."""
         valid = [i for i, x in enumerate(latencies) if np.isfinite(x) and x > 0]
         if not valid:
             return
-        self._features.setdefault(task, []).extend(self.base.features([sequences[i] for i in valid]))
+        self._features.setdefault(task, []).extend(features[valid])
         self._latencies.setdefault(task, []).extend(float(latencies[i]) for i in valid)
+
+    def measured(self, task: str) -> tuple[np.ndarray, np.ndarray]:
+        """Features (n, rows, width) and latencies (n,) in seconds of a task's measured programs, in their order."""
+        if task not in self._features:
+            return np.zeros((0, 1, self.base.model.config.width), np.float32), np.zeros(0)
+        return np.stack(self._features[task]), np.array(self._latencies[task])
 
     def due(self) -> bool:
         """Whether enough was measured since the last fine-tuning."""

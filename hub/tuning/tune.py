@@ -99,7 +99,7 @@ def tune(
     threads: int = 1,
     seed: int = 0,
     trials_per_iter: int | None = None,
-    update: str = "few-shot",
+    update: str = "auto",
     online: OnlineSettings | None = None,
     search: SearchSettings | None = None,
     compare_stock: bool = False,
@@ -122,7 +122,8 @@ def tune(
         threads: threads of a program, and of PyTorch in the comparison.
         seed: of the searches.
         trials_per_iter: programs a round; None: so many that half of the trials give every task a floor.
-        update: `few-shot` lets the checkpoint learn from the measurements, `none` does not.
+        update: how the checkpoint learns from the measurements: `few-shot` moves its weights, `context` hands them
+            to a TileNet as they are, `none` does neither, `auto` is what suits the model.
         online: settings of that learning.
         search: settings of the evolutionary search.
         compare_stock: tune again with MetaSchedule's own model and as many trials, into `output/stock`.

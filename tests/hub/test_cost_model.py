@@ -179,12 +179,12 @@ def test_state_of_another_checkpoint_or_half_a_file_is_refused(tmp_path: Path, c
         PretrainedScorer(checkpoint).load(path)
 
 
-def test_scores_that_are_no_numbers_are_an_error(context: Any, measure_candidates: list[Any]) -> None:
+def test_scores_that_are_no_numbers_are_an_error(measure_candidates: list[Any]) -> None:
     broken = make_checkpoint()
     with torch.no_grad():
         next(broken.model.parameters()).fill_(float("nan"))
     with pytest.raises(ModelOutputError):
-        PretrainedScorer(broken).predict("task", [from_trace(c.sch.trace) for c in measure_candidates])
+        PretrainedScorer(broken).predict("t", broken.features([from_trace(c.sch.trace) for c in measure_candidates]))
 
 
 def test_an_unknown_update_is_refused(checkpoint: Any) -> None:

@@ -4,7 +4,7 @@
 """
 
 from .budget import Budget, parse_budget
-from .errors import BudgetError, LabelError, SamplingError, UnknownSamplerError
+from .errors import BudgetError, LabelError, NotTrainableError, SamplingError, UnknownSamplerError
 from .holdout import choose_holdout
 from .sampling import (
     SAMPLERS,
@@ -23,6 +23,7 @@ __all__ = [
     "Budget",
     "BudgetError",
     "LabelError",
+    "NotTrainableError",
     "Pool",
     "RDUSampler",
     "RandomSampler",

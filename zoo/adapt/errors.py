@@ -17,5 +17,9 @@ class SamplingError(TchubError):
     """The sampler cannot choose: an empty pool, nothing left to pick, or scores that are not numbers."""
 
 
+class NotTrainableError(TchubError):
+    """The model knows no gradient, so a few labels cannot move it; fields: arch."""
+
+
 class LabelError(TchubError):
     """The measurements cannot teach a ranking: NaN, not positive, all equal, or too few."""

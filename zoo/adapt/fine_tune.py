@@ -12,13 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..models.base import CostModel
+from ..models import CostModel, TreeModel
 from ..training.batches import Batch, epoch_batches
 from ..training.dataset import RankingDataset
-from ..training.loop import predict
 from ..training.losses import get_loss
 from ..training.metrics import PAIR_RATIO
-from .errors import LabelError
+from .errors import LabelError, NotTrainableError
 
 # Names of the submodules that turn the encoding into a score; the rest is the encoder.
 HEAD_NAMES = ("decoder", "head")
@@ -98,8 +97,10 @@ def fine_tune(
         on_epoch: called after every pass with its number and the validation accuracy (NaN without one).
 
     Raises:
+        NotTrainableError: the model is made of trees.
         LabelError: no task has two programs of different latency.
     """
+    check_trainable(model)
     config = config or FineTuneConfig()
     tasks = _check_labels(data)
     held = _hold_for_validation(data, config)
@@ -114,6 +115,16 @@ def fine_tune(
             on_epoch(number + 1, math.nan)
     tuned.eval()
     return FineTuneResult(tuned, epochs, held is not None, tuple(curve), len(data), tasks)
+
+
+def check_trainable(model: CostModel) -> None:
+    """Raises NotTrainableError for a model that gradients cannot move."""
+    if isinstance(model, TreeModel):
+        raise NotTrainableError(
+            f"a {model.arch} is made of trees, which a few measured programs cannot move",
+            remedy="adapt a network (`tchub list` shows them), or train new trees with `tchub train`",
+            arch=model.arch,
+        )
 
 
 def _check_labels(data: RankingDataset) -> int:
@@ -151,7 +162,7 @@ def _held_pairs(data: RankingDataset, held: np.ndarray, members: np.ndarray) -> 
 
 def _held_accuracy(model: CostModel, data: RankingDataset, held: np.ndarray) -> float:
     """Mean over tasks of the share of `_held_pairs` in the right order; a tie is half right."""
-    scores = predict(model, data.features)
+    scores = model.score(data.features)
     shares = []
     for members in data.members:
         pairs = _held_pairs(data, held, members)
@@ -197,7 +208,7 @@ def _passes(model: CostModel, data: RankingDataset, config: FineTuneConfig) -> I
         while True:
             model.train()
             for batch in epoch_batches(data, config.tasks_per_batch, config.programs_per_task, rng):
-                loss = _loss(model, data, batch, config.loss) + config.anchor * _distance(model, start)
+                loss = _loss(model, data, batch, config.loss, rng) + config.anchor * _distance(model, start)
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
                 nn.utils.clip_grad_norm_(model.parameters(), config.clip)
@@ -205,12 +216,12 @@ def _passes(model: CostModel, data: RankingDataset, config: FineTuneConfig) -> I
             yield
 
 
-def _loss(model: CostModel, data: RankingDataset, batch: Batch, name: str) -> Tensor:
+def _loss(model: CostModel, data: RankingDataset, batch: Batch, name: str, rng: np.random.Generator) -> Tensor:
     device = next(model.parameters()).device
     mask = torch.from_numpy(batch.mask).to(device)
     labels = torch.from_numpy(batch.labels).to(device, torch.float32)
-    flat = model(torch.from_numpy(data.features[batch.index]).to(device))
-    return get_loss(name)(torch.zeros_like(labels).masked_scatter(mask, flat.float()), labels, mask)
+    rows = model.describe(torch.from_numpy(data.features[batch.index]).to(device)).float()
+    return model.training_loss(rows, labels, mask, get_loss(name), rng)
 
 
 def _parameter_groups(model: CostModel, config: FineTuneConfig) -> list[dict[str, Any]]:
