@@ -4,9 +4,10 @@ Read from config.json: name, version, arch, model, feature_schema, family, devic
     lineage    weights_licence (SPDX id), base (name@version that it was adapted from), authors, limits (list of
                texts), and of the device's own data: data (`measured` or `transferred`), measured_on (devices),
                stand_in (a sentence)
-    training   command, seed, seconds, stages, init, tasks_fraction, programs_fraction, programs_per_task, and
-               corpus and each of sources: {name, device, cpu_model, framework, licence, source, programs, tasks,
-               programs_without_features, how, networks, held_out (networks whose tasks are in no training split)}
+    training   command, seed, seconds, parameters, stages, init, tasks_fraction, programs_fraction,
+               programs_per_task, and corpus and each of sources: {name, device, cpu_model, framework, licence,
+               source, programs, tasks, programs_without_features, how, networks, held_out (networks whose tasks
+               are in no training split)}
 Read from metrics.json: corpus, split, device, seed, command, tasks, programs, validation,
     results          name -> {top1, top5, mean_top1, mean_top5, pairwise, label}, where `model` is the checkpoint
                      and the others are its baselines; a score is a number or {mean, stdev}
@@ -36,6 +37,7 @@ class Training:
 
     Attributes:
         stages: 2 when the sources were learnt first and then the target alone; init: whose weights were the start.
+        parameters: trained numbers, or the nodes of trees.
         tasks_fraction, programs_fraction, programs_per_task: what was taken of the target's training programs.
         judged_apart: whether tasks that compute the same as a test task were kept out of every corpus.
     """
@@ -43,6 +45,7 @@ class Training:
     command: str | None = None
     seed: int | None = None
     seconds: float | None = None
+    parameters: int | None = None
     stages: int | None = None
     init: str | None = None
     tasks_fraction: float | None = None
@@ -136,6 +139,7 @@ def _training(raw: Mapping[str, Any]) -> Training:
         command=read_text(raw, "command"),
         seed=read_whole(raw, "seed"),
         seconds=read_number(raw, "seconds"),
+        parameters=read_whole(raw, "parameters"),
         stages=read_whole(raw, "stages"),
         init=read_text(raw, "init"),
         tasks_fraction=read_number(raw, "tasks_fraction"),

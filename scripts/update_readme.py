@@ -1,7 +1,9 @@
-"""Fill the README's result tables from docs/benchmarks/*.json, so that no figure is typed by hand.
+"""Fill the tables of the README and docs/models.md from what they tell of, so that no figure is typed by hand.
+
+Results come from docs/benchmarks/*.json, the zoo from hub/registry/index.json, architectures from zoo/models.
 
 python scripts/update_readme.py           # rewrite
-python scripts/update_readme.py --check   # fail when README and benchmarks disagree
+python scripts/update_readme.py --check   # fail when a table is out of date
 """
 
 from __future__ import annotations
@@ -61,30 +63,78 @@ def _main_job() -> str:
     return "\n".join([*_ranking(job), "", *_tuning(job), "", where])
 
 
-BLOCKS = {"main-job": _main_job}
+def _zoo() -> str:
+    """Every checkpoint of the index in its newest version, and whether its device was measured."""
+    from tchub.cards import Corpus, origin
+    from tchub.hub.registry import Index
+
+    head = ("checkpoint", "device family", "its own device", "parameters", "top-1", "pairwise")
+    rows = [_row(*head), _row("---", "---", "---", *["---:"] * 3)]
+    listed = sorted(Index.read(ROOT / "hub/registry/index.json").entries, key=lambda e: (e.family, e.name, e.semver))
+    for entry in {entry.name: entry for entry in listed}.values():
+        device = entry.data.get("device")
+        told = origin(entry.lineage, [Corpus(device=device)] if isinstance(device, str) else [], entry.family)
+        scores = (entry.metrics.get(key) for key in ("top1", "pairwise"))
+        size = "-" if entry.parameters is None else f"{entry.parameters:,}"
+        told_scores = ("-" if value is None else f"{value:.3f}" for value in scores)
+        rows.append(_row(_linked(entry.id, entry.name), entry.family, told.data or "-", size, *told_scores))
+    if (ROOT / "docs/leaderboard.md").is_file():
+        rows += ["", "Every model on every corpus: [the leaderboard](docs/leaderboard.md)."]
+    return "\n".join(rows)
+
+
+def _linked(title: str, name: str) -> str:
+    """The checkpoint with a link to its card, where that ships."""
+    return f"[`{title}`](cards/{name}.md)" if (ROOT / "cards" / f"{name}.md").is_file() else f"`{title}`"
+
+
+def _architectures() -> str:
+    """Every architecture with its size on the features that it usually reads."""
+    from tchub.zoo.features import get_schema
+    from tchub.zoo.models import create, get_architecture, list_architectures
+
+    head = ("architecture", "reads", "features", "parameters", "float32", "described in")
+    rows = [_row(*head), _row("---", "---", "---", "---:", "---:", "---")]
+    for name in list_architectures():
+        known = get_architecture(name)
+        schema = get_schema(known.schemas[0])
+        count = create(name, width=schema.width, hardware=schema.hardware).parameter_count()
+        size = ("as grown", "-") if not count else (f"{count:,}", f"{count * 4 / 2**20:.2f} MiB")
+        rows.append(_row(f"`{name}`", schema.source, f"`{schema.name}`", *size, known.paper.removeprefix("none: ")))
+    return "\n".join(rows)
+
+
+BLOCKS = {"main-job": _main_job, "zoo": _zoo, "architectures": _architectures}
+FILES = ("README.md", "docs/models.md")
 
 
 def render(text: str) -> str:
-    """The README with every marked block rewritten."""
+    """The document with every marked block rewritten."""
     for name, make in BLOCKS.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        body = make()
-        text = pattern.sub(lambda found, body=body: found[1] + body + "\n" + found[2], text)
+        if f"<!-- {name} -->" in text:
+            pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+            body = make()
+            text = pattern.sub(lambda found, body=body: found[1] + body + "\n" + found[2], text)
     return text
 
 
 @click.command()
 @click.option("--check", is_flag=True, help="Change nothing; exit 1 when something would change.")
 def main(check: bool) -> None:
-    """Rewrite the marked blocks of README.md."""
-    path = Path(ROOT / "README.md")
-    old = path.read_text()
-    new = render(old)
-    if check and new != old:
-        click.echo("README.md disagrees with docs/benchmarks: run python scripts/update_readme.py", err=True)
-        sys.exit(1)
-    if new != old:
-        path.write_text(new)
+    """Rewrite the marked blocks of README.md and docs/models.md."""
+    stale = False
+    for name in FILES:
+        path = Path(ROOT / name)
+        old = path.read_text()
+        new = render(old)
+        if new == old:
+            continue
+        stale = True
+        if check:
+            click.echo(f"{name} is out of date: run python scripts/update_readme.py", err=True)
+        else:
+            path.write_text(new)
+    sys.exit(1 if check and stale else 0)
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ CONFIG: dict[str, Any] = {
         "command": "tchub train tilenet --corpus t4 --corpus rtx2080ti --corpus v100 --seed 2",
         "seed": 2,
         "seconds": 1234.5,
+        "parameters": 189510,
         "stages": 2,
         "init": None,
         "tasks_fraction": 1.0,
@@ -202,6 +203,7 @@ def test_other_corpora_are_listed_and_a_loss_is_told():
 
 def test_the_share_of_the_target_and_the_stages_are_told():
     assert "Share: 10% of the target's training programs, at random" in TEXT
+    assert "features `nest-gpu`, 189,510 parameters." in TEXT
     assert "Stages: 2; the other corpora first, then `t4` alone" in TEXT
     zero = render_card(changed(CONFIG, training={"programs_fraction": 0.0}), METRICS)
     assert "nothing of the target was learnt from (zero-shot)" in zero
@@ -209,6 +211,7 @@ def test_the_share_of_the_target_and_the_stages_are_told():
 
 def test_only_a_cpu_is_told_to_tune_here():
     assert "tchub tune" not in TEXT
+    assert "tchub adapt" not in TEXT
     assert "tchub pull tilenet-t4" in TEXT
     assert "tchub tune" in render_card(CONFIG | {"device": get_device("ryzen-3700x").to_dict()}, METRICS)
 
