@@ -202,13 +202,13 @@ def test_different_knobs_give_different_programs_and_equal_ones_the_same() -> No
 
 def test_a_tile_of_columns_need_not_divide() -> None:
     """14 columns in tiles of 4: the fourth is cut."""
-    assert any(p.numbers[2:] == (14, 4, 4) for p in of_kind(told("conv2d_NCHWc.x86"), "Split"))
+    assert any(p.numbers[2:] == (14, 1, 4, 1, 4) for p in of_kind(told("conv2d_NCHWc.x86"), "Split"))
 
 
 def test_a_pointwise_kernel_is_tiled_in_rows_too() -> None:
     entity = [*SAMPLES["conv2d_NCHWc.x86"][1][:3], ["tile_oh", "ot", 2]]
     primitives = list(from_autotvm("conv2d_NCHWc.x86", CPU_POINTWISE, entity))
-    assert any(p.kind == "Split" and p.numbers[2:] == (14, 7, 2) for p in primitives)
+    assert any(p.kind == "Split" and p.numbers[2:] == (14, 7, 1, 1, 2) for p in primitives)
     assert not any("@data_pad" in p.names for p in primitives)  # no padding, no copy
 
 

@@ -185,9 +185,16 @@ class Stage:
 
     def compute_at(self, target: Stage, loop: Loop, *extents: int) -> None:
         """Computes the block under a loop; `extents`: what one pass needs of its first loops."""
+        self._place("ComputeAt", target, loop, extents)
+
+    def reverse_compute_at(self, source: Stage, loop: Loop, *extents: int) -> None:
+        """Computes the block under a loop of the block that it reads; `extents` as for `compute_at`."""
+        self._place("ReverseComputeAt", source, loop, extents)
+
+    def _place(self, kind: str, target: Stage, loop: Loop, extents: Sequence[int]) -> None:
         self._number_it()
         target._number_it()
-        self._tell("ComputeAt", target.at(loop), target._number, names=target._introduction())
+        self._tell(kind, target.at(loop), target._number, names=target._introduction())
         for own, extent in zip(self.loops, extents, strict=False):
             own.extent = extent
 

@@ -1,10 +1,16 @@
-"""The x86 templates of TVM 0.8 to 0.13: what their schedules do with the knobs, in the order in which they do it."""
+"""The x86 templates of TVM 0.8 to 0.13: what their schedules do with the knobs.
+
+The loops are those of the schedules; they are told as MetaSchedule tells its own CPU programs, so that a tile means
+the same wherever it came from: four levels of the output with two of the reduction between them (SSRSRS), a level
+that a template lacks being 1, and a convolution's output copied under the product's loops rather than the product
+computed under the output's. Channels that the layout blocks are two axes, the inner one contiguous.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from .autotvm_nest import Schedule
+from .autotvm_nest import Loop, Schedule, Stage
 from .autotvm_problem import Conv, Matmul
 
 
@@ -17,10 +23,7 @@ def dense_nopack(schedule: Schedule, task: Matmul) -> None:
     _, lanes = product.split(product.loops[2], k)
     partial = product.rfactor(lanes, 2, 2)
     rows, columns, lanes = product.loops
-    yo, yi = product.split(rows, y)
-    xo, xi = product.split(columns, x)
-    product.reorder(yo, xo, yi, xi)
-    outer = product.fuse(yo, xo)
+    outer = product.fuse(*_tile(product, [rows, columns], [(y[0], 1, y[1], 1), (x[0], 1, x[1], 1)])[0])
     product.parallel(outer)
     product.unroll(lanes)
     partial.compute_at(product, outer, y[1], x[1])
@@ -65,11 +68,8 @@ def batch_matmul(schedule: Schedule, task: Matmul) -> None:
     k = schedule.tile("tile_k", task.k, 2)
     product = schedule.stage(f"T_batch_matmul_{task.weights}", task.batch, task.m, task.n, task.k)
     output = product.cache_write("global", 3)
-    batch, rows, columns = output.loops
-    yo, yi = output.split(rows, y)
-    xo, xi = output.split(columns, x)
-    output.reorder(batch, yo, xo, yi, xi)
-    outer = output.fuse(batch, yo, xo)
+    batch = task.batch, 1, 1, 1
+    outer = output.fuse(*_tile(output, output.loops, [batch, (y[0], 1, y[1], 1), (x[0], 1, x[1], 1)])[0])
     output.parallel(outer)
     product.compute_at(output, outer, 1, y[1], x[1])
     _, lanes = product.split(product.loops[3], k)
@@ -83,77 +83,62 @@ def batch_matmul(schedule: Schedule, task: Matmul) -> None:
 
 def conv2d_nchwc(schedule: Schedule, conv: Conv) -> None:
     """Direct convolution on data blocked by channels; a kernel of 1 x 1 has tiles of rows too."""
-    _pad(schedule, "data_pad", conv, schedule.tile("tile_ic", conv.c, 2)[1])
-    if schedule.has("tile_oh"):
-        _conv_1x1(schedule, conv)
-    else:
-        _conv_common(schedule, conv)
-
-
-def _conv_1x1(schedule: Schedule, conv: Conv) -> None:
-    oc, ic = schedule.tile("tile_oc", conv.k, 2), schedule.tile("tile_ic", conv.c, 2)
-    height, width = schedule.choice("tile_oh"), schedule.tile("tile_ow", conv.out[1], 2, exact=False)[1]
-    product = schedule.stage("conv2d_NCHWc", conv.n, oc[0], *conv.out, oc[1], conv.c, *conv.kernel)
+    k, c = schedule.tile("tile_oc", conv.k, 2), schedule.tile("tile_ic", conv.c, 2)
+    width = schedule.tile("tile_ow", conv.out[1], 2, exact=False)[1]
+    pointwise = schedule.has("tile_oh")
+    height = schedule.choice("tile_oh") if pointwise else 1
+    unrolled = not pointwise and schedule.choice("unroll_kw")
+    _pad(schedule, "data_pad", conv, c[1])
+    product = schedule.stage("conv2d_NCHWc", conv.n, k[0], *conv.out, k[1], conv.c, *conv.kernel)
     output = product.cache_write("global", 5)
-    n, k, rows, columns, lanes = output.loops
-    rows, hi = output.split_inner(rows, height)
-    columns, wi = output.split_inner(columns, width)
-    output.reorder(k, rows, columns, hi, wi, lanes)
-    output.vectorize(lanes)
-    outer = output.fuse(n, k, rows)
-    product.compute_at(output, outer, 1, 1, height)
-    output.parallel(outer)
-    _, k, rows, columns, lanes, c, _, _ = product.loops
-    co, ci = product.split(c, ic)
-    rows, hi = product.split_inner(rows, height)
-    columns, wi = product.split_inner(columns, width)
-    product.reorder(k, rows, columns, co, ci, hi, wi, lanes)
-    product.fuse(k, rows)
-    product.vectorize(lanes)
-    product.unroll(wi, hi)
-
-
-def _conv_common(schedule: Schedule, conv: Conv) -> None:
-    oc, ic = schedule.tile("tile_oc", conv.k, 2), schedule.tile("tile_ic", conv.c, 2)
-    width, unrolled = schedule.tile("tile_ow", conv.out[1], 2, exact=False)[1], schedule.choice("unroll_kw")
-    product = schedule.stage("conv2d_NCHWc", conv.n, oc[0], *conv.out, oc[1], conv.c, *conv.kernel)
-    output = product.cache_write("global", 5)
-    n, k, rows, columns, lanes = output.loops
-    columns, wi = output.split_inner(columns, width)
-    output.reorder(k, rows, columns, wi, lanes)
-    outer = output.fuse(n, k, rows)
-    output.vectorize(lanes)
-    output.parallel(outer)
-    product.compute_at(output, columns, 1, 1, 1, width)
-    _, k, rows, columns, lanes, c, kh, kw = product.loops
-    columns, wi = product.split_inner(columns, width)
-    co, ci = product.split(c, ic)
-    product.reorder(k, rows, columns, co, kh, *((ci, kw) if unrolled else (kw, ci)), wi, lanes)
+    taps = (conv.kernel[0], 1), ((1, conv.kernel[1]) if unrolled else (conv.kernel[1], 1))
+    blocks, tiles, _, _, (_, _, kw), inner = _tile(product, product.loops, _blocked(conv, k, height, width), [c, *taps])
+    # A pointwise kernel's rows are copied whole, the others' a tile at a time.
+    place, copied = (blocks[-1], ()) if pointwise else (tiles[-1], (width,))
+    output.reverse_compute_at(product, place, 1, 1, height, *copied)
+    output.vectorize(output.loops[-1])
+    product.parallel(product.fuse(*blocks[:3]))
     if unrolled:
         product.unroll(kw)
+    _, _, hi, wi, lanes = inner
     product.vectorize(lanes)
-    product.unroll(wi)
+    product.unroll(wi, *([hi] if pointwise else []))
 
 
 def depthwise_conv2d_nchwc(schedule: Schedule, conv: Conv) -> None:
     """Depthwise convolution on data blocked by channels."""
-    oc, ic = schedule.tile("tile_oc", conv.k, 2), schedule.tile("tile_ic", conv.c, 2)
+    k, c = schedule.tile("tile_oc", conv.k, 2), schedule.tile("tile_ic", conv.c, 2)
     width, unrolled = schedule.tile("tile_ow", conv.out[1], 2, exact=False)[1], schedule.choice("unroll_kw")
-    _pad(schedule, "PaddedInput", conv, ic[1])
-    product = schedule.stage("DepthwiseConv2d", conv.n, oc[0], *conv.out, oc[1], *conv.kernel)
+    _pad(schedule, "PaddedInput", conv, c[1])
+    product = schedule.stage("DepthwiseConv2d", conv.n, k[0], *conv.out, k[1], *conv.kernel)
     output = product.cache_write("global", 5)
-    _, k, rows, columns, lanes = output.loops
-    columns, wi = output.split_inner(columns, width)
-    output.reorder(k, rows, columns, wi, lanes)
-    output.vectorize(lanes)
-    output.parallel(output.fuse(k, rows))
-    product.compute_at(output, columns, 1, 1, 1, width)
-    _, k, rows, columns, lanes, kh, kw = product.loops
-    product.reorder(k, rows, kh, kw, columns, lanes)
+    taps = [(size, 1) for size in conv.kernel]
+    blocks, tiles, (_, kw), _, _, inner = _tile(product, product.loops, _blocked(conv, k, 1, width), taps)
+    output.reverse_compute_at(product, tiles[-1], 1, 1, 1, width)
+    output.vectorize(output.loops[-1])
+    product.parallel(product.fuse(*blocks[1:3]))
     if unrolled:
         product.unroll(kw)
-    product.vectorize(lanes)
-    product.unroll(columns)
+    product.vectorize(inner[-1])
+    product.unroll(inner[3])
+
+
+def _blocked(conv: Conv, k: Sequence[int], height: int, width: int) -> list[tuple[int, ...]]:
+    """Tiles of images, blocks of channels, rows, columns and a block's channels; columns go round in each thread."""
+    rows, columns = -(-conv.out[0] // height), -(-conv.out[1] // width)
+    return [(conv.n, 1, 1, 1), (k[0], 1, 1, 1), (rows, 1, 1, height), (1, columns, 1, width), (1, 1, 1, k[1])]
+
+
+def _tile(
+    block: Stage, loops: Sequence[Loop], spatial: Sequence[Sequence[int]], reduction: Sequence[Sequence[int]] = ()
+) -> list[list[Loop]]:
+    """Splits loops, the spatial ones first, into the levels SSRSRS; gives the loops of each level."""
+    parts = [block.split(loop, tile) for loop, tile in zip(list(loops), (*spatial, *reduction), strict=True)]
+    s = [[part[level] for part in parts[: len(spatial)]] for level in range(4)]
+    r = [[part[level] for part in parts[len(spatial) :]] for level in range(2)]
+    levels = [s[0], s[1], r[0], s[2], r[1], s[3]]
+    block.reorder(*(loop for level in levels for loop in level))
+    return levels
 
 
 def _pad(schedule: Schedule, name: str, conv: Conv, lanes: int) -> None:
