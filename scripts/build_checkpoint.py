@@ -80,7 +80,6 @@ def main(
         | {"count": len(seeds), "chosen_by": "validation score"},
         "validation": best.result.best,
     }
-    metrics["results"]["xgboost"]["label"] = "XGBoost on TVM's PerStoreFeature"
     folder = ROOT / "zoo" / "checkpoints" / name / version
     if folder.exists():
         shutil.rmtree(folder)

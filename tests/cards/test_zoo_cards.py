@@ -181,6 +181,13 @@ def test_the_spread_over_seeds_stands_below_the_checkpoint():
     assert "16 tasks, 9,876 programs, measured on t4" in TEXT
 
 
+def test_a_baseline_that_could_not_rank_all_programs_says_how_many():
+    results = METRICS["results"] | {"xgboost": scores(0.8) | {"label": "XGBoost on statements", "programs": 9_000}}
+    assert lines(
+        render_card(CONFIG, METRICS | {"results": results}), "XGBoost on statements (on 9,000 of the programs)"
+    )
+
+
 def test_few_labels_are_listed_by_number_beside_the_rivals():
     rows = [row for number in ("4", "16") for row in lines(TEXT, number)]
     assert [(row[0], row[1], row[4]) for row in rows] == [
