@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 from tchub.hub.cli import COMMANDS
+from tchub.zoo.features.nest_columns import PROGRAM_COLUMNS
+from tchub.zoo.models import create, tilenet
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = sorted((ROOT / "docs" / "benchmarks").glob("*.json"))
@@ -45,6 +47,17 @@ def test_files_that_the_documents_link_exist(path: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", path.read_text())
     missing = [link for link in links if not (path.parent / link).exists()]
     assert not missing
+
+
+def test_the_document_of_the_models_tells_their_sizes_as_they_are() -> None:
+    told, config = (ROOT / "docs" / "models.md").read_text(), tilenet.TileNetConfig()
+    assert f"one row of {PROGRAM_COLUMNS} numbers of its loop nest" in told
+    assert f"layers of {config.hidden}" in told
+    assert f"`e(q)` of {config.embedding} numbers" in told
+    assert ", ".join(map(str, tilenet.CONTEXT_SIZES[:-1])) + f" or {tilenet.CONTEXT_SIZES[-1]}" in told
+    assert f"of more than {tilenet.MAX_CONTEXT} the last" in told
+    for arch, width, hardware in (("tcl", 22, True), ("tlp", 22, False), ("tenset-mlp", 174, False)):
+        assert f"{create(arch, width=width, hardware=hardware).parameter_count():,} numbers" in told
 
 
 leaderboard_markdown = runpy.run_path(str(ROOT / "scripts" / "leaderboard.py"))["leaderboard_markdown"]

@@ -95,6 +95,11 @@ def opening(text: str) -> str:
     return text.split("\n# ")[1].split("\n## ", maxsplit=1)[0]
 
 
+def section(text: str, title: str) -> str:
+    """What stands under a heading."""
+    return text.split(f"\n## {title}\n")[1].split("\n## ", maxsplit=1)[0]
+
+
 def lines(text: str, start: str) -> list[list[str]]:
     """The cells of every table line that starts so."""
     found = [line for line in text.splitlines() if line.startswith(f"| {start} |")]
@@ -221,6 +226,11 @@ def test_only_a_cpu_is_told_to_tune_here():
     assert "tchub adapt" not in TEXT
     assert "tchub pull tilenet-t4" in TEXT
     assert "tchub tune" in render_card(CONFIG | {"device": get_device("ryzen-3700x").to_dict()}, METRICS)
+
+
+def test_only_a_model_that_takes_context_is_said_to():
+    assert "becomes the model's context" in section(TEXT, "How to use")
+    assert "context" not in section(render_card(CONFIG | {"arch": "tlp"}, METRICS), "How to use")
 
 
 def test_what_the_files_do_not_hold_is_left_out():
