@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from autotvm_samples import SAMPLES
 from tchub.zoo.primitives import Primitive, from_autotvm
 
@@ -56,3 +57,23 @@ def test_arm_leaves_the_copy_of_its_output_without_vectors() -> None:
     product = index(primitives, "CacheRead", "@conv")
     blocks = {p.numbers[0] for p in primitives if p.kind == "Vectorize"}
     assert blocks <= {primitives[product].numbers[-1]}
+
+
+@pytest.mark.parametrize("template", ["conv2d_NCHWc.x86", "depthwise_conv2d_NCHWc.x86"])
+def test_the_block_of_channels_is_told(template: str) -> None:
+    """Its length is the vector's: programs that differ in nothing else are different programs."""
+    args, entity = SAMPLES[template]
+    channels = args[1][1][0]
+    for lanes in (1, 2, 4, 8):
+        changed = [[name, kind, [-1, lanes] if name == "tile_oc" else value] for name, kind, value in entity]
+        primitives = list(from_autotvm(template, args, changed))
+        tile = (channels, channels // lanes, 1, 1, lanes)
+        assert any(p.kind == "Split" and p.numbers[2:] == tile for p in primitives)
+
+
+@pytest.mark.parametrize("template", ["conv2d_NCHWc.x86", "depthwise_conv2d_NCHWc.x86", "batch_matmul.x86"])
+def test_x86_tiles_are_told_in_as_many_levels_as_metaschedule_has(template: str) -> None:
+    """Four of each loop of the output, two of each of the reduction."""
+    parts = [len(p.numbers) - 3 for p in told(template) if p.kind == "Split"]
+    assert set(parts) == {4, 2}
+    assert parts == sorted(parts, reverse=True)

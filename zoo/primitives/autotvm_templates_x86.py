@@ -3,7 +3,7 @@
 The loops are those of the schedules; they are told as MetaSchedule tells its own CPU programs, so that a tile means
 the same wherever it came from: four levels of the output with two of the reduction between them (SSRSRS), a level
 that a template lacks being 1, and a convolution's output copied under the product's loops rather than the product
-computed under the output's. Channels that the layout blocks are two axes, the inner one contiguous.
+computed under the output's. Channels that the layout blocks are one axis, a block its innermost factor.
 """
 
 from __future__ import annotations
@@ -89,18 +89,18 @@ def conv2d_nchwc(schedule: Schedule, conv: Conv) -> None:
     height = schedule.choice("tile_oh") if pointwise else 1
     unrolled = not pointwise and schedule.choice("unroll_kw")
     _pad(schedule, "data_pad", conv, c[1])
-    product = schedule.stage("conv2d_NCHWc", conv.n, k[0], *conv.out, k[1], conv.c, *conv.kernel)
-    output = product.cache_write("global", 5)
+    product = schedule.stage("conv2d_NCHWc", conv.n, conv.k, *conv.out, conv.c, *conv.kernel)
+    output = product.cache_write("global", 4)
     taps = (conv.kernel[0], 1), ((1, conv.kernel[1]) if unrolled else (conv.kernel[1], 1))
-    blocks, tiles, _, _, (_, _, kw), inner = _tile(product, product.loops, _blocked(conv, k, height, width), [c, *taps])
+    blocks, tiles, _, _, (_, _, kw), inner = _tile_channels(product, _blocked(conv, k, height, width), [c, *taps])
     # A pointwise kernel's rows are copied whole, the others' a tile at a time.
     place, copied = (blocks[-1], ()) if pointwise else (tiles[-1], (width,))
-    output.reverse_compute_at(product, place, 1, 1, height, *copied)
-    output.vectorize(output.loops[-1])
+    output.reverse_compute_at(product, place, 1, k[1], height, *copied)
+    _copy_channels(output)
     product.parallel(product.fuse(*blocks[:3]))
     if unrolled:
         product.unroll(kw)
-    _, _, hi, wi, lanes = inner
+    _, lanes, hi, wi = inner
     product.vectorize(lanes)
     product.unroll(wi, *([hi] if pointwise else []))
 
@@ -110,23 +110,40 @@ def depthwise_conv2d_nchwc(schedule: Schedule, conv: Conv) -> None:
     k, c = schedule.tile("tile_oc", conv.k, 2), schedule.tile("tile_ic", conv.c, 2)
     width, unrolled = schedule.tile("tile_ow", conv.out[1], 2, exact=False)[1], schedule.choice("unroll_kw")
     _pad(schedule, "PaddedInput", conv, c[1])
-    product = schedule.stage("DepthwiseConv2d", conv.n, k[0], *conv.out, k[1], *conv.kernel)
-    output = product.cache_write("global", 5)
+    product = schedule.stage("DepthwiseConv2d", conv.n, conv.k, *conv.out, *conv.kernel)
+    output = product.cache_write("global", 4)
     taps = [(size, 1) for size in conv.kernel]
-    blocks, tiles, (_, kw), _, _, inner = _tile(product, product.loops, _blocked(conv, k, 1, width), taps)
-    output.reverse_compute_at(product, tiles[-1], 1, 1, 1, width)
-    output.vectorize(output.loops[-1])
+    blocks, tiles, (_, kw), _, _, inner = _tile_channels(product, _blocked(conv, k, 1, width), taps)
+    output.reverse_compute_at(product, tiles[-1], 1, k[1], 1, width)
+    _copy_channels(output)
     product.parallel(product.fuse(*blocks[1:3]))
     if unrolled:
         product.unroll(kw)
-    product.vectorize(inner[-1])
+    product.vectorize(inner[1])
     product.unroll(inner[3])
 
 
-def _blocked(conv: Conv, k: Sequence[int], height: int, width: int) -> list[tuple[int, ...]]:
-    """Tiles of images, blocks of channels, rows, columns and a block's channels; columns go round in each thread."""
+def _blocked(conv: Conv, k: tuple[int, ...], height: int, width: int) -> list[tuple[int, ...]]:
+    """Tiles of images, channels, rows and columns; a thread goes round the columns."""
     rows, columns = -(-conv.out[0] // height), -(-conv.out[1] // width)
-    return [(conv.n, 1, 1, 1), (k[0], 1, 1, 1), (rows, 1, 1, height), (1, columns, 1, width), (1, 1, 1, k[1])]
+    return [(conv.n, 1, 1, 1), (k[0], 1, 1, k[1]), (rows, 1, 1, height), (1, columns, 1, width)]
+
+
+def _tile_channels(
+    block: Stage, spatial: Sequence[Sequence[int]], reduction: Sequence[Sequence[int]]
+) -> list[list[Loop]]:
+    """As `_tile`, of all loops, with a block of channels, which is contiguous, innermost."""
+    levels = _tile(block, block.loops, spatial, reduction)
+    n, lanes, *others = levels[-1]
+    block.reorder(n, *others, lanes)
+    return levels
+
+
+def _copy_channels(output: Stage) -> None:
+    """The copy's loops, blocks of channels as vectors."""
+    n, lanes, *others = output.loops
+    output.reorder(n, *others, lanes)
+    output.vectorize(lanes)
 
 
 def _tile(
