@@ -31,8 +31,12 @@ COLUMNS = {
     "--split", default="test", show_default=True, type=click.Choice(["test", "val", "train"]),
     help="Which tasks: test are those of the held-out networks.",
 )  # fmt: skip
-@click.option("--baselines", is_flag=True, help="Add random choice, stock XGBoost and 10% random data.")
-@click.option("--seed", default=0, show_default=True, help="Of the baselines.")
+@click.option("--baselines", is_flag=True, help="Add random choice, XGBoost and 10% random data.")
+@click.option(
+    "--labels", default=0, metavar="N", type=click.IntRange(0),
+    help="Also rank with N random programs of each task known, as a tilenet can; they do not count.",
+)  # fmt: skip
+@click.option("--seed", default=0, show_default=True, help="Of the baselines and the labels.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads to use.")
 @output_options
 def command(
@@ -40,6 +44,7 @@ def command(
     corpus_path: Path,
     split: str,
     baselines: bool,
+    labels: int,
     seed: int,
     threads: int,
     out: Output,
@@ -48,14 +53,16 @@ def command(
 
     Top-1 and top-5 are those of TLP 6.1 and TCL equation 12, weighted by how often the networks hold a task;
     the means weigh tasks alike; pairwise is the share of pairs over 5% apart that are ordered rightly.
-    The baselines learn from the same training tasks: XGBoost on TVM's PerStoreFeature (as in MetaSchedule),
-    and the checkpoint's own recipe on a tenth of the programs. They take minutes; features are cached.
+    The baselines learn from the same training tasks: XGBoost on TVM's PerStoreFeature (as in MetaSchedule; on
+    primitives where the corpus cannot be replayed), and the checkpoint's own recipe on a tenth of the programs.
+    They take minutes; features are cached. The corpus may be of any framework (see `tchub corpus import`).
 
     \b
     Examples:
       tchub evaluate tcl-epyc --corpus corpora/epyc
       tchub evaluate runs/tcl-epyc --corpus corpora/epyc --split val
       tchub evaluate tcl-epyc --corpus corpora/epyc --baselines --json
+      tchub evaluate tilenet-v100 --corpus corpora/v100-ansor --labels 16
     """
     import torch
 
@@ -70,9 +77,10 @@ def command(
         corpus,
         split,
         baselines=BASELINES if baselines else (),
+        labels=labels,
         seed=seed,
         threads=threads,
-        cache=cache_root().parent / "perstore",
+        cache=cache_root().parent / "statements",
         note=out.note,
     )
     out.data(result, lambda console: _draw(result, console))
@@ -99,7 +107,9 @@ def _draw(result: dict[str, Any], console: Console) -> None:
     table.add_column("")
     for column in COLUMNS.values():
         table.add_column(column, justify="right", no_wrap=True)
-    for name, scores in result["results"].items():
-        shown = result["checkpoint"] if name == "model" else name
-        table.add_row(shown, *(f"{scores[key]:.4f}" for key in COLUMNS))
+    rows = {scores.get("label", name): scores for name, scores in result["results"].items()}
+    rows = {result["checkpoint"]: rows.pop("model")} | rows
+    rows |= {f"given {number} programs": scores for number, scores in result.get("few_shot", {}).items()}
+    for name, scores in rows.items():
+        table.add_row(name, *(f"{scores[key]:.4f}" for key in COLUMNS))
     console.print(table)

@@ -59,7 +59,7 @@ def draw_scores(entry: Entry, metrics: Mapping[str, Any], console: Console) -> N
         table.add_column(title, justify="right")
     for name, scores in results_of(entry, metrics).items():
         numbers = [score_text(scores.get(key)) for key in ("top1", "top5", "pairwise")]
-        table.add_row(f"  {_BASELINES.get(name, name)}", *numbers)
+        table.add_row(f"  {scores.get('label') or _BASELINES.get(name, name)}", *numbers)
     console.print(table)
 
 

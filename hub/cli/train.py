@@ -33,7 +33,9 @@ class NoAcceleratorError(TchubError):
 
 @click.command("train")
 @click.argument("config")
-@click.option("--corpus", "corpora", multiple=True, type=_PATH, help="Corpus folder to learn from; may be repeated.")
+@click.option(
+    "--corpus", "corpora", multiple=True, type=_PATH, help="Corpus to learn from, of any framework; may be repeated."
+)
 @click.option("--target", type=_PATH, help="Corpus whose test tasks judge; the first --corpus unless given.")
 @click.option("--out", "folder", required=True, type=_PATH, help="Folder to write.")
 @click.option("--init", help="Checkpoint whose weights are the start: a folder, or a name of `tchub list`.")
@@ -79,7 +81,9 @@ def command(
 ) -> None:
     """Train a cost model on measured programs. CONFIG is a TOML or YAML file, or a recipe that ships (tcl, tlp, ...).
 
-    No corpus's programs of a test task of any corpus take part, whatever framework and device they are of.
+    A corpus is what `tchub collect` measured here, or what `tchub corpus import` made of others' logs of Ansor,
+    AutoTVM or MetaSchedule; one model may learn from all of them. No corpus's programs of a test task of any corpus
+    take part, whatever framework and device they are of.
     Several processes train one model under `torchrun` or `accelerate launch`.
     A stopped run continues with --resume, to the same weights as one that was not stopped.
 
@@ -87,6 +91,7 @@ def command(
     Examples:
       tchub train tcl --corpus corpora/epyc --out runs/tcl-epyc
       tchub train tcl --corpus corpora/epyc --out runs/tcl-epyc --resume
+      tchub train tilenet --corpus corpora/v100-ansor --corpus corpora/a100-metaschedule --out runs/tilenet-v100
       tchub train tlp --target corpora/k80 --corpus corpora/v100 --programs-fraction 0.1 --out runs/tlp-k80
       torchrun --nproc-per-node 2 -m tchub.hub.cli train tcl --corpus corpora/epyc --out runs/two
     """
