@@ -15,16 +15,14 @@ def index(primitives: list[Primitive], kind: str, name: str) -> int:
     return next(i for i, p in enumerate(primitives) if p.kind == kind and name in p.names)
 
 
-def test_a_depthwise_convolution_on_a_gpu_splits_its_images_after_its_axes() -> None:
-    splits = [p.numbers[2:] for p in told("depthwise_conv2d_nchw.cuda") if p.kind == "Split"]
-    assert [len(numbers) - 1 for numbers in splits[:4]] == [4, 4, 4, 2]
-    assert splits[3] == (1, 1, 1)
-
-
-def test_winograd_orders_the_loop_of_its_unroll_limit_too() -> None:
-    primitives = told("conv2d_nchw_winograd.cuda")
-    tiled = next(p for p in primitives if p.kind == "Reorder" and len(p.numbers) == 14)
-    assert tiled.numbers[1] == 0  # outside of the nine bound loops and the three left
+@pytest.mark.parametrize("template", ["conv2d_nchw.cuda", "depthwise_conv2d_nchw.cuda", "conv2d_nchw_winograd.cuda"])
+def test_a_kernel_s_unroll_limit_needs_no_loop_of_its_own(template: str) -> None:
+    """All splits of the output are tiles, and the limit is the first block loop's."""
+    primitives = told(template)
+    limit = next(p for p in primitives if p.kind == "Unroll" and "explicit" in p.names)
+    tiles = [p for p in primitives if p.kind == "Split" and p.numbers[0] == limit.numbers[0]]
+    assert {len(p.numbers) - 3 for p in tiles} == {4}
+    assert limit.numbers[1] == 0
 
 
 def test_winograd_inlines_the_inverse_matrix_after_the_output_is_bound() -> None:

@@ -1,4 +1,9 @@
-"""The CUDA templates of TVM 0.8 to 0.13: what their schedules do with the knobs, in the order in which they do it."""
+"""The CUDA templates of TVM 0.8 to 0.13: what their schedules do with the knobs, in the order in which they do it.
+
+The output of a convolution departs from that in two ways that change no loop, as MetaSchedule tells its kernels: the
+images are a tile like the other axes, and there is no loop of one iteration around the kernel to hang the unroll
+limit on (it would read like a tile); the limit is the first loop's.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +35,7 @@ def conv2d_nchw(schedule: Schedule, conv: Conv) -> None:
     data = local.cache_read(0, "shared", 1, channels, rows, columns)
     weights = local.cache_read(1, "shared", prod(f[1:]), channels, *taps)
 
-    n, *axes = output.loops
-    scope, n = output.split_outer(n, 1)
-    thread = _tile(output, _split(output, axes, tiles), images=n)
+    thread = _grid(output, tiles)
     local.compute_at(output, thread, 1, f[3], y[3], x[3])
     spatial, reduced = local.loops[:4], local.loops[4:]
     outer, inner = zip(*(local.split(loop, tile) for loop, tile in zip(reduced, reduction, strict=True)), strict=True)
@@ -41,7 +44,7 @@ def conv2d_nchw(schedule: Schedule, conv: Conv) -> None:
         load.compute_at(local, outer[-1])
     for load in (data, weights):
         _fetch_outer(load, [tile[2] for tile in tiles])
-    _unroll(schedule, output, scope)
+    _unroll(schedule, output, output.loops[0])
 
 
 def depthwise_conv2d_nchw(schedule: Schedule, conv: Conv) -> None:
@@ -59,17 +62,14 @@ def depthwise_conv2d_nchw(schedule: Schedule, conv: Conv) -> None:
         )
     )
 
-    n, *axes = output.loops
-    levels = _split(output, axes, tiles)
-    scope, n = output.split_outer(n, 1)
-    thread = _tile(output, levels, images=n)
+    thread = _grid(output, tiles)
     local.compute_at(output, thread, 1, f[3], y[3], x[3])
-    block = output.loops[3]
+    block = output.loops[2]
     for load, place in ((data, block), (weights, block), (own_data, thread), (own_weights, thread)):
         load.compute_at(output, place)
     for load in (data, weights):
         _fetch_inner(load, [tile[2] for tile in tiles])
-    _unroll(schedule, output, scope)
+    _unroll(schedule, output, output.loops[0])
 
 
 def conv2d_nchw_winograd(schedule: Schedule, conv: Conv) -> None:
@@ -86,7 +86,6 @@ def conv2d_nchw_winograd(schedule: Schedule, conv: Conv) -> None:
     n, k, h, w = output.loops
     (h, hi), (w, wi) = output.split_inner(h, tile), output.split_inner(w, tile)
     output.reorder(h, w, hi, wi)
-    _, n = output.split_outer(n, 1)
     block, thread = output.split_inner(output.fuse(n, k, h, w), 128)
     output.bind("blockIdx.x threadIdx.x", block, thread)
     schedule.stage("A").inline()
@@ -190,8 +189,7 @@ def _winograd_products(schedule: Schedule, local: Stage, conv: Conv, batch: int,
     points = 1, prod(b[1:])
     loads = [local.cache_read(i, "shared", *points, reduction[1], prod(tile[1:])) for i, tile in enumerate((y, x))]
     eps, nu, rows, columns = output.loops
-    scope, fused = output.split_outer(output.fuse(eps, nu), 1)
-    thread = _tile(output, _split(output, [fused, rows, columns], tiles), scope=[scope])
+    thread = _tile(output, [output.fuse(eps, nu), rows, columns], tiles)
     local.compute_at(output, thread, 1, b[3], y[3], x[3])
     eps, nu, rows, columns, reduced = local.loops
     fused = local.fuse(eps, nu)
@@ -201,29 +199,30 @@ def _winograd_products(schedule: Schedule, local: Stage, conv: Conv, batch: int,
         load.compute_at(local, outer)
     for load in loads:
         _fetch_inner(load, [tile[2] for tile in tiles])
-    _unroll(schedule, output, scope)
+    _unroll(schedule, output, output.loops[0])
 
 
 def _spatial(schedule: Schedule, names: Sequence[str], extents: Sequence[int]) -> list[Tile]:
     return [schedule.tile(name, extent, 4) for name, extent in zip(names, extents, strict=True)]
 
 
-def _split(output: Stage, axes: Sequence[Loop], tiles: Sequence[Tile]) -> list[list[Loop]]:
-    """Splits axes by their tiles; gives the loops of each level: blocks, virtual threads, threads and the rest."""
-    parts = [output.split(axis, tile) for axis, tile in zip(axes, tiles, strict=True)]
-    return [list(level) for level in zip(*parts, strict=True)]
+def _grid(output: Stage, tiles: Sequence[Tile]) -> Loop:
+    """Spreads (n, channel, row, column) over blocks and threads; gives the innermost thread's loop."""
+    images, *axes = output.loops
+    return _tile(output, axes, tiles, output.split(images, (images.extent, 1, 1, 1)))
 
 
-def _tile(output: Stage, levels: list[list[Loop]], images: Loop | None = None, scope: Sequence[Loop] = ()) -> Loop:
-    """Binds and orders the loops of three axes; gives the innermost thread's loop.
+def _tile(output: Stage, axes: Sequence[Loop], tiles: Sequence[Tile], images: Sequence[Loop] = ()) -> Loop:
+    """Tiles three axes into blocks, virtual threads, threads and the rest; gives the innermost thread's loop.
 
-    The loop over images, where there is one, shares a block axis with the first axis.
+    The images, where there are any, are all in blocks: they share a block axis with the first axis.
     """
-    blocks, virtual, threads, inner = levels
-    if images is not None:
-        blocks = [output.fuse(images, blocks[0]), *blocks[1:]]
+    levels = list(zip(*(output.split(axis, tile) for axis, tile in zip(axes, tiles, strict=True)), strict=True))
+    blocks, virtual, threads, inner = map(list, levels)
+    output.reorder(*images[:1], *blocks, *virtual, *threads, *images[1:], *inner)
+    if images:
+        blocks[0] = output.fuse(images[0], blocks[0])
     output.bind(f"{_BLOCKS} {_VTHREADS} {_THREADS}", *blocks, *virtual, *threads)
-    output.reorder(*scope, *blocks, *virtual, *threads, *inner)
     return threads[-1]
 
 
