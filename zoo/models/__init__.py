@@ -26,6 +26,7 @@ from .errors import (
 )
 from .registry import Architecture, create, get_architecture, list_architectures, make_config
 from .scan import selective_scan
+from .tilenet import TileNet
 from .trees import TreeModel
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "ModelConfigError",
     "NewerFormatError",
     "NotFittedError",
+    "TileNet",
     "TreeModel",
     "UnknownArchitectureError",
     "create",

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from .base import CostModel, ModelConfig
 from .registry import register
+from .task_trees import grow
 
 # Labels of a task that an episode of the training draws from.
 CONTEXT_SIZES = (2, 4, 8, 16, 32)
@@ -21,6 +22,8 @@ MIN_QUERIES = 4
 # Variance of the level of a task, which no score tells: large, so that the labels alone decide it.
 _LEVEL = 100.0
 _JITTER = 1e-4
+# Below so many labels trees say nothing; at so many they count as much as the Gaussian process.
+MIN_TREES, HALF_TREES = 4, 12
 # Programs of a task that are used as context at most; the fastest and the latest say most (see `condition`).
 MAX_CONTEXT = 512
 
@@ -54,7 +57,8 @@ class TileNet(CostModel):
         s(q) = f(q) + k(q, C) (k(C, C) + level + noise)^-1 (-log latency(C) - f(C))
 
     Kernel, noise, scores and embeddings are trained together, over episodes that split the programs of a task
-    into labelled and unlabelled ones at random.
+    into labelled and unlabelled ones at random. What the pretrained part cannot know, quirks of the very task,
+    a few boosted trees learn from the labels alone (30 ms); their say grows with the labels: half at 12.
 
     189,510 parameters at 160 columns, 0.72 MiB in float32: fewer than TLP's.
     """
@@ -130,13 +134,21 @@ class TileNet(CostModel):
         """
         if not len(context):
             return self.score(features)
-        context, latency = context[-MAX_CONTEXT:], latency[-MAX_CONTEXT:]
+        context, speed = context[-MAX_CONTEXT:], -np.log(np.asarray(latency[-MAX_CONTEXT:], np.float64))
+        smooth = self._posterior_mean(features, context, speed)
+        if len(context) < MIN_TREES:
+            return smooth
+        trees = grow(np.ascontiguousarray(context[:, 0]), speed).inplace_predict(features[:, 0])
+        share = len(context) / (len(context) + HALF_TREES)
+        return (1 - share) * smooth + share * trees
+
+    def _posterior_mean(self, features: np.ndarray, context: np.ndarray, speed: np.ndarray) -> np.ndarray:
+        """(N,) -log(latency) by the Gaussian process alone."""
         was_training = self.training
         self.eval()
         with torch.inference_mode():
             rows = self.describe(torch.from_numpy(np.concatenate([context, features])))[None].double()
-            known = torch.from_numpy(-np.log(np.asarray(latency, np.float64)))[None]
-            found = self.posterior(rows[:, :, 0], rows[:, :, 1:], known)
+            found = self.posterior(rows[:, :, 0], rows[:, :, 1:], torch.from_numpy(speed)[None])
         self.train(was_training)
         return found[0, len(context) :].numpy()
 
@@ -170,4 +182,5 @@ class TileNet(CostModel):
 
     def _hyper(self) -> Tensor:
         """Inverse squared length, height, slope of the linear part, and noise: (4,), all above 0."""
-        return self.kernel.clamp(-math.log(1e4), math.log(1e4)).exp()
+        bound = math.log(1e4)
+        return self.kernel.clamp(-bound, bound).exp()

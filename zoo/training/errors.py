@@ -25,10 +25,15 @@ class StartPointError(TchubError):
     """The weights to start from are of another architecture or features; fields: checkpoint."""
 
 
+class NoContextError(TchubError):
+    """The model cannot take measured programs as context; fields: arch."""
+
+
 __all__ = [
     "DatasetError",
     "DivergedError",
     "MissingPackageError",
+    "NoContextError",
     "ResumeError",
     "StartPointError",
     "TrainConfigError",
