@@ -97,6 +97,7 @@ def _run(outcome: RunOutcome) -> dict[str, Any]:
         "trials": len(tuned),
         "trials_asked": view.trials,
         "failed": sum(trial.error is not None for trial in tuned),
+        "unread": view.unread,
         "batch": view.batch,
         "tuning_seconds": view.log.seconds,
         "wall_seconds": outcome.seconds,

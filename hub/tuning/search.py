@@ -82,6 +82,11 @@ class WatchedCostModel(PyCostModel):
         self.inner.update(context, candidates, results)
         self.seconds += time.perf_counter() - start
 
+    @property
+    def unread(self) -> int:
+        """Programs that a checkpoint could not be shown, because TVM could not lower them; 0 for other models."""
+        return getattr(getattr(self.inner, "scorer", None), "unread", 0)
+
     def save(self, path: str) -> None:
         """Save the inner model."""
         self.inner.save(path)

@@ -68,6 +68,7 @@ class SessionView:
         phases: seconds spent in each phase by this process.
         current: index of the task in hand, or None.
         phase: what is being done.
+        unread: programs that were scored worst because the model could not be shown them.
     """
 
     tasks: Sequence[TuningTask]
@@ -79,6 +80,7 @@ class SessionView:
     phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     current: int | None = None
     phase: str = "start"
+    unread: int = 0
 
     @property
     def done(self) -> int:
@@ -179,6 +181,7 @@ class TuningSession:
         search.notify(candidates, results)
         with self._phase("model", index):
             self.model.update(search.context, candidates, results)
+        self.view.unread = self.model.unread
 
     def _measure(self, index: int, candidates: list[Any], scores: Sequence[float]) -> list[Any]:
         """Measure a batch; each program is in the database, then in the log, before the next is awaited."""

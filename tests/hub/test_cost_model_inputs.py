@@ -10,11 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fake_tuning import FakeBuilder, FakeRunner
 from tchub import hub
+from tchub.hub.device.tvm_import import import_tensor_intrinsics
 from tchub.hub.tuning import candidate_features as inputs
 from tchub.hub.tuning.adapt_pool import CandidatePool, PoolEntry
 from tchub.hub.tuning.candidates import random_candidates, trace_json, tune_context
+from tchub.hub.tuning.interrupt import StopFlag
 from tchub.hub.tuning.operators import operator_module
+from tchub.hub.tuning.search import SearchSettings, WatchedCostModel
 from tchub.hub.tuning.tasks import make_task
 from tchub.zoo.adapt import NotTrainableError
 from tchub.zoo.corpus.schema import OPS
@@ -107,7 +111,7 @@ def test_a_candidate_that_cannot_be_lowered_is_scored_worst_and_counted(
     scores = model.predict(context, candidates)
     assert scores[3] == 0 < np.delete(scores, 3).min()
     assert np.allclose(np.delete(scores, 3), without)
-    assert model.scorer.unread == 1
+    assert model.scorer.unread == WatchedCostModel(model, StopFlag()).unread == 1
     model.update(context, candidates, [ms.runner.RunnerResult([1e-3], None)] * len(candidates))
     assert model.scorer.learner.programs == len(others)
     assert np.all(model.predict(context, [bad]) == 0)
@@ -158,6 +162,28 @@ def test_tilenet_learns_by_small_steps_too_when_asked(made: Made) -> None:
     model.update(context, candidates, opposite(before))
     assert model.scorer.checkpoint is not base
     assert np.corrcoef(before, model.predict(context, candidates))[0, 1] < 0.99
+
+
+def test_a_whole_search_for_a_gpu_is_guided(tmp_path: Path) -> None:
+    model = hub.tvm_cost_model(tiny("atformer"), min_programs=2, epochs=2, patience=2, max_seconds=600.0)
+    runner = FakeRunner()
+    import_tensor_intrinsics()
+    ms.tune_tir(
+        operator_module(SPECS["conv2d"]),
+        Target(T4),
+        str(tmp_path),
+        max_trials_global=4,
+        num_trials_per_iter=2,
+        builder=FakeBuilder(),
+        runner=runner,
+        cost_model=model,
+        strategy=SearchSettings(16, init_min_unmeasured=4, max_fail_count=50, genetic_num_iters=1).strategy(),
+        num_tuning_cores=1,
+        seed=1,
+    )
+    assert len(runner.seen) == 4
+    assert model.scorer.learner.programs == 4
+    assert model.scorer.unread == 0
 
 
 def test_what_one_task_measured_is_no_context_of_another() -> None:
