@@ -20,8 +20,9 @@ from tchub.hub.cli import main
 from tchub.hub.device.detect import LocalDevice
 from tchub.hub.device.errors import MeasurementFailureRateError
 from tchub.hub.device.measure import Measurement
-from tchub.hub.registry import Registry, describe
+from tchub.hub.registry import Entry, Registry, describe
 from tchub.hub.registry.errors import StoreError
+from tchub.hub.registry.index import FileRecord
 from tchub.hub.tuning import adapt as adapt_module
 from tchub.hub.tuning import adapt_tools
 from tchub.hub.tuning.adapt import AdaptArgumentError, AdaptBusyError, adapt
@@ -31,10 +32,11 @@ from tchub.hub.tuning.adapt_tools import Base, Tools, UnknownDeviceChoiceError, 
 from tchub.hub.tuning.candidates import Candidate
 from tchub.hub.tuning.errors import InterruptedRunError, NoCandidateError
 from tchub.hub.tuning.tasks import TuningTask
-from tchub.zoo.adapt import BudgetError, LabelError, UnknownSamplerError
+from tchub.zoo.adapt import BudgetError, LabelError, NotTrainableError, UnknownSamplerError
 from tchub.zoo.adapt.fine_tune import FineTuneConfig
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.devices import get_device
+from tchub.zoo.features import get_schema
 from tchub.zoo.models import Checkpoint, CheckpointConfig, create
 from tchub.zoo.primitives import from_trace_json
 
@@ -178,6 +180,41 @@ def test_a_model_that_ranks_better_is_stored_with_its_lineage(adapted):
     assert entry.weights_licence == "Apache-2.0"
     assert "Adapted on this machine" in (result.path / "README.md").read_text()
     assert json.loads((result.path / "metrics.json").read_text())["results"]["base"] == result.before
+
+
+def other_base(arch: str, schema: str, **sizes: Any) -> Base:
+    """An untrained model of another architecture, never saved."""
+    torch.manual_seed(0)
+    columns = get_schema(schema)
+    model = create(arch, width=columns.width, hardware=columns.hardware, **sizes)
+    name = f"{arch}-epyc"
+    facts = {"arch": arch, "family": "epyc", "feature_schema": schema, "format": 1}
+    licences = {"weights_licence": "Apache-2.0", "data_licence": "CC0-1.0"}
+    files = dict.fromkeys(("config.json", "model.safetensors"), FileRecord(1, "0" * 64))
+    entry = Entry(name=name, version="1.0.0", files=files, **facts, **licences)
+    return Base(
+        Checkpoint(CheckpointConfig(name, "1.0.0", arch, model.config.as_dict(), schema, "epyc"), model, EPYC), entry
+    )
+
+
+@pytest.mark.parametrize(
+    ("arch", "schema", "sizes"),
+    [("tilenet", "nest-cpu", {"hidden": 32, "embedding": 8}), ("tlp", "tlp-cpu", {"hidden": 32})],
+)
+def test_other_networks_learn_too_and_are_stored_with_their_size(arch, schema, sizes, tmp_path: Path):
+    result = run(other_base(arch, schema, **sizes), Lab(), tmp_path, rounds=1)
+    assert result.after["pairwise"] > result.before["pairwise"]
+    assert result.name == f"{arch}-epyc+local"
+    stored = Checkpoint.load(result.path)
+    assert stored.config.training["parameters"] == stored.model.parameter_count()
+    assert Registry.default().resolve(result.name).entry.parameters == stored.model.parameter_count()
+
+
+def test_trees_are_refused_before_anything_is_measured(tmp_path: Path):
+    lab = Lab()
+    with pytest.raises(NotTrainableError, match="trees"):
+        run(other_base("lightgbm", "statements-cpu"), lab, tmp_path)
+    assert lab.opened == 0
 
 
 def test_the_budget_is_spent_and_every_pick_has_its_reason(adapted):
