@@ -51,6 +51,10 @@ class Job:
         return self.plan["archs"][self.arch]
 
     @property
+    def recipe(self) -> str:
+        return self.settings.get("recipe", self.arch)
+
+    @property
     def place(self) -> dict[str, Any]:
         return self.plan["families"][self.family]
 
@@ -59,7 +63,7 @@ class Job:
         """The target first; of a model of statements, those that have them."""
         if self.arch in _STATEMENTS:
             return list(self.place.get("statements", ()))
-        return [self.place["target"], *(self.place["sources"] if self.settings.get("sources", True) else ())]
+        return [self.place["target"], *(self.place["sources"] if self.family in self.settings["sources"] else ())]
 
     @property
     def ships(self) -> bool:
@@ -86,7 +90,7 @@ def jobs(plan: dict[str, Any], families: tuple[str, ...] = (), archs: tuple[str,
         for arch in plan["archs"]
         if (not families or family in families) and (not archs or arch in archs)
         for job in [Job(arch, family, plan)]
-        if job.corpora
+        if job.corpora and family not in job.settings.get("except", ())
     ]
 
 
@@ -147,7 +151,7 @@ def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
     from tchub.zoo.training import TrainConfig
     from tchub.zoo.training.fit import fit
 
-    recipe = TrainConfig.find(job.arch)
+    recipe = TrainConfig.find(job.recipe)
     key, cap = _gather_key(job, recipe.feature_schema)
     if key not in read:
         read.clear()  # one data set at a time fits the memory
@@ -163,7 +167,7 @@ def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
         seed=seed,
         programs_per_task=cap,
         lineage=_lineage(job),
-        command=f"tchub train {job.arch} {sources} --programs-per-task {cap} --seed {seed} --out DIR",
+        command=f"tchub train {job.recipe} {sources} --programs-per-task {cap} --seed {seed} --out DIR",
         gathered=data,
     )
     metrics = fitted.metrics | {"validation_best": fitted.result.best}

@@ -74,8 +74,9 @@ class Outline:
         spatial: axes of the tiled block, in order; reduction: its reduction axes.
         others: further axes, of other blocks or split again.
         binds: (level, index of the extent) of each binding.
-        unrolls, vectors, parallels, fetches, locations: indices of the values of such primitives.
-        copied: indices of the extents of axes in blocks that copy into shared memory.
+        unrolls, limits, vectors, parallels, fetches, locations: indices of the values of such primitives; a
+            program-wide `limit` of vectors is not the length of one vector; locations are those of CPU programs,
+            where they are decisions (on a GPU they follow from the tiling, and frameworks count loops differently).
         shared, local: how many such caches there are.
         counts: primitives by kind.
         bound: whether any loop is bound to a thread axis (a GPU program).
@@ -87,11 +88,11 @@ class Outline:
     others: list[Axis] = field(default_factory=list)
     binds: list[tuple[int, int]] = field(default_factory=list)
     unrolls: list[int] = field(default_factory=list)
+    limits: list[int] = field(default_factory=list)
     vectors: list[int] = field(default_factory=list)
     parallels: list[int] = field(default_factory=list)
     fetches: list[int] = field(default_factory=list)
     locations: list[int] = field(default_factory=list)
-    copied: list[int] = field(default_factory=list)
     shared: int = 0
     local: int = 0
     counts: Counter[str] = field(default_factory=Counter)
@@ -113,6 +114,7 @@ class _Follower:
         self.nests: dict[int, list[Loop]] = {}
         self.axes: list[Axis] = []
         self.copies: set[int] = set()  # blocks that copy into shared memory
+        self.written: list[tuple[int, int]] = []  # (block, the copy of its output)
         self.blocks = 0
 
     def apply(self, shape: Shape) -> None:
@@ -130,7 +132,7 @@ class _Follower:
         elif kind == "Bind" and names:
             self._bind(at[0], at[1], names[0].partition(".")[0], value)
         elif kind in ("CacheRead", "CacheWrite"):
-            self._cache(names)
+            self._cache(kind, at[0], names)
         elif count:
             self._mark(kind, at, names, value)
         self.blocks += kind in _MAKERS
@@ -179,7 +181,9 @@ class _Follower:
         for part in self._loops(block, loop)[loop].parts:
             part.level = level
 
-    def _cache(self, names: tuple[str, ...]) -> None:
+    def _cache(self, kind: str, block: int, names: tuple[str, ...]) -> None:
+        if kind == "CacheWrite":
+            self.written.append((block, self.blocks))
         if names[:1] == ("local",):
             self.out.local += 1
         elif names and names[0].startswith("shared"):
@@ -200,35 +204,46 @@ class _Follower:
     def _vectorize(self, at: tuple[int, ...], value: int) -> None:
         """A limit for the whole program, or one loop, whose innermost factor is then the vector's length."""
         if at[1] < 0:
-            self.out.vectors.append(value)
+            self.out.limits.append(value)
         elif parts := self._loops(at[0], at[1])[at[1]].parts:
             (self.out.fetches if at[0] in self.copies else self.out.vectors).append(parts[-1].value)
 
     def finish(self) -> Outline:
         """Sorts the axes into roles: the tiled block is the one split into most parts."""
         out = self.out
-        out.copied = [a.extent for a in self.axes if a.block in self.copies and not a.nested]
         weights = Counter[int]()
         for axis in self.axes:
             if not axis.nested and axis.block not in self.copies:
                 weights[axis.block] += len(axis.parts)
         main = max(weights, key=lambda b: (weights[b], -b), default=-1)
         most = max((len(a.parts) for a in self.axes if a.block == main and not a.nested), default=0)
+        tiled = False
         for axis in self.axes:
-            own = axis.block == main and not axis.nested
-            if own and len(axis.parts) == most:
+            if axis.block != main or axis.nested:
+                continue
+            if len(axis.parts) == most:
                 out.spatial.append(axis)
-            elif own:
+                tiled = True
+            elif tiled:  # reductions are tiled after the spatial axes
                 out.reduction.append(axis)
         if not out.reduction:
             out.reduction = [a for a in self.axes if self._reduces(a, main, most)]
-        known = {id(axis) for axis in (*out.spatial, *out.reduction)}
-        out.others = [axis for axis in self.axes if id(axis) not in known and axis.block not in self.copies]
+        self._sort_others(main)
+        if out.bound:
+            out.locations.clear()
         return out
+
+    def _sort_others(self, main: int) -> None:
+        """What is neither the tiled block's nor a copy's of it, which repeats its tiles, nor a fetch's."""
+        out = self.out
+        known = {id(axis) for axis in (*out.spatial, *out.reduction)}
+        repeated = {b for pair in self.written if main in pair for b in pair} | self.copies
+        out.others = [a for a in self.axes if id(a) not in known and a.block not in repeated - {main}]
 
     def _reduces(self, axis: Axis, main: int, most: int) -> bool:
         """Whether an axis may be a reduction of a copy of the tiled block (AutoTVM tiles it there)."""
-        return axis.block != main and axis.block not in self.copies and len(axis.parts) < most and not axis.nested
+        parts = len(axis.parts)
+        return parts < most and parts <= REDUCTION_LEVELS and axis.block not in {main, *self.copies} and not axis.nested
 
 
 def spatial_levels(axis: Axis) -> list[tuple[int, int]]:

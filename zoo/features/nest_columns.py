@@ -18,7 +18,7 @@ thread, thread, outer serial, inner serial, and reduction slots (the first axis 
 | 3       | vector lengths of the fetches into shared memory                                                 |
 | 16      | what the tile reads, under the access pattern that the axes suggest (see `footprint`)            |
 | 6       | unroll limit, loops unrolled whole, vector limit, vector length, parallel limit, bindings        |
-| 4       | compute locations                                                                                |
+| 4       | compute locations (CPU)                                                                          |
 | 18      | how many primitives of each kind (log2(1 + n)), caches, primitives in all                        |
 | 3       | blocks by compute unit, share of the last wave in use, threads by compute unit (needs a device)  |
 """
@@ -103,9 +103,10 @@ class Plan:
             limits = values[:, found.unrolls]
             out[:, at] = np.log2(1 + np.maximum(limits, 0)).max(1)
             out[:, at + 1] = (limits < 0).sum(1)
+        if found.limits:
+            out[:, at + 2] = logs[:, found.limits].max(1)
         if found.vectors:
-            out[:, at + 2] = logs[:, found.vectors].max(1)
-            out[:, at + 3] = logs[:, found.vectors].min(1)
+            out[:, at + 3] = logs[:, found.vectors].max(1)
         if found.parallels:
             out[:, at + 4] = np.log2(2 + values[:, found.parallels]).max(1)
         if found.binds:
