@@ -24,7 +24,7 @@ _LEVEL = 100.0
 _JITTER = 1e-4
 # Below so many labels trees say nothing; at so many they count as much as the Gaussian process.
 MIN_TREES, HALF_TREES = 4, 12
-# Programs of a task that are used as context at most; the fastest and the latest say most (see `condition`).
+# Programs of a task that are used as context at most, the last ones: the cost of the posterior is its cube.
 MAX_CONTEXT = 512
 
 
@@ -144,13 +144,14 @@ class TileNet(CostModel):
 
     def _posterior_mean(self, features: np.ndarray, context: np.ndarray, speed: np.ndarray) -> np.ndarray:
         """(N,) -log(latency) by the Gaussian process alone."""
-        was_training = self.training
+        place, was_training = next(self.parameters()), self.training
         self.eval()
         with torch.inference_mode():
-            rows = self.describe(torch.from_numpy(np.concatenate([context, features])))[None].double()
-            found = self.posterior(rows[:, :, 0], rows[:, :, 1:], torch.from_numpy(speed)[None])
+            x = torch.from_numpy(np.concatenate([context, features])).to(place.device, place.dtype)
+            rows = self.describe(x)[None].double()
+            found = self.posterior(rows[:, :, 0], rows[:, :, 1:], torch.from_numpy(speed).to(place.device)[None])
         self.train(was_training)
-        return found[0, len(context) :].numpy()
+        return found[0, len(context) :].cpu().numpy()
 
     def training_loss(
         self,

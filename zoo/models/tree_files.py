@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-OBJECTIVES = {"xgboost": "rank:pairwise", "lightgbm": "lambdarank"}
+OBJECTIVES = {"xgboost": ("rank:pairwise", "reg:squarederror"), "lightgbm": ("lambdarank",)}
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ def count_nodes(data: bytes, library: str, columns: int) -> int:
 
 
 def _check_header(library: str, objective: object, found: int, columns: int) -> None:
-    if objective != OBJECTIVES[library]:
-        raise ValueError(f"its objective is {objective!r}, not {OBJECTIVES[library]}")
+    if objective not in OBJECTIVES[library]:
+        raise ValueError(f"its objective is {objective!r}, not {' or '.join(OBJECTIVES[library])}")
     if found != columns:
         raise ValueError(f"it reads {found} columns, not {columns}")
 

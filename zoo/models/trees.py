@@ -19,7 +19,7 @@ from .statements import StatementConfig
 from .tlp import SCHEMAS as PRIMITIVE_SCHEMAS
 from .tree_files import count_nodes
 
-SCHEMAS = STATEMENT_SCHEMAS + PRIMITIVE_SCHEMAS
+SCHEMAS = (*STATEMENT_SCHEMAS, *PRIMITIVE_SCHEMAS, "nest-cpu", "nest-gpu")
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,31 @@ from typing import Self
 import numpy as np
 import torch
 
+from .errors import ModelConfigError
 from .registry import register
+from .tree_files import OBJECTIVES
 from .trees import SCHEMAS, TreeConfig, TreeModel, library
 
 
 @dataclass(frozen=True)
 class XGBoostRankerConfig(TreeConfig):
-    """XGBoost's own names; the values are those of ATFormer's table 12."""
+    """XGBoost's own names; the values are those of ATFormer's table 12.
+
+    Attributes:
+        objective: `rank:pairwise`, or `reg:squarederror` to fit the labels themselves, which ranks better on the
+            Ansor corpora (see the recipe xgboost-nest).
+    """
+
+    objective: str = "rank:pairwise"
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES["xgboost"]:
+            raise ModelConfigError(
+                f"xgboost: objective is {self.objective!r}",
+                remedy=f"use {' or '.join(OBJECTIVES['xgboost'])}",
+                arch="xgboost",
+                setting="objective",
+            )
 
     max_depth: int = 6
     gamma: float = 0.003
@@ -39,9 +57,10 @@ class XGBoostRanker(TreeModel):
         xgboost, c = library("xgboost"), self.config
         order, sizes = self.queries(group)
         data = xgboost.DMatrix(self.table(features)[order], label=np.asarray(labels)[order])
-        data.set_group(sizes)
+        if c.objective.startswith("rank:"):
+            data.set_group(sizes)
         settings = {
-            "objective": "rank:pairwise", "max_depth": c.max_depth, "gamma": c.gamma, "eta": c.eta,
+            "objective": c.objective, "max_depth": c.max_depth, "gamma": c.gamma, "eta": c.eta,
             "min_child_weight": c.min_child_weight, "seed": c.seed, "nthread": torch.get_num_threads(),
         }  # fmt: skip
         self.booster = xgboost.train(settings, data, c.rounds)
