@@ -8,6 +8,8 @@ tile touches are products of its sizes: for a convolution's input n rc (y + ry -
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 COLUMNS = 16
@@ -43,7 +45,7 @@ def footprint(spatial: np.ndarray, reduction: np.ndarray, axes: int, reduced: in
     out[:, 6] = s[:, 0] + outer + out[:, 2]
     out[:, 7] = block.sum(1) + steps.sum(1) - out[:, 2]
     out[:, 8] = thread.sum(1) + step.sum(1) - out[:, 5]
-    out[:, 9] = reduction[:, 2, 1:].sum(1) if last else block[:, 3]
+    out[:, 9] = np.where(last, reduction[:, 2, 1:].sum(1), block[:, 3])
     out[:, 10] = spatial[:, 3, 2:].sum(1)
     out[:, 11] = outer
     out[:, 12] = last
@@ -52,17 +54,20 @@ def footprint(spatial: np.ndarray, reduction: np.ndarray, axes: int, reduced: in
 
 
 def _roles(spatial: np.ndarray, reduction: np.ndarray, axes: int, reduced: int):
-    """(operands of a tile, operator, whether channels are last); None for an operator not known by its axes."""
+    """(operands of a tile, operator, whether channels are last); None for an operator not known by its axes.
+
+    The last is one answer, or (N,): programs of one structure may be of convolutions of either layout.
+    """
     if axes in (2, 3) and reduced == 1:
         return _matmul, 0, True
-    if axes != 4 or reduced not in (2, 3) or not len(reduction):
+    if axes != 4 or reduced not in (2, 3):
         return None
-    extents = reduction.sum(2)
     if reduced == 2:
         return _depthwise, 1, False
     # Kernels are small: the largest reduction is the channels', and it is first (NCHW) or last (NHWC).
-    last = bool(extents[0, 2] > extents[0, 0])
-    return (_conv_last if last else _conv_first), 2, last
+    extents = reduction.sum(2)
+    last = extents[:, 2] > extents[:, 0]
+    return partial(_conv, last), 2, last
 
 
 def _window(tile: np.ndarray, kernel: np.ndarray) -> np.ndarray:
@@ -76,6 +81,11 @@ def _matmul(s: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _depthwise(s: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return s[:, 0] + s[:, 1] + _window(s[:, 2], r[:, 0]) + _window(s[:, 3], r[:, 1]), s[:, 1] + r.sum(1)
+
+
+def _conv(last: np.ndarray, s: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    (a, b), (c, d) = _conv_last(s, r), _conv_first(s, r)
+    return np.where(last, a, c), np.where(last, b, d)
 
 
 def _conv_first(s: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

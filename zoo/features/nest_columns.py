@@ -13,10 +13,10 @@ thread, thread, outer serial, inner serial, and reduction slots (the first axis 
 | 12      | tile of a block, of a thread (its virtual threads included) and of its inner loops, by slot      |
 | 8       | data reuse of the tile of a block and of a thread, were slot j one operand: 1/(1/Tj + Tj/T)      |
 | 8       | largest power of two that divides the thread's factor and the inner tile, by slot                |
-| 6       | threads, share of their last warp in use, registers, block tile, reduction tile, padding         |
+| 6       | warps, share of their threads in use, registers, block tile, reduction tile, padding             |
 | 12      | four further axes: extent, innermost factor, product of the middle ones                          |
-| 3       | vector lengths of the fetches into shared memory                                                 |
 | 16      | what the tile reads, under the access pattern that the axes suggest (see `footprint`)            |
+| 3       | vector lengths of the fetches into shared memory                                                 |
 | 6       | unroll limit, loops unrolled whole, vector limit, vector length, parallel limit, bindings        |
 | 4       | compute locations (CPU)                                                                          |
 | 18      | how many primitives of each kind (log2(1 + n)), caches, primitives in all                        |
@@ -151,7 +151,8 @@ def _totals(s: np.ndarray, r: np.ndarray, padding: np.ndarray) -> np.ndarray:
 def _waves(s: np.ndarray, units: float) -> np.ndarray:
     if not units:
         return np.zeros((len(s), 3), np.float32)
-    waves = np.exp2(np.minimum(s[:, :, 0].sum(1), 30)) / units
+    # Rounded, or a grid that fills every unit exactly would look like one that needs a wave more.
+    waves = np.exp2(np.minimum(s[:, :, 0].sum(1), 30)).round() / units
     used = waves / np.ceil(waves)
     return np.stack(
         [np.clip(np.log2(waves), -8, 12), used, np.clip(np.log2(waves) + s[:, :, 2].sum(1), -8, 24)], axis=1
