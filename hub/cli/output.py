@@ -3,26 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...zoo.plain_json import plain
+
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-def _finite(value: Any) -> Any:
-    """JSON has no NaN: an unknown number becomes null."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {str(k): _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return value
 
 
 @dataclass
@@ -53,7 +43,7 @@ class Output:
             render: draws the human form on a console that writes to stdout; without it `value` is printed.
         """
         if self.mode == "json":
-            click.echo(json.dumps(_finite(value), indent=2, default=str, allow_nan=False))
+            click.echo(json.dumps(plain(value), indent=2, default=str, allow_nan=False))
             return
         from rich.console import Console
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -197,8 +196,9 @@ def _listener(recipe: TrainConfig, tensorboard: Path | None, out: Output) -> Cal
 
 def _save(fitted: Fitted, folder: Path) -> None:
     from ...zoo.models.files import write_folder
+    from ...zoo.plain_json import json_file
 
-    write_folder(folder, {"metrics.json": (json.dumps(fitted.metrics, indent=2) + "\n").encode()})
+    write_folder(folder, {"metrics.json": json_file(fitted.metrics)})
     fitted.checkpoint.save(folder)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from ...cards.schema import METRICS_FORMAT
 from ...zoo.corpus import Program, Task, merge_corpus
+from ...zoo.plain_json import json_file
 from ..registry import CheckpointName
 from .adapt_job import AdaptJob
 from .adapt_measure import PoolMeasuring
@@ -115,7 +116,7 @@ def _store(job: AdaptJob, outcome: Outcome, counts: dict[str, int]) -> tuple[str
             "results": {"model": outcome.after, "base": outcome.before},
             "guard": guard.as_dict(),
         }
-        (folder / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n", encoding="utf-8")
+        (folder / "metrics.json").write_bytes(json_file(metrics))
         card = local_card(lineage | {"name": name, "version": version}, guard)
         (folder / "README.md").write_text(card, encoding="utf-8")
 
@@ -138,7 +139,15 @@ def _write_corpus(job: AdaptJob, path: Path, pool: CandidatePool, measuring: Poo
     }
     used = {pool.entries[index].task for index in measuring.results}
     tasks = [
-        Task(t.task_id, t.name, t.op, t.flops, job.tools.workload_text(t), networks=tuple(sorted(t.networks.items())))
+        Task(
+            t.task_id,
+            t.name,
+            t.op,
+            t.flops,
+            workload=job.tools.workload_text(t),
+            computation=job.tools.computation(t),
+            networks=tuple(sorted(t.networks.items())),
+        )
         for number, t in enumerate(pool.tasks)
         if number in used
     ]

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...zoo.corpus.tir import computation_of_module
 from ...zoo.errors import TchubError
 
 if TYPE_CHECKING:
@@ -116,6 +117,11 @@ def workload_text(task: TuningTask) -> str:
     return tvm.ir.save_json(task.mod)
 
 
+def computation(task: TuningTask) -> str:
+    """What the task computes, in the words that all corpora share."""
+    return computation_of_module(task.mod)
+
+
 def open_measurer(target: dict[str, Any], cores: int) -> AbstractContextManager[Any]:
     """The measurer of this machine."""
     from ..device.measure import MeasureConfig, Measurer
@@ -154,6 +160,7 @@ class Tools:
     make_candidates: Callable[[TuningTask, dict[str, Any], int, int], list[Candidate]] = make_candidates
     rebuild: Callable[[TuningTask, PoolEntry], Candidate] = rebuild
     workload_text: Callable[[TuningTask], str] = workload_text
+    computation: Callable[[TuningTask], str] = computation
     open_measurer: Callable[[dict[str, Any], int], AbstractContextManager[Any]] = open_measurer
     open_journal: Callable[[Path, dict[str, Any]], AbstractContextManager[Any]] = open_journal
     register: Callable[..., tuple[Entry, Path]] = register

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...zoo.plain_json import plain
 from .charts import Bar, Line, bars, lines, scatter
 from .run_folder import write_atomic
 from .trials import Trial, curve
@@ -186,19 +187,8 @@ def agreement(trials: Sequence[Trial]) -> dict[str, Any]:
 
 def write_report(report: dict[str, Any], folder: Path) -> None:
     """Write `report.json` and `report.html`, each atomically."""
-    write_atomic(folder / "report.json", json.dumps(_plain(report), indent=1, allow_nan=False))
+    write_atomic(folder / "report.json", json.dumps(plain(report), indent=1, allow_nan=False))
     write_atomic(folder / "report.html", render(report))
-
-
-def _plain(value: Any) -> Any:
-    """JSON has no NaN and no infinity."""
-    if isinstance(value, float) and not isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(v) for v in value]
-    return value
 
 
 # Drawing ---------------------------------------------------------------------------------------------

@@ -143,6 +143,7 @@ def toolbox(base: Base, lab: Lab, tasks: int = len(OPS), **more: Any) -> Tools:
         make_candidates=make_candidates,
         rebuild=lambda task, e: Candidate(task.task_id, e.key, e.trace, e.strategy, None),
         workload_text=lambda task: f'"{task.task_id}"',
+        computation=lambda task: f"{task.op}-{task.task_id}",
         open_measurer=lab.open,
         tvm_version=lambda: "0.27.0",
     )
@@ -244,6 +245,7 @@ def test_what_was_measured_is_a_corpus(adapted):
         program = found[pick.task_id, pick.key]
         assert program.valid == (pick.error is None)
         assert pick.latency is None or program.latency == pick.latency
+    assert {t.computation for t in corpus.tasks.values()} == {f"{op}-{i:016x}" for i, op in enumerate(OPS)}
 
 
 def test_a_second_run_measures_nothing_again(adapted, base: Base):

@@ -20,7 +20,7 @@ finetune: {epochs: 1, learning_rate: 0.001}
 """
 
 
-def make_corpus(path, device, first, count=10):
+def make_corpus(path, device, first, count=10, seconds_of=lambda i, j: 1e-3 * (1 + (i + 3 * j) % 5)):
     """Tasks `matmul-first` and so on; the first one is of a held-out network."""
     tasks, measured = [], []
     for i in range(first, first + count):
@@ -29,7 +29,7 @@ def make_corpus(path, device, first, count=10):
         tasks.append(Task(task_id, f"dense{i}", "matmul", 1.0, f"{path.name}-{i}", f"matmul-{i}", networks))
         for j in range(6):
             said = PrimitiveSequence((Primitive("Split", (0, 0, 64, 1, 2**j, 1, 64 // 2**j)),), "ansor").to_json()
-            seconds = 1e-3 * (1 + (i + 3 * j) % 5)
+            seconds = seconds_of(i, j)
             measured.append(
                 Program(
                     *(task_id, f"{j}", "[]", "tuned", (seconds,), seconds, device, "llvm"),
@@ -71,6 +71,20 @@ def test_the_target_judges_and_the_other_corpus_is_learnt_from_too(capsys, tmp_p
     training = Checkpoint.load(out).config.training
     assert "--corpus on-epyc --corpus on-xeon --programs-per-task 4" in training["command"]
     assert json.loads((out / "metrics.json").read_text())["results"] == done["results"]
+
+
+def test_a_metric_of_no_comparable_pair_is_null(capsys, tmp_path, recipe):
+    """Programs of one latency have no order: their pairwise accuracy is unknown, and JSON has no NaN."""
+    alike = make_corpus(tmp_path / "alike", "epyc", 0, seconds_of=lambda i, j: 1e-3)
+    assert run(capsys, recipe, "--corpus", alike, "--out", tmp_path / "run")["exit_code"] == 0
+
+    def refuse(word):
+        raise AssertionError(f"{word} is no JSON")
+
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text(), parse_constant=refuse)
+    assert metrics["results"]["model"]["pairwise"] is None
+    assert metrics["results"]["model"]["top1"] == 1.0
+    assert Checkpoint.load(tmp_path / "run").config.training["best_epoch"] == 1, "the last, as without a validation set"
 
 
 def test_zero_shot(capsys, tmp_path, epyc, xeon, recipe):

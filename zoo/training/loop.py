@@ -64,7 +64,8 @@ def train(
     Args:
         model: its present weights are the start; training happens on its device.
         data: what to learn from.
-        val: what chooses the epoch; without it, or with `select = "last"`, the last one is kept.
+        val: what chooses the epoch; without it, with `select = "last"`, or where its metric is NaN, the last one
+            is kept.
         config: the recipe; its `arch`, `model` and `feature_schema` have been used by then.
         seed: of the order of the batches (and of dropout, where a model has it).
         resume_dir: where the state is saved every `save_every` epochs; a state found there is continued, and
@@ -239,6 +240,8 @@ class _Run:
         if chosen and f"val_{self.config.select}" not in entry:
             return
         score = entry[f"val_{self.config.select}"] if chosen else entry["epoch"]
+        if np.isnan(score):  # no two programs of the set can be compared: it chooses no epoch
+            score = entry["epoch"]
         if self.state.best_epoch < 0 or score > self.state.best_score:
             self.state.best_score, self.state.best_epoch = score, int(entry["epoch"])
             self.state.best = {k: v.detach().clone() for k, v in self.model.state_dict().items()}

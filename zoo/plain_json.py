@@ -1,0 +1,23 @@
+"""Results as JSON that every reader takes: NaN and infinity are Python's own, so they are written as null."""
+
+from __future__ import annotations
+
+import json
+from math import isfinite
+from typing import Any
+
+
+def plain(value: Any) -> Any:
+    """The value with null for every float that is no finite number; keys become text, tuples lists."""
+    if isinstance(value, float) and not isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    return value
+
+
+def json_file(value: Any) -> bytes:
+    """A JSON file of the value, indented."""
+    return (json.dumps(plain(value), indent=2, allow_nan=False) + "\n").encode()
