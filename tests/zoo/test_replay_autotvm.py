@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -98,10 +99,20 @@ def test_a_gpu_template_has_its_threads_in_every_stage_and_lowers(
         (key("dense_small_batch.cuda", tensor(8, 32)), [], "unknown-workload"),
         (key("dense_small_batch.cuda", *DENSE), splits(tile_k=[7]), "wrong-shape"),
         (key("dense_small_batch.cuda", *DENSE), [], "wrong-shape"),
+        ("dense_small_batch.cuda", [], "unknown-workload"),
+        ('["dense_small_batch.cuda", 3]', [], "unknown-workload"),
+        ("3", [], "unknown-workload"),
     ],
-    ids=["template", "arguments", "factors", "no knob"],
+    ids=["template", "arguments", "factors", "no knob", "no JSON", "no arguments", "no pair"],
 )
 def test_what_cannot_be_replayed_says_why(task: str, knobs: list[Any], reason: str) -> None:
     with pytest.raises(ReplayError) as caught:
         replay_knobs(task, knobs)
     assert caught.value.reason == reason
+
+
+def test_a_workload_or_trace_that_is_no_json_costs_one_program_not_its_batch() -> None:
+    task, knobs = X86[0]
+    good = Request("autotvm", task, json.dumps(knobs), gpu=False)
+    told = features_of([replace(good, workload="{"), good, replace(good, trace="[")])
+    assert [getattr(found, "reason", None) for found in told] == ["unknown-workload", None, "wrong-shape"]

@@ -34,7 +34,7 @@ _KINDS = {"Parallel": PARALLEL, "Vectorize": VECTORIZE}
 
 def knob_steps(workload_key: str, entity: Sequence[Any]) -> list[list[Any]]:
     """The steps of a record, for `replay` and `verify_structure`; arguments and errors as of `replay_knobs`."""
-    template, args = json.loads(workload_key)
+    template, args = _template(workload_key)
     try:
         told = from_autotvm(template, args, entity)
     except TchubError as error:
@@ -60,9 +60,9 @@ def template_workload(workload_key: str) -> Workload:
     """The program of a template's arguments.
 
     Raises:
-        ReplayError: a template that is not known, or arguments that it does not take.
+        ReplayError: no template and arguments, a template that is not known, or arguments that it does not take.
     """
-    template, args = json.loads(workload_key)
+    template, args = _template(workload_key)
     if template not in TEMPLATES:
         raise ReplayError(
             "unknown-workload",
@@ -76,6 +76,16 @@ def template_workload(workload_key: str) -> Workload:
     if told is None or told.dtype != "float32":
         raise ReplayError("unknown-workload", f"no float32 operator: {workload_key[:120]}")
     return make_workload(_conv(told) if isinstance(told, Conv) else _matmul(told, template.startswith("batch")))
+
+
+def _template(workload_key: str) -> tuple[str, list[Any]]:
+    try:
+        template, args = json.loads(workload_key)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ReplayError("unknown-workload", f"no JSON [template, args]: {workload_key[:120]}") from error
+    if not isinstance(args, list):
+        raise ReplayError("unknown-workload", f"the arguments are no list: {workload_key[:120]}")
+    return template, args
 
 
 def _conv(task: Conv) -> list[Any]:

@@ -107,11 +107,18 @@ def _extractor(gpu: bool) -> tuple[Any, Any]:
 
 
 def _ansor(workload: str, trace: str) -> Any:
-    return replay_steps(workload, json.loads(trace))
+    return replay_steps(workload, _list(trace))
 
 
 def _autotvm(workload: str, trace: str) -> Any:
-    return replay_knobs(workload, json.loads(trace)).schedule
+    return replay_knobs(workload, _list(trace)).schedule
+
+
+def _list(trace: str) -> list[Any]:
+    try:
+        return list(json.loads(trace))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ReplayError("wrong-shape", f"the trace is no JSON list: {trace[:120]}") from error
 
 
 def _metaschedule(workload: str, trace: str) -> Any:
