@@ -8,6 +8,7 @@ import lzma
 from pathlib import Path
 
 import pytest
+from autotvm_samples import record as autotvm_record
 from tchub.zoo.corpus import (
     Corpus,
     CorpusError,
@@ -23,6 +24,7 @@ from tchub.zoo.corpus import (
 )
 from tchub.zoo.corpus.importers import ImportContext, import_corpus, read_facts, read_protocol, sniff_framework
 from tchub.zoo.corpus.importers.metaschedule import modern_trace
+from tchub.zoo.corpus.targets import contradiction
 
 CONTEXT = ImportContext("toy-gpu", "MIT", "a repository")
 
@@ -59,6 +61,14 @@ def test_every_line_is_counted_once(log: Path, tmp_path: Path):
     assert [p.kind for p in sequence_of(programs[0])] == ["Split"]
 
 
+def test_a_program_that_failed_first_is_counted_by_its_measurement(tmp_path: Path):
+    log = tmp_path / "log.json"
+    log.write_text("\n".join(ansor_line(64, *program) for program in ((2, 1e10), (4, 1e-3), (2, 3e-3), (2, 1e-4))))
+    found = import_corpus(log, tmp_path / "c", CONTEXT).as_dict()
+    assert (found["valid_programs"], found["failed_programs"], found["duplicates"]) == (2, 0, 2)
+    assert sorted(p.latency for p in Corpus.open(tmp_path / "c").iter_programs()) == [1e-3, 3e-3], "the first stays"
+
+
 def test_small_tasks_are_left_out_and_named(log: Path, tmp_path: Path):
     log.write_bytes(lzma.compress((lzma.decompress(log.read_bytes()).decode() + "\n" + ansor_line(32)).encode()))
     report = import_corpus(log, tmp_path / "c", CONTEXT, min_programs=2)
@@ -75,6 +85,23 @@ def test_several_devices_in_one_log_are_refused_unless_told(tmp_path: Path):
     assert not (tmp_path / "c").exists()
     mixed = ImportContext("toy-gpu", allow_mixed=True)
     assert import_corpus(log, tmp_path / "c", mixed).as_dict()["programs"] == 3
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "word"),
+    [
+        ('"cuda -model=t4"', '"cuda -keys=cuda,gpu -model=a100"', "model"),
+        ('"cuda -model=t4"', '{"kind": "cuda", "model": "a100"}', "model"),
+        ('"cuda"', '"llvm -mcpu=znver3"', "kind"),
+        ('"llvm -mcpu=znver2"', '"llvm -mcpu=znver3"', "mcpu"),
+        ('"cuda"', '"cuda -model=t4"', None),
+        ('"cuda -model=unknown"', '"cuda -model=t4"', None),
+        ('"cuda -libs=cublas -model=t4"', '"cuda -keys=gpu -model=t4"', None),
+        ("{", '""', None),
+    ],
+)
+def test_targets_contradict_where_both_name_the_device(one: str, other: str, word: str | None):
+    assert contradiction(one, other) == contradiction(other, one) == word
 
 
 def test_a_log_of_nobody_is_an_error(tmp_path: Path):
@@ -111,6 +138,26 @@ def test_a_protocol_of_names_is_kept_as_task_ids(log: Path, tmp_path: Path, file
     assert [corpus.tasks[t].name for t in split.train + split.test] == ["matmul-64", "matmul-128"]
     assert corpus.tasks[split.train[0]].flops == 64
     assert report.without_task == ["matmul-512"]
+
+
+def test_a_second_spelling_of_a_task_keeps_its_part(tmp_path: Path):
+    """The log spells the padding as four numbers first, the protocol names the task by the other spelling."""
+    data, weight = (["TENSOR", shape, "float32"] for shape in ([1, 16, 14, 14], [32, 16, 3, 3]))
+    spelled = [[data, weight, 1, padding, 1, "float32"] for padding in ([1, 1, 1, 1], "SAME")]
+    other = [data, ["TENSOR", [64, 16, 3, 3], "float32"], *spelled[0][2:]]
+    log = tmp_path / "log.json"
+    log.write_text("\n".join(autotvm_record(args=args) for args in [*spelled, other]))
+    told = dict(zip(("conv", "conv~2", "wide"), [*spelled, other], strict=True))
+    rows = {name: {"template": "conv2d_nchw.cuda", "args": args} for name, args in told.items()}
+    (tmp_path / "tasks.json").write_text(json.dumps({"toy-gpu": rows}))
+    context = ImportContext("toy-gpu", facts=read_facts(tmp_path / "tasks.json", "toy-gpu"))
+    for test in (["conv~2"], ["conv"], ["conv", "conv~2"]):
+        report = import_corpus(log, tmp_path / "c", context, split={"train": ["wide"], "test": test})
+        corpus = Corpus.open(tmp_path / "c")
+        assert [corpus.tasks[t].name for t in split_tasks(corpus).test] == ["conv"]
+        assert report.without_task == []
+    with pytest.raises(CorpusError, match="in two parts"):
+        import_corpus(log, tmp_path / "c", context, split={"train": ["conv"], "test": ["conv~2"]})
 
 
 def test_a_protocol_that_fits_no_task_is_an_error(log: Path, tmp_path: Path, files):

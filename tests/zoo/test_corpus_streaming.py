@@ -26,6 +26,7 @@ from tchub.zoo.corpus import (
 )
 from tchub.zoo.corpus.rows import Waiting
 from tchub.zoo.corpus.seen import Seen
+from tchub.zoo.corpus.writer import Taken
 from tchub.zoo.features import get_schema
 from tchub.zoo.primitives import Primitive, PrimitiveSequence
 
@@ -93,10 +94,34 @@ def test_interleaved_programs_are_grouped_by_task_and_repeated_ones_left_out(tmp
         for letter in "ab":
             writer.add_task(task_of(letter))
         taken = [writer.add(program_of(letter, i)) for i in (3, 1, 3, 2) for letter in "ba"]
-    assert taken == [True, True, True, True, False, False, True, True]
+    assert taken == [Taken.NEW] * 4 + [Taken.LEFT] * 2 + [Taken.NEW] * 2
     corpus = Corpus.open(tmp_path / "c")
     assert [p.key for p in corpus.programs("a" * 16)] == ["0001", "0002", "0003"]
     assert corpus.meta["programs"] == 6
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.booleans()), min_size=1, max_size=40))
+def test_the_first_measurement_stays_and_a_failure_only_where_there_is_none(tmp_path_factory, log):
+    """Of the same programs, in any order and with any of them waiting or on disk already."""
+    folder, expected = tmp_path_factory.mktemp("corpus"), {}
+    with pytest.MonkeyPatch.context() as patch, CorpusWriter(folder, META) as writer:
+        patch.setattr(Waiting.__init__, "__defaults__", (3, 8000))
+        for letter in "ab":
+            writer.add_task(task_of(letter))
+        for place, (letter, number, failed) in enumerate(log, 1):
+            program = program_of(letter, number, 1e-3 * place)
+            if failed:
+                program = replace(program, latencies=(), latency=math.nan, error="run")
+            writer.add(program)
+            kept = expected.setdefault((letter * 16, program.key), program)
+            if not kept.valid and program.valid:
+                expected[letter * 16, program.key] = program
+    found = Corpus.open(folder)
+    programs = list(found.iter_programs())
+    assert found.meta["programs"] == len(programs) == len(expected)
+    for program in programs:
+        kept = expected[program.task_id, program.key]
+        assert (program.latencies, program.error) == (kept.latencies, kept.error)
 
 
 def test_a_heavily_interleaved_log_gives_one_row_group_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -159,6 +184,7 @@ def test_what_waits_is_bounded_and_everything_is_handed_on_once(letters, rows, l
 def test_seen_answers_like_a_set(numbers):
     seen, known = Seen(recent=4), set()
     for number in numbers:
+        assert (("task", str(number)) in seen) is (number in known)
         assert seen.add("task", str(number)) is (number not in known)
         known.add(number)
     assert len(seen) == len(known)

@@ -222,20 +222,13 @@ def test_a_broken_line_is_counted_and_the_next_one_read(tmp_path: Path, line: st
     assert isinstance(second, Entry)
 
 
-def test_another_device_is_refused_unless_allowed(tmp_path: Path) -> None:
-    targets = ["cuda -model=a100", "cuda", "cuda -model=t4", "cuda -model=unknown", "llvm -mcpu=znver3"]
-    lines = [record(target=target) for target in targets]
-    assert broken(tmp_path, *lines) == ["other-device", "other-device"]
-    assert len(entries(tmp_path, *lines, allow_mixed=True)) == 5
-
-
 def test_packed_files_and_folders(tmp_path: Path) -> None:
     folder = tmp_path / "logs" / "deep"
     folder.mkdir(parents=True)
     (folder / "a.json.xz").write_bytes(lzma.compress(record().encode()))
     (folder.parent / "b.log.gz").write_bytes(gzip.compress(record("dense_pack.x86").encode()))
     (folder / "README.md").write_text("not a log")
-    items = list(read_autotvm(tmp_path / "logs", ImportContext("box", allow_mixed=True)))
+    items = list(read_autotvm(tmp_path / "logs", ImportContext("box")))
     assert [item.program.source for item in items if isinstance(item, Entry)] == ["b.log.gz", "a.json.xz"]
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from .schema import PROGRAMS_SCHEMA, Program
 
@@ -86,17 +87,26 @@ class Spill:
         """Forget a task."""
         self._of_task.pop(task_id, None)
 
-    def groups(self, rows: int = GROUP_ROWS) -> Iterator[pa.Table]:
-        """All programs by task id, about `rows` of one task at a time, sorted by key; nothing can be added after."""
+    def groups(self, superseded: Mapping[str, Collection[str]], rows: int = GROUP_ROWS) -> Iterator[pa.Table]:
+        """All programs by task id, about `rows` of one task at a time, sorted by key; nothing can be added after.
+
+        Failed programs whose key is among the `superseded` of their task are left out.
+        """
         self._writer.close()
         # Not memory-mapped: what was read would count as resident until the end.
         with pa.OSFile(str(self._file)) as source, pa.ipc.open_file(source) as reader:
             for task_id in sorted(self._of_task):
                 batches: list[pa.RecordBatch] = []
                 for index in self._of_task[task_id]:
-                    batches.append(reader.get_batch(index))
+                    batches.append(_without_failed(reader.get_batch(index), superseded.get(task_id, ())))
                     if sum(batch.num_rows for batch in batches) >= rows:
                         yield pa.Table.from_batches(batches).sort_by("key")
                         batches = []
                 if batches:
                     yield pa.Table.from_batches(batches).sort_by("key")
+
+
+def _without_failed(batch: pa.RecordBatch, keys: Collection[str]) -> pa.RecordBatch:
+    if not keys:
+        return batch
+    return batch.filter((~pc.field("key").isin(list(keys))) | pc.field("error").is_null())

@@ -24,15 +24,17 @@ class Seen:
 
     def add(self, *words: str) -> bool:
         """Remember the words; False if they were seen before."""
-        number = int.from_bytes(blake2b("\0".join(words).encode(), digest_size=8).digest(), "little")
-        if number in self._recent or self._known(number):
+        if words in self:
             return False
-        self._recent.add(number)
+        self._recent.add(_number(words))
         if len(self._recent) >= self._limit:
             self._merge()
         return True
 
-    def _known(self, number: int) -> bool:
+    def __contains__(self, words: tuple[str, ...]) -> bool:
+        number = _number(words)
+        if number in self._recent:
+            return True
         key = np.uint64(number)
         index = self._sorted.searchsorted(key)
         return bool(index < len(self._sorted) and self._sorted[index] == key)
@@ -43,3 +45,7 @@ class Seen:
         # Both parts are nearly sorted runs, which a stable sort merges without sorting again.
         self._sorted.sort(kind="stable")
         self._recent.clear()
+
+
+def _number(words: tuple[str, ...]) -> int:
+    return int.from_bytes(blake2b("\0".join(words).encode(), digest_size=8).digest(), "little")

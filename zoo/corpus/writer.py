@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from enum import Enum
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -46,6 +47,14 @@ _PARQUET: dict[str, Any] = {
 }
 
 
+class Taken(Enum):
+    """What became of a program that was added to a corpus."""
+
+    NEW = "new"
+    INSTEAD = "instead"  # of the same program, which had failed
+    LEFT = "left"
+
+
 class CorpusWriter:
     """A corpus folder in the making, as a context manager; it is there once the block was left without an error.
 
@@ -66,7 +75,8 @@ class CorpusWriter:
         self.tasks: dict[str, Task] = {}
         self.programs = 0
         self._waiting = Waiting(self._spill_programs)
-        self._seen = Seen()
+        self._timed, self._failed = Seen(), Seen()
+        self._superseded: dict[str, set[str]] = {}
         self._cleanup = contextlib.ExitStack()
         self._spill: Spill | None = None
 
@@ -90,26 +100,36 @@ class CorpusWriter:
             raise CorpusError(f"task {task.task_id} has the unknown operator type {task.op!r}", known=list(OPS))
         self.tasks[task.task_id] = task
 
-    def add(self, program: Program) -> bool:
-        """Add a program of a known task; False if (task_id, key) is there already: the first one stays.
+    def add(self, program: Program) -> Taken:
+        """Add a program of a known task.
+
+        Of programs with one (task_id, key), the first that has a latency stays: the fastest of several
+        measurements of a program would be too fast. A failed one stays where none has a latency.
 
         Raises:
             CorpusError: the program is not valid, or its task unknown.
             CorpusWriteError: the disk is full or the folder may not be written.
         """
         _check_program(program, self.tasks)
-        if not self._seen.add(program.task_id, program.key):
-            return False
-        self.programs += 1
+        name = program.task_id, program.key
+        failed_before = name in self._failed
+        if name in self._timed or (failed_before and not program.valid):
+            return Taken.LEFT
+        (self._timed if program.valid else self._failed).add(*name)
         with _disk(self.path):
             self._waiting.add(program)
-        return True
+        if failed_before:
+            self._superseded.setdefault(program.task_id, set()).add(program.key)
+            return Taken.INSTEAD
+        self.programs += 1
+        return Taken.NEW
 
     def discard(self, task_id: str, programs: int) -> None:
         """Forget a task, of which so many programs were taken."""
         self._waiting.discard(task_id)
         if self._spill:
             self._spill.discard(task_id)
+        self._superseded.pop(task_id, None)
         del self.tasks[task_id]
         self.programs -= programs
 
@@ -138,7 +158,7 @@ class CorpusWriter:
         self._waiting.finish()
         layout: dict[str, Any] = {"use_dictionary": DICTIONARY_COLUMNS, **_PARQUET}
         with pq.ParquetWriter(self._temporary(PROGRAMS_FILE), PROGRAMS_SCHEMA, **layout) as file:
-            for table in spill.groups():
+            for table in spill.groups(self._superseded):
                 file.write_table(table, row_group_size=len(table))
         rows = [self.tasks[task_id].as_row() for task_id in sorted(self.tasks)]
         pq.write_table(pa.Table.from_pylist(rows, schema=TASKS_SCHEMA), self._temporary(TASKS_FILE), **_PARQUET)
@@ -178,7 +198,7 @@ def write_corpus(
         for task in tasks:
             writer.add_task(task)
         for program in programs:
-            if not writer.add(program):
+            if writer.add(program) is not Taken.NEW:
                 raise CorpusError(
                     f"program {program.key} of task {program.task_id} occurs twice",
                     remedy="merge by (task_id, key) first",

@@ -86,7 +86,7 @@ def replay_log(
     database = ms.database.JSONDatabase(str(Path(folder) / WORKLOADS), str(Path(folder) / RECORDS))
     report, seen = ReplayReport(), Counter[str]()
     # A database may hold records of several devices: a record names its target.
-    for entry in read_ansor(log, ImportContext(device="unknown", allow_mixed=True)):
+    for entry in read_ansor(log, ImportContext(device="unknown")):
         if isinstance(entry, Broken):
             report.broken[entry.kind] += 1
         elif not entry.program.valid:

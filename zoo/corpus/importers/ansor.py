@@ -7,14 +7,10 @@ option; input names. Key and target are what is needed here.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
-import lzma
 import math
-import re
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
@@ -25,11 +21,8 @@ from ..errors import CorpusError
 from ..schema import OPS, Program, Task
 from .ansor_workload import read_workload
 from .base import Broken, Entry, ImportContext
+from .files import PACKED_ERRORS, find_logs, open_text
 
-SUFFIXES = (".json", ".jsonl", ".log", ".json.xz", ".jsonl.xz", ".log.xz", ".json.gz", ".jsonl.gz", ".log.gz")
-"""How the names of record files end."""
-
-_OPENERS = {".xz": lzma.open, ".gz": gzip.open}
 _SENTINEL = 1e10
 """The cost in seconds that Ansor writes for a program without one."""
 
@@ -53,15 +46,14 @@ class _BadRecord(Exception):
 def read_ansor(path: str | Path, context: ImportContext) -> Iterator[Entry | Broken]:
     """Reads a log, or every log below a folder (TenSet's `measure_records/<target>/<task>.json` too).
 
-    Broken lines have the kinds `not-json`, `wrong-shape`, `unknown-step`, `bad-steps`, `bad-result`,
-    `other-device` (the target is not the first record's, and `context.allow_mixed` is off) and, for the rest of
-    a damaged file, `not-readable`.
+    Broken lines have the kinds `not-json`, `wrong-shape`, `unknown-step`, `bad-steps`, `bad-result` and, for the
+    rest of a damaged file, `not-readable`. Records of several devices are told apart by `import_corpus`.
 
     Raises:
-        CorpusError: there is no such file, or no log below the folder.
+        UnknownLogError: there is no such file, or no log below the folder.
     """
     reader = _Reader(context)
-    for file in _files(Path(path)):
+    for file in find_logs(Path(path)):
         yield from reader.read(file)
 
 
@@ -90,58 +82,23 @@ def read_network_tasks(path: str | Path) -> dict[str, dict[str, Any]]:
     return {key: {"networks": tuple(sorted(of_key.items()))} for key, of_key in weights.items()}
 
 
-def device_signature(target: str) -> str:
-    """What a target string tells of the device: its kind, model, CPU and architecture, as far as they are named.
-
-    Equal signatures do not prove one device (most logs name none); different ones tell of two.
-    """
-    words = target.split()
-    named = dict(re.findall(r"-(model|mcpu|arch)=(\S+)", target))
-    if target.lstrip().startswith("{"):
-        parsed = json.loads(target)
-        words, named = (
-            [str(parsed.get("kind"))],
-            {name: parsed[name] for name in ("model", "mcpu", "arch") if name in parsed},
-        )
-    told = [f"{name}={value}" for name, value in sorted(named.items()) if value != "unknown"]
-    return " ".join([*words[:1], *told])
-
-
-def _files(path: Path) -> list[Path]:
-    """The file itself, or the logs below the folder in the order of their names."""
-    files = (
-        [path] if path.is_file() else sorted(f for f in path.rglob("*") if f.is_file() and f.name.endswith(SUFFIXES))
-    )
-    if not files:
-        raise CorpusError(
-            f"there is no log at {path}",
-            remedy=f"Name a log, or a folder that holds files whose names end in {', '.join(SUFFIXES)}.",
-            path=str(path),
-        )
-    return files
-
-
 class _Reader:
-    """What is remembered from line to line: the tasks met so far, and the device."""
+    """What is remembered from line to line: the tasks met so far."""
 
     def __init__(self, context: ImportContext) -> None:
         self._context = context
         self._of_key: dict[str, Task] = {}
         self._of_id: dict[str, Task] = {}
-        self._signature: str | None = None
 
     def read(self, file: Path) -> Iterator[Entry | Broken]:
         where = file.name
         try:
-            with ExitStack() as stack:
-                lines = stack.enter_context(
-                    _OPENERS.get(file.suffix, open)(file, "rt", encoding="utf-8", errors="replace")
-                )
+            with open_text(file) as lines:
                 for number, line in enumerate(lines, 1):
                     where = f"{file.name}:{number}"
                     if line.strip():
                         yield self._line(line, where)
-        except (OSError, EOFError, lzma.LZMAError, gzip.BadGzipFile) as error:
+        except PACKED_ERRORS as error:
             yield Broken("not-readable", where, f"nothing can be read after this line: {error}")
 
     def _line(self, line: str, where: str) -> Entry | Broken:
@@ -155,7 +112,6 @@ class _Reader:
         task = self._task(key)
         latencies, error, cost, time = _result(result)
         primitives, trace = _primitives(steps)
-        self._check_device(target)
         kind, message = ERRORS[error] if error else (None, None)
         program = Program(
             task_id=task.task_id,
@@ -175,14 +131,7 @@ class _Reader:
             licence=self._context.licence,
             source=self._context.source or where.rpartition(":")[0],
         )
-        return Entry(task, program)
-
-    def _check_device(self, target: str) -> None:
-        signature = _signature(target)
-        if self._signature is None:
-            self._signature = signature
-        if signature != self._signature and not self._context.allow_mixed:
-            raise _BadRecord("other-device", f"measured on {signature!r}, the records before on {self._signature!r}")
+        return Entry(task, program, key)
 
     def _task(self, key: str) -> Task:
         task = self._of_key.get(key)
@@ -253,14 +202,6 @@ def _make_task(key: str, facts: Mapping[str, Any]) -> Task:
         computation=workload.text,
         networks=tuple((str(network), int(weight)) for network, weight in facts.get("networks", ())),
     )
-
-
-@lru_cache(1024)
-def _signature(target: str) -> str:
-    try:
-        return device_signature(target)
-    except (ValueError, AttributeError):
-        raise _BadRecord("wrong-shape", f"no target: {target!r:.80}") from None
 
 
 @lru_cache(1024)

@@ -15,13 +15,10 @@ from statistics import median
 from typing import Any
 
 from ...primitives import TraceFormatError, from_autotvm
-from ..errors import UnknownLogError
 from ..schema import Program, Task
-from ..targets import contradiction
-from .ansor import SUFFIXES
 from .autotvm_task import make_task, unpadded_tasks, without_padding, workload_text
 from .base import Broken, Entry, ImportContext
-from .files import PACKED_ERRORS, open_text
+from .files import PACKED_ERRORS, find_logs, open_text
 
 _SENTINEL = 1e9
 """The cost in seconds that AutoTVM writes for a program without one."""
@@ -46,35 +43,23 @@ class _BadRecord(Exception):
 def read_autotvm(path: str | Path, context: ImportContext) -> Iterator[Entry | Broken]:
     """Reads a log, or every log below a folder; `context.facts` is by `workload_text(template, args)`.
 
-    Broken lines have the kinds `not-json`, `wrong-shape`, `bad-knobs` (they do not fit the task), `bad-result`,
-    `other-device` (unless `context.allow_mixed`) and, for the rest of a damaged file, `not-readable`.
+    Broken lines have the kinds `not-json`, `wrong-shape`, `bad-knobs` (they do not fit the task), `bad-result`
+    and, for the rest of a damaged file, `not-readable`. Records of several devices are told apart by
+    `import_corpus`.
 
     Raises:
         UnknownLogError: there is no such file, or no log below the folder.
     """
     reader = _Reader(context)
-    for file in _files(Path(path)):
+    for file in find_logs(Path(path)):
         yield from reader.read(file)
 
 
-def _files(path: Path) -> list[Path]:
-    """The file itself, or the logs below the folder in the order of their names."""
-    found = [path] if path.is_file() else [f for f in path.rglob("*") if f.is_file() and f.name.endswith(SUFFIXES)]
-    if not found:
-        raise UnknownLogError(
-            f"there is no log at {path}",
-            remedy=f"Name a log, or a folder that holds files whose names end in {', '.join(SUFFIXES)}.",
-            path=str(path),
-        )
-    return sorted(found)
-
-
 class _Reader:
-    """What is remembered from line to line: the tasks met so far, and the device."""
+    """What is remembered from line to line: the tasks met so far."""
 
     def __init__(self, context: ImportContext) -> None:
         self._context = context
-        self._targets: list[str] = []
         self._of_workload: dict[str, Task] = {}
         self._of_id: dict[str, Task] = {}
 
@@ -106,7 +91,6 @@ class _Reader:
         except TraceFormatError as error:
             raise _BadRecord("bad-knobs" if error.fields["instruction"] else "wrong-shape", error.message) from None
         outcome = _result(result)
-        self._check_device(target)
         program = Program(
             task_id=task.task_id,
             key=_key(entity),
@@ -121,15 +105,7 @@ class _Reader:
             source=self._context.source or where.rpartition(":")[0],
             **outcome,
         )
-        return Entry(task, program)
-
-    def _check_device(self, target: str) -> None:
-        if target in self._targets or self._context.allow_mixed:
-            return
-        for other in self._targets:
-            if word := contradiction(target, other):
-                raise _BadRecord("other-device", f"the {word} of {target!r} is not that of {other!r}")
-        self._targets.append(target)
+        return Entry(task, program, workload)
 
     def _task(self, workload: str, template: str, args: list[Any]) -> Task:
         """The task of a spelling of its arguments; spellings of one computation share a task."""

@@ -20,10 +20,13 @@ class Entry:
     Attributes:
         task: its task; the same object for every program of a task.
         program: with `task_id` of that task and `primitives` told.
+        spelling: the task as this record's workload spells it, where a log may spell one task in several ways;
+            `task.workload` is the spelling met first.
     """
 
     task: Task
     program: Program
+    spelling: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

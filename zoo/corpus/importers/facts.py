@@ -45,19 +45,27 @@ def read_protocol(file: Path | str, name: str) -> dict[str, list[str]]:
 
 
 def resolve_protocol(
-    names: Names, facts: Mapping[str, Mapping[str, Any]], tasks: Iterable[Task]
+    names: Names, facts: Mapping[str, Mapping[str, Any]], tasks: Iterable[Task], spellings: Mapping[str, str]
 ) -> tuple[Names, list[str]]:
     """A protocol's task names as task ids, by part, and the names that no task has.
 
-    Two names of one task are one id. The facts tell which workload a name stands for.
+    Two names of one task, which stand for two spellings of its workload, are one id.
+
+    Args:
+        names: the protocol.
+        facts: which workload a name stands for.
+        tasks: of the corpus.
+        spellings: workload -> task id, as the log spells them.
 
     Raises:
         CorpusError: no name is a task's, or names of two parts stand for one task.
     """
     named = {canonical(key): str(told["name"]) for key, told in facts.items() if "name" in told}
-    ids: dict[str, str] = {}
-    for task in tasks:
-        ids[named.get(canonical(task.workload), task.name)] = task.task_id
+    known = {task.task_id: task for task in tasks}
+    ids = {task.name: task.task_id for task in known.values()}
+    for workload, task_id in spellings.items():
+        if task_id in known and canonical(workload) in named:
+            ids[named[canonical(workload)]] = task_id
     split = {part: sorted({ids[name] for name in names.get(part, ()) if name in ids}) for part in PARTS}
     twice = [t for i, part in enumerate(PARTS) for t in split[part] if any(t in split[p] for p in PARTS[:i])]
     if twice:

@@ -13,6 +13,8 @@ from ..errors import UnknownLogError
 
 _OPENERS: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open}
 PACKED_ERRORS = (OSError, EOFError, lzma.LZMAError)
+SUFFIXES = tuple(end + packed for packed in ("", *_OPENERS) for end in (".json", ".jsonl", ".log"))
+"""How the names of logs end."""
 _LOOK = 20  # lines that are looked at before a file is nobody's
 
 
@@ -24,6 +26,22 @@ def open_text(file: Path) -> IO[str]:
 def find_packed(folder: Path, name: str) -> Path | None:
     """The file of this name in a folder, or its packed form."""
     return next((f for end in ("", *_OPENERS) if (f := folder / (name + end)).is_file()), None)
+
+
+def find_logs(path: Path) -> list[Path]:
+    """The file itself, or the logs below a folder in the order of their names.
+
+    Raises:
+        UnknownLogError: there is no such file, or no log below the folder.
+    """
+    files = [path] if path.is_file() else [f for f in path.rglob("*") if f.is_file() and f.name.endswith(SUFFIXES)]
+    if not files:
+        raise UnknownLogError(
+            f"there is no log at {path}",
+            remedy=f"name a log, or a folder that holds files whose names end in {', '.join(SUFFIXES)}",
+            path=str(path),
+        )
+    return sorted(files)
 
 
 def sniff_framework(source: Path | str) -> str:

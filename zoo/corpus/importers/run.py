@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from ...devices import UnknownDeviceError, get_device
 from ..errors import MixedDevicesError, UnknownLogError
 from ..schema import Program
 from ..targets import contradiction
-from ..writer import CorpusWriter
+from ..writer import CorpusWriter, Taken
 from .base import Broken, Entry, ImportContext
 from .facts import Names, resolve_protocol
 from .files import sniff_framework
@@ -32,8 +32,8 @@ class ImportReport:
         path, framework: of the corpus.
         valid, failed: programs taken, by task id.
         names: task id -> name.
-        errors: failed programs by kind, also of tasks left out.
-        duplicates: programs left out because the same one came before.
+        errors: failed programs that were read, by kind, also those that are left out in the end.
+        duplicates: programs left out because the same one is there (see `CorpusWriter.add`).
         broken: records that could not be read, by kind.
         examples: kind of broken record -> where the first ones are, and what is wrong.
         too_small: tasks left out because they have too few valid programs.
@@ -97,7 +97,8 @@ def import_corpus(
 ) -> ImportReport:
     """Write the records of a log as a corpus folder, replacing the one that is there.
 
-    Of programs that are the same schedule, the first stays. An import that is interrupted leaves no corpus.
+    Of programs that are the same schedule, the first that has a latency stays. An import that is interrupted
+    leaves no corpus.
 
     Args:
         source: a log, or a folder of them.
@@ -117,13 +118,14 @@ def import_corpus(
     name = framework or sniff_framework(source)
     report = ImportReport(str(out), name)
     guard = _OneDevice(context.allow_mixed)
+    spellings: dict[str, str] = {}
     with CorpusWriter(out, {}) as writer:
-        # Devices are told apart here, alike for all frameworks, so no reader has to.
-        for item in read_entries(source, name, replace(context, allow_mixed=True)):
+        for item in read_entries(source, name, context):
             if isinstance(item, Broken):
                 report.note(item)
                 continue
             guard.see(item.program)
+            spellings[item.spelling or item.task.workload] = item.task.task_id
             _take(writer, item, report)
             if writer.programs % _TELL_EVERY == 0:
                 progress(writer.programs)
@@ -138,17 +140,22 @@ def import_corpus(
         report.names = {task_id: task.name for task_id, task in writer.tasks.items()}
         writer.meta.update(_meta(context, name, guard, report, command))
         if split:
-            writer.meta["split"], report.without_task = resolve_protocol(split, context.facts, writer.tasks.values())
+            writer.meta["split"], report.without_task = resolve_protocol(
+                split, context.facts, writer.tasks.values(), spellings
+            )
     return report
 
 
 def _take(writer: CorpusWriter, entry: Entry, report: ImportReport) -> None:
     if entry.task.task_id not in writer.tasks:
         writer.add_task(entry.task)
-    if writer.add(entry.program):
-        report.count(entry.program)
-    else:
+    taken = writer.add(entry.program)
+    if taken is not Taken.NEW:
         report.duplicates += 1
+    if taken is not Taken.LEFT:
+        report.count(entry.program)
+    if taken is Taken.INSTEAD:
+        report.failed[entry.program.task_id] -= 1
 
 
 def _leave_out_small(writer: CorpusWriter, report: ImportReport, min_programs: int) -> None:
