@@ -35,7 +35,7 @@ def _evaluate(checkpoint: str, corpus: Path, seed: int, work: Path) -> dict[str,
         "test",
         baselines=BASELINES,
         seed=seed,
-        cache=work / "perstore",
+        cache=work / "statements",
         note=lambda text: click.echo(text, err=True),
     )
 

@@ -63,6 +63,7 @@ def main(
     from tchub.hub.tuning.evaluate import BASELINES, evaluate
     from tchub.zoo.corpus import Corpus
     from tchub.zoo.models.files import write_folder
+    from tchub.zoo.plain_json import json_file
 
     torch.set_num_threads(threads)
     corpus = Corpus.open(path)
@@ -71,7 +72,7 @@ def main(
     best = max(fitted, key=lambda f: f.result.best["pairwise"])
     metrics = evaluate(
         best.checkpoint, corpus, "test", baselines=BASELINES, seed=best.metrics["seed"], threads=threads,
-        cache=ROOT / "runs" / "main-job" / "perstore", note=lambda text: click.echo(text, err=True),
+        cache=ROOT / "runs" / "main-job" / "statements", note=lambda text: click.echo(text, err=True),
     )  # fmt: skip
     name = best.checkpoint.config.name
     metrics |= {
@@ -84,7 +85,7 @@ def main(
     if folder.exists():
         shutil.rmtree(folder)
     best.checkpoint.save(folder)
-    write_folder(folder, {"metrics.json": (json.dumps(metrics, indent=2) + "\n").encode()})
+    write_folder(folder, {"metrics.json": json_file(metrics)})
     subprocess.run([sys.executable, "scripts/build_index.py", "--replace"], cwd=ROOT, check=True)
     click.echo(json.dumps(metrics, indent=2))
 
