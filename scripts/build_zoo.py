@@ -34,6 +34,19 @@ LABELS = (4, 8, 16, 32)
 _STATEMENTS = ("tenset-mlp", "atformer")
 _BASELINES = ("xgboost", "lightgbm")  # judged, not published
 
+_CORPORA = """# The corpora of the zoo
+
+Written by `scripts/build_zoo.py import`. *programs* are those with a latency; *duplicates* are records of a schedule
+that came before in the same log and were left out. The parts of a split are counted in tasks; tasks of a protocol's no
+part take none. No line of any log was broken unless the JSON beside this page says so
+([benchmarks/corpora.json](benchmarks/corpora.json)).
+
+{table}
+
+Sources:
+
+{notes}"""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -128,6 +141,50 @@ def import_logs(data: Path) -> None:
         command += [word for key in ("tasks", "split") if key in facts for word in (f"--{key}", str(data / facts[key]))]
         click.echo(" ".join(command), err=True)
         subprocess.run(command, check=True)
+    _count_corpora()
+
+
+def _count_corpora() -> None:
+    """Writes what every corpus holds: docs/benchmarks/corpora.json, and docs/zoo-corpora.md for people."""
+    rows = [_corpus_row(name) for name in (*read_plan()["corpora"], "epyc-turin")]
+    (FOLDER / "corpora.json").write_text(json.dumps(rows, indent=2) + "\n")
+    head = [
+        "corpus",
+        "device",
+        "framework",
+        "tasks",
+        "programs",
+        "failed",
+        "duplicates",
+        "train / val / test",
+        "licence",
+    ]
+    table = [head, ["-" * 3] * len(head), *([str(row[key]) for key in head] for row in rows)]
+    text = "\n".join(f"| {' | '.join(cells)} |" for cells in table)
+    notes = "".join(f"- {row['corpus']}: {row['source']}\n" for row in rows if row["source"])
+    (ROOT / "docs" / "zoo-corpora.md").write_text(_CORPORA.format(table=text, notes=notes))
+
+
+def _corpus_row(name: str) -> dict[str, Any]:
+    from pyarrow import parquet
+    from tchub.zoo.corpus import split_tasks
+
+    corpus = open_corpus(name)
+    errors = parquet.read_table(corpus.path / "programs.parquet", columns=["error"])["error"]
+    split, meta = split_tasks(corpus), corpus.meta
+    return {
+        "corpus": name,
+        "device": meta["device"],
+        "framework": meta.get("framework", "metaschedule"),
+        "tasks": len(corpus.tasks),
+        "programs": errors.null_count,
+        "failed": len(errors) - errors.null_count,
+        "duplicates": meta.get("import", {}).get("duplicates", 0),
+        "broken": meta.get("import", {}).get("broken", {}),
+        "train / val / test": f"{len(split.train)} / {len(split.val)} / {len(split.test)}",
+        "licence": meta.get("licence"),
+        "source": meta.get("source"),
+    }
 
 
 @main.command()
