@@ -69,7 +69,7 @@ def _stock(seed: int) -> Any:
         import xgboost  # noqa: F401
     except ImportError:
         raise MissingXGBoostError(
-            "MetaSchedule's own cost model needs the package xgboost", remedy="pip install 'tchub[bench]'"
+            "MetaSchedule's own cost model needs the package xgboost", remedy="pip install xgboost-cpu"
         ) from None
     np.random.seed(seed)  # its first 100 scores are drawn from NumPy's global generator
     return ms.cost_model.XGBModel(num_tuning_cores=search_threads(), tree_method="auto")

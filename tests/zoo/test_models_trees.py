@@ -94,7 +94,7 @@ def test_a_missing_library_is_named(arch, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, arch, None)
     with pytest.raises(MissingPackageError, match=arch) as caught:
         fitted(arch)
-    assert "bench" in str(caught.value.remedy)
+    assert {"xgboost": "xgboost-cpu", "lightgbm": "tchub[bench]"}[arch] in str(caught.value.remedy)
 
 
 def test_lightgbm_takes_tasks_above_its_limit_in_equal_parts():
@@ -146,7 +146,7 @@ BAD_XGBOOST = {
     "NaN": set_first("split_conditions", float("nan")),
     "categories": set_first("split_type", 1),
     "cut short": lambda m: m["learner"]["gradient_booster"]["model"]["trees"][0]["default_left"].pop(),
-    "objective": lambda m: m["learner"]["objective"].update(name="reg:squarederror"),
+    "objective": lambda m: m["learner"]["objective"].update(name="binary:logistic"),
     "booster": lambda m: m["learner"]["gradient_booster"].update(name="gblinear"),
 }
 

@@ -200,6 +200,13 @@ def test_trees_are_cut_to_the_number_that_validates_best(target, arch, tmp_path)
     assert again.model.config.rows == data.features.shape[1]
 
 
+def test_validation_tasks_of_programs_alike_cut_no_tree(target):
+    data = gather(target, [], "tlp")
+    alike = replace(data, val=replace(data.val, latency=np.full_like(data.val.latency, 1e-3)))
+    config = TrainConfig(arch="xgboost", model={"rounds": 40}, feature_schema="tlp")
+    assert fit(target, config, gathered=alike).result.best_epoch == 39
+
+
 def test_every_corpus_trains_its_own_head_and_the_first_one_scores(target, source):
     config = TrainConfig(arch="mtl-tlp", model={"hidden": 16}, feature_schema="tlp", epochs=1, learning_rate=0.01)
     model = fit(target, config, sources=[source], seed=3).checkpoint.model

@@ -145,6 +145,10 @@ class TreeModel(CostModel):
         return np.lexsort((chance, group)), np.unique(group, return_counts=True)[1]
 
 
+# How to install what an installation may lack.
+_REMEDIES = {"xgboost": "pip install xgboost-cpu", "lightgbm": "pip install 'tchub[bench]'"}
+
+
 def library(name: str) -> Any:
     """The package of this name, imported.
 
@@ -155,5 +159,5 @@ def library(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise MissingPackageError(
-            f"this model needs the package {name}", remedy="pip install 'tchub[bench]'", package=name
+            f"this model needs the package {name}", remedy=_REMEDIES[name], package=name
         ) from error

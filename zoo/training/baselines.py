@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .errors import MissingPackageError
+from ..models.trees import library
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class PackSumXGBoost:
         Raises:
             MissingPackageError: xgboost is not installed.
         """
-        xgboost = _import_xgboost()
+        xgboost = library("xgboost")
         kept = [i for i, f in enumerate(features) if len(f)]
         rows, ids = _pack([features[i] for i in kept])
         # TVM labels and weighs every statement with its program's label, in float32.
@@ -93,7 +93,7 @@ class PackSumXGBoost:
         Raises:
             MissingPackageError: xgboost is not installed.
         """
-        xgboost = _import_xgboost()
+        xgboost = library("xgboost")
         rows, ids = _pack(features)
         if not len(rows):
             return np.zeros(len(features))
@@ -131,15 +131,3 @@ def _stop_on_training_error(
             return epoch - self.best_round >= patience
 
     return Stop()
-
-
-def _import_xgboost() -> Any:
-    try:
-        import xgboost
-    except ImportError as error:
-        raise MissingPackageError(
-            "the XGBoost baseline needs the package xgboost",
-            remedy="pip install 'tchub[bench]'",
-            package="xgboost",
-        ) from error
-    return xgboost

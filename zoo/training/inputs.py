@@ -31,7 +31,7 @@ def resolve_schema(name: str, kind: str) -> FeatureSchema:
 
 def is_statements(schema: FeatureSchema) -> bool:
     """Whether a row of the matrix is a lowered statement, not a primitive."""
-    return schema.name.startswith("statements")
+    return schema.source == "statements"
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ def grow(
     Args:
         model: its config has the number of trees, its rates and its seed.
         data: what to learn from.
-        val: what chooses; without it, or with `select = "last"`, all trees are kept.
+        val: what chooses; without it, with `select = "last"`, or where its metric is NaN, all trees are kept.
         config: the recipe; only `select` is read.
         folder: where `curve.csv` is written.
         on_epoch: told each entry of the history: `epoch` is the last tree that scored, `loss` the share of training
@@ -55,7 +55,9 @@ def grow(
         spent = 0.0
         if on_epoch:
             on_epoch(history[-1])
-    best = max(history, key=lambda e: e[f"val_{config.select}"]) if choosing else history[-1]
+    # NaN where no two programs of the validation tasks can be compared: then they choose nothing.
+    known = [e for e in history if np.isfinite(e[f"val_{config.select}"])] if choosing else []
+    best = max(known, key=lambda e: e[f"val_{config.select}"], default=history[-1])
     _keep(model, whole, int(best["epoch"]) + 1)
     if folder is not None:
         write_curve(folder, history)
