@@ -27,16 +27,13 @@ AUTOTVM_TEMPLATES = frozenset(_CONVS) | frozenset(_MATMULS)
 """The templates whose schedules are known."""
 
 
-def from_autotvm(
-    template: str, args: Sequence[Any], entity: Sequence[Any], target: str | None = None
-) -> PrimitiveSequence:
+def from_autotvm(template: str, args: Sequence[Any], entity: Sequence[Any]) -> PrimitiveSequence:
     """The program that a record names, in the common language.
 
     Args:
         template: the template's registered name, `input[1]` of a record.
         args: the task's arguments, `input[2]`.
         entity: the knobs `[[name, kind, value], ...]`, `config.entity`.
-        target: `input[0]`; templates are registered for a target each, and none of those known here asks for more.
 
     Returns:
         The primitives; plain ones for a template outside `AUTOTVM_TEMPLATES`.
@@ -45,7 +42,6 @@ def from_autotvm(
         TraceFormatError: the arguments are not the template's, or a knob is missing or does not fit the loop
             that it is for (the error's `instruction` is the knob).
     """
-    del target
     schedule = Schedule(entity)
     task = _problem(template, json.dumps(args)) if template in AUTOTVM_TEMPLATES else None
     if isinstance(task, Conv) and template in _CONVS:

@@ -61,7 +61,7 @@ class Conv:
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """(batch) x m x k times k x n; `weights` is `NT` where the second operand is stored n x k, else `NN`.
+    """(batch) x m x k times k x n; `weights` has a `T` for an operand that is stored the other way round.
 
     `dense` tells a dense layer from a batch of one.
     """

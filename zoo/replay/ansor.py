@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from .errors import ReplayError
+from .errors import ReplayError, last_line
 from .loops import LOOP_STEPS, Loop, Stage, Step
 from .operators import Workload, workload
 
@@ -90,9 +90,9 @@ class _Replay:
         except ReplayError as error:
             raise ReplayError(error.reason, error.message, step=index, remedy=error.remedy) from error
         except ScheduleError as error:
-            raise ReplayError("refused", f"TVM refuses {code}: {_last_line(error)}", step=index) from error
+            raise ReplayError("refused", f"TVM refuses {code}: {last_line(error)}", step=index) from error
         except (IndexError, TypeError, ValueError, StopIteration) as error:
-            raise ReplayError("wrong-shape", f"{code} does not fit: {_last_line(error)}", step=index) from error
+            raise ReplayError("wrong-shape", f"{code} does not fit: {last_line(error)}", step=index) from error
 
     # The first pass: the graph
 
@@ -183,7 +183,3 @@ class _Replay:
     def _change_loops(self, index: int, stage: Stage) -> None:
         code, _, *operands = self.steps[index]
         LOOP_STEPS[code](self.sch, stage, self.steps, *operands)
-
-
-def _last_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1][:160]

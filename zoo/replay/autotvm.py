@@ -102,14 +102,18 @@ def _matmul(task: Matmul, batched: bool) -> list[Any]:
     from tvm import te
 
     batch = (task.batch,) if batched else ()
-    transposed = task.weights[1] == "T"
-    a = te.placeholder((*batch, task.m, task.k), "float32", "a")
-    b = te.placeholder((*batch, *((task.n, task.k) if transposed else (task.k, task.n))), "float32", "b")
+    turned = [letter == "T" for letter in task.weights]
+
+    def stored(number: int, row: Any, column: Any) -> tuple[Any, Any]:
+        return (column, row) if turned[number] else (row, column)
+
+    a = te.placeholder((*batch, *stored(0, task.m, task.k)), "float32", "a")
+    b = te.placeholder((*batch, *stored(1, task.k, task.n)), "float32", "b")
     k = te.reduce_axis((0, task.k), "k")
 
     def product(*axes: Any) -> Any:
         *z, i, j = axes
-        return te.sum(a[(*z, i, k)] * b[(*z, *((j, k) if transposed else (k, j)))], axis=k)
+        return te.sum(a[(*z, *stored(0, i, k))] * b[(*z, *stored(1, k, j))], axis=k)
 
     return [a, b, te.compute((*batch, task.m, task.n), product, "matmul")]
 

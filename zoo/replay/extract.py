@@ -14,7 +14,7 @@ from ..features.statements import PERSTORE_WIDTH
 from ..tvm_import import import_tensor_intrinsics
 from .ansor import replay_steps
 from .autotvm import replay_knobs
-from .errors import ReplayError
+from .errors import ReplayError, last_line
 
 GPU_TARGETS = ("cuda", "nvidia", "rocm", "opencl", "metal", "vulkan")
 
@@ -91,7 +91,7 @@ def _extract(schedules: list[Any], gpu: bool) -> Iterator[np.ndarray | NoFeature
             for schedule in schedules:
                 yield from _extract([schedule], gpu)
         else:
-            yield NoFeatures("not-lowered", _last_line(error))
+            yield NoFeatures("not-lowered", last_line(error))
 
 
 @lru_cache(2)
@@ -129,7 +129,7 @@ def _metaschedule(workload: str, trace: str) -> Any:
     try:
         Trace.apply_json_to_schedule(json.loads(trace), schedule)
     except Exception as error:  # a trace of another TVM fails in more ways than ScheduleError
-        raise ReplayError("refused", f"TVM refuses the trace: {_last_line(error)}") from error
+        raise ReplayError("refused", f"TVM refuses the trace: {last_line(error)}") from error
     return schedule
 
 
@@ -140,11 +140,7 @@ def _module(workload: str) -> Any:
     try:
         return tvm.ir.load_json(workload)
     except Exception as error:
-        raise ReplayError("unknown-workload", f"TVM cannot load the task: {_last_line(error)}") from error
-
-
-def _last_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1][:160]
+        raise ReplayError("unknown-workload", f"TVM cannot load the task: {last_line(error)}") from error
 
 
 _REPLAYS: dict[str, Callable[[str, str], Any]] = {

@@ -20,27 +20,11 @@ from ...primitives import TraceFormatError, UnknownInstructionError, from_ansor_
 from ..errors import CorpusError
 from ..schema import OPS, Program, Task
 from .ansor_workload import read_workload
-from .base import Broken, Entry, ImportContext
+from .base import ERRORS, BadRecordError, Broken, Entry, ImportContext
 from .files import PACKED_ERRORS, find_logs, open_text
 
 _SENTINEL = 1e10
 """The cost in seconds that Ansor writes for a program without one."""
-
-ERRORS: Mapping[int, tuple[str, str]] = {
-    1: ("invalid", "the steps could not be applied"),
-    2: ("build", "compiling for the host failed"),
-    3: ("build", "compiling for the device failed"),
-    4: ("run", "the run failed"),
-    5: ("invalid", "the result was wrong"),
-    6: ("build_timeout", "the build took too long"),
-    7: ("run_timeout", "the run took too long"),
-    8: ("crash", "unknown error"),
-}
-"""Ansor's error number -> (one of `schema.ERROR_KINDS`, what it means)."""
-
-
-class _BadRecord(Exception):
-    """Why a line is broken: (kind, message)."""
 
 
 def read_ansor(path: str | Path, context: ImportContext) -> Iterator[Entry | Broken]:
@@ -104,8 +88,8 @@ class _Reader:
     def _line(self, line: str, where: str) -> Entry | Broken:
         try:
             return self._entry(line, where)
-        except _BadRecord as bad:
-            return Broken(bad.args[0], where, bad.args[1])
+        except BadRecordError as bad:
+            return bad.at(where)
 
     def _entry(self, line: str, where: str) -> Entry:
         key, target, steps, result = _record(line)
@@ -146,14 +130,14 @@ def _record(line: str) -> tuple[str, str, list[Any], list[Any]]:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise _BadRecord("not-json", str(error)) from None
+        raise BadRecordError("not-json", str(error)) from None
     try:
         (key, target, *_), (_, steps, *_) = record["i"]
         result = record["r"]
     except (TypeError, ValueError, KeyError, IndexError):
-        raise _BadRecord("wrong-shape", "no record of the form {'i': [task, state], 'r': result}") from None
+        raise BadRecordError("wrong-shape", "no record of the form {'i': [task, state], 'r': result}") from None
     if not (isinstance(key, str) and isinstance(target, str) and isinstance(steps, list)):
-        raise _BadRecord("wrong-shape", "a task is [workload key, target, ...], a state [stages, steps]")
+        raise BadRecordError("wrong-shape", "a task is [workload key, target, ...], a state [stages, steps]")
     return key, target, steps, result
 
 
@@ -163,13 +147,13 @@ def _result(result: Any) -> tuple[tuple[float, ...], int, float, float]:
         costs, error, spent, time = result
         costs, spent, time = tuple(float(cost) for cost in costs), float(spent), float(time)
     except (TypeError, ValueError, OverflowError):
-        raise _BadRecord("bad-result", "a result is [costs, error number, seconds, time]") from None
+        raise BadRecordError("bad-result", "a result is [costs, error number, seconds, time]") from None
     if error != 0:
         if type(error) is not int or error not in ERRORS:
-            raise _BadRecord("bad-result", f"{error!r:.40} is no error number of Ansor")
+            raise BadRecordError("bad-result", f"{error!r:.40} is no error number of Ansor")
         return (), error, spent, time
     if not costs or not all(math.isfinite(cost) and cost > 0 for cost in costs):
-        raise _BadRecord("bad-result", f"no latencies: {costs!r:.80}")
+        raise BadRecordError("bad-result", f"no latencies: {costs!r:.80}")
     return ((), 8, spent, time) if max(costs) >= _SENTINEL else (costs, 0, spent, time)
 
 
@@ -178,9 +162,9 @@ def _primitives(steps: list[Any]) -> tuple[str, str]:
     try:
         return from_ansor_steps(steps).to_json(), json.dumps(steps, separators=(",", ":"))
     except UnknownInstructionError as error:
-        raise _BadRecord("unknown-step", error.message) from None
+        raise BadRecordError("unknown-step", error.message) from None
     except TraceFormatError as error:
-        raise _BadRecord("bad-steps", error.message) from None
+        raise BadRecordError("bad-steps", error.message) from None
 
 
 def _make_task(key: str, facts: Mapping[str, Any]) -> Task:
@@ -189,7 +173,7 @@ def _make_task(key: str, facts: Mapping[str, Any]) -> Task:
     except (ValueError, RecursionError):
         parsed = None
     if not isinstance(parsed, list) or not parsed or not isinstance(parsed[0], str):
-        raise _BadRecord("wrong-shape", f"a workload key is a JSON list led by a name: {key!r:.80}")
+        raise BadRecordError("wrong-shape", f"a workload key is a JSON list led by a name: {key!r:.80}")
     workload = read_workload(parsed)
     told, flops = facts.get("op"), facts.get("flops")
     return Task(

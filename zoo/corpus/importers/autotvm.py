@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,27 +17,11 @@ from typing import Any
 from ...primitives import TraceFormatError, from_autotvm
 from ..schema import Program, Task
 from .autotvm_task import make_task, unpadded_tasks, without_padding, workload_text
-from .base import Broken, Entry, ImportContext
+from .base import ERRORS, BadRecordError, Broken, Entry, ImportContext
 from .files import PACKED_ERRORS, find_logs, open_text
 
 _SENTINEL = 1e9
 """The cost in seconds that AutoTVM writes for a program without one."""
-
-ERRORS: Mapping[int, tuple[str, str]] = {
-    1: ("invalid", "the template or the check of GPU code rejected the knobs"),
-    2: ("build", "compiling for the host failed"),
-    3: ("build", "compiling for the device failed"),
-    4: ("run", "the run failed"),
-    5: ("invalid", "the result was wrong"),
-    6: ("build_timeout", "the build took too long"),
-    7: ("run_timeout", "the run took too long"),
-    8: ("crash", "unknown error"),
-}
-"""AutoTVM's error number -> (one of `schema.ERROR_KINDS`, what it means)."""
-
-
-class _BadRecord(Exception):
-    """Why a line is broken: (kind, message)."""
 
 
 def read_autotvm(path: str | Path, context: ImportContext) -> Iterator[Entry | Broken]:
@@ -78,8 +62,8 @@ class _Reader:
     def _line(self, line: str, where: str, unpadded: frozenset[str]) -> Entry | Broken:
         try:
             return self._entry(line, where, unpadded)
-        except _BadRecord as bad:
-            return Broken(bad.args[0], where, bad.args[1])
+        except BadRecordError as bad:
+            return bad.at(where)
 
     def _entry(self, line: str, where: str, unpadded: frozenset[str]) -> Entry:
         target, template, args, entity, result, version = _record(line)
@@ -87,9 +71,9 @@ class _Reader:
         args = without_padding(args) if workload in unpadded else args
         try:
             task = self._task(workload, template, args)
-            primitives = from_autotvm(template, args, entity, target).to_json()
+            primitives = from_autotvm(template, args, entity).to_json()
         except TraceFormatError as error:
-            raise _BadRecord("bad-knobs" if error.fields["instruction"] else "wrong-shape", error.message) from None
+            raise BadRecordError("bad-knobs" if error.fields["instruction"] else "wrong-shape", error.message) from None
         outcome = _result(result)
         program = Program(
             task_id=task.task_id,
@@ -121,15 +105,15 @@ def _record(line: str) -> tuple[str, str, list[Any], list[Any], Any, str | None]
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise _BadRecord("not-json", str(error)) from None
+        raise BadRecordError("not-json", str(error)) from None
     try:
         target, template, args, *_ = record["input"]
         entity, result, version = record["config"]["entity"], record["result"], record.get("tvm_version")
     except (TypeError, ValueError, KeyError):
-        raise _BadRecord("wrong-shape", "no record with an input, a config with an entity, and a result") from None
+        raise BadRecordError("wrong-shape", "no record with an input, a config with an entity, and a result") from None
     texts = isinstance(target, str) and isinstance(template, str)
     if not (texts and isinstance(args, list) and isinstance(entity, list)):
-        raise _BadRecord("wrong-shape", "an input is [target, template, arguments, ...], an entity a list of knobs")
+        raise BadRecordError("wrong-shape", "an input is [target, template, arguments, ...], an entity a list of knobs")
     return target, template, args, entity, result, None if version is None else str(version)
 
 
@@ -140,11 +124,11 @@ def _result(result: Any) -> dict[str, Any]:
         spent, time = float(spent), float(time)
         latencies = () if error else tuple(map(float, costs))
     except (TypeError, ValueError, OverflowError):
-        raise _BadRecord("bad-result", "a result is [costs, error number, seconds, time]") from None
+        raise BadRecordError("bad-result", "a result is [costs, error number, seconds, time]") from None
     if type(error) is not int or (error and error not in ERRORS):
-        raise _BadRecord("bad-result", f"{error!r:.40} is no error number of AutoTVM")
+        raise BadRecordError("bad-result", f"{error!r:.40} is no error number of AutoTVM")
     if not error and not (latencies and all(math.isfinite(cost) and cost > 0 for cost in latencies)):
-        raise _BadRecord("bad-result", f"no latencies: {costs!r:.80}")
+        raise BadRecordError("bad-result", f"no latencies: {costs!r:.80}")
     if latencies and max(latencies) >= _SENTINEL:
         latencies, error = (), 8
     kind, message = ERRORS[error] if error else (None, None)

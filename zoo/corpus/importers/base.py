@@ -12,6 +12,30 @@ from typing import Any
 
 from ..schema import Program, Task
 
+ERRORS: Mapping[int, tuple[str, str]] = {
+    1: ("invalid", "the steps or knobs could not be applied, or a check of GPU code rejected them"),
+    2: ("build", "compiling for the host failed"),
+    3: ("build", "compiling for the device failed"),
+    4: ("run", "the run failed"),
+    5: ("invalid", "the result was wrong"),
+    6: ("build_timeout", "the build took too long"),
+    7: ("run_timeout", "the run took too long"),
+    8: ("crash", "unknown error"),
+}
+"""Error number of Ansor and AutoTVM -> (one of `schema.ERROR_KINDS`, what it means)."""
+
+
+class BadRecordError(Exception):
+    """Why a record is broken, inside an importer: `Broken`'s kind and message."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+    def at(self, where: str) -> Broken:
+        """What is reported of it."""
+        return Broken(self.kind, where, str(self))
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:

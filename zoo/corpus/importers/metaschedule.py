@@ -21,7 +21,7 @@ from typing import Any
 from ...primitives import TraceFormatError, UnknownInstructionError, from_trace_json
 from ..errors import UnknownLogError
 from ..schema import Program, Task
-from .base import Broken, Entry, ImportContext
+from .base import BadRecordError, Broken, Entry, ImportContext
 from .files import PACKED_ERRORS, find_packed, open_text
 from .metaschedule_tasks import Workloads
 
@@ -30,10 +30,6 @@ RECORDS, WORKLOADS = "database_tuning_record.json", "database_workload.json"
 SENTINEL = 1e9
 _RENAMED = {"GetBlock": "GetSBlock", "BlockizeBlocks": "Blockize"}
 _POSTPROC = "EnterPostproc"
-
-
-class _BadRecordError(Exception):
-    """Why a record is broken: (kind, message)."""
 
 
 def read_metaschedule(path: str | Path, context: ImportContext) -> Iterator[Entry | Broken]:
@@ -97,10 +93,10 @@ def _read(line: str, where: str, workloads: Workloads, context: ImportContext) -
         index, trace, times, target, arguments = _record(line)
         task = workloads.task(index, arguments)
         if task is None:
-            raise _BadRecordError("unknown-workload", f"there is no workload {index}")
+            raise BadRecordError("unknown-workload", f"there is no workload {index}")
         return Entry(task, _program(task, trace, times, target, context, where))
-    except _BadRecordError as bad:
-        return Broken(bad.args[0], where, bad.args[1])
+    except BadRecordError as bad:
+        return bad.at(where)
 
 
 def _record(line: str) -> tuple[int, list[Any], list[float] | None, Any, list[Any]]:
@@ -108,11 +104,11 @@ def _record(line: str) -> tuple[int, list[Any], list[float] | None, Any, list[An
         index, (trace, times, target, arguments) = json.loads(line)
         modern = modern_trace(trace)
     except json.JSONDecodeError as error:
-        raise _BadRecordError("not-json", str(error)) from None
+        raise BadRecordError("not-json", str(error)) from None
     except (TypeError, ValueError, RecursionError):
-        raise _BadRecordError("wrong-shape", "a record is [workload, [trace, times, target, arguments]]") from None
+        raise BadRecordError("wrong-shape", "a record is [workload, [trace, times, target, arguments]]") from None
     if not isinstance(index, int) or not isinstance(arguments, list):
-        raise _BadRecordError("wrong-shape", "the workload is a number, the arguments are a list")
+        raise BadRecordError("wrong-shape", "the workload is a number, the arguments are a list")
     return index, modern, times, target, arguments
 
 
@@ -123,9 +119,9 @@ def _program(task: Task, trace: list[Any], times: Any, target: Any, context: Imp
         # Cut first: what the postprocessors derive differs from program to program, what is before it hardly does.
         primitives = from_trace_json(before_postproc(trace)).to_json()
     except UnknownInstructionError as error:
-        raise _BadRecordError("unknown-instruction", error.message) from None
+        raise BadRecordError("unknown-instruction", error.message) from None
     except TraceFormatError as error:
-        raise _BadRecordError("bad-trace", error.message) from None
+        raise BadRecordError("bad-trace", error.message) from None
     return Program(
         task_id=task.task_id,
         key=trace_key(trace),
@@ -148,9 +144,9 @@ def _seconds(times: Any) -> tuple[float, ...]:
     try:
         seconds = tuple(float(value) for value in times or ())
     except (TypeError, ValueError):
-        raise _BadRecordError("bad-times", f"no times: {times!r:.80}") from None
+        raise BadRecordError("bad-times", f"no times: {times!r:.80}") from None
     if not all(math.isfinite(value) and value > 0 for value in seconds):
-        raise _BadRecordError("bad-times", f"no times: {times!r:.80}")
+        raise BadRecordError("bad-times", f"no times: {times!r:.80}")
     return () if any(value >= SENTINEL for value in seconds) else seconds
 
 
