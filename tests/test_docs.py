@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from tchub.hub.cli import COMMANDS
 from tchub.zoo.features.nest_columns import PROGRAM_COLUMNS
-from tchub.zoo.models import create, tilenet
+from tchub.zoo.models import create, task_trees, tilenet
+from tchub.zoo.training import TrainConfig
 
 ROOT = Path(__file__).resolve().parent.parent
 BENCHMARKS = sorted((ROOT / "docs" / "benchmarks").glob("*.json"))
@@ -56,6 +57,11 @@ def test_the_document_of_the_models_tells_their_sizes_as_they_are() -> None:
     assert f"`e(q)` of {config.embedding} numbers" in told
     assert ", ".join(map(str, tilenet.CONTEXT_SIZES[:-1])) + f" or {tilenet.CONTEXT_SIZES[-1]}" in told
     assert f"of more than {tilenet.MAX_CONTEXT} the last" in told
+    assert f"From {tilenet.MIN_TREES} labels on" in told
+    half = tilenet.HALF_TREES
+    assert f"({half} s(q) + n t(q)) / (n + {half})`: half and half at {half}" in told
+    assert f"({task_trees._ROUNDS} of depth {task_trees._SETTINGS['max_depth']}, " in told
+    assert f"The recipe takes `{TrainConfig.find('tilenet').loss}`" in told
     for arch, width, hardware in (("tcl", 22, True), ("tlp", 22, False), ("tenset-mlp", 174, False)):
         assert f"{create(arch, width=width, hardware=hardware).parameter_count():,} numbers" in told
 
