@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
+from tchub.zoo.corpus.importers.ansor_workload import read_workload
 from tchub.zoo.replay import ReplayError, replay, replay_steps, verify_structure, workload
 from tchub.zoo.replay.operators import paddings
+from tvm.topi.nn.utils import get_pad_tuple
 
 Steps = list[list[Any]]
 
@@ -194,3 +196,11 @@ def test_what_cannot_be_replayed_says_why(key: list[Any], steps: Steps, reason: 
 def test_a_key_that_is_not_json_is_an_unknown_workload() -> None:
     with pytest.raises(ReplayError, match="not a workload key"):
         workload("conv2d")
+
+
+@pytest.mark.parametrize("kernel", [(1, 1), (2, 4), (3, 5)])
+def test_same_padding_is_that_of_topi_and_of_the_task(kernel: tuple[int, int]) -> None:
+    expected = tuple(get_pad_tuple("SAME", kernel))
+    assert paddings("SAME", kernel) == expected
+    task = read_workload(["conv2d_layer", 2, 4, 8, 8, 8, *kernel, 1, "SAME"])
+    assert task.detail == "p" + ".".join(map(str, expected))

@@ -92,7 +92,8 @@ class Task:
     """One subgraph with its shapes.
 
     Attributes:
-        task_id: 16 hex digits of the structural hash; equal ids are the same computation, whatever its name.
+        task_id: 16 hex digits; equal ids are the same computation, whatever its name. For MetaSchedule the module's
+            structural hash, else a hash of `computation` and of what that leaves out (padding, layout, template).
         name: a name for people, e.g. `fused_conv2d_add_relu`.
         op: operator type, one of `OPS`.
         flops: floating-point operations of one call.

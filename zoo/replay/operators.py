@@ -2,7 +2,7 @@
 
 Ansor numbers the stages of a program (placeholders are stages too) by a depth-first walk from the output; a
 record's steps name stages by that number. All tensors are float32, images NCHW, filters OIHW. Padding is
-`"SAME"` (k - 1 in all, the smaller half first, whatever the stride), `"VALID"` (none), an int or a pair of ints.
+`"SAME"` (k - 1 in all, the larger half first, as TVM's topi has it), `"VALID"` (none), an int or a pair of ints.
 
 Keys that name a graph by its hash tell nothing of what is computed and cannot be replayed.
 """
@@ -116,8 +116,8 @@ def paddings(padding: Padding, kernel: tuple[int, int]) -> tuple[int, int, int, 
     if padding == "VALID":
         padding = 0
     if padding == "SAME":
-        (h, w) = (k - 1 for k in kernel)
-        return h // 2, w // 2, h - h // 2, w - w // 2
+        h, w = kernel
+        return h // 2, w // 2, (h - 1) // 2, (w - 1) // 2
     if isinstance(padding, str):
         raise ValueError(f"no padding is called {padding!r}")
     h, w = (padding, padding) if isinstance(padding, int) else padding
