@@ -138,9 +138,11 @@ class TileNet(CostModel):
         smooth = self._posterior_mean(features, context, speed)
         if len(context) < MIN_TREES:
             return smooth
-        trees = grow(np.ascontiguousarray(context[:, 0]), speed).inplace_predict(features[:, 0])
+        # Trees learn differences from the mean: float32 labels far from 0 would tip splits of equal gain by the unit.
+        level = speed.mean()
+        trees = grow(np.ascontiguousarray(context[:, 0]), speed - level).inplace_predict(features[:, 0])
         share = len(context) / (len(context) + HALF_TREES)
-        return (1 - share) * smooth + share * trees
+        return (1 - share) * smooth + share * (level + trees)
 
     def _posterior_mean(self, features: np.ndarray, context: np.ndarray, speed: np.ndarray) -> np.ndarray:
         """(N,) -log(latency) by the Gaussian process alone."""

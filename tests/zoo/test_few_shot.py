@@ -1,0 +1,124 @@
+"""Ranking a task of which a few programs are measured: who is drawn, and who is judged."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tchub.zoo.models import CostModel, TileNet, create
+from tchub.zoo.training import RankingDataset, evaluate_scores
+from tchub.zoo.training.errors import NoContextError
+from tchub.zoo.training.few_shot import draw_labels, evaluate_unknown, few_shot_scores
+
+SIZES = (30, 7, 1, 2)
+sizes = st.lists(st.integers(0, 12), min_size=1, max_size=5)
+amounts = st.integers(0, 20)
+
+
+def toy_data(sizes: tuple[int, ...] | list[int] = SIZES, seed: int = 0) -> RankingDataset:
+    """Tasks of so many programs, in no order; a program's speed is one of its columns, another in each task."""
+    rng = np.random.default_rng(seed)
+    group = rng.permutation(np.repeat(np.arange(len(sizes)), sizes)).astype(np.int64)
+    x = rng.standard_normal((len(group), 1, 6)).astype(np.float32)
+    speed = x[np.arange(len(group)), 0, group % 6]
+    weights = np.arange(1.0, 1 + len(sizes))
+    return RankingDataset(x, np.exp(3.0 * group - speed), group, tuple(f"task{i}" for i in range(len(sizes))), weights)
+
+
+def new_model(arch: str = "tilenet") -> CostModel:
+    torch.manual_seed(0)
+    return create(arch, width=6, hidden=8)
+
+
+# The labels
+
+
+@given(sizes, amounts, st.integers(0, 99))
+def test_labels_are_drawn_in_each_task_and_at_most_half_of_it(sizes: list[int], labels: int, seed: int) -> None:
+    data = toy_data(sizes)
+    known = draw_labels(data, labels, seed)
+    assert known.shape == (len(data),)
+    assert known.dtype == bool
+    for size, members in zip(sizes, data.members, strict=True):
+        assert known[members].sum() == min(labels, size // 2)
+
+
+def test_the_seed_decides_the_draw() -> None:
+    data = toy_data()
+    assert np.array_equal(draw_labels(data, 4, 1), draw_labels(data, 4, 1))
+    assert not np.array_equal(draw_labels(data, 4, 1), draw_labels(data, 4, 2))
+
+
+# The scores
+
+
+@pytest.mark.parametrize("labels", [1, 3, 8, 100])
+def test_a_program_that_was_measured_gets_no_score(labels: int) -> None:
+    data = toy_data()
+    scores = few_shot_scores(new_model(), data, labels)
+    assert np.array_equal(np.isnan(scores), draw_labels(data, labels))
+
+
+def test_without_labels_every_program_gets_its_score_of_any_model() -> None:
+    data = toy_data()
+    for model in (new_model(), new_model("lstm")):
+        assert np.array_equal(few_shot_scores(model, data, 0), model.score(data.features))
+
+
+def test_each_task_is_scored_given_its_own_labels_alone() -> None:
+    data, model = toy_data(), new_model()
+    assert isinstance(model, TileNet)
+    known, scores = draw_labels(data, 5, seed=3), few_shot_scores(model, data, 5, seed=3)
+    for members in data.members:
+        have, rest = members[known[members]], members[~known[members]]
+        expected = model.score_given(data.features[rest], data.features[have], data.latency[have])
+        assert np.array_equal(scores[rest], expected)
+    alone = few_shot_scores(model, data.take(np.flatnonzero(data.group == 2)), 5)
+    assert np.array_equal(alone, model.score(data.features[data.group == 2]))  # one program: nothing to draw
+
+
+def test_an_answer_changes_no_weight() -> None:
+    data, model = toy_data(), new_model()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    few_shot_scores(model, data, 8)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+
+
+def test_a_network_that_takes_no_context_is_refused() -> None:
+    with pytest.raises(NoContextError, match="lstm") as caught:
+        few_shot_scores(new_model("lstm"), toy_data(), 4)
+    assert caught.value.fields["arch"] == "lstm"
+    assert "tchub adapt" in str(caught.value.remedy)
+
+
+# The judgement
+
+
+def test_who_was_measured_is_not_judged() -> None:
+    """Not by a score, which for labels is NaN, and not as the best program of the task either."""
+    data = toy_data()
+    known, scores = draw_labels(data, 5), -np.log(data.latency)
+    judged = evaluate_unknown(data, known, np.where(known, np.nan, scores))
+    assert judged == {"top1": 1, "top5": 1, "mean_top1": 1, "mean_top5": 1, "pairwise": 1}
+    assert judged == evaluate_unknown(data, known, np.where(known, 1e9, scores))
+
+
+def test_the_rest_is_judged_like_any_data() -> None:
+    data = toy_data()
+    known, scores = draw_labels(data, 5), np.random.default_rng(0).standard_normal(len(data))
+    rest = data.take(np.flatnonzero(~known))
+    whole = evaluate_scores(scores[~known], rest.latency, rest.group, rest.task_weights)
+    assert evaluate_unknown(data, known, scores) == whole
+    assert evaluate_unknown(data, np.zeros_like(known), scores) != whole
+
+
+def test_labels_make_a_task_s_own_rule_known() -> None:
+    """The column that matters is another in each task, which no weights of a pretrained model could tell."""
+    data, model = toy_data((200, 200, 200)), new_model()
+    model.prepare(torch.from_numpy(data.features))
+    blind, taught = (
+        evaluate_unknown(data, draw_labels(data, labels), few_shot_scores(model, data, labels)) for labels in (0, 32)
+    )
+    assert taught["pairwise"] > max(blind["pairwise"], 0.5) + 0.2

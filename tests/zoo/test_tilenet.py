@@ -1,0 +1,273 @@
+"""TileNet: a pretrained score, corrected by measured programs without a gradient step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tchub.zoo.devices import get_device
+from tchub.zoo.features import get_schema
+from tchub.zoo.models import Checkpoint, CheckpointConfig, TileNet, create
+from tchub.zoo.models.task_trees import grow
+from tchub.zoo.models.tilenet import CONTEXT_SIZES, MAX_CONTEXT, MIN_QUERIES, MIN_TREES
+from tchub.zoo.training import get_loss, pairwise_accuracy
+
+WIDTH = 12
+seeds = st.integers(0, 10_000)
+
+
+def new_model(seed: int = 0, **settings: int) -> TileNet:
+    torch.manual_seed(seed)
+    model = create("tilenet", **{"width": WIDTH, "hidden": 16, "embedding": 4} | settings)
+    assert isinstance(model, TileNet)
+    return model
+
+
+def task(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Programs (n, 1, WIDTH) and seconds that follow a rule which no pretrained weights know."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 6, (n, 1, WIDTH)).astype(np.float32)
+    cost = 0.5 * x[:, 0, 0] - 0.4 * x[:, 0, 1] + 0.3 * np.abs(x[:, 0, 2] - 3)
+    return x, 1e-4 * np.exp(cost + 0.02 * rng.standard_normal(n))
+
+
+def smooth(model: TileNet, x: np.ndarray, context: np.ndarray, latency: np.ndarray) -> np.ndarray:
+    """The posterior mean alone, as its parts tell it: (N,)."""
+    with torch.inference_mode():
+        rows = model.eval().describe(torch.from_numpy(np.concatenate([context, x]))).double()[None]
+        found = model.posterior(rows[:, :, 0], rows[:, :, 1:], -torch.from_numpy(np.log(latency))[None])
+    return found[0, len(context) :].numpy()
+
+
+# What measured programs say
+
+
+def test_without_context_it_is_the_score() -> None:
+    model, (x, _) = new_model(), task(9)
+    assert np.array_equal(model.score_given(x, x[:0], np.zeros(0)), model.score(x))
+
+
+@settings(max_examples=15, deadline=None)
+@given(seeds, st.integers(1, 24))
+def test_the_order_of_the_measured_programs_does_not_matter(seed: int, n: int) -> None:
+    model, (x, latency) = new_model(), task(n + 10, seed)
+    order = np.random.default_rng(seed).permutation(n)
+    straight = model.score_given(x[n:], x[:n], latency[:n])
+    assert np.allclose(model.score_given(x[n:], x[:n][order], latency[:n][order]), straight, atol=1e-6)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seeds, st.integers(1, 24), st.sampled_from([1e-3, 0.5, 1e6]))
+def test_another_unit_of_time_moves_all_scores_alike(seed: int, n: int, factor: float) -> None:
+    model, (x, latency) = new_model(), task(n + 10, seed)
+    seconds = model.score_given(x[n:], x[:n], latency[:n])
+    others = model.score_given(x[n:], x[:n], latency[:n] * factor)
+    assert np.allclose(others, seconds - np.log(factor), atol=1e-6)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seeds, st.integers(2, 30))
+def test_measured_programs_come_nearer_to_their_measurement(seed: int, n: int) -> None:
+    """The prior is the score at the task's level; what is left of its error is what the noise explains."""
+    model, (x, latency) = new_model(seed), task(n, seed)
+    speed = -np.log(latency)
+    prior = model.score(x) + (speed - model.score(x)).mean()
+    left = np.linalg.norm(smooth(model, x, x, latency) - speed)
+    assert left < np.linalg.norm(prior - speed)
+
+
+def test_one_measured_program_gives_the_level_and_changes_no_order() -> None:
+    model, (x, latency) = new_model(), task(20)
+    found = model.score_given(x, x[:1], latency[:1])
+    assert found[0] == pytest.approx(-np.log(latency[0]), abs=1e-4)
+    assert np.array_equal(np.argsort(found), np.argsort(model.score(x)))
+
+
+@settings(max_examples=15, deadline=None)
+@given(seeds, st.integers(1, 30))
+def test_the_posterior_is_that_of_a_gaussian_process(seed: int, n: int) -> None:
+    """Conditioning the joint normal distribution of all programs, written without any of the model's code."""
+    rng = np.random.default_rng(seed)
+    scores, points = rng.standard_normal(n + 6), rng.standard_normal((n + 6, 4))
+    measured = 5 + rng.standard_normal(n)
+    model = new_model()
+    width, height, slope, noise = np.exp(model.kernel.detach().double().numpy())
+    apart = ((points[:, None] - points[None]) ** 2).sum(-1)
+    kernel = 100 + height * np.exp(-0.5 * width * apart / 4) + slope * points @ points.T / 4
+    level = (measured - scores[:n]).mean()
+    error = measured - scores[:n] - level
+    expected = scores + level + kernel[:, :n] @ np.linalg.solve(kernel[:n, :n] + (noise + 1e-4) * np.eye(n), error)
+    with torch.inference_mode():
+        found = model.posterior(*(torch.from_numpy(a)[None] for a in (scores, points, measured)))
+    assert np.allclose(found[0].numpy(), expected, atol=1e-6)
+
+
+def test_trees_have_a_say_that_grows_with_the_labels() -> None:
+    model, (x, latency) = new_model(), task(60)
+    for n, share in ((MIN_TREES - 1, 0), (MIN_TREES, 0.25), (12, 0.5), (36, 0.75)):
+        context, known, rest = x[:n], latency[:n], x[36:]
+        speed = -np.log(known)
+        trees = speed.mean() + grow(context[:, 0].copy(), speed - speed.mean()).inplace_predict(rest[:, 0])
+        expected = (1 - share) * smooth(model, rest, context, known) + share * trees
+        assert np.allclose(model.score_given(rest, context, known), expected, atol=1e-6), n
+
+
+def test_of_too_many_measured_programs_the_last_are_used() -> None:
+    model, (x, latency) = new_model(), task(MAX_CONTEXT + 40)
+    context, known, rest = x[:-20], latency[:-20], x[-20:]
+    found = model.score_given(rest, context, known)
+    assert np.array_equal(found, model.score_given(rest, context[20:], known[20:]))
+    assert not np.array_equal(found, model.score_given(rest, context[21:], known[21:]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sixteen_labels_teach_a_rule_that_the_weights_do_not_know(seed: int) -> None:
+    model, (x, latency) = new_model(seed), task(216, seed)
+    model.prepare(torch.from_numpy(x))
+
+    def accuracy(labels: np.ndarray, known: int = 16) -> float:
+        found = model.score_given(x[16:], x[:known], labels[:known])
+        return pairwise_accuracy(found, latency[16:], np.zeros(200, np.int64))
+
+    blind, taught = accuracy(latency, known=0), accuracy(latency)
+    misled = accuracy(np.random.default_rng(seed).permutation(latency[:16]))
+    assert taught > 0.7
+    assert taught > max(blind, misled) + 0.1
+
+
+def test_scoring_leaves_the_mode_as_it_was() -> None:
+    model, (x, latency) = new_model(), task(12)
+    for training in (True, False):
+        model.train(training)
+        model.score_given(x, x[:6], latency[:6])
+        assert model.training is training
+
+
+# Columns that never changed
+
+
+def test_a_column_that_never_changed_is_shut() -> None:
+    """Its weights are random still: a value never seen must not reach them."""
+    model, (x, _) = new_model(), task(20)
+    x[:, :, 5] = 7
+    model.prepare(torch.from_numpy(x))
+    other = x.copy()
+    other[:, :, 5] = -100
+    assert np.array_equal(model.score(other), model.score(x))
+    other[:, :, 4] += 1
+    assert not np.array_equal(model.score(other), model.score(x))
+
+
+# Trees
+
+
+def test_trees_of_the_same_labels_are_remembered() -> None:
+    x, latency = task(12)
+    rows, speed = x[:, 0].copy(), -np.log(latency)
+    first = grow(rows, speed)
+    assert grow(rows.copy(), speed.copy()) is first
+    assert grow(rows[:-1], speed[:-1]) is not first
+    assert grow(rows, speed + 1e-9) is not first
+    assert np.corrcoef(first.inplace_predict(rows), speed)[0, 1] > 0.9
+
+
+def test_old_trees_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: dict[bytes, object] = {}
+    monkeypatch.setattr("tchub.zoo.models.task_trees._grown", kept)
+    monkeypatch.setattr("tchub.zoo.models.task_trees._KEPT", 3)
+    x, latency = task(12)
+    grown = [grow(x[:n, 0], -np.log(latency[:n])) for n in range(4, 10)]
+    assert list(kept.values()) == grown[-3:]
+
+
+# Training
+
+
+def batch(model: TileNet, lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Rows of `describe`, labels and mask of groups of these lengths."""
+    mask = torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]
+    x, latency = task(sum(lengths))
+    dtype = model.mean.dtype
+    labels = torch.zeros(mask.shape, dtype=dtype)
+    labels[mask] = torch.from_numpy(latency.min() / latency).to(dtype)
+    return model.describe(torch.from_numpy(x)), labels, mask
+
+
+@pytest.mark.parametrize(
+    "lengths",
+    [
+        [40, 40],
+        [40, 9, 2],  # groups that end before the others' context does
+        [2, 3],  # none long enough for an episode
+        [min(CONTEXT_SIZES) + MIN_QUERIES, 2],
+    ],
+)
+@pytest.mark.parametrize("loss", ["log_ranknet", "lambda_rank"])
+def test_the_loss_is_finite_whatever_the_groups(lengths: list[int], loss: str) -> None:
+    for seed in range(len(CONTEXT_SIZES) * 2):
+        model = new_model()
+        value = model.training_loss(*batch(model, lengths), get_loss(loss), np.random.default_rng(seed))
+        value.backward()
+        assert torch.isfinite(value)
+        assert all(p.grad is None or torch.isfinite(p.grad).all() for p in model.parameters())
+
+
+def test_an_episode_teaches_kernel_and_embedding_which_short_groups_cannot() -> None:
+    for lengths, taught in (([40, 40], True), ([2, 3], False)):
+        model = new_model()
+        model.training_loss(*batch(model, lengths), get_loss("log_ranknet"), np.random.default_rng(0)).backward()
+        for learnt in (model.kernel, model.embed.weight):
+            assert (learnt.grad is not None and bool(learnt.grad.any())) is taught
+
+
+def test_an_episode_is_judged_on_the_programs_that_it_does_not_know() -> None:
+    judged: list[torch.Tensor] = []
+
+    def loss(scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        judged.append(labels[mask])
+        return scores.sum()
+
+    model = new_model()
+    rows, labels, mask = batch(model, [50])
+    model.training_loss(rows, labels, mask, loss, np.random.default_rng(0))
+    everyone, unknown = judged
+    assert torch.equal(everyone, labels[0])
+    assert len(everyone) - len(unknown) in CONTEXT_SIZES
+    assert torch.equal(unknown, labels[0, -len(unknown) :])
+
+
+def test_padding_changes_no_loss() -> None:
+    model = new_model().double().eval()  # in float32 the loss has five digits
+    rows, labels, mask = batch(model, [40, 12])
+    wide = torch.zeros(2, 50, dtype=torch.bool)
+    wide[:, :40] = mask
+    padded = torch.zeros(2, 50, dtype=labels.dtype).masked_scatter(wide, labels[mask])
+    for seed in range(6):
+        losses = [
+            model.training_loss(rows, y, m, get_loss("log_ranknet"), np.random.default_rng(seed)).item()
+            for y, m in ((labels, mask), (padded, wide))
+        ]
+        assert losses[0] == pytest.approx(losses[1], rel=1e-9)
+
+
+# Files
+
+
+def test_a_checkpoint_keeps_what_it_answers(tmp_path: Path) -> None:
+    schema = get_schema("nest-gpu")
+    model = new_model(width=schema.width)
+    x = np.random.default_rng(0).random((20, 1, schema.width), np.float32)
+    model.prepare(torch.from_numpy(x))
+    latency = np.linspace(1e-4, 1e-3, 10)
+    config = CheckpointConfig(
+        name="tilenet-t4", version="1.0.0", arch="tilenet", model=model.config.as_dict(),
+        feature_schema=schema.name, feature_version=schema.version, family="t4",
+    )  # fmt: skip
+    Checkpoint(config, model, get_device(config.family)).save(tmp_path)
+    loaded = Checkpoint.load(tmp_path).model
+    assert isinstance(loaded, TileNet)
+    assert np.array_equal(loaded.score_given(x, x[:10], latency), model.score_given(x, x[:10], latency))
