@@ -27,8 +27,7 @@ PARTS = (
     *("spatial", "reduction", "extents", "levels", "tiles", "reuse", "aligned", "totals"),
     *("others", "footprint", "fetches", "marks", "locations", "counts", "device"),
 )
-# What a tiling alone decides; the rest also counts primitives, in which the frameworks differ. (Locations follow from
-# the tiling on a GPU, where the frameworks count loops differently: they are left out.)
+# What a tiling alone decides; no locations, which follow from it on a GPU and are left out.
 OF_THE_TILING = (*PARTS[:8], "footprint", "locations")
 EMPTY = PrimitiveSequence(())
 
@@ -198,8 +197,7 @@ def test_convolutions_of_two_layouts_keep_theirs_in_one_batch() -> None:
 @given(st.lists(programs, min_size=1, max_size=5))
 def test_what_the_encoder_remembers_changes_no_row(batch: list[PrimitiveSequence]) -> None:
     encoder = NestEncoder()
-    cold = encoder.rows(batch)
-    assert np.array_equal(encoder.rows(batch), cold)
+    assert np.array_equal(encoder.rows(batch), encoder.rows(batch))
 
 
 def test_a_memory_that_is_full_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -224,17 +222,15 @@ def test_levels_of_a_slot_multiply_to_its_extent(rows: Tile, cols: Tile, inner: 
     assert np.allclose([*spatial, *reduction], row["extents"], atol=1e-4)
     whole = [tile * -(-size // tile) for tile in map(prod, (rows, cols, inner))]
     assert np.allclose(row["extents"][[2, 3, 4]], np.log2(whole), atol=1e-4)
-    padding = row["totals"][5]
-    assert padding == pytest.approx(sum(map(log2, whole)) - 3 * log2(size), abs=1e-4)
-    assert not exact or abs(padding) < 1e-4
+    assert row["totals"][5] == pytest.approx(sum(map(log2, whole)) - 3 * log2(size), abs=1e-4)
+    assert not exact or abs(row["totals"][5]) < 1e-4
 
 
 @settings(max_examples=60, deadline=None)
 @given(programs, st.sampled_from([0.0, 1.0, 40.0, 108.0]))
 def test_every_program_has_a_finite_row(program: PrimitiveSequence, units: float) -> None:
     row = NestEncoder().rows([program], units)
-    assert row.shape == (1, PROGRAM_COLUMNS)
-    assert row.dtype == np.float32
+    assert (row.shape, row.dtype) == ((1, PROGRAM_COLUMNS), np.float32)
     assert np.isfinite(row).all()
 
 
