@@ -17,7 +17,9 @@ from tchub.zoo.models import create, task_trees, tilenet
 from tchub.zoo.training import TrainConfig
 
 ROOT = Path(__file__).resolve().parent.parent
-BENCHMARKS = sorted((ROOT / "docs" / "benchmarks").glob("*.json"))
+# What scripts/build_zoo.py writes beside the benchmarks: facts of what it made, no figures of a run.
+RECORDS = {"corpora", "zoo"}
+BENCHMARKS = sorted(f for f in (ROOT / "docs" / "benchmarks").glob("*.json") if f.stem not in RECORDS)
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 

@@ -13,9 +13,9 @@ def last_line(error: Exception) -> str:
 class ReplayError(TchubError):
     """A record that cannot be replayed.
 
-    Fields: `reason`, a word of a small fixed set by which failures are counted (`unknown-workload`,
-    `unknown-step`, `wrong-shape`, `refused` where TVM does not allow a step, `different` where the replayed
-    loops are not the record's, `not-lowered`), and `step`, the position of the offending step or None.
+    Fields: `reason`, a word of a small fixed set by which failures are counted (`unknown-framework`,
+    `unknown-workload`, `unknown-step`, `wrong-shape`, `refused` where TVM does not allow a step, `different` where
+    the replayed loops are not the record's), and `step`, the position of the offending step or None.
     """
 
     exit_code = 2

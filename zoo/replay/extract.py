@@ -37,7 +37,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class NoFeatures:
-    """Why a program has none: the reason of a `ReplayError`, `crash` where TVM died of it, and a message."""
+    """Why a program has none, and a message.
+
+    The reason is a `ReplayError`'s, `not-lowered` where TVM cannot lower the replay, or `crash` where it died of it.
+    """
 
     reason: str
     message: str
@@ -84,14 +87,15 @@ def _extract(schedules: list[Any], gpu: bool) -> Iterator[np.ndarray | NoFeature
     candidates = [ms.MeasureCandidate(schedule, []) for schedule in schedules]
     extractor, context = _extractor(gpu)
     try:
-        for features in extractor.extract_from(context, candidates):
-            yield features.numpy().astype(np.float32)
+        made = list(extractor.extract_from(context, candidates))
     except Exception as error:  # TVM raises errors of every class from its passes
         if len(schedules) > 1:
             for schedule in schedules:
                 yield from _extract([schedule], gpu)
         else:
             yield NoFeatures("not-lowered", last_line(error))
+        return
+    yield from (features.numpy().astype(np.float32) for features in made)
 
 
 @lru_cache(2)

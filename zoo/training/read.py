@@ -30,7 +30,7 @@ class Share:
     Attributes:
         tasks, programs: share of the target's training tasks, and of the programs of each; no programs (0)
             leave the target to be judged alone (zero-shot). The other corpora are taken whole.
-        per_task: programs of a task at most, of any corpus; 0 takes all. More of one task hardly help.
+        per_task: programs of a task at most, of any corpus; 0 takes all.
         seed: decides which.
     """
 

@@ -15,7 +15,7 @@ from .dataset import RankingDataset
 from .loop import TrainResult, evaluate_model
 from .state import write_curve
 
-# The trees between two evaluations are this share of all: what a finer step would gain is noise.
+# Numbers of trees that are tried on the validation tasks, evenly spread.
 _STEPS = 20
 
 
