@@ -226,7 +226,8 @@ def _rivals(job: Job, labels: int, seed: int) -> dict[str, dict[str, float]]:
         found["xgboost"] = np.full(len(data), np.nan)
         for members in data.members:
             have, rest = members[known[members]], members[~known[members]]
-            trees = grow(np.ascontiguousarray(data.features[have, 0]), -np.log(data.latency[have]))
+            speed = -np.log(data.latency[have])
+            trees = grow(np.ascontiguousarray(data.features[have, 0]), speed - speed.mean())
             found["xgboost"][rest] = trees.inplace_predict(data.features[rest, 0])
     click.echo(f"{time.strftime('%H:%M:%S')} {labels} labels, seed {seed}", err=True)
     return {name: evaluate_unknown(data, known, scores) for name, scores in found.items()}

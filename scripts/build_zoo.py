@@ -206,6 +206,7 @@ def train(families: tuple[str, ...], archs: tuple[str, ...], only: tuple[int, ..
 
 def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
     from tchub.zoo.models.files import write_folder
+    from tchub.zoo.plain_json import json_file
     from tchub.zoo.training import TrainConfig
     from tchub.zoo.training.fit import fit
 
@@ -233,7 +234,7 @@ def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
         metrics["few_shot"] = _few_shot(fitted.checkpoint.model, data.test, seed)
     folder = job.folder(seed)
     fitted.checkpoint.save(folder)
-    write_folder(folder, {"metrics.json": (json.dumps(metrics, indent=2) + "\n").encode()})
+    write_folder(folder, {"metrics.json": json_file(metrics)})
     scores = {k: round(v, 4) for k, v in metrics["results"]["model"].items()}
     click.echo(f"{time.strftime('%H:%M:%S')} {job.name} seed {seed}: {scores} in {metrics['seconds']} s", err=True)
 
@@ -350,9 +351,11 @@ def random_scores(corpus: str) -> dict[str, float]:
 
 def _put(job: Job, seed: int, metrics: dict[str, Any], folder: Path) -> None:
     """A version's folder: config and weights as they were trained, and the metrics."""
+    from tchub.zoo.plain_json import json_file
+
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(job.folder(seed), folder)
-    (folder / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
+    (folder / "metrics.json").write_bytes(json_file(metrics))
 
 
 def _entry(job: Job, folder: Path, metrics: dict[str, Any]) -> dict[str, Any]:

@@ -61,7 +61,8 @@ def test_the_document_of_the_models_tells_their_sizes_as_they_are() -> None:
     assert f"of more than {tilenet.MAX_CONTEXT} the last" in told
     assert f"From {tilenet.MIN_TREES} labels on" in told
     half = tilenet.HALF_TREES
-    assert f"({half} s(q) + n t(q)) / (n + {half})`: half and half at {half}" in told
+    assert f"`n / (n + {half}) min(1, E(s) / E(t))` of `n` labels: half at {half}" in told
+    assert f"added {tilenet.CALIBRATION} times the Huber" in told
     assert f"({task_trees._ROUNDS} of depth {task_trees._SETTINGS['max_depth']}, " in told
     assert f"The recipe takes `{TrainConfig.find('tilenet').loss}`" in told
     for arch, width, hardware in (("tcl", 22, True), ("tlp", 22, False), ("tenset-mlp", 174, False)):

@@ -45,7 +45,8 @@ def footprint(spatial: np.ndarray, reduction: np.ndarray, axes: int, reduced: in
     out[:, 6] = s[:, 0] + outer + out[:, 2]
     out[:, 7] = block.sum(1) + steps.sum(1) - out[:, 2]
     out[:, 8] = thread.sum(1) + step.sum(1) - out[:, 5]
-    out[:, 9] = np.where(last, reduction[:, 2, 1:].sum(1), block[:, 3])
+    channels = 0 if kind == 0 else 2  # a matrix product has one reduction, in the first slot
+    out[:, 9] = np.where(last, reduction[:, channels, 1:].sum(1), block[:, 3])
     out[:, 10] = spatial[:, 3, 2:].sum(1)
     out[:, 11] = outer
     out[:, 12] = last

@@ -21,6 +21,8 @@ LEVELS = {"blockIdx": 0, "vthread": 1, "threadIdx": 2}
 """Levels of a spatial axis: blocks, virtual threads, threads, then two of loops inside a thread."""
 SERIAL = 3
 SPATIAL_LEVELS, REDUCTION_LEVELS = 5, 3
+_UNBOUND = {2: (0, 4), 3: (0, 3, 4), 4: (0, 2, 3, 4), 5: (0, 1, 2, 3, 4)}
+"""Levels of the factors of an axis that no thread axis takes: the two inner ones of a CPU program's are serial."""
 _LOCATED = ("ComputeAt", "ReverseComputeAt")
 _CACHES = ("CacheRead", "CacheWrite")
 _MAKERS = (*_CACHES, "RFactor", "ReIndex", "ReindexCacheRead", "ReindexCacheWrite", "DecomposeReduction", "Blockize")
@@ -249,8 +251,11 @@ class _Follower:
 def spatial_levels(axis: Axis) -> list[tuple[int, int]]:
     """(level, value) of each factor of a spatial axis, outermost first."""
     parts = axis.parts
-    if len(parts) == SPATIAL_LEVELS or all(part.level is None for part in parts):
-        return [(min(i, SPATIAL_LEVELS - 1), part.value) for i, part in enumerate(parts)]
+    if all(part.level is None for part in parts):
+        levels = _UNBOUND.get(len(parts), (*range(SPATIAL_LEVELS), *[SERIAL + 1] * len(parts)))
+        return list(zip(levels, axis.values, strict=False))
+    if len(parts) == SPATIAL_LEVELS:
+        return list(enumerate(axis.values))
     serial = iter((SERIAL, *[SERIAL + 1] * len(parts)))
     return [(next(serial) if part.level is None else part.level, part.value) for part in parts]
 
