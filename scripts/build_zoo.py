@@ -32,6 +32,11 @@ VERSION = "1.0.0"
 SCORES = ("top1", "top5", "mean_top1", "mean_top5", "pairwise")
 LABELS = (4, 8, 16, 32)
 _STATEMENTS = ("tenset-mlp", "atformer")
+_RIVALS = {
+    "xgboost": "XGBoost on primitives",
+    "xgboost-nest": "XGBoost on TileNet's numbers",
+    "tenset-mlp": "TenSet-MLP",
+}
 _BASELINES = ("xgboost", "lightgbm")  # judged, not published
 
 _CORPORA = """# The corpora of the zoo
@@ -313,15 +318,21 @@ def _published_metrics(job: Job, seeds: list[int], best: int) -> dict[str, Any]:
     """The chosen seed's metrics, the spread over all, and the baselines of the same test split."""
     runs = [_metrics(job, seed) for seed in seeds]
     metrics = _metrics(job, best)
-    metrics["seeds"] = {"count": len(seeds), **spread([run["results"]["model"] for run in runs])}
+    chosen = {"chosen_by": "pairwise accuracy on the validation tasks"} if len(seeds) > 1 else {}
+    metrics["seeds"] = {"count": len(seeds), **chosen, **spread([run["results"]["model"] for run in runs])}
     metrics["validation"] = metrics.pop("validation_best")
     metrics["results"]["random"] = random_scores(job.corpora[0])
-    for rival in ("xgboost", "xgboost-nest", "tenset-mlp"):
+    if job.arch not in _STATEMENTS:
+        metrics["transfer"] = [_judge_elsewhere(job, best, name) for name in job.place.get("judged_on", ())]
+    for rival, label in _RIVALS.items():
         other = Job(rival, job.family, job.plan)
         trained = list(other.seeds())
         if trained and rival != job.arch and other.corpora[:1] == job.corpora[:1]:
             rows = [_metrics(other, seed)["results"]["model"] for seed in trained]
-            metrics["results"][rival] = {name: statistics.mean(row[name] for row in rows) for name in SCORES}
+            metrics["results"][rival] = {
+                "label": label,
+                **{name: statistics.mean(row[name] for row in rows) for name in SCORES},
+            }
     return metrics
 
 
@@ -332,6 +343,21 @@ def spread(rows: list[dict[str, float]]) -> dict[str, dict[str, float]]:
         for name in SCORES
         for values in [[row[name] for row in rows]]
     }
+
+
+def _judge_elsewhere(job: Job, seed: int, name: str) -> dict[str, Any]:
+    """Scores of a checkpoint on all programs of a corpus that it learnt nothing from."""
+    from tchub.zoo.features import get_schema
+    from tchub.zoo.models import Checkpoint
+    from tchub.zoo.training import evaluate_model, evaluate_random
+    from tchub.zoo.training.read import read_programs
+
+    loaded, corpus = Checkpoint.load(job.folder(seed)), open_corpus(name)
+    data, _ = read_programs(
+        corpus, sorted(corpus.tasks), get_schema(loaded.config.feature_schema), device=loaded.device
+    )
+    chance = evaluate_random(data.latency, data.group, data.task_weights)
+    return {"corpus": name, "split": "all", "metrics": evaluate_model(loaded.model, data), "random": chance}
 
 
 def random_scores(corpus: str) -> dict[str, float]:
@@ -355,6 +381,9 @@ def _put(job: Job, seed: int, metrics: dict[str, Any], folder: Path) -> None:
 
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(job.folder(seed), folder)
+    if "family" in job.place:  # trained on a device that stands in for the family's own
+        config = json.loads((folder / "config.json").read_text()) | {"family": job.place["family"]}
+        (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
     (folder / "metrics.json").write_bytes(json_file(metrics))
 
 

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from ..registry import Entry
 
+# Columns of a terminal that the whole table needs to stay readable.
+_WIDE = 150
+
 
 @click.command("list")
 @click.option("--family", metavar="F", help="Only checkpoints of this device family, e.g. epyc.")
@@ -65,24 +68,29 @@ def row(entry: Entry) -> dict[str, Any]:
 
 
 def draw(entries: list[Entry], console: Console) -> None:
-    """The table; on a terminal too narrow for it, names stay whole and the rest wraps."""
+    """The table; a terminal too narrow for all of it gets the columns by which one chooses."""
     from rich.table import Table
 
     from .text import data_text, family_text, number_text, score_text, size_text
 
+    short = console.is_terminal and console.width < _WIDE
     table = Table(box=None, pad_edge=False)
     for title in ("name", "version"):
         table.add_column(title, no_wrap=True)
-    for title in ("arch", "device", "features"):
+    for title in () if short else ("arch", "features"):
         table.add_column(title)
-    for title in ("parameters", "size", "top-1", "top-5"):
+    table.add_column("device", no_wrap=short)
+    for title in ("size", "top-1", "top-5") if short else ("parameters", "size", "top-1", "top-5"):
         table.add_column(title, justify="right", no_wrap=True)
-    for title in ("data", "licence"):
+    for title in () if short else ("data", "licence"):
         table.add_column(title)
     for e in entries:
         version = e.version + (" (deprecated)" if e.deprecated else "")
         scores = [score_text(e.metrics.get(key)) for key in ("top1", "top5")]
+        if short:
+            table.add_row(e.name, version, family_text(e), size_text(e.size), *scores)
+            continue
         data, licence = data_text(e.data, device=False), f"{e.weights_licence}, data {e.data_licence}"
         sizes = number_text(e.parameters), size_text(e.size)
-        table.add_row(e.name, version, e.arch, family_text(e), e.feature_schema, *sizes, *scores, data, licence)
+        table.add_row(e.name, version, e.arch, e.feature_schema, family_text(e), *sizes, *scores, data, licence)
     console.print(table)
