@@ -13,7 +13,7 @@ from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
 from tchub.zoo.models import Checkpoint, CheckpointConfig, TileNet, create
 from tchub.zoo.models.task_trees import grow
-from tchub.zoo.models.tilenet import CONTEXT_SIZES, MAX_CONTEXT, MIN_QUERIES, MIN_TREES
+from tchub.zoo.models.tilenet import CONTEXT_SIZES, HALF_TREES, MAX_CONTEXT, MIN_QUERIES, MIN_TREES
 from tchub.zoo.training import get_loss, pairwise_accuracy
 
 WIDTH = 12
@@ -106,14 +106,22 @@ def test_the_posterior_is_that_of_a_gaussian_process(seed: int, n: int) -> None:
     assert np.allclose(found[0].numpy(), expected, atol=1e-6)
 
 
-def test_trees_have_a_say_that_grows_with_the_labels() -> None:
+def test_trees_have_a_say_that_is_bounded_by_the_labels() -> None:
     model, (x, latency) = new_model(), task(60)
-    for n, share in ((MIN_TREES - 1, 0), (MIN_TREES, 0.25), (12, 0.5), (36, 0.75)):
+    for n in (MIN_TREES - 1, HALF_TREES, MIN_TREES, 12, 36):
         context, known, rest = x[:n], latency[:n], x[36:]
         speed = -np.log(known)
+        share = model._trust_in_trees(context, speed) if n >= MIN_TREES else 0.0
+        assert 0 <= share <= n / (n + HALF_TREES)
         trees = speed.mean() + grow(context[:, 0].copy(), speed - speed.mean()).inplace_predict(rest[:, 0])
         expected = (1 - share) * smooth(model, rest, context, known) + share * trees
         assert np.allclose(model.score_given(rest, context, known), expected, atol=1e-6), n
+
+
+def test_trees_are_not_trusted_where_the_pretrained_part_is_right() -> None:
+    model, (x, latency) = new_model(), task(60)
+    right = model._trust_in_trees(x, model.score(x))
+    assert right < 0.05 < model._trust_in_trees(x, -np.log(latency))
 
 
 def test_of_too_many_measured_programs_the_last_are_used() -> None:
