@@ -81,6 +81,14 @@ def test_cuda_candidates_are_scored_without_a_gpu(made: Made, arch: str) -> None
     assert np.allclose(model.predict(context, candidates[::-1]), scores[::-1])
 
 
+@pytest.mark.parametrize("name", ["atformer-t4", "tilenet-t4", "tcl-t4"])
+def test_the_zoos_models_of_the_t4_score_its_candidates(made: Made, name: str) -> None:
+    context, candidates = made
+    scores = hub.tvm_cost_model(hub.load(name)).predict(context, candidates)
+    assert np.all(np.isfinite(scores))
+    assert len(np.unique(scores)) > len(candidates) // 2
+
+
 def test_statements_name_the_operator_of_the_task(made: Made) -> None:
     context, candidates = made
     features, usable = inputs.candidate_features(tiny("atformer"), context, candidates)
