@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..models import TileNet
 from ..models.base import CostModel
+from ..models.tilenet import TileNet
 from .dataset import RankingDataset
 from .errors import NoContextError
 from .metrics import evaluate_scores
@@ -41,7 +41,10 @@ def few_shot_scores(model: CostModel, data: RankingDataset, labels: int, seed: i
             remedy="learn from them by `tchub adapt`, or choose a tilenet",
             arch=model.arch,
         )
-    known = draw_labels(data, labels, seed)
+    return _in_context(model, data, draw_labels(data, labels, seed))
+
+
+def _in_context(model: TileNet, data: RankingDataset, known: np.ndarray) -> np.ndarray:
     scores = np.full(len(data), np.nan)
     for members in data.members:
         have, rest = members[known[members]], members[~known[members]]
