@@ -6,7 +6,7 @@ import difflib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from .base import CostModel, ModelConfig
 from .errors import ModelConfigError, UnknownArchitectureError
@@ -40,6 +40,7 @@ class Architecture:
     weights: Weights = "safetensors"
 
 
+M = TypeVar("M", bound=CostModel)
 _ARCHITECTURES: dict[str, Architecture] = {}
 
 
@@ -51,10 +52,10 @@ def register(
     paper: str,
     inputs: str = "primitives",
     weights: Weights = "safetensors",
-) -> Callable[[type[CostModel]], type[CostModel]]:
+) -> Callable[[type[M]], type[M]]:
     """Class decorator: makes a model known as `name`."""
 
-    def add(model: type[CostModel]) -> type[CostModel]:
+    def add(model: type[M]) -> type[M]:
         model.arch = name
         _ARCHITECTURES[name] = Architecture(name, model, config, inputs, schemas, paper, weights)
         return model
