@@ -221,7 +221,6 @@ def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
         read.clear()  # one data set at a time fits the memory
         read[key] = _gather(job, recipe.feature_schema, cap)
     data, target = read[key], open_corpus(job.corpora[0])
-    sources = " ".join(f"--corpus {name}" for name in job.corpora)
     fitted = fit(
         target,
         recipe,
@@ -231,7 +230,8 @@ def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
         seed=seed,
         programs_per_task=cap,
         lineage=_lineage(job),
-        command=f"tchub train {job.recipe} {sources} --programs-per-task {cap} --seed {seed} --out DIR",
+        # Not `tchub train`, whose seed also draws the programs: here all seeds learn from the same ones.
+        command=f"python scripts/build_zoo.py train --family {job.family} --arch {job.arch} --seed {seed}",
         gathered=data,
     )
     metrics = fitted.metrics | {"validation_best": fitted.result.best}
