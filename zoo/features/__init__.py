@@ -5,5 +5,6 @@
 
 from .errors import DeviceKindError, UnknownSchemaError
 from .schema import SCHEMAS, FeatureSchema, get_schema
+from .skeleton import Skeleton
 
-__all__ = ["SCHEMAS", "DeviceKindError", "FeatureSchema", "UnknownSchemaError", "get_schema"]
+__all__ = ["SCHEMAS", "DeviceKindError", "FeatureSchema", "Skeleton", "UnknownSchemaError", "get_schema"]

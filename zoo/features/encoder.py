@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from ..primitives import NONE, Primitive, PrimitiveSequence
+from ..primitives.scope import Draft
 from .rows import RowLayout, encode
 
 _LIMIT = 1 << 18
@@ -20,10 +22,11 @@ _RANK: dict[str, int] = {
     **dict.fromkeys(("ComputeInline", "ReverseComputeInline", "Unannotate"), 4),
 }
 _COMPUTE_AT = ("ComputeAt", "ReverseComputeAt")
-_MARKS = ("Unroll", "Parallel", "Vectorize")
+MARKS = ("Unroll", "Parallel", "Vectorize")
+_Step = TypeVar("_Step", Primitive, Draft)
 
 
-def crop(primitives: tuple[Primitive, ...], rows: int) -> tuple[Primitive, ...]:
+def crop(primitives: tuple[_Step, ...], rows: int) -> tuple[_Step, ...]:
     """At most `rows` primitives, in order; what goes first is what differs least among a task's programs.
 
     That is: inlinings, then loop orders, then loops unrolled whole and constant annotations, then caches,
@@ -36,11 +39,11 @@ def crop(primitives: tuple[Primitive, ...], rows: int) -> tuple[Primitive, ...]:
     return tuple(primitives[i] for i in sorted(order[:rows]))
 
 
-def _rank(primitive: Primitive) -> int:
+def _rank(primitive: Primitive | Draft) -> int:
     kind = primitive.kind
     if kind in _COMPUTE_AT:
         return 0 if primitive.numbers[2:] == (NONE,) else 1
-    if kind in _MARKS:
+    if kind in MARKS:
         return 2 if primitive.numbers[2:] == (NONE,) else 0
     if kind == "Annotate":
         return 0 if primitive.names[:1] == ("meta_schedule.cooperative_fetch",) else 2

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..primitives import Primitive
+from ..primitives.scope import Draft
 
 Shape = tuple[str, tuple[int, ...], int, tuple[str, ...]]
 """A primitive without its values: kind, positions, how many values follow, names."""
@@ -29,9 +31,10 @@ _MAKERS = (*_CACHES, "RFactor", "ReIndex", "ReindexCacheRead", "ReindexCacheWrit
 _WHOLE = (*_CACHES, "Reorder", "Fuse", "Merge")
 
 
-def shape_of(primitive: Primitive) -> tuple[Shape, tuple[int, ...]]:
-    """A primitive as its structure and its values."""
-    kind, numbers = primitive.kind, primitive.numbers
+def shape_of(primitive: Primitive | Draft) -> tuple[Shape, tuple[Any, ...]]:
+    """A primitive as its structure and its values; those of a draft may wait for decisions."""
+    kind = primitive.kind
+    numbers: tuple[Any, ...] = primitive.numbers
     if kind in _WHOLE:
         return (kind, numbers, 0, primitive.names), ()
     if kind in _LOCATED:  # (block, location, target): the location is a value, for MetaSchedule may have sampled it

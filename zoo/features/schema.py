@@ -78,7 +78,7 @@ class FeatureSchema:
             )
         matrices = np.zeros((len(sequences), self.rows, self.width), np.float32)
         if self.source == "nest":
-            matrices[:, 0, :PROGRAM_COLUMNS] = _nests(self.kind).rows(sequences, _compute_units(device))
+            matrices[:, 0, :PROGRAM_COLUMNS] = _nests(self.kind).rows(sequences, compute_units(device))
             if device is not None:
                 matrices[:, 0, PROGRAM_COLUMNS:] = device.hardware_row(self.width - PROGRAM_COLUMNS)
             return matrices
@@ -130,7 +130,7 @@ def _nests(kind: str) -> NestEncoder:
     return NestEncoder()
 
 
-def _compute_units(device: Device | None) -> float:
+def compute_units(device: Device | None) -> float:
     """Multiprocessors of a GPU (taken for 64 cores each), cores of a CPU; 0 without a device."""
     if device is None:
         return 0.0

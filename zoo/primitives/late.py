@@ -14,16 +14,38 @@ Decision = int | tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class Atom:
+    """One sampled number.
+
+    Attributes:
+        slot: the decision it is read from.
+        item: which factor of a tile; 0 of other decisions.
+        size: factors of the tile; 0 for a choice or a location.
+        choices: what an index stands for; None for a location, which stands for itself.
+    """
+
+    slot: int
+    item: int = 0
+    size: int = 0
+    choices: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Late:
     """A number to be computed from the decisions.
 
     Attributes:
         slots: which decisions it needs, as positions among the design space's sampling instructions.
         value: computes it from the decisions of one candidate.
+        atoms: what it is the product of, times `scale`; empty when it is no such product. A batch of candidates
+            computes all its products in one go.
+        scale: the constant of that product.
     """
 
     slots: frozenset[int]
     value: Callable[[Sequence[Decision]], int]
+    atoms: tuple[Atom, ...] = ()
+    scale: int = 1
 
 
 Number = int | Late
@@ -43,10 +65,16 @@ def lift(function: Callable[..., int], *numbers: Number) -> Number:
     """The function of the numbers: at once when all are known, late otherwise."""
     if not any(isinstance(n, Late) for n in numbers):
         return function(*numbers)
-    return Late(
-        frozenset(slots_of(numbers)),
-        lambda decisions: function(*[settle(n, decisions) for n in numbers]),
-    )
+    slots = frozenset(slots_of(numbers))
+
+    def value(decisions: Sequence[Decision]) -> int:
+        return function(*[settle(n, decisions) for n in numbers])
+
+    late = [n for n in numbers if isinstance(n, Late)]
+    if function is not product or not all(n.atoms for n in late):
+        return Late(slots, value)
+    scale = product(*[n.scale if isinstance(n, Late) else n for n in numbers])
+    return Late(slots, value, tuple(atom for n in late for atom in n.atoms), scale)
 
 
 def product(*numbers: int) -> int:
@@ -63,7 +91,7 @@ def tile(slot: int, item: int, count: int) -> Late:
             raise TraceFormatError(f"a tile of {count} positive factors has the decision {sizes!r}")
         return sizes[item]
 
-    return Late(frozenset((slot,)), value)
+    return Late(frozenset((slot,)), value, (Atom(slot, item, count),))
 
 
 def choice(slot: int, candidates: Sequence[int]) -> Late:
@@ -75,7 +103,7 @@ def choice(slot: int, candidates: Sequence[int]) -> Late:
             raise TraceFormatError(f"a choice of {len(candidates)} has the decision {index!r}")
         return candidates[index]
 
-    return Late(frozenset((slot,)), value)
+    return Late(frozenset((slot,)), value, (Atom(slot, choices=tuple(candidates)),))
 
 
 def location(slot: int) -> Late:
@@ -87,4 +115,4 @@ def location(slot: int) -> Late:
             raise TraceFormatError(f"a compute location has the decision {index!r}")
         return index
 
-    return Late(frozenset((slot,)), value)
+    return Late(frozenset((slot,)), value, (Atom(slot),))

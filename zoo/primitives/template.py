@@ -54,6 +54,7 @@ class Template:
     Attributes:
         samplers: the positions of the sampling instructions: slot i of a candidate's decisions is the
             answer of instruction `samplers[i]`.
+        drafts: the primitives, with numbers that wait for decisions.
         needed: the slots that some primitive uses.
 
     Raises:
@@ -77,7 +78,8 @@ class Template:
                 message = f"{name} does not have the operands it should: {error}"
                 raise TraceFormatError(message, index=index, instruction=instruction) from error
         self.samplers = tuple(samplers)
-        self._fillers = [_Filler(draft) for draft in scope.drafts]
+        self.drafts: tuple[Draft, ...] = tuple(scope.drafts)
+        self._fillers = [_Filler(draft) for draft in self.drafts]
         self.needed = frozenset(slot for filler in self._fillers for slot in filler.slots)
         self._fixed = [None if f.slots else f.fill(()) for f in self._fillers]
 
