@@ -12,6 +12,7 @@ COMMANDS = {
     "import": "corpus_import",
     "stats": "corpus_stats",
     "check": "corpus_check",
+    "merge": "corpus_merge",
     "replay": "corpus_replay",
 }
 
@@ -30,11 +31,12 @@ class LazyGroup(click.Group):
 
 @click.group("corpus", cls=LazyGroup)
 def command() -> None:
-    """Look into corpora of measured programs, and make them from other tools' logs.
+    """Look into corpora of measured programs, make them from other tools' logs, and join them.
 
     \b
     Examples:
       tchub corpus import v100.json.xz --device v100 --out corpora/v100
       tchub corpus stats corpora/epyc
       tchub corpus check corpora/epyc --json
+      tchub corpus merge epyc/shard-*-of-8 --out epyc
     """

@@ -1,6 +1,7 @@
 """Measured programs on disk (Parquet), their splits, and the reference workloads.
 
-A corpus is a folder of one device's programs; `Corpus.open` reads it, `merge_corpus` grows it.
+A corpus is a folder of one device's programs; `Corpus.open` reads it, `merge_corpus` grows it, and
+`merge_corpora` makes one of several.
 """
 
 from .check import Finding, check_corpus, corpus_stats
@@ -16,7 +17,7 @@ from .errors import (
     UnknownLogError,
 )
 from .leaks import Leak, check_leaks, computations, exclude_computations, held_out_computations, training_tasks
-from .merge import merge_corpus
+from .merge import Merged, merge_corpora, merge_corpus
 from .schema import ERROR_KINDS, FORMAT, FRAMEWORKS, OPS, STRATEGIES, Program, Task
 from .splits import HELD_OUT, Split, is_held_out, metric_weight, split_tasks
 from .writer import CorpusWriter, write_corpus
@@ -37,6 +38,7 @@ __all__ = [
     "EmptyDatasetError",
     "Finding",
     "Leak",
+    "Merged",
     "MixedDevicesError",
     "NewerCorpusError",
     "Program",
@@ -52,6 +54,7 @@ __all__ = [
     "held_out_computations",
     "is_held_out",
     "iter_datasets",
+    "merge_corpora",
     "merge_corpus",
     "metric_weight",
     "sequence_of",

@@ -1,0 +1,174 @@
+"""Corpora of one device become one: whatever the order, however often, and nothing is lost."""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tchub.zoo.corpus import (
+    Corpus,
+    CorpusError,
+    CorpusMismatchError,
+    CorpusWriteError,
+    NewerCorpusError,
+    Program,
+    Task,
+    merge_corpora,
+    write_corpus,
+    writer,
+)
+
+META = {
+    "device": "test-cpu",
+    "family": "epyc",
+    "cpu_model": "Test CPU",
+    "target": {"kind": "llvm", "num-cores": 1},
+    "tvm_version": "0.27.0",
+    "licence": "CC0-1.0",
+    "command": "tchub collect",
+}
+NETWORKS = ("resnet-18", "bert-tiny")
+
+
+def task(number: int, network: str = NETWORKS[0]) -> Task:
+    return Task(f"{number:016x}", f"fused_{number}", "matmul", 1e6, f"workload {number}", networks=((network, 2),))
+
+
+def program(number: int, key: str, latency: float | None = 1e-3, at: float = 1.7e9) -> Program:
+    times = () if latency is None else (latency,)
+    error = "build" if latency is None else None
+    found = math.nan if latency is None else latency
+    return Program(f"{number:016x}", key, "[]", "random", times, found, "test-cpu", "llvm", error, measured_at=at)
+
+
+def write(folder: Path, programs: list[Program], network: str = NETWORKS[0], **meta: object) -> Path:
+    numbers = sorted({int(p.task_id, 16) for p in programs})
+    return write_corpus(folder, META | meta, [task(n, network) for n in numbers], programs).path
+
+
+def content(folder: Path) -> tuple[str, list[str]]:
+    """Tasks and programs, as texts: a failed program's latency is NaN, which equals nothing."""
+    corpus = Corpus.open(folder)
+    return repr(corpus.tasks), [repr(p) for p in corpus.iter_programs()]
+
+
+PROGRAMS = st.lists(
+    st.builds(
+        program,
+        st.integers(0, 3),
+        st.sampled_from("abcde"),
+        st.none() | st.floats(1e-6, 1.0),
+        st.integers(1, 9).map(float),
+    ),
+    min_size=1,
+    max_size=12,
+    unique_by=lambda p: (p.task_id, p.key),
+)
+
+
+@settings(max_examples=8, deadline=None)
+@given(PROGRAMS, st.integers(1, 4))
+def test_shards_merge_to_what_was_never_cut(programs: list[Program], count: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        parts = [[p for p in programs if int(p.task_id, 16) % count == i] for i in range(count)]
+        shards = [write(folder / f"shard-{i}", part) for i, part in enumerate(parts) if part]
+        whole = write(folder / "whole", programs)
+        assert content(merge_corpora(folder / "merged", shards).corpus.path) == content(whole)
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(PROGRAMS, min_size=2, max_size=3), st.data())
+def test_neither_order_nor_repetition_matters(parts: list[list[Program]], data: st.DataObject) -> None:
+    """The inputs overlap: measurements of one program in several corpora differ, and some failed."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        inputs = [write(folder / f"{i}", part, NETWORKS[i % 2], command=f"collect {i}") for i, part in enumerate(parts)]
+        merged = folder / "merged"
+        assert merge_corpora(merged, inputs).changed
+        files = {file.name: file.read_bytes() for file in merged.iterdir()}
+        again = data.draw(st.lists(st.sampled_from([*inputs, merged]), min_size=1, max_size=4))
+        assert not merge_corpora(merged, again).changed
+        assert {file.name: file.read_bytes() for file in merged.iterdir()} == files
+        step_by_step = folder / "steps"
+        for corpus in reversed(inputs):
+            merge_corpora(step_by_step, [corpus])
+        assert content(step_by_step) == content(merged)
+
+
+def test_a_success_replaces_a_failure_and_the_earlier_of_two_stays(tmp_path: Path) -> None:
+    one = write(tmp_path / "one", [program(0, "a", None, at=1.0), program(0, "b", 2e-3, at=5.0)])
+    two = write(tmp_path / "two", [program(0, "a", 3e-3, at=9.0), program(0, "b", 1e-3, at=4.0)], NETWORKS[1])
+    merged = merge_corpora(tmp_path / "both", [one, two])
+    assert (merged.given, merged.corpus.meta["programs"]) == (4, 2)
+    assert {p.key: p.latency for p in merged.corpus.iter_programs()} == {"a": 3e-3, "b": 1e-3}
+    assert merged.corpus.networks == tuple(sorted(NETWORKS))
+
+
+def test_what_the_shards_say_alike_stays_and_their_commands_are_listed(tmp_path: Path) -> None:
+    common = {"notes": "a note", "import": {"duplicates": 1}}
+    one = write(tmp_path / "one", [program(0, "a")], command="collect 1/2", **common)
+    two = write(tmp_path / "two", [program(1, "a")], command="collect 2/2", **common | {"import": {"duplicates": 2}})
+    meta = merge_corpora(tmp_path / "both", [two, one]).corpus.meta
+    assert meta["commands"] == ["collect 1/2", "collect 2/2"]
+    assert meta["notes"] == "a note"
+    assert "import" not in meta, "a tally of one part is none of the whole"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"device": "another"},
+        {"cpu_model": "Another CPU"},
+        {"target": {"kind": "llvm", "num-cores": 2}},
+        {"tvm_version": "0.26.0"},
+        {"framework": "ansor"},
+        {"licence": "MIT"},
+        {"split": {"train": [f"{0:016x}"]}},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_what_does_not_mix_is_refused(tmp_path: Path, other: dict[str, object]) -> None:
+    one, two = write(tmp_path / "one", [program(0, "a")]), write(tmp_path / "two", [program(0, "b")], **other)
+    with pytest.raises(CorpusMismatchError) as caught:
+        merge_corpora(tmp_path / "both", [one, two])
+    assert caught.value.remedy
+    assert caught.value.fields["field"] == next(iter(other))
+    assert not (tmp_path / "both").exists()
+
+
+def test_a_task_that_one_trains_and_another_tests_on_is_refused(tmp_path: Path) -> None:
+    one = write(tmp_path / "one", [program(0, "a")], split={"train": [f"{0:016x}"]})
+    two = write(tmp_path / "two", [program(0, "b")], split={"test": [f"{0:016x}"]})
+    with pytest.raises(CorpusMismatchError, match="in train"):
+        merge_corpora(tmp_path / "both", [one, two])
+    three = write(tmp_path / "three", [program(1, "b")], split={"test": [f"{1:016x}"]})
+    merged = merge_corpora(tmp_path / "both", [one, three])
+    assert merged.corpus.meta["split"] == {"test": [f"{1:016x}"], "train": [f"{0:016x}"]}
+
+
+def test_a_newer_format_and_a_damaged_input_are_errors_and_leave_the_whole_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    one, two = write(tmp_path / "one", [program(0, "a")]), write(tmp_path / "two", [program(0, "b")])
+    whole = merge_corpora(tmp_path / "both", [one]).corpus.path
+    files = {file.name: file.read_bytes() for file in whole.iterdir()}
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "_fingerprint", full)
+        with pytest.raises(CorpusWriteError, match="No space left"):
+            merge_corpora(whole, [two])
+    (two / "corpus.json").write_text(json.dumps(Corpus.open(two).meta | {"format": 99}))
+    with pytest.raises(NewerCorpusError):
+        merge_corpora(whole, [one, two])
+    (two / "corpus.json").write_text("{")
+    with pytest.raises(CorpusError):
+        merge_corpora(whole, [two])
+    assert {file.name: file.read_bytes() for file in whole.iterdir()} == files
