@@ -9,8 +9,9 @@ import shutil
 import statistics
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -78,10 +79,18 @@ def serve(connection: Connection) -> None:
         except EOFError:
             return
         try:
-            answer = (True, _JOBS[job](*args))
+            answer = (True, _find(job)(*args))
         except Exception as error:
             answer = (False, type(error).__name__, _last_line(error))
         connection.send(answer)
+
+
+def _find(job: str) -> Callable[..., Any]:
+    """A job of this module by its name, or one of another module as `package.module:function`."""
+    if ":" not in job:
+        return _JOBS[job]
+    module, _, name = job.partition(":")
+    return getattr(import_module(module), name)
 
 
 def _last_line(error: Exception) -> str:
