@@ -174,11 +174,12 @@ def run(library: str, args_info: ArgsInfo, config: TimingConfig, best: float | N
     module = tvm.runtime.load_module(library)
     generator = np.random.default_rng(0)
     args = [_random_argument(shape, dtype, generator) for shape, dtype in args_info]
-    costs = _time(module, args, tvm.cpu(), config, best)
+    costs = time_kernel(module, args, tvm.cpu(), config, best)
     return costs, time.perf_counter() - start
 
 
-def _time(module: Any, args: Sequence[Any], device: Any, config: TimingConfig, best: float | None) -> list[float]:
+def time_kernel(module: Any, args: Sequence[Any], device: Any, config: TimingConfig, best: float | None) -> list[float]:
+    """Seconds a run, one entry a repeat, as `run` gives them; the module may be on another machine, as its device."""
     start = time.perf_counter()
     once = module.time_evaluator("main", device, number=1, repeat=1)
     # The first run also pages in code and data; the faster of two, so that one preempted run (10 ms) does not
