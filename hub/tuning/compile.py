@@ -9,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
@@ -107,10 +107,11 @@ class Latency:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the worker found: a check for each library, a latency for each system."""
+    """What the worker found: a check for each library, a latency for each system, why a system has none."""
 
     checks: dict[str, OutputCheck]
     latencies: dict[str, Latency]
+    errors: dict[str, str] = field(default_factory=dict)
 
 
 def build_library(mod: IRModule, target: Any, database: Any | None, path: Path) -> BuiltLibrary:
@@ -178,6 +179,7 @@ def compare(
     timeout: float = 600.0,
     rtol: float = RTOL,
     atol: float = ATOL,
+    torch_compile: bool = False,
 ) -> Comparison:
     """Check libraries against PyTorch and time all of them, PyTorch eager included, in a fresh process.
 
@@ -189,6 +191,8 @@ def compare(
         libraries: system name to library; `pytorch` is added, except for an ONNX file.
         max_seconds: of timing, shared by the systems.
         timeout: of the whole process.
+        torch_compile: also time the network as `torch.compile` makes it, by the name `torch.compile`; where that
+            fails, the error stands in `Comparison.errors`.
 
     Raises:
         LatencyError: the process failed, e.g. a library crashed.
@@ -206,10 +210,11 @@ def compare(
             "max_seconds": max_seconds,
             "rtol": rtol,
             "atol": atol,
+            "torch_compile": torch_compile,
         }
         answer = _ask(request, threads, timeout)
     checks = {name: OutputCheck(**facts) for name, facts in answer["checks"].items()}
-    return Comparison(checks, {name: Latency(tuple(s)) for name, s in answer["seconds"].items()})
+    return Comparison(checks, {name: Latency(tuple(s)) for name, s in answer["seconds"].items()}, answer["errors"])
 
 
 def _reference(network: Network, folder: Path) -> Path:

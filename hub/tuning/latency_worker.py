@@ -43,6 +43,18 @@ def _reference(path: str, inputs: Sequence[torch.Tensor]) -> Run:
     return lambda: module(*inputs)
 
 
+def add_compiled(runs: dict[str, Run], path: str, inputs: Sequence[torch.Tensor], errors: dict[str, str]) -> None:
+    """The network as PyTorch's own compiler makes it: a rival, so that its failure is a fact and no error."""
+    compiled = torch.compile(torch.export.load(path).module())
+    try:
+        compiled(*inputs)
+    except Exception as error:
+        lines = str(error).strip().splitlines() or ["no message"]
+        errors["torch.compile"] = f"{type(error).__name__}: {lines[0][:300]}"
+        return
+    runs["torch.compile"] = lambda: compiled(*inputs)
+
+
 def _library(path: str, inputs: Sequence[torch.Tensor]) -> Run:
     import tvm
     from tvm import relax
@@ -116,9 +128,12 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         reference = _reference(request["reference"], inputs)
         expected = arrays(reference())
         checks = {name: check(arrays(run()), expected, request["rtol"], request["atol"]) for name, run in runs.items()}
+        errors: dict[str, str] = {}
         if not request["reference"].endswith(".onnx"):
             runs["pytorch"] = reference
-        return {"checks": checks, "seconds": measure(runs, request["max_seconds"])}
+            if request.get("torch_compile"):
+                add_compiled(runs, request["reference"], inputs, errors)
+        return {"checks": checks, "seconds": measure(runs, request["max_seconds"]), "errors": errors}
 
 
 def main() -> None:

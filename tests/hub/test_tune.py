@@ -26,7 +26,7 @@ from tchub.hub.tuning.errors import (
     UnknownNetworkError,
 )
 from tchub.hub.tuning.inputs import open_network
-from tchub.hub.tuning.latency_worker import answer, arrays, check, measure
+from tchub.hub.tuning.latency_worker import add_compiled, answer, arrays, check, measure
 from tchub.hub.tuning.models import choose_model
 from tchub.hub.tuning.search import SearchSettings
 from tchub.hub.tuning.tune import TuneArgumentError
@@ -229,6 +229,22 @@ def test_outputs_are_compared_tensor_by_tensor() -> None:
 @pytest.mark.parametrize("found", [[np.array([np.nan])], [np.ones(2)], [], [np.array([np.inf])]])
 def test_nan_another_shape_or_a_missing_output_is_wrong(found: list[np.ndarray]) -> None:
     assert not check(found, [np.ones(1)], 1e-3, 1e-4)["ok"]
+
+
+def test_pytorchs_own_compiler_is_timed_and_its_failure_is_a_fact(pt2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+    monkeypatch.setattr(torch, "compile", lambda module: module)
+    add_compiled(runs, str(pt2), [torch.ones(16, 24)], errors)
+    assert len(runs["torch.compile"]()) == 2
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("no compiler\nfound")
+
+    monkeypatch.setattr(torch, "compile", lambda module: refuse)
+    runs.clear()
+    add_compiled(runs, str(pt2), [torch.ones(16, 24)], errors)
+    assert (runs, errors) == ({}, {"torch.compile": "RuntimeError: no compiler"})
 
 
 def test_nested_outputs_are_flattened_in_order() -> None:

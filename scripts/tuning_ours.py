@@ -1,0 +1,67 @@
+"""tchub's tuning session, watched: the measurer, the search and a checkpoint of the zoo."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from tuning_runs import SYSTEMS, THREADS, note
+
+if TYPE_CHECKING:
+    from tuning_rivals import Outcome, Workload
+    from tuning_runs import Run
+
+
+def tune_ours(run: Run, work: Workload, budget: int) -> Outcome:
+    """Tune with `TuningSession`, which is what `hub.tune` runs."""
+    import torch  # noqa: F401 (imported before the clock starts, as TVM is)
+    import xgboost  # noqa: F401
+    from tchub.hub.device.measure import MeasureConfig, Measurer
+    from tchub.hub.tuning.interrupt import StopFlag
+    from tchub.hub.tuning.measuring import MeasureHere
+    from tchub.hub.tuning.models import choose_model
+    from tchub.hub.tuning.search import SearchSettings
+    from tchub.hub.tuning.session import SessionSettings, TuningSession
+    from tuning_rivals import Outcome, Recorder
+
+    system = SYSTEMS[run.system]
+    checkpoint = run.tlp if run.system == "tlp" else system.checkpoint
+    adaptation = None
+    if system.adapted:
+        checkpoint, adaptation = _adapt(run, str(checkpoint))
+    recorder = Recorder(run, budget)
+    settings = SessionSettings(
+        trials=budget, seed=run.seed, search=SearchSettings(), untuned=False  # the judge times untuned programs
+    )  # fmt: skip
+    with Measurer(work.local.target, MeasureConfig(threads=THREADS)) as measurer:
+        model = choose_model(checkpoint, seed=run.seed)
+        session = TuningSession(
+            work.tasks,
+            work.target,
+            model.make(),
+            recorder.measured(MeasureHere(measurer)),
+            run.folder,
+            settings,
+            StopFlag(),
+        )
+        view = session.run()
+        seconds = recorder.now()
+    facts = {"model": model.name, "update": model.update, "engine": system.engine, "batch": view.batch}
+    return Outcome(recorder, seconds, dict(view.phases), facts, adaptation)
+
+
+def _adapt(run: Run, checkpoint: str) -> tuple[str, dict[str, Any]]:
+    """Adapt to the network with a 10% budget; returns the checkpoint to tune with and what it cost."""
+    from tchub import hub
+
+    note(f"{run.label}: adapting")
+    start = time.perf_counter()
+    found = hub.adapt(checkpoint, workload=run.network, budget="10%", seed=run.seed, work_dir=run.folder / "adapt")
+    name = f"{found.name}@{found.version}" if found.version else found.name
+    cost = {
+        "seconds": time.perf_counter() - start,
+        "trials": found.measured,
+        "decision": found.guard.decision,
+        "checkpoint": name,
+    }
+    return name, cost
