@@ -1,0 +1,82 @@
+"""The tuning benchmark's figures, from rows and judged latencies that can be added up by hand."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+TASKS = [{"task": "a", "name": "matmul", "weight": 2}, {"task": "b", "name": "softmax", "weight": 1}]
+JUDGED = {
+    ("a", "untuned"): 10.0, ("b", "untuned"): 4.0,
+    ("a", "slow"): 5.0, ("a", "fast"): 3.0, ("b", "fast"): 1.0, ("b", "worse"): 9.0,
+}  # fmt: skip
+
+
+@pytest.fixture
+def figures(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    yield importlib.import_module("tuning_figures")
+    for name in ("tuning_figures", "tuning_runs"):
+        sys.modules.pop(name, None)
+
+
+def row(system: str, trajectory: list[list[Any]], adaptation: Any = None, network: str = "net") -> dict[str, Any]:
+    seconds = {"tuning": trajectory[-1][0] + 1.0, "prepare": 0.0, "process": 0.0}
+    return {
+        "network": network, "system": system, "seed": 0, "trials_per_task": 2, "tasks": TASKS,
+        "trajectory": trajectory, "seconds": seconds, "adaptation": adaptation,
+    }  # fmt: skip
+
+
+STOCK = [[10.0, 0, 0.5, "slow"], [20.0, 0, 0.9, None], [30.0, 1, 0.1, "fast"], [40.0, 1, None, None]]
+
+
+def test_a_curve_counts_what_the_judge_measured(figures: Any) -> None:
+    points = figures.curve(row("stock", STOCK), JUDGED)
+    assert [p.latency for p in points] == [24.0, 14.0, 14.0, 11.0, 11.0]
+    assert [p.trials for p in points] == [0, 1, 2, 3, 4]
+
+
+def test_a_program_that_is_worse_than_the_untuned_one_or_unjudged_gains_nothing(figures: Any) -> None:
+    points = figures.curve(row("stock", [[1.0, 1, 0.1, "worse"], [2.0, 0, 0.1, "never judged"]]), JUDGED)
+    assert [p.latency for p in points] == [24.0, 24.0, 24.0]
+
+
+def test_time_and_trials_to_stocks_final_latency(figures: Any) -> None:
+    ours = row("tilenet", [[2.0, 0, 0.2, "fast"], [3.0, 1, 0.1, "fast"]], {"seconds": 3.0, "trials": 4})
+    found = figures.versus(ours, row("stock", STOCK), JUDGED)
+    assert (found["reached"], found["seconds_to_stock"], found["trials_to_stock"]) == (True, 2.0, 1)
+    assert (found["time_ratio"], found["trials_ratio"]) == (15.0, 3.0)
+    assert (found["wall_ratio"], found["budget_ratio"]) == (20.5, 4.0)
+    assert (found["time_ratio_with_adaptation"], found["trials_ratio_with_adaptation"]) == (6.0, 0.6)
+    assert found["latency_ratio_equal_trials"] == 2.0, "after two trials: 14 of stock, 7 of ours"
+    assert found["latency_ratio_at_stock_wall"] == pytest.approx(11 / 7)
+    assert found["latency_ratio_at_own_wall"] == pytest.approx(24 / 7), "stock has nothing after 7 seconds"
+
+
+def test_a_run_that_never_reaches_stock_counts_with_all_that_it_spent(figures: Any) -> None:
+    found = figures.versus(row("tcl", [[4.0, 0, 0.5, "slow"]]), row("stock", STOCK), JUDGED)
+    assert (found["reached"], found["seconds_to_stock"], found["trials_to_stock"]) == (False, 5.0, 1)
+    assert found["time_ratio"] == 6.0
+
+
+def test_networks_weigh_the_same_however_many_seeds_they_have(figures: Any) -> None:
+    def pair(network: str, ratio: float) -> dict[str, Any]:
+        return dict.fromkeys(figures.RATIOS, ratio) | {"network": network, "reached": True}
+
+    summed = figures.sum_up([pair("a", 2.0), pair("a", 8.0), pair("b", 1.0)])
+    assert summed["time_ratio"] == pytest.approx(2.0)
+    assert (summed["networks"], summed["runs"], summed["reached"]) == (2, 3, 3)
+
+
+def test_a_network_is_slower_than_pytorch_by_its_median(figures: Any) -> None:
+    def timed(network: str, ours: float) -> dict[str, Any]:
+        return {"network": network, "latency": {"tilenet": {"median": ours}, "pytorch": {"median": 1.0}}}
+
+    rows = [timed("a", 0.5), timed("a", 0.6), timed("a", 9.0), timed("b", 1.1)]
+    assert figures.slower_than_pytorch("tilenet", rows) == 1
