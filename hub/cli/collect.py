@@ -23,8 +23,11 @@ from .output import Output
 )
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of a program.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the candidates.")
+@click.option("--shard", metavar="I/N", help="Measure one of N equal parts of the tasks, into --out/shard-I-of-N.")
 @output_options
-def command(device: str, suite: str, programs: int, folder: str, threads: int, seed: int, out: Output) -> None:
+def command(
+    device: str, suite: str, programs: int, folder: str, threads: int, seed: int, shard: str | None, out: Output
+) -> None:
     """Measure programs of real networks and write them as a corpus (Parquet).
 
     Ends with a resumable journal: run the same command again after a stop, and nothing is measured twice.
@@ -33,10 +36,15 @@ def command(device: str, suite: str, programs: int, folder: str, threads: int, s
     Examples:
       tchub collect --suite reference --programs 2000 --out my-corpus
       tchub collect --suite full --programs 12000 --out epyc --seed 0
+      tchub collect --suite full --programs 12000 --out epyc --shard 3/8   # on one of 8 machines of a kind
+      tchub corpus merge epyc/shard-*-of-8 --out epyc
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from ..tuning.collect import CollectProgress, collect
+    from ..tuning.shards import Shard
+
+    part = Shard.parse(shard) if shard else None
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=out.console, disable=out.mode != "human") as bars:
@@ -45,11 +53,12 @@ def command(device: str, suite: str, programs: int, folder: str, threads: int, s
         def tell(p: CollectProgress) -> None:
             bars.update(bar, completed=p.done, total=max(p.total, p.done), description=f"{p.phase} {p.task[:32]}")
 
-        result = collect(suite, programs, folder, threads=threads, seed=seed, progress=tell, say=out.note)
+        result = collect(suite, programs, folder, threads=threads, seed=seed, shard=part, progress=tell, say=out.note)
     out.data(
         asdict(result),
         lambda console: console.print(
             f"{result.programs} programs of {result.tasks} tasks ({result.failed} failed) in {result.path}"
         ),
     )
-    out.hint(f"tchub corpus stats {folder}")
+    whole = f"tchub corpus merge {folder}/shard-*-of-{part.count} --out {folder}" if part else None
+    out.hint(whole or f"tchub corpus stats {folder}")

@@ -19,6 +19,7 @@ from .errors import NoCandidateError, NoTaskError
 
 if TYPE_CHECKING:
     from .candidates import Candidate
+    from .shards import Shard
     from .tasks import TuningTask
 
 # A space smaller than this has nothing to rank.
@@ -162,6 +163,7 @@ def collect(
     *,
     threads: int = 1,
     seed: int = 0,
+    shard: Shard | None = None,
     config: MeasureConfig | None = None,
     progress: Callable[[CollectProgress], None] = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
@@ -176,10 +178,13 @@ def collect(
         programs: shared evenly by the tasks; a task with a smaller space gives fewer.
         out: the corpus folder; the journal lies in it as `journal.sqlite`.
         threads: threads of a program, the target's `num-cores`.
+        shard: measure its share of the tasks only, in a folder of its own inside `out`; each task gets as many
+            programs as it would without. `merge_corpora` makes one corpus of all.
         progress, say: told after each program, and of each step.
 
     Raises:
         NoTaskError: the suite has no task with a choice of programs.
+        ShardError: there are more shards than such tasks.
         MeasurementFailureRateError: nearly every program fails here.
     """
     import tvm
@@ -187,8 +192,8 @@ def collect(
     from .candidates import has_choice
 
     device = detect_local(threads)
-    target = tvm.target.Target(device.target)
-    folder = Path(out)
+    target, asked = tvm.target.Target(device.target), programs
+    folder = shard.folder(out) if shard else Path(out)
     with Journal(folder / "journal.sqlite", scope_of(device, threads)) as journal:
         tasks = _load_tasks(journal, suite, target, say)
         rich = [task for task in tasks if has_choice(task, target, MIN_SPACE)]
@@ -198,11 +203,15 @@ def collect(
             )
         say(f"{len(rich)} of {len(tasks)} tasks have a choice of programs")
         per_task = max(MIN_SPACE, -(-programs // len(rich)))
+        if shard:
+            rich, total = shard.of(rich), len(rich)
+            programs = min(programs, per_task * len(rich))
+            say(f"shard {shard}: {len(rich)} of {total}")
         with Measurer(device.target, config or MeasureConfig(threads=threads)) as measurer:
             collector = _Collector(journal, measurer, target, per_task, seed, progress, say, programs)
             collector.run(rich)
             outcomes = dict(measurer.outcomes)
-        corpus = export(journal, rich, device, folder, command=_command(suite, programs, seed, threads))
+        corpus = export(journal, rich, device, folder, command=_command(suite, asked, seed, threads, shard))
     failed = sum(not program.valid for program in corpus.iter_programs())
     return CollectResult(
         str(folder),
@@ -215,8 +224,9 @@ def collect(
     )
 
 
-def _command(suite: str, programs: int, seed: int, threads: int) -> str:
+def _command(suite: str, programs: int, seed: int, threads: int, shard: Shard | None) -> str:
     words = ["tchub", "collect", "--device", "local", "--suite", suite, "--programs", str(programs)]
+    words += ["--shard", str(shard)] if shard else []
     return shlex.join([*words, "--seed", str(seed), "--threads", str(threads), "--out", "DIR"])
 
 
