@@ -1,5 +1,6 @@
-"""`tchub train` over several corpora, from a checkpoint, and in two processes."""
+"""`tchub train` over several corpora, from a checkpoint, and in two processes of either launcher."""
 
+import csv
 import json
 import subprocess
 import sys
@@ -112,12 +113,28 @@ def test_tensorboard_where_it_is_missing(capsys, tmp_path, epyc, recipe, monkeyp
     assert "curve.csv" in done["remedy"]
 
 
-def test_two_processes_write_one_checkpoint(capsys, tmp_path, epyc, recipe):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+LAUNCHERS = {
+    "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
+    "accelerate": ["accelerate.commands.launch", "--cpu", "--num_processes", "2", "--main_process_port", "0"],
+}
+
+
+def curve(folder) -> list[tuple[float, float]]:
+    """Loss and validation score of every epoch."""
+    with (folder / "curve.csv").open() as file:
+        return [(float(row["loss"]), float(row["val_pairwise"])) for row in csv.DictReader(file)]
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_two_processes_write_the_checkpoint_of_one(capsys, tmp_path, epyc, recipe, launcher):
     args = [str(recipe), "--corpus", str(epyc), "--torch-device", "cpu"]
-    command += ["-m", "tchub.hub.cli", "train", *args, "--out", str(tmp_path / "two"), "--json"]
+    command = [sys.executable, "-m", *LAUNCHERS[launcher], "-m", "tchub.hub.cli", "train", *args]
+    command += ["--out", str(tmp_path / "two"), "--json"]
     two = subprocess.run(command, capture_output=True, text=True, check=False)
     assert two.returncode == 0, two.stderr[-3000:]
     one = run(capsys, *args, "--out", tmp_path / "one")
     said = json.loads(two.stdout)  # of the first process alone
     assert said["results"]["model"]["pairwise"] == pytest.approx(one["results"]["model"]["pairwise"], abs=0.05)
+    for (loss, score), (loss_alone, score_alone) in zip(curve(tmp_path / "two"), curve(tmp_path / "one"), strict=True):
+        assert loss == pytest.approx(loss_alone, rel=1e-4)
+        assert score == pytest.approx(score_alone, abs=0.01)
