@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from math import inf, isfinite
 from pathlib import Path
 
+from .durable import storage_error
 from .errors import TuningStateError
 
 
@@ -45,13 +46,20 @@ class TrialLog:
         self.trials: list[Trial] = _read(path)
 
     def append(self, trials: Iterable[Trial]) -> None:
-        """Write trials and remember them."""
+        """Write trials and remember them.
+
+        Raises:
+            StorageError: they cannot be written.
+        """
         batch = list(trials)
-        with self.path.open("a", encoding="utf-8") as file:
-            for trial in batch:
-                file.write(json.dumps(asdict(trial), allow_nan=False) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with self.path.open("a", encoding="utf-8") as file:
+                for trial in batch:
+                    file.write(json.dumps(asdict(trial), allow_nan=False) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise storage_error(self.path, error.strerror or str(error)) from error
         self.trials.extend(batch)
 
     @property
