@@ -21,6 +21,10 @@ class NoCandidateError(TchubError):
     """A task has no valid program on this target."""
 
 
+class SearchEngineError(TchubError):
+    """A search engine was asked for that the cost model does not serve."""
+
+
 class ModelOutputError(TchubError):
     """A cost model gave scores that are not finite numbers."""
 

@@ -1,32 +1,40 @@
-"""MetaSchedule's search, one object a task: design space, candidates, and a watched cost model."""
+"""The search of one task: MetaSchedule's, or ours in decision space; and a cost model that is watched."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel
+from tvm.s_tir.meta_schedule.utils import shash2hex
 
+from ...zoo.features import get_schema
+from ...zoo.features.skeleton import Skeleton
 from .candidates import trace_json, trace_key, tune_context
-from .errors import InterruptedRunError, NoCandidateError
+from .decision_search import DecisionSearch, DecisionSettings
+from .errors import InterruptedRunError, NoCandidateError, SearchEngineError
 from .interrupt import StopFlag
 
 if TYPE_CHECKING:
+    from ...zoo.primitives.late import Decision
+    from ...zoo.primitives.template import Template
     from .tasks import TuningTask
+
+ENGINES = ("auto", "decisions", "metaschedule")
 
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """MetaSchedule's evolutionary search.
+    """Which search, and how much it looks at.
 
-    Its own defaults are a population of 512 and 4 generations, which score 2,560 programs and take half a minute
-    a round on one core: at 128 trials ten times as long as the measurements. A population of 128 and 3
+    MetaSchedule's own defaults are a population of 512 and 4 generations, which score 2,560 programs and take half
+    a minute a round on one core: at 128 trials ten times as long as the measurements. A population of 128 and 3
     generations score 512 for each round of a few trials.
 
     Attributes:
@@ -38,6 +46,12 @@ class SearchSettings:
         genetic_mutate_prob: chance that a parent is mutated.
         genetic_max_fail_count: attempts at a valid mutation.
         eps_greedy: share of the picks that is random.
+        engine: `decisions` searches without TVM, for models that read primitives; `metaschedule` is TVM's
+            evolutionary search, which all fields above are for; `auto` takes the first where the model can.
+        decisions: of the search in decision space.
+
+    Raises:
+        ValueError: no such engine.
     """
 
     population_size: int = 128
@@ -48,10 +62,17 @@ class SearchSettings:
     genetic_mutate_prob: float = 0.85
     genetic_max_fail_count: int = 10
     eps_greedy: float = 0.05
+    engine: str = "auto"
+    decisions: DecisionSettings = field(default_factory=DecisionSettings)
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise ValueError(f"engine must be one of {', '.join(map(repr, ENGINES))}, not {self.engine!r}")
 
     def strategy(self) -> Any:
-        """The search strategy object."""
-        return ms.search_strategy.EvolutionarySearch(**asdict(self))
+        """MetaSchedule's search strategy object."""
+        own = {name: value for name, value in vars(self).items() if name not in ("engine", "decisions")}
+        return ms.search_strategy.EvolutionarySearch(**own)
 
 
 @derived_object
@@ -64,6 +85,34 @@ class WatchedCostModel(PyCostModel):
         self.stop = stop
         self.seconds = 0.0
         self.scored = 0
+        self._skeletons: dict[Template, Skeleton] = {}
+
+    @property
+    def reads_decisions(self) -> bool:
+        """Whether the inner model is a checkpoint to which decisions say all."""
+        scorer = getattr(self.inner, "scorer", None)
+        return scorer is not None and get_schema(scorer.checkpoint.config.feature_schema).source != "statements"
+
+    def features_of(self, template: Template, decisions: Sequence[Sequence[Decision]]) -> np.ndarray:
+        """What a checkpoint reads of programs of a design space, float32 (N, rows, width)."""
+        start = time.perf_counter()
+        skeleton = self._skeletons.get(template)
+        if skeleton is None:
+            checkpoint = self.inner.scorer.checkpoint
+            schema = get_schema(checkpoint.config.feature_schema)
+            skeleton = Skeleton(template, schema, checkpoint.device if schema.hardware else None)
+            self._skeletons[template] = skeleton
+        found = skeleton.features(decisions)
+        self.seconds += time.perf_counter() - start
+        return found
+
+    def score(self, context: Any, features: np.ndarray) -> np.ndarray:
+        """A checkpoint's scores (N,) of programs of one task by their features; higher is faster."""
+        start = time.perf_counter()
+        scores = self.inner.scorer.predict(shash2hex(context.mod), features)
+        self.seconds += time.perf_counter() - start
+        self.scored += len(features)
+        return scores
 
     def predict(self, context: Any, candidates: list[Any]) -> np.ndarray:
         """The inner model's scores."""
@@ -101,12 +150,31 @@ def search_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def make_search(
+    task: TuningTask, target: Any, settings: SearchSettings, seed: int, threads: int, model: WatchedCostModel
+) -> TaskSearch | DecisionSearch:
+    """The search that suits the model.
+
+    Raises:
+        SearchEngineError: decisions were asked for, and the model does not read them.
+        NoCandidateError: the task has no valid program on this target.
+    """
+    if settings.engine == "metaschedule" or (settings.engine == "auto" and not model.reads_decisions):
+        return TaskSearch(task, target, settings, seed, threads)
+    if not model.reads_decisions:
+        raise SearchEngineError(
+            "this cost model cannot rank programs by their decisions alone",
+            remedy="choose a checkpoint that reads primitives or loop nests, or the engine metaschedule",
+        )
+    return DecisionSearch(task, target, settings.decisions, seed)
+
+
 def _samples(schedule: Any) -> bool:
     return any(inst.kind.name.startswith("Sample") for inst in schedule.trace.insts)
 
 
 class TaskSearch:
-    """Candidates of one task.
+    """Candidates of one task by MetaSchedule's evolutionary search.
 
     Args:
         task: the task.

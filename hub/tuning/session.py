@@ -18,7 +18,7 @@ from .errors import InterruptedRunError, TuningFailedError
 from .interrupt import StopFlag
 from .measuring import Measure, Measured
 from .scheduler import TaskProgress, batch_size, next_task
-from .search import SearchSettings, TaskSearch, WatchedCostModel, search_threads
+from .search import SearchSettings, WatchedCostModel, make_search, search_threads
 from .trials import Trial, TrialLog, drop_torn_line, latency_of
 
 if TYPE_CHECKING:
@@ -137,7 +137,9 @@ class TuningSession:
         self._started = time.monotonic()
         seed = settings.seed * 1009 + len(log.trials)  # a resumed run must not draw the same programs again
         threads = search_threads()
-        self._searches = [TaskSearch(t, target, settings.search, seed + i, threads) for i, t in enumerate(tasks)]
+        self._searches = [
+            make_search(t, target, settings.search, seed + i, threads, self.model) for i, t in enumerate(tasks)
+        ]
         progress = [TaskProgress(t.weight, s.fixed, t.flops) for t, s in zip(tasks, self._searches, strict=True)]
         self.view = SessionView(tasks, progress, log, settings.trials, untuned=dict(untuned or {}))
         self.view.batch = batch_size(settings.trials, progress, settings.batch)

@@ -1,0 +1,274 @@
+"""Search in decision space: programs drawn, varied and ranked by the checkpoint without TVM.
+
+The first batch of a task is the checkpoint's choice among a thousand programs, before anything was measured; later
+ones also look around the best measured programs. Only what is to be measured is replayed by TVM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import inf, isfinite
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .candidates import trace_json, tune_context
+from .design_space import Decisions, DesignSpace
+from .errors import InterruptedRunError, NoCandidateError
+from .interrupt import StopFlag
+
+if TYPE_CHECKING:
+    from .tasks import TuningTask
+
+Key = tuple[int, Decisions]
+"""A program of a task: the number of its design space, and its decisions."""
+
+
+@dataclass(frozen=True)
+class DecisionSettings:
+    """Search in decision space.
+
+    Attributes:
+        random: programs drawn at random a round.
+        generations: how often the best are varied; 0: the random programs and the measured ones' neighbours only.
+        children: programs of each generation, and neighbours of measured programs.
+        parents: best programs that children descend from; of measured ones, a quarter as many.
+        mutations: share of children that are mutants; the others cross two parents of one design space.
+        epsilon: share of a batch that is drawn at random.
+        apart: least distance of two programs of a batch, as a share of the median distance between random programs.
+        attempts: programs replayed at most for each one asked for.
+    """
+
+    random: int = 1024
+    generations: int = 2
+    children: int = 512
+    parents: int = 64
+    mutations: float = 0.8
+    epsilon: float = 0.05
+    apart: float = 0.1
+    attempts: int = 24
+
+
+@dataclass
+class _Pool:
+    """Programs of one round with what the checkpoint reads of them and says about them."""
+
+    keys: list[Key]
+    features: np.ndarray
+    scores: np.ndarray
+
+    def __add__(self, other: _Pool) -> _Pool:
+        if not self.keys:
+            return other
+        features = np.concatenate([self.features, other.features])
+        return _Pool(self.keys + other.keys, features, np.concatenate([self.scores, other.scores]))
+
+
+class DecisionSearch:
+    """Candidates of one task, ranked by a checkpoint that reads primitives.
+
+    Args:
+        task: the task.
+        target: a `tvm.target.Target`.
+        settings: of the search.
+        seed: of the search; equal seeds and measurements give equal candidates.
+
+    Attributes:
+        fixed: whether the task has one program only.
+
+    Raises:
+        NoCandidateError: the task has no valid program on this target.
+    """
+
+    def __init__(self, task: TuningTask, target: Any, settings: DecisionSettings, seed: int) -> None:
+        from tvm.s_tir import meta_schedule as ms
+
+        self.task = task
+        self.settings = settings
+        self.context = tune_context(task, target, ms.search_strategy.ReplayTrace(), seed, 1)
+        schedules = self.context.generate_design_space()
+        if not schedules:
+            raise NoCandidateError(
+                f"task {task.name} has no valid program on this target",
+                remedy="check the target's limits",
+                task=task.name,
+            )
+        self._rng = Random(seed)
+        self.spaces = [DesignSpace(task.mod, self.context, schedule, seed) for schedule in schedules]
+        self.fixed = len(self.spaces) == 1 and self.spaces[0].size == 1
+        self.latencies: dict[Key, float] = {}
+        self._invalid: set[Key] = set()
+        self._modules: set[int] = set()
+        self._chosen: dict[int, Key] = {}
+        self._batch = 1
+
+    # What the session asks for ---------------------------------------------------------------------------
+
+    def start(self, trials: int, batch: int, database: Any, model: Any) -> None:
+        """Begin: programs of `database` are known, and parents."""
+        self._batch, self._model = batch, model
+        workload = database.commit_workload(self.task.mod)
+        for record in database.get_all_tuning_records():
+            if record.workload.same_as(workload):
+                seconds = min((float(s) for s in record.run_secs or ()), default=inf)
+                self.know(trace_json(record.trace), seconds)
+
+    def know(self, trace: Sequence[Any], latency: float) -> None:
+        """A program `[instructions, decisions]` that was measured already: a parent, and not to be measured again.
+
+        Args:
+            latency: in seconds; infinite when it failed.
+        """
+        for number, space in enumerate(self.spaces):
+            decisions = space.read(trace)
+            if decisions is not None:
+                self.latencies[number, decisions] = latency
+
+    def candidates(self, limit: int, stop: StopFlag) -> list[Any]:
+        """At most `limit` new candidates, best first; empty when the search has nothing new.
+
+        Raises:
+            InterruptedRunError: the user asked to stop while the search ran.
+        """
+        wanted = min(limit, self._batch)
+        pool = self._bred(stop)
+        found: list[Any] = []
+        self._chosen = {}
+        for key in self._ordered(pool, wanted):
+            if len(found) == wanted:
+                break
+            _check(stop)
+            candidate = self._replayed(key)
+            if candidate is not None:
+                found.append(candidate)
+        return found
+
+    def notify(self, candidates: Sequence[Any], results: Sequence[Any]) -> None:
+        """Learn what the candidates were worth."""
+        for candidate, result in zip(candidates, results, strict=True):
+            valid = result.error_msg is None and result.run_secs
+            self.latencies[self._key(candidate)] = min(map(float, result.run_secs)) if valid else inf
+
+    def untuned(self) -> Any:
+        """The task as extracted, as a candidate."""
+        from tvm.s_tir import Schedule
+        from tvm.s_tir import meta_schedule as ms
+
+        args = ms.arg_info.ArgInfo.from_entry_func(self.task.mod, remove_preproc=True)
+        return ms.MeasureCandidate(Schedule(self.task.mod), args)
+
+    # Breeding --------------------------------------------------------------------------------------------
+
+    def _bred(self, stop: StopFlag) -> _Pool:
+        """All programs that this round looked at."""
+        options = self.settings
+        pool = self._scored(self._drawn(options.random), set())
+        seen = set(pool.keys)
+        fastest = sorted((x, key) for key, x in self.latencies.items() if isfinite(x))
+        parents = [key for _, key in fastest[: max(1, options.parents // 4)]]
+        if parents:
+            pool += self._scored(self._children(parents, options.children), seen)
+        for _ in range(options.generations):
+            _check(stop)
+            best = np.argsort(-pool.scores, kind="stable")[: options.parents]
+            pool += self._scored(self._children([pool.keys[i] for i in best], options.children), seen)
+        return pool
+
+    def _drawn(self, count: int) -> list[Key]:
+        """Random programs, each design space in turn, as often as TVM's own search would."""
+        share = -(-count // len(self.spaces))
+        return [(i, d) for i, space in enumerate(self.spaces) for d in space.random(self._rng, share)]
+
+    def _children(self, parents: Sequence[Key], count: int) -> list[Key]:
+        rng, found = self._rng, []
+        for _ in range(count):
+            number, decisions = rng.choice(parents)
+            space = self.spaces[number]
+            if rng.random() >= self.settings.mutations:
+                other = rng.choice([d for n, d in parents if n == number])
+                decisions = space.cross(decisions, other, rng)
+            found.append((number, space.mutate(decisions, rng)))
+        return found
+
+    def _scored(self, keys: Iterable[Key], seen: set[Key]) -> _Pool:
+        """New programs among `keys`, which are added to `seen`, with features and scores."""
+        fresh = []
+        for key in keys:
+            if key not in seen and key not in self.latencies and key not in self._invalid:
+                seen.add(key)
+                fresh.append(key)
+        fresh.sort(key=lambda key: key[0])  # features are made space by space
+        parts = []
+        for number, space in enumerate(self.spaces):
+            decisions = [d for n, d in fresh if n == number]
+            if decisions:
+                parts.append(self._model.features_of(space.template, decisions))
+        if not fresh:
+            return _Pool([], np.zeros((0, 1, 1), np.float32), np.zeros(0))
+        features = np.concatenate(parts)
+        return _Pool(fresh, features, self._model.score(self.context, features))
+
+    # Choosing --------------------------------------------------------------------------------------------
+
+    def _ordered(self, pool: _Pool, wanted: int) -> Iterable[Key]:
+        """Programs in the order in which they should be replayed until enough are valid."""
+        if not pool.keys:
+            return
+        order = np.argsort(-pool.scores, kind="stable")
+        dealt = set()
+        budget = self.settings.attempts * wanted
+        at_random = [i for i in range(wanted) if self._rng.random() < self.settings.epsilon]
+        for i in self._rng.sample(range(len(pool.keys)), min(len(at_random), len(pool.keys))):
+            dealt.add(i)
+            yield pool.keys[i]
+        for i in self._apart(pool, order):
+            if i not in dealt and budget > 0:
+                dealt.add(i)
+                budget -= 1
+                yield pool.keys[i]
+
+    def _apart(self, pool: _Pool, order: np.ndarray) -> Iterable[int]:
+        """Programs best first, those too near to an earlier one left out; these follow when nothing else is left."""
+        flat = pool.features.reshape(len(pool.keys), -1).astype(np.float64)
+        spread = flat.std(axis=0)
+        points = flat[:, spread > 0] / spread[spread > 0]
+        pairs = [self._rng.sample(range(len(points)), 2) for _ in range(64)] if len(points) > 1 else []
+        median = float(np.median([np.linalg.norm(points[a] - points[b]) for a, b in pairs])) if pairs else 0.0
+        taken: list[int] = []
+        near: list[int] = []
+        for i in map(int, order):
+            if taken and np.linalg.norm(points[taken] - points[i], axis=1).min() <= self.settings.apart * median:
+                near.append(i)
+                continue
+            taken.append(i)
+            yield i
+        yield from near
+
+    def _replayed(self, key: Key) -> Any | None:
+        """The candidate of a program, None when it is invalid or, once TVM moved its decisions, known."""
+        from tvm_ffi import structural_hash
+
+        number, decisions = key
+        candidate = self.spaces[number].replay(decisions)
+        if candidate is None:
+            self._invalid.add(key)
+            return None
+        actual = number, self.spaces[number].decisions_of(candidate)
+        module = structural_hash(candidate.sch.mod)
+        if actual in self.latencies or module in self._modules:
+            self._invalid.add(key)
+            return None
+        self._modules.add(module)
+        self.latencies[actual] = inf  # until it is measured: an interrupted batch is not offered twice
+        return candidate
+
+    def _key(self, candidate: Any) -> Key:
+        trace = trace_json(candidate.sch.trace)
+        return next((n, d) for n, space in enumerate(self.spaces) if (d := space.read(trace)) is not None)
+
+
+def _check(stop: StopFlag) -> None:
+    if stop.requested:
+        raise InterruptedRunError("interrupted while searching")

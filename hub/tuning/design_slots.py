@@ -1,0 +1,164 @@
+"""What the sampling instructions of a design space may answer: how it is drawn, and how it is varied."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import combinations, pairwise
+from math import prod
+from random import Random
+from typing import Protocol
+
+from ...zoo.primitives.late import Decision
+
+
+class Slot(Protocol):
+    """The domain of one sampling instruction."""
+
+    def draw(self, rng: Random, count: int) -> list[Decision]:
+        """Random answers, as TVM would sample them."""
+        ...
+
+    def mutate(self, value: Decision, rng: Random) -> Decision:
+        """A neighbour of an answer; the answer itself where it has none."""
+        ...
+
+    @property
+    def choices(self) -> int:
+        """How many answers there are."""
+        ...
+
+
+@dataclass(frozen=True)
+class TileSlot:
+    """A perfect tile: `extent` as an ordered product of `parts` factors, the last one at most `innermost`.
+
+    Attributes:
+        innermost: limit of the last factor; 0 for none.
+    """
+
+    extent: int
+    parts: int
+    innermost: int = 0
+
+    def draw(self, rng: Random, count: int) -> list[Decision]:
+        """Uniform over ordered factorisations, as TVM's SamplePerfectTile; those beyond the limit are drawn again."""
+        powers = [_powers(prime, exponent, self.parts) for prime, exponent in factorise(self.extent)]
+        found: list[Decision] = []
+        while len(found) < count:
+            columns = [rng.choices(table, k=count - len(found)) for table in powers]
+            rows = zip(*columns, strict=True) if columns else [()] * (count - len(found))
+            tiles = [tuple(map(prod, zip(*row, strict=True))) if row else (1,) * self.parts for row in rows]
+            found += [tile for tile in tiles if self._fits(tile)]
+        return found
+
+    def mutate(self, value: Decision, rng: Random) -> Decision:
+        """One divisor moved from a level to another."""
+        if not isinstance(value, tuple) or self.parts < 2:
+            return value
+        sources = [level for level, size in enumerate(value) if size > 1]
+        if not sources:
+            return value
+        source = rng.choice(sources)
+        target = rng.choice([level for level in range(self.parts) if level != source])
+        factors = [d for d in divisors(value[source]) if d > 1]
+        if target == self.parts - 1 and self.innermost:
+            factors = [d for d in factors if value[target] * d <= self.innermost]
+        if not factors:
+            return value
+        factor, moved = rng.choice(factors), list(value)
+        moved[source] //= factor
+        moved[target] *= factor
+        return tuple(moved)
+
+    @property
+    def choices(self) -> int:
+        """Ordered factorisations, the limit left aside."""
+        return prod(len(_powers(prime, exponent, self.parts)) for prime, exponent in factorise(self.extent))
+
+    def _fits(self, tile: Sequence[int]) -> bool:
+        return not self.innermost or tile[-1] <= self.innermost
+
+
+@dataclass(frozen=True)
+class ChoiceSlot:
+    """One of several constants, by its index.
+
+    Attributes:
+        weights: the probability of each.
+    """
+
+    weights: tuple[float, ...]
+
+    def draw(self, rng: Random, count: int) -> list[Decision]:
+        """By the probabilities."""
+        return list(rng.choices(range(len(self.weights)), self.weights, k=count))
+
+    def mutate(self, value: Decision, rng: Random) -> Decision:
+        """Another choice of those that may be drawn."""
+        others = [i for i, weight in enumerate(self.weights) if weight > 0 and i != value]
+        return rng.choice(others) if others else value
+
+    @property
+    def choices(self) -> int:
+        """Choices that may be drawn."""
+        return sum(weight > 0 for weight in self.weights)
+
+
+@dataclass(frozen=True)
+class SeenSlot:
+    """Answers that only TVM can tell: compute locations, and tiles of loops whose extents vary.
+
+    Attributes:
+        values: what was seen in random replays, sorted.
+    """
+
+    values: tuple[Decision, ...]
+
+    def draw(self, rng: Random, count: int) -> list[Decision]:
+        """Uniform over what was seen."""
+        return rng.choices(self.values, k=count)
+
+    def mutate(self, value: Decision, rng: Random) -> Decision:
+        """Another of the values that were seen."""
+        others = [other for other in self.values if other != value]
+        return rng.choice(others) if others else value
+
+    @property
+    def choices(self) -> int:
+        """Values seen."""
+        return len(self.values)
+
+
+@cache
+def factorise(number: int) -> tuple[tuple[int, int], ...]:
+    """Primes of a positive number with their exponents."""
+    found, prime = [], 2
+    while prime * prime <= number:
+        exponent = 0
+        while number % prime == 0:
+            number, exponent = number // prime, exponent + 1
+        if exponent:
+            found.append((prime, exponent))
+        prime += 1
+    return (*found, (number, 1)) if number > 1 else tuple(found)
+
+
+@cache
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors of a positive number, ascending."""
+    found = [1]
+    for prime, exponent in factorise(number):
+        found = [d * prime**e for d in found for e in range(exponent + 1)]
+    return tuple(sorted(found))
+
+
+@cache
+def _powers(prime: int, exponent: int, parts: int) -> tuple[tuple[int, ...], ...]:
+    """Every way to spread the powers of a prime over levels: bars among stars."""
+    ways = []
+    for bars in combinations(range(exponent + parts - 1), parts - 1):
+        ends = (-1, *bars, exponent + parts - 1)
+        ways.append(tuple(prime ** (b - a - 1) for a, b in pairwise(ends)))
+    return tuple(ways)

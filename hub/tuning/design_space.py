@@ -1,0 +1,205 @@
+"""A design space of MetaSchedule as data: instructions that all its programs share, and the domain of each decision.
+
+TVM replays a whole schedule, 5 to 20 ms, for every program that its evolutionary search looks at. What our models
+read follows from the decisions alone, so that programs can be drawn, varied and ranked without TVM, and only the
+few to be measured are replayed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from ...zoo.primitives.late import Decision
+from ...zoo.primitives.template import Template
+from .candidates import trace_json
+from .design_slots import ChoiceSlot, SeenSlot, Slot, TileSlot
+
+if TYPE_CHECKING:
+    from tvm import IRModule
+
+Decisions = tuple[Decision, ...]
+"""What each sampling instruction of a space answered, in order."""
+
+_END = "EnterPostproc"
+# Random replays that must bring no new value in a row before a slot's values count as learnt; and in all, at most.
+QUIET_REPLAYS, MAX_REPLAYS = 2, 8
+
+
+class DesignSpace:
+    """One schedule of `context.generate_design_space()`, open in its decisions.
+
+    The instruction `meta_schedule.parallel`, which TVM's search varies by replacing an instruction, stays as the
+    space has it: as many jobs as its schedule rule allows.
+
+    Args:
+        mod: the unscheduled module.
+        context: MetaSchedule's `TuneContext` of it, for the postprocessors.
+        schedule: one of its design spaces.
+        seed: of the random replays by which unknown domains are learnt.
+
+    Attributes:
+        template: the primitives, for features without TVM.
+        slots: the domain of each decision.
+        learnt: programs seen while learning, valid decisions before post-processing.
+    """
+
+    def __init__(self, mod: IRModule, context: Any, schedule: Any, seed: int = 0) -> None:
+        self._mod = mod
+        self._postprocs = list(context.space_generator.postprocs)
+        trace = schedule.trace.simplified(remove_postproc=True)  # as TVM's search does: getters of no use go
+        self._instructions = list(trace.insts)
+        told = trace_json(trace)
+        self._identity = _identity(told[0])
+        self.template = Template(told[0])
+        answers = dict(_answers(told[1]))
+        self._original = tuple(answers[i] for i in self.template.samplers)
+        self.learnt: list[Decisions] = [self._original]
+        self.slots = self._learn(seed)
+
+    @property
+    def size(self) -> int:
+        """Programs in the space, at most."""
+        return prod(slot.choices for slot in self.slots)
+
+    # Programs as decisions -----------------------------------------------------------------------------
+
+    def random(self, rng: Random, count: int) -> list[Decisions]:
+        """Random programs, each decision drawn on its own."""
+        if not self.slots:
+            return [()] * count
+        return list(zip(*(slot.draw(rng, count) for slot in self.slots), strict=True))
+
+    def mutate(self, decisions: Decisions, rng: Random) -> Decisions:
+        """One decision varied; tiles come up ten times as often as other decisions, as in TVM's mutators."""
+        open_slots = [i for i, slot in enumerate(self.slots) if slot.choices > 1]
+        if not open_slots:
+            return decisions
+        weights = [10 if isinstance(self.slots[i], TileSlot) else 1 for i in open_slots]
+        (place,) = rng.choices(open_slots, weights)
+        varied = list(decisions)
+        varied[place] = self.slots[place].mutate(decisions[place], rng)
+        return tuple(varied)
+
+    def cross(self, a: Decisions, b: Decisions, rng: Random) -> Decisions:
+        """Each decision from either parent."""
+        return tuple(x if rng.random() < 0.5 else y for x, y in zip(a, b, strict=True))
+
+    def read(self, trace: Sequence[Any]) -> Decisions | None:
+        """The decisions of a program's `[instructions, decisions]`, None when it is of another space."""
+        if _identity(trace[0]) != self._identity:
+            return None
+        answers = dict(_answers(trace[1]))
+        if any(i not in answers for i in self.template.samplers):
+            return None
+        return tuple(answers[i] for i in self.template.samplers)
+
+    # Programs in TVM -----------------------------------------------------------------------------------
+
+    def replay(self, decisions: Decisions) -> Any | None:
+        """The program as a `MeasureCandidate`, post-processed; None when TVM or a postprocessor refuses it."""
+        from tvm.s_tir import meta_schedule as ms
+
+        schedule = self._apply(dict(zip(self.template.samplers, decisions, strict=True)))
+        if schedule is None:
+            return None
+        schedule.enter_postproc()
+        try:
+            if not all(postproc.apply(schedule) for postproc in self._postprocs):
+                return None
+        except Exception:  # TVM raises errors of every class where a postprocessor meets what it cannot rewrite
+            return None
+        return ms.MeasureCandidate(schedule, ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True))
+
+    def decisions_of(self, candidate: Any) -> Decisions:
+        """What a replayed program decided: TVM moves a decision that the others made invalid."""
+        return self._decisions(candidate.sch)
+
+    def _apply(self, decisions: dict[int, Decision], seed: int | None = None) -> Any | None:
+        """The scheduled module before post-processing; what is not decided is sampled by TVM."""
+        from tvm.s_tir import Schedule
+        from tvm.s_tir.schedule import Trace
+
+        schedule: Any = Schedule(self._mod, seed=seed, debug_mask="none", error_render_level="none")
+        answers = {self._instructions[i]: list(d) if isinstance(d, tuple) else d for i, d in decisions.items()}
+        try:
+            Trace(self._instructions, answers).apply_to_schedule(schedule, remove_postproc=True)
+        except Exception:  # TVM raises errors of every class for a schedule that cannot be
+            return None
+        return schedule
+
+    def _decisions(self, schedule: Any) -> Decisions:
+        instructions, decided = schedule.trace.insts, schedule.trace.decisions
+        return tuple(_plain(decided[instructions[i]]) for i in self.template.samplers)
+
+    # Domains -------------------------------------------------------------------------------------------
+
+    def _learn(self, seed: int) -> tuple[Slot, ...]:
+        """The slots: from the instructions where they tell, from random replays where they do not."""
+        kinds = [self._instructions[i].kind.name for i in self.template.samplers]
+        varying = {place for place, kind in enumerate(kinds) if not kind.startswith(("SamplePerfect", "SampleCat"))}
+        seen: list[set[Decision]] = [{value} for value in self._original]
+        quiet = 0
+        for decisions in self._random_replays(seed):
+            self.learnt.append(decisions)
+            tiles = [i for i, kind in enumerate(kinds) if kind == "SamplePerfectTile"]
+            changed = {i for i in tiles if _extent(decisions[i]) != _extent(self._original[i])} - varying
+            varying |= changed
+            news = [i for i in varying if decisions[i] not in seen[i]]
+            for place, value in enumerate(decisions):
+                seen[place].add(value)
+            quiet = 0 if news or changed else quiet + 1
+            if quiet >= QUIET_REPLAYS:
+                break
+        return tuple(
+            _seen(seen[place]) if place in varying else self._slot(index, place)
+            for place, index in enumerate(self.template.samplers)
+        )
+
+    def _random_replays(self, seed: int) -> Iterator[Decisions]:
+        if not self.template.samplers:
+            return
+        for attempt in range(MAX_REPLAYS):
+            schedule = self._apply({}, seed * MAX_REPLAYS + attempt + 1)
+            if schedule is not None:
+                yield self._decisions(schedule)
+
+    def _slot(self, index: int, place: int) -> Slot:
+        instruction = self._instructions[index]
+        if instruction.kind.name == "SampleCategorical":
+            return ChoiceSlot(tuple(float(weight) for weight in instruction.attrs[1]))
+        parts, innermost = (int(x) for x in instruction.attrs)
+        return TileSlot(_extent(self._original[place]), parts, max(innermost, 0))
+
+
+def _extent(tile: Decision) -> int:
+    return prod(tile) if isinstance(tile, tuple) else tile
+
+
+def _seen(values: set[Decision]) -> SeenSlot:
+    """What was seen; of locations also those between, which TVM moves to the next valid one where they are not."""
+    numbers = {value for value in values if isinstance(value, int)}
+    between = range(max(numbers) + 1) if numbers else ()
+    return SeenSlot(tuple(sorted(values.union(between), key=str)))
+
+
+def _answers(pairs: Sequence[Any]) -> Iterator[tuple[int, Decision]]:
+    for index, answer in pairs:
+        yield int(index), tuple(map(int, answer)) if isinstance(answer, list) else int(answer)
+
+
+def _plain(answer: Any) -> Decision:
+    return tuple(int(x) for x in answer) if hasattr(answer, "__len__") else int(answer)
+
+
+def _identity(instructions: Sequence[Any]) -> str:
+    """What the programs of a space share: the instructions up to post-processing, the number of jobs left out."""
+    kept = []
+    for name, inputs, attrs, outputs in instructions:
+        if name == _END:
+            break
+        jobs = name == "Annotate" and list(attrs)[:1] == ["meta_schedule.parallel"]
+        kept.append((str(name), str(inputs[:1] if jobs else inputs), str(attrs), str(outputs)))
+    return str(kept)
