@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus.workloads import NETWORKS, SUITES, NetworkSpec
 from .errors import NetworkImportError, UnknownNetworkError
+from .graph import LAYOUTS, check_layout, prepare
 
 if TYPE_CHECKING:
     import torch
@@ -40,25 +41,28 @@ class Network:
         """Example inputs, the same on each call."""
         return self.make_inputs()
 
-    def relax_module(self) -> IRModule:
-        """The network in TVM: legalised and fused by Relax's `zero` pipeline, weights as constants.
+    def relax_module(self, layout: str = LAYOUTS[0]) -> IRModule:
+        """The network in TVM: ready for inference, legalised and fused, weights as constants.
+
+        Args:
+            layout: of its convolutions, one of `graph.LAYOUTS`.
 
         Raises:
             NetworkImportError: TVM has no translation of an operator of the network.
+            UnknownLayoutError: no such layout.
         """
-        return to_relax(self.export(), self.name)
+        return to_relax(self.export(), self.name, check_layout(layout))
 
 
-def to_relax(exported: Any, name: str) -> IRModule:
-    """Import an exported program into Relax and run the `zero` pipeline (legalise, fold, fuse)."""
-    from tvm import relax
+def to_relax(exported: Any, name: str, layout: str = LAYOUTS[0]) -> IRModule:
+    """Import an exported program into Relax and lower it to tasks."""
     from tvm.relax.frontend.torch import from_exported_program
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # torch's own pytree deprecation, not ours
             mod = from_exported_program(exported)
-        return relax.get_pipeline("zero")(mod)
+        return prepare(mod, layout)
     except Exception as error:
         raise NetworkImportError(
             f"TVM cannot import {name}: {str(error).strip().splitlines()[-1]}",

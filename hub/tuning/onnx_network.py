@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import NetworkImportError
+from .graph import LAYOUTS, check_layout, prepare
 from .networks import Network
 
 if TYPE_CHECKING:
@@ -28,15 +29,15 @@ class OnnxNetwork(Network):
         """The network as a module that asks ONNX's reference evaluator (NumPy: right, and slow)."""
         return reference_module(self.path)
 
-    def relax_module(self) -> IRModule:
-        """The network in TVM, fused, weights as constants."""
-        from tvm import relax
+    def relax_module(self, layout: str = LAYOUTS[0]) -> IRModule:
+        """The network in TVM: ready for inference, legalised and fused, weights as constants."""
         from tvm.relax.frontend.onnx import from_onnx
 
+        check_layout(layout)
         shapes = {name: list(shape) for name, shape, _ in _inputs(_load(self.path))}
         try:
             mod = from_onnx(_load(self.path), shape_dict=shapes, keep_params_in_input=False)
-            return relax.get_pipeline("zero")(relax.transform.DecomposeOpsForInference()(mod))
+            return prepare(mod, layout)
         except Exception as error:
             raise NetworkImportError(
                 f"TVM cannot import {self.path}: {str(error).strip().splitlines()[-1]}",

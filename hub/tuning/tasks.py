@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus.workloads import NETWORKS, OPERATORS, SUITES
 from .errors import NoTaskError
+from .graph import LAYOUTS
 from .networks import Network, load_network
 from .operators import operator_module
 
@@ -74,6 +75,13 @@ def _spatial_extents(block: Any) -> list[int]:
     return [int(v.dom.extent) for v in block.iter_vars if int(v.iter_type) == 0]
 
 
+def _reduces_one_channel(block: Any) -> bool:
+    """Whether a convolution is depthwise: its channel loop, the first or (channels-last) the last one, runs once."""
+    extents = _reduction_extents(block)
+    channel = extents[-1:] if "nhwc" in block.name_hint else extents[:1]
+    return "depthwise" in block.name_hint.lower() or channel == [1]
+
+
 def operator_class(mod: IRModule) -> str:
     """The class of a task by its heaviest operator.
 
@@ -85,7 +93,7 @@ def operator_class(mod: IRModule) -> str:
         for block in blocks:
             if not pattern.search(block.name_hint.lower()) or not block.iter_vars or block.init is None:
                 continue
-            if name == "conv2d" and ("depthwise" in block.name_hint.lower() or _reduction_extents(block)[:1] == [1]):
+            if name == "conv2d" and _reduces_one_channel(block):
                 return "depthwise"
             if name == "matmul" and len([e for e in _spatial_extents(block) if e > 1]) > 2:
                 return "batch_matmul"
@@ -104,18 +112,19 @@ def make_task(mod: IRModule, name: str, weight: int = 1) -> TuningTask:
     return TuningTask(task_id(mod), name, operator_class(mod), weight, mod, flops)
 
 
-def extract(network: Network, target: Any) -> list[TuningTask]:
+def extract(network: Network, target: Any, layout: str = LAYOUTS[0]) -> list[TuningTask]:
     """The tuning tasks of a network on a target, heaviest first.
 
     Args:
         target: a `tvm.target.Target`.
+        layout: of the network's convolutions, one of `graph.LAYOUTS`.
 
     Raises:
         NoTaskError: the network has no function to tune.
     """
     from tvm.s_tir.meta_schedule import relax_integration
 
-    return from_extracted(relax_integration.extract_tasks(network.relax_module(), target), network.name)
+    return from_extracted(relax_integration.extract_tasks(network.relax_module(layout), target), network.name)
 
 
 def from_extracted(extracted: Iterable[Any], network: str) -> list[TuningTask]:
@@ -142,19 +151,23 @@ def merge(tasks: Iterable[TuningTask]) -> list[TuningTask]:
     return list(merged.values())
 
 
-def tasks_of(workload: str, target: Any) -> list[TuningTask]:
+def tasks_of(workload: str, target: Any, layout: str = LAYOUTS[0]) -> list[TuningTask]:
     """Tasks of a network, an operator or a suite, by name, merged.
+
+    Args:
+        target: a `tvm.target.Target`.
+        layout: of a network's convolutions, one of `graph.LAYOUTS`; single operators are as they are.
 
     Raises:
         UnknownNetworkError: no such workload.
         NoTaskError: nothing to tune in it.
     """
     if workload in SUITES:
-        return merge(task for name in SUITES[workload] for task in tasks_of(name, target))
+        return merge(task for name in SUITES[workload] for task in tasks_of(name, target, layout))
     if workload in OPERATORS:
         task = make_task(operator_module(OPERATORS[workload]), workload)
         return [replace(task, networks={workload: 1})]
-    return extract(load_network(workload), target)
+    return extract(load_network(workload), target, layout)
 
 
 def workload_names() -> list[str]:

@@ -1,0 +1,124 @@
+"""An imported network made ready for inference and for tuning: batch norms folded, convolutions channels-last.
+
+What the import leaves open decides more than any schedule does. A batch norm that stands alone is a task of its own
+and a pass over memory; and MetaSchedule vectorises the innermost loop, which for channels-first images of 7 or 14
+columns is shorter than a vector register, while channels-last gives it the channels.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ...zoo.errors import TchubError
+
+if TYPE_CHECKING:
+    from tvm import IRModule
+
+LAYOUTS = ("channels-last", "as-imported")
+"""Layouts of the convolutions; `as-imported` leaves the graph as it is, for Relax's `zero` pipeline alone."""
+
+
+class UnknownLayoutError(TchubError):
+    """A layout that tchub cannot bring a network into."""
+
+
+def check_layout(layout: str) -> str:
+    """Raises UnknownLayoutError unless `layout` is one of `LAYOUTS`."""
+    if layout not in LAYOUTS:
+        raise UnknownLayoutError(
+            f"{layout!r} is no layout", remedy=f"choose one of: {', '.join(LAYOUTS)}", layout=layout
+        )
+    return layout
+
+
+def prepare(mod: IRModule, layout: str = "channels-last") -> IRModule:
+    """Lower an imported Relax module to fused TIR functions, the tasks.
+
+    Args:
+        mod: high-level Relax, weights as constants.
+        layout: see `LAYOUTS`. Inputs and outputs of the network keep the layout that they had.
+
+    Raises:
+        UnknownLayoutError: no such layout.
+    """
+    from tvm import relax
+    from tvm.ir.transform import Sequential
+
+    steps = _inference_passes() if check_layout(layout) == "channels-last" else []
+    return relax.get_pipeline("zero")(Sequential(steps)(mod))
+
+
+def _inference_passes() -> list[Any]:
+    from tvm.relax import transform
+
+    return [
+        transform.FoldBatchnormToConv2D(),
+        transform.DecomposeOpsForInference(),  # batch norms that follow no convolution
+        _simplify(),
+        transform.CanonicalizeBindings(),
+        transform.FoldConstant(),
+        transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
+        transform.CanonicalizeBindings(),
+        transform.FoldConstant(),
+    ]
+
+
+@cache
+def _simplify() -> Any:
+    """A pass that rewrites the operators at which ConvertLayout would transpose back and forth."""
+    from tvm import relax
+    from tvm.ir import Op
+    from tvm.ir.transform import module_pass
+    from tvm.relax.expr_functor import PyExprMutator, mutator
+
+    pad, conv, clip = (Op.get(f"relax.{name}") for name in ("nn.pad", "nn.conv2d", "clip"))
+
+    @mutator
+    class Simplifier(PyExprMutator):
+        def visit_call_(self, call: Any) -> Any:
+            call = super().visit_call_(call)
+            if call.op == clip:
+                return self._clip(call)
+            if call.op == pad and not any(map(int, call.attrs.pad_width)):
+                return call.args[0]
+            if call.op == conv:
+                return self._absorb_padding(call)
+            return call
+
+        def _clip(self, call: Any) -> Any:
+            """As two elementwise operators, whose layout Relax can infer."""
+            dtype = str(call.args[0].ty.dtype)
+            low, high = (relax.const(float(x.value), dtype) for x in call.args[1:])
+            return relax.op.minimum(relax.op.maximum(call.args[0], low), high)
+
+        def _absorb_padding(self, call: Any) -> Any:
+            """A convolution of an image padded with zeros pads by itself."""
+            padded = self.lookup_binding(call.args[0]) if isinstance(call.args[0], relax.Var) else None
+            if not isinstance(padded, relax.Call) or padded.op != pad or not _zeros_around(padded):
+                return call
+            widths = [int(w) for w in padded.attrs.pad_width][4:]
+            attrs = call.attrs
+            sides = [int(p) for p in attrs.padding]
+            top, bottom, left, right = widths
+            padding = [sides[0] + top, sides[1] + left, sides[2] + bottom, sides[3] + right]
+            return relax.op.nn.conv2d(
+                padded.args[0], call.args[1], [int(s) for s in attrs.strides], padding,
+                [int(d) for d in attrs.dilation], int(attrs.groups), attrs.data_layout, attrs.kernel_layout,
+                attrs.out_layout, attrs.out_dtype or None,
+            )  # fmt: skip
+
+    def _zeros_around(call: Any) -> bool:
+        attrs = call.attrs
+        widths = [int(w) for w in attrs.pad_width]
+        return attrs.pad_mode == "constant" and not float(attrs.pad_value) and len(widths) == 8 and not any(widths[:4])
+
+    @module_pass(opt_level=0, name="TchubSimplify")
+    def simplify(mod: IRModule, _: Any) -> IRModule:
+        simplifier = Simplifier(mod)
+        for var, func in mod.functions_items():
+            if isinstance(func, relax.Function):
+                simplifier.builder_.update_func(var, simplifier.visit_expr(func))
+        return relax.transform.DeadCodeElimination()(simplifier.builder_.get())
+
+    return simplify

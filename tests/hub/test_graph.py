@@ -1,0 +1,76 @@
+"""A network made ready for inference computes what PyTorch computes, in fewer tasks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from tchub.hub.tuning.graph import LAYOUTS, UnknownLayoutError, prepare
+from tchub.hub.tuning.tasks import from_extracted
+from tvm import relax
+from tvm.relax.frontend.torch import from_exported_program
+from tvm.s_tir.meta_schedule import relax_integration
+
+TARGET = {"kind": "llvm", "num-cores": 1}
+
+
+class Blocks(torch.nn.Module):
+    """What ConvertLayout stumbles over: batch norms, ReLU6, padding by hand, a depthwise and a grouped convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 8, 3, stride=2, bias=False)
+        self.depthwise = torch.nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False)
+        self.grouped = torch.nn.Conv2d(8, 16, 1, groups=2)
+        self.norms = torch.nn.ModuleList([torch.nn.BatchNorm2d(c) for c in (8, 8, 16)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.nn.functional.relu6(self.norms[0](self.first(torch.nn.functional.pad(x, (0, 1, 0, 1)))))
+        x = torch.nn.functional.pad(x, (0, 0, 0, 0))
+        x = torch.nn.functional.relu6(self.norms[1](self.depthwise(x)) + x)
+        return torch.relu(self.norms[2](self.grouped(x))).mean((2, 3))
+
+
+@pytest.fixture(scope="module")
+def network() -> tuple[torch.nn.Module, torch.Tensor]:
+    torch.manual_seed(0)
+    model = Blocks().eval()
+    for norm in model.norms:
+        norm.running_mean.normal_()
+        norm.running_var.uniform_(0.5, 2.0)
+    return model, torch.randn(1, 3, 15, 15)
+
+
+def _import(network: tuple[torch.nn.Module, torch.Tensor]) -> tvm.IRModule:
+    with torch.no_grad():
+        return from_exported_program(torch.export.export(network[0], (network[1],)))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_output_is_that_of_pytorch(network, layout: str) -> None:
+    built = relax.build(prepare(_import(network), layout), tvm.target.Target(TARGET))
+    output = relax.VirtualMachine(built, tvm.cpu())["main"](tvm.runtime.tensor(network[1].numpy()))
+    with torch.no_grad():
+        expected = network[0](network[1]).numpy()
+    output = output if hasattr(output, "numpy") else output[0]
+    np.testing.assert_allclose(output.numpy(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_channels_last_leaves_three_convolutions_with_all_that_follows_them_fused_in(network) -> None:
+    def tasks(layout: str) -> list:
+        extracted = relax_integration.extract_tasks(prepare(_import(network), layout), tvm.target.Target(TARGET))
+        return from_extracted(extracted, "blocks")
+
+    before, after = tasks("as-imported"), tasks("channels-last")
+    convolutions = [task for task in after if task.op in ("conv2d", "depthwise")]
+    assert len(convolutions) == 3
+    assert sum(task.op == "depthwise" for task in after) == 1
+    assert sum(task.weight for task in after) < sum(task.weight for task in before)
+    assert sum(task.op == "elementwise" for task in after) <= 2  # the input's transposition, a reshape
+
+
+def test_an_unknown_layout_is_refused_with_the_known_ones(network) -> None:
+    with pytest.raises(UnknownLayoutError) as caught:
+        prepare(_import(network), "nchw16c")
+    assert all(layout in caught.value.remedy for layout in LAYOUTS)
