@@ -30,9 +30,8 @@ def tune_ours(run: Run, work: Workload, budget: int) -> Outcome:
     if system.adapted:
         checkpoint, adaptation = _adapt(run, str(checkpoint))
     recorder = Recorder(run, budget)
-    settings = SessionSettings(
-        trials=budget, seed=run.seed, search=SearchSettings(), untuned=False  # the judge times untuned programs
-    )  # fmt: skip
+    search = SearchSettings(engine=system.engine)
+    settings = SessionSettings(budget, seed=run.seed, search=search, untuned=False)  # the judge times untuned programs
     with Measurer(work.local.target, MeasureConfig(threads=THREADS)) as measurer:
         model = choose_model(checkpoint, seed=run.seed)
         session = TuningSession(

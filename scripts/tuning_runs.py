@@ -44,13 +44,13 @@ class System:
     Attributes:
         words: for a reader.
         checkpoint: of the zoo, or None for MetaSchedule as it ships.
-        engine: how programs are searched: `decisions` or `evolutionary`.
+        engine: how programs are searched: `decisions` or `metaschedule`.
         adapted: whether the checkpoint is adapted to the network first.
     """
 
     words: str
     checkpoint: str | None = None
-    engine: str = "evolutionary"
+    engine: str = "metaschedule"
     adapted: bool = False
 
 

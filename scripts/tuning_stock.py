@@ -149,7 +149,7 @@ def tune_stock(run: Run, work: Workload, budget: int) -> Outcome:
         "build": builder.seconds,
         "run": runner.seconds,
     }
-    facts = {"model": run.system, "engine": "evolutionary", "batch": min(TRIALS_PER_ROUND, run.trials)}
+    facts = {"model": run.system, "engine": "metaschedule", "batch": min(TRIALS_PER_ROUND, run.trials)}
     return Outcome(recorder, seconds, phases, facts)
 
 
