@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, log10
 
-WIDTH, HEIGHT = 560, 280
-LEFT, RIGHT, TOP, BOTTOM = 56, 16, 14, 40
+WIDTH, HEIGHT = 520, 280
+LEFT, RIGHT, TOP, BOTTOM = 64, 16, 14, 46
 
 
 @dataclass(frozen=True)
@@ -17,17 +17,6 @@ class Line:
 
     label: str
     points: Sequence[tuple[float, float]]
-    style: str
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A bar with a spread: label, median, first and third quartile, CSS class."""
-
-    label: str
-    value: float
-    low: float
-    high: float
     style: str
 
 
@@ -46,12 +35,14 @@ def _log_ticks(low: float, high: float) -> list[float]:
     return [t for t in ticks if low * 0.999 <= t <= high * 1.001]
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """At most four digits."""
     return f"{value:.4g}"
 
 
-def _open(title: str, height: int = HEIGHT) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(title)}">'
+def opened(title: str, height: float = HEIGHT) -> str:
+    """The start of a chart that is as wide as all others."""
+    return f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(title)}">'
 
 
 class _Frame:
@@ -79,11 +70,11 @@ class _Frame:
         for tick in ticks:
             y = self.y(tick)
             parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_number(tick)}</text>')
+            parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(tick)}</text>')
         base = HEIGHT - BOTTOM
         for tick in _nice_ticks(self.x_low, self.x_high):
             x = self.x(tick)
-            parts.append(f'<text class="tick" x="{x:.1f}" y="{base + 16}" text-anchor="middle">{_number(tick)}</text>')
+            parts.append(f'<text class="tick" x="{x:.1f}" y="{base + 17}" text-anchor="middle">{number(tick)}</text>')
         parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
         middle = (LEFT + WIDTH - RIGHT) / 2
         parts.append(f'<text class="title" x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(x_title)}</text>')
@@ -96,43 +87,18 @@ class _Frame:
 
 
 def lines(series: Sequence[Line], x_title: str, y_title: str) -> str:
-    """Step lines over a logarithmic y axis, with a legend; empty when there is nothing to draw."""
+    """Step lines over a logarithmic y axis; the page has the legend. Empty when there is nothing to draw."""
     drawn = [line for line in series if line.points]
     if not drawn:
         return ""
     ys = [y for line in drawn for _, y in line.points]
     frame = _Frame(max(x for line in drawn for x, _ in line.points), min(ys), max(ys), log_y=True)
-    parts = [_open(f"{y_title} by {x_title}"), *frame.axes(x_title, y_title)]
-    for number, line in enumerate(drawn):
+    parts = [opened(f"{y_title} by {x_title}"), *frame.axes(x_title, y_title)]
+    for line in drawn:
         (x0, y0), *rest = line.points
         path = f"M{frame.x(x0):.1f} {frame.y(y0):.1f}"
         path += "".join(f"H{frame.x(x):.1f}V{frame.y(y):.1f}" for x, y in rest)
-        parts.append(f'<path class="line {line.style}" d="{path}"/>')
-        y = TOP + 12 + 16 * number
-        parts.append(f'<line class="line {line.style}" x1="{WIDTH - 232}" x2="{WIDTH - 210}" y1="{y}" y2="{y}"/>')
-        parts.append(f'<text class="tick" x="{WIDTH - 204}" y="{y + 4}">{escape(line.label[:36])}</text>')
-    return "".join([*parts, "</svg>"])
-
-
-def bars(items: Sequence[Bar], title: str) -> str:
-    """Horizontal bars with quartile whiskers and their numbers; empty when there are none."""
-    if not items:
-        return ""
-    height, label_width = 34 * len(items) + 26, 150
-    scale = (WIDTH - label_width - 90) / max(item.high for item in items)
-    parts = [_open(title, height)]
-    for number, item in enumerate(items):
-        y = 8 + 34 * number
-        end = label_width + item.value * scale
-        low, high = (label_width + x * scale for x in (item.low, item.high))
-        parts.append(
-            f'<text class="tick" x="{label_width - 8}" y="{y + 16}" text-anchor="end">{escape(item.label)}</text>'
-            f'<rect class="bar {item.style}" x="{label_width}" y="{y}" width="{max(1.0, item.value * scale):.1f}" '
-            f'height="22"/>'
-            f'<line class="axis" x1="{low:.1f}" x2="{high:.1f}" y1="{y + 11}" y2="{y + 11}"/>'
-            f'<text class="tick" x="{max(end, high) + 6:.1f}" y="{y + 16}">{_number(item.value)} ms</text>'
-        )
-    parts.append(f'<text class="title" x="{label_width}" y="{height - 6}">{escape(title)}; line: quartiles</text>')
+        parts.append(f'<path class="line {line.style}" d="{path}"><title>{escape(line.label)}</title></path>')
     return "".join([*parts, "</svg>"])
 
 
@@ -144,4 +110,4 @@ def scatter(points: Sequence[tuple[float, float]], x_title: str, y_title: str) -
     margin = 0.03 * ((max(xs) - min(xs)) or 1.0)
     frame = _Frame(max(xs) + margin, 0.0, 1.0, log_y=False, x_low=min(xs) - margin)
     dots = [f'<circle class="dot" cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}" r="3"/>' for x, y in points]
-    return "".join([_open(f"{y_title} by {x_title}"), *frame.axes(x_title, y_title), *dots, "</svg>"])
+    return "".join([opened(f"{y_title} by {x_title}"), *frame.axes(x_title, y_title), *dots, "</svg>"])

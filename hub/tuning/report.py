@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...zoo.plain_json import plain
-from .charts import Bar, Line, bars, lines, scatter
+from .report_page import TITLES, render
 from .run_folder import write_atomic
 from .trials import Trial, curve
 
@@ -99,6 +99,8 @@ def _run(outcome: RunOutcome) -> dict[str, Any]:
         "trials_asked": view.trials,
         "failed": sum(trial.error is not None for trial in tuned),
         "unread": view.unread,
+        # Programs that earlier runs had measured, where the session looks for them.
+        "reused": getattr(view, "reused", 0),
         "batch": view.batch,
         "tuning_seconds": view.log.seconds,
         "wall_seconds": outcome.seconds,
@@ -191,79 +193,4 @@ def write_report(report: dict[str, Any], folder: Path) -> None:
     write_atomic(folder / "report.html", render(report))
 
 
-# Drawing ---------------------------------------------------------------------------------------------
-
-TITLES = {"untuned": "TVM, untuned", "pytorch": "PyTorch, eager", "tuned": "tuned", "stock": "tuned, stock model"}
-
-
-def render(report: dict[str, Any]) -> str:
-    """The report as one HTML page."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"ms": _ms, "si": _si, "fixed": _fixed, "clock": _clock}
-    latency = [(name, report["latency"][name]) for name in TITLES if name in report.get("latency", {})]
-    return environment.get_template("report.html.j2").render(
-        r=report,
-        titles=TITLES,
-        latency=latency,
-        by_trial=_curves(report, "trial", "programs measured"),
-        by_second=_curves(report, "seconds", "seconds of tuning"),
-        latency_chart=bars([_bar(name, facts) for name, facts in latency], "ms, end to end"),
-        prediction_chart=_predictions(report["runs"]),
-    )
-
-
-def _curves(report: dict[str, Any], key: str, title: str) -> str:
-    series = []
-    for label, run in report["runs"].items():
-        points = [(float(p[key]), 1e3 * p["latency"]) for p in run["curve"]]
-        before = run["sum_of_tasks_untuned"]
-        if before is not None:
-            points.insert(0, (0.0, 1e3 * before))
-        series.append(Line(f"{label}: {run['model']}", points, label))
-    return lines(series, title, "ms, sum of tasks")
-
-
-def _bar(name: str, facts: dict[str, Any]) -> Bar:
-    middle, low, high = (1e3 * facts[key] for key in ("median", "first_quartile", "third_quartile"))
-    return Bar(TITLES[name], middle, low, high, name)
-
-
-def _predictions(runs: dict[str, Any]) -> str:
-    """Scores against speed relative to the best program of the task, for the main run."""
-    run = runs.get("tuned")
-    if run is None:
-        return ""
-    best = {task["id"]: task["best"] for task in run["tasks"] if not task["one_program"]}
-    points = [
-        (p["predicted"], best[p["task"]] / p["latency"])
-        for p in run["programs"]
-        if p["latency"] and p["predicted"] is not None and best.get(p["task"])
-    ]
-    return scatter(points, "score before measuring", "best of the task / latency")
-
-
-def _ms(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{1e3 * seconds:.4g}"
-
-
-def _si(value: float) -> str:
-    for factor, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if value >= factor:
-            return f"{value / factor:.3g} {unit}"
-    return f"{value:.3g}"
-
-
-def _fixed(value: float | None, digits: int = 2) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
-
-
-def _clock(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+__all__ = ["TITLES", "RunOutcome", "agreement", "machine_facts", "make_report", "render", "spearman", "write_report"]

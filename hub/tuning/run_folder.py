@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import filelock
 from .errors import TuningStateError
 
 FORMAT = 1
+PHASES_FILE = "phases.json"
 IDENTITY = ("network", "target", "model", "tasks")
 
 
@@ -73,6 +74,29 @@ def claim(folder: Path, facts: dict[str, Any], *, resume: bool = True) -> bool:
             f"{folder} holds an earlier run", remedy="choose another --output, or resume it", path=str(folder)
         )
     return True
+
+
+def read_phases(folder: Path, names: Iterable[str]) -> dict[str, float]:
+    """Seconds that earlier parts of the run spent in each phase; 0 for one that was not kept.
+
+    Raises:
+        TuningStateError: the file is damaged.
+    """
+    path = folder / PHASES_FILE
+    if not path.is_file():
+        return dict.fromkeys(names, 0.0)
+    try:
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        return {name: float(kept.get(name, 0.0)) for name in names}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise TuningStateError(
+            f"{path} is damaged: {error}", remedy="delete it: only times of the report are lost", path=str(path)
+        ) from error
+
+
+def write_phases(folder: Path, phases: Mapping[str, float]) -> None:
+    """Keep the seconds of each phase for the part of the run that goes on."""
+    write_atomic(folder / PHASES_FILE, json.dumps(dict(phases)))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -12,8 +12,10 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tchub.hub.tuning.charts import Bar, Line, bars, lines, scatter
+from tchub.hub.tuning.bar_charts import Bar, Stack, bars, groups, stacks
+from tchub.hub.tuning.charts import Line, lines, scatter
 from tchub.hub.tuning.report import agreement, render, spearman, write_report
+from tchub.hub.tuning.report_page import caught_up
 from tchub.hub.tuning.trials import Trial
 
 
@@ -87,10 +89,21 @@ def test_rank_correlation_lies_between_minus_one_and_one(pairs: list[tuple[float
 def test_every_chart_is_well_formed_and_stays_in_its_frame(points: list[tuple[float, float]]) -> None:
     shares = [(x, min(y, 1.0)) for x, y in points]
     items = [Bar("<b>", y, y / 2, y * 2, "tuned") for _, y in points[:5]]
-    drawn = [lines([Line("a < b", sorted(points), "tuned")], "x", "y"), scatter(shares, "x", "y"), bars(items, "ms")]
+    pairs = [(y, "tuned") for _, y in points]
+    drawn = [
+        lines([Line("a < b", sorted(points), "tuned")], "x", "y"),
+        scatter(shares, "x", "y"),
+        bars(items, "ms"),
+        stacks([Stack("<b>", pairs[:4]), Stack("none", [(0.0, "stock")])], "s"),
+        groups([("a & b", pairs[:2]), ("c" * 60, pairs[2:3])], "programs"),
+    ]
     for svg in filter(None, drawn):
         root = ElementTree.fromstring(svg)
         _, _, width, height = map(float, root.attrib["viewBox"].split())
+        for bar in root.iter("{*}rect"):
+            x, y, wide, high = (float(bar.attrib[name]) for name in ("x", "y", "width", "height"))
+            assert 0 <= x <= x + wide <= width
+            assert 0 <= y <= y + high <= height
         for dot in root.iter("circle"):
             assert 0 <= float(dot.attrib["cx"]) <= width
             assert 0 <= float(dot.attrib["cy"]) <= height
@@ -100,12 +113,24 @@ def test_every_chart_is_well_formed_and_stays_in_its_frame(points: list[tuple[fl
 
 def test_nothing_to_draw_is_drawn_as_nothing() -> None:
     assert lines([], "x", "y") == bars([], "ms") == scatter([], "x", "y") == ""
+    assert (
+        stacks([], "s") == stacks([Stack("a", [])], "s") == groups([], "n") == groups([("a", [(0.0, "b")])], "n") == ""
+    )
+
+
+def test_a_bar_that_would_dwarf_the_others_is_cut_and_still_says_its_number() -> None:
+    items = [Bar("untuned", 2000.0, 1990.0, 2010.0, "untuned"), *(Bar(n, 40.0, 39.0, 41.0, n) for n in ("a", "b"))]
+    svg = ElementTree.fromstring(bars(items, "ms"))
+    wide = [float(bar.attrib["width"]) for bar in svg.iter("rect")]
+    assert wide[0] < 2 * wide[1]
+    assert len([path for path in svg.iter("path") if path.attrib["class"] == "cut"]) == 1
+    assert "2000 ms" in "".join(svg.itertext())
 
 
 class _Page(HTMLParser):
     """Collects tags and visible text, and checks that tags close."""
 
-    VOID = frozenset({"meta", "line", "rect", "path", "circle"})
+    VOID = frozenset({"meta", "line", "rect", "path", "circle", "link"})
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,9 +164,43 @@ def test_the_page_needs_nothing_else_and_says_what_was_found() -> None:
     assert "4.0x" in page.text
     assert "equals the reference" in page.text
     assert "fused_matmul_<add>" in page.text, "names are escaped, not swallowed"
-    assert "stock: stock" in page.text, "both curves are in the legend"
+    assert "tuned: tcl-epyc+local@1.0.0" in page.text
+    assert "tuned, stock model" in page.text, "both curves are in the legend"
     assert "tcl-epyc+local@1.0.0 (few-shot)" in page.text
     assert "search: population_size" in page.text
+
+
+def test_the_page_says_when_the_stock_model_was_caught_up_with() -> None:
+    report = make_report()
+    report["runs"]["stock"] |= {"sum_of_tasks": 6e-3}
+    assert caught_up(report["runs"]) == {"trial": 1, "seconds": 2.0}
+    assert "after 1 of its 4 programs and\n2 s of its 12 s" in read(report).text
+    report["runs"]["stock"] |= {"sum_of_tasks": 1e-3}
+    assert caught_up(report["runs"]) is None
+    assert "was reached after" not in read(report).text
+    del report["runs"]["stock"]
+    assert caught_up(report["runs"]) is None
+    assert "stock model" not in read(report).text
+
+
+def test_seconds_that_no_phase_holds_are_told_as_other() -> None:
+    svg = re.search(r"<svg[^>]*seconds of tuning by phase.*?</svg>", render(make_report()), re.DOTALL)
+    assert svg
+    told = [title.text for title in ElementTree.fromstring(svg[0]).iter("title")]
+    assert told[:4] == ["search: 5 s", "model: 1 s", "measure: 6 s", "other: 0.5 s"]
+
+
+def test_trials_are_drawn_for_every_task_with_a_choice_and_the_fewest_left_out() -> None:
+    report = make_report()
+    task = report["runs"]["tuned"]["tasks"][0]
+    many = [task | {"id": f"t{i}", "name": f"task-{i}", "trials": i} for i in range(40)]
+    for run in report["runs"].values():
+        run["tasks"] = [*many, task | {"id": "fixed", "name": "no-choice", "one_program": True}]
+    svg = re.search(r'<svg[^>]*aria-label="programs measured.*?</svg>', render(report), re.DOTALL)
+    assert svg
+    assert "12 tasks with fewer left out" in svg[0]
+    assert "task-39" in svg[0]
+    assert "no-choice" not in svg[0]
 
 
 def test_a_wrong_output_is_said_on_the_page() -> None:
