@@ -108,16 +108,16 @@ def _predictions(runs: dict[str, Any]) -> str:
     if run is None:
         return ""
     best = {task["id"]: task["best"] for task in run["tasks"] if not task["one_program"]}
-    points = [
-        (p["predicted"], best[p["task"]] / p["latency"])
-        for p in run["programs"]
-        if p["latency"] and p["predicted"] is not None and best.get(p["task"])
-    ]
-    return scatter(points, "score before measuring", "best of the task / latency")
+    told = [p for p in run["programs"] if p["latency"] and p["predicted"] is not None and best.get(p["task"])]
+    highest = {task: max(p["predicted"] for p in told if p["task"] == task) for task in {p["task"] for p in told}}
+    points = [(p["predicted"] - highest[p["task"]], best[p["task"]] / p["latency"]) for p in told]
+    return scatter(points, "score before measuring, less the task's highest", "best of the task / latency")
 
 
 def _ms(seconds: float | None) -> str:
-    return "–" if seconds is None else f"{1e3 * seconds:.4g}"
+    if seconds is None:
+        return "–"
+    return f"{1e3 * seconds:.4g}" if seconds >= 1e-7 else f"{1e3 * seconds:.6f}"
 
 
 def _si(value: float) -> str:
