@@ -19,3 +19,19 @@ class JournalError(TchubError):
 
 class NoCompilerError(TchubError):
     """This machine cannot link a shared library."""
+
+
+class UnknownDeviceChoiceError(TchubError):
+    """A `--device` that is neither `local` nor `rpc://host:port/key`. Field: device."""
+
+
+class NoServerError(TchubError):
+    """No RPC server, or no tracker, to measure on. Fields: address, last."""
+
+
+class RemoteTargetError(TchubError):
+    """What the target of an RPC device is cannot be known here, or does not fit its servers. Field: address."""
+
+
+class NoCrossCompilerError(TchubError):
+    """Programs for another architecture cannot be linked here. Field: architecture."""
