@@ -24,9 +24,23 @@ from .output import Output
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of a program.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the candidates.")
 @click.option("--shard", metavar="I/N", help="Measure one of N equal parts of the tasks, into --out/shard-I-of-N.")
+@click.option(
+    "--besides",
+    multiple=True,
+    type=click.Path(exists=True, file_okay=False),
+    help="Leave out the tasks of this corpus. Repeatable.",
+)
 @output_options
 def command(
-    device: str, suite: str, programs: int, folder: str, threads: int, seed: int, shard: str | None, out: Output
+    device: str,
+    suite: str,
+    programs: int,
+    folder: str,
+    threads: int,
+    seed: int,
+    shard: str | None,
+    besides: tuple[str, ...],
+    out: Output,
 ) -> None:
     """Measure programs of real networks and write them as a corpus (Parquet).
 
@@ -53,7 +67,17 @@ def command(
         def tell(p: CollectProgress) -> None:
             bars.update(bar, completed=p.done, total=max(p.total, p.done), description=f"{p.phase} {p.task[:32]}")
 
-        result = collect(suite, programs, folder, threads=threads, seed=seed, shard=part, progress=tell, say=out.note)
+        result = collect(
+            suite,
+            programs,
+            folder,
+            threads=threads,
+            seed=seed,
+            shard=part,
+            besides=besides,
+            progress=tell,
+            say=out.note,
+        )
     out.data(
         asdict(result),
         lambda console: console.print(

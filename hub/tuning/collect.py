@@ -79,16 +79,17 @@ def _load_tasks(journal: Journal, suite: str, target: Any, progress: Callable[[s
     import tvm
 
     from ...zoo.corpus.workloads import SUITES
+    from .graph import LAYOUTS
     from .tasks import TuningTask, merge, tasks_of
 
     found: list[TuningTask] = []
     for name in SUITES.get(suite, (suite,)):
-        noted = journal.noted(f"tasks of {name}")
+        noted = journal.noted(f"tasks of {name}, {LAYOUTS[0]}")
         if noted is None:
             progress(f"extracting the tasks of {name}")
             tasks = tasks_of(name, target)
             noted = [{**_plain(task), "mod": str(tvm.ir.save_json(task.mod))} for task in tasks]
-            journal.note(f"tasks of {name}", noted)
+            journal.note(f"tasks of {name}, {LAYOUTS[0]}", noted)
         found += [TuningTask(**{**row, "mod": tvm.ir.load_json(row["mod"])}) for row in noted]
     return merge(found)
 
@@ -164,6 +165,7 @@ def collect(
     threads: int = 1,
     seed: int = 0,
     shard: Shard | None = None,
+    besides: Sequence[Path | str] = (),
     config: MeasureConfig | None = None,
     progress: Callable[[CollectProgress], None] = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
@@ -180,6 +182,7 @@ def collect(
         threads: threads of a program, the target's `num-cores`.
         shard: measure its share of the tasks only, in a folder of its own inside `out`; each task gets as many
             programs as it would without. `merge_corpora` makes one corpus of all.
+        besides: corpora whose tasks are left out.
         progress, say: told after each program, and of each step.
 
     Raises:
@@ -195,7 +198,8 @@ def collect(
     target, asked = tvm.target.Target(device.target), programs
     folder = shard.folder(out) if shard else Path(out)
     with Journal(folder / "journal.sqlite", scope_of(device, threads)) as journal:
-        tasks = _load_tasks(journal, suite, target, say)
+        known = {task_id for path in besides for task_id in Corpus.open(path).tasks}
+        tasks = [task for task in _load_tasks(journal, suite, target, say) if task.task_id not in known]
         rich = [task for task in tasks if has_choice(task, target, MIN_SPACE)]
         if not rich:
             raise NoTaskError(
@@ -211,7 +215,7 @@ def collect(
             collector = _Collector(journal, measurer, target, per_task, seed, progress, say, programs)
             collector.run(rich)
             outcomes = dict(measurer.outcomes)
-        corpus = export(journal, rich, device, folder, command=_command(suite, asked, seed, threads, shard))
+        corpus = export(journal, rich, device, folder, command=_command(suite, asked, seed, threads, shard, besides))
     failed = sum(not program.valid for program in corpus.iter_programs())
     return CollectResult(
         str(folder),
@@ -224,9 +228,12 @@ def collect(
     )
 
 
-def _command(suite: str, programs: int, seed: int, threads: int, shard: Shard | None) -> str:
+def _command(
+    suite: str, programs: int, seed: int, threads: int, shard: Shard | None, besides: Sequence[Path | str]
+) -> str:
     words = ["tchub", "collect", "--device", "local", "--suite", suite, "--programs", str(programs)]
     words += ["--shard", str(shard)] if shard else []
+    words += [word for path in besides for word in ("--besides", Path(path).name)]
     return shlex.join([*words, "--seed", str(seed), "--threads", str(threads), "--out", "DIR"])
 
 
