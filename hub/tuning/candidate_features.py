@@ -1,7 +1,8 @@
 """What a checkpoint reads of programs that TVM holds: primitives and nests from traces, statements from lowering.
 
-A trace tells the first two for next to nothing. Statements are those of TVM's own PerStoreFeature, which lowers
-each program: some 20 ms each, on as many threads as the search has.
+A trace tells the first two for next to nothing: its design space is recognised, and the candidate's decisions go
+straight into the space's skeleton. Statements are those of TVM's own PerStoreFeature, which lowers each program: some
+20 ms each, on as many threads as the search has.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...zoo.corpus.schema import OPS
-from ...zoo.features import get_schema
+from ...zoo.features import FeatureSchema, Skeleton, get_schema
 from ...zoo.features.statements import statement_matrices
-from ...zoo.primitives import from_trace
+from ...zoo.primitives.metaschedule import read_trace
 from ..device.tvm_import import import_tensor_intrinsics
 from .tasks import operator_class
 
 if TYPE_CHECKING:
+    from ...zoo.devices import Device
     from ...zoo.models import Checkpoint
+    from ...zoo.primitives.late import Decision
+    from ...zoo.primitives.template import Template
     from .adapt_pool import CandidatePool
 
 
@@ -41,13 +45,38 @@ def candidate_features(
     """
     schema = get_schema(checkpoint.config.feature_schema)
     if schema.source != "statements":
-        sequences = [from_trace(candidate.sch.trace) for candidate in candidates]
-        return checkpoint.features(sequences), np.ones(len(candidates), dtype=bool)
+        device = checkpoint.device if schema.hardware else None
+        matrices = trace_features(schema, device, [candidate.sch.trace for candidate in candidates])
+        return matrices, np.ones(len(candidates), dtype=bool)
     made = list(_lower(context, candidates))
     usable = np.array([statements is not None for statements in made], dtype=bool)
     kept = [statements for statements in made if statements is not None]
     op = OPS.index(operator_class(context.mod))
     return statement_matrices(kept, [op] * len(kept), schema.rows), usable
+
+
+def trace_features(schema: FeatureSchema, device: Device | None, traces: Sequence[Any]) -> np.ndarray:
+    """Matrices of live traces, of any design spaces, float32 (N, rows, width).
+
+    Raises:
+        TraceFormatError: an instruction or a decision is malformed or unknown.
+    """
+    spaces: dict[Template, tuple[list[int], list[list[Decision]]]] = {}
+    for place, trace in enumerate(traces):
+        template, decisions = read_trace(trace)
+        places, programs = spaces.setdefault(template, ([], []))
+        places.append(place)
+        programs.append(decisions)
+    matrices = np.empty((len(traces), schema.rows, schema.width), np.float32)
+    for template, (places, programs) in spaces.items():
+        matrices[places] = skeleton(template, schema, device).features(programs)
+    return matrices
+
+
+@lru_cache(1024)
+def skeleton(template: Template, schema: FeatureSchema, device: Device | None) -> Skeleton:
+    """The skeleton of a design space, made once."""
+    return Skeleton(template, schema, device)
 
 
 def pool_features(checkpoint: Checkpoint, pool: CandidatePool, target: dict[str, Any] | str) -> np.ndarray:

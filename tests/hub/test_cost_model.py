@@ -13,10 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from real_checkpoint import make_checkpoint
 from tchub import hub
+from tchub.hub.tuning.candidate_features import trace_features
 from tchub.hub.tuning.cost_model import CALIBRATION_SIZE, PretrainedScorer, Squash, seconds
 from tchub.hub.tuning.errors import ModelOutputError, TuningStateError
 from tchub.hub.tuning.online import OnlineSettings
 from tchub.hub.tuning.search import SearchSettings
+from tchub.zoo.features import SCHEMAS
 from tchub.zoo.primitives import from_trace, from_trace_json
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
@@ -89,6 +91,24 @@ def test_predict_reads_the_trace_up_to_its_post_processing(
     assert "EnterPostproc" in names[:-1], "a live candidate carries its post-processing"
     for plain, live in zip(small_candidates, measure_candidates, strict=True):
         assert from_trace(live.sch.trace) == from_trace_json(plain.trace)
+
+
+def test_features_of_live_traces_are_those_of_their_sequences(small_task: Any, measure_candidates: list[Any]) -> None:
+    """Design spaces mixed, with their post-processing, in any order; for every schema of primitives."""
+    traces = [c.sch.trace for c in measure_candidates]
+    traces = [*traces, Schedule(small_task.mod).trace, *traces[::-1]]
+    programs = [from_trace(trace) for trace in traces]
+    for name, schema in SCHEMAS.items():
+        if schema.source != "statements":
+            assert np.array_equal(trace_features(schema, None, traces), schema.extract(programs)), name
+
+
+def test_predict_is_the_models_own_score_of_the_sequences(
+    checkpoint: Any, context: Any, measure_candidates: list[Any]
+) -> None:
+    raw = checkpoint.model.score(checkpoint.features([from_trace(c.sch.trace) for c in measure_candidates]))
+    scores = hub.tvm_cost_model(checkpoint, update="none").predict(context, measure_candidates)
+    assert np.array_equal(scores, Squash()(raw))
 
 
 def test_predict_leaves_the_programs_thread_setting_alone(

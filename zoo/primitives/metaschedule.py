@@ -21,26 +21,38 @@ if TYPE_CHECKING:
 
 _TEMPLATE_LIMIT = 4096
 _of_text: dict[str, Template] = {}
-_of_key: dict[Any, Template] = {}
+_of_hash: dict[int, Template] = {}
 
 
 def from_trace(trace: Trace) -> PrimitiveSequence:
     """Reads a live trace, without lowering the program.
 
-    The instruction list is recognised by TVM's structural hash and equality and translated once; a
-    candidate of a known design space costs 30 to 100 microseconds.
+    Raises:
+        TraceFormatError: an instruction or a decision is malformed or unknown.
+    """
+    template, decisions = read_trace(trace)
+    return template.fill(decisions)
+
+
+def read_trace(trace: Trace) -> tuple[Template, list[Decision]]:
+    """A live trace as its design space, translated once, and what the candidate decided: 20 to 60 microseconds.
+
+    The design space is recognised by TVM's 64 bit structural hash of the instructions. Nothing cheaper tells: each
+    replay makes new instruction objects, spaces of a task may differ only in which loop is split for a partial
+    reduction, and TVM's mutators change constants (the limit of parallel loops), not only decisions.
 
     Raises:
         TraceFormatError: an instruction or a decision is malformed or unknown.
     """
-    as_json, structural_key, *_ = _tvm()
-    instructions, decisions = as_json(trace, True)
-    key = structural_key(instructions)
-    template = _of_key.get(key)
+    as_json, structural_hash, _, get, _ = _tvm()
+    told = as_json(trace, True)
+    instructions = get(told, 0)
+    key = structural_hash(instructions, False, False)
+    template = _of_hash.get(key)
     if template is None:
         template = Template(_plain(instructions))
-        _remember(_of_key, key, template)
-    return template.fill(_live_decisions(template, decisions))
+        _remember(_of_hash, key, template)
+    return template, _live_decisions(template, get(told, 1))
 
 
 def from_trace_json(obj: Sequence[Any] | str | bytes) -> PrimitiveSequence:
@@ -62,12 +74,12 @@ def from_trace_json(obj: Sequence[Any] | str | bytes) -> PrimitiveSequence:
 
 @cache
 def _tvm() -> tuple[Any, ...]:
-    """TVM's C++ trace writer, structural keys, array access; Python's wrappers cost up to ten times more."""
+    """TVM's C++ trace writer, structural hash, array access; Python's wrappers cost up to ten times more."""
     import tvm.s_tir.schedule  # noqa: F401  # registers what is looked up below
-    from tvm_ffi import Array, StructuralKey, get_global_func
+    from tvm_ffi import Array, get_global_func
 
     arrays = Array, get_global_func("ffi.ArrayGetItem"), get_global_func("ffi.ArraySize")
-    return get_global_func("s_tir.schedule.TraceAsJSON"), StructuralKey, *arrays
+    return get_global_func("s_tir.schedule.TraceAsJSON"), get_global_func("ffi.StructuralHash"), *arrays
 
 
 def _remember(store: dict[Any, Template], key: Any, template: Template) -> None:
