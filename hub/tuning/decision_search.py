@@ -6,13 +6,15 @@ ones also look around the best measured programs. Only what is to be measured is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from math import inf, isfinite
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from tvm_ffi import structural_hash
 
 from .candidates import trace_json, tune_context
 from .design_space import Decisions, DesignSpace
@@ -66,6 +68,26 @@ class _Pool:
         return _Pool(self.keys + other.keys, features, np.concatenate([self.scores, other.scores]))
 
 
+@dataclass(frozen=True)
+class _Replayed:
+    """A valid program.
+
+    Attributes:
+        candidate: as TVM made it.
+        asked, key: what was to be decided, and what was: TVM moves decisions that others made invalid.
+        module: hash of the scheduled module.
+        score: of what was decided.
+        at_random: whether chance chose it.
+    """
+
+    candidate: Any
+    asked: Key
+    key: Key
+    module: int
+    score: float
+    at_random: bool
+
+
 class DecisionSearch:
     """Candidates of one task, ranked by a checkpoint that reads primitives.
 
@@ -99,9 +121,8 @@ class DecisionSearch:
         self.spaces = [DesignSpace(task.mod, self.context, schedule, seed) for schedule in schedules]
         self.fixed = len(self.spaces) == 1 and self.spaces[0].size == 1
         self.latencies: dict[Key, float] = {}
-        self._invalid: set[Key] = set()
+        self._tried: set[Key] = set()
         self._modules: set[int] = set()
-        self._chosen: dict[int, Key] = {}
         self._batch = 1
 
     # What the session asks for ---------------------------------------------------------------------------
@@ -134,16 +155,20 @@ class DecisionSearch:
         """
         wanted = min(limit, self._batch)
         pool = self._bred(stop)
-        found: list[Any] = []
-        self._chosen = {}
-        for key in self._ordered(pool, wanted):
-            if len(found) == wanted:
-                break
+        found: list[_Replayed] = []
+        for place, at_random in self._ordered(pool, wanted):
             _check(stop)
-            candidate = self._replayed(key)
-            if candidate is not None:
-                found.append(candidate)
-        return found
+            # A program whose decisions TVM moved may be worth less than it seemed: go on while others seem better.
+            if sum(at_random or r.score >= pool.scores[place] for r in found) >= wanted:
+                break
+            replayed = self._replayed(pool.keys[place], float(pool.scores[place]), at_random)
+            if replayed is not None:
+                found.append(replayed)
+        found.sort(key=lambda r: (not r.at_random, -r.score))
+        for spare in found[wanted:]:  # another round may offer it
+            self._tried.discard(spare.asked)
+            self._modules.discard(spare.module)
+        return [self._offered(r) for r in found[:wanted]]
 
     def notify(self, candidates: Sequence[Any], results: Sequence[Any]) -> None:
         """Learn what the candidates were worth."""
@@ -196,7 +221,7 @@ class DecisionSearch:
         """New programs among `keys`, which are added to `seen`, with features and scores."""
         fresh = []
         for key in keys:
-            if key not in seen and key not in self.latencies and key not in self._invalid:
+            if key not in seen and key not in self.latencies and key not in self._tried:
                 seen.add(key)
                 fresh.append(key)
         fresh.sort(key=lambda key: key[0])  # features are made space by space
@@ -212,24 +237,16 @@ class DecisionSearch:
 
     # Choosing --------------------------------------------------------------------------------------------
 
-    def _ordered(self, pool: _Pool, wanted: int) -> Iterable[Key]:
-        """Programs in the order in which they should be replayed until enough are valid."""
-        if not pool.keys:
-            return
-        order = np.argsort(-pool.scores, kind="stable")
-        dealt = set()
-        budget = self.settings.attempts * wanted
-        at_random = [i for i in range(wanted) if self._rng.random() < self.settings.epsilon]
-        for i in self._rng.sample(range(len(pool.keys)), min(len(at_random), len(pool.keys))):
-            dealt.add(i)
-            yield pool.keys[i]
-        for i in self._apart(pool, order):
-            if i not in dealt and budget > 0:
-                dealt.add(i)
-                budget -= 1
-                yield pool.keys[i]
+    def _ordered(self, pool: _Pool, wanted: int) -> Iterator[tuple[int, bool]]:
+        """Places of programs in the order in which they should be replayed, and whether chance chose them."""
+        lucky = sum(self._rng.random() < self.settings.epsilon for _ in range(wanted))
+        dealt = set(self._rng.sample(range(len(pool.keys)), min(lucky, len(pool.keys))))
+        yield from ((place, True) for place in sorted(dealt))
+        order = self._apart(pool, np.argsort(-pool.scores, kind="stable"))
+        rest = (place for place in order if place not in dealt)
+        yield from ((place, False) for place in islice(rest, self.settings.attempts * wanted))
 
-    def _apart(self, pool: _Pool, order: np.ndarray) -> Iterable[int]:
+    def _apart(self, pool: _Pool, order: np.ndarray) -> Iterator[int]:
         """Programs best first, those too near to an earlier one left out; these follow when nothing else is left."""
         flat = pool.features.reshape(len(pool.keys), -1).astype(np.float64)
         spread = flat.std(axis=0)
@@ -246,23 +263,27 @@ class DecisionSearch:
             yield i
         yield from near
 
-    def _replayed(self, key: Key) -> Any | None:
+    def _replayed(self, key: Key, score: float, at_random: bool) -> _Replayed | None:
         """The candidate of a program, None when it is invalid or, once TVM moved its decisions, known."""
-        from tvm_ffi import structural_hash
-
         number, decisions = key
-        candidate = self.spaces[number].replay(decisions)
+        space = self.spaces[number]
+        candidate = space.replay(decisions)
+        self._tried.add(key)
         if candidate is None:
-            self._invalid.add(key)
             return None
-        actual = number, self.spaces[number].decisions_of(candidate)
+        actual = number, space.decisions_of(candidate)
         module = structural_hash(candidate.sch.mod)
         if actual in self.latencies or module in self._modules:
-            self._invalid.add(key)
             return None
         self._modules.add(module)
-        self.latencies[actual] = inf  # until it is measured: an interrupted batch is not offered twice
-        return candidate
+        if actual != key:
+            features = self._model.features_of(space.template, [actual[1]])
+            score = float(self._model.score(self.context, features)[0])
+        return _Replayed(candidate, key, actual, module, score, at_random)
+
+    def _offered(self, replayed: _Replayed) -> Any:
+        self.latencies[replayed.key] = inf  # until it is measured: an interrupted batch is not offered twice
+        return replayed.candidate
 
     def _key(self, candidate: Any) -> Key:
         trace = trace_json(candidate.sch.trace)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,17 +16,15 @@ from .cost_model import seconds
 from .errors import InterruptedRunError, TuningFailedError
 from .interrupt import StopFlag
 from .measuring import Measure, Measured
+from .records import FAILED_SECONDS, as_result, best_programs, make_trial, open_database
 from .scheduler import TaskProgress, batch_size, next_task
 from .search import SearchSettings, WatchedCostModel, make_search, search_threads
-from .trials import Trial, TrialLog, drop_torn_line, latency_of
+from .session_view import SessionView
+from .take_up import records_of, take_up
+from .trials import Trial, TrialLog
 
 if TYPE_CHECKING:
     from .tasks import TuningTask
-
-# MetaSchedule's mark for a program that did not run.
-FAILED_SECONDS = 1e10
-# Wall time of search, model and measure; build and run are what the workers spent inside measure, and overlap.
-PHASES = ("search", "model", "measure", "build", "run")
 
 
 @dataclass(frozen=True)
@@ -55,47 +52,6 @@ class SessionSettings:
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""
         return asdict(self)
-
-
-@dataclass
-class SessionView:
-    """What a progress display may look at; updated in place.
-
-    Attributes:
-        tasks, progress: the tasks and how far each is, by index.
-        log: every measured program.
-        untuned: each task's untuned latency in seconds, by task id.
-        phases: seconds spent in each phase by this process.
-        current: index of the task in hand, or None.
-        phase: what is being done.
-        unread: programs that were scored worst because the model could not be shown them.
-    """
-
-    tasks: Sequence[TuningTask]
-    progress: list[TaskProgress]
-    log: TrialLog
-    trials: int
-    batch: int = 0
-    untuned: dict[str, float] = field(default_factory=dict)
-    phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
-    current: int | None = None
-    phase: str = "start"
-    unread: int = 0
-
-    @property
-    def done(self) -> int:
-        """Trials spent."""
-        return len(self.log.tuned)
-
-    def latency(self) -> float:
-        """Sum over tasks of weight * fastest program known, the untuned one included, in seconds."""
-        pairs = zip(self.tasks, self.progress, strict=True)
-        return sum(t.weight * min(p.best, self.untuned.get(t.task_id, inf)) for t, p in pairs)
-
-    def better_untuned(self) -> set[str]:
-        """Ids of the tasks whose untuned program is the fastest."""
-        pairs = zip(self.tasks, self.progress, strict=True)
-        return {t.task_id for t, p in pairs if self.untuned.get(t.task_id, inf) < p.best}
 
 
 class TuningSession:
@@ -151,7 +107,10 @@ class TuningSession:
             InterruptedRunError: the user stopped it; the folder holds all that was measured.
             TuningFailedError: nearly every program failed.
         """
-        self._take_up()
+        records = records_of(self.database, self.view.tasks)
+        take_up(self.view, records)
+        for index, found in records.items():
+            self._teach(index, found)
         for search in self._searches:
             search.start(self.settings.trials, self.view.batch, self.database, self.model)
         if self.settings.untuned:
@@ -209,7 +168,7 @@ class TuningSession:
     def _log(self, task: TuningTask, measured: Measured, score: float | None, kind: str) -> Trial:
         cost = measured.build_seconds + measured.run_seconds
         at = self._elapsed() if kind == "tuned" else 0.0
-        trial = _trial(task.task_id, at, measured.result, score, kind, cost)
+        trial = make_trial(task.task_id, at, measured.result, score, kind, cost)
         self.view.log.append([trial])
         return trial
 
@@ -234,49 +193,11 @@ class TuningSession:
             if trial.latency is not None:
                 self.view.untuned[task.task_id] = trial.latency
 
-    # Taking up an earlier run ------------------------------------------------------------------------
-
-    def _take_up(self) -> None:
-        """Bring log, progress and cost model to where the database is."""
-        records: dict[int, list[Any]] = defaultdict(list)
-        workloads = [self.database.commit_workload(task.mod) for task in self.view.tasks]
-        for record in self.database.get_all_tuning_records():
-            index = next((i for i, w in enumerate(workloads) if record.workload.same_as(w)), None)
-            if index is not None:
-                records[index].append(record)
-        self._recover(records)
-        for index, task in enumerate(self.view.tasks):
-            trials = [t for t in self.view.log.trials if t.task == task.task_id]
-            untuned = [t.latency for t in trials if t.kind == "untuned" and t.latency is not None]
-            if untuned:
-                self.view.untuned[task.task_id] = untuned[0]
-            tuned = [inf if t.latency is None else t.latency for t in trials if t.kind == "tuned"]
-            for start in range(0, len(tuned), self.view.batch):
-                self.view.progress[index].record(tuned[start : start + self.view.batch])
-            self._replay(index, records[index])
-
-    def _recover(self, records: dict[int, list[Any]]) -> None:
-        """Log the programs that the database holds and the log, cut short by a kill, does not."""
-        at = self.view.log.seconds
-        for index, found in records.items():
-            task_id = self.view.tasks[index].task_id
-            logged = Counter(_mark(t) for t in self.view.log.tuned if t.task == task_id)
-            trials = [_trial(task_id, at, _as_result(record), None, "tuned", 0.0) for record in found]
-            missing = Counter(map(_mark, trials)) - logged  # the database gives records by latency, not by time
-            lost = []
-            for trial in trials:
-                if missing[_mark(trial)] > 0:
-                    missing[_mark(trial)] -= 1
-                    lost.append(trial)
-            if lost:
-                self.view.log.append(lost)
-
-    def _replay(self, index: int, records: Sequence[Any]) -> None:
-        if not records:
-            return
+    def _teach(self, index: int, records: Sequence[Any]) -> None:
+        """Show the cost model programs that were measured before."""
         with self._phase("model", index):
             candidates = [record.as_measure_candidate() for record in records]
-            self.model.update(self._searches[index].context, candidates, [_as_result(r) for r in records])
+            self.model.update(self._searches[index].context, candidates, [as_result(r) for r in records])
 
     # Bookkeeping -------------------------------------------------------------------------------------
 
@@ -321,58 +242,4 @@ class TuningSession:
         )
 
 
-def open_database(folder: Path) -> Any:
-    """MetaSchedule's JSON database in `folder`, made if missing, mended if a killed process tore a line."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in ("database_workload.json", "database_tuning_record.json"):
-        drop_torn_line(folder / name)
-    return ms.database.JSONDatabase(work_dir=str(folder))
-
-
-def best_programs(database: Any, tasks: Sequence[TuningTask], without: Container[str] = ()) -> Any:
-    """A database in memory with the best program of each task.
-
-    Args:
-        without: ids of tasks to leave out, so that they are compiled as they are.
-    """
-    kept = ms.database.MemoryDatabase()
-    for task in tasks:
-        if task.task_id in without:
-            continue
-        for record in database.get_top_k(database.commit_workload(task.mod), 1):
-            workload = kept.commit_workload(task.mod)
-            kept.commit_tuning_record(
-                ms.database.TuningRecord(record.trace, workload, record.run_secs, record.target, record.args_info)
-            )
-    return kept
-
-
-def _as_result(record: Any) -> Any:
-    times = [float(s) for s in record.run_secs or []]
-    if not times or min(times) >= FAILED_SECONDS:
-        return ms.runner.RunnerResult(None, "failed in an earlier run")
-    return ms.runner.RunnerResult(times, None)
-
-
-def _trial(task: str, at: float, result: Any, score: float | None, kind: str, cost: float) -> Trial:
-    error = str(result.error_msg) if result.error_msg is not None else None
-    times = tuple(float(s) for s in result.run_secs or ()) if error is None else ()
-    latency = latency_of(times)
-    if latency is None and error is None:
-        error = "no valid time"
-    return Trial(task, at, times, latency, score, _first_line(error), kind, cost)
-
-
-def _mark(trial: Trial) -> str:
-    """What a trial and its database record have in common: the median, to the digits that JSON keeps."""
-    return "failed" if trial.latency is None else f"{trial.latency:.5e}"
-
-
-def _first_line(error: str | None) -> str | None:
-    """The line that says what went wrong: a Python traceback's last, else the first."""
-    if error is None:
-        return None
-    lines = [line.strip() for line in error.strip().splitlines() if line.strip()]
-    if not lines:
-        return "unknown error"
-    return lines[-1][:300] if "Traceback" in error else lines[0][:300]
+__all__ = ["SessionSettings", "SessionView", "TuningSession", "best_programs", "open_database"]

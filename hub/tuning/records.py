@@ -1,0 +1,76 @@
+"""Measured programs in MetaSchedule's database: opening it, the best of each task, records as results and trials."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tvm.s_tir import meta_schedule as ms
+
+from .trials import Trial, drop_torn_line, latency_of
+
+if TYPE_CHECKING:
+    from .tasks import TuningTask
+
+# MetaSchedule's mark for a program that did not run.
+FAILED_SECONDS = 1e10
+
+
+def open_database(folder: Path) -> Any:
+    """MetaSchedule's JSON database in `folder`, made if missing, mended if a killed process tore a line."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("database_workload.json", "database_tuning_record.json"):
+        drop_torn_line(folder / name)
+    return ms.database.JSONDatabase(work_dir=str(folder))
+
+
+def best_programs(database: Any, tasks: Sequence[TuningTask], without: Container[str] = ()) -> Any:
+    """A database in memory with the best program of each task.
+
+    Args:
+        without: ids of tasks to leave out, so that they are compiled as they are.
+    """
+    kept = ms.database.MemoryDatabase()
+    for task in tasks:
+        if task.task_id in without:
+            continue
+        for record in database.get_top_k(database.commit_workload(task.mod), 1):
+            workload = kept.commit_workload(task.mod)
+            kept.commit_tuning_record(
+                ms.database.TuningRecord(record.trace, workload, record.run_secs, record.target, record.args_info)
+            )
+    return kept
+
+
+def as_result(record: Any) -> Any:
+    """A database record as a MetaSchedule `RunnerResult`."""
+    times = [float(s) for s in record.run_secs or []]
+    if not times or min(times) >= FAILED_SECONDS:
+        return ms.runner.RunnerResult(None, "failed in an earlier run")
+    return ms.runner.RunnerResult(times, None)
+
+
+def make_trial(task: str, at: float, result: Any, score: float | None, kind: str, cost: float) -> Trial:
+    """A MetaSchedule `RunnerResult` as a line of the log."""
+    error = str(result.error_msg) if result.error_msg is not None else None
+    times = tuple(float(s) for s in result.run_secs or ()) if error is None else ()
+    latency = latency_of(times)
+    if latency is None and error is None:
+        error = "no valid time"
+    return Trial(task, at, times, latency, score, _first_line(error), kind, cost)
+
+
+def mark(trial: Trial) -> str:
+    """What a trial and its database record have in common: the median, to the digits that JSON keeps."""
+    return "failed" if trial.latency is None else f"{trial.latency:.5e}"
+
+
+def _first_line(error: str | None) -> str | None:
+    """The line that says what went wrong: a Python traceback's last, else the first."""
+    if error is None:
+        return None
+    lines = [line.strip() for line in error.strip().splitlines() if line.strip()]
+    if not lines:
+        return "unknown error"
+    return lines[-1][:300] if "Traceback" in error else lines[0][:300]

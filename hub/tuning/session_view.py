@@ -1,0 +1,58 @@
+"""What a tuning run shows of itself while it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import TYPE_CHECKING
+
+from .scheduler import TaskProgress
+from .trials import TrialLog
+
+if TYPE_CHECKING:
+    from .tasks import TuningTask
+
+# Wall time of search, model and measure; build and run are what the workers spent inside measure, and overlap.
+PHASES = ("search", "model", "measure", "build", "run")
+
+
+@dataclass
+class SessionView:
+    """What a progress display may look at; updated in place.
+
+    Attributes:
+        tasks, progress: the tasks and how far each is, by index.
+        log: every measured program.
+        untuned: each task's untuned latency in seconds, by task id.
+        phases: seconds spent in each phase by this process.
+        current: index of the task in hand, or None.
+        phase: what is being done.
+        unread: programs that were scored worst because the model could not be shown them.
+    """
+
+    tasks: Sequence[TuningTask]
+    progress: list[TaskProgress]
+    log: TrialLog
+    trials: int
+    batch: int = 0
+    untuned: dict[str, float] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    current: int | None = None
+    phase: str = "start"
+    unread: int = 0
+
+    @property
+    def done(self) -> int:
+        """Trials spent."""
+        return len(self.log.tuned)
+
+    def latency(self) -> float:
+        """Sum over tasks of weight * fastest program known, the untuned one included, in seconds."""
+        pairs = zip(self.tasks, self.progress, strict=True)
+        return sum(t.weight * min(p.best, self.untuned.get(t.task_id, inf)) for t, p in pairs)
+
+    def better_untuned(self) -> set[str]:
+        """Ids of the tasks whose untuned program is the fastest."""
+        pairs = zip(self.tasks, self.progress, strict=True)
+        return {t.task_id for t, p in pairs if self.untuned.get(t.task_id, inf) < p.best}
