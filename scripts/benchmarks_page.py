@@ -1,0 +1,300 @@
+"""Write docs/benchmarks.md and the README's picture from docs/benchmarks/*.json: no figure is typed by hand.
+
+python scripts/benchmarks_page.py           # rewrite both
+python scripts/benchmarks_page.py --check   # fail when one is out of date
+
+What was not run has no section, and is named on stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+from benchmarking import FOLDER, ROOT
+from benchmarks_picture import draw, fingerprint, is_current
+
+PAGE = ROOT / "docs" / "benchmarks.md"
+PICTURE = FOLDER / "speed.svg"
+# Longer tables stay in the JSON.
+MOST_ROWS = 40
+
+
+@dataclass(frozen=True)
+class Section:
+    """One benchmark on the page.
+
+    Attributes:
+        name: of its file, without `.json`.
+        title, words: what it is about, and what is compared.
+        goals: (key of the summary, least value, what it is); a key ending in `<` has a greatest value instead.
+        hidden: keys of `details` that are left out.
+    """
+
+    name: str
+    title: str
+    words: str
+    goals: Sequence[tuple[str, float, str]] = ()
+    hidden: Sequence[str] = ()
+
+
+SECTIONS = (
+    Section(
+        "tuning",
+        "Tuning whole networks",
+        "Each system tunes the same networks with the same number of programs. Ratios are stock MetaSchedule's figure "
+        "over the system's, so that more than 1 is faster; latencies are those of one judge that measures every "
+        "system's best programs again. `time` and `trials` count until a system has the latency that stock ends with.",
+        (
+            ("time_ratio", 10, "stock's time to its final latency over tchub's"),
+            ("trials_ratio", 10, "stock's trials to its final latency over tchub's"),
+            ("latency_ratio_equal_trials", 1.15, "stock's latency over tchub's at equal trials"),
+            ("slower_than_pytorch<", 0, "networks slower than PyTorch eager"),
+        ),
+        ("runs", "not_done"),
+    ),
+    Section(
+        "measure",
+        "Building and measuring programs",
+        "MetaSchedule's LocalBuilder and LocalRunner against tchub's workers, on the same programs.",
+        (
+            ("rate_ratio", 8, "programs a second, tchub's over stock's"),
+            ("failed_ours<", 0, "programs that stock measures and tchub does not"),
+            ("spread<", 0.03, "spread of a program's latency on repeats"),
+        ),
+    ),
+    Section(
+        "predict",
+        "Scoring candidates",
+        "From a schedule to its score, features and forward pass together: stock's `XGBModel` and TenSet-MLP on "
+        "PerStoreFeature against tchub.",
+        (
+            ("llvm_ratio", 10, "stock's microseconds a candidate over tchub's, LLVM"),
+            ("nvidia_ratio", 20, "the same, NVIDIA"),
+        ),
+    ),
+    Section("rpc", "Measuring through an RPC tracker", "Programs built here and run by servers on other machines."),
+    Section(
+        "kills",
+        "Killed at random moments",
+        "Every run is resumed, and its database compared with its log.",
+        (),
+        ("runs",),
+    ),
+    Section("soak", "Memory of a long run", "Resident memory of the tuner and of its workers over many programs."),
+    Section(
+        "corpus",
+        "Large corpora",
+        "Import and one epoch of training of a made-up corpus, each in one process.",
+        (),
+        ("make", "import", "train"),
+    ),
+    Section(
+        "scale", "What one process of each engine manages", "What the figures mean: [at a thousand devices](scale.md)."
+    ),
+)
+
+
+def load(folder: Path) -> dict[str, dict[str, Any]]:
+    """Every benchmark of the page that was run."""
+    files = {section.name: folder / f"{section.name}.json" for section in SECTIONS}
+    return {name: json.loads(file.read_text()) for name, file in files.items() if file.is_file()}
+
+
+def page(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """docs/benchmarks.md."""
+    lines = [
+        "# Benchmarks",
+        "Written by `scripts/benchmarks_page.py` from [docs/benchmarks](benchmarks), where every figure is.",
+        "Each benchmark runs tchub and what it is compared with on one machine in one go.",
+        "",
+    ]
+    if "tuning" in found:
+        lines += [f"![{picture_words(found)}](benchmarks/{PICTURE.name})", ""]
+    if told := list(losses(found)):
+        lines += ["## Where tchub loses or misses its goal", *(f"- {line}" for line in told), ""]
+    for section in SECTIONS:
+        if section.name in found:
+            lines += _section(section, found[section.name])
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def picture_words(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """What the picture shows, for those who do not see it."""
+    networks = sorted({run["network"] for run in found["tuning"]["details"]["runs"]})
+    return f"Latency against tuning time, stock and tchub, of {', '.join(networks)}; tchub's gains over stock"
+
+
+def _section(section: Section, job: Mapping[str, Any]) -> Iterator[str]:
+    facts = job["machine"]
+    yield from (f"## {section.title}", section.words, "")
+    yield (
+        f"Measured on {facts['device']} ({facts['cpu_model']}, {facts['cores']} cores), {job['date']}, "
+        f"seeds {', '.join(map(str, job['seeds']))}, by `{job['command']}`."
+    )
+    yield ""
+    if section.goals:
+        rows = [_goal(job["summary"], *goal) for goal in section.goals]
+        yield from _table(("figure", "goal", "found", ""), [row for row in rows if row])
+    told = {key.removesuffix("<") for key, *_ in section.goals}
+    rest = {key: value for key, value in job["summary"].items() if key not in told}
+    yield from _any("", rest)
+    for key, value in job["details"].items():
+        if key not in section.hidden:
+            yield from _any(key, value)
+    if left := job["details"].get("not_done"):
+        yield from (f"Not run: {', '.join(left)}.", "")
+
+
+def _goal(summary: Mapping[str, Any], key: str, bound: float, words: str) -> tuple[str, ...] | None:
+    at_most, name = key.endswith("<"), key.removesuffix("<")
+    value = summary.get(name)
+    if value is None:
+        return None
+    sign = "at most" if at_most else "at least"
+    return words, f"{sign} {_cell(bound)}", f"**{_cell(value)}**", "met" if _met(value, bound, at_most) else "missed"
+
+
+def _met(value: float, bound: float, at_most: bool) -> bool:
+    return value <= bound if at_most else value >= bound
+
+
+def losses(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Goals that were missed, networks where stock or PyTorch is faster, and rows of which stock does more."""
+    for section in SECTIONS:
+        summary = found[section.name]["summary"] if section.name in found else {}
+        for key, bound, words in section.goals:
+            at_most, name = key.endswith("<"), key.removesuffix("<")
+            value = summary.get(name)
+            if value is not None and not _met(value, bound, at_most):
+                aim = f"{'at most' if at_most else 'at least'} {_cell(bound)}"
+                yield f"{section.title}: {words} is {_cell(value)}; the goal is {aim}."
+    if "tuning" in found:
+        yield from _lost_networks(found["tuning"]["details"])
+
+
+def _lost_networks(details: Mapping[str, Any]) -> Iterator[str]:
+    ours = next((name for name in details["systems"] if name in details["tables"]), None)
+    for row in details["tables"].get(ours, ()):
+        for key, words in (
+            ("latency_ratio_equal_trials", "code at equal trials"),
+            ("time_ratio", "time to stock's final latency"),
+        ):
+            value = row[key]["median"]
+            if value < 1:
+                yield f"{row['network']}: stock is better in {words} ({_cell(value)} times, median of its seeds)."
+    for row in details["latency"]:
+        times = row["median_ms"]
+        for rival, words in (
+            ("pytorch", "PyTorch eager"),
+            ("compile", "torch.compile"),
+            ("torch_compile", "torch.compile"),
+        ):
+            if ours in times and rival in times and times[ours] > times[rival]:
+                told = f"{_cell(times[ours])} ms against {_cell(times[rival])} ms"
+                yield f"{row['network']}, seed {row['seed']}: slower than {words}, {told}."
+
+
+# Tables from whatever a benchmark holds --------------------------------------------------------------
+
+
+def _any(key: str, value: Any) -> Iterator[str]:
+    """Tables of a value by its shape; nothing for what is no table, or too long to read."""
+    title = key.replace("_", " ")
+    if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+        yield from _rows(title, value)
+    elif isinstance(value, dict):
+        inner = {k: v for k, v in value.items() if isinstance(v, dict) and not _is_cell(v)}
+        lists = {k: v for k, v in value.items() if isinstance(v, list)}
+        flat = {k: v for k, v in value.items() if _is_cell(v)}
+        if flat:
+            yield from (f"**{title}**", "") if title else ()
+            yield from _table(("figure", "value"), [(k.replace("_", " "), _cell(v)) for k, v in flat.items()])
+        if inner:
+            yield from _rows(title, [{"of": name.replace("_", " ")} | row for name, row in inner.items()])
+        for name, rows in lists.items():
+            yield from _any(f"{title}: {name}", rows)
+    elif _is_cell(value):
+        yield from (f"{title}: {_cell(value)}", "")
+
+
+def _rows(title: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    names = list(dict.fromkeys(name for row in rows for name, value in row.items() if _is_cell(value)))
+    if len(names) < 2 or len(rows) > MOST_ROWS:
+        return
+    yield from (f"**{title}**", "")
+    cells = [tuple(_cell(row[name]) if _is_cell(row.get(name)) else "" for name in names) for row in rows]
+    yield from _table(tuple(name.replace("_", " ") for name in names), cells)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    if not rows:
+        return
+    right = [all(_numeric(row[i]) for row in rows) for i in range(len(head))]
+    yield "| " + " | ".join(head) + " |"
+    yield "| " + " | ".join("---:" if r else "---" for r in right) + " |"
+    for row in rows:
+        yield "| " + " | ".join(row) + " |"
+    yield ""
+
+
+def _numeric(text: str) -> bool:
+    return text in ("", "yes", "no") or text.strip("*")[0].isdigit() or text.strip("*")[0] == "-"
+
+
+def _is_spread(value: Any) -> bool:
+    return isinstance(value, dict) and {"median", "least", "largest"} <= set(value)
+
+
+def _is_cell(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float | bool) or _is_spread(value)
+
+
+def _cell(value: Any) -> str:
+    """A figure to three digits; the median of seeds with the least and the largest."""
+    if _is_spread(value):
+        alone = value["least"] == value["largest"]
+        return _cell(value["median"]) + ("" if alone else f" ({_cell(value['least'])} to {_cell(value['largest'])})")
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+    return f"{value:,}" if isinstance(value, int) else str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def _write(path: Path, same: Callable[[], bool], make: Callable[[], str], check: bool) -> bool:
+    """Write what is out of date, or say so; returns whether it was."""
+    if same():
+        return False
+    if check:
+        click.echo(f"{path.relative_to(ROOT)} is out of date: run python scripts/benchmarks_page.py", err=True)
+    else:
+        path.write_text(make())
+    return True
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Change nothing; exit 1 when something would change.")
+def main(check: bool) -> None:
+    """Write docs/benchmarks.md and docs/benchmarks/speed.svg."""
+    found = load(FOLDER)
+    for section in SECTIONS:
+        if section.name not in found:
+            click.echo(f"not run yet: {section.name}", err=True)
+    text = page(found)
+    stale = _write(PAGE, lambda: PAGE.is_file() and PAGE.read_text() == text, lambda: text, check)
+    if "tuning" in found:
+        mark = fingerprint(found)
+        stale |= _write(PICTURE, lambda: is_current(PICTURE, mark), lambda: draw(found), check)
+    sys.exit(1 if check and stale else 0)
+
+
+if __name__ == "__main__":
+    main()

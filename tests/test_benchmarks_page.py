@@ -1,0 +1,112 @@
+"""The page of benchmarks and its picture say what the JSON files say, losses first."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    return importlib.import_module("benchmarks_page")
+
+
+def job(summary: dict[str, Any], details: dict[str, Any], command: str = "python scripts/bench_x.py") -> dict[str, Any]:
+    machine = {"device": "test-cpu", "cpu_model": "Test CPU", "cores": 2}
+    return {
+        "command": command, "date": "2026-01-01", "seeds": [0, 1], "machine": machine,
+        "summary": summary, "details": details,
+    }  # fmt: skip
+
+
+def spread(middle: float) -> dict[str, float]:
+    return {"median": middle, "least": middle / 2, "largest": 2 * middle}
+
+
+@pytest.fixture
+def found() -> dict[str, Any]:
+    def run(network: str, system: str, last: float) -> dict[str, Any]:
+        return {"network": network, "system": system, "seed": 0, "curve": [[0, 0.0, 9.0], [8, 30.0, last]]}
+
+    rows = [
+        {"network": "won", "time_ratio": spread(12.0), "latency_ratio_equal_trials": spread(1.3)},
+        {"network": "lost", "time_ratio": spread(0.5), "latency_ratio_equal_trials": spread(0.9)},
+    ]
+    timed = [{"network": "lost", "seed": 0, "median_ms": {"tilenet": 5.0, "pytorch": 4.0, "stock": 6.0}}]
+    tuning = {
+        "systems": {"stock": "as it ships", "tilenet": "tchub"},
+        "tables": {"tilenet": rows},
+        "latency": timed,
+        "runs": [run(n, s, ms) for n in ("won", "lost") for s, ms in (("stock", 4.0), ("tilenet", 3.0))],
+        "not_done": ["huge stock seed 0"],
+    }
+    headline = {"time_ratio": 2.4, "trials_ratio": 11.0, "latency_ratio_equal_trials": 1.2, "slower_than_pytorch": 1}
+    return {
+        "tuning": job(headline, tuning, "python scripts/bench_tuning.py --json"),
+        "measure": job(
+            {"rate_ratio": 8.5, "failed_ours": 0, "spread": 0.02}, {"tasks": [{"task": "a|b", "ours": 30.0}]}
+        ),
+    }
+
+
+def test_the_page_and_the_picture_are_up_to_date() -> None:
+    command = [sys.executable, "scripts/benchmarks_page.py", "--check"]
+    result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_command_machine_date_and_seeds_stand_beside_the_figures(tool: Any, found: dict[str, Any]) -> None:
+    text = tool.page(found)
+    told = (
+        "Measured on test-cpu (Test CPU, 2 cores), 2026-01-01, seeds 0, 1, by `python scripts/bench_tuning.py --json`."
+    )
+    assert told in text
+    assert "| stock's trials to its final latency over tchub's | at least 10 | **11** | met |" in text
+    assert "12 (6 to 24)" in text, "the median of the seeds, with their spread"
+    assert "a\\|b" in text, "a bar in a name does not end the cell"
+    assert "Not run: huge stock seed 0." in text
+
+
+def test_losses_and_missed_goals_come_first(tool: Any, found: dict[str, Any]) -> None:
+    text = tool.page(found)
+    section = text[text.index("Where tchub loses") : text.index("## Tuning whole networks")]
+    assert len(re.findall(r"(?m)^- ", section)) == 5
+    assert "is 2.4; the goal is at least 10" in section
+    assert "networks slower than PyTorch eager is 1; the goal is at most 0" in section
+    assert "lost: stock is better in code at equal trials (0.9 times" in section
+    assert "lost: stock is better in time to stock's final latency (0.5 times" in section
+    assert "lost, seed 0: slower than PyTorch eager, 5 ms against 4 ms" in section
+    assert "won" not in section
+
+
+def test_a_benchmark_that_was_not_run_has_no_section(tool: Any, found: dict[str, Any]) -> None:
+    text = tool.page({"measure": found["measure"]})
+    assert "Tuning whole networks" not in text
+    assert "speed.svg" not in text
+    assert "loses" not in text
+    assert "not run" not in text.lower()
+
+
+def test_the_picture_has_both_themes_and_changes_with_the_figures(
+    tool: Any, found: dict[str, Any], tmp_path: Path
+) -> None:
+    text = tool.draw(found)
+    ElementTree.fromstring(text)
+    assert all(
+        word in text for word in ("prefers-color-scheme: dark", "tchub", "stock MetaSchedule", "won", "2.4x", "8.5x")
+    )
+    file = tmp_path / "speed.svg"
+    file.write_text(text)
+    assert tool.is_current(file, tool.fingerprint(found))
+    found["measure"]["summary"]["rate_ratio"] = 9.0
+    assert not tool.is_current(file, tool.fingerprint(found))
