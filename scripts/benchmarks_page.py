@@ -18,11 +18,10 @@ from typing import Any
 import click
 from benchmarking import FOLDER, ROOT
 from benchmarks_picture import draw, fingerprint, is_current
+from benchmarks_tables import cell, table, tables
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 PICTURE = FOLDER / "speed.svg"
-# Longer tables stay in the JSON.
-MOST_ROWS = 40
 
 
 @dataclass(frozen=True)
@@ -140,13 +139,13 @@ def _section(section: Section, job: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     if section.goals:
         rows = [_goal(job["summary"], *goal) for goal in section.goals]
-        yield from _table(("figure", "goal", "found", ""), [row for row in rows if row])
+        yield from table(("figure", "goal", "found", ""), [row for row in rows if row])
     told = {key.removesuffix("<") for key, *_ in section.goals}
     rest = {key: value for key, value in job["summary"].items() if key not in told}
-    yield from _any("", rest)
+    yield from tables("", rest)
     for key, value in job["details"].items():
         if key not in section.hidden:
-            yield from _any(key, value)
+            yield from tables(key, value)
     if left := job["details"].get("not_done"):
         yield from (f"Not run: {', '.join(left)}.", "")
 
@@ -157,7 +156,7 @@ def _goal(summary: Mapping[str, Any], key: str, bound: float, words: str) -> tup
     if value is None:
         return None
     sign = "at most" if at_most else "at least"
-    return words, f"{sign} {_cell(bound)}", f"**{_cell(value)}**", "met" if _met(value, bound, at_most) else "missed"
+    return words, f"{sign} {cell(bound)}", f"**{cell(value)}**", "met" if _met(value, bound, at_most) else "missed"
 
 
 def _met(value: float, bound: float, at_most: bool) -> bool:
@@ -172,8 +171,8 @@ def losses(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             at_most, name = key.endswith("<"), key.removesuffix("<")
             value = summary.get(name)
             if value is not None and not _met(value, bound, at_most):
-                aim = f"{'at most' if at_most else 'at least'} {_cell(bound)}"
-                yield f"{section.title}: {words} is {_cell(value)}; the goal is {aim}."
+                aim = f"{'at most' if at_most else 'at least'} {cell(bound)}"
+                yield f"{section.title}: {words} is {cell(value)}; the goal is {aim}."
     if "tuning" in found:
         yield from _lost_networks(found["tuning"]["details"])
 
@@ -187,7 +186,7 @@ def _lost_networks(details: Mapping[str, Any]) -> Iterator[str]:
         ):
             value = row[key]["median"]
             if value < 1:
-                yield f"{row['network']}: stock is better in {words} ({_cell(value)} times, median of its seeds)."
+                yield f"{row['network']}: stock is better in {words} ({cell(value)} times, median of its seeds)."
     for row in details["latency"]:
         times = row["median_ms"]
         for rival, words in (
@@ -196,77 +195,8 @@ def _lost_networks(details: Mapping[str, Any]) -> Iterator[str]:
             ("torch_compile", "torch.compile"),
         ):
             if ours in times and rival in times and times[ours] > times[rival]:
-                told = f"{_cell(times[ours])} ms against {_cell(times[rival])} ms"
+                told = f"{cell(times[ours])} ms against {cell(times[rival])} ms"
                 yield f"{row['network']}, seed {row['seed']}: slower than {words}, {told}."
-
-
-# Tables from whatever a benchmark holds --------------------------------------------------------------
-
-
-def _any(key: str, value: Any) -> Iterator[str]:
-    """Tables of a value by its shape; nothing for what is no table, or too long to read."""
-    title = key.replace("_", " ")
-    if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
-        yield from _rows(title, value)
-    elif isinstance(value, dict):
-        inner = {k: v for k, v in value.items() if isinstance(v, dict) and not _is_cell(v)}
-        lists = {k: v for k, v in value.items() if isinstance(v, list)}
-        flat = {k: v for k, v in value.items() if _is_cell(v)}
-        if flat:
-            yield from (f"**{title}**", "") if title else ()
-            yield from _table(("figure", "value"), [(k.replace("_", " "), _cell(v)) for k, v in flat.items()])
-        if inner:
-            yield from _rows(title, [{"of": name.replace("_", " ")} | row for name, row in inner.items()])
-        for name, rows in lists.items():
-            yield from _any(f"{title}: {name}", rows)
-    elif _is_cell(value):
-        yield from (f"{title}: {_cell(value)}", "")
-
-
-def _rows(title: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    names = list(dict.fromkeys(name for row in rows for name, value in row.items() if _is_cell(value)))
-    if len(names) < 2 or len(rows) > MOST_ROWS:
-        return
-    yield from (f"**{title}**", "")
-    cells = [tuple(_cell(row[name]) if _is_cell(row.get(name)) else "" for name in names) for row in rows]
-    yield from _table(tuple(name.replace("_", " ") for name in names), cells)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    if not rows:
-        return
-    right = [all(_numeric(row[i]) for row in rows) for i in range(len(head))]
-    yield "| " + " | ".join(head) + " |"
-    yield "| " + " | ".join("---:" if r else "---" for r in right) + " |"
-    for row in rows:
-        yield "| " + " | ".join(row) + " |"
-    yield ""
-
-
-def _numeric(text: str) -> bool:
-    return text in ("", "yes", "no") or text.strip("*")[0].isdigit() or text.strip("*")[0] == "-"
-
-
-def _is_spread(value: Any) -> bool:
-    return isinstance(value, dict) and {"median", "least", "largest"} <= set(value)
-
-
-def _is_cell(value: Any) -> bool:
-    return value is None or isinstance(value, str | int | float | bool) or _is_spread(value)
-
-
-def _cell(value: Any) -> str:
-    """A figure to three digits; the median of seeds with the least and the largest."""
-    if _is_spread(value):
-        alone = value["least"] == value["largest"]
-        return _cell(value["median"]) + ("" if alone else f" ({_cell(value['least'])} to {_cell(value['largest'])})")
-    if value is None:
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-    return f"{value:,}" if isinstance(value, int) else str(value).replace("|", "\\|").replace("\n", " ")
 
 
 def _write(path: Path, same: Callable[[], bool], make: Callable[[], str], check: bool) -> bool:
