@@ -20,6 +20,7 @@ COMMANDS = {
     "doctor": "doctor",
     "collect": "collect",
     "corpus": "corpus",
+    "bundle": "bundle",
     "train": "train",
     "evaluate": "evaluate",
     "adapt": "adapt",

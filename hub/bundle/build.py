@@ -1,0 +1,234 @@
+"""Building a bundle: tasks of a workload, candidates, compiled in forked workers, packed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from ...zoo.apportion import apportion
+from ...zoo.corpus.tir import computation_of_module
+from ..device.measure import cores
+from ..device.pool import JobResult, WorkerPool, Zygote
+from ..device.worker import TimingConfig, WorkerSetup
+from ..tuning.candidates import Candidate, has_choice
+from ..tuning.errors import NoTaskError
+from ..tuning.tasks import TuningTask, tasks_of
+from .archive import BundleProgram, write_parts
+from .choose import choose_candidates
+from .target import BundleTarget
+
+if TYPE_CHECKING:
+    from ...zoo.corpus import Corpus
+
+_JOB = "tchub.hub.bundle.compile:compile_program"
+_FAILURES = {"exception": "build", "timeout": "build_timeout", "crash": "crash"}
+
+
+@dataclass(frozen=True)
+class BuildSettings:
+    """What goes into a bundle.
+
+    Attributes:
+        programs: in all, shared evenly by the tasks.
+        seed: of the candidates.
+        checkpoint: take the half of each task's programs that this checkpoint ranks first among four times as many.
+        max_bytes: size of an archive at most; more than one is written where it needs be.
+        build_timeout: seconds a program may take to compile.
+    """
+
+    programs: int
+    seed: int = 0
+    checkpoint: str | None = None
+    max_bytes: int | None = None
+    build_timeout: float = 60.0
+
+
+@dataclass(frozen=True)
+class BundleResult:
+    """What was built.
+
+    Attributes:
+        paths: the archives; bytes: the size of each.
+        tasks, programs: in them; failed: programs that could not be compiled, which the archives name as well.
+        seconds: what it took.
+    """
+
+    paths: list[str]
+    bytes: list[int]
+    tasks: int
+    programs: int
+    failed: int
+    seconds: float
+
+
+def build_bundle(
+    workload: str,
+    target: BundleTarget,
+    output: Path,
+    settings: BuildSettings,
+    *,
+    corpus: Corpus | None = None,
+    tell: Callable[[int, int, str], None] = lambda *_: None,
+    say: Callable[[str], None] = lambda _: None,
+) -> BundleResult:
+    """Compile programs of a workload for a target and pack them.
+
+    A second call after a stop compiles only what is missing: compiled programs lie in `output` with the suffix
+    `.work` until the archive is there.
+
+    Args:
+        corpus: programs measured before: new ones are evolved from its fastest, none of it is built again.
+        tell: told after each program: done, total and the task's name.
+        say: told of each step.
+
+    Raises:
+        NoTaskError: the workload has no task with a choice of programs.
+        BundleError, BundleSizeError: the archive cannot be written.
+    """
+    import tvm
+
+    start = time.monotonic()
+    made = tvm.target.Target(target.target)
+    say(f"extracting the tasks of {workload}")
+    tasks = [task for task in tasks_of(workload, made) if has_choice(task, made)]
+    if not tasks:
+        raise NoTaskError(f"no task of {workload} has a choice of programs", remedy="name a larger suite")
+    shares = apportion(settings.programs, {task.task_id: 1.0 for task in tasks})
+    work = output.with_suffix(".work")
+    work.mkdir(parents=True, exist_ok=True)
+    chosen = choose_candidates(tasks, shares, made, settings.seed, settings.checkpoint, corpus, say)
+    names = {task.task_id: task.name for task in tasks}
+    programs: list[BundleProgram] = []
+    for program in _compile(chosen, target, work, settings.build_timeout):
+        programs.append(program)
+        tell(len(programs), settings.programs, names[program.task_id])
+    order = {task_id: index for index, task_id in enumerate(names)}
+    programs.sort(key=lambda p: (order[p.task_id], p.key))
+    facts = _facts(workload, target, settings)
+    paths = write_parts(output, facts, {t.task_id: _task(t) for t in tasks}, programs, settings.max_bytes)
+    shutil.rmtree(work)
+    return BundleResult(
+        [str(path) for path in paths],
+        [path.stat().st_size for path in paths],
+        len({program.task_id for program in programs}),
+        len(programs),
+        sum(program.error is not None for program in programs),
+        time.monotonic() - start,
+    )
+
+
+def _facts(workload: str, target: BundleTarget, settings: BuildSettings) -> dict[str, Any]:
+    import tvm
+
+    words = ["tchub", "bundle", "build", "--workload", workload, "--target", target.device or json.dumps(target.target)]
+    words += ["--programs", str(settings.programs), "--seed", str(settings.seed), "--output", "bundle.zip"]
+    return {
+        "workload": workload,
+        **asdict(target),
+        "timing": asdict(TimingConfig()),
+        "tchub_version": version("tchub"),
+        "tvm_version": str(tvm.__version__),
+        "ffi_version": version("apache-tvm-ffi"),
+        "command": shlex.join(words),
+    }
+
+
+def _task(task: TuningTask) -> dict[str, Any]:
+    """A task as the device needs it, and as the corpus needs it."""
+    import tvm
+
+    plain = {name: getattr(task, name) for name in ("task_id", "name", "op", "flops", "networks")}
+    return {
+        "manifest": plain | {"args": _args(task)},
+        "origin": {"workload": str(tvm.ir.save_json(task.mod)), "computation": computation_of_module(task.mod)},
+    }
+
+
+def _args(task: TuningTask) -> list[Any]:
+    from tvm.s_tir import meta_schedule as ms
+
+    found: list[Any] = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=True)
+    return [[[int(n) for n in info.shape], str(info.dtype)] for info in found]
+
+
+def _compile(
+    candidates: Iterator[Candidate], target: BundleTarget, work: Path, timeout: float
+) -> Iterator[BundleProgram]:
+    """Compile on all cores; programs come as they are done."""
+    memory = psutil.virtual_memory().total
+    setups = [WorkerSetup((core,), memory_bytes=memory) for core in cores()]
+    waiting: dict[Future[JobResult], tuple[Candidate, float]] = {}
+    with ExitStack() as stack:
+        zygote = Zygote()
+        stack.callback(zygote.close)
+        pool = WorkerPool(zygote, setups)
+        stack.callback(pool.close)
+        for candidate in candidates:
+            known = _known(candidate, work)
+            if known is not None:
+                yield known
+                continue
+            waiting[_submit(pool, candidate, target, work, timeout)] = candidate, time.monotonic()
+            if len(waiting) >= 2 * len(setups):
+                yield from _take(waiting, work)
+        while waiting:
+            yield from _take(waiting, work)
+
+
+def _submit(
+    pool: WorkerPool, candidate: Candidate, target: BundleTarget, work: Path, timeout: float
+) -> Future[JobResult]:
+    import tvm
+
+    args = (str(tvm.ir.save_json(candidate.mod)), target, str(_place(candidate, work)))
+    return pool.submit(_JOB, args, timeout)
+
+
+def _take(waiting: dict[Future[JobResult], tuple[Candidate, float]], work: Path) -> Iterator[BundleProgram]:
+    done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+    for future in done:
+        candidate, started = waiting.pop(future)
+        result = future.result()
+        told: dict[str, Any] = {"plan": None, "error": None, "message": None}
+        if result.error is None:
+            told |= result.value
+        else:
+            told |= {"error": _FAILURES[result.error], "message": result.message}
+        _remember(candidate, work, told | {"build_seconds": time.monotonic() - started})
+        program = _known(candidate, work)
+        assert program is not None
+        yield program
+
+
+def _place(candidate: Candidate, work: Path) -> Path:
+    return work / f"{candidate.task_id}-{candidate.key}.bin"
+
+
+def _remember(candidate: Candidate, work: Path, told: dict[str, Any]) -> None:
+    file = _place(candidate, work).with_suffix(".json")
+    partial = file.with_suffix(f".{os.getpid()}.partial")
+    partial.write_text(json.dumps(told))
+    os.replace(partial, file)
+
+
+def _known(candidate: Candidate, work: Path) -> BundleProgram | None:
+    """What an earlier call or this one compiled, or None."""
+    place = _place(candidate, work)
+    try:
+        told = json.loads(place.with_suffix(".json").read_text())
+    except FileNotFoundError:
+        return None
+    file = None if told["error"] else place
+    return BundleProgram(candidate.task_id, candidate.key, candidate.strategy, candidate.trace, file, **told)

@@ -1,0 +1,229 @@
+"""Taking results back: lines of `results.jsonl` checked against their bundle, and made programs of a corpus."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from ...zoo.corpus import Program, Task, merge_corpus
+from ...zoo.devices import Device, get_device
+from .archive import Bundle
+from .errors import BundleResultsError
+
+_LICENCE = "Apache-2.0"
+_ON_SITE_ERRORS = ("build", "run", "run_timeout", "crash")
+# Sums of equal inputs through differently ordered additions in float32 agree far better than this.
+_TOLERANCE = 1e-2
+
+
+@dataclass(frozen=True)
+class IngestResult:
+    """What became of the results.
+
+    Attributes:
+        path: the corpus.
+        results: programs with a result; failed: of them, and of those that could not be compiled.
+        wrong: programs that ran, but computed something else than the others of their task.
+        unmeasured: programs of the bundle without a result.
+        tasks, programs: in the corpus afterwards.
+    """
+
+    path: str
+    results: int
+    failed: int
+    wrong: int
+    unmeasured: int
+    tasks: int
+    programs: int
+
+
+def ingest(results: Path, bundle: Bundle, device: str, folder: Path) -> IngestResult:
+    """Add the results of a bundle to a corpus, or create it; the same results twice change nothing.
+
+    Args:
+        results: the file that `run.py` wrote; it may be that of a run which was stopped.
+        device: name of the device that measured, see `tchub devices`.
+
+    Raises:
+        BundleResultsError: results of another bundle, or lines that are none; nothing is written then.
+        CorpusMismatchError: the corpus is of another device, CPU or target.
+    """
+    machine, lines = read_results(results, bundle)
+    sheet = get_device(device)
+    programs = {program["id"]: program for program in bundle.manifest["programs"]}
+    wrong = _wrong_outputs(lines)
+    meta = _meta(bundle, sheet, machine)
+    judged = {number: _judged(line, number in wrong) for number, line in lines.items()}
+    made = [_program(programs[number], line, meta) for number, line in judged.items()]
+    made += [_program(p, _unbuilt(p), meta) for p in programs.values() if p["error"]]
+    used = {program.task_id for program in made}
+    tasks = [_task(task, bundle) for task in bundle.manifest["tasks"] if task["task_id"] in used]
+    corpus = merge_corpus(folder, meta, tasks, made)
+    return IngestResult(
+        str(folder),
+        len(lines),
+        sum(not program.valid for program in made),
+        len(wrong),
+        len(programs) - len(made),
+        len(corpus.tasks),
+        corpus.meta["programs"],
+    )
+
+
+def read_results(path: Path, bundle: Bundle) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
+    """The machine and the results by program id, of a file whose every line belongs to the bundle.
+
+    A last line without an end is that of a run which was killed while it wrote: it is left out.
+
+    Raises:
+        BundleResultsError: a line is no result of this bundle; its field `lines` counts them by kind.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise BundleResultsError(f"cannot read {path}: {error}", remedy="name the file of run.py --output") from error
+    programs = {program["id"]: program for program in bundle.manifest["programs"]}
+    bad: Counter[str] = Counter()
+    machines: list[dict[str, Any]] = []
+    found: dict[int, dict[str, Any]] = {}
+    for line in text[: text.rfind(b"\n") + 1].splitlines():
+        kind, value = _read_line(line, bundle.identity, programs)
+        if kind == "machine":
+            machines.append(value)
+        elif kind == "program":
+            found.setdefault(value["id"], value)
+        else:
+            bad[kind] += 1
+    if bad or not machines or len({_named(machine) for machine in machines}) > 1:
+        bad["no machine" if not machines else "several machines"] += not bad
+        raise BundleResultsError(
+            f"{path} does not belong to {bundle.path}: " + ", ".join(f"{n} {kind}" for kind, n in bad.items() if n),
+            remedy="give the results of one machine, and the very bundle that it measured",
+            path=str(path),
+            lines={kind: n for kind, n in bad.items() if n},
+        )
+    return machines[0], found
+
+
+def _read_line(line: bytes, identity: str, programs: dict[int, Any]) -> tuple[str, Any]:
+    """(`machine` or `program`, the line), or (what is wrong with it, None)."""
+    try:
+        value = json.loads(line)
+        kind = value["kind"]
+        if kind == "machine":
+            return ("machine", value) if value["bundle"] == identity else ("of another bundle", None)
+        program = programs.get(value["id"])
+        if kind != "program" or program is None or program["task_id"] != value["task_id"]:
+            return "of an unknown program", None
+        if not program["sha256"] or value["sha256"] != program["sha256"]:
+            return "of another library", None
+        return ("program", value) if _sound(value) else ("with impossible values", None)
+    except (ValueError, KeyError, TypeError):
+        return "not readable", None
+
+
+def _sound(line: dict[str, Any]) -> bool:
+    latencies = line["latencies"]
+    if not isinstance(line["measured_at"], int | float) or not isinstance(line["seconds"], int | float):
+        return False
+    if line["error"] is not None:
+        return line["error"] in _ON_SITE_ERRORS and not latencies
+    return bool(latencies) and all(isinstance(x, int | float) and math.isfinite(x) and x > 0 for x in latencies)
+
+
+def _named(machine: dict[str, Any]) -> tuple[str, str]:
+    return str(machine.get("cpu_model")), str(machine.get("gpu"))
+
+
+def _wrong_outputs(lines: dict[int, dict[str, Any]]) -> set[int]:
+    """Programs whose output is not that of most programs of their task."""
+    by_task: dict[str, list[dict[str, Any]]] = {}
+    for line in lines.values():
+        if line["error"] is None and line.get("fingerprint"):
+            by_task.setdefault(line["task_id"], []).append(line)
+    wrong: set[int] = set()
+    for group in by_task.values():
+        usual = [[median(sums) for sums in zip(*column, strict=True)] for column in _columns(group)]
+        wrong |= {line["id"] for line in group if not _agree(line["fingerprint"], usual)}
+    return wrong
+
+
+def _columns(group: Sequence[dict[str, Any]]) -> Iterator[tuple[list[float], ...]]:
+    """Of each argument, the [sum, sum of absolute values] of every program."""
+    return zip(*(line["fingerprint"] for line in group), strict=True)
+
+
+def _agree(one: Sequence[Sequence[float]], usual: Sequence[Sequence[float]]) -> bool:
+    def near(a: float, b: float, scale: float) -> bool:
+        if not math.isfinite(b):  # the task itself overflows on these inputs
+            return not math.isfinite(a)
+        return abs(a - b) <= _TOLERANCE * max(scale, 1e-12)
+
+    pairs = zip(one, usual, strict=True)
+    return all(near(a, b, wanted[1]) for found, wanted in pairs for a, b in zip(found, wanted, strict=True))
+
+
+def _judged(line: dict[str, Any], wrong: bool) -> dict[str, Any]:
+    if not wrong:
+        return line
+    return line | {
+        "latencies": [],
+        "error": "invalid",
+        "message": "its output is not that of the task's other programs",
+    }
+
+
+def _unbuilt(program: dict[str, Any]) -> dict[str, Any]:
+    nothing = {"latencies": [], "measured_at": math.nan, "seconds": math.nan}
+    return nothing | {"error": program["error"], "message": program["message"]}
+
+
+def _program(program: dict[str, Any], line: dict[str, Any], meta: dict[str, Any]) -> Program:
+    latencies = tuple(float(x) for x in line["latencies"])
+    return Program(
+        task_id=program["task_id"],
+        key=program["key"],
+        trace=program["trace"],
+        strategy=program["strategy"],
+        latencies=latencies,
+        latency=median(latencies) if latencies else math.nan,
+        device=meta["device"],
+        target=json.dumps(meta["target"], sort_keys=True),
+        error=line["error"],
+        error_message=line["message"],
+        cpu_model=meta["cpu_model"],
+        tvm_version=meta["tvm_version"],
+        measured_at=line["measured_at"],
+        cost_seconds=line["seconds"],
+    )
+
+
+def _task(task: dict[str, Any], bundle: Bundle) -> Task:
+    networks = tuple(sorted(task["networks"].items()))
+    return Task(
+        task["task_id"], task["name"], task["op"], task["flops"], networks=networks, **bundle.origin[task["task_id"]]
+    )
+
+
+def _meta(bundle: Bundle, device: Device, machine: dict[str, Any]) -> dict[str, Any]:
+    manifest = bundle.manifest
+    return {
+        "device": device.name,
+        "device_sheet": device.to_dict(),
+        "family": device.family,
+        "cpu_model": machine.get("gpu") or machine["cpu_model"],
+        "target": manifest["target"],
+        "tvm_version": manifest["tvm_version"],
+        "command": manifest["command"],
+        "licence": _LICENCE,
+        "notes": "compiled by tchub, measured on the device from a bundle, random inputs; latency is the median "
+        "of the repeats",
+        "timing": manifest["timing"],
+        "machine": {key: value for key, value in machine.items() if key not in ("kind", "bundle", "libraries")},
+    }

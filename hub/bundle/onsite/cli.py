@@ -1,0 +1,158 @@
+"""The program that a bundle is: `python3 bundle.zip --output results.jsonl`."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from .facts import machine_facts
+from .faults import OnsiteError
+from .package import Package
+from .results import Results
+from .supervisor import Supervisor
+from .tvm_runtime import find_libraries
+
+# Nothing but failures from the start: the machine or the driver is at fault, not the programs.
+_HOPELESS = 24
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        description="Measure this bundle's programs on this machine. Run it again to go on after a stop."
+    )
+    parser.add_argument("--output", default="results.jsonl", help="results, one JSON line a program; added to")
+    parser.add_argument("--runtime", help="folder with libtvm_ffi.so and libtvm_runtime.so (CPU bundles)")
+    parser.add_argument("--driver", help="the CUDA driver's library, where it is not libcuda.so.1 (CUDA bundles)")
+    parser.add_argument("--repeats", type=int, help="at most so many repeats a program")
+    parser.add_argument("--limit", type=int, help="stop after so many programs")
+    parser.add_argument("--seconds", type=float, help="stop after so many seconds")
+    parser.add_argument("--time-limit", type=float, default=20.0, help="seconds a program may take (20)")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    return parser
+
+
+def main(bundle: str) -> int:
+    """Run the command line; returns the exit code."""
+    options = _parser().parse_args()
+    if options.worker:
+        return _work(options.worker)
+    try:
+        return _run(Package(bundle), bundle, options)
+    except OnsiteError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        print("interrupted: run the same command again to go on", file=sys.stderr)
+        return 130
+
+
+def _work(setup: str) -> int:
+    try:
+        from . import worker
+    except ImportError as error:
+        print(json.dumps({"ready": False, "message": f"numpy is needed to measure: {error}", "code": 3}))
+        return 3
+    return worker.main(setup)
+
+
+def _run(package: Package, bundle: str, options: argparse.Namespace) -> int:
+    package.check()
+    results = Results(options.output, package.identity)
+    programs = [p for p in package.manifest["programs"] if p["file"]]
+    waiting = [p for p in programs if p["id"] not in results.done][: options.limit]
+    if not waiting:
+        print(f"all {len(programs)} programs have results in {results.path}", file=sys.stderr)
+        return 0
+    supervisor = Supervisor(bundle, _setup(package.manifest, options), options.time_limit)
+    try:
+        supervisor.start()
+        facts = {**machine_facts(), **supervisor.facts}
+        results.add({"kind": "machine", "bundle": package.identity, "started": time.time(), **facts})
+        done, failed = _measure_all(package, waiting, results, supervisor, options.seconds)
+    finally:
+        supervisor.stop()
+    left = len(programs) - len(results.done)
+    print(f"{done} programs measured, {failed} of them failed, {left} left: {results.path}", file=sys.stderr)
+    return 0
+
+
+def _setup(manifest: dict[str, Any], options: argparse.Namespace) -> dict[str, Any]:
+    timing = dict(manifest["timing"])
+    if options.repeats:
+        timing["max_repeats"] = options.repeats
+        timing["min_repeats"] = min(timing["min_repeats"], options.repeats)
+    setup = {name: manifest[name] for name in ("device_kind", "code", "arch", "threads")}
+    setup["driver"], setup["timing"] = options.driver, timing
+    if manifest["device_kind"] == "cpu":
+        setup["libraries"] = find_libraries(options.runtime)
+    return setup
+
+
+def _measure_all(
+    package: Package, waiting: list[dict[str, Any]], results: Results, supervisor: Supervisor, seconds: float | None
+) -> tuple[int, int]:
+    start, failed, count = time.monotonic(), 0, 0
+    tasks = {task["task_id"]: task for task in package.manifest["tasks"]}
+    with tempfile.TemporaryDirectory(prefix="tchub-bundle-") as scratch:
+        for program in waiting:
+            if seconds is not None and time.monotonic() - start > seconds:
+                break
+            line = _measure(package, program, tasks[program["task_id"]], results, supervisor, Path(scratch))
+            results.add(line)
+            count, failed = count + 1, failed + (line["error"] is not None)
+            if count == failed == _HOPELESS:
+                raise OnsiteError(f"the first {failed} programs all failed, the last with: {line['message']}", 4)
+            if count % 20 == 0 or sys.stderr.isatty():
+                print(f"\r{count}/{len(waiting)}, {failed} failed", end="", file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+    return count, failed
+
+
+def _measure(
+    package: Package,
+    program: dict[str, Any],
+    task: dict[str, Any],
+    results: Results,
+    supervisor: Supervisor,
+    scratch: Path,
+) -> dict[str, Any]:
+    start = time.perf_counter()
+    path = scratch / Path(program["file"]).name
+    path.write_bytes(package.read(program["file"]))
+    job = {"args": task["args"], "best": results.best.get(task["task_id"]), "plan": program.get("plan")}
+    answer = {"error": None, "message": None, "latencies": [], "fingerprint": None}
+    try:
+        job["path"] = str(_linked(path) if package.manifest["code"] == "object" else path)
+        answer.update(supervisor.measure(job))
+    except subprocess.CalledProcessError as error:
+        answer.update(error="build", message=(error.stderr or b"").decode(errors="replace").strip()[-500:])
+    finally:
+        for file in (path, path.with_suffix(".so")):
+            if file.exists():
+                file.unlink()
+    return {
+        "kind": "program",
+        "id": program["id"],
+        "task_id": program["task_id"],
+        "sha256": program["sha256"],
+        **answer,
+        "measured_at": time.time(),
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def _linked(path: Path) -> Path:
+    """An object file as a shared library, by this machine's own linker."""
+    linker = next((name for name in ("ld", "ld.lld", "cc", "gcc", "clang") if shutil.which(name)), None)
+    if linker is None:
+        raise OnsiteError("the bundle holds object files, and this machine has no linker: install binutils", 3)
+    library = path.with_suffix(".so")
+    subprocess.run([linker, "-shared", "-o", str(library), str(path)], check=True, capture_output=True)
+    return library

@@ -1,0 +1,41 @@
+"""Random arguments of a task: the same on every machine, and the same for all programs of a task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_ALIGNMENT = 64  # what TVM's kernels expect of a buffer's first byte
+
+
+def aligned(shape: list[int], dtype: str) -> Any:
+    """An array of zeros that starts at a multiple of 64 bytes."""
+    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + _ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def random_arguments(args: list[Any]) -> list[Any]:
+    """One array an argument, `[[shape, dtype], ...]`, with the contents that `tchub collect` gives them.
+
+    Random contents: zeros let a processor take short cuts. Integers are indices, kept to 0 and 1.
+    """
+    generator = np.random.default_rng(0)
+    arrays = []
+    for shape, dtype in args:
+        array = aligned(shape, dtype)
+        if dtype.startswith(("int", "uint", "bool")):
+            array[...] = generator.integers(0, 2, size=tuple(shape))
+        else:
+            array[...] = generator.random(size=tuple(shape), dtype=np.float32) + np.float32(0.1)
+        arrays.append(array)
+    return arrays
+
+
+def fingerprint(arrays: list[Any]) -> list[list[float]]:
+    """[sum, sum of absolute values] of each array: programs of one task on equal inputs must agree on them."""
+    with np.errstate(all="ignore"):
+        wide = [np.asarray(array, dtype=np.float64) for array in arrays]
+        return [[float(x.sum()), float(np.abs(x).sum())] for x in wide]

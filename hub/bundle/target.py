@@ -1,0 +1,118 @@
+"""What a bundle is compiled for: a device of the zoo, this machine, or a target of TVM."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+from dataclasses import dataclass
+from typing import Any
+
+from ...zoo.devices import UnknownDeviceError, get_device
+from .errors import BundleTargetError
+
+
+@dataclass(frozen=True)
+class BundleTarget:
+    """A target and how programs for it travel.
+
+    Attributes:
+        target: TVM's target as a dictionary.
+        device: the device of the zoo that it is the target of; None where only a target was given.
+        device_kind: `cpu` or `cuda`.
+        code: `library` (linked here), `object` (linked there), `cubin` or `ptx`.
+        arch: `x86_64` or `aarch64` for a CPU, `sm_90` and its like for a GPU.
+        threads: threads of a program on a CPU.
+    """
+
+    target: dict[str, Any]
+    device: str | None
+    device_kind: str
+    code: str
+    arch: str
+    threads: int = 1
+
+
+def resolve_target(text: str, threads: int = 1, code: str | None = None) -> BundleTarget:
+    """The target of a name.
+
+    Args:
+        text: `local`, a device of `tchub devices`, or TVM's target as JSON.
+        threads: threads of a program on a CPU, the target's `num-cores`.
+        code: one of `BundleTarget.code`; by default `cubin` for a GPU, and for a CPU `library` where a linker for
+            it is found, else `object`.
+
+    Raises:
+        BundleTargetError: no such target, one that is neither LLVM's nor CUDA's, or its compiler is missing.
+    """
+    target, device = _lookup(text, threads)
+    if target.get("kind") == "cuda":
+        return _cuda(target, device, code or "cubin")
+    if target.get("kind") == "llvm":
+        return _cpu({**target, "num-cores": threads}, device, code, threads)
+    raise BundleTargetError(
+        f"bundles are built for llvm and cuda, not for {target.get('kind')!r}",
+        remedy="name an x86-64, AArch64 or NVIDIA device",
+        target=text,
+    )
+
+
+def _lookup(text: str, threads: int) -> tuple[dict[str, Any], str | None]:
+    if text == "local":
+        from ..device.detect import detect_local
+
+        local = detect_local(threads)
+        return dict(local.target), local.device.name
+    if text.lstrip().startswith("{"):
+        try:
+            return dict(json.loads(text)), None
+        except ValueError as error:
+            raise BundleTargetError(
+                f"the target is no JSON: {error}", remedy="check its quotes", target=text
+            ) from error
+    try:
+        device = get_device(text)
+    except UnknownDeviceError as error:
+        raise BundleTargetError(error.message, remedy=error.remedy, target=text) from error
+    return dict(device.target), device.name
+
+
+def _cuda(target: dict[str, Any], device: str | None, code: str) -> BundleTarget:
+    arch = target.get("arch")
+    if not arch or code not in ("cubin", "ptx"):
+        raise BundleTargetError(
+            f"a CUDA bundle needs the target's arch and cubin or ptx, not {arch!r} and {code!r}",
+            remedy='for example --target h200, or \'{"kind": "cuda", "arch": "sm_90", ...}\'',
+            target=json.dumps(target),
+        )
+    if shutil.which("nvcc") is None:
+        raise BundleTargetError(
+            "no nvcc was found, which compiles CUDA programs",
+            remedy="install CUDA's compiler (it needs no GPU) and put nvcc on the PATH",
+            target=json.dumps(target),
+        )
+    return BundleTarget(target, device, "cuda", code, str(arch))
+
+
+def _cpu(target: dict[str, Any], device: str | None, code: str | None, threads: int) -> BundleTarget:
+    arch = str(target.get("mtriple", platform.machine())).split("-")[0]
+    if arch not in ("x86_64", "aarch64") or code not in (None, "library", "object"):
+        raise BundleTargetError(
+            f"a CPU bundle is of libraries or objects for x86_64 or aarch64, not of {code!r} for {arch!r}",
+            remedy="for example --target graviton2",
+            target=json.dumps(target),
+        )
+    linker = find_linker(arch)
+    if code == "library" and linker is None:
+        raise BundleTargetError(
+            f"no linker for {arch} was found",
+            remedy=f"install {arch}-linux-gnu-ld or ld.lld, or build objects, which are linked on the device",
+            target=json.dumps(target),
+        )
+    return BundleTarget(target, device, "cpu", code or ("library" if linker else "object"), arch, threads)
+
+
+def find_linker(arch: str) -> str | None:
+    """A linker that makes shared libraries of an architecture, or None."""
+    names = [f"{arch}-linux-gnu-ld", "ld.lld", *(["ld"] if arch == platform.machine() else [])]
+    return next((name for name in names if shutil.which(name)), None)
