@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import output_options
+from .options import device_options, output_options
 from .output import Output
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command("adapt")
 @click.argument("name", required=False)
-@click.option("--device", default="local", show_default=True, help="The device to measure on.")
+@device_options
 @click.option(
     "--budget", default="10%", show_default=True, metavar="B",
     help="What may be measured: 10% of the candidates, 200 programs, or 15m of building and running.",
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 @click.option("--work-dir", type=click.Path(file_okay=False), help="For the pool, the journal and the corpus.")
 @output_options
 def command(name: str | None, out: Output, **options: Any) -> None:
-    """Adapt a checkpoint to this machine from a few measured programs.
+    """Adapt a checkpoint to this machine, or to others behind TVM's RPC, from a few measured programs.
 
     NAME is a checkpoint, e.g. tcl-epyc; without it, the one that fits this machine best is taken. A fifth of the
     budget measures programs that are never learnt from: if the adapted model does not rank them better than its
@@ -43,6 +43,7 @@ def command(name: str | None, out: Output, **options: Any) -> None:
     Examples:
       tchub adapt tcl-epyc --device local --budget 10% --workload bert-tiny
       tchub adapt --budget 15m
+      tchub adapt --device rpc://tracker.lan:9190/graviton --target graviton2 --budget 500
       tchub adapt tcl-epyc --budget 200 --workload resnet-18 --sampler random --json
     """
     from ..tuning.adapt import adapt

@@ -1,17 +1,18 @@
-"""`tchub collect`: measure a corpus of programs on this machine."""
+"""`tchub collect`: measure a corpus of programs."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import click
 
-from .options import output_options
+from .options import device_options, output_options
 from .output import Output
 
 
-@click.command(short_help="Measure a corpus of programs on this machine.")
-@click.option("--device", default="local", type=click.Choice(["local"]), help="Where to measure.")
+@click.command(short_help="Measure a corpus of programs.")
+@device_options
 @click.option("--suite", default="reference", show_default=True, help="A suite, network or operator.")
 @click.option("--programs", default=1000, show_default=True, type=click.IntRange(8), help="Programs in all.")
 @click.option(
@@ -33,6 +34,8 @@ from .output import Output
 @output_options
 def command(
     device: str,
+    target: dict[str, Any] | None,
+    linker: str | None,
     suite: str,
     programs: int,
     folder: str,
@@ -51,6 +54,7 @@ def command(
       tchub collect --suite reference --programs 2000 --out my-corpus
       tchub collect --suite full --programs 12000 --out epyc --seed 0
       tchub collect --suite full --programs 12000 --out epyc --shard 3/8   # on one of 8 machines of a kind
+      tchub collect --suite full --programs 12000 --out graviton --device rpc://tracker.lan:9190/graviton
       tchub corpus merge epyc/shard-*-of-8 --out epyc
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -71,6 +75,9 @@ def command(
             suite,
             programs,
             folder,
+            device=device,
+            target=target,
+            linker=linker,
             threads=threads,
             seed=seed,
             shard=part,

@@ -24,3 +24,28 @@ def output_options(func: Callable[..., Any]) -> Callable[..., Any]:
         return func(*args, out=out, **kwargs)
 
     return wrapper
+
+
+def device_options(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--device`, `--target` and `--cc`, and passes the command `device`, `target` and `linker`."""
+
+    @click.option(
+        "--device", default="local", show_default=True,
+        help="Where to measure: local, or rpc://HOST:PORT/KEY for the servers of TVM's RPC tracker.",
+    )  # fmt: skip
+    @click.option(
+        "--target", metavar="T",
+        help="The device's TVM target: JSON, a file of it, or a device's name from `tchub devices`. "
+        "Default: this machine's, or what the RPC servers say of themselves.",
+    )  # fmt: skip
+    @click.option(
+        "--cc", "linker", metavar="CC",
+        help="Links programs for RPC servers of another architecture; default: ARCH-linux-gnu-gcc or ld.lld.",
+    )  # fmt: skip
+    @wraps(func)
+    def wrapper(*args: Any, target: str | None, **kwargs: Any) -> Any:
+        from ..tuning.device_choice import parse_target
+
+        return func(*args, target=parse_target(target), **kwargs)
+
+    return wrapper

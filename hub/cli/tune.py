@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import output_options
+from .options import device_options, output_options
 from .output import Output
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     "--checkpoint", metavar="NAME",
     help="A checkpoint; `stock` for MetaSchedule's own model; `none` for none. Default: what fits this machine best.",
 )  # fmt: skip
+@device_options
 @click.option("--trials", default=128, show_default=True, type=click.IntRange(1), help="Programs to measure.")
 @click.option("--output", default="out", show_default=True, type=click.Path(file_okay=False), help="Folder.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of a program.")
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 @click.option("--no-resume", is_flag=True, help="Refuse an output folder that holds an earlier run.")
 @output_options
 def command(network: str, out: Output, **options: Any) -> None:
-    """Tune a network on this machine with TVM's MetaSchedule.
+    """Tune a network with TVM's MetaSchedule, on this machine or on others through TVM's RPC.
 
     NETWORK is a reference network (bert-tiny, resnet-18, ...), a .pt2 file of torch.export.save, an .onnx file, or
     a transformers config.json. The output folder takes the compiled library, MetaSchedule's database, trials.jsonl,
@@ -49,6 +50,7 @@ def command(network: str, out: Output, **options: Any) -> None:
       tchub tune bert-tiny --checkpoint tcl-epyc+local --trials 128 --output out/
       tchub tune resnet-18 --trials 128 --compare-stock --output resnet/
       tchub tune model.pt2 --checkpoint stock --threads 4 --json
+      tchub tune bert-tiny --device rpc://tracker.lan:9190/turin --trials 512
     """
     from ..tuning.search import SearchSettings
     from ..tuning.tune import tune
@@ -86,7 +88,12 @@ def draw(result: TuneResult, console: Console) -> None:
             _ratio(facts["median"], medians.get("untuned")),
             "" if check is None else "equal" if check["ok"] else "WRONG",
         )
-    console.print(table)
+    if report["latency"]:
+        console.print(table)
+    if report.get("latency_note"):
+        console.print(f"end-to-end latency: {report['latency_note']}", highlight=False, markup=False)
+        for label, run in report["runs"].items():
+            console.print(f"{label}, sum of the tasks: {_sums(run)}", highlight=False)
     for name, check in report["output_check"].items():
         console.print(
             f"{name}: largest difference to the reference output {check['max_abs_diff']:.1e} at outputs up to "
@@ -99,6 +106,14 @@ def draw(result: TuneResult, console: Console) -> None:
             f"in {run['tuning_seconds']:.0f} s ({run['failed']} failed)",
             highlight=False,
         )
+
+
+def _sums(run: dict[str, Any]) -> str:
+    before, after = (
+        "unknown" if run[name] is None else f"{1e3 * run[name]:.3f} ms"
+        for name in ("sum_of_tasks_untuned", "sum_of_tasks")
+    )
+    return f"{before} untuned, {after} tuned"
 
 
 def _ratio(value: float, reference: float | None) -> str:

@@ -34,7 +34,7 @@ class Farm:
 
     def __init__(self, servers: int = 1, key: str = "loopback") -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", __name__, "--follow"],
+            [sys.executable, "-m", "tchub.hub.device.rpc_farm", "--follow"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         )  # fmt: skip
         self._lock = threading.Lock()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -160,18 +160,24 @@ def _last_line(error: Exception) -> str:
     return (lines[-1] if lines else repr(error))[:500]
 
 
-def cross_build(module_json: str, target: dict[str, Any], library: str, linker: str) -> float:
-    """`worker.build` for another architecture, linked by `linker -shared -o LIBRARY OBJECTS`; returns seconds."""
-    import tvm
-    from tvm.driver import build as tvm_build
-    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+def linked_by(linker: str) -> Callable[..., None]:
+    """What TVM's `export_library` calls to link: runs `LINKER -shared -o LIBRARY OBJECTS`."""
 
     def link(output: str, objects: Sequence[str], **_: Any) -> None:
         subprocess.run([linker, "-shared", "-o", output, *objects], check=True, capture_output=True)
 
+    return link
+
+
+def cross_build(module_json: str, target: dict[str, Any], library: str, linker: str) -> float:
+    """`worker.build` for another architecture, linked by `linked_by(linker)`; returns seconds."""
+    import tvm
+    from tvm.driver import build as tvm_build
+    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+
     start = time.perf_counter()
     mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(tvm.ir.load_json(module_json))
     partial = f"{library}.{os.getpid()}.so"
-    tvm_build(mod, target=tvm.target.Target(target)).export_library(partial, fcompile=link)
+    tvm_build(mod, target=tvm.target.Target(target)).export_library(partial, fcompile=linked_by(linker))
     os.replace(partial, library)
     return time.perf_counter() - start

@@ -6,7 +6,7 @@ import re
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import filelock
 
@@ -14,14 +14,16 @@ from ...zoo.adapt.budget import Budget, parse_budget
 from ...zoo.adapt.fine_tune import FineTuneConfig, check_trainable
 from ...zoo.adapt.sampling import Sampler, create_sampler
 from ...zoo.errors import TchubError
+from ..device.rpc_address import parse_device
 from ..registry import home_root
 from ..registry.store import store_error
 from .adapt_job import AdaptJob
 from .adapt_result import AdaptResult
 from .adapt_session import AdaptProgress, AdaptSession, AdaptSettings, Clock
 from .adapt_store import finish
-from .adapt_tools import Tools
+from .adapt_tools import Tools, remote_tools
 from .candidate_features import pool_features
+from .device_choice import choose_device
 from .interrupt import StopFlag
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ def adapt(
     checkpoint: str | None = None,
     *,
     device: str = "local",
+    target: dict[str, Any] | None = None,
+    linker: str | None = None,
     budget: str | int | Budget = "10%",
     workload: str | None = None,
     method: str = "few-shot",
@@ -57,7 +61,7 @@ def adapt(
     progress: AdaptProgress | None = None,
     tools: Tools | None = None,
 ) -> AdaptResult:
-    """Adapt a checkpoint to this machine.
+    """Adapt a checkpoint to a device: this machine, or others behind TVM's RPC.
 
     A fifth of the budget goes to programs picked at random, which are never learnt from; the rest goes to the
     sampler's picks. If the adapted model does not rank the held-out programs better than its base, the base
@@ -66,7 +70,8 @@ def adapt(
 
     Args:
         checkpoint: a name, or a checkpoint's folder; None for the one that fits this machine best.
-        device: `local`.
+        device: `local`, or `rpc://host:port/key` for the servers of TVM's RPC tracker.
+        target, linker: of the RPC servers, see `tune`.
         budget: `10%` of the candidate pool, `200` programs, or `15m` of building and running.
         workload: a network, operator or suite by name, or a network's file (`.pt2`, `.onnx`, transformers
             config), whose tasks are measured; None for the reference suite.
@@ -82,6 +87,7 @@ def adapt(
         tools: other functions for detection, tasks, candidates, measuring and storing.
 
     Raises:
+        UnknownDeviceChoiceError, NoServerError, RemoteTargetError, NoCrossCompilerError: the device cannot be used.
         BudgetError, UnknownSamplerError, AdaptArgumentError: an argument makes no sense.
         NotTrainableError: the checkpoint is of trees.
         EmptyPoolError: no task has a choice of programs.
@@ -95,11 +101,15 @@ def adapt(
     settings = AdaptSettings(parse_budget(budget), create_sampler(sampler), rounds, seed, fine_tune or FineTuneConfig())
     tools, progress, clock = tools or Tools(), progress or AdaptProgress(), Clock()
     with clock("prepare"):
+        address = parse_device(device)
+        if address is not None:
+            tools = remote_tools(tools, choose_device(device, cores, target=target, linker=linker))
         base = tools.find_base(checkpoint)
         check_trainable(base.checkpoint.model)
         local = tools.detect(device, cores)
     job = AdaptJob(base, local, workload or DEFAULT_WORKLOAD, settings, method, cores, programs_per_task, tools)
-    folder = Path(work_dir) if work_dir else _default_folder(base.entry.name, job.workload)
+    place = f"-rpc-{address.key}" if address else ""
+    folder = Path(work_dir) if work_dir else _default_folder(base.entry.name, job.workload + place)
     with _locked(folder), ExitStack() as stack:
         stop = stack.enter_context(StopFlag())
         journal = stack.enter_context(tools.open_journal(folder / "journal.sqlite", job.scope))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus.tir import computation_of_module
-from ...zoo.errors import TchubError
+from .device_choice import ChosenDevice, choose_device, fitting_checkpoint
 
 if TYPE_CHECKING:
     from ...zoo.models import Checkpoint
@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from .adapt_pool import PoolEntry
     from .candidates import Candidate
     from .tasks import TuningTask
-
-
-class UnknownDeviceChoiceError(TchubError):
-    """A device that this machine cannot measure on."""
 
 
 @dataclass(frozen=True)
@@ -56,20 +52,12 @@ def find_base(name: str | None) -> Base:
 
 
 def detect(device: str, cores: int) -> LocalDevice:
-    """This machine, with a target of so many cores.
+    """A device, with a target of so many cores.
 
     Raises:
-        UnknownDeviceChoiceError: another device than `local`.
+        UnknownDeviceChoiceError: neither `local` nor an RPC address.
     """
-    from ..device.detect import detect_local
-
-    if device != "local":
-        raise UnknownDeviceChoiceError(
-            f"cannot measure on the device {device!r}",
-            remedy="use --device local, on the machine to adapt to",
-            device=device,
-        )
-    return detect_local(cores)
+    return choose_device(device, cores).facts
 
 
 def extract_tasks(workload: str, target: dict[str, Any]) -> list[TuningTask]:
@@ -165,3 +153,15 @@ class Tools:
     open_journal: Callable[[Path, dict[str, Any]], AbstractContextManager[Any]] = open_journal
     register: Callable[..., tuple[Entry, Path]] = register
     tvm_version: Callable[[], str] = tvm_version
+
+
+def remote_tools(tools: Tools, device: ChosenDevice) -> Tools:
+    """The same tools for an RPC device: what measures, and what fits, is over there."""
+    from ..device.measure import MeasureConfig
+
+    return replace(
+        tools,
+        find_base=lambda name: tools.find_base(name or fitting_checkpoint(device)),
+        detect=lambda _device, _cores: device.facts,
+        open_measurer=lambda _target, cores: device.measurer(MeasureConfig(threads=cores)),
+    )

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus import Corpus, Program, Task, merge_corpus
 from ...zoo.corpus.tir import computation_of_module
-from ..device.detect import LocalDevice, detect_local
+from ..device.detect import LocalDevice
 from ..device.journal import Entry, Journal
-from ..device.measure import MeasureConfig, Measurer
+from ..device.measure import MeasureConfig
 from ..device.prefetch import prefetch
+from .device_choice import ChosenDevice, choose_device
 from .errors import NoCandidateError, NoTaskError
 
 if TYPE_CHECKING:
+    from ..device.measure import Measurer
+    from ..device.rpc import RpcMeasurer
     from .candidates import Candidate
     from .shards import Shard
     from .tasks import TuningTask
@@ -103,7 +106,7 @@ class _Collector:
     """The state of one collection."""
 
     journal: Journal
-    measurer: Measurer
+    measurer: Measurer | RpcMeasurer
     target: Any
     per_task: int
     seed: int
@@ -162,6 +165,9 @@ def collect(
     programs: int,
     out: Path | str,
     *,
+    device: str = "local",
+    target: dict[str, Any] | None = None,
+    linker: str | None = None,
     threads: int = 1,
     seed: int = 0,
     shard: Shard | None = None,
@@ -170,7 +176,7 @@ def collect(
     progress: Callable[[CollectProgress], None] = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
 ) -> CollectResult:
-    """Measure about `programs` candidates of a suite's tasks on this machine and write them as a corpus.
+    """Measure about `programs` candidates of a suite's tasks and write them as a corpus.
 
     Half of a task's programs are random schedules, the other half evolve from the measured ones. A second call
     with the same `out` goes on where the first one stopped; nothing is measured twice.
@@ -179,6 +185,8 @@ def collect(
         suite: a suite, a network or an operator of the reference workloads.
         programs: shared evenly by the tasks; a task with a smaller space gives fewer.
         out: the corpus folder; the journal lies in it as `journal.sqlite`.
+        device: `local`, or `rpc://host:port/key` for the servers of TVM's RPC tracker.
+        target, linker: of the RPC servers, see `tune`.
         threads: threads of a program, the target's `num-cores`.
         shard: measure its share of the tasks only, in a folder of its own inside `out`; each task gets as many
             programs as it would without. `merge_corpora` makes one corpus of all.
@@ -188,19 +196,21 @@ def collect(
     Raises:
         NoTaskError: the suite has no task with a choice of programs.
         ShardError: there are more shards than such tasks.
+        UnknownDeviceChoiceError, NoServerError, RemoteTargetError, NoCrossCompilerError: the device cannot be used.
         MeasurementFailureRateError: nearly every program fails here.
     """
     import tvm
 
     from .candidates import has_choice
 
-    device = detect_local(threads)
-    target, asked = tvm.target.Target(device.target), programs
+    chosen = choose_device(device, threads, target=target, linker=linker)
+    facts, asked = chosen.facts, programs
+    tvm_target = tvm.target.Target(facts.target)
     folder = shard.folder(out) if shard else Path(out)
-    with Journal(folder / "journal.sqlite", scope_of(device, threads)) as journal:
+    with Journal(folder / "journal.sqlite", scope_of(facts, threads)) as journal:
         known = {task_id for path in besides for task_id in Corpus.open(path).tasks}
-        tasks = [task for task in _load_tasks(journal, suite, target, say) if task.task_id not in known]
-        rich = [task for task in tasks if has_choice(task, target, MIN_SPACE)]
+        tasks = [task for task in _load_tasks(journal, suite, tvm_target, say) if task.task_id not in known]
+        rich = [task for task in tasks if has_choice(task, tvm_target, MIN_SPACE)]
         if not rich:
             raise NoTaskError(
                 f"no task of {suite} has a choice of programs", remedy="collect a larger suite", suite=suite
@@ -211,11 +221,12 @@ def collect(
             rich, total = shard.of(rich), len(rich)
             programs = min(programs, per_task * len(rich))
             say(f"shard {shard}: {len(rich)} of {total}")
-        with Measurer(device.target, config or MeasureConfig(threads=threads)) as measurer:
-            collector = _Collector(journal, measurer, target, per_task, seed, progress, say, programs)
+        with chosen.measurer(config or MeasureConfig(threads=threads)) as measurer:
+            collector = _Collector(journal, measurer, tvm_target, per_task, seed, progress, say, programs)
             collector.run(rich)
             outcomes = dict(measurer.outcomes)
-        corpus = export(journal, rich, device, folder, command=_command(suite, asked, seed, threads, shard, besides))
+        command = _command(chosen, suite, asked, seed, threads, shard, besides)
+        corpus = export(journal, rich, facts, folder, command=command)
     failed = sum(not program.valid for program in corpus.iter_programs())
     return CollectResult(
         str(folder),
@@ -229,9 +240,11 @@ def collect(
 
 
 def _command(
-    suite: str, programs: int, seed: int, threads: int, shard: Shard | None, besides: Sequence[Path | str]
-) -> str:
-    words = ["tchub", "collect", "--device", "local", "--suite", suite, "--programs", str(programs)]
+    device: ChosenDevice, suite: str, programs: int, seed: int, threads: int, shard: Shard | None,
+    besides: Sequence[Path | str],
+) -> str:  # fmt: skip
+    where = f"rpc://HOST:PORT/{device.address.key}" if device.address else "local"
+    words = ["tchub", "collect", "--device", where, "--suite", suite, "--programs", str(programs)]
     words += ["--shard", str(shard)] if shard else []
     words += [word for path in besides for word in ("--besides", Path(path).name)]
     return shlex.join([*words, "--seed", str(seed), "--threads", str(threads), "--out", "DIR"])

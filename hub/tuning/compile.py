@@ -114,7 +114,9 @@ class Comparison:
     errors: dict[str, str] = field(default_factory=dict)
 
 
-def build_library(mod: IRModule, target: Any, database: Any | None, path: Path) -> BuiltLibrary:
+def build_library(
+    mod: IRModule, target: Any, database: Any | None, path: Path, linker: str | None = None
+) -> BuiltLibrary:
     """Compile a fused Relax module, with the best schedules of a MetaSchedule database if there is one.
 
     The module is taken as it is: running the fusion passes again, as MetaSchedule's `compile_relax` does,
@@ -125,11 +127,14 @@ def build_library(mod: IRModule, target: Any, database: Any | None, path: Path) 
         target: a `tvm.target.Target`.
         database: MetaSchedule's, or None for untuned code.
         path: of the shared library; written atomically.
+        linker: for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`; None for this machine's own.
     """
     from contextlib import nullcontext
 
     import tvm
     from tvm import relax
+
+    from ..device.rpc_jobs import linked_by
 
     counts = {"functions": 0, "tuned": 0}
 
@@ -146,7 +151,7 @@ def build_library(mod: IRModule, target: Any, database: Any | None, path: Path) 
     with target, database or nullcontext(), tvm.transform.PassContext(opt_level=3):
         library = relax.build(mod, target=target, relax_pipeline=pipeline)
     temporary = path.with_name(f"{path.stem}.part.so")
-    library.export_library(str(temporary))
+    library.export_library(str(temporary), fcompile=linked_by(linker) if linker else None)
     temporary.replace(path)
     return BuiltLibrary(str(path), time.monotonic() - start, **counts, size=path.stat().st_size)
 
@@ -203,7 +208,7 @@ def compare(
         inputs = Path(folder, "inputs.pt")
         torch.save(network.inputs(), inputs)
         request = {
-            "reference": str(_reference(network, Path(folder))),
+            "reference": str(reference_file(network, Path(folder))),
             "inputs": str(inputs),
             "libraries": {name: str(Path(path).resolve()) for name, path in libraries.items()},
             "threads": threads,
@@ -217,7 +222,7 @@ def compare(
     return Comparison(checks, {name: Latency(tuple(s)) for name, s in answer["seconds"].items()}, answer["errors"])
 
 
-def _reference(network: Network, folder: Path) -> Path:
+def reference_file(network: Network, folder: Path) -> Path:
     """The file that the worker takes the right output from: the ONNX file itself, or an exported program."""
     import torch
 

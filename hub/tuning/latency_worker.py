@@ -31,7 +31,8 @@ def _shield(threads: int) -> None:
             os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
 
-def _reference(path: str, inputs: Sequence[torch.Tensor]) -> Run:
+def reference_run(path: str, inputs: Sequence[torch.Tensor]) -> Run:
+    """Runs what the right output is taken from; see `compile.reference_file`."""
     if path.endswith(".onnx"):
         from pathlib import Path
 
@@ -125,7 +126,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     inputs = torch.load(request["inputs"], weights_only=True)
     with torch.inference_mode():
         runs = {name: _library(path, inputs) for name, path in request["libraries"].items()}
-        reference = _reference(request["reference"], inputs)
+        reference = reference_run(request["reference"], inputs)
         expected = arrays(reference())
         checks = {name: check(arrays(run()), expected, request["rtol"], request["atol"]) for name, run in runs.items()}
         errors: dict[str, str] = {}

@@ -13,6 +13,7 @@ from .candidates import from_measure_candidate
 
 if TYPE_CHECKING:
     from ..device.measure import Measurement, Measurer
+    from ..device.rpc import RpcMeasurer
     from .tasks import TuningTask
 
 # TVM's names of the devices that a target may stand for (DLDeviceType).
@@ -44,13 +45,13 @@ class Measure(Protocol):
 
 
 class MeasureHere:
-    """On this machine, in isolated workers; builds overlap with runs.
+    """With tchub's workers, which compile here and run here or on RPC servers; builds overlap with runs.
 
     Args:
         measurer: owns the workers.
     """
 
-    def __init__(self, measurer: Measurer) -> None:
+    def __init__(self, measurer: Measurer | RpcMeasurer) -> None:
         self._measurer = measurer
 
     def __call__(self, task: TuningTask, candidates: Sequence[Any]) -> Iterator[Measured]:

@@ -15,7 +15,7 @@ from .errors import TuningStateError
 
 FORMAT = 1
 PHASES_FILE = "phases.json"
-IDENTITY = ("network", "target", "model", "tasks")
+IDENTITY = ("network", "target", "model", "tasks", "device")
 
 
 @contextmanager

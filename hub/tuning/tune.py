@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.errors import TchubError
-from .compile import BuiltLibrary, build_library, compare, require
-from .errors import InterruptedRunError
+from .compile import BuiltLibrary, Comparison, build_library, compare, require
+from .device_choice import ChosenDevice, choose_device, fitting_checkpoint
+from .errors import InterruptedRunError, LatencyError
 from .inputs import open_network
 from .interrupt import StopFlag
 from .models import ModelChoice, choose_model
@@ -24,7 +25,6 @@ from .session import SessionSettings, SessionView, TuningSession
 from .tasks import TuningTask, from_extracted
 
 if TYPE_CHECKING:
-    from ..device.detect import LocalDevice
     from .measuring import Measure
     from .online import OnlineSettings
 
@@ -59,7 +59,10 @@ class TuneResult:
 
     @property
     def latency(self) -> dict[str, float]:
-        """Median end-to-end latency in seconds by system: untuned, tuned, pytorch, and stock where compared."""
+        """Median end-to-end latency in seconds by system: untuned, tuned, pytorch, and stock where compared.
+
+        Without pytorch for a remote device, and empty where `report["latency_note"]` says why.
+        """
         return {name: facts["median"] for name, facts in self.report["latency"].items()}
 
     def as_dict(self) -> dict[str, Any]:
@@ -74,7 +77,7 @@ class _Job:
     network: Network
     mod: Any
     tasks: list[TuningTask]
-    local: LocalDevice
+    device: ChosenDevice
     target: Any
     threads: int
     settings: SessionSettings
@@ -95,6 +98,8 @@ def tune(
     *,
     trials: int = 128,
     output: str | Path = "out",
+    device: str = "local",
+    linker: str | None = None,
     target: dict[str, Any] | None = None,
     threads: int = 1,
     seed: int = 0,
@@ -118,7 +123,9 @@ def tune(
             MetaSchedule's own XGBoost model; `none` for no model (random choice).
         trials: programs to measure.
         output: folder; see `TuneResult.folder`.
-        target: TVM target as a dictionary; None for this machine's.
+        device: where programs are measured: `local`, or `rpc://host:port/key` for the servers of TVM's RPC tracker.
+        linker: what links programs for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`.
+        target: TVM target as a dictionary; None for this machine's, or for what the RPC servers say of themselves.
         threads: threads of a program, and of PyTorch in the comparison.
         seed: of the searches.
         trials_per_iter: programs a round; None: so many that half of the trials give every task a floor.
@@ -133,6 +140,8 @@ def tune(
 
     Raises:
         TuneArgumentError: an argument makes no sense.
+        UnknownDeviceChoiceError, NoServerError, RemoteTargetError, NoCrossCompilerError: the device cannot be used;
+            NoServerError also when all its servers went away, and then the folder holds all that was measured.
         UnknownNetworkError, NetworkImportError, NoTaskError: the network cannot be tuned.
         TuningStateError: the folder is in use, or holds something else.
         TuningFailedError, MeasurementFailureRateError: nearly every program failed.
@@ -140,25 +149,37 @@ def tune(
         InterruptedRunError: the user stopped it; the folder holds all that was measured.
         TchubError: whatever the registry raises.
     """
-    if trials < 1 or threads < 1 or (builder is None) != (runner is None):
-        wrong = "trials" if trials < 1 else "threads" if threads < 1 else "builder"
-        remedy = "give both builder and runner" if wrong == "builder" else "give a number of at least 1"
-        raise TuneArgumentError(f"{wrong} makes no sense as given", remedy=remedy, argument=wrong)
+    _check_arguments(trials, threads, builder, runner, device)
     settings = SessionSettings(trials, trials_per_iter, seed, search or SearchSettings())
     folder, progress = Path(output), progress or TuneProgress()
     with locked(folder), ExitStack() as stack:
         stop = stack.enter_context(StopFlag())
-        progress.stage("load the cost model")
+        progress.stage("find out what the device is" if device != "local" else "load the cost model")
+        chosen = choose_device(device, threads, target=target, linker=linker)
+        checkpoint = checkpoint or fitting_checkpoint(chosen)
         models = [choose_model(checkpoint, seed=seed, update=update, online=online)]
         if compare_stock and models[0].name != "stock":
             models.append(choose_model("stock", seed=seed))
-        job = _prepare(network, target, threads, settings, (builder, runner), stop, progress, folder, stack)
+        job = _prepare(network, chosen, threads, settings, (builder, runner), stop, progress, folder, stack)
         return _run(job, models, resume)
+
+
+def _check_arguments(trials: int, threads: int, builder: Any, runner: Any, device: str) -> None:
+    at_least_one = "give a number of at least 1"
+    problems = {
+        "trials": (trials < 1, at_least_one),
+        "threads": (threads < 1, at_least_one),
+        "builder": ((builder is None) != (runner is None), "give both builder and runner"),
+        "device": (builder is not None and device != "local", "give a builder and a runner, or a device"),
+    }
+    for name, (is_wrong, remedy) in problems.items():
+        if is_wrong:
+            raise TuneArgumentError(f"{name} makes no sense as given", remedy=remedy, argument=name)
 
 
 def _prepare(
     source: str | Path | Network,
-    target: dict[str, Any] | None,
+    device: ChosenDevice,
     threads: int,
     settings: SessionSettings,
     pair: tuple[Any, Any],
@@ -170,23 +191,19 @@ def _prepare(
     import tvm
     from tvm.s_tir.meta_schedule import relax_integration
 
-    from ..device.detect import detect_local
-    from ..device.measure import MeasureConfig, Measurer
+    from ..device.measure import MeasureConfig
     from .measuring import MeasureHere, MeasureWith
 
     progress.stage("import the network")
     network = open_network(source)
-    local = detect_local(threads)
-    chosen = {"num-cores": threads} | target if target else local.target  # the search needs to know the cores
-    tvm_target = tvm.target.Target(chosen)
+    tvm_target = tvm.target.Target(device.facts.target)
     mod = network.relax_module()
     tasks = from_extracted(relax_integration.extract_tasks(mod, tvm_target), network.name)
     if pair[0] is not None:
         measure: Measure = MeasureWith(*pair, tvm_target)
     else:
-        measurer = stack.enter_context(Measurer(chosen, MeasureConfig(threads=threads)))
-        measure = MeasureHere(measurer)
-    return _Job(network, mod, tasks, local, tvm_target, threads, settings, measure, stop, progress, folder)
+        measure = MeasureHere(stack.enter_context(device.measurer(MeasureConfig(threads=threads))))
+    return _Job(network, mod, tasks, device, tvm_target, threads, settings, measure, stop, progress, folder)
 
 
 def _run(job: _Job, models: list[ModelChoice], resume: bool) -> TuneResult:
@@ -198,16 +215,29 @@ def _run(job: _Job, models: list[ModelChoice], resume: bool) -> TuneResult:
         libraries = _compile(job, outcomes)
         job.check_stop()
         job.progress.stage("check the output and measure the latency")
-        found = compare(job.network, {k: Path(v.path) for k, v in libraries.items()}, threads=job.threads)
+        found, note = _compare(job, {k: Path(v.path) for k, v in libraries.items()})
     report = _report(job, outcomes, "done") | {
         "libraries": {name: library.as_dict() for name, library in libraries.items()},
         "output_check": {name: check.as_dict() for name, check in found.checks.items()},
         "latency": {name: latency.as_dict() for name, latency in found.latencies.items()},
+        "latency_note": note,
     }
     write_report(report, job.folder)
     for name, check in found.checks.items():
         require(check, f"{job.network.name} ({name})")
     return TuneResult(report, job.folder, Path(libraries["tuned"].path))
+
+
+def _compare(job: _Job, libraries: dict[str, Path]) -> tuple[Comparison, str | None]:
+    """Output checks and latencies; on an RPC device, or why they could not be had there."""
+    if job.device.address is None:
+        return compare(job.network, libraries, threads=job.threads), None
+    from .remote_latency import compare_remote
+
+    try:
+        return compare_remote(job.network, libraries, job.device.address), None
+    except LatencyError as error:
+        return Comparison({}, {}), f"not measured on {job.device.name}: {error.message}"
 
 
 def _session(job: _Job, label: str, model: ModelChoice, before: list[RunOutcome], resume: bool) -> RunOutcome:
@@ -246,6 +276,7 @@ def _facts(job: _Job, model: ModelChoice) -> dict[str, Any]:
         "tasks": [task.task_id for task in job.tasks],
         "threads": job.threads,
         "settings": job.settings.as_dict(),
+        "device": job.device.name,
     }
 
 
@@ -253,12 +284,13 @@ def _compile(job: _Job, outcomes: list[RunOutcome]) -> dict[str, BuiltLibrary]:
     from .session import best_programs, open_database
 
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in job.network.name)
-    libraries = {"untuned": build_library(job.mod, job.target, None, job.folder / f"{name}-untuned.so")}
+    linker = job.device.linker
+    libraries = {"untuned": build_library(job.mod, job.target, None, job.folder / f"{name}-untuned.so", linker)}
     for outcome in outcomes:
         job.check_stop()
         found = open_database(outcome.folder / "database")
         database = best_programs(found, job.tasks, outcome.view.better_untuned())
-        libraries[outcome.label] = build_library(job.mod, job.target, database, outcome.folder / f"{name}.so")
+        libraries[outcome.label] = build_library(job.mod, job.target, database, outcome.folder / f"{name}.so", linker)
     return libraries
 
 
@@ -270,7 +302,7 @@ def _report(job: _Job, outcomes: list[RunOutcome], status: str) -> dict[str, Any
         "threads": job.threads,
         "settings": job.settings.as_dict(),
     }
-    return make_report(facts, outcomes, job.local, status, job.started)
+    return make_report(facts, outcomes, job.device.facts, status, job.started)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import pytest
 import torch
 from tchub.hub.cli import main
 from tchub.hub.device.detect import LocalDevice
-from tchub.hub.device.errors import MeasurementFailureRateError
+from tchub.hub.device.errors import MeasurementFailureRateError, UnknownDeviceChoiceError
 from tchub.hub.device.measure import Measurement
 from tchub.hub.registry import Entry, Registry, describe
 from tchub.hub.registry.errors import StoreError
@@ -28,7 +28,7 @@ from tchub.hub.tuning import adapt_tools
 from tchub.hub.tuning.adapt import AdaptArgumentError, AdaptBusyError, adapt
 from tchub.hub.tuning.adapt_pool import EmptyPoolError, PoolEntry
 from tchub.hub.tuning.adapt_session import AdaptProgress
-from tchub.hub.tuning.adapt_tools import Base, Tools, UnknownDeviceChoiceError, detect, extract_tasks, rebuild
+from tchub.hub.tuning.adapt_tools import Base, Tools, detect, extract_tasks, rebuild
 from tchub.hub.tuning.candidates import Candidate
 from tchub.hub.tuning.errors import InterruptedRunError, NoCandidateError
 from tchub.hub.tuning.tasks import TuningTask

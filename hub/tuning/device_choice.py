@@ -1,0 +1,117 @@
+"""Where programs are measured: on this machine, or on the servers behind an RPC tracker."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...zoo.devices import UnknownDeviceError, get_device
+from ..device.errors import RemoteTargetError
+from ..device.rpc_address import LOCAL, RpcAddress, parse_device
+
+if TYPE_CHECKING:
+    from ..device.detect import LocalDevice
+    from ..device.measure import MeasureConfig, Measurer
+    from ..device.rpc import RpcMeasurer
+
+
+@dataclass(frozen=True)
+class ChosenDevice:
+    """A device to measure on.
+
+    Attributes:
+        facts: what it is, its target included.
+        address: of an RPC device; None for this machine.
+        linker: what links its programs; None for this machine's own tools.
+    """
+
+    facts: LocalDevice
+    address: RpcAddress | None = None
+    linker: str | None = None
+
+    @property
+    def name(self) -> str | None:
+        """What tells its measurements from others'; None for this machine. The tracker may move."""
+        return f"rpc:{self.address.key}" if self.address else None
+
+    def measurer(self, config: MeasureConfig) -> Measurer | RpcMeasurer:
+        """Starts what measures there; a context manager."""
+        if self.address is None:
+            from ..device.measure import Measurer
+
+            return Measurer(self.facts.target, config)
+        from ..device.rpc import RpcMeasurer
+        from ..device.rpc_fleet import RpcConfig
+
+        return RpcMeasurer(self.address, self.facts.target, config, RpcConfig(linker=self.linker))
+
+
+def choose_device(
+    device: str = LOCAL, threads: int = 1, *, target: dict[str, Any] | None = None, linker: str | None = None
+) -> ChosenDevice:
+    """The device of a `--device`; asks one of its servers what it is.
+
+    Args:
+        device: `local`, or `rpc://host:port/key`.
+        threads: threads of a program.
+        target: TVM target as a dictionary; None for what the device says of itself.
+        linker: for programs of another architecture.
+
+    Raises:
+        UnknownDeviceChoiceError: neither of the two.
+        NoServerError: no tracker, or no server that answers.
+        RemoteTargetError, NoCrossCompilerError: its programs cannot be compiled here.
+        DetectionError: more threads than this machine has.
+    """
+    address = parse_device(device)
+    if address is None:
+        from ..device.detect import detect_local
+
+        local = detect_local(threads)
+        # The search needs to know the cores.
+        return ChosenDevice(replace(local, target={"num-cores": threads} | target) if target else local)
+    from ..device.rpc_device import describe_remote, find_linker
+    from ..device.rpc_fleet import RpcConfig, ask_server
+
+    facts = describe_remote(address, ask_server(address, RpcConfig()), threads, target)
+    return ChosenDevice(facts, address, find_linker(facts.target, linker))
+
+
+def fitting_checkpoint(device: ChosenDevice) -> str | None:
+    """The checkpoint that fits an RPC device best; None for this machine, which the registry detects itself."""
+    if device.address is None:
+        return None
+    from ..registry import Registry
+
+    return Registry.default().resolve(None, device.facts.device).entry.id
+
+
+def parse_target(text: str | None) -> dict[str, Any] | None:
+    """A `--target`: JSON, a file of JSON, or the name of a device of the zoo.
+
+    Raises:
+        RemoteTargetError: none of these.
+    """
+    if text is None:
+        return None
+    try:
+        found = json.loads(Path(text).read_text(encoding="utf-8") if Path(text).is_file() else text)
+    except (ValueError, OSError):
+        try:
+            return dict(get_device(text).target)
+        except UnknownDeviceError as error:
+            raise _bad_target(text) from error
+    if not isinstance(found, dict) or "kind" not in found:
+        raise _bad_target(text)
+    return found
+
+
+def _bad_target(text: str) -> RemoteTargetError:
+    return RemoteTargetError(
+        f"{text!r} is no target",
+        remedy='give JSON such as {"kind": "llvm", "mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}, '
+        "a file of it, or the name of a device from `tchub devices`",
+        address="",
+    )

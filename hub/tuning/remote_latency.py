@@ -1,0 +1,129 @@
+"""A fresh process that runs compiled networks on an RPC server: `python -m tchub.hub.tuning.remote_latency`.
+
+Reads a JSON request on stdin, answers with one JSON line on stdout, as `latency_worker` does. PyTorch runs here, for
+the right output only: its latency here says nothing about there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from math import ceil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..device.rpc_address import RpcAddress
+from .compile import ATOL, RTOL, Comparison, Latency, OutputCheck, reference_file
+from .errors import LatencyError
+
+if TYPE_CHECKING:
+    import torch
+
+    from .networks import Network
+
+REPEATS = 15
+REPEAT_SECONDS = 0.02
+
+
+def compare_remote(
+    network: Network, libraries: Mapping[str, Path], address: RpcAddress, *, timeout: float = 600.0
+) -> Comparison:
+    """Check libraries against PyTorch and time them, on one server of an RPC device.
+
+    Args:
+        libraries: system name to library.
+        timeout: seconds of the whole process, and of its session.
+
+    Raises:
+        LatencyError: the server cannot run them, or went away.
+    """
+    import torch
+
+    with tempfile.TemporaryDirectory(prefix="tchub-latency-") as folder:
+        inputs = Path(folder, "inputs.pt")
+        torch.save(network.inputs(), inputs)
+        request = {
+            "reference": str(reference_file(network, Path(folder))),
+            "inputs": str(inputs),
+            "libraries": {name: str(path.resolve()) for name, path in libraries.items()},
+            "address": [address.host, address.port, address.key],
+            "timeout": timeout,
+        }
+        answer = _ask(request, timeout)
+    checks = {name: OutputCheck(**facts) for name, facts in answer["checks"].items()}
+    return Comparison(checks, {name: Latency(tuple(s)) for name, s in answer["seconds"].items()})
+
+
+def _ask(request: dict[str, Any], timeout: float) -> dict[str, Any]:
+    command = [sys.executable, "-m", __name__]
+    remedy = "the library is kept: run it on the device itself"
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(request), env=os.environ, timeout=timeout, capture_output=True, text=True,
+            check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise LatencyError(f"the server took more than {timeout:g} s", remedy=remedy) from None
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise LatencyError(f"the server could not run it: {last}", remedy=remedy)
+    return json.loads(lines[-1])
+
+
+class _RemoteNetwork:
+    """A compiled network on a server."""
+
+    def __init__(self, session: Any, path: str, inputs: Sequence[torch.Tensor]) -> None:
+        import tvm
+        from tvm import relax
+
+        self._device: Any = session.cpu()
+        session.upload(path)
+        self._machine: Any = relax.VirtualMachine(session.load_module(Path(path).name), self._device)
+        self._machine.set_input("main", *[tvm.runtime.tensor(x.numpy(), self._device) for x in inputs])
+
+    def run(self) -> Any:
+        """The outputs, brought here."""
+        self._machine.invoke_stateful("main")
+        return self._machine.get_outputs("main")
+
+    def time(self, number: int) -> float:
+        """Seconds a run, timed on the server."""
+        evaluator = self._machine.time_evaluator("invoke_stateful", self._device, number=number, repeat=1)
+        return float(evaluator("main").results[0])
+
+
+def measure(networks: Mapping[str, _RemoteNetwork]) -> dict[str, list[float]]:
+    """Seconds a run of each, one number a repeat; they take turns, so that a disturbance hits all."""
+    numbers = {name: max(1, round(REPEAT_SECONDS / network.time(1))) for name, network in networks.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in networks}
+    for _ in range(REPEATS):
+        for name, network in networks.items():
+            seconds[name].append(network.time(numbers[name]))
+    return seconds
+
+
+def answer(request: dict[str, Any]) -> dict[str, Any]:
+    """Do what `compare_remote` asks."""
+    import torch
+    from tvm import rpc
+
+    from .latency_worker import arrays, check, reference_run
+
+    host, port, key = request["address"]
+    inputs = torch.load(request["inputs"], weights_only=True)
+    with torch.inference_mode():
+        expected = arrays(reference_run(request["reference"], inputs)())
+    session = rpc.connect_tracker(host, port).request(key, session_timeout=ceil(request["timeout"]))
+    networks = {name: _RemoteNetwork(session, path, inputs) for name, path in request["libraries"].items()}
+    checks = {name: check(arrays(network.run()), expected, RTOL, ATOL) for name, network in networks.items()}
+    return {"checks": checks, "seconds": measure(networks)}
+
+
+if __name__ == "__main__":
+    print(json.dumps(answer(json.loads(sys.stdin.read()))))
