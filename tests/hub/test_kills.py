@@ -1,0 +1,151 @@
+"""What survives a kill -9 and a full disk: every measurement that finished, once; see also scripts/bench_kills.py."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tchub.hub.device.errors import JournalError
+from tchub.hub.device.journal import Journal
+from tchub.hub.device.measure import Measurement
+from tchub.hub.tuning.candidates import _record
+from tchub.hub.tuning.durable import StorageError, StoredLines
+from tchub.hub.tuning.session import open_database
+from tchub.hub.tuning.trials import Trial, TrialLog
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+TRIALS = 12
+
+
+@pytest.fixture
+def victim(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`scripts/kill_session.py`: a session of two tiny tasks, and what checks its folder."""
+    monkeypatch.syspath_prepend(str(SCRIPTS))
+    yield importlib.import_module("kill_session")
+    sys.modules.pop("kill_session", None)
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Writes past `size` bytes of a file fail, as they do on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_tuner_killed_in_the_middle_resumes_and_loses_nothing(victim: Any, tmp_path: Path) -> None:
+    command = [sys.executable, str(SCRIPTS / "kill_session.py"), str(tmp_path), "--trials", str(TRIALS)]
+    with subprocess.Popen([*command, "--machine", "pretended"]) as process:
+        _wait_until(lambda: _lines(tmp_path / "seen.jsonl") >= 5)
+        process.send_signal(signal.SIGKILL)
+    paid = _lines(tmp_path / "trials.jsonl")
+    assert 5 <= paid < TRIALS + 2, "killed before its end (two of the lines are of untuned programs)"
+    view = victim.tune(tmp_path, TRIALS, victim.Pretended())
+    found = victim.check(tmp_path)
+    assert view.done == found.trials == TRIALS
+    assert found.ok, found
+    assert _lines(tmp_path / "seen.jsonl") <= TRIALS + 3, "only what was in hand at the kill is measured again"
+
+
+def test_a_killed_worker_costs_the_program_in_hand_alone(victim: Any, tmp_path: Path) -> None:
+    from tchub.hub.tuning.measuring import MeasureHere
+
+    killed: list[int] = []
+
+    def killing(measure: Any) -> Any:
+        def one_by_one(task: Any, candidates: Any) -> Iterator[Any]:
+            for found in measure(task, candidates):
+                yield found
+                if not killed:
+                    helpers = psutil.Process().children(recursive=True)
+                    killed.extend(p.pid for p in helpers if p.ppid() != os.getpid())  # not their parent, the zygote
+                    for pid in killed:
+                        os.kill(pid, signal.SIGKILL)
+
+        return one_by_one
+
+    with victim.workers() as measurer:
+        view = victim.tune(tmp_path, TRIALS, killing(MeasureHere(measurer)))
+    found = victim.check(tmp_path)
+    assert killed
+    assert view.done == found.trials == TRIALS
+    assert found.ok, found
+    assert found.failed <= len(killed)
+
+
+def test_a_record_that_the_database_did_not_store_is_an_error(
+    tmp_path: Path, small_task: Any, small_candidates: list[Any], target: Any
+) -> None:
+    database, stored = open_database(tmp_path), StoredLines(tmp_path)
+    workload = database.commit_workload(small_task.mod)
+    record = _record(small_task, target, workload, json.loads(small_candidates[0].trace), 1e-3)
+    database.commit_tuning_record(record)
+    stored.check()
+    size = (tmp_path / "database_tuning_record.json").stat().st_size
+    with files_of_at_most(size + 100):
+        database.commit_tuning_record(record)  # TVM says nothing
+        with pytest.raises(StorageError, match="full disk") as error:
+            stored.check()
+    assert "same command" in str(error.value.remedy)
+    assert len(open_database(tmp_path)) == 1, "the torn line is dropped"
+
+
+def test_a_trial_that_cannot_be_logged_is_an_error_and_the_log_stays_readable(tmp_path: Path) -> None:
+    log = TrialLog(tmp_path / "trials.jsonl")
+    log.append([Trial("a", 1.0, (1e-3,), 1e-3)])
+    with files_of_at_most(log.path.stat().st_size + 10), pytest.raises(StorageError, match=os.strerror(errno.EFBIG)):
+        log.append([Trial("a", 2.0, (1e-3,), 1e-3)])
+    assert [trial.seconds for trial in TrialLog(log.path).trials] == [1.0]
+
+
+def test_a_full_disk_leaves_the_journal_with_what_was_put_before(tmp_path: Path, small_candidates: list[Any]) -> None:
+    path, kept = tmp_path / "journal.sqlite", 0
+    with Journal(path, {"device": "test"}) as journal, files_of_at_most(64 * 1024):
+        while kept < 1000 and _fits(journal, small_candidates[0], kept):
+            kept += 1
+    assert 0 < kept < 1000
+    with Journal(path, {"device": "test"}) as journal:
+        assert len(journal) == kept
+        _put(journal, small_candidates[0], kept)
+        assert len(journal) == kept + 1
+
+
+def _fits(journal: Journal, candidate: Any, number: int) -> bool:
+    try:
+        _put(journal, candidate, number)
+    except JournalError as error:
+        assert "what was measured before is kept" in str(error.remedy)
+        return False
+    return True
+
+
+def _put(journal: Journal, candidate: Any, number: int) -> None:
+    journal.put(replace(candidate, key=f"{number:016x}"), Measurement((1e-3,), measured_at=float(number)))
+
+
+def _wait_until(true: Any, seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.005)
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
