@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tchub.hub.cli import COMMANDS
 from tchub.zoo.features.nest_columns import PROGRAM_COLUMNS
-from tchub.zoo.models import create, task_trees, tilenet
+from tchub.zoo.models import create, informed, task_trees, tilenet
 from tchub.zoo.training import TrainConfig
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -58,9 +58,9 @@ def test_the_document_of_the_models_tells_their_sizes_as_they_are() -> None:
     assert f"layers of {config.hidden}" in told
     assert f"`e(q)` of {config.embedding} numbers" in told
     assert ", ".join(map(str, tilenet.CONTEXT_SIZES[:-1])) + f" or {tilenet.CONTEXT_SIZES[-1]}" in told
-    assert f"of more than {tilenet.MAX_CONTEXT} the last" in told
-    assert f"From {tilenet.MIN_TREES} labels on" in told
-    half = tilenet.HALF_TREES
+    assert f"of more than {informed.MAX_CONTEXT} the last" in told
+    assert f"From {informed.MIN_TREES} labels on" in told
+    half = informed.HALF_TREES
     assert f"`n / (n + {half}) min(1, E(s) / E(t))` of `n` labels: half at {half}" in told
     assert f"added {tilenet.CALIBRATION} times the Huber" in told
     assert f"({task_trees._ROUNDS} of depth {task_trees._SETTINGS['max_depth']}, " in told

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
     from ...zoo.models import Checkpoint
+    from ...zoo.models.informed import Informed
 
 UPDATES = ("auto", "none", "context", "few-shot")
 # A task's scores are centred on the first batch that holds this many programs (a search's first
@@ -119,6 +120,7 @@ class PretrainedScorer:
         self.learner = OnlineLearner(checkpoint, settings or OnlineSettings())
         self.unread = 0
         self._squash: dict[str, Squash] = {}
+        self._informed: dict[str, Informed] = {}
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -150,7 +152,9 @@ class PretrainedScorer:
         model: Any = self.checkpoint.model
         with _one_thread():
             if self.update == "context":
-                raw = model.score_given(features, *self.learner.measured(task))
+                if task not in self._informed:
+                    self._informed[task] = model.given(*self.learner.measured(task))
+                raw = self._informed[task].score(features)
             else:
                 raw = model.score(features)
         if raw.shape != (len(features),) or not np.isfinite(raw).all():
@@ -169,6 +173,7 @@ class PretrainedScorer:
         self.learner.add(task, features, latencies)
         if self.update == "context":
             self._squash.pop(task, None)
+            self._informed.pop(task, None)
         elif self.update == "few-shot":
             with _one_thread():
                 changed = self.learner.step()
@@ -183,6 +188,7 @@ class PretrainedScorer:
         """Take weights and measurements back from `save`'s file."""
         self.learner.load(path)
         self._squash.clear()
+        self._informed.clear()
 
 
 def seconds(result: RunnerResult) -> float:

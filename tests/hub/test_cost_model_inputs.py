@@ -16,6 +16,7 @@ from tchub.hub.device.tvm_import import import_tensor_intrinsics
 from tchub.hub.tuning import candidate_features as inputs
 from tchub.hub.tuning.adapt_pool import CandidatePool, PoolEntry
 from tchub.hub.tuning.candidates import random_candidates, trace_json, tune_context
+from tchub.hub.tuning.cost_model import PretrainedScorer, Squash
 from tchub.hub.tuning.interrupt import StopFlag
 from tchub.hub.tuning.operators import operator_module
 from tchub.hub.tuning.search import SearchSettings, WatchedCostModel
@@ -213,3 +214,22 @@ def test_each_model_learns_in_the_way_that_suits_it() -> None:
         hub.tvm_cost_model(of_trees, update="few-shot")
     with pytest.raises(NoContextError, match="no measured programs"):
         hub.tvm_cost_model(tiny("tlp"), update="context")
+
+
+def test_measured_programs_are_taken_in_once_and_again_after_more_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint, rng = tiny("tilenet"), np.random.default_rng(0)
+    x = rng.random((40, 1, checkpoint.model.config.width), np.float32)
+    scorer, latency = PretrainedScorer(checkpoint), np.exp(rng.random(40))
+    prepared: list[int] = []
+    given = type(checkpoint.model).given
+    monkeypatch.setattr(
+        type(checkpoint.model), "given", lambda model, *known: prepared.append(len(known[0])) or given(model, *known)
+    )
+    for seen in (0, 10, 20):
+        if seen:
+            scorer.observe("task", x[seen - 10 : seen], latency[seen - 10 : seen].tolist())
+        for asked in (x[20:], x[20:]):
+            found = scorer.predict("task", asked)
+        informed = given(checkpoint.model, x[:seen], latency[:seen])
+        assert np.array_equal(found, Squash()(informed.score(x[20:])))
+    assert prepared == [0, 10, 20]

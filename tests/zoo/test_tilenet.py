@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
 from tchub.zoo.models import Checkpoint, CheckpointConfig, TileNet, create
+from tchub.zoo.models.informed import HALF_TREES, MAX_CONTEXT, MIN_TREES, trust_in_trees
 from tchub.zoo.models.task_trees import grow
-from tchub.zoo.models.tilenet import CONTEXT_SIZES, HALF_TREES, MAX_CONTEXT, MIN_QUERIES, MIN_TREES
+from tchub.zoo.models.tilenet import CONTEXT_SIZES, MIN_QUERIES
 from tchub.zoo.training import get_loss, pairwise_accuracy
 
 WIDTH = 12
@@ -106,12 +107,20 @@ def test_the_posterior_is_that_of_a_gaussian_process(seed: int, n: int) -> None:
     assert np.allclose(found[0].numpy(), expected, atol=1e-6)
 
 
+def test_what_is_prepared_once_answers_every_question() -> None:
+    model, (x, latency) = new_model(), task(80)
+    for n in (0, 1, MIN_TREES, 40):
+        informed = model.given(x[:n], latency[:n])
+        for asked in (x[40:], x[40:43], x[50:]):
+            assert np.array_equal(informed.score(asked), model.score_given(asked, x[:n], latency[:n])), n
+
+
 def test_trees_have_a_say_that_is_bounded_by_the_labels() -> None:
     model, (x, latency) = new_model(), task(60)
     for n in (MIN_TREES - 1, HALF_TREES, MIN_TREES, 12, 36):
         context, known, rest = x[:n], latency[:n], x[36:]
         speed = -np.log(known)
-        share = model._trust_in_trees(context, speed) if n >= MIN_TREES else 0.0
+        share = trust_in_trees(model, context, model.rows(context), speed) if n >= MIN_TREES else 0.0
         assert 0 <= share <= n / (n + HALF_TREES)
         trees = speed.mean() + grow(context[:, 0].copy(), speed - speed.mean()).inplace_predict(rest[:, 0])
         expected = (1 - share) * smooth(model, rest, context, known) + share * trees
@@ -120,8 +129,8 @@ def test_trees_have_a_say_that_is_bounded_by_the_labels() -> None:
 
 def test_trees_are_not_trusted_where_the_pretrained_part_is_right() -> None:
     model, (x, latency) = new_model(), task(60)
-    right = model._trust_in_trees(x, model.score(x))
-    assert right < 0.05 < model._trust_in_trees(x, -np.log(latency))
+    right = trust_in_trees(model, x, model.rows(x), model.score(x))
+    assert right < 0.05 < trust_in_trees(model, x, model.rows(x), -np.log(latency))
 
 
 def test_of_too_many_measured_programs_the_last_are_used() -> None:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .base import CostModel, ModelConfig
+from .informed import Informed
 from .registry import register
-from .task_trees import grow
 
 # Labels of a task that an episode of the training draws from.
 CONTEXT_SIZES = (2, 4, 8, 16, 32)
@@ -22,15 +22,9 @@ MIN_QUERIES = 4
 # Variance of the level of a task, which no score tells: large, so that the labels alone decide it.
 _LEVEL = 100.0
 _JITTER = 1e-4
-# Below so many labels trees say nothing; at so many they count as much as the Gaussian process, if they err no more.
-MIN_TREES, HALF_TREES = 8, 12
-# Parts of the labels that are held back in turn, to see whether trees or the Gaussian process predict them better.
-FOLDS = 4
 # Weight of the error of scores as estimates of -log(latency), beside the loss of their order: labels and scores
 # must have one scale before labels can correct scores.
 CALIBRATION = 0.3
-# Programs of a task that are used as context at most, the last ones: the cost of the posterior is its cube.
-MAX_CONTEXT = 512
 
 
 @dataclass(frozen=True)
@@ -117,14 +111,27 @@ class TileNet(CostModel):
         """
         n = measured.shape[1]
         context = embeddings[:, :n]
+        level, weights = self.condition(scores[:, :n], context, measured)
+        return self.correct(scores, embeddings, context, level, weights)
+
+    def condition(self, scores: Tensor, context: Tensor, measured: Tensor) -> tuple[Tensor, Tensor]:
+        """The level (tasks, 1) and the weights (tasks, n, 1) of measured programs of these scores and embeddings."""
+        n = measured.shape[1]
         noise = self._hyper()[3] + _JITTER
         gram = (
             self._similarity(context, context) + _LEVEL + noise * torch.eye(n, dtype=scores.dtype, device=scores.device)
         )
-        level = (measured - scores[:, :n]).mean(dim=1, keepdim=True)
-        error = (measured - scores[:, :n] - level)[:, :, None]
-        weights = torch.cholesky_solve(error, torch.linalg.cholesky(gram))
+        level = (measured - scores).mean(dim=1, keepdim=True)
+        error = (measured - scores - level)[:, :, None]
+        return level, torch.cholesky_solve(error, torch.linalg.cholesky(gram))
+
+    def correct(self, scores: Tensor, embeddings: Tensor, context: Tensor, level: Tensor, weights: Tensor) -> Tensor:
+        """Scores (tasks, programs) corrected by measured programs, of which `condition` gave level and weights."""
         return scores + level + ((self._similarity(embeddings, context) + _LEVEL) @ weights).squeeze(-1)
+
+    def given(self, context: np.ndarray, latency: np.ndarray) -> Informed:
+        """The model with measured programs of a task taken in, to be asked many times (arguments: `score_given`)."""
+        return Informed(self, context, latency)
 
     def score_given(self, features: np.ndarray, context: np.ndarray, latency: np.ndarray) -> np.ndarray:
         """Scores programs of a task of which some programs are measured.
@@ -132,46 +139,21 @@ class TileNet(CostModel):
         Args:
             features: (N, 1, width) of the programs to be ranked.
             context: (n, 1, width) of the measured ones; latency: (n,) their seconds, finite and above 0. Of
-                more than `MAX_CONTEXT` the last ones are used.
+                more than `informed.MAX_CONTEXT` the last ones are used.
 
         Returns:
             (N,) of float64: estimates of -log(latency); higher means faster. Without context, `score`.
         """
-        if not len(context):
-            return self.score(features)
-        context, speed = context[-MAX_CONTEXT:], -np.log(np.asarray(latency[-MAX_CONTEXT:], np.float64))
-        smooth = self._posterior_mean(features, context, speed)
-        if len(context) < MIN_TREES:
-            return smooth
-        share = self._trust_in_trees(context, speed)
-        return (1 - share) * smooth + share * _by_trees(features, context, speed)
+        return self.given(context, latency).score(features)
 
-    def _trust_in_trees(self, context: np.ndarray, speed: np.ndarray) -> float:
-        """The trees' share, 0 to 1: it grows with the labels, and is cut where the trees err more than the process.
-
-        The errors are those on labels held back, a quarter at a time.
-        """
-        order = np.lexsort((context[:, 0].sum(axis=1), speed))  # by what they are: their order must not matter
-        fold = np.empty(len(context), np.int64)
-        fold[order] = np.arange(len(context)) % FOLDS
-        errors = np.zeros((2, len(context)))
-        for part in range(FOLDS):
-            held, rest = fold == part, fold != part
-            for row, predict in enumerate((self._posterior_mean, _by_trees)):
-                errors[row, held] = predict(context[held], context[rest], speed[rest]) - speed[held]
-        smooth, trees = np.square(errors).mean(axis=1) + 1e-12
-        return float(min(1.0, smooth / trees)) * len(context) / (len(context) + HALF_TREES)
-
-    def _posterior_mean(self, features: np.ndarray, context: np.ndarray, speed: np.ndarray) -> np.ndarray:
-        """(N,) -log(latency) by the Gaussian process alone."""
+    def rows(self, features: np.ndarray) -> Tensor:
+        """`describe` of programs without gradients, in evaluation mode: (N, 1 + embedding) of float64."""
         place, was_training = next(self.parameters()), self.training
         self.eval()
         with torch.inference_mode():
-            x = torch.from_numpy(np.concatenate([context, features])).to(place.device, place.dtype)
-            rows = self.describe(x)[None].double()
-            found = self.posterior(rows[:, :, 0], rows[:, :, 1:], torch.from_numpy(speed).to(place.device)[None])
+            found = self.describe(torch.from_numpy(features).to(place.device, place.dtype)).double()
         self.train(was_training)
-        return found[0, len(context) :].cpu().numpy()
+        return found
 
     def training_loss(
         self,
@@ -206,13 +188,6 @@ class TileNet(CostModel):
         """Inverse squared length, height, slope of the linear part, and noise: (4,), all above 0."""
         bound = math.log(1e4)
         return self.kernel.clamp(-bound, bound).exp()
-
-
-def _by_trees(features: np.ndarray, context: np.ndarray, speed: np.ndarray) -> np.ndarray:
-    """(N,) -log(latency) by trees of the measured programs alone."""
-    # Trees learn differences from the mean: float32 labels far from 0 would tip splits of equal gain by the unit.
-    level = speed.mean()
-    return level + grow(np.ascontiguousarray(context[:, 0]), speed - level).inplace_predict(features[:, 0])
 
 
 def _miscalibration(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:

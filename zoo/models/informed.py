@@ -1,0 +1,95 @@
+"""What TileNet makes of the measured programs of a task, once, however often it is then asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .task_trees import grow
+
+if TYPE_CHECKING:
+    from .tilenet import TileNet
+
+# Below so many labels trees say nothing; at so many they count as much as the Gaussian process, if they err no more.
+MIN_TREES, HALF_TREES = 8, 12
+# Parts of the labels that are held back in turn, to see whether trees or the Gaussian process predict them better.
+FOLDS = 4
+# Programs of a task that are used as context at most, the last ones: the cost of the posterior is its cube.
+MAX_CONTEXT = 512
+
+
+class Informed:
+    """A model that knows measured programs of a task: the weights of the process and the trees are made once.
+
+    It holds while the model's weights do. The arguments are those of `TileNet.score_given`.
+    """
+
+    def __init__(self, model: TileNet, context: np.ndarray, latency: np.ndarray) -> None:
+        self._model = model
+        context, speed = context[-MAX_CONTEXT:], -np.log(np.asarray(latency[-MAX_CONTEXT:], np.float64))
+        self._share = 0.0
+        if not len(context):
+            self._process = None
+            return
+        rows = model.rows(context)
+        self._process = _Process(model, rows, speed)
+        if len(context) >= MIN_TREES:
+            self._share = trust_in_trees(model, context, rows, speed)
+            self._trees = _Trees(context, speed)
+
+    def score(self, features: np.ndarray) -> np.ndarray:
+        """(N,) of float64 for programs (N, 1, width), as `TileNet.score_given` has it."""
+        if self._process is None:
+            return self._model.score(features)
+        smooth = self._process.predict(self._model.rows(features))
+        if not self._share:
+            return smooth
+        return (1 - self._share) * smooth + self._share * self._trees.predict(features)
+
+
+class _Process:
+    """-log(latency) by the Gaussian process alone, from `rows` (n, 1 + embedding) and speeds (n,) that are known."""
+
+    def __init__(self, model: TileNet, rows: Tensor, speed: np.ndarray) -> None:
+        self._model, self._context = model, rows[None, :, 1:]
+        with torch.inference_mode():
+            measured = torch.from_numpy(speed).to(rows.device)[None]
+            self._known = model.condition(rows[None, :, 0], self._context, measured)
+
+    def predict(self, rows: Tensor) -> np.ndarray:
+        with torch.inference_mode():
+            found = self._model.correct(rows[None, :, 0], rows[None, :, 1:], self._context, *self._known)
+        return found[0].cpu().numpy()
+
+
+class _Trees:
+    """-log(latency) by trees of the measured programs alone."""
+
+    def __init__(self, context: np.ndarray, speed: np.ndarray) -> None:
+        # Trees learn differences from the mean: float32 labels far from 0 would tip splits of equal gain by the unit.
+        self._level = speed.mean()
+        self._grown = grow(np.ascontiguousarray(context[:, 0]), speed - self._level)
+
+    def predict(self, features: np.ndarray) -> np.ndarray:
+        return self._level + self._grown.inplace_predict(features[:, 0])
+
+
+def trust_in_trees(model: TileNet, context: np.ndarray, rows: Tensor, speed: np.ndarray) -> float:
+    """The trees' share, 0 to 1: it grows with the labels, and is cut where the trees err more than the process.
+
+    The errors are those on labels held back, a quarter at a time.
+    """
+    order = np.lexsort((context[:, 0].sum(axis=1), speed))  # by what they are: their order must not matter
+    fold = np.empty(len(context), np.int64)
+    fold[order] = np.arange(len(context)) % FOLDS
+    errors = np.zeros((2, len(context)))
+    for part in range(FOLDS):
+        held, rest = fold == part, fold != part
+        smooth = _Process(model, rows[torch.from_numpy(rest)], speed[rest]).predict(rows[torch.from_numpy(held)])
+        trees = _Trees(context[rest], speed[rest]).predict(context[held])
+        errors[:, held] = smooth - speed[held], trees - speed[held]
+    smooth, trees = np.square(errors).mean(axis=1) + 1e-12
+    return float(min(1.0, smooth / trees)) * len(context) / (len(context) + HALF_TREES)
