@@ -130,8 +130,7 @@ def test_a_full_disk_leaves_the_journal_with_what_was_put_before(tmp_path: Path,
 def _fits(journal: Journal, candidate: Any, number: int) -> bool:
     try:
         _put(journal, candidate, number)
-    except JournalError as error:
-        assert "what was measured before is kept" in str(error.remedy)
+    except JournalError:
         return False
     return True
 
