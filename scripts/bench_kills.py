@@ -15,205 +15,22 @@ After each run's end `kill_session.check` compares the database, the log, and wh
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import random
 import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
-import psutil
 from benchmarking import ROOT, finish
+from kill_runs import TRIALS, Story, Victim, kill_worker, kill_zygote, run_disk, run_helpers, run_servers, run_tuner
 from kill_session import check
 
-KINDS = {"tuner": 20, "worker": 15, "zygote": 5, "disk": 10}
+KINDS = {"tuner": 15, "worker": 15, "zygote": 5, "server": 5, "disk": 10}
 KILLS_PER_RUN = 5
-TRIALS = 48
-_START_SECONDS, _END_SECONDS = 180.0, 600.0
-_LOOK_SECONDS = 0.005
-# After the last finished measurement that a kill waits for: into the search, a build, a run or a write.
-_LATEST_SECONDS = 0.3
-_TIGHT, _ROOMY = 180, 8192
-
-
-@dataclass
-class Story:
-    """What happened to one run, written down as it happens.
-
-    Attributes:
-        kills: of its processes, or fillings of its disk; restarts: times that the command was given again.
-        errors: last lines of what the command said when it stopped by itself.
-        orphans: processes that outlived a killed tuner by ten seconds.
-    """
-
-    kind: str
-    seed: int
-    kills: int = 0
-    restarts: int = 0
-    errors: list[str] = field(default_factory=list)
-    orphans: int = 0
-
-
-class Victim:
-    """The session as a process."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (lives as long as the process)
-        command = [sys.executable, str(Path(__file__).with_name("kill_session.py")), str(folder)]
-        self.process = subprocess.Popen([*command, "--trials", str(TRIALS)], stdout=self._log, stderr=self._log)
-
-    def wait_for(self, finished: int) -> bool:
-        """Wait until so many measurements finished; False when the process ended before."""
-        path, end = self.folder / "seen.jsonl", time.monotonic() + _START_SECONDS
-        while time.monotonic() < end:
-            if self.process.poll() is not None:
-                return False
-            if finished == 0 or (path.exists() and path.read_bytes().count(b"\n") >= finished):
-                return True
-            time.sleep(_LOOK_SECONDS)
-        raise click.ClickException(f"{self.folder}: no {finished} measurements in {_START_SECONDS:g} s: {self.said()}")
-
-    def family(self) -> list[psutil.Process]:
-        """Its zygote, then the workers; fewer while it starts."""
-        with contextlib.suppress(psutil.NoSuchProcess):
-            return psutil.Process(self.process.pid).children(recursive=True)
-        return []
-
-    def said(self) -> str:
-        """The last line of its output."""
-        self._log.seek(0)
-        return (self._log.read().strip().splitlines() or ["nothing"])[-1][:300]
-
-    def end(self) -> int:
-        """Wait for its end; returns the exit code."""
-        return self.process.wait(_END_SECONDS)
-
-
-def seen(folder: Path) -> int:
-    """Measurements that finished so far."""
-    path = folder / "seen.jsonl"
-    return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
-def kill_tuner(victim: Victim, story: Story) -> None:
-    """SIGKILL the tuner; its helpers must end by themselves."""
-    family = victim.family()
-    victim.process.kill()
-    victim.end()
-    _, alive = psutil.wait_procs(family, timeout=10)
-    story.orphans += len(alive)
-
-
-def _kill_one(processes: list[psutil.Process], draw: random.Random) -> bool:
-    if not processes:
-        return False
-    with contextlib.suppress(psutil.NoSuchProcess):
-        os.kill(draw.choice(processes).pid, signal.SIGKILL)
-    return True
-
-
-def kill_worker(victim: Victim, draw: random.Random) -> bool:
-    """SIGKILL a worker, if there is one."""
-    return _kill_one(victim.family()[1:], draw)
-
-
-def kill_zygote(victim: Victim, draw: random.Random) -> bool:
-    """SIGKILL the process that workers are forked from, if there is one."""
-    return _kill_one(victim.family()[:1], draw)
-
-
-def run_tuner(folder: Path, story: Story, kills: int, draw: random.Random) -> None:
-    """Kill the tuner, start it again, and so on."""
-    victim = Victim(folder)
-    while story.kills < kills:
-        alive = victim.wait_for(seen(folder) + draw.randrange(TRIALS // (kills + 1)))
-        time.sleep(draw.uniform(0, _LATEST_SECONDS))
-        if not alive:
-            break
-        kill_tuner(victim, story)
-        story.kills += 1
-        victim = restart(folder, story)
-    to_the_end(victim, folder, story)
-
-
-def run_helpers(folder: Path, story: Story, kills: int, draw: random.Random, kill: Callable[..., bool]) -> None:
-    """Kill a helper of the running tuner, and so on; the command is given again only if it stopped."""
-    victim = Victim(folder)
-    while story.kills < kills:
-        alive = victim.wait_for(seen(folder) + 1 + draw.randrange(TRIALS // (kills + 1)))
-        time.sleep(draw.uniform(0, _LATEST_SECONDS))
-        if alive:
-            story.kills += kill(victim, draw)
-        elif victim.end() == 0:
-            break
-        else:
-            story.errors.append(victim.said())
-            victim = restart(folder, story)
-    to_the_end(victim, folder, story)
-
-
-def run_disk(folder: Path, story: Story, kills: int, draw: random.Random) -> None:
-    """Let the disk fill up, give it room for some more, and so on, at last enough."""
-    room = _TIGHT + draw.randrange(0, 64, 4)
-    with small_disk(folder, room) as resize:
-        victim = Victim(folder / "run")
-        while story.kills < kills and victim.end() != 0:
-            story.kills += 1
-            story.errors.append(victim.said())
-            room += draw.randrange(8, 32, 4)
-            resize(room if story.kills < kills else _ROOMY)
-            victim = restart(folder / "run", story)
-        resize(_ROOMY)
-        to_the_end(victim, folder / "run", story)
-        shutil.copytree(folder / "run", folder.with_name(f"{folder.name}-after"))
-    folder.rmdir()
-    folder.with_name(f"{folder.name}-after").rename(folder)
-
-
-@contextmanager
-def small_disk(folder: Path, kibibytes: int) -> Iterator[Callable[[int], None]]:
-    """A file system of its own in a folder; yields what changes its size. Needs the right to mount.
-
-    Raises:
-        click.ClickException: no such right.
-    """
-    folder.mkdir(parents=True)
-
-    def mount(*options: str) -> None:
-        done = subprocess.run(["mount", *options, str(folder)], capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise click.ClickException(f"no file system to fill: {done.stderr.strip()} (leave --kind disk out)")
-
-    mount("-t", "tmpfs", "-o", f"size={kibibytes}k", "tmpfs")
-    try:
-        yield lambda size: mount("-o", f"remount,size={size}k")
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
-
-
-def restart(folder: Path, story: Story) -> Victim:
-    """The same command again."""
-    story.restarts += 1
-    return Victim(folder)
-
-
-def to_the_end(victim: Victim, folder: Path, story: Story) -> None:
-    """Let it end; a run that stops by itself is resumed once more."""
-    if victim.end() != 0:
-        story.errors.append(victim.said())
-        if restart(folder, story).end() != 0:
-            raise click.ClickException(f"{folder}: the run does not resume: {story.errors[-1]}")
 
 
 def one_run(kind: str, seed: int, kills: int, work: Path) -> dict[str, Any]:
@@ -225,8 +42,10 @@ def one_run(kind: str, seed: int, kills: int, work: Path) -> dict[str, Any]:
         run_tuner(folder, story, kills, draw)
     elif kind == "disk":
         run_disk(folder, story, kills, draw)
+    elif kind == "server":
+        run_servers(folder, story, kills, draw)
     else:
-        run_helpers(folder, story, kills, draw, kill_worker if kind == "worker" else kill_zygote)
+        run_helpers(Victim(folder), story, kills, draw, kill_worker if kind == "worker" else kill_zygote)
     verdict = check(folder)
     complete = verdict.ok and verdict.trials == TRIALS
     return asdict(story) | asdict(verdict) | {"complete": complete}

@@ -13,7 +13,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -180,16 +180,24 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
-MACHINES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
-    "pretended": lambda: nullcontext(None),
-    "workers": workers,
-}
+def open_machine(name: str) -> AbstractContextManager[Any]:
+    """What measures: `pretended`, `workers`, or the servers of an `rpc://host:port/key`."""
+    if name == "pretended":
+        return nullcontext(Pretended())
+    if name == "workers":
+        return workers()
+    from tchub.hub.device.rpc import RpcMeasurer
+    from tchub.hub.device.rpc_address import parse_device
+
+    address = parse_device(name)
+    assert address is not None
+    return RpcMeasurer(address, TARGET)
 
 
 @click.command()
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--trials", default=48, show_default=True)
-@click.option("--machine", default="workers", show_default=True, type=click.Choice(list(MACHINES)))
+@click.option("--machine", default="workers", show_default=True, help="Or `pretended`, or rpc://host:port/key.")
 def main(folder: Path, trials: int, machine: str) -> None:
     """Tune; an error of tchub's own is one line and exit code 1, as with the `tchub` command."""
     from tchub.hub.tuning.measuring import MeasureHere
@@ -197,8 +205,8 @@ def main(folder: Path, trials: int, machine: str) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        with MACHINES[machine]() as measurer:
-            tune(folder, trials, Pretended() if measurer is None else MeasureHere(measurer))
+        with open_machine(machine) as opened:
+            tune(folder, trials, opened if isinstance(opened, Pretended) else MeasureHere(opened))
     except TchubError as error:
         sys.exit(f"{type(error).__name__}: {error}")
 

@@ -31,9 +31,8 @@ def tune_ours(run: Run, work: Workload, budget: int) -> Outcome:
         checkpoint, adaptation = _adapt(run, str(checkpoint))
     recorder = Recorder(run, budget)
     search = SearchSettings(engine=system.engine)
-    settings = SessionSettings(
-        budget, seed=run.seed, search=search, untuned=False, reuse=False
-    )  # the judge times untuned programs
+    # The judge times untuned programs; what earlier runs measured would be other systems' work.
+    settings = SessionSettings(budget, seed=run.seed, search=search, untuned=False, reuse=False)
     with Measurer(work.local.target, MeasureConfig(threads=THREADS)) as measurer:
         model = choose_model(checkpoint, seed=run.seed)
         session = TuningSession(
