@@ -1,0 +1,165 @@
+"""Measuring behind TVM's RPC: a tracker and three servers, each a process; killed, stopped, absent, started again."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tchub.hub.device.errors import MeasurementFailureRateError, NoServerError
+from tchub.hub.device.measure import MeasureConfig, Measurement
+from tchub.hub.device.rpc import RpcMeasurer
+from tchub.hub.device.rpc_address import RpcAddress
+from tchub.hub.device.rpc_farm import Farm
+from tchub.hub.device.rpc_fleet import RpcConfig, ask_server
+from tchub.hub.device.rpc_tracker import TrackerClient
+from tchub.hub.device.worker import TimingConfig
+
+QUICK = MeasureConfig(run_timeout=4.0, timing=TimingConfig(max_repeats=3, max_seconds=0.1))
+IMPATIENT = RpcConfig(connect_timeout=3.0, request_timeout=1.0, patience=2.0, refresh=0.2)
+
+
+@pytest.fixture(scope="module")
+def farm() -> Iterator[Farm]:
+    """A tracker and three servers; a test that ends one starts another."""
+    with Farm(3, "spare") as farm:
+        _await_servers(farm.address, 3)
+        yield farm
+
+
+@pytest.fixture(scope="module")
+def measurer(farm: Farm, target_dict: dict[str, Any]) -> Iterator[RpcMeasurer]:
+    with RpcMeasurer(farm.address, target_dict, QUICK, replace(IMPATIENT, patience=20.0)) as measurer:
+        yield measurer
+
+
+def _await_servers(address: RpcAddress, count: int) -> None:
+    tracker, until = TrackerClient(address), time.monotonic() + 30
+    while len(tracker.servers()) < count:
+        assert time.monotonic() < until, "the servers do not register"
+        time.sleep(0.05)
+
+
+@contextmanager
+def _one_more(farm: Farm) -> Iterator[None]:
+    """Make up for a server that the test ends."""
+    try:
+        yield
+    finally:
+        farm.start_server()
+        _await_servers(farm.address, 3)
+
+
+def _assert_each_once(results: list[tuple[Any, Measurement]], candidates: list[Any]) -> None:
+    assert sorted(c.key for c, _ in results) == sorted(c.key for c in candidates)
+    assert {m.message for _, m in results} == {None}
+
+
+def test_a_server_says_what_it_is(farm: Farm) -> None:
+    facts = ask_server(farm.address, IMPATIENT)
+    assert facts.mcpu
+    assert facts.architecture in ("x86_64", "aarch64")
+
+
+def test_every_candidate_is_measured_once_and_its_cost_is_told(measurer: RpcMeasurer, small_candidates: list[Any]):
+    results = list(measurer.measure(small_candidates))
+    _assert_each_once(results, small_candidates)
+    for _, measurement in results:
+        assert all(0 < seconds < 1 for seconds in measurement.latencies)
+        assert measurement.build_seconds > 0
+        assert measurement.run_seconds > 0
+    assert sum(measurer.used.values()) == len(small_candidates)
+
+
+def test_a_server_killed_mid_run_loses_nothing(farm: Farm, measurer: RpcMeasurer, small_candidates: list[Any]):
+    results = []
+    with _one_more(farm):
+        for result in measurer.measure(small_candidates):
+            results.append(result)
+            if len(results) == 3:
+                farm.signal(0, signal.SIGKILL)
+        _assert_each_once(results, small_candidates)
+    # The one that was started in its place is taken up.
+    _assert_each_once(list(measurer.measure(small_candidates)), small_candidates)
+
+
+def test_a_server_that_hangs_mid_run_is_left_behind_and_taken_back(
+    farm: Farm, measurer: RpcMeasurer, small_candidates: list[Any]
+) -> None:
+    results, hung = [], 1
+    try:
+        for result in measurer.measure(small_candidates):
+            results.append(result)
+            if len(results) == 3:
+                farm.signal(hung, signal.SIGSTOP)
+        _assert_each_once(results, small_candidates)
+    finally:
+        farm.signal(hung, signal.SIGCONT)
+    _assert_each_once(list(measurer.measure(small_candidates)), small_candidates)
+
+
+def test_a_broken_program_fails_alone_and_costs_no_server(
+    farm: Farm, target_dict: dict[str, Any], small_candidates: list[Any]
+) -> None:
+    good, other = small_candidates[:2]
+    broken = replace(other, key="broken", args_info=(((1,), "float32"),) * 3)  # wrong shapes for its arguments
+    with RpcMeasurer(farm.address, target_dict, QUICK, IMPATIENT) as measurer:
+        results = {c.key: m for c, m in measurer.measure([good, broken])}
+        assert results[good.key].error is None
+        assert results["broken"].error == "run"
+        assert measurer.outcomes == {"ok": 1, "run": 1}
+    _await_servers(farm.address, 3)
+
+
+def test_a_hopeless_batch_stops(farm: Farm, target_dict: dict[str, Any], small_candidates: list[Any]) -> None:
+    broken = [replace(small_candidates[0], key=str(i), args_info=()) for i in range(30)]
+    config = replace(QUICK, failure_minimum=4)
+    seen = []
+    with (
+        RpcMeasurer(farm.address, target_dict, config, IMPATIENT) as measurer,
+        pytest.raises(MeasurementFailureRateError) as caught,
+    ):
+        seen.extend(measurer.measure(broken))
+    assert len(seen) < 30
+    assert "run" in caught.value.fields["commonest"]
+
+
+def test_without_a_server_the_run_ends_with_a_remedy(
+    farm: Farm, target_dict: dict[str, Any], small_candidates: list[Any]
+) -> None:
+    nobody = replace(farm.address, key="nobody")
+    with RpcMeasurer(nobody, target_dict, QUICK, IMPATIENT) as measurer, pytest.raises(NoServerError) as caught:
+        list(measurer.measure(small_candidates[:2]))
+    assert "--key nobody" in str(caught.value.remedy)
+    assert "0 registered" in caught.value.message
+
+
+def test_when_all_servers_die_what_was_measured_was_given_out_before(
+    target_dict: dict[str, Any], small_candidates: list[Any]
+) -> None:
+    results: list[tuple[Any, Measurement]] = []
+
+    def measure_until_the_end_of_all(last: Farm, measurer: RpcMeasurer) -> None:
+        for result in measurer.measure(small_candidates):
+            results.append(result)
+            if len(results) == 3:
+                last.signal(0, signal.SIGKILL)
+
+    with Farm(1, "last") as last, RpcMeasurer(last.address, target_dict, QUICK, IMPATIENT) as measurer:
+        with pytest.raises(NoServerError):
+            measure_until_the_end_of_all(last, measurer)
+        assert 3 <= len(results) < len(small_candidates)
+        assert all(measurement.error is None for _, measurement in results)
+        last.start_server()
+        rest = [c for c in small_candidates if c.key not in {done.key for done, _ in results}]
+        _assert_each_once([*results, *measurer.measure(rest)], small_candidates)
+
+
+def test_a_tracker_that_is_not_there_is_said_at_once() -> None:
+    with pytest.raises(NoServerError, match=r"127\.0\.0\.1:9 ") as caught:
+        ask_server(RpcAddress("127.0.0.1", 9, "any"), IMPATIENT)
+    assert "rpc_tracker" in str(caught.value.remedy)

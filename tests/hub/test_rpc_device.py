@@ -1,0 +1,151 @@
+"""`--device rpc://`: addresses, what an RPC device is, and programs for another architecture. No server is needed."""
+
+from __future__ import annotations
+
+import platform
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tchub.hub.cli import main
+from tchub.hub.device.detect import detect_local
+from tchub.hub.device.errors import NoCrossCompilerError, RemoteTargetError, UnknownDeviceChoiceError
+from tchub.hub.device.rpc_address import RpcAddress, parse_device
+from tchub.hub.device.rpc_device import describe_remote, find_linker
+from tchub.hub.device.rpc_jobs import ServerFacts, cross_build
+from tchub.hub.tuning.collect import scope_of
+from tchub.hub.tuning.device_choice import choose_device, parse_target
+
+ADDRESS = RpcAddress("tracker.lan", 9190, "turin")
+GRAVITON = {"kind": "llvm", "mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}
+HERE = ServerFacts("znver5", f"{platform.machine()}-linux-gnu", 2)
+AARCH64_IN_ELF = 183
+
+
+@given(
+    host=st.sampled_from(["tracker.lan", "10.0.0.7", "::1"]),
+    port=st.integers(1, 65535),
+    key=st.from_regex(r"[A-Za-z0-9_.+-]+", fullmatch=True),
+)
+def test_an_address_is_read_as_it_is_written(host: str, port: int, key: str) -> None:
+    address = RpcAddress(host, port, key)
+    assert parse_device(str(address)) == address
+
+
+def test_local_is_no_address() -> None:
+    assert parse_device("local") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "Local", "v100", "rpc:", "rpc://", "rpc://host", "rpc://host:9190", "rpc://host:9190/", "rpc://:9190/k"),
+        *("rpc://host/k", "rpc://host:x/k", "rpc://host:70000/k", "rpc://host:0/k", "http://host:9190/k"),
+        *("rpc://host:9190/a/b", "rpc://host:9190/a b", "rpc://host:9190/a:b", "rpc://[::1:9190/k", "rpc://h:1/k?x=1"),
+    ],
+)
+def test_a_malformed_device_is_said_with_the_right_form(text: str) -> None:
+    with pytest.raises(UnknownDeviceChoiceError) as caught:
+        parse_device(text)
+    assert "rpc://host:port/key" in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize(
+    "command", [["tune", "bert-tiny"], ["adapt", "tcl-epyc"], ["collect", "--out", "corpus"]], ids=lambda c: c[0]
+)
+def test_every_command_refuses_a_malformed_device(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main([*command, "--device", "rpc://nowhere"]) == 1
+    assert "rpc://host:port/key" in capsys.readouterr().err
+
+
+def test_a_server_that_names_its_cpu_needs_no_target() -> None:
+    device = describe_remote(ADDRESS, HERE, 4)
+    assert device.target == {"kind": "llvm", "mcpu": "znver5", "num-cores": 4}
+    assert device.family == "epyc"
+
+
+def test_a_server_of_another_architecture_gets_its_triple() -> None:
+    other = "aarch64" if platform.machine() != "aarch64" else "x86_64"
+    device = describe_remote(ADDRESS, ServerFacts("generic", f"{other}-unknown-linux-gnu"), 1)
+    assert device.target["mtriple"] == f"{other}-linux-gnu"
+
+
+def test_a_server_without_llvm_needs_a_target() -> None:
+    with pytest.raises(RemoteTargetError) as caught:
+        describe_remote(ADDRESS, ServerFacts(), 1)
+    assert "--target" in str(caught.value.remedy)
+    assert describe_remote(ADDRESS, ServerFacts(), 1, GRAVITON).family == "graviton"
+
+
+def test_a_target_of_another_architecture_than_the_servers_is_refused() -> None:
+    wrong = {"kind": "llvm", "mtriple": "riscv64-linux-gnu"}
+    with pytest.raises(RemoteTargetError, match="riscv64"):
+        describe_remote(ADDRESS, HERE, 1, wrong)
+
+
+def test_measurements_of_a_remote_device_never_share_a_scope_with_local_ones_or_another_key() -> None:
+    local = detect_local(1)
+    same_cpu = ServerFacts(local.mcpu, f"{platform.machine()}-linux-gnu")
+    scopes = [
+        scope_of(device, 1)
+        for device in (
+            local,
+            describe_remote(ADDRESS, same_cpu, 1, local.target),
+            describe_remote(RpcAddress("tracker.lan", 9190, "other"), same_cpu, 1, local.target),
+        )
+    ]
+    names = {scope["device"] for scope in scopes}
+    models = {scope["cpu_model"] for scope in scopes}
+    assert len(names) == len(models) == 3
+
+
+def test_the_scope_outlives_a_tracker_that_moves() -> None:
+    moved = RpcAddress("10.0.0.9", 9999, ADDRESS.key)
+    assert scope_of(describe_remote(ADDRESS, HERE, 1), 1) == scope_of(describe_remote(moved, HERE, 1), 1)
+
+
+def test_a_target_is_json_a_file_or_a_device_of_the_zoo(tmp_path: Path) -> None:
+    file = tmp_path / "target.json"
+    file.write_text('{"kind": "llvm", "mcpu": "neoverse-n1"}')
+    assert parse_target(None) is None
+    assert parse_target(str(file)) == parse_target('{"kind": "llvm", "mcpu": "neoverse-n1"}')
+    assert parse_target("graviton2") == GRAVITON | {"num-cores": 64}
+    for wrong in ("no-such-device", "[1]", '{"mcpu": "x"}'):
+        with pytest.raises(RemoteTargetError):
+            parse_target(wrong)
+
+
+def test_a_local_device_may_have_a_target_of_the_users() -> None:
+    chosen = choose_device("local", 1, target={"kind": "llvm"})
+    assert chosen.facts.target == {"kind": "llvm", "num-cores": 1}
+    assert chosen.name is None
+
+
+def test_own_programs_need_no_linker_and_others_one_that_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert find_linker({"kind": "llvm"}, None) is None
+    with pytest.raises(NoCrossCompilerError, match="riscv64") as caught:
+        find_linker({"kind": "llvm", "mtriple": "riscv64-linux-gnu"}, None)
+    assert "--cc" in str(caught.value.remedy)
+
+
+def test_programs_for_another_architecture_are_compiled_here(tmp_path: Path, small_candidates: list[Any]) -> None:
+    """The stand-in for a cross linker hands on the first object: what TVM compiled, to be looked at."""
+    import tvm
+
+    linker = tmp_path / "linker"
+    linker.write_text('#!/bin/sh\n[ "$1 $2" = "-shared -o" ] && cp "$4" "$3"\n')
+    linker.chmod(0o755)
+    library = tmp_path / "program.so"
+    found = find_linker(GRAVITON, str(linker))
+    assert found is not None
+    seconds = cross_build(tvm.ir.save_json(small_candidates[0].mod), GRAVITON, str(library), found)
+    (machine,) = struct.unpack_from("<H", library.read_bytes(), 18)
+    assert machine == AARCH64_IN_ELF
+    assert seconds > 0
