@@ -130,7 +130,7 @@ class Verdict:
 
 def check(folder: Path) -> Verdict:
     """Compare the database, the log and what was seen."""
-    from tchub.hub.tuning.session import FAILED_SECONDS, open_database
+    from tchub.hub.tuning.records import FAILED_SECONDS, open_database
     from tchub.hub.tuning.trials import TrialLog, latency_of
 
     records = list(open_database(folder / "database").get_all_tuning_records())

@@ -24,7 +24,7 @@ from tchub.hub.device.journal import Journal
 from tchub.hub.device.measure import Measurement
 from tchub.hub.tuning.candidates import _record
 from tchub.hub.tuning.durable import StorageError, StoredLines
-from tchub.hub.tuning.session import open_database
+from tchub.hub.tuning.records import open_database
 from tchub.hub.tuning.trials import Trial, TrialLog
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
