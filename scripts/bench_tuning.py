@@ -122,6 +122,12 @@ def _latency_row(found: dict[str, Any]) -> dict[str, Any]:
     return facts | {"median_ms": medians}
 
 
+def _failed_share(rows: Sequence[dict[str, Any]], system: str) -> float:
+    """Programs of a system that failed: on a machine too busy for its time-outs, a system is not judged but starved."""
+    outcomes = [latency is None for row in rows if row["system"] == system for _, _, latency, _ in row["trajectory"]]
+    return sum(outcomes) / max(1, len(outcomes))
+
+
 def figures(
     runs: Sequence[Run], timed: list[dict[str, Any]], judged: dict[tuple[str, str], float]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -140,6 +146,7 @@ def figures(
         "systems": {name: system.words for name, system in SYSTEMS.items() if name in wall},
         "tables": {name: table(found) for name, found in pairs.items()},
         "wall_seconds": wall,
+        "failed_share": {name: _failed_share(rows, name) for name in wall},
         "latency": [_latency_row(found) for found in timed],
         "runs": [_run_row(row, judged) for row in rows],
         "not_done": [run.label for run in runs if run.row() is None],

@@ -160,7 +160,9 @@ def main() -> None:
     run = Run.from_arguments(sys.argv[1])
     row = execute(run)
     write_json(run.folder / "row.json", row)
-    note(f"{run.label}: done, {len(row['trajectory'])} trials in {row['seconds']['tuning']:.0f} s")
+    failed = sum(latency is None for _, _, latency, _ in row["trajectory"])
+    count = len(row["trajectory"])
+    note(f"{run.label}: done, {count} trials, {failed} failed, in {row['seconds']['tuning']:.0f} s")
 
 
 if __name__ == "__main__":
