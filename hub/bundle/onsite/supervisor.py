@@ -63,7 +63,7 @@ class Supervisor:
         except BrokenPipeError:
             answer, hung = None, False
         if answer is not None:
-            if self._process.poll() is not None:
+            if answer.pop("fatal", False):  # a broken GPU context fails every later program of its process
                 self.stop()
             return answer
         code = None if hung else self._process.wait()

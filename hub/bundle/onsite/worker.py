@@ -8,6 +8,7 @@ import sys
 import time
 from typing import Any, TextIO
 
+from .facts import mapped_libraries
 from .faults import OnsiteError, ProgramError
 from .inputs import fingerprint, random_arguments
 from .timing import time_program
@@ -24,7 +25,7 @@ class CpuBench:
         os.environ["TVM_NUM_THREADS"] = str(setup["threads"])
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-setup["threads"] :])
         self._runtime = TvmRuntime(setup["libraries"])
-        self.facts: dict[str, Any] = {"libraries": setup["libraries"]}
+        self.facts: dict[str, Any] = {"libraries": mapped_libraries("libtvm")}
 
     def load(self, job: dict[str, Any], arrays: list[Any]) -> CpuProgram:
         """A program, ready to run."""
@@ -69,9 +70,7 @@ def serve(stream: TextIO, setup: dict[str, Any]) -> None:
         try:
             answer = _measure(bench, job, setup["timing"])
         except ProgramError as error:
-            _say(stream, {"error": "run", "message": str(error)[:500]})
-            if error.fatal:
-                return
+            _say(stream, {"error": "run", "message": str(error)[:500], "fatal": error.fatal})
             continue
         _say(stream, answer)
 

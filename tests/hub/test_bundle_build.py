@@ -1,0 +1,124 @@
+"""From a workload to a corpus by way of a machine that has no compiler."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundle_kit import CPU_FACTS, GOOD, TASK_ID, bare_machine, lines_of, toy_programs, toy_task
+from tchub.hub.bundle.archive import Bundle, write_parts
+from tchub.hub.bundle.errors import BundleError, BundleSizeError, BundleTargetError
+from tchub.hub.bundle.target import resolve_target
+from tchub.hub.cli import main
+from tchub.zoo.corpus import Corpus
+
+needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="the toy kernels are written in C")
+
+
+def test_programs_compiled_here_are_measured_there_and_become_a_corpus(
+    tmp_path: Path, small_task: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_: [small_task])
+    archive, corpus, runtime = tmp_path / "bundle.zip", tmp_path / "corpus", tmp_path / "runtime"
+    words = ["--workload", "small", "--target", "local", "--programs", "3", "--output", str(archive), "--json"]
+    assert main(["bundle", "build", *words]) == 0
+    built = json.loads(capsys.readouterr().out)
+    assert (built["programs"], built["failed"], built["bytes"]) == (3, 0, [archive.stat().st_size])
+    assert not archive.with_suffix(".work").exists(), "nothing is left of the work"
+
+    assert main(["bundle", "runtime", "--output", str(runtime), "--json"]) == 0
+    capsys.readouterr()
+    done = bare_machine(tmp_path / "site", "--runtime", str(runtime)).run(archive, tmp_path / "results.jsonl")
+    assert done.returncode == 0, done.stderr
+    assert [line["error"] for line in lines_of(tmp_path / "results.jsonl")] == [None] * 3
+
+    words = [str(tmp_path / "results.jsonl"), "--bundle", str(archive), "--device", "epyc-turin", "--out", str(corpus)]
+    assert main(["bundle", "ingest", *words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["results"], told["failed"], told["wrong"], told["programs"]) == (3, 0, 0, 3)
+    opened = Corpus.open(corpus)
+    (task,) = opened.tasks.values()
+    assert (task.task_id, task.op, task.flops) == (small_task.task_id, "matmul", small_task.flops)
+    assert task.computation
+    assert all(program.valid and len(program.latencies) >= 3 for program in opened.iter_programs())
+
+    # A second round evolves from what was measured, and builds none of it again.
+    words = ["--workload", "small", "--target", "local", "--programs", "2", "--corpus", str(corpus)]
+    assert main(["bundle", "build", *words, "--output", str(tmp_path / "next.zip"), "--json"]) == 0
+    programs = Bundle(tmp_path / "next.zip").manifest["programs"]
+    assert {program["strategy"] for program in programs} == {"evolutionary"}
+    assert not {program["key"] for program in programs} & {program.key for program in opened.iter_programs()}
+
+
+@needs_gcc
+def test_an_archive_depends_on_its_contents_alone(tmp_path: Path) -> None:
+    programs, tasks = toy_programs(tmp_path, [GOOD] * 2), {TASK_ID: toy_task([])}
+    (one,) = write_parts(tmp_path / "one.zip", CPU_FACTS, tasks, programs)
+    (other,) = write_parts(tmp_path / "other.zip", CPU_FACTS, tasks, programs)
+    assert one.read_bytes() == other.read_bytes()
+    assert Bundle(one).identity == Bundle(other).identity
+
+
+@needs_gcc
+def test_too_large_an_archive_becomes_several_that_stand_alone(tmp_path: Path) -> None:
+    programs, tasks = toy_programs(tmp_path, [GOOD] * 30), {TASK_ID: toy_task([])}
+    limit = 96 << 10
+    paths = write_parts(tmp_path / "bundle.zip", CPU_FACTS, tasks, programs, limit)
+    assert [path.name for path in paths] == [f"bundle-{n}.zip" for n in range(1, len(paths) + 1)]
+    assert len(paths) > 1
+    assert all(path.stat().st_size <= limit for path in paths)
+    found = [program["trace"] for path in paths for program in Bundle(path).manifest["programs"]]
+    assert found == [program.trace for program in programs], "every program is in one of them, in order"
+    with pytest.raises(BundleSizeError, match="one program alone"):
+        write_parts(tmp_path / "small.zip", CPU_FACTS, tasks, programs, 1000)
+
+
+@needs_gcc
+def test_a_damaged_or_newer_bundle_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "torn.zip").write_bytes(b"PK\x03\x04 torn")
+    with pytest.raises(BundleError, match="is no bundle"):
+        Bundle(tmp_path / "torn.zip")
+    (path,) = write_parts(tmp_path / "a.zip", CPU_FACTS, {TASK_ID: toy_task([])}, toy_programs(tmp_path, [GOOD]))
+    with zipfile.ZipFile(path) as source, zipfile.ZipFile(tmp_path / "newer.zip", "w") as copy:
+        copy.writestr("manifest.json", source.read("manifest.json").replace(b'"format":1', b'"format":2'))
+    with pytest.raises(BundleError, match="has the format 2, this reader knows 1"):
+        Bundle(tmp_path / "newer.zip")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "arch"), [("graviton2", "cpu", "aarch64"), ("epyc-turin", "cpu", "x86_64")]
+)  # fmt: skip
+def test_a_device_names_its_target(name: str, kind: str, arch: str) -> None:
+    target = resolve_target(name, threads=2)
+    assert (target.device, target.device_kind, target.arch) == (name, kind, arch)
+    assert target.target["num-cores"] == target.threads == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("no-such-device", "no device is called"), ("{", "is no JSON"), ('{"kind": "rocm"}', "not for 'rocm'"),
+     ('{"kind": "llvm", "mtriple": "riscv64-linux-gnu"}', "riscv64")],
+)  # fmt: skip
+def test_what_cannot_be_compiled_for_is_said(text: str, told: str) -> None:
+    with pytest.raises(BundleTargetError, match=told):
+        resolve_target(text)
+
+
+def test_arm_programs_are_objects_where_no_linker_for_them_is(
+    tmp_path: Path, small_candidates: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import tvm
+    from tchub.hub.bundle.compile import compile_program
+
+    monkeypatch.setattr("tchub.hub.bundle.target.find_linker", lambda _: None)
+    target = resolve_target("graviton2")
+    assert target.code == "object"
+    compile_program(str(tvm.ir.save_json(small_candidates[0].mod)), target, str(tmp_path / "program.o"))
+    header = (tmp_path / "program.o").read_bytes()[:20]
+    assert header[:4] == b"\x7fELF"
+    assert int.from_bytes(header[18:20], "little") == 183, "EM_AARCH64"
+    assert [file.name for file in tmp_path.iterdir()] == ["program.o"], "no rest of the compilation is left"

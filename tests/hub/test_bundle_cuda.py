@@ -1,0 +1,162 @@
+"""CUDA bundles without a GPU: what nvcc made is right for the GPU, and a driver of paper gets the right calls."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from bundle_kit import CPU_FACTS, TASK_ID, bare_machine, lines_of, toy_task
+from tchub.hub.bundle.archive import Bundle, BundleProgram, write_parts
+from tchub.hub.bundle.build import BuildSettings, build_bundle
+from tchub.hub.bundle.compile import assembler
+from tchub.hub.bundle.ingest import ingest
+from tchub.hub.bundle.onsite.cuda_driver import CudaDriver
+from tchub.hub.bundle.onsite.cuda_program import CudaProgram
+from tchub.hub.bundle.onsite.faults import ProgramError
+from tchub.hub.bundle.onsite.inputs import random_arguments
+from tchub.hub.bundle.target import resolve_target
+from tchub.zoo.corpus import Corpus
+
+ARGS = [[[96], "float32"], [[96], "float32"]]
+# out = 3 * in + in, through a buffer between two kernels.
+PLAN: dict[str, Any] = {
+    "workspaces": [96 * 4],
+    "launches": [
+        {"kernel": "scale", "grid": [1, 1, 1], "block": [1, 1, 1], "shared": 0,
+         "params": [["workspace", 0], ["arg", 0], ["int32", 96], ["float32", 3.0]]},
+        {"kernel": "add", "grid": [4, 3, 1], "block": [2, 2, 2], "shared": 65536,
+         "params": [["arg", 1], ["workspace", 0], ["arg", 0]]},
+    ],
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def driver_library(tmp_path_factory: pytest.TempPathFactory) -> str:
+    if shutil.which("gcc") is None:
+        pytest.skip("the paper driver is written in C")
+    library = tmp_path_factory.mktemp("cuda") / "libcuda.so"
+    source = Path(__file__).with_name("fake_cuda.c")
+    subprocess.run(["gcc", "-O1", "-w", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    return str(library)
+
+
+def test_kernels_get_their_arguments_in_their_order(driver_library: str) -> None:
+    arrays = random_arguments(ARGS)
+    program = CudaProgram(CudaDriver(driver_library), b"image", PLAN, arrays)
+    assert program.run(5) == pytest.approx(2 * 0.25e-3), "two launches a run, a quarter of a millisecond each"
+    unchanged, out = program.outputs()
+    np.testing.assert_array_equal(unchanged, arrays[0])
+    np.testing.assert_allclose(out, 4 * arrays[0], rtol=1e-6)
+    program.close()
+
+
+def test_a_refused_program_leaves_the_context_whole_and_a_broken_context_is_said(driver_library: str) -> None:
+    driver = CudaDriver(driver_library)
+    absent = {"workspaces": [], "launches": [PLAN["launches"][0] | {"kernel": "missing"}]}
+    with pytest.raises(ProgramError, match=r"cuModuleGetFunction: CUDA_ERROR_NOT_FOUND \(500\)") as caught:
+        CudaProgram(driver, b"image", absent, random_arguments(ARGS))
+    assert not caught.value.fatal
+    program = CudaProgram(driver, b"illegal access", PLAN, random_arguments(ARGS))
+    with pytest.raises(ProgramError, match="CUDA_ERROR_ILLEGAL_ADDRESS") as caught:
+        program.run(1)
+    assert caught.value.fatal
+
+
+def _toy(folder: Path, images: list[bytes], arch: str = "sm_90") -> Path:
+    programs = []
+    for number, image in enumerate(images):
+        (folder / f"{number}.bin").write_bytes(image)
+        programs.append(BundleProgram(TASK_ID, f"{number:016x}", "random", "[[], []]", folder / f"{number}.bin", PLAN))
+    facts = CPU_FACTS | {"device_kind": "cuda", "code": "cubin", "arch": arch, "target": {"kind": "cuda", "arch": arch}}
+    (path,) = write_parts(folder / "bundle.zip", facts, {TASK_ID: toy_task(ARGS)}, programs)
+    return path
+
+
+def test_a_program_that_breaks_the_gpu_costs_only_itself(driver_library: str, tmp_path: Path) -> None:
+    machine = bare_machine(tmp_path / "site", "--driver", driver_library)
+    done = machine.run(_toy(tmp_path, [b"a", b"illegal access", b"b"]), tmp_path / "results.jsonl")
+    assert done.returncode == 0, done.stderr
+    lines = lines_of(tmp_path / "results.jsonl")
+    assert [line["error"] for line in lines] == [None, "run", None]
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS (700)" in lines[1]["message"]
+    (before, _), (after, _) = lines[0]["fingerprint"]
+    assert after == pytest.approx(4 * before, rel=1e-6)
+    (machine_line,) = lines_of(tmp_path / "results.jsonl", "machine")
+    assert {k: machine_line[k] for k in ("gpu", "arch", "cuda_driver", "multiprocessors")} == {
+        "gpu": "NVIDIA Paper", "arch": "sm_90", "cuda_driver": "13.0", "multiprocessors": 132,
+    }  # fmt: skip
+
+
+def test_a_bundle_for_another_gpu_is_refused(driver_library: str, tmp_path: Path) -> None:
+    machine = bare_machine(tmp_path / "site", "--driver", driver_library)
+    done = machine.run(_toy(tmp_path, [b"a"], "sm_80"), tmp_path / "results.jsonl")
+    assert done.returncode == 3
+    assert "the bundle is for sm_80, this GPU is sm_90" in done.stderr
+
+
+def test_a_machine_without_a_driver_says_so(tmp_path: Path) -> None:
+    machine = bare_machine(tmp_path / "site", "--driver", str(tmp_path / "libcuda.so.1"))
+    done = machine.run(_toy(tmp_path, [b"a"]), tmp_path / "results.jsonl")
+    assert done.returncode == 3
+    assert "the CUDA driver cannot be loaded" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def real_bundle(tmp_path_factory: pytest.TempPathFactory, small_task: Any) -> Path:
+    """Programs of a matrix product and of a softmax, which takes several kernels, compiled by nvcc for the H200."""
+    if shutil.which("nvcc") is None:
+        pytest.skip("CUDA programs are compiled by nvcc")
+    from tchub.hub.tuning.operators import operator_module
+    from tchub.hub.tuning.tasks import make_task
+    from tchub.zoo.corpus.workloads import OperatorSpec
+
+    softmax = make_task(operator_module(OperatorSpec("rows", "softmax", {"rows": 24, "columns": 48})), "rows")
+    path = tmp_path_factory.mktemp("bundle") / "bundle.zip"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_: [small_task, softmax])
+        result = build_bundle("toy", resolve_target("h200", code="ptx"), path, BuildSettings(3, seed=1))
+    assert (result.tasks, result.programs, result.failed) == (2, 3, 0)
+    return path
+
+
+def test_the_ptx_is_right_for_the_gpu_and_for_the_manifest(real_bundle: Path, tmp_path: Path) -> None:
+    bundle = Bundle(real_bundle)
+    assert (bundle.manifest["code"], bundle.manifest["arch"]) == ("ptx", "sm_90")
+    tasks = {task["task_id"]: task for task in bundle.manifest["tasks"]}
+    for program in bundle.manifest["programs"]:
+        text = zipfile.ZipFile(real_bundle).read(program["file"]).decode()
+        (tmp_path / "kernel.ptx").write_text(text)
+        command = [assembler(), "-arch=sm_90", "-o", str(tmp_path / "kernel.cubin"), str(tmp_path / "kernel.ptx")]
+        subprocess.run(command, check=True)
+        entries = re.findall(r"\.visible \.entry (\w+)\(([^)]*)\)([^{]*){", text)
+        launches = program["plan"]["launches"]
+        assert {name for name, _, _ in entries} == {launch["kernel"] for launch in launches}
+        by_name = {name: (re.findall(r"\.param \.(\w+)", params), rest) for name, params, rest in entries}
+        written = {index for launch in launches for kind, index in launch["params"] if kind == "arg"}
+        assert written == set(range(len(tasks[program["task_id"]]["args"]))), "every argument reaches a kernel"
+        for launch in launches:
+            types, directives = by_name[launch["kernel"]]
+            assert types == ["u64"] * len(launch["params"])
+            limit = re.search(r"\.maxntid (\d+)(?:, (\d+), (\d+))?", directives)
+            assert limit is None or np.prod([int(n or 1) for n in limit.groups()]) == np.prod(launch["block"])
+
+
+def test_a_cuda_bundle_becomes_a_corpus(real_bundle: Path, driver_library: str, tmp_path: Path) -> None:
+    machine = bare_machine(tmp_path / "site", "--driver", driver_library)
+    machine.environment["FAKE_CUDA_LOG"] = str(tmp_path / "launches")
+    done = machine.run(real_bundle, tmp_path / "results.jsonl", "--repeats", "1")
+    assert done.returncode == 0, done.stderr
+    bundle = Bundle(real_bundle)
+    launched = set((tmp_path / "launches").read_text().splitlines())
+    planned = [launch for p in bundle.manifest["programs"] for launch in p["plan"]["launches"]]
+    assert launched == {" ".join(map(str, [x["kernel"], *x["grid"], *x["block"], x["shared"]])) for x in planned}
+    ingest(tmp_path / "results.jsonl", bundle, "h200", tmp_path / "corpus")
+    corpus = Corpus.open(tmp_path / "corpus")
+    assert (corpus.meta["device"], corpus.meta["cpu_model"], corpus.meta["programs"]) == ("h200", "NVIDIA Paper", 3)
+    assert all(program.valid for program in corpus.iter_programs())

@@ -1,0 +1,104 @@
+"""Results that come back: checked against their bundle line by line, and added once."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundle_kit import GOOD, make_results, toy_bundle
+from tchub.hub.bundle.archive import Bundle
+from tchub.hub.bundle.errors import BundleResultsError
+from tchub.hub.bundle.ingest import ingest
+from tchub.zoo.corpus import Corpus
+from tchub.zoo.corpus.errors import CorpusMismatchError
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="the toy kernels are written in C")
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    return toy_bundle(tmp_path / "bundle", [GOOD] * 4)
+
+
+def _snapshot(corpus: Path) -> list[Any]:
+    return [(p.key, p.latencies, p.error) for p in Corpus.open(corpus).iter_programs()]
+
+
+def test_results_are_added_once_and_later_ones_complete_them(bundle: Path, tmp_path: Path) -> None:
+    opened, corpus = Bundle(bundle), tmp_path / "corpus"
+    some = make_results(bundle, tmp_path / "some.jsonl", {0: 1e-3, 2: 2e-3})
+    first = ingest(some, opened, "epyc-turin", corpus)
+    assert (first.results, first.unmeasured, first.programs) == (2, 2, 2)
+    before = _snapshot(corpus)
+    assert ingest(some, opened, "epyc-turin", corpus).programs == 2
+    assert _snapshot(corpus) == before
+    every = make_results(bundle, tmp_path / "all.jsonl", {0: 9.0, 1: 3e-3, 2: 9.0, 3: 4e-3})
+    assert ingest(every, opened, "epyc-turin", corpus).programs == 4
+    latencies = {key: values[0] for key, values, _ in _snapshot(corpus)}
+    assert sorted(latencies.values()) == [1e-3, 2e-3, 3e-3, 4e-3], "what was there stays"
+    meta = Corpus.open(corpus).meta
+    assert (meta["device"], meta["family"], meta["cpu_model"]) == ("epyc-turin", "epyc", "Toy CPU")
+
+
+def test_a_program_that_computes_something_else_is_no_valid_one(bundle: Path, tmp_path: Path) -> None:
+    results = make_results(bundle, tmp_path / "results.jsonl", {0: 1e-3, 1: 1e-3, 2: 1e-3, 3: 1e-6})
+    text = results.read_text().splitlines()
+    text[-1] = text[-1].replace("[10.0, 10.0]", "[0.0, 0.0]")
+    results.write_text("\n".join(text) + "\n")
+    found = ingest(results, Bundle(bundle), "epyc-turin", tmp_path / "corpus")
+    assert (found.wrong, found.failed) == (1, 1)
+    assert [error for _, _, error in _snapshot(tmp_path / "corpus")] == [None, None, None, "invalid"]
+
+
+def test_the_half_line_of_a_killed_run_is_left_out(bundle: Path, tmp_path: Path) -> None:
+    results = make_results(bundle, tmp_path / "results.jsonl", {0: 1e-3})
+    results.write_text(results.read_text() + '{"kind": "program", "id": 1, "ta')
+    assert ingest(results, Bundle(bundle), "epyc-turin", tmp_path / "corpus").results == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (lambda line: "{", "not readable"),
+        (lambda line: "[]", "not readable"),
+        (lambda line: json.dumps(line | {"id": 17}), "of an unknown program"),
+        (lambda line: json.dumps(line | {"task_id": "0"}), "of an unknown program"),
+        (lambda line: json.dumps(line | {"sha256": "0" * 64}), "of another library"),
+        (lambda line: json.dumps(line | {"latencies": [-1.0]}), "with impossible values"),
+        (lambda line: json.dumps(line | {"latencies": []}), "with impossible values"),
+        (lambda line: json.dumps(line | {"error": "boredom", "latencies": []}), "with impossible values"),
+    ],
+)
+def test_lines_that_are_no_results_are_counted_by_kind_and_nothing_is_written(
+    bundle: Path, tmp_path: Path, change: Any, kind: str
+) -> None:
+    results = make_results(bundle, tmp_path / "results.jsonl", {0: 1e-3, 1: 1e-3})
+    lines = results.read_text().splitlines()
+    results.write_text("\n".join([*lines[:-1], change(json.loads(lines[-1]))]) + "\n")
+    with pytest.raises(BundleResultsError, match=f"1 {kind}") as caught:
+        ingest(results, Bundle(bundle), "epyc-turin", tmp_path / "corpus")
+    assert caught.value.fields["lines"] == {kind: 1}
+    assert caught.value.remedy
+    assert not (tmp_path / "corpus").exists()
+
+
+def test_results_of_another_bundle_or_of_two_machines_are_refused(bundle: Path, tmp_path: Path) -> None:
+    other = toy_bundle(tmp_path / "other", [GOOD] * 2)
+    results = make_results(other, tmp_path / "results.jsonl", {0: 1e-3})
+    with pytest.raises(BundleResultsError, match="of another bundle"):
+        ingest(results, Bundle(bundle), "epyc-turin", tmp_path / "corpus")
+    here = make_results(bundle, tmp_path / "here.jsonl", {0: 1e-3}).read_text()
+    there = make_results(bundle, tmp_path / "there.jsonl", {1: 1e-3}, gpu="another").read_text()
+    (tmp_path / "both.jsonl").write_text(here + there)
+    with pytest.raises(BundleResultsError, match="several machines"):
+        ingest(tmp_path / "both.jsonl", Bundle(bundle), "epyc-turin", tmp_path / "corpus")
+
+
+def test_two_devices_do_not_share_a_corpus(bundle: Path, tmp_path: Path) -> None:
+    results = make_results(bundle, tmp_path / "results.jsonl", {0: 1e-3})
+    ingest(results, Bundle(bundle), "epyc-turin", tmp_path / "corpus")
+    with pytest.raises(CorpusMismatchError, match="device"):
+        ingest(results, Bundle(bundle), "h200", tmp_path / "corpus")

@@ -1,0 +1,127 @@
+"""Measuring on the device: only TVM's runtime is there, programs may crash, and the run may be killed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bundle_kit import CRASH, GOOD, HANG, Machine, bare_machine, lines_of, toy_bundle
+from tchub.hub.bundle.runtime import copy_runtime
+
+pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="the toy kernels are written in C")
+
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Machine:
+    folder = tmp_path_factory.mktemp("machine")
+    copy_runtime(folder / "runtime")
+    return bare_machine(folder / "site", "--runtime", str(folder / "runtime"))
+
+
+def test_programs_run_on_the_runtime_alone(machine: Machine, tmp_path: Path) -> None:
+    bundle = toy_bundle(tmp_path, [GOOD, GOOD])
+    done = machine.run(bundle, tmp_path / "results.jsonl")
+    assert done.returncode == 0, done.stderr
+    first, second = lines_of(tmp_path / "results.jsonl")
+    assert first["error"] is None
+    assert 3 <= len(first["latencies"]) <= 4
+    (_, before), (_, after) = first["fingerprint"]
+    assert after == pytest.approx(2 * before, rel=1e-6), "the kernel got its arguments, and its output was read"
+    assert first["fingerprint"] == second["fingerprint"], "programs of one task run on equal inputs"
+    (facts,) = lines_of(tmp_path / "results.jsonl", "machine")
+    assert facts["libraries"] == ["libtvm_ffi.so", "libtvm_runtime.so"], "and not libtvm_compiler.so"
+    assert facts["cpu_model"]
+
+
+def test_an_unpacked_bundle_runs_as_well_as_a_zipped_one(machine: Machine, tmp_path: Path) -> None:
+    bundle = toy_bundle(tmp_path, [GOOD])
+    zipfile.ZipFile(bundle).extractall(tmp_path / "unpacked")
+    done = machine.run(tmp_path / "unpacked" / "run.py", tmp_path / "results.jsonl")
+    assert done.returncode == 0, done.stderr
+    again = machine.run(bundle, tmp_path / "results.jsonl")
+    assert "all 1 programs have results" in again.stderr, "both are the same bundle"
+
+
+def test_a_program_that_crashes_or_hangs_costs_only_itself(machine: Machine, tmp_path: Path) -> None:
+    bundle = toy_bundle(tmp_path, [GOOD, CRASH, HANG, GOOD])
+    done = machine.run(bundle, tmp_path / "results.jsonl", "--time-limit", "1")
+    assert done.returncode == 0, done.stderr
+    assert [line["error"] for line in lines_of(tmp_path / "results.jsonl")] == [None, "crash", "run_timeout", None]
+
+
+def test_a_killed_run_goes_on_and_measures_nothing_twice(machine: Machine, tmp_path: Path) -> None:
+    bundle, results = toy_bundle(tmp_path, [GOOD] * 12), tmp_path / "results.jsonl"
+    process = subprocess.Popen(machine.command(bundle, results), env=machine.environment, stderr=subprocess.DEVNULL)
+    while not results.exists() or results.read_bytes().count(b"\n") < 3:
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.001)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    with results.open("ab") as file:
+        file.write(b'{"kind": "program", "id"')  # as a kill in the midst of a write leaves it
+    paid = [line["id"] for line in map(_parsed, results.read_bytes().splitlines()[:-1]) if line["kind"] == "program"]
+    done = machine.run(bundle, results)
+    assert done.returncode == 0, done.stderr
+    assert [line["id"] for line in lines_of(results)][: len(paid)] == paid
+    assert sorted(line["id"] for line in lines_of(results)) == list(range(12))
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    return json.loads(line)
+
+
+def test_a_run_can_be_cut_into_pieces(machine: Machine, tmp_path: Path) -> None:
+    bundle, results = toy_bundle(tmp_path, [GOOD] * 3), tmp_path / "results.jsonl"
+    machine.run(bundle, results, "--limit", "2", "--repeats", "1")
+    assert [len(line["latencies"]) for line in lines_of(results)] == [1, 1]
+    assert "1 left" in machine.run(bundle, results, "--seconds", "0").stderr
+
+
+def test_objects_are_linked_on_the_device(machine: Machine, tmp_path: Path) -> None:
+    bundle = toy_bundle(tmp_path, [GOOD], code="object")
+    machine.run(bundle, tmp_path / "results.jsonl")
+    assert [line["error"] for line in lines_of(tmp_path / "results.jsonl")] == [None]
+
+
+@pytest.mark.parametrize("name", ["programs/00000.so", "origin.json", "onsite/timing.py"])
+def test_a_changed_file_is_refused_before_anything_runs(machine: Machine, tmp_path: Path, name: str) -> None:
+    bundle = toy_bundle(tmp_path, [GOOD])
+    with zipfile.ZipFile(bundle) as source, zipfile.ZipFile(tmp_path / "changed.zip", "w") as copy:
+        for item in source.namelist():
+            data = source.read(item)
+            copy.writestr(item, data + b"\n" if item == name else data)
+    done = machine.run(tmp_path / "changed.zip", tmp_path / "results.jsonl")
+    assert done.returncode == 2
+    assert f"{name} was changed" in done.stderr
+    assert not (tmp_path / "results.jsonl").exists()
+
+
+def test_results_of_another_bundle_are_not_added_to(machine: Machine, tmp_path: Path) -> None:
+    machine.run(toy_bundle(tmp_path / "a", [GOOD]), tmp_path / "results.jsonl")
+    before = (tmp_path / "results.jsonl").read_bytes()
+    done = machine.run(toy_bundle(tmp_path / "b", [GOOD, GOOD]), tmp_path / "results.jsonl")
+    assert done.returncode == 2
+    assert "another bundle" in done.stderr
+    assert (tmp_path / "results.jsonl").read_bytes() == before
+
+
+def test_a_machine_without_the_runtime_is_told_what_is_missing(tmp_path: Path) -> None:
+    done = bare_machine(tmp_path / "site").run(toy_bundle(tmp_path, [GOOD]), tmp_path / "results.jsonl")
+    assert done.returncode == 3
+    assert "libtvm_ffi.so" in done.stderr
+    assert "--runtime" in done.stderr
+
+
+def test_where_nothing_runs_the_run_stops_early(machine: Machine, tmp_path: Path) -> None:
+    bundle = toy_bundle(tmp_path, ["return 1"] * 26)
+    done = machine.run(bundle, tmp_path / "results.jsonl")
+    assert done.returncode == 4
+    assert "the first 24 programs all failed" in done.stderr
+    assert len(lines_of(tmp_path / "results.jsonl")) == 24
