@@ -24,7 +24,7 @@ from typing import Any
 import click
 from benchmarking import ROOT, finish
 from tuning_figures import compare_rows, curve, slower_than_pytorch, spread, sum_up, table
-from tuning_runs import NETWORKS, OURS, SMALL, SYSTEMS, Run, read_json
+from tuning_runs import NETWORKS, NOTE, OURS, SMALL, SYSTEMS, Run, read_json
 
 _HEADLINE = ("time_ratio", "trials_ratio", "latency_ratio_equal_trials", "slower_than_pytorch", "reached", "runs")
 # Points of a curve that the document keeps.
@@ -43,7 +43,7 @@ def plan(networks: Sequence[str], systems: Sequence[str], seeds: Sequence[int], 
 
 
 def child(script: str, arguments: Sequence[str], log: Path, home: Path) -> bool:
-    """Run a script of this folder in a process of its own; its stdout is passed on as it comes."""
+    """Run a script of this folder in a process of its own; its notes are passed on, all else goes to the log."""
     log.parent.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, str(Path(__file__).with_name(script)), *arguments]
     with log.open("w") as stderr:
@@ -52,7 +52,10 @@ def child(script: str, arguments: Sequence[str], log: Path, home: Path) -> bool:
         )
         assert process.stdout is not None
         for line in process.stdout:
-            click.echo(f"{time.strftime('%H:%M:%S')} {line.rstrip()}", err=True)
+            if line.startswith(NOTE):
+                click.echo(f"{time.strftime('%H:%M:%S')} {line.removeprefix(NOTE).rstrip()}", err=True)
+            else:
+                stderr.write(line)
         failed = process.wait() != 0
     if failed:
         last = (log.read_text(errors="replace").strip().splitlines() or ["no message"])[-1]

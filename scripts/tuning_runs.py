@@ -35,6 +35,7 @@ STOCK = "stock"
 OURS = "tilenet"
 UNTUNED = "untuned"
 THREADS = 1
+NOTE = "> "
 
 
 @dataclass(frozen=True)
@@ -123,8 +124,8 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def note(text: str) -> None:
-    """One line of progress of a child process: its parent passes stdout on."""
-    print(text, flush=True)
+    """One line of progress of a child process: its parent passes on what is marked so; TVM's log is not."""
+    print(f"{NOTE}{text}", flush=True)
 
 
 def read_json(path: Path) -> Any:
