@@ -2,115 +2,42 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from .errors import MeasurementFailureRateError, NoCompilerError
+from .compiling import Compiling
+from .failures import FailureWatch
+from .measurement import MeasureConfig, Measurement
+from .output_check import is_comparable
+from .plan import check_compiler, cores, plan_workers
 from .pool import JobResult, WorkerPool, Zygote
-from .worker import TimingConfig, WorkerSetup
+from .references import References
+from .run_job import RunOutcome
 
 if TYPE_CHECKING:
+    from tvm import IRModule
+
     from ..tuning.candidates import Candidate
 
-
-@dataclass(frozen=True)
-class MeasureConfig:
-    """How programs are built and run.
-
-    Attributes:
-        threads: threads of a program; the target's `num-cores` should say the same.
-        build_timeout, run_timeout: seconds, after which the worker is killed.
-        timing: repeats and when to stop.
-        failure_rate: stop when more than this share of programs failed ...
-        failure_minimum: ... after at least so many.
-    """
-
-    threads: int = 1
-    build_timeout: float = 20.0
-    run_timeout: float = 20.0
-    timing: TimingConfig = field(default_factory=TimingConfig)
-    failure_rate: float = 0.9
-    failure_minimum: int = 16
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What became of one candidate.
-
-    Attributes:
-        latencies: seconds a run, one entry a repeat; empty when it failed.
-        error: None, `build`, `build_timeout`, `run`, `run_timeout` or `crash`.
-        message: one line about the error.
-        build_seconds, run_seconds: what the measurement cost.
-        measured_at: unix time.
-    """
-
-    latencies: tuple[float, ...] = ()
-    error: str | None = None
-    message: str | None = None
-    build_seconds: float = 0.0
-    run_seconds: float = 0.0
-    measured_at: float = 0.0
-
-    @property
-    def latency(self) -> float:
-        """Median of the repeats in seconds; NaN when the program failed."""
-        return median(self.latencies) if self.latencies else float("nan")
-
-    @property
-    def cost_seconds(self) -> float:
-        """Seconds of building and running."""
-        return self.build_seconds + self.run_seconds
+__all__ = ["MeasureConfig", "Measurement", "Measurer", "check_compiler", "cores", "plan_workers"]
 
 
 @dataclass
 class _Job:
     candidate: Candidate
     library: Path
-    started: float
+    comparable: bool
     build_seconds: float = 0.0
     stage: str = "build"
-    slot: int = field(default=0)
-
-
-def cores() -> list[int]:
-    """Cores that this process may use."""
-    return sorted(os.sched_getaffinity(0))
-
-
-def plan_workers(available: Sequence[int], threads: int, memory: int) -> tuple[list[WorkerSetup], WorkerSetup, bool]:
-    """Builders, the runner, and whether builds may go on while a program is timed.
-
-    With more cores than threads, the last `threads` cores time programs; each other core compiles, and the
-    measuring cores compile as well while they idle (SCHED_IDLE yields to the timed program at once). With no core
-    to spare, a batch is built first and timed after.
-    """
-    overlap = len(available) > threads
-    runner = WorkerSetup(tuple(available[-threads:]), urgent=overlap, threads=threads, memory_bytes=memory)
-    builders = [
-        WorkerSetup((core,), idle=overlap and core in available[-threads:], memory_bytes=memory) for core in available
-    ]
-    return builders, runner, overlap
-
-
-def check_compiler() -> None:
-    """Raises NoCompilerError when no C compiler can link what TVM builds."""
-    if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++", "c++", "gcc", "cc")):
-        raise NoCompilerError(
-            "no C compiler was found, and TVM needs one to link programs",
-            remedy="install gcc or clang (Debian: apt-get install g++), or set CXX",
-        )
 
 
 class Measurer:
@@ -119,6 +46,10 @@ class Measurer:
     Args:
         target: TVM target as a dictionary.
         config: time-outs, repeats, threads.
+
+    Attributes:
+        watched: `checked` outputs; timings `repeated` because the machine was disturbed; programs `disturbed` to the
+            end; kernels `cached`.
     """
 
     def __init__(self, target: dict[str, Any], config: MeasureConfig | None = None) -> None:
@@ -131,11 +62,18 @@ class Measurer:
         self._zygote = Zygote()
         self._builders = WorkerPool(self._zygote, builders)
         self._runner = WorkerPool(self._zygote, [runner])
+        self._compiling = Compiling(self._builders, self.config.build_timeout, self.config.kernel_cache)
+        self._references = References(self._compiling, self._runner, self._scratch, self.config.check_seconds)
         self._window = 4 * len(builders)
         self._best: dict[str, float] = {}
         self._serial = 0
-        self.outcomes: Counter[str] = Counter()
-        self._messages: Counter[str] = Counter()
+        self._failures = FailureWatch(self.config, "run `tchub doctor`; a busy machine needs longer time-outs")
+        self.watched: Counter[str] = Counter()
+
+    @property
+    def outcomes(self) -> Counter[str]:
+        """How many programs ended how: `ok`, or `Measurement.error`."""
+        return self._failures.outcomes
 
     def __enter__(self) -> Measurer:
         return self
@@ -153,6 +91,14 @@ class Measurer:
     def know(self, task_id: str, latency: float) -> None:
         """Tell the latency of a program measured earlier, so that clearly slower ones stop early."""
         self._best[task_id] = min(latency, self._best.get(task_id, float("inf")))
+
+    def refer(self, task_id: str, mod: IRModule) -> None:
+        """Tell a task's unscheduled module: the outputs of its programs are compared with what it computes.
+
+        Does nothing for a task told before, or where `check_output` is off.
+        """
+        if self.config.check_output:
+            self._references.add(task_id, mod, self.target)
 
     def measure(self, candidates: Iterable[Candidate]) -> Iterator[tuple[Candidate, Measurement]]:
         """Measure candidates; yields each with its measurement as soon as it is known.
@@ -183,7 +129,7 @@ class Measurer:
                 job = active.pop(future)
                 finished = self._advance(job, future.result(), active)
                 if finished is not None:
-                    yield job.candidate, self._count(finished)
+                    yield job.candidate, self._failures.count(finished)
 
     def _phases(self, waiting: Iterator[Candidate]) -> Iterator[tuple[Candidate, Measurement]]:
         """A batch is built on all cores, then timed on all cores."""
@@ -198,53 +144,45 @@ class Measurer:
                 while finished is None:
                     ((run, _),) = running.items()
                     finished = self._advance(job, run.result(), {})
-                yield job.candidate, self._count(finished)
+                yield job.candidate, self._failures.count(finished)
 
     def _start_build(self, candidate: Candidate, active: dict[Future[JobResult], _Job]) -> None:
         import tvm
 
         self._serial += 1
         library = self._scratch / f"{self._serial}.so"
-        args = (tvm.ir.save_json(candidate.mod), self.target, str(library))
-        job = _Job(candidate, library, time.perf_counter())
-        active[self._builders.submit("build", args, self.config.build_timeout)] = job
+        module_json = tvm.ir.save_json(candidate.mod)
+        job = _Job(candidate, library, is_comparable(module_json))
+        active[self._compiling.start(module_json, self.target, library)] = job
 
     def _advance(self, job: _Job, result: JobResult, active: dict[Future[JobResult], _Job]) -> Measurement | None:
         """Take a job's result; start its run after its build, or return the measurement when it ended."""
-        if result.error is not None:
-            job.library.unlink(missing_ok=True)
-            error = {"exception": job.stage, "timeout": f"{job.stage}_timeout", "crash": "crash"}[result.error]
-            return Measurement((), error, result.message, job.build_seconds, measured_at=time.time())
-        if job.stage == "build":
+        if result.error is None and job.stage == "build":
             job.build_seconds, job.stage = float(result.value), "run"
-            candidate = job.candidate
-            args = (
-                str(job.library),
-                candidate.args_info,
-                self.config.timing,
-                self._best.get(candidate.task_id),
-            )
-            job.started = time.perf_counter()
-            active[self._runner.submit("run", args, self.config.run_timeout)] = job
+            self.watched["cached"] += job.build_seconds == 0.0
+            active[self._start_run(job)] = job
             return None
         job.library.unlink(missing_ok=True)
-        latencies, seconds = result.value
-        measurement = Measurement(tuple(latencies), None, None, job.build_seconds, seconds, time.time())
-        self.know(job.candidate.task_id, measurement.latency)
-        return measurement
+        if result.error is not None:
+            error = {"exception": job.stage, "timeout": f"{job.stage}_timeout", "crash": "crash"}[result.error]
+            return Measurement((), error, result.message, job.build_seconds, measured_at=time.time())
+        return self._measurement(job, result.value)
 
-    def _count(self, measurement: Measurement) -> Measurement:
-        self.outcomes[measurement.error or "ok"] += 1
-        if measurement.error:
-            self._messages[f"{measurement.error}: {measurement.message}"] += 1
-        total, failed = self.outcomes.total(), self.outcomes.total() - self.outcomes["ok"]
-        if total >= self.config.failure_minimum and failed > self.config.failure_rate * total:
-            ((message, count),) = self._messages.most_common(1)
-            raise MeasurementFailureRateError(
-                f"{failed} of {total} programs failed, {count} of them with: {message}",
-                remedy="run `tchub doctor`; a busy machine needs longer time-outs",
-                failed=failed,
-                total=total,
-                commonest=message,
-            )
+    def _start_run(self, job: _Job) -> Future[JobResult]:
+        candidate = job.candidate
+        reference = self._references.of(candidate.task_id, candidate.args_info) if job.comparable else None
+        self.watched["checked"] += reference is not None
+        best = self._best.get(candidate.task_id)
+        args = (str(job.library), candidate.args_info, self.config.timing, best, self.config.drift, reference)
+        return self._runner.submit("run", args, self.config.run_timeout)
+
+    def _measurement(self, job: _Job, outcome: RunOutcome) -> Measurement:
+        costs = job.build_seconds, outcome.seconds, time.time()
+        if outcome.wrong is not None:
+            return Measurement((), "wrong_output", outcome.wrong, *costs)
+        self.watched["repeated"] += outcome.repeated
+        self.watched["disturbed"] += outcome.disturbed
+        measurement = Measurement(tuple(outcome.latencies), None, None, *costs, outcome.disturbed)
+        if not outcome.disturbed:
+            self.know(job.candidate.task_id, measurement.latency)
         return measurement

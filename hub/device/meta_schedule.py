@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import psutil
@@ -17,19 +18,20 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResult
 
-from .measure import MeasureConfig, check_compiler, cores, plan_workers
+from .compiling import Compiling
+from .measurement import MeasureConfig
+from .plan import check_compiler, cores, plan_workers
 from .pool import JobResult, WorkerPool, Zygote
 
 
 @derived_object
 class ForkedBuilder(PyBuilder):
-    """Compiles candidates in forked workers, one program a job."""
+    """Compiles candidates in forked workers, one program a job, or takes them from the cache of kernels."""
 
-    def __init__(self, pool: WorkerPool, scratch: Path, timeout: float) -> None:
+    def __init__(self, compiling: Compiling, scratch: Path) -> None:
         super().__init__()
-        self.pool = pool
+        self.compiling = compiling
         self.scratch = scratch
-        self.timeout = timeout
 
     def build(self, build_inputs: list[Any]) -> list[Any]:
         """Build all inputs; a failure costs its own program."""
@@ -38,8 +40,7 @@ class ForkedBuilder(PyBuilder):
             # MetaSchedule removes an artifact's whole folder, so each gets its own.
             library = Path(tempfile.mkdtemp(dir=self.scratch)) / "program.so"
             target = json.loads(str(item.target))
-            args = (tvm.ir.save_json(item.mod), target, str(library))
-            jobs.append((library, self.pool.submit("build", args, self.timeout)))
+            jobs.append((library, self.compiling.start(tvm.ir.save_json(item.mod), target, library)))
         return [self._result(library, future.result()) for library, future in jobs]
 
     @staticmethod
@@ -68,16 +69,18 @@ class ForkedRunnerFuture(PyRunnerFuture):
         result = self.future.result()
         if result.error is not None:
             return RunnerResult(None, f"run {result.error}: {result.message}")
-        latencies, _ = result.value
-        self.note(latencies)
-        return RunnerResult([float(x) for x in latencies], None)
+        outcome = result.value
+        if not outcome.disturbed:
+            self.note(outcome.latencies)
+        return RunnerResult([float(x) for x in outcome.latencies], None)
 
 
 @derived_object
 class ForkedRunner(PyRunner):
     """Times programs one after another on the measuring cores.
 
-    A program that is clearly slower than the best one with the same argument shapes gets one repeat only.
+    A program that is clearly slower than the best one with the same argument shapes gets one repeat only. Outputs are
+    not checked: a runner is not told the task's unscheduled program.
     """
 
     def __init__(self, pool: WorkerPool, config: MeasureConfig, overlap: bool) -> None:
@@ -94,7 +97,7 @@ class ForkedRunner(PyRunner):
             infos = [info.as_json() for info in item.args_info]
             args_info = [([int(d) for d in info[2]], str(info[1])) for info in infos]
             key = json.dumps(args_info)
-            args = (str(item.artifact_path), args_info, self.config.timing, self.best.get(key))
+            args = (str(item.artifact_path), args_info, self.config.timing, self.best.get(key), self.config.drift)
             future = self.pool.submit("run", args, self.config.run_timeout)
             futures.append(ForkedRunnerFuture(future, self._noter(key)))
             if not self.overlap:
@@ -103,7 +106,7 @@ class ForkedRunner(PyRunner):
 
     def _noter(self, key: str) -> Any:
         def note(latencies: Sequence[float]) -> None:
-            self.best[key] = min(self.best.get(key, float("inf")), *latencies)
+            self.best[key] = min(self.best.get(key, float("inf")), median(latencies))
 
         return note
 
@@ -149,7 +152,7 @@ def make_builder_runner(config: MeasureConfig | None = None) -> BuilderRunner:
     scratch = Path(tempfile.mkdtemp(prefix="tchub-measure-"))
     pools = (WorkerPool(zygote, builders), WorkerPool(zygote, [runner]))
     return BuilderRunner(
-        ForkedBuilder(pools[0], scratch, config.build_timeout),
+        ForkedBuilder(Compiling(pools[0], config.build_timeout, config.kernel_cache), scratch),
         ForkedRunner(pools[1], config, overlap),
         pools,
         zygote,

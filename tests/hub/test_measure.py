@@ -67,12 +67,18 @@ def test_without_a_core_to_spare_builds_and_runs_alternate(
 
 @pytest.mark.parametrize(("count", "threads", "overlap"), [(1, 1, False), (2, 1, True), (2, 2, False), (8, 4, True)])
 def test_the_measuring_cores_are_the_last_ones(count: int, threads: int, overlap: bool) -> None:
-    builders, runner, overlaps = plan_workers(list(range(count)), threads, 1 << 30)
+    builders, runner, overlaps = plan_workers(list(range(count)), threads, 1 << 30, real_time=False)
     assert runner.cpus == tuple(range(count - threads, count))
     assert overlaps is overlap
     assert len(builders) == count
     shared = [b for b in builders if b.cpus is not None and set(b.cpus) & set(runner.cpus)]
     assert all(b.idle is overlap for b in shared)
+
+
+def test_builders_need_not_yield_where_the_timed_program_has_real_time_priority() -> None:
+    builders, runner, _ = plan_workers([0, 1], 1, 1 << 30, real_time=True)
+    assert runner.urgent
+    assert not any(b.idle for b in builders)
 
 
 def test_no_compiler_is_said_clearly(target_dict: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,132 @@
+"""Compiled libraries kept by content, so that a program compiled before is not compiled again.
+
+Off unless asked for, by `MeasureConfig.kernel_cache` or by the environment variable `TCHUB_KERNEL_CACHE` (a folder, or
+`on` for the user's cache folder): a benchmark of tuning must pay for its builds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+ENVIRONMENT = "TCHUB_KERNEL_CACHE"
+_OFF = ("", "0", "off", "no", "false")
+_ON = ("1", "on", "yes", "true")
+_STORES_PER_SWEEP = 256
+
+
+def default_folder() -> Path:
+    """The user's cache folder for compiled libraries."""
+    from platformdirs import user_cache_dir
+
+    return Path(user_cache_dir("tchub")) / "kernels"
+
+
+def cache_folder(setting: Path | bool | None) -> Path | None:
+    """Where libraries are kept, or None for nowhere.
+
+    Args:
+        setting: a folder, True for the user's cache folder, False for none, or None for what the environment says.
+    """
+    if setting is None:
+        text = os.environ.get(ENVIRONMENT, "")
+        if text.lower() in _OFF:
+            return None
+        return default_folder() if text.lower() in _ON else Path(text)
+    if isinstance(setting, bool):
+        return default_folder() if setting else None
+    return setting
+
+
+def kernel_key(module_json: str, target: Mapping[str, Any], tvm_version: str) -> str:
+    """What a library follows from: the scheduled module, the target and TVM's version; 40 hex digits."""
+    text = "\n".join((tvm_version, json.dumps(target, sort_keys=True), module_json))
+    return hashlib.sha256(text.encode()).hexdigest()[:40]
+
+
+class KernelCache:
+    """A folder of libraries, the least recently used removed beyond a size. Several processes may share it.
+
+    A folder that cannot be written keeps nothing, and costs no measurement.
+
+    Args:
+        folder: created when missing.
+        max_bytes: size at most, after each sweep.
+    """
+
+    def __init__(self, folder: Path, max_bytes: int = 1 << 30) -> None:
+        self.folder = folder
+        self.max_bytes = max_bytes
+        self.hits = 0
+        self.misses = 0
+        self._stores = 0
+
+    def _path(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.so"
+
+    def fetch(self, key: str, library: Path) -> bool:
+        """Put a kept library at `library`; False when there is none."""
+        kept = self._path(key)
+        try:
+            _link_or_copy(kept, library)
+        except OSError:
+            self.misses += 1
+            return False
+        with contextlib.suppress(OSError):  # removed by another process meanwhile: we hold ours
+            os.utime(kept)
+        self.hits += 1
+        return True
+
+    def store(self, key: str, library: Path) -> bool:
+        """Keep a library; False when the folder did not take it."""
+        kept = self._path(key)
+        try:
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix=".partial-", dir=self.folder) as partial:
+                fresh = Path(partial) / kept.name
+                _link_or_copy(library, fresh)
+                os.replace(fresh, kept)
+        except OSError:
+            return False
+        self._stores += 1
+        if self._stores % _STORES_PER_SWEEP == 0:
+            self.sweep()
+        return True
+
+    def sweep(self) -> int:
+        """Remove the least recently used libraries beyond the size; returns how many."""
+        entries = []
+        for path in self.folder.glob("??/*.so"):
+            with contextlib.suppress(OSError):  # another process sweeps too
+                facts = path.stat()
+                entries.append((facts.st_mtime, facts.st_size, path))
+        size, removed = sum(entry[1] for entry in entries), 0
+        for _, bytes_, path in sorted(entries):
+            if size <= self.max_bytes:
+                break
+            path.unlink(missing_ok=True)
+            size, removed = size - bytes_, removed + 1
+        return removed
+
+
+def _link_or_copy(source: Path, destination: Path) -> None:
+    """A hard link where both are on one file system: no library is ever written in place."""
+    try:
+        os.link(source, destination)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(source, destination)
+
+
+def open_cache(setting: Path | bool | None) -> KernelCache | None:
+    """The cache that a setting asks for, see `cache_folder`."""
+    folder = cache_folder(setting)
+    return None if folder is None else KernelCache(folder)

@@ -1,0 +1,71 @@
+"""What a measurement is, and how it is taken: the settings and the result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from .drift import DriftConfig
+from .timing import TimingConfig
+
+
+@dataclass(frozen=True)
+class MeasureConfig:
+    """How programs are built and run.
+
+    Attributes:
+        threads: threads of a program; the target's `num-cores` should say the same.
+        build_timeout, run_timeout: seconds, after which the worker is killed.
+        timing: repeats and when to stop.
+        failure_rate: stop when more than this share of programs failed ...
+        failure_minimum: ... after at least so many.
+        drift: when the machine counts as disturbed, and how often a program is then measured again.
+        check_output: compare programs' outputs with those of the task's unscheduled program, where that was told.
+        check_seconds: a task whose unscheduled program takes longer than this is not checked.
+        kernel_cache: where compiled libraries are kept: a folder, True for the user's cache folder, False for
+            nowhere, None for what the environment variable `TCHUB_KERNEL_CACHE` says (nowhere, unless set).
+    """
+
+    threads: int = 1
+    build_timeout: float = 20.0
+    run_timeout: float = 20.0
+    timing: TimingConfig = field(default_factory=TimingConfig)
+    failure_rate: float = 0.9
+    failure_minimum: int = 16
+    drift: DriftConfig = field(default_factory=DriftConfig)
+    check_output: bool = True
+    check_seconds: float = 5.0
+    kernel_cache: Path | bool | None = None
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What became of one candidate.
+
+    Attributes:
+        latencies: seconds a run, one entry a repeat; empty when it failed.
+        error: None, `build`, `build_timeout`, `run`, `run_timeout`, `crash` or `wrong_output`.
+        message: one line about the error.
+        build_seconds, run_seconds: what the measurement cost.
+        measured_at: unix time.
+        disturbed: whether the machine was still disturbed when it was last measured again.
+    """
+
+    latencies: tuple[float, ...] = ()
+    error: str | None = None
+    message: str | None = None
+    build_seconds: float = 0.0
+    run_seconds: float = 0.0
+    measured_at: float = 0.0
+    disturbed: bool = False
+
+    @property
+    def latency(self) -> float:
+        """Median of the repeats in seconds; NaN when the program failed."""
+        return median(self.latencies) if self.latencies else float("nan")
+
+    @property
+    def cost_seconds(self) -> float:
+        """Seconds of building and running."""
+        return self.build_seconds + self.run_seconds
