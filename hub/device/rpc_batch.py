@@ -162,7 +162,7 @@ class Batch:
 
     def _check_patience(self) -> None:
         now = time.monotonic()
-        if self._sessions or not self._ready:
+        if self._sessions or not self._ready or (self._opening and not self._fleet.ready):
             self._served = now
         elif now - self._served > self._fleet.config.patience:
             raise no_server(self._fleet)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from .errors import NoServerError
 from .pool import JobResult, Worker, Zygote
 from .rpc_address import RpcAddress
 from .rpc_jobs import CONNECT, RUN, ServerFacts
-from .rpc_tracker import Endpoint, TrackerClient
+from .rpc_tracker import Endpoint, Offer, TrackerClient
 from .worker import WorkerSetup
 
 # One thread and one process of this machine serve one server; both mostly wait.
@@ -84,12 +85,14 @@ class Fleet:
     Attributes:
         servers: those registered at the last look.
         last_fault: the latest reason why a server could not be used.
+        ready: whether sessions can be opened: TVM is imported.
     """
 
     def __init__(self, address: RpcAddress, config: RpcConfig, zygote: Zygote) -> None:
         self.address, self.config = address, config
         self.servers: list[Endpoint] = []
         self.last_fault = "no server is registered"
+        self.ready = False
         self._tracker = TrackerClient(address)
         self._zygote = zygote
         self._threads = ThreadPoolExecutor(_MOST_SERVERS, thread_name_prefix="tchub-rpc")
@@ -112,6 +115,21 @@ class Fleet:
 
     def open(self) -> Session | None:
         """A session with a free server; None when there is none, or it does not answer."""
+        worker = Worker(self._zygote, WorkerSetup())
+        with self._lock:
+            if self._closed:
+                return None
+            self._open.add(worker)
+        # Forked before a server is asked for: an offer lapses within seconds, and the first fork waits for TVM.
+        worker.call("set_up", (WorkerSetup(),), self.config.connect_timeout)
+        self.ready = True
+        offer = self._offer()
+        session = None if offer is None else self._connect(worker, offer.endpoint, offer.matchkey)
+        if session is None:
+            self._end(worker)
+        return session
+
+    def _offer(self) -> Offer | None:
         try:
             offer = self._tracker.request(self.config.request_timeout)
         except NoServerError as error:
@@ -119,17 +137,11 @@ class Fleet:
             return None
         if offer is None:
             self.last_fault = "no server is free"
-            return None
-        if self._is_suspect(offer.endpoint):
+        elif self._is_suspect(offer.endpoint):
             return None  # the offer lapses, and the server registers again
-        return self._connect(offer.endpoint, offer.matchkey)
+        return offer
 
-    def _connect(self, endpoint: Endpoint, matchkey: str) -> Session | None:
-        worker = Worker(self._zygote, WorkerSetup())
-        with self._lock:
-            if self._closed:
-                return None
-            self._open.add(worker)
+    def _connect(self, worker: Worker, endpoint: Endpoint, matchkey: str) -> Session | None:
         args = (*endpoint, matchkey, self.config.lease)
         result = worker.call(CONNECT, args, self.config.connect_timeout)
         session = Session(endpoint, result.value or ServerFacts(), worker)
@@ -140,7 +152,6 @@ class Fleet:
             self.suspect(endpoint)
         else:
             return session
-        self.give_back(session)
         return None
 
     def _is_as_expected(self, facts: ServerFacts) -> bool:
@@ -171,9 +182,12 @@ class Fleet:
 
     def give_back(self, session: Session) -> None:
         """End a session; the server registers as free."""
-        session.worker.stop()
+        self._end(session.worker)
+
+    def _end(self, worker: Worker) -> None:
+        worker.stop()
         with self._lock:
-            self._open.discard(session.worker)
+            self._open.discard(worker)
 
     def close(self) -> None:
         """End all sessions."""
@@ -198,7 +212,7 @@ def ask_server(address: RpcAddress, config: RpcConfig) -> ServerFacts:
     TrackerClient(address).servers()  # a tracker that is not there is said at once
     zygote = Zygote()
     fleet = Fleet(address, config, zygote)
-    until = time.monotonic() + config.patience
+    until = math.inf
     try:
         while time.monotonic() < until:
             fleet.look()
@@ -206,6 +220,7 @@ def ask_server(address: RpcAddress, config: RpcConfig) -> ServerFacts:
             if session is not None:
                 fleet.give_back(session)
                 return session.facts
+            until = min(until, time.monotonic() + config.patience)
     finally:
         fleet.close()
         zygote.close()
