@@ -17,55 +17,14 @@ import numpy as np
 from tvm_ffi import structural_hash
 
 from .candidates import trace_json, tune_context
+from .decision_pool import DecisionSettings, Key, Pool, spread_out
 from .design_space import Decisions, DesignSpace
 from .errors import InterruptedRunError, NoCandidateError
 from .interrupt import StopFlag
 
 if TYPE_CHECKING:
+    from .history import KnownProgram
     from .tasks import TuningTask
-
-Key = tuple[int, Decisions]
-"""A program of a task: the number of its design space, and its decisions."""
-
-
-@dataclass(frozen=True)
-class DecisionSettings:
-    """Search in decision space.
-
-    Attributes:
-        random: programs drawn at random a round.
-        generations: how often the best are varied; 0: the random programs and the measured ones' neighbours only.
-        children: programs of each generation, and neighbours of measured programs.
-        parents: best programs that children descend from; of measured ones, a quarter as many.
-        mutations: share of children that are mutants; the others cross two parents of one design space.
-        epsilon: share of a batch that is drawn at random.
-        apart: least distance of two programs of a batch, as a share of the median distance between random programs.
-        attempts: programs replayed at most for each one asked for.
-    """
-
-    random: int = 1024
-    generations: int = 2
-    children: int = 512
-    parents: int = 64
-    mutations: float = 0.8
-    epsilon: float = 0.05
-    apart: float = 0.1
-    attempts: int = 24
-
-
-@dataclass
-class _Pool:
-    """Programs of one round with what the checkpoint reads of them and says about them."""
-
-    keys: list[Key]
-    features: np.ndarray
-    scores: np.ndarray
-
-    def __add__(self, other: _Pool) -> _Pool:
-        if not self.keys:
-            return other
-        features = np.concatenate([self.features, other.features])
-        return _Pool(self.keys + other.keys, features, np.concatenate([self.scores, other.scores]))
 
 
 @dataclass(frozen=True)
@@ -99,6 +58,7 @@ class DecisionSearch:
 
     Attributes:
         fixed: whether the task has one program only.
+        waiting: scores of the best programs that the last round left, best first.
 
     Raises:
         NoCandidateError: the task has no valid program on this target.
@@ -123,6 +83,7 @@ class DecisionSearch:
         self.latencies: dict[Key, float] = {}
         self._tried: set[Key] = set()
         self._modules: set[int] = set()
+        self.waiting: tuple[float, ...] = ()
         self._batch = 1
 
     # What the session asks for ---------------------------------------------------------------------------
@@ -147,6 +108,20 @@ class DecisionSearch:
             if decisions is not None:
                 self.latencies[number, decisions] = latency
 
+    def teach(self, programs: Sequence[KnownProgram]) -> int:
+        """Take programs of earlier runs as parents and show them to the model; returns how many are of this task."""
+        taught: dict[int, list[tuple[Decisions, float]]] = {}
+        for program in programs:
+            for number, space in enumerate(self.spaces):
+                decisions = space.read(program.trace)
+                if decisions is not None and (number, decisions) not in self.latencies:
+                    self.latencies[number, decisions] = program.latency
+                    taught.setdefault(number, []).append((decisions, program.latency))
+        for number, pairs in taught.items():
+            features = self._model.features_of(self.spaces[number].template, [decisions for decisions, _ in pairs])
+            self._model.observe(self.context, features, [latency for _, latency in pairs])
+        return sum(map(len, taught.values()))
+
     def candidates(self, limit: int, stop: StopFlag) -> list[Any]:
         """At most `limit` new candidates, best first; empty when the search has nothing new.
 
@@ -168,6 +143,8 @@ class DecisionSearch:
         for spare in found[wanted:]:  # another round may offer it
             self._tried.discard(spare.asked)
             self._modules.discard(spare.module)
+        left = [score for key, score in zip(pool.keys, pool.scores, strict=True) if key not in self._tried]
+        self.waiting = tuple(sorted(map(float, left), reverse=True)[:wanted])
         return [self._offered(r) for r in found[:wanted]]
 
     def notify(self, candidates: Sequence[Any], results: Sequence[Any]) -> None:
@@ -186,7 +163,7 @@ class DecisionSearch:
 
     # Breeding --------------------------------------------------------------------------------------------
 
-    def _bred(self, stop: StopFlag) -> _Pool:
+    def _bred(self, stop: StopFlag) -> Pool:
         """All programs that this round looked at."""
         options = self.settings
         pool = self._scored(self._drawn(options.random), set())
@@ -217,7 +194,7 @@ class DecisionSearch:
             found.append((number, space.mutate(decisions, rng)))
         return found
 
-    def _scored(self, keys: Iterable[Key], seen: set[Key]) -> _Pool:
+    def _scored(self, keys: Iterable[Key], seen: set[Key]) -> Pool:
         """New programs among `keys`, which are added to `seen`, with features and scores."""
         fresh = []
         for key in keys:
@@ -231,37 +208,20 @@ class DecisionSearch:
             if decisions:
                 parts.append(self._model.features_of(space.template, decisions))
         if not fresh:
-            return _Pool([], np.zeros((0, 1, 1), np.float32), np.zeros(0))
+            return Pool([], np.zeros((0, 1, 1), np.float32), np.zeros(0))
         features = np.concatenate(parts)
-        return _Pool(fresh, features, self._model.score(self.context, features))
+        return Pool(fresh, features, self._model.score(self.context, features))
 
     # Choosing --------------------------------------------------------------------------------------------
 
-    def _ordered(self, pool: _Pool, wanted: int) -> Iterator[tuple[int, bool]]:
+    def _ordered(self, pool: Pool, wanted: int) -> Iterator[tuple[int, bool]]:
         """Places of programs in the order in which they should be replayed, and whether chance chose them."""
         lucky = sum(self._rng.random() < self.settings.epsilon for _ in range(wanted))
         dealt = set(self._rng.sample(range(len(pool.keys)), min(lucky, len(pool.keys))))
         yield from ((place, True) for place in sorted(dealt))
-        order = self._apart(pool, np.argsort(-pool.scores, kind="stable"))
+        order = spread_out(pool, self.settings.apart, self._rng)
         rest = (place for place in order if place not in dealt)
         yield from ((place, False) for place in islice(rest, self.settings.attempts * wanted))
-
-    def _apart(self, pool: _Pool, order: np.ndarray) -> Iterator[int]:
-        """Programs best first, those too near to an earlier one left out; these follow when nothing else is left."""
-        flat = pool.features.reshape(len(pool.keys), -1).astype(np.float64)
-        spread = flat.std(axis=0)
-        points = flat[:, spread > 0] / spread[spread > 0]
-        pairs = [self._rng.sample(range(len(points)), 2) for _ in range(64)] if len(points) > 1 else []
-        median = float(np.median([np.linalg.norm(points[a] - points[b]) for a, b in pairs])) if pairs else 0.0
-        taken: list[int] = []
-        near: list[int] = []
-        for i in map(int, order):
-            if taken and np.linalg.norm(points[taken] - points[i], axis=1).min() <= self.settings.apart * median:
-                near.append(i)
-                continue
-            taken.append(i)
-            yield i
-        yield from near
 
     def _replayed(self, key: Key, score: float, at_random: bool) -> _Replayed | None:
         """The candidate of a program, None when it is invalid or, once TVM moved its decisions, known."""

@@ -11,6 +11,7 @@ from tvm.s_tir import meta_schedule as ms
 from .trials import Trial, drop_torn_line, latency_of
 
 if TYPE_CHECKING:
+    from .history import KnownProgram
     from .tasks import TuningTask
 
 # MetaSchedule's mark for a program that did not run.
@@ -41,6 +42,18 @@ def best_programs(database: Any, tasks: Sequence[TuningTask], without: Container
                 ms.database.TuningRecord(record.trace, workload, record.run_secs, record.target, record.args_info)
             )
     return kept
+
+
+def as_record(task: TuningTask, target: Any, database: Any, program: KnownProgram) -> Any:
+    """A program of an earlier run as a record of this run's database."""
+    from tvm.s_tir import Schedule
+    from tvm.s_tir.schedule import Trace
+
+    schedule: Any = Schedule(task.mod)
+    Trace.apply_json_to_schedule(program.trace, schedule)
+    args = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
+    workload = database.commit_workload(task.mod)
+    return ms.database.TuningRecord(schedule.trace, workload, [program.latency], target, args)
 
 
 def as_result(record: Any) -> Any:

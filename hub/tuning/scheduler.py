@@ -1,8 +1,9 @@
-"""Which task gets the next trials: a floor for each task first, then the steepest expected gain.
+"""Which task gets the next trials: a floor for each task first, then the largest expected gain.
 
 MetaSchedule's own scheduler gives each task `num_trials_per_iter` = 64 programs in turn, so that 128 trials
-over 27 tasks leave 25 of them untuned (apache/tvm#18159). Here the batch follows from the trials at hand,
-and the gain is MetaSchedule's gradient: alpha * (recent improvement) + (1 - alpha) * (best latency / rounds).
+over 27 tasks leave 25 of them untuned (apache/tvm#18159). Here the batch follows from the trials at hand. The gain is
+what the cost model's scores promise, once a task has measured programs to set them against (`expected_gain`); until
+then MetaSchedule's gradient: alpha * (recent improvement) + (1 - alpha) * (best latency / rounds).
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
+
+from .expected_gain import Round, expected_gain
 
 # MetaSchedule's defaults (GradientBased).
 ALPHA = 0.2
@@ -28,6 +31,8 @@ class TaskProgress:
         trials: programs measured.
         history: best latency in seconds after each round, infinite while none is valid.
         exhausted: whether the search has nothing new.
+        scored: rounds of which the model's scores are known, oldest first.
+        known: latency in seconds of the fastest program that an earlier run measured.
     """
 
     weight: float
@@ -36,11 +41,13 @@ class TaskProgress:
     trials: int = 0
     history: list[float] = field(default_factory=list)
     exhausted: bool = False
+    scored: list[Round] = field(default_factory=list)
+    known: float = inf
 
     @property
     def best(self) -> float:
         """Best latency so far in seconds; infinite while none is valid."""
-        return self.history[-1] if self.history else inf
+        return min(self.known, self.history[-1]) if self.history else self.known
 
     @property
     def rounds(self) -> int:
@@ -71,12 +78,25 @@ def batch_size(trials: int, tasks: Sequence[TaskProgress], asked: int | None = N
 
 def gain(task: TaskProgress) -> float:
     """Expected improvement of the network in seconds from one more round of this task."""
-    if not isfinite(task.best):
+    if not task.rounds or not isfinite(task.best):
         return inf  # nothing valid yet: the network cannot be compiled well without it
+    promised = expected_gain(task.scored, task.best)
+    if promised is not None:
+        return task.weight * promised
     past = task.history[-1 - min(WINDOW, task.rounds - 1)]
     steps = min(WINDOW, task.rounds - 1)
     backward = (past - task.best) / steps if steps and isfinite(past) else 0.0
     return task.weight * (ALPHA * backward + (1 - ALPHA) * task.best / task.rounds)
+
+
+def settled(tasks: Sequence[TaskProgress], share: float) -> bool:
+    """Whether one more round of any task is expected to gain less than `share` of the network's latency.
+
+    The network's latency is the sum over tasks of weight * best. Tasks that were not measured, or have no valid
+    program yet, promise everything.
+    """
+    total = sum(task.weight * task.best for task in tasks)
+    return all(gain(task) < share * total for task in tasks if task.open()) if isfinite(total) else False
 
 
 def next_task(tasks: Sequence[TaskProgress], failing_rounds: int = 2) -> int | None:

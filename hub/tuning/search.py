@@ -24,6 +24,7 @@ from .interrupt import StopFlag
 if TYPE_CHECKING:
     from ...zoo.primitives.late import Decision
     from ...zoo.primitives.template import Template
+    from .history import KnownProgram
     from .tasks import TuningTask
 
 ENGINES = ("auto", "decisions", "metaschedule")
@@ -114,6 +115,12 @@ class WatchedCostModel(PyCostModel):
         self.scored += len(features)
         return scores
 
+    def observe(self, context: Any, features: np.ndarray, latencies: Sequence[float]) -> None:
+        """Show a checkpoint measured programs of one task; latencies in seconds, infinite where they failed."""
+        start = time.perf_counter()
+        self.inner.scorer.observe(shash2hex(context.mod), features, latencies)
+        self.seconds += time.perf_counter() - start
+
     def predict(self, context: Any, candidates: list[Any]) -> np.ndarray:
         """The inner model's scores."""
         if self.stop.requested:  # TVM passes this on as a RuntimeError; `TaskSearch` knows what it means
@@ -198,6 +205,7 @@ class TaskSearch:
         if self.fixed:  # an evolutionary search would replay its one program thousands of times
             context = tune_context(task, target, ms.search_strategy.ReplayTrace(), seed, 1)
         self.context = context
+        self.waiting: tuple[float, ...] = ()  # MetaSchedule does not tell what it left
         self._known: set[str] = set()
 
     def start(self, trials: int, batch: int, database: Any, model: Any) -> None:
@@ -208,6 +216,11 @@ class TaskSearch:
                 self._known.add(trace_key(trace_json(record.trace)))
         size = 1 if self.fixed else batch
         self.context.pre_tuning(max(trials, size), size, self._spaces, database, model)
+
+    def teach(self, programs: Sequence[KnownProgram]) -> int:
+        """Programs of earlier runs are not to be measured again; returns how many there are."""
+        self._known.update(program.key for program in programs)
+        return len(programs)
 
     def candidates(self, limit: int, stop: StopFlag) -> list[Any]:
         """At most `limit` new candidates; empty when the search has nothing new.

@@ -14,16 +14,19 @@ from tvm.s_tir import meta_schedule as ms
 
 from .cost_model import seconds
 from .errors import InterruptedRunError, TuningFailedError
+from .expected_gain import Round
 from .interrupt import StopFlag
 from .measuring import Measure, Measured
 from .records import FAILED_SECONDS, as_result, best_programs, make_trial, open_database
-from .scheduler import TaskProgress, batch_size, next_task
+from .run_folder import read_phases, write_phases
+from .scheduler import TaskProgress, batch_size, next_task, settled
 from .search import SearchSettings, WatchedCostModel, make_search, search_threads
-from .session_view import SessionView
-from .take_up import records_of, take_up
+from .session_view import PHASES, SessionView
+from .take_up import records_of, take_over, take_up
 from .trials import Trial, TrialLog
 
 if TYPE_CHECKING:
+    from .history import History
     from .tasks import TuningTask
 
 
@@ -35,10 +38,13 @@ class SessionSettings:
         trials: programs to measure in all.
         batch: programs a round; None: as `scheduler.batch_size` says.
         seed: of the searches.
-        search: of the evolutionary search.
+        search: which search, and how far it looks.
         untuned: also measure each task as extracted, once, outside the budget and its clock.
         failure_floor: programs before the failure rate counts.
         failure_rate: share of failed programs at which the run stops.
+        early_stop: end the run when one more round of any task is expected to gain less than this share of the
+            network's latency; 0: spend all trials.
+        reuse: begin with what earlier runs on this machine measured, where a history is given.
     """
 
     trials: int = 128
@@ -48,6 +54,8 @@ class SessionSettings:
     untuned: bool = True
     failure_floor: int = 16
     failure_rate: float = 0.9
+    early_stop: float = 0.0
+    reuse: bool = True
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""
@@ -67,6 +75,7 @@ class TuningSession:
         stop: asks the run to end early.
         on_change: called whenever the view changed.
         untuned: latencies in seconds, by task id, of untuned programs that were measured already.
+        history: what earlier runs measured on this device; takes what this one measures.
     """
 
     def __init__(
@@ -80,12 +89,14 @@ class TuningSession:
         stop: StopFlag,
         on_change: Callable[[SessionView], None] = lambda view: None,
         untuned: Mapping[str, float] | None = None,
+        history: History | None = None,
     ) -> None:
         self.settings = settings
         self.target = target
         self.stop = stop
         self._measure_batch = measure
         self._on_change = on_change
+        self._history = history
         self.model: Any = WatchedCostModel(model, stop)
         self.database = open_database(folder / "database")
         log = TrialLog(folder / "trials.jsonl")
@@ -97,7 +108,9 @@ class TuningSession:
             make_search(t, target, settings.search, seed + i, threads, self.model) for i, t in enumerate(tasks)
         ]
         progress = [TaskProgress(t.weight, s.fixed, t.flops) for t, s in zip(tasks, self._searches, strict=True)]
-        self.view = SessionView(tasks, progress, log, settings.trials, untuned=dict(untuned or {}))
+        self._folder = folder
+        phases = read_phases(folder, PHASES)
+        self.view = SessionView(tasks, progress, log, settings.trials, untuned=dict(untuned or {}), phases=phases)
         self.view.batch = batch_size(settings.trials, progress, settings.batch)
 
     def run(self) -> SessionView:
@@ -107,20 +120,25 @@ class TuningSession:
             InterruptedRunError: the user stopped it; the folder holds all that was measured.
             TuningFailedError: nearly every program failed.
         """
+        clocked = dict(self.view.phases)
         records = records_of(self.database, self.view.tasks)
         take_up(self.view, records)
         for index, found in records.items():
             self._teach(index, found)
         for search in self._searches:
             search.start(self.settings.trials, self.view.batch, self.database, self.model)
+        if self._history is not None and self.settings.reuse:
+            self._reuse(self._history)
         if self.settings.untuned:
             self._measure_untuned()
+        self.view.phases.update(clocked)  # the tuning's clock starts here: what came before is no part of it
         self._started = time.monotonic()
         while self.view.done < self.settings.trials:
             index = next_task(self.view.progress)
-            if index is None:
+            if index is None or settled(self.view.progress, self.settings.early_stop):
                 break
             self._round(index)
+            write_phases(self._folder, self.view.phases)
             self._check_failures()
         self._check_failures(last=True)
         self._enter("done", None)
@@ -150,10 +168,14 @@ class TuningSession:
         for measured in self._measured(index, candidates):
             self._commit(task, candidates[measured.index], measured.result)
             results[measured.index] = measured.result
+            if self._history is not None:
+                self._history.put(task, candidates[measured.index], measured)
             self._log(task, measured, scores[measured.index], "tuned")
             self._on_change(self.view)
         latencies = [seconds(results[i]) for i in range(len(candidates))]
         self.view.progress[index].record(latencies)
+        left = self._searches[index].waiting
+        self.view.progress[index].scored.append(Round(tuple(scores), tuple(latencies), left))
         return [results[i] for i in range(len(candidates))]
 
     def _measured(self, index: int, candidates: list[Any]) -> Iterator[Measured]:
@@ -198,6 +220,15 @@ class TuningSession:
         with self._phase("model", index):
             candidates = [record.as_measure_candidate() for record in records]
             self.model.update(self._searches[index].context, candidates, [as_result(r) for r in records])
+
+    def _reuse(self, history: History) -> None:
+        """Begin with the programs that earlier runs measured; this run's own, after a resumption, are known already."""
+        for index, task in enumerate(self.view.tasks):
+            with self._phase("search", index):
+                known = history.of_task(task.task_id)
+                if not self.view.progress[index].trials:
+                    take_over(self.view, self.database, self.target, index, known)
+                self.view.reused += self._searches[index].teach(known)
 
     # Bookkeeping -------------------------------------------------------------------------------------
 

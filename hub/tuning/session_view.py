@@ -25,9 +25,10 @@ class SessionView:
         tasks, progress: the tasks and how far each is, by index.
         log: every measured program.
         untuned: each task's untuned latency in seconds, by task id.
-        phases: seconds spent in each phase by this process.
+        phases: seconds of the tuning's clock spent in each phase, in earlier parts of the run too.
         current: index of the task in hand, or None.
         phase: what is being done.
+        reused: programs of earlier runs that this one began with.
         unread: programs that were scored worst because the model could not be shown them.
     """
 
@@ -40,6 +41,7 @@ class SessionView:
     phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
     current: int | None = None
     phase: str = "start"
+    reused: int = 0
     unread: int = 0
 
     @property

@@ -24,7 +24,8 @@ class Trial:
         latency: their median in seconds; None on failure.
         predicted: the cost model's score before measuring; None where no model was asked.
         error: first line of the error, or None.
-        kind: `tuned` for a candidate of the search, `untuned` for the task as extracted.
+        kind: `tuned` for a candidate of the search, `untuned` for the task as extracted, `reused` for a program
+            that an earlier run measured.
         cost: seconds spent building and running it.
     """
 
@@ -142,6 +143,9 @@ def curve(trials: Sequence[Trial], weights: Mapping[str, float], untuned: Mappin
         untuned: latency in seconds of tasks as extracted.
     """
     best: dict[str, float] = {}
+    for trial in trials:
+        if trial.kind == "reused" and trial.latency is not None and trial.task in weights:
+            best[trial.task] = min(best.get(trial.task, inf), trial.latency)
     points = []
     for count, trial in enumerate((t for t in trials if t.kind == "tuned"), 1):
         if trial.latency is not None and trial.task in weights:

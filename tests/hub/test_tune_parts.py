@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
-from math import inf
+from math import inf, log
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.tuning.errors import TuningStateError
+from tchub.hub.tuning.expected_gain import Round, expected_gain
 from tchub.hub.tuning.interrupt import StopFlag
 from tchub.hub.tuning.run_folder import claim, locked
-from tchub.hub.tuning.scheduler import MAX_BATCH, TaskProgress, batch_size, gain, next_task
+from tchub.hub.tuning.scheduler import MAX_BATCH, TaskProgress, batch_size, gain, next_task, settled
 from tchub.hub.tuning.trials import Trial, TrialLog, curve, drop_torn_line, latency_of
 
 
@@ -73,6 +74,64 @@ def test_a_task_that_only_fails_does_not_take_all_trials() -> None:
         task = (broken, sound)[next_task([broken, sound])]
         task.record([inf if task is broken else 1e-3] * 2)
     assert broken.rounds == 2
+
+
+def calibrated(best: float, waiting: float, weight: float = 1.0) -> TaskProgress:
+    """A task whose scores are -log(latency), with `waiting` the latency that the scores promise next."""
+    latencies = (2 * best, 1.5 * best, best, 1.2 * best)
+    task = TaskProgress(weight)
+    task.record(latencies)
+    task.scored = [Round(tuple(-log(x) for x in latencies), latencies, (-log(waiting),))]
+    return task
+
+
+def test_the_gain_is_what_the_scores_promise() -> None:
+    assert gain(calibrated(1e-3, 0.5e-3)) == pytest.approx(0.5e-3)
+    assert gain(calibrated(1e-3, 0.5e-3, weight=3)) == pytest.approx(1.5e-3)
+    assert gain(calibrated(1e-3, 2e-3)) == 0
+    tasks = [calibrated(1e-3, 0.9e-3), calibrated(1e-3, 0.4e-3), calibrated(5e-3, 6e-3)]
+    assert next_task(tasks) == 1
+
+
+@given(st.floats(-3, 3), st.floats(0.1, 10))
+def test_the_level_and_scale_of_scores_do_not_matter(level: float, scale: float) -> None:
+    plain = calibrated(1e-3, 0.7e-3).scored[0]
+    moved = Round(
+        tuple(level + scale * s for s in plain.scores), plain.latencies, tuple(level + scale * s for s in plain.waiting)
+    )
+    found = expected_gain([moved], 1e-3)
+    assert found == pytest.approx(expected_gain([plain], 1e-3), rel=1e-4)
+
+
+def test_scores_that_say_nothing_promise_by_chance_alone() -> None:
+    noise = Round((1.0, 2.0, 3.0, 4.0), (1e-3, 2e-3, 1e-3, 2e-3), (5.0,))
+    promised = expected_gain([noise], 1e-3)
+    assert promised is not None
+    assert 0 < promised < 0.5e-3
+
+
+def test_without_calibration_the_gradient_decides() -> None:
+    assert expected_gain([], 1e-3) is None
+    assert expected_gain([Round((1.0,), (1e-3,), (1.0,))] * 5, 1e-3) is None, "one program a round has no order"
+    assert expected_gain([Round((1.0, 2.0, 3.0, 4.0), (1e-3, 2e-3, inf, 3e-3), (1.0,))], 1e-3) is None
+    assert expected_gain([Round((1.0, 2.0, 3.0, 4.0), (1.0, 2.0, 3.0, 4.0), ())], 1e-3) is None
+
+
+def test_a_network_is_settled_when_no_task_promises_a_share_of_it() -> None:
+    dull = [calibrated(1e-3, 0.9999e-3), calibrated(1e-3, 2e-3)]
+    assert settled(dull, 0.001)
+    assert not settled(dull, 0.0), "unless asked, all trials are spent"
+    assert not settled([*dull, TaskProgress(1.0)], 0.001), "a task that was not measured promises everything"
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.floats(1, 1e9)), min_size=3, max_size=30))
+def test_fewer_trials_than_tasks_go_to_the_heaviest(facts: list[tuple[int, float]]) -> None:
+    tasks = [TaskProgress(weight, cost=cost) for weight, cost in facts]
+    spent = simulate(tasks, len(tasks) // 2)
+    assert max(spent) <= 1
+    measured = [w * c for (w, c), n in zip(facts, spent, strict=True) if n]
+    left = [w * c for (w, c), n in zip(facts, spent, strict=True) if not n]
+    assert min(measured) >= max(left)
 
 
 def test_with_nothing_open_there_is_no_next_task() -> None:

@@ -1,0 +1,105 @@
+"""Programs that earlier runs on this machine measured: parents, context and known best of a new run, at no trial."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import inf, isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..device.journal import Journal
+from ..device.measure import Measurement
+from ..registry.store import home_root
+from .candidates import from_measure_candidate
+
+if TYPE_CHECKING:
+    from ..device.detect import LocalDevice
+    from .measuring import Measured
+    from .tasks import TuningTask
+
+# Programs of a task that a run takes over at most, the fastest; so many of them go into its database, which takes a
+# replay in TVM each.
+MOST_KNOWN, MOST_RECORDS = 256, 4
+
+
+@dataclass(frozen=True)
+class KnownProgram:
+    """A program that an earlier run measured.
+
+    Attributes:
+        key: as `candidates.trace_key`.
+        trace: `[instructions, decisions]`.
+        latency: in seconds; infinite when it failed.
+    """
+
+    key: str
+    trace: list[Any]
+    latency: float
+
+
+class History:
+    """What was measured on one device for one target, in a file of the user's data folder.
+
+    Programs of another device, CPU, target, number of threads or TVM version are never seen: their latencies mean
+    something else.
+
+    Args:
+        path: the file, which scopes share.
+        scope: the facts that must be equal; see `scope_of`.
+
+    Raises:
+        JournalError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path, scope: Mapping[str, Any]) -> None:
+        self._journal = Journal(path, scope)
+
+    def __enter__(self) -> History:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._journal.close()
+
+    def put(self, task: TuningTask, candidate: Any, measured: Measured) -> None:
+        """Keep a measured program of a search.
+
+        Raises:
+            JournalError: the file cannot be written.
+        """
+        result = measured.result
+        times = tuple(float(s) for s in result.run_secs or ()) if result.error_msg is None else ()
+        message = None if result.error_msg is None else str(result.error_msg)
+        kept = Measurement(times, message and "run", message, measured.build_seconds, measured.run_seconds)
+        self._journal.put(from_measure_candidate(task.task_id, "tune", candidate), kept)
+
+    def of_task(self, task_id: str) -> list[KnownProgram]:
+        """Programs of a task, fastest first, failures last; at most `MOST_KNOWN`."""
+        found = []
+        for entry in self._journal.of_task(task_id):
+            latency = entry.measurement.latency if entry.measurement.error is None else inf
+            found.append(KnownProgram(entry.key, json.loads(entry.trace), latency if isfinite(latency) else inf))
+        return sorted(found, key=lambda program: (program.latency, program.key))[:MOST_KNOWN]
+
+
+def scope_of(local: LocalDevice, target: Any, threads: int) -> dict[str, Any]:
+    """What must be equal before latencies of two runs may be compared."""
+    import tvm
+
+    return {
+        "device": local.device.name,
+        "cpu_model": local.cpu_model,
+        "target": str(target),
+        "threads": threads,
+        "tvm_version": str(tvm.__version__),
+    }
+
+
+def open_history(local: LocalDevice, target: Any, threads: int) -> History:
+    """The history of this machine for a target.
+
+    Raises:
+        JournalError: the user's data folder cannot be written.
+    """
+    return History(home_root().parent / "history.sqlite", scope_of(local, target, threads))

@@ -1,0 +1,114 @@
+"""What earlier runs measured: kept by device and target, taken over by the next run, never mixed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_tuning import FakeMeasure, key_of, latency_of_key
+from tchub.hub.tuning.history import MOST_RECORDS, History, scope_of
+from tchub.hub.tuning.interrupt import StopFlag
+from tchub.hub.tuning.search import SearchSettings
+from tchub.hub.tuning.session import SessionSettings, TuningSession, best_programs, open_database
+from tchub.hub.tuning.trials import TrialLog, curve
+from tvm.s_tir import meta_schedule as ms
+
+SCOPE = {"device": "epyc-turin", "cpu_model": "EPYC", "target": "llvm", "threads": 1, "tvm_version": "0.27.0"}
+SEARCH = SearchSettings(population_size=12, init_min_unmeasured=6, genetic_num_iters=1)
+
+
+@pytest.fixture
+def run(tmp_path: Path, small_task: Any, target: Any) -> Any:
+    """Tunes the small task in a folder, with the history of a scope; gives the view and what was measured."""
+
+    def tune(folder: str, scope: dict[str, Any] = SCOPE, trials: int = 4, **more: Any) -> Any:
+        measure = FakeMeasure(**({"fails": more.pop("fails")} if "fails" in more else {}))
+        settings = SessionSettings(trials=trials, batch=4, search=SEARCH, untuned=False, **more)
+        model = ms.cost_model.RandomModel(seed=0)
+        path = tmp_path / folder
+        path.mkdir(exist_ok=True)
+        with History(tmp_path / "history.sqlite", scope) as history:
+            args = [small_task], target, model, measure, path, settings, StopFlag()
+            return TuningSession(*args, history=history).run(), measure
+
+    return tune
+
+
+def test_a_new_run_begins_with_the_best_of_the_last_and_repeats_nothing(
+    run: Any, tmp_path: Path, small_task: Any
+) -> None:
+    _, first = run("first")
+    view, second = run("second")
+    assert view.reused == 4
+    assert view.done == second.count == 4, "reused programs are no trials"
+    assert not set(first.keys) & set(second.keys)
+    best = min(map(latency_of_key, first.keys + second.keys))
+    assert view.progress[0].best == pytest.approx(best)
+    (record,) = best_programs(open_database(tmp_path / "second" / "database"), [small_task]).get_all_tuning_records()
+    assert float(record.run_secs[0]) == pytest.approx(best, rel=1e-5), "what is fastest is compiled, reused or not"
+    assert key_of(record.as_measure_candidate()) in {*first.keys, *second.keys}
+
+
+@pytest.mark.parametrize("fact", SCOPE)
+def test_another_device_target_or_release_shares_nothing(run: Any, fact: str) -> None:
+    run("first")
+    view, _ = run("second", SCOPE | {fact: "another"})
+    assert view.reused == 0
+
+
+def test_reuse_can_be_switched_off(run: Any) -> None:
+    run("first")
+    view, _ = run("second", reuse=False)
+    assert view.reused == 0
+    assert not any(trial.kind == "reused" for trial in view.log.trials)
+
+
+def test_a_run_that_goes_on_takes_over_once(run: Any, tmp_path: Path) -> None:
+    run("first")
+    run("second")
+    view, more = run("second", trials=8)
+    assert more.count == 4
+    kinds = [trial.kind for trial in TrialLog(tmp_path / "second" / "trials.jsonl").trials]
+    assert kinds.count("reused") == MOST_RECORDS
+    assert kinds.count("tuned") == view.done == 8
+    assert len(open_database(tmp_path / "second" / "database")) == 8 + MOST_RECORDS
+
+
+def test_failures_are_remembered_as_such(run: Any, tmp_path: Path, small_task: Any) -> None:
+    run("first", fails=lambda n: n % 2 == 1)
+    with History(tmp_path / "history.sqlite", SCOPE) as history:
+        latencies = [program.latency for program in history.of_task(small_task.task_id)]
+    assert latencies == sorted(latencies)
+    assert latencies.count(inf) == 2
+
+
+def test_the_curve_begins_with_what_was_reused(run: Any, small_task: Any) -> None:
+    run("first")
+    view, _ = run("second")
+    points = curve(view.log.trials, {small_task.task_id: 1.0}, {})
+    assert points[0].trial == 1
+    assert points[-1].latency == pytest.approx(view.progress[0].best)
+
+
+@dataclass(frozen=True)
+class _Device:
+    name: str
+
+
+@dataclass(frozen=True)
+class _Local:
+    device: _Device
+    cpu_model: str
+
+
+def test_a_scope_names_all_that_latencies_depend_on(target: Any) -> None:
+    local: Any = _Local(_Device("epyc-turin"), "AMD EPYC")
+    scope = scope_of(local, target, 1)
+    assert set(scope) == set(SCOPE)
+    assert scope != scope_of(local, target, 2)
+    import tvm
+
+    assert scope != scope_of(local, tvm.target.Target("nvidia/nvidia-t4"), 1)
