@@ -36,6 +36,7 @@ class RpcMeasurer:
         target: the servers' TVM target as a dictionary.
         config: time-outs and repeats, as for this machine.
         rpc: how servers are used.
+        zygote: forks the workers and stays open; None for one of its own.
 
     Attributes:
         used: the servers that programs were measured on, with how many.
@@ -43,14 +44,14 @@ class RpcMeasurer:
 
     def __init__(
         self, address: RpcAddress, target: dict[str, Any], config: MeasureConfig | None = None,
-        rpc: RpcConfig | None = None,
+        rpc: RpcConfig | None = None, zygote: Zygote | None = None,
     ) -> None:  # fmt: skip
         self.target, self.config, rpc = target, config or MeasureConfig(), rpc or RpcConfig()
         self.rpc = replace(rpc, lease=max(rpc.lease, 2 * self.config.run_timeout))
         if self.rpc.linker is None:
             check_compiler()
         self._scratch = Path(tempfile.mkdtemp(prefix="tchub-rpc-"))
-        self._zygote = Zygote()
+        self._zygote, self._owned = zygote or Zygote(), zygote is None
         memory = psutil.virtual_memory().total
         self._cores = cores()
         self._builders = WorkerPool(self._zygote, [WorkerSetup((core,), memory_bytes=memory) for core in self._cores])
@@ -75,7 +76,8 @@ class RpcMeasurer:
         """End the sessions and workers, and remove the scratch folder."""
         self._fleet.close()
         self._builders.close()
-        self._zygote.close()
+        if self._owned:
+            self._zygote.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
     def know(self, task_id: str, latency: float) -> None:

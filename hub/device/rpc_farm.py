@@ -59,9 +59,9 @@ class Farm:
             pid, port = self._process.stdout.readline().split()
         return int(pid), int(port)
 
-    def start_server(self) -> int:
-        """One more server; returns its place in `servers`."""
-        pid, _ = self._ask(f"server {self.address.port} {self.address.key}")
+    def start_server(self, key: str | None = None) -> int:
+        """One more server, under the farm's key or another; returns its place in `servers`."""
+        pid, _ = self._ask(f"server {self.address.port} {key or self.address.key}")
         self.servers.append(pid)
         return len(self.servers) - 1
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from tchub.hub.device.errors import MeasurementFailureRateError, NoServerError
 from tchub.hub.device.measure import MeasureConfig, Measurement
+from tchub.hub.device.pool import Zygote
 from tchub.hub.device.rpc import RpcMeasurer
 from tchub.hub.device.rpc_address import RpcAddress
 from tchub.hub.device.rpc_farm import Farm
@@ -32,8 +33,16 @@ def farm() -> Iterator[Farm]:
 
 
 @pytest.fixture(scope="module")
-def measurer(farm: Farm, target_dict: dict[str, Any]) -> Iterator[RpcMeasurer]:
-    with RpcMeasurer(farm.address, target_dict, QUICK, replace(IMPATIENT, patience=20.0)) as measurer:
+def zygote() -> Iterator[Zygote]:
+    """One import of TVM for all measurers."""
+    zygote = Zygote()
+    yield zygote
+    zygote.close()
+
+
+@pytest.fixture(scope="module")
+def measurer(farm: Farm, zygote: Zygote, target_dict: dict[str, Any]) -> Iterator[RpcMeasurer]:
+    with RpcMeasurer(farm.address, target_dict, QUICK, replace(IMPATIENT, patience=20.0), zygote) as measurer:
         yield measurer
 
 
@@ -103,11 +112,11 @@ def test_a_server_that_hangs_mid_run_is_left_behind_and_taken_back(
 
 
 def test_a_broken_program_fails_alone_and_costs_no_server(
-    farm: Farm, target_dict: dict[str, Any], small_candidates: list[Any]
+    farm: Farm, zygote: Zygote, target_dict: dict[str, Any], small_candidates: list[Any]
 ) -> None:
     good, other = small_candidates[:2]
     broken = replace(other, key="broken", args_info=(((1,), "float32"),) * 3)  # wrong shapes for its arguments
-    with RpcMeasurer(farm.address, target_dict, QUICK, IMPATIENT) as measurer:
+    with RpcMeasurer(farm.address, target_dict, QUICK, IMPATIENT, zygote) as measurer:
         results = {c.key: m for c, m in measurer.measure([good, broken])}
         assert results[good.key].error is None
         assert results["broken"].error == "run"
@@ -115,12 +124,14 @@ def test_a_broken_program_fails_alone_and_costs_no_server(
     _await_servers(farm.address, 3)
 
 
-def test_a_hopeless_batch_stops(farm: Farm, target_dict: dict[str, Any], small_candidates: list[Any]) -> None:
+def test_a_hopeless_batch_stops(
+    farm: Farm, zygote: Zygote, target_dict: dict[str, Any], small_candidates: list[Any]
+) -> None:
     broken = [replace(small_candidates[0], key=str(i), args_info=()) for i in range(30)]
     config = replace(QUICK, failure_minimum=4)
     seen = []
     with (
-        RpcMeasurer(farm.address, target_dict, config, IMPATIENT) as measurer,
+        RpcMeasurer(farm.address, target_dict, config, IMPATIENT, zygote) as measurer,
         pytest.raises(MeasurementFailureRateError) as caught,
     ):
         seen.extend(measurer.measure(broken))
@@ -129,32 +140,35 @@ def test_a_hopeless_batch_stops(farm: Farm, target_dict: dict[str, Any], small_c
 
 
 def test_without_a_server_the_run_ends_with_a_remedy(
-    farm: Farm, target_dict: dict[str, Any], small_candidates: list[Any]
+    farm: Farm, zygote: Zygote, target_dict: dict[str, Any], small_candidates: list[Any]
 ) -> None:
     nobody = replace(farm.address, key="nobody")
-    with RpcMeasurer(nobody, target_dict, QUICK, IMPATIENT) as measurer, pytest.raises(NoServerError) as caught:
+    with RpcMeasurer(nobody, target_dict, QUICK, IMPATIENT, zygote) as measurer, pytest.raises(NoServerError) as caught:
         list(measurer.measure(small_candidates[:2]))
     assert "--key nobody" in str(caught.value.remedy)
     assert "0 registered" in caught.value.message
 
 
 def test_when_all_servers_die_what_was_measured_was_given_out_before(
-    target_dict: dict[str, Any], small_candidates: list[Any]
+    farm: Farm, zygote: Zygote, target_dict: dict[str, Any], small_candidates: list[Any]
 ) -> None:
     results: list[tuple[Any, Measurement]] = []
 
-    def measure_until_the_end_of_all(last: Farm, measurer: RpcMeasurer) -> None:
+    only = farm.start_server("lonely")
+
+    def measure_until_it_dies(measurer: RpcMeasurer) -> None:
         for result in measurer.measure(small_candidates):
             results.append(result)
             if len(results) == 3:
-                last.signal(0, signal.SIGKILL)
+                farm.signal(only, signal.SIGKILL)
 
-    with Farm(1, "last") as last, RpcMeasurer(last.address, target_dict, QUICK, IMPATIENT) as measurer:
+    lonely = replace(farm.address, key="lonely")
+    with RpcMeasurer(lonely, target_dict, QUICK, IMPATIENT, zygote) as measurer:
         with pytest.raises(NoServerError):
-            measure_until_the_end_of_all(last, measurer)
+            measure_until_it_dies(measurer)
         assert 3 <= len(results) < len(small_candidates)
         assert all(measurement.error is None for _, measurement in results)
-        last.start_server()
+        farm.start_server("lonely")
         rest = [c for c in small_candidates if c.key not in {done.key for done, _ in results}]
         _assert_each_once([*results, *measurer.measure(rest)], small_candidates)
 
