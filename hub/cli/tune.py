@@ -33,9 +33,20 @@ if TYPE_CHECKING:
 @click.option("--compare-stock", is_flag=True, help="Tune again with MetaSchedule's own model, and compare.")
 @click.option("--trials-per-iter", type=click.IntRange(1), metavar="N", help="Programs a round; default: as fits.")
 @click.option(
-    "--population", default=128, show_default=True, type=click.IntRange(8), help="Programs of one generation."
+    "--search", "engine", default="auto", show_default=True, type=click.Choice(["auto", "decisions", "metaschedule"]),
+    help="TVM's evolutionary search, or tchub's over decisions, which ranks programs without TVM.",
+)  # fmt: skip
+@click.option("--fresh", is_flag=True, help="Leave aside what earlier runs measured on this device.")
+@click.option(
+    "--population",
+    default=128,
+    show_default=True,
+    type=click.IntRange(8),
+    help="Of a generation of TVM's search.",
 )
-@click.option("--generations", default=3, show_default=True, type=click.IntRange(1), help="Generations a search.")
+@click.option(
+    "--generations", default=3, show_default=True, type=click.IntRange(1), help="Generations of TVM's search."
+)
 @click.option("--no-resume", is_flag=True, help="Refuse an output folder that holds an earlier run.")
 @output_options
 def command(network: str, out: Output, **options: Any) -> None:
@@ -56,7 +67,9 @@ def command(network: str, out: Output, **options: Any) -> None:
     from ..tuning.tune import tune
     from .tune_progress import shown_tuning
 
-    search = SearchSettings(population_size=options.pop("population"), genetic_num_iters=options.pop("generations"))
+    sizes = {"population_size": options.pop("population"), "genetic_num_iters": options.pop("generations")}
+    search = SearchSettings(**sizes, engine=options.pop("engine"))
+    options["reuse"] = not options.pop("fresh")
     resume = not options.pop("no_resume")
     with shown_tuning(out) as progress:
         result = tune(network, search=search, resume=resume, progress=progress, **options)

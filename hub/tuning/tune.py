@@ -25,6 +25,7 @@ from .session import SessionSettings, SessionView, TuningSession
 from .tasks import TuningTask, from_extracted
 
 if TYPE_CHECKING:
+    from .history import History
     from .measuring import Measure
     from .online import OnlineSettings
 
@@ -85,6 +86,7 @@ class _Job:
     stop: StopFlag
     progress: TuneProgress
     folder: Path
+    history: History | None
     started: float = field(default_factory=time.time)
 
     def check_stop(self) -> None:
@@ -108,6 +110,7 @@ def tune(
     online: OnlineSettings | None = None,
     search: SearchSettings | None = None,
     compare_stock: bool = False,
+    reuse: bool = True,
     resume: bool = True,
     builder: Any = None,
     runner: Any = None,
@@ -132,8 +135,10 @@ def tune(
         update: how the checkpoint learns from the measurements: `few-shot` moves its weights, `context` hands them
             to a TileNet as they are, `none` does neither, `auto` is what suits the model.
         online: settings of that learning.
-        search: settings of the evolutionary search.
-        compare_stock: tune again with MetaSchedule's own model and as many trials, into `output/stock`.
+        search: which search, and how far it looks.
+        compare_stock: tune again with MetaSchedule's own model and as many trials, into `output/stock`; neither
+            run then begins with programs of earlier ones.
+        reuse: begin with the programs that earlier runs measured on this device for this target.
         resume: take up what the folder holds; False refuses a folder that holds a run.
         builder, runner: MetaSchedule objects instead of tchub's workers, e.g. for a remote device.
         progress: told of every step.
@@ -150,7 +155,8 @@ def tune(
         TchubError: whatever the registry raises.
     """
     _check_arguments(trials, threads, builder, runner, device)
-    settings = SessionSettings(trials, trials_per_iter, seed, search or SearchSettings())
+    again = reuse and not compare_stock
+    settings = SessionSettings(trials, trials_per_iter, seed, search or SearchSettings(), reuse=again)
     folder, progress = Path(output), progress or TuneProgress()
     with locked(folder), ExitStack() as stack:
         stop = stack.enter_context(StopFlag())
@@ -192,6 +198,7 @@ def _prepare(
     from tvm.s_tir.meta_schedule import relax_integration
 
     from ..device.measure import MeasureConfig
+    from .history import open_history
     from .measuring import MeasureHere, MeasureWith
 
     progress.stage("import the network")
@@ -201,9 +208,11 @@ def _prepare(
     tasks = from_extracted(relax_integration.extract_tasks(mod, tvm_target), network.name)
     if pair[0] is not None:
         measure: Measure = MeasureWith(*pair, tvm_target)
+        history = None  # a builder and a runner do not say what device they are for
     else:
         measure = MeasureHere(stack.enter_context(device.measurer(MeasureConfig(threads=threads))))
-    return _Job(network, mod, tasks, device, tvm_target, threads, settings, measure, stop, progress, folder)
+        history = stack.enter_context(open_history(device.facts, tvm_target, threads))
+    return _Job(network, mod, tasks, device, tvm_target, threads, settings, measure, stop, progress, folder, history)
 
 
 def _run(job: _Job, models: list[ModelChoice], resume: bool) -> TuneResult:
@@ -255,6 +264,7 @@ def _session(job: _Job, label: str, model: ModelChoice, before: list[RunOutcome]
         job.stop,
         partial(job.progress.session, label),
         untuned,
+        job.history,
     )
     outcome = RunOutcome(label, model, session.view, folder)
     start = time.monotonic()

@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adapted checkpoints and measured programs of a test stay with the test."""
+    monkeypatch.setenv("TCHUB_HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture(scope="session")
