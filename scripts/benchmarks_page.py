@@ -1,6 +1,8 @@
-"""Write docs/benchmarks.md and the README's picture from docs/benchmarks/*.json: no figure is typed by hand.
+"""Write docs/benchmarks.md, the table of docs/scale.md and the README's picture: no figure is typed by hand.
 
-python scripts/benchmarks_page.py           # rewrite both
+All come from docs/benchmarks/*.json.
+
+python scripts/benchmarks_page.py           # rewrite them
 python scripts/benchmarks_page.py --check   # fail when one is out of date
 
 What was not run has no section, and is named on stderr.
@@ -18,9 +20,10 @@ from typing import Any
 import click
 from benchmarking import FOLDER, ROOT
 from benchmarks_picture import draw, fingerprint, is_current
+from benchmarks_scale import fill
 from benchmarks_tables import cell, table, tables
 
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGE, SCALE = ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "scale.md"
 PICTURE = FOLDER / "speed.svg"
 
 
@@ -213,13 +216,15 @@ def _write(path: Path, same: Callable[[], bool], make: Callable[[], str], check:
 @click.command()
 @click.option("--check", is_flag=True, help="Change nothing; exit 1 when something would change.")
 def main(check: bool) -> None:
-    """Write docs/benchmarks.md and docs/benchmarks/speed.svg."""
+    """Write docs/benchmarks.md, docs/scale.md's table and docs/benchmarks/speed.svg."""
     found = load(FOLDER)
     for section in SECTIONS:
         if section.name not in found:
             click.echo(f"not run yet: {section.name}", err=True)
     text = page(found)
     stale = _write(PAGE, lambda: PAGE.is_file() and PAGE.read_text() == text, lambda: text, check)
+    scale = fill(SCALE.read_text(), found)
+    stale |= _write(SCALE, lambda: SCALE.read_text() == scale, lambda: scale, check)
     if "tuning" in found:
         mark = fingerprint(found)
         stale |= _write(PICTURE, lambda: is_current(PICTURE, mark), lambda: draw(found), check)

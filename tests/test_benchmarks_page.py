@@ -97,6 +97,25 @@ def test_a_benchmark_that_was_not_run_has_no_section(tool: Any, found: dict[str,
     assert "not run" not in text.lower()
 
 
+def test_the_table_of_a_thousand_devices_is_worked_out_from_what_one_process_managed(tool: Any) -> None:
+    summary = {
+        "run_seconds": 0.5, "build_seconds": 0.25, "library_kib": 512.0, "tracker_upload_mib_per_second": 100.0,
+        "tracker_questions_per_second": 300.0, "session_ms": 40.0, "journal_writes_per_second": 1000.0,
+        "merge_programs_per_second": 10000.0,
+    }  # fmt: skip
+    empty = "before\n<!-- scale -->\n<!-- /scale -->\nafter\n"
+    text = tool.fill(empty, {"scale": job(summary, {}), "corpus": job({"train_programs_per_second": 2000.0}, {})})
+    assert text.startswith("before\n<!-- scale -->\n| engine |")
+    assert text.endswith("<!-- /scale -->\nafter\n")
+    assert "| a program in 0.5 s | 2,000 programs a second, 7.2 million an hour |" in text
+    assert "500 cores build without a break" in text
+    assert "1,000 MiB/s leave the builders" in text
+    assert "serves 500 devices: 2 files" in text
+    assert "an hour's programs in 12 min" in text
+    assert "an epoch of an hour's programs in 60 min; with 8 processes 8 min at best" in text
+    assert tool.fill(empty, {}) == empty
+
+
 def test_the_picture_has_both_themes_and_changes_with_the_figures(
     tool: Any, found: dict[str, Any], tmp_path: Path
 ) -> None:
