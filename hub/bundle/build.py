@@ -167,24 +167,30 @@ def _compile(
     candidates: Iterator[Candidate], target: BundleTarget, work: Path, timeout: float
 ) -> Iterator[BundleProgram]:
     """Compile on all cores; programs come as they are done."""
-    memory = psutil.virtual_memory().total
-    setups = [WorkerSetup((core,), memory_bytes=memory) for core in cores()]
     waiting: dict[Future[JobResult], tuple[Candidate, float]] = {}
     with ExitStack() as stack:
-        zygote = Zygote()
-        stack.callback(zygote.close)
-        pool = WorkerPool(zygote, setups)
-        stack.callback(pool.close)
+        pool: WorkerPool | None = None
         for candidate in candidates:
             known = _known(candidate, work)
             if known is not None:
                 yield known
                 continue
+            pool = pool or _start_pool(stack)
             waiting[_submit(pool, candidate, target, work, timeout)] = candidate, time.monotonic()
-            if len(waiting) >= 2 * len(setups):
+            if len(waiting) >= 2 * len(cores()):
                 yield from _take(waiting, work)
         while waiting:
             yield from _take(waiting, work)
+
+
+def _start_pool(stack: ExitStack) -> WorkerPool:
+    """A worker on each core, ended with the stack."""
+    memory = psutil.virtual_memory().total
+    zygote = Zygote()
+    stack.callback(zygote.close)
+    pool = WorkerPool(zygote, [WorkerSetup((core,), memory_bytes=memory) for core in cores()])
+    stack.callback(pool.close)
+    return pool
 
 
 def _submit(

@@ -1,4 +1,4 @@
-"""Bundles of small C kernels, and machines to run them on: TVM's runtime without its compiler, a GPU driver of paper."""
+"""Bundles of small C kernels, and machines to run them on, which have TVM's runtime at most."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ int __tvm_ffi_main(void *self, any_t *args, int n, any_t *result) {
 GOOD, CRASH, HANG, WRONG = "", "*(volatile int *)0 = 1", "for (;;) ;", "((float *)y->data)[0] += 1e4f"
 TASK_ID = "00112233445566aa"
 QUICK = {
-    "min_repeat_seconds": 2e-4, "min_repeats": 3, "max_repeats": 4, "spread": 0.5, "max_seconds": 0.1, "slow_factor": 5.0,
+    "min_repeat_seconds": 2e-4, "min_repeats": 3, "max_repeats": 4, "spread": 0.5, "max_seconds": 0.1,
+    "slow_factor": 5.0,
 }  # fmt: skip
 CPU_FACTS: dict[str, Any] = {
     "workload": "toy", "target": {"kind": "llvm", "mcpu": "generic"}, "device": None, "device_kind": "cpu",

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from bundle_kit import CPU_FACTS, GOOD, TASK_ID, bare_machine, lines_of, toy_programs, toy_task
 from tchub.hub.bundle.archive import Bundle, write_parts
+from tchub.hub.bundle.build import BuildSettings, build_bundle
+from tchub.hub.bundle.choose import choose_candidates
 from tchub.hub.bundle.errors import BundleError, BundleSizeError, BundleTargetError
 from tchub.hub.bundle.target import resolve_target
 from tchub.hub.cli import main
@@ -22,8 +24,14 @@ needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="the toy kern
 def test_programs_compiled_here_are_measured_there_and_become_a_corpus(
     tmp_path: Path, small_task: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    import tvm
+
     monkeypatch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_: [small_task])
     archive, corpus, runtime = tmp_path / "bundle.zip", tmp_path / "corpus", tmp_path / "runtime"
+    with pytest.raises(BundleSizeError):
+        build_bundle("small", resolve_target("local"), archive, BuildSettings(3, max_bytes=1000))
+    # What was compiled before the stop is not compiled again: no worker may start.
+    monkeypatch.setattr("tchub.hub.bundle.build.Zygote", None)
     words = ["--workload", "small", "--target", "local", "--programs", "3", "--output", str(archive), "--json"]
     assert main(["bundle", "build", *words]) == 0
     built = json.loads(capsys.readouterr().out)
@@ -46,12 +54,20 @@ def test_programs_compiled_here_are_measured_there_and_become_a_corpus(
     assert task.computation
     assert all(program.valid and len(program.latencies) >= 3 for program in opened.iter_programs())
 
-    # A second round evolves from what was measured, and builds none of it again.
-    words = ["--workload", "small", "--target", "local", "--programs", "2", "--corpus", str(corpus)]
-    assert main(["bundle", "build", *words, "--output", str(tmp_path / "next.zip"), "--json"]) == 0
-    programs = Bundle(tmp_path / "next.zip").manifest["programs"]
-    assert {program["strategy"] for program in programs} == {"evolutionary"}
-    assert not {program["key"] for program in programs} & {program.key for program in opened.iter_programs()}
+    # A second round evolves from what was measured, and chooses none of it again.
+    made = tvm.target.Target(resolve_target("local").target)
+    chosen = list(choose_candidates([small_task], {small_task.task_id: 2}, made, 0, None, opened, print))
+    assert {candidate.strategy for candidate in chosen} == {"evolutionary"}
+    assert not {candidate.key for candidate in chosen} & {program.key for program in opened.iter_programs()}
+
+
+def test_a_checkpoint_chooses_half_of_the_programs(small_task: Any, target: Any) -> None:
+    shares = {small_task.task_id: 4}
+    random = [c.key for c in choose_candidates([small_task], {small_task.task_id: 16}, target, 0, None, None, print)]
+    chosen = [c.key for c in choose_candidates([small_task], shares, target, 0, "tcl-epyc", None, print)]
+    assert len(chosen) == 4
+    assert set(chosen) <= set(random)
+    assert chosen[2:] == [key for key in random if key not in chosen[:2]][:2], "the rest come as they came"
 
 
 @needs_gcc
