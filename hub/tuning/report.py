@@ -100,7 +100,7 @@ def _run(outcome: RunOutcome) -> dict[str, Any]:
         "failed": sum(trial.error is not None for trial in tuned),
         "unread": view.unread,
         # Programs that earlier runs had measured, where the session looks for them.
-        "reused": getattr(view, "reused", 0),
+        "reused": view.reused,
         "batch": view.batch,
         "tuning_seconds": view.log.seconds,
         "wall_seconds": outcome.seconds,
