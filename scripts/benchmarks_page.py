@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import benchmarks_shapes as shapes
 import click
 from benchmarking import FOLDER, ROOT
 from benchmarks_picture import draw, fingerprint, is_current
@@ -36,6 +37,8 @@ class Section:
         title, words: what it is about, and what is compared.
         goals: (key of the summary, least value, what it is); a key ending in `<` has a greatest value instead.
         hidden: keys of `details` that are left out.
+        shape: the tables to show, instead of everything that the file holds.
+        lost: sentences on where something else is ahead.
     """
 
     name: str
@@ -43,6 +46,8 @@ class Section:
     words: str
     goals: Sequence[tuple[str, float, str]] = ()
     hidden: Sequence[str] = ()
+    shape: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    lost: Callable[[Mapping[str, Any]], Iterable[str]] = lambda _: ()
 
 
 SECTIONS = (
@@ -58,7 +63,8 @@ SECTIONS = (
             ("latency_ratio_equal_trials", 1.15, "stock's latency over tchub's at equal trials"),
             ("slower_than_pytorch<", 0, "networks slower than PyTorch eager"),
         ),
-        ("runs", "not_done"),
+        shape=shapes.tuning,
+        lost=shapes.lost_tuning,
     ),
     Section(
         "measure",
@@ -66,9 +72,10 @@ SECTIONS = (
         "MetaSchedule's LocalBuilder and LocalRunner against tchub's workers, on the same programs.",
         (
             ("rate_ratio", 8, "programs a second, tchub's over stock's"),
-            ("failed_ours<", 0, "programs that stock measures and tchub does not"),
+            ("failed_only_ours<", 0, "programs that stock measures and tchub does not"),
             ("spread<", 0.03, "spread of a program's latency on repeats"),
         ),
+        lost=shapes.lost_measure,
     ),
     Section(
         "predict",
@@ -79,6 +86,8 @@ SECTIONS = (
             ("llvm_ratio", 10, "stock's microseconds a candidate over tchub's, LLVM"),
             ("nvidia_ratio", 20, "the same, NVIDIA"),
         ),
+        shape=shapes.predict,
+        lost=shapes.lost_predict,
     ),
     Section("rpc", "Measuring through an RPC tracker", "Programs built here and run by servers on other machines."),
     Section(
@@ -144,11 +153,13 @@ def _section(section: Section, job: Mapping[str, Any]) -> Iterator[str]:
         rows = [_goal(job["summary"], *goal) for goal in section.goals]
         yield from table(("figure", "goal", "found", ""), [row for row in rows if row])
     told = {key.removesuffix("<") for key, *_ in section.goals}
-    rest = {key: value for key, value in job["summary"].items() if key not in told}
-    yield from tables("", rest)
-    for key, value in job["details"].items():
-        if key not in section.hidden:
-            yield from tables(key, value)
+    if section.shape:
+        shown = section.shape(job)
+    else:
+        yield from tables("", {key: value for key, value in job["summary"].items() if key not in told})
+        shown = {key: value for key, value in job["details"].items() if key not in section.hidden}
+    for key, value in shown.items():
+        yield from tables(key, value)
     if left := job["details"].get("not_done"):
         yield from (f"Not run: {', '.join(left)}.", "")
 
@@ -176,30 +187,8 @@ def losses(found: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
             if value is not None and not _met(value, bound, at_most):
                 aim = f"{'at most' if at_most else 'at least'} {cell(bound)}"
                 yield f"{section.title}: {words} is {cell(value)}; the goal is {aim}."
-    if "tuning" in found:
-        yield from _lost_networks(found["tuning"]["details"])
-
-
-def _lost_networks(details: Mapping[str, Any]) -> Iterator[str]:
-    ours = next((name for name in details["systems"] if name in details["tables"]), None)
-    for row in details["tables"].get(ours, ()):
-        for key, words in (
-            ("latency_ratio_equal_trials", "code at equal trials"),
-            ("time_ratio", "time to stock's final latency"),
-        ):
-            value = row[key]["median"]
-            if value < 1:
-                yield f"{row['network']}: stock is better in {words} ({cell(value)} times, median of its seeds)."
-    for row in details["latency"]:
-        times = row["median_ms"]
-        for rival, words in (
-            ("pytorch", "PyTorch eager"),
-            ("compile", "torch.compile"),
-            ("torch_compile", "torch.compile"),
-        ):
-            if ours in times and rival in times and times[ours] > times[rival]:
-                told = f"{cell(times[ours])} ms against {cell(times[rival])} ms"
-                yield f"{row['network']}, seed {row['seed']}: slower than {words}, {told}."
+        if section.name in found:
+            yield from section.lost(found[section.name])
 
 
 def _write(path: Path, same: Callable[[], bool], make: Callable[[], str], check: bool) -> bool:

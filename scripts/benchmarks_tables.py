@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 # Longer tables stay in the JSON.
-MOST_ROWS = 40
+MOST_ROWS = 60
 
 
 def tables(key: str, value: Any) -> Iterator[str]:
@@ -30,11 +30,14 @@ def tables(key: str, value: Any) -> Iterator[str]:
 
 
 def _rows(title: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    names = list(dict.fromkeys(name for row in rows for name, value in row.items() if _is_cell(value)))
+    told = [(name, value) for row in rows for name, value in row.items() if _is_cell(value)]
+    names = [
+        name for name in dict.fromkeys(name for name, _ in told) if any(v is not None for n, v in told if n == name)
+    ]
     if len(names) < 2 or len(rows) > MOST_ROWS:
         return
     yield from (f"**{title}**", "")
-    cells = [tuple(cell(row[name]) if _is_cell(row.get(name)) else "" for name in names) for row in rows]
+    cells = [tuple(cell(row[name]) if name in row and _is_cell(row[name]) else "" for name in names) for row in rows]
     yield from table(tuple(name.replace("_", " ") for name in names), cells)
 
 

@@ -36,7 +36,8 @@ def spread(middle: float) -> dict[str, float]:
 @pytest.fixture
 def found() -> dict[str, Any]:
     def run(network: str, system: str, last: float) -> dict[str, Any]:
-        return {"network": network, "system": system, "seed": 0, "curve": [[0, 0.0, 9.0], [8, 30.0, last]]}
+        curve = [[0, 0.0, 9.0], [8, 30.0, last]]
+        return {"network": network, "system": system, "seed": 0, "curve": curve, "seconds": {"tuning": 31.0}}
 
     rows = [
         {"network": "won", "time_ratio": spread(12.0), "latency_ratio_equal_trials": spread(1.3)},
@@ -51,11 +52,14 @@ def found() -> dict[str, Any]:
         "not_done": ["huge stock seed 0"],
     }
     headline = {"time_ratio": 2.4, "trials_ratio": 11.0, "latency_ratio_equal_trials": 1.2, "slower_than_pytorch": 1}
+    headline["systems"] = {"tilenet": {"time_ratio": 2.4, "trials_ratio": 11.0, "reached": 1, "runs": 2}}
+    scored = {name: {"64": {"us": us}} for name, us in (("stock", 3000.0), ("tilenet", 90.0), ("tcl", 60.0))}
+    slower = {name: {"64": {"us": us}} for name, us in (("stock", 30.0), ("tilenet", 90.0))}
+    rates = {"a|b/ours": {"rate_ratio": 8.5}, "slow/ours": {"rate_ratio": 0.8}}
     return {
+        "predict": job({"llvm_ratio": 33.3}, {"tasks": {"llvm": {"dense": scored, "pool": slower}}, "forward": []}),
         "tuning": job(headline, tuning, "python scripts/bench_tuning.py --json"),
-        "measure": job(
-            {"rate_ratio": 8.5, "failed_ours": 0, "spread": 0.02}, {"tasks": [{"task": "a|b", "ours": 30.0}]}
-        ),
+        "measure": job({"rate_ratio": 8.5, "failed_only_ours": 2, "spread": 0.02}, {"idle": rates}),
     }
 
 
@@ -74,26 +78,31 @@ def test_command_machine_date_and_seeds_stand_beside_the_figures(tool: Any, foun
     assert "| stock's trials to its final latency over tchub's | at least 10 | **11** | met |" in text
     assert "12 (6 to 24)" in text, "the median of the seeds, with their spread"
     assert "a\\|b" in text, "a bar in a name does not end the cell"
+    assert "| tchub | 2.4 | 11 | 1 | 2 |" in text
+    assert "| dense | 64 | 3,000 | 90 | 60 | 33.3 |" in text
+    assert "| lost | stock | 31 |" in text
     assert "Not run: huge stock seed 0." in text
 
 
 def test_losses_and_missed_goals_come_first(tool: Any, found: dict[str, Any]) -> None:
     text = tool.page(found)
     section = text[text.index("Where tchub loses") : text.index("## Tuning whole networks")]
-    assert len(re.findall(r"(?m)^- ", section)) == 5
+    assert len(re.findall(r"(?m)^- ", section)) == 8
     assert "is 2.4; the goal is at least 10" in section
     assert "networks slower than PyTorch eager is 1; the goal is at most 0" in section
     assert "lost: stock is better in code at equal trials (0.9 times" in section
     assert "lost: stock is better in time to stock's final latency (0.5 times" in section
     assert "lost, seed 0: slower than PyTorch eager, 5 ms against 4 ms" in section
     assert "won" not in section
+    assert "programs that stock measures and tchub does not is 2; the goal is at most 0" in section
+    assert "slow/ours, idle: stock measures more programs a second (0.8 times)" in section
+    assert "llvm, pool, batches of 64: stock scores faster" in section
 
 
 def test_a_benchmark_that_was_not_run_has_no_section(tool: Any, found: dict[str, Any]) -> None:
     text = tool.page({"measure": found["measure"]})
     assert "Tuning whole networks" not in text
     assert "speed.svg" not in text
-    assert "loses" not in text
     assert "not run" not in text.lower()
 
 
