@@ -71,6 +71,11 @@ class Measurer:
         self.watched: Counter[str] = Counter()
 
     @property
+    def unchecked(self) -> dict[str, str]:
+        """Tasks whose outputs cannot be checked, with the reason."""
+        return dict(self._references.missing)
+
+    @property
     def outcomes(self) -> Counter[str]:
         """How many programs ended how: `ok`, or `Measurement.error`."""
         return self._failures.outcomes
@@ -87,6 +92,10 @@ class Measurer:
         self._runner.close()
         self._zygote.close()
         shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def wait(self) -> None:
+        """Wait until the first program can be built: TVM is imported in the background. `measure` waits by itself."""
+        self._zygote.wait()
 
     def know(self, task_id: str, latency: float) -> None:
         """Tell the latency of a program measured earlier, so that clearly slower ones stop early."""

@@ -131,6 +131,10 @@ class BuilderRunner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def wait(self) -> None:
+        """Wait until the first program can be built; the builder waits by itself."""
+        self._zygote.wait()
+
     def close(self) -> None:
         """End the processes and remove what they built."""
         for pool in self._pools:

@@ -57,6 +57,15 @@ class Zygote:
         ours.settimeout(_START_SECONDS)
         self._ready = False
 
+    def wait(self) -> None:
+        """Wait until workers can be forked.
+
+        Raises:
+            WorkerStartError: TVM could not be imported.
+        """
+        with self._lock:
+            self._await_ready()
+
     def _await_ready(self) -> None:
         if self._ready:
             return

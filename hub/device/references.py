@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +31,9 @@ class References:
         runner: runs them.
         scratch: folder for the files.
         seconds: time that an unscheduled program may take.
+
+    Attributes:
+        missing: why tasks have no reference, by task.
     """
 
     def __init__(self, compiling: Compiling, runner: WorkerPool, scratch: Path, seconds: float) -> None:
@@ -40,6 +43,7 @@ class References:
         self._seconds = seconds
         self._args: dict[str, ArgsInfo] = {}
         self._made: dict[str, Future[JobResult]] = {}
+        self.missing: dict[str, str] = {}
 
     def add(self, task_id: str, mod: IRModule, target: dict[str, Any]) -> None:
         """Start to build a task's unscheduled program; does nothing for a task that was told before."""
@@ -55,13 +59,13 @@ class References:
 
         def run(build: Future[JobResult]) -> None:
             if build.cancelled() or build.result().error is not None:
-                made.set_result(JobResult(error="exception"))
+                made.set_result(JobResult(error="crash") if build.cancelled() else build.result())
                 return
             self._runner.submit("make_reference", job, self._seconds).add_done_callback(finish)
 
         def finish(done: Future[JobResult]) -> None:
             library.unlink(missing_ok=True)
-            made.set_result(JobResult(error="exception") if done.cancelled() else done.result())
+            made.set_result(JobResult(error="crash") if done.cancelled() else done.result())
 
         self._compiling.start(tvm.ir.save_json(mod), target, library).add_done_callback(run)
 
@@ -72,7 +76,7 @@ class References:
         """The file for programs of a task with these arguments; None where they cannot be checked. May wait."""
         if self._args.get(task_id) != args_info:
             return None
-        try:
-            return str(self._path(task_id)) if self._made[task_id].result().value else None
-        except CancelledError:
-            return None
+        made = self._made[task_id].result()
+        if made.error is not None:
+            self.missing[task_id] = f"{made.error}: {made.message}"
+        return str(self._path(task_id)) if made.error is None and made.value else None
