@@ -48,8 +48,8 @@ class Pool:
     scores: np.ndarray
 
     def __add__(self, other: Pool) -> Pool:
-        if not self.keys:
-            return other
+        if not self.keys or not other.keys:
+            return self if self.keys else other
         features = np.concatenate([self.features, other.features])
         return Pool(self.keys + other.keys, features, np.concatenate([self.scores, other.scores]))
 
@@ -60,6 +60,8 @@ def spread_out(pool: Pool, share: float, rng: Random) -> Iterator[int]:
     Args:
         share: least distance, as a share of the median distance between random programs of the pool.
     """
+    if not pool.keys:
+        return
     flat = pool.features.reshape(len(pool.keys), -1).astype(np.float64)
     spread = flat.std(axis=0)
     points = flat[:, spread > 0] / spread[spread > 0]

@@ -36,7 +36,7 @@ class ByDecisions:
 
     def features_of(self, template: Any, decisions: Any) -> np.ndarray:
         rows = [[float(x) for d in row for x in (d if isinstance(d, tuple) else (d,))] for row in decisions]
-        return np.array(rows, np.float32)[:, None]
+        return np.array([(row + [0.0] * 16)[:16] for row in rows], np.float32)[:, None]
 
     def score(self, context: Any, features: np.ndarray) -> np.ndarray:
         return features[:, 0, 3] + 1e-3 * features[:, 0].sum(axis=1)
@@ -181,7 +181,24 @@ def test_what_cannot_be_built_is_replaced_and_remembered(search: Any, monkeypatc
     assert len(asked) == len(set(asked))
 
 
-def test_a_space_that_is_used_up_offers_nothing(search: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_small_space_is_searched_to_its_end(target: Any) -> None:
+    import tvm
+    from tchub.hub.tuning.tasks import make_task
+    from tvm import te
+
+    x = te.placeholder((2, 2), name="x")
+    axis = te.reduce_axis((0, 2), name="k")
+    y = te.compute((2,), lambda i: te.sum(x[i, axis], axis), name="y")
+    tuning = DecisionSearch(make_task(tvm.IRModule({"main": te.create_prim_func([x, y])}), "sum"), target, SMALL, 0)
+    tuning.start(64, 8, ms.database.MemoryDatabase(), ByDecisions())
+    modules = []
+    while batch := tuning.candidates(8, StopFlag()):
+        modules += [structural_hash(candidate.sch.mod) for candidate in batch]
+        tuning.notify(batch, results([1.0] * len(batch)))
+    assert len(modules) == len(set(modules)) > 1
+
+
+def test_where_nothing_is_valid_nothing_is_offered(search: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     tuning = search()
     monkeypatch.setattr(DesignSpace, "replay", lambda self, decisions: None)
     assert tuning.candidates(4, StopFlag()) == []
