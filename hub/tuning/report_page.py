@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ def render(report: dict[str, Any]) -> str:
         allocation_chart=_allocation(report["runs"]),
         prediction_chart=_predictions(report["runs"]),
         caught_up=caught_up(report["runs"]),
+        settings=list(_flat(report["settings"])),
         stock_best={task["id"]: task["best"] for task in report["runs"].get("stock", {}).get("tasks", [])},
     )
 
@@ -55,6 +57,15 @@ def caught_up(runs: dict[str, Any]) -> dict[str, float] | None:
         return None
     found = (point for point in runs["tuned"]["curve"] if point["latency"] <= goal)
     return next(({name: point[name] for name in ("trial", "seconds")} for point in found), None)
+
+
+def _flat(settings: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by their full name, e.g. `search: engine`."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}: ")
+        else:
+            yield before + name, value
 
 
 def _named(label: str, run: dict[str, Any]) -> str:
@@ -108,9 +119,15 @@ def _predictions(runs: dict[str, Any]) -> str:
     if run is None:
         return ""
     best = {task["id"]: task["best"] for task in run["tasks"] if not task["one_program"]}
+    scores: dict[str, list[float]] = {}
     told = [p for p in run["programs"] if p["latency"] and p["predicted"] is not None and best.get(p["task"])]
-    highest = {task: max(p["predicted"] for p in told if p["task"] == task) for task in {p["task"] for p in told}}
-    points = [(p["predicted"] - highest[p["task"]], best[p["task"]] / p["latency"]) for p in told]
+    for p in told:
+        scores.setdefault(p["task"], []).append(p["predicted"])
+    points = [
+        (p["predicted"] - max(scores[p["task"]]), best[p["task"]] / p["latency"])
+        for p in told
+        if len(scores[p["task"]]) > 1
+    ]
     return scatter(points, "score before measuring, less the task's highest", "best of the task / latency")
 
 

@@ -203,6 +203,25 @@ def test_trials_are_drawn_for_every_task_with_a_choice_and_the_fewest_left_out()
     assert "no-choice" not in svg[0]
 
 
+def test_where_nothing_was_timed_end_to_end_the_page_says_why() -> None:
+    text = read(make_report(latency={}, output_check={}, latency_note="the server cannot run it")).text
+    assert "Not timed end to end: the server cannot run it" in text
+    assert "faster than untuned" not in text
+
+
+def test_settings_within_settings_have_their_full_name() -> None:
+    settings = {"trials": 4, "batch": None, "search": {"engine": "auto", "decisions": {"random": 1024}}}
+    text = read(make_report(settings=settings)).text
+    assert "search: decisions: random" in text
+    assert "{" not in text[text.index("Machine and settings") :]
+
+
+def test_one_program_of_a_task_orders_nothing() -> None:
+    report = make_report()
+    report["runs"]["tuned"]["programs"] = report["runs"]["tuned"]["programs"][:1]
+    assert "Scores and measurements" not in read(report).text
+
+
 def test_a_wrong_output_is_said_on_the_page() -> None:
     report = make_report()
     report["output_check"]["tuned"]["ok"] = False
