@@ -148,7 +148,8 @@ def build_library(
 
     pipeline: Any = tvm.transform.module_pass(lower, opt_level=0)
     start = time.monotonic()
-    with target, database or nullcontext(), tvm.transform.PassContext(opt_level=3):
+    # An empty database is false, and must be there all the same.
+    with target, nullcontext() if database is None else database, tvm.transform.PassContext(opt_level=3):
         library = relax.build(mod, target=target, relax_pipeline=pipeline)
     temporary = path.with_name(f"{path.stem}.part.so")
     library.export_library(str(temporary), fcompile=linked_by(linker) if linker else None)

@@ -7,9 +7,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from tchub import hub
 from tchub.hub.device.errors import MeasurementFailureRateError, NoServerError
 from tchub.hub.device.measure import MeasureConfig, Measurement
 from tchub.hub.device.pool import Zygote
@@ -19,6 +22,10 @@ from tchub.hub.device.rpc_farm import Farm
 from tchub.hub.device.rpc_fleet import RpcConfig, ask_server
 from tchub.hub.device.rpc_tracker import TrackerClient
 from tchub.hub.device.worker import TimingConfig
+from tchub.hub.tuning.errors import TuningStateError
+from tchub.hub.tuning.search import SearchSettings
+from tchub.hub.tuning.session import SessionView
+from tchub.hub.tuning.tune import TuneProgress
 
 QUICK = MeasureConfig(run_timeout=4.0, timing=TimingConfig(max_repeats=3, max_seconds=0.1))
 IMPATIENT = RpcConfig(connect_timeout=3.0, request_timeout=1.0, patience=2.0, refresh=0.2)
@@ -177,3 +184,33 @@ def test_a_tracker_that_is_not_there_is_said_at_once() -> None:
     with pytest.raises(NoServerError, match=r"127\.0\.0\.1:9 ") as caught:
         ask_server(RpcAddress("127.0.0.1", 9, "any"), IMPATIENT)
     assert "rpc_tracker" in str(caught.value.remedy)
+
+
+class _KillOnce(TuneProgress):
+    """Kills a server when the first programs are measured."""
+
+    def __init__(self, farm: Farm, place: int) -> None:
+        self.farm, self.place, self.killed = farm, place, False
+
+    def session(self, label: str, view: SessionView) -> None:
+        if view.done >= 2 and not self.killed:
+            self.killed = True
+            self.farm.signal(self.place, signal.SIGKILL)
+
+
+def test_tune_goes_on_when_a_server_dies_and_its_latency_is_that_of_the_servers(farm: Farm, tmp_path: Path) -> None:
+    network = tmp_path / "tiny.pt2"
+    torch.export.save(torch.export.export(torch.nn.Linear(24, 32).eval(), (torch.randn(16, 24),)), network)
+    search = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1)
+    options: dict[str, Any] = {"trials": 6, "output": tmp_path / "out", "target": {"kind": "llvm"}, "search": search}
+    with _one_more(farm):
+        kill = _KillOnce(farm, 2)
+        result = hub.tune(network, "none", device=str(farm.address), progress=kill, **options)
+    assert kill.killed
+    run = result.report["runs"]["tuned"]
+    assert (run["trials"], run["failed"]) == (6, 0)
+    assert set(result.latency) == {"untuned", "tuned"}
+    assert all(check["ok"] for check in result.report["output_check"].values())
+    assert result.report["machine"]["device"] == "rpc-spare"
+    with pytest.raises(TuningStateError, match="another device"):
+        hub.tune(network, "none", **options)
