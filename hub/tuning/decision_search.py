@@ -79,7 +79,7 @@ class DecisionSearch:
             )
         self._rng = Random(seed)
         self.spaces = [DesignSpace(task.mod, self.context, schedule, seed) for schedule in schedules]
-        self.fixed = len(self.spaces) == 1 and self.spaces[0].size == 1
+        self.fixed = len(self.spaces) == 1 and not self.spaces[0].template.samplers
         self.latencies: dict[Key, float] = {}
         self._tried: set[Key] = set()
         self._modules: set[int] = set()

@@ -8,6 +8,7 @@ few to be measured are replayed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from math import prod
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -42,8 +43,6 @@ class DesignSpace:
 
     Attributes:
         template: the primitives, for features without TVM.
-        slots: the domain of each decision.
-        learnt: programs seen while learning, valid decisions before post-processing.
     """
 
     def __init__(self, mod: IRModule, context: Any, schedule: Any, seed: int = 0) -> None:
@@ -56,8 +55,12 @@ class DesignSpace:
         self.template = Template(told[0])
         answers = dict(_answers(told[1]))
         self._original = tuple(answers[i] for i in self.template.samplers)
-        self.learnt: list[Decisions] = [self._original]
-        self.slots = self._learn(seed)
+        self._seed = seed
+
+    @cached_property
+    def slots(self) -> tuple[Slot, ...]:
+        """The domain of each decision; what only TVM can tell is learnt when it is first asked for."""
+        return self._learn(self._seed)
 
     @property
     def size(self) -> int:
@@ -143,7 +146,6 @@ class DesignSpace:
         seen: list[set[Decision]] = [{value} for value in self._original]
         quiet = 0
         for decisions in self._random_replays(seed):
-            self.learnt.append(decisions)
             tiles = [i for i, kind in enumerate(kinds) if kind == "SamplePerfectTile"]
             changed = {i for i in tiles if _extent(decisions[i]) != _extent(self._original[i])} - varying
             varying |= changed

@@ -1,29 +1,21 @@
-"""The search of one task: MetaSchedule's, or ours in decision space; and a cost model that is watched."""
+"""The search of one task: MetaSchedule's, or ours in decision space."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule.cost_model import PyCostModel
-from tvm.s_tir.meta_schedule.utils import shash2hex
 
-from ...zoo.features import get_schema
-from ...zoo.features.skeleton import Skeleton
 from .candidates import trace_json, trace_key, tune_context
 from .decision_search import DecisionSearch, DecisionSettings
 from .errors import InterruptedRunError, NoCandidateError, SearchEngineError
 from .interrupt import StopFlag
+from .watched_model import WatchedCostModel
 
 if TYPE_CHECKING:
-    from ...zoo.primitives.late import Decision
-    from ...zoo.primitives.template import Template
     from .history import KnownProgram
     from .tasks import TuningTask
 
@@ -74,82 +66,6 @@ class SearchSettings:
         """MetaSchedule's search strategy object."""
         own = {name: value for name, value in vars(self).items() if name not in ("engine", "decisions")}
         return ms.search_strategy.EvolutionarySearch(**own)
-
-
-@derived_object
-class WatchedCostModel(PyCostModel):
-    """Passes everything on to another cost model, times it, and stops the search when the user asks."""
-
-    def __init__(self, inner: Any, stop: StopFlag) -> None:
-        super().__init__()
-        self.inner = inner
-        self.stop = stop
-        self.seconds = 0.0
-        self.scored = 0
-        self._skeletons: dict[Template, Skeleton] = {}
-
-    @property
-    def reads_decisions(self) -> bool:
-        """Whether the inner model is a checkpoint to which decisions say all."""
-        scorer = getattr(self.inner, "scorer", None)
-        return scorer is not None and get_schema(scorer.checkpoint.config.feature_schema).source != "statements"
-
-    def features_of(self, template: Template, decisions: Sequence[Sequence[Decision]]) -> np.ndarray:
-        """What a checkpoint reads of programs of a design space, float32 (N, rows, width)."""
-        start = time.perf_counter()
-        skeleton = self._skeletons.get(template)
-        if skeleton is None:
-            checkpoint = self.inner.scorer.checkpoint
-            schema = get_schema(checkpoint.config.feature_schema)
-            skeleton = Skeleton(template, schema, checkpoint.device if schema.hardware else None)
-            self._skeletons[template] = skeleton
-        found = skeleton.features(decisions)
-        self.seconds += time.perf_counter() - start
-        return found
-
-    def score(self, context: Any, features: np.ndarray) -> np.ndarray:
-        """A checkpoint's scores (N,) of programs of one task by their features; higher is faster."""
-        start = time.perf_counter()
-        scores = self.inner.scorer.predict(shash2hex(context.mod), features)
-        self.seconds += time.perf_counter() - start
-        self.scored += len(features)
-        return scores
-
-    def observe(self, context: Any, features: np.ndarray, latencies: Sequence[float]) -> None:
-        """Show a checkpoint measured programs of one task; latencies in seconds, infinite where they failed."""
-        start = time.perf_counter()
-        self.inner.scorer.observe(shash2hex(context.mod), features, latencies)
-        self.seconds += time.perf_counter() - start
-
-    def predict(self, context: Any, candidates: list[Any]) -> np.ndarray:
-        """The inner model's scores."""
-        if self.stop.requested:  # TVM passes this on as a RuntimeError; `TaskSearch` knows what it means
-            raise RuntimeError("stop requested")
-        start = time.perf_counter()
-        try:
-            return self.inner.predict(context, candidates)
-        finally:
-            self.seconds += time.perf_counter() - start
-            self.scored += len(candidates)
-
-    def update(self, context: Any, candidates: list[Any], results: list[Any]) -> None:
-        """Let the inner model learn."""
-        start = time.perf_counter()
-        self.inner.update(context, candidates, results)
-        self.seconds += time.perf_counter() - start
-
-    @property
-    def unread(self) -> int:
-        """Programs that a checkpoint could not be shown, because TVM could not lower them; 0 for other models."""
-        return getattr(getattr(self.inner, "scorer", None), "unread", 0)
-
-    def save(self, path: str) -> None:
-        """Save the inner model."""
-        self.inner.save(path)
-
-    def load(self, path: str) -> None:
-        """Load the inner model."""
-        self.inner.load(path)
 
 
 def search_threads() -> int:
@@ -252,3 +168,6 @@ class TaskSearch:
 
         args = ms.arg_info.ArgInfo.from_entry_func(self.task.mod, remove_preproc=True)
         return ms.MeasureCandidate(Schedule(self.task.mod), args)
+
+
+__all__ = ["SearchSettings", "TaskSearch", "WatchedCostModel", "make_search", "search_threads"]

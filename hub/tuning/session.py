@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +19,8 @@ from .measuring import Measure, Measured
 from .records import FAILED_SECONDS, as_result, best_programs, make_trial, open_database
 from .run_folder import read_phases, write_phases
 from .scheduler import TaskProgress, batch_size, next_task, settled
-from .search import SearchSettings, WatchedCostModel, make_search, search_threads
+from .search import WatchedCostModel, make_search, search_threads
+from .session_settings import SessionSettings
 from .session_view import PHASES, SessionView
 from .take_up import records_of, take_over, take_up
 from .trials import Trial, TrialLog
@@ -28,38 +28,6 @@ from .trials import Trial, TrialLog
 if TYPE_CHECKING:
     from .history import History
     from .tasks import TuningTask
-
-
-@dataclass(frozen=True)
-class SessionSettings:
-    """How a tuning run spends its trials.
-
-    Attributes:
-        trials: programs to measure in all.
-        batch: programs a round; None: as `scheduler.batch_size` says.
-        seed: of the searches.
-        search: which search, and how far it looks.
-        untuned: also measure each task as extracted, once, outside the budget and its clock.
-        failure_floor: programs before the failure rate counts.
-        failure_rate: share of failed programs at which the run stops.
-        early_stop: end the run when one more round of any task is expected to gain less than this share of the
-            network's latency; 0: spend all trials.
-        reuse: begin with what earlier runs on this machine measured, where a history is given.
-    """
-
-    trials: int = 128
-    batch: int | None = None
-    seed: int = 0
-    search: SearchSettings = field(default_factory=SearchSettings)
-    untuned: bool = True
-    failure_floor: int = 16
-    failure_rate: float = 0.9
-    early_stop: float = 0.0
-    reuse: bool = True
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        return asdict(self)
 
 
 class TuningSession:
