@@ -61,24 +61,28 @@ int cuMemFree_v2(uint64_t address) { GUARD; free((void *)address); return 0; }
 int cuMemsetD8_v2(uint64_t address, unsigned char value, size_t size) { memset((void *)address, value, size); return 0; }
 int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t size) { GUARD; memcpy((void *)to, from, size); return 0; }
 int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t size) { GUARD; memcpy(to, (void *)from, size); return 0; }
+int cuStreamCreate(void **stream, unsigned flags) { *stream = &launches; return flags != 0; }
 int cuEventCreate(void **event, unsigned flags) { *event = calloc(1, sizeof(int)); return flags != 0; }
-int cuEventRecord(int *event, void *stream) { GUARD; *event = launches; return stream != 0; }
+int cuEventRecord(int *event, void *stream) { GUARD; *event = launches; return stream != &launches; }
 int cuEventSynchronize(void *event) { GUARD; return event == 0; }
 int cuEventElapsedTime(float *ms, int *start, int *end) { GUARD; *ms = 0.25f * (*end - *start); return 0; }
 
-int cuLaunchKernel(function_t *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                   unsigned shared, void *stream, void **params, void **extra) {
-  GUARD;
-  if (stream || extra || (int)shared > f->shared || !gx || !gy || !gz || bx * by * bz > 1024) return 1;
+typedef struct { function_t *f; unsigned size[7]; void **params; } node_t;
+typedef struct { int count; node_t nodes[256]; } graph_t;
+static graph_t *capturing = 0;
+
+static int execute(function_t *f, const unsigned *size, void **params) {
   launches++;
   const char *log = getenv("FAKE_CUDA_LOG");
   if (log) {
     FILE *file = fopen(log, "a");
-    fprintf(file, "%s %u %u %u %u %u %u %u\n", f->name, gx, gy, gz, bx, by, bz, shared);
+    fprintf(file, "%s", f->name);
+    for (int i = 0; i < 7; i++) fprintf(file, " %u", size[i]);
+    fprintf(file, "\n");
     fclose(file);
   }
   if (f->bad) sticky = 700;
-  unsigned threads = gx * gy * gz * bx * by * bz;
+  unsigned threads = size[0] * size[1] * size[2] * size[3] * size[4] * size[5];
   if (!strcmp(f->name, "scale")) {
     float *out = *(float **)params[0], *in = *(float **)params[1], factor = *(float *)params[3];
     for (int i = 0; i < *(int32_t *)params[2]; i++) out[i] = factor * in[i];
@@ -88,3 +92,37 @@ int cuLaunchKernel(function_t *f, unsigned gx, unsigned gy, unsigned gz, unsigne
   }
   return 0;
 }
+
+int cuLaunchKernel(function_t *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                   unsigned shared, void *stream, void **params, void **extra) {
+  GUARD;
+  if (stream != &launches || extra || (int)shared > f->shared || !gx || !gy || !gz || bx * by * bz > 1024) return 1;
+  node_t node = {f, {gx, gy, gz, bx, by, bz, shared}, params};
+  if (!capturing) return execute(f, node.size, params);
+  capturing->nodes[capturing->count++] = node;
+  return 0;
+}
+int cuStreamBeginCapture_v2(void *stream, int mode) {
+  GUARD;
+  capturing = calloc(1, sizeof *capturing);
+  return stream != &launches || mode != 1;
+}
+int cuStreamEndCapture(void *stream, graph_t **graph) {
+  GUARD;
+  *graph = capturing;
+  capturing = 0;
+  return stream != &launches;
+}
+int cuGraphInstantiateWithFlags(graph_t **executable, graph_t *graph, unsigned long long flags) {
+  GUARD;
+  *executable = malloc(sizeof *graph);
+  memcpy(*executable, graph, sizeof *graph);
+  return flags != 0;
+}
+int cuGraphLaunch(graph_t *graph, void *stream) {
+  GUARD;
+  for (int i = 0; i < graph->count; i++) execute(graph->nodes[i].f, graph->nodes[i].size, graph->nodes[i].params);
+  return stream != &launches;
+}
+int cuGraphExecDestroy(graph_t *executable) { GUARD; free(executable); return 0; }
+int cuGraphDestroy(graph_t *graph) { GUARD; free(graph); return 0; }

@@ -56,6 +56,20 @@ def test_kernels_get_their_arguments_in_their_order(driver_library: str) -> None
     program.close()
 
 
+def test_short_programs_are_run_from_a_graph(
+    driver_library: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    arrays = random_arguments(ARGS)
+    program = CudaProgram(CudaDriver(driver_library), b"image", PLAN, arrays)
+    monkeypatch.setenv("FAKE_CUDA_LOG", str(tmp_path / "launches"))
+    assert program.run(50) == pytest.approx(2 * 0.25e-3), "a mean of the runs that there were"
+    launched = (tmp_path / "launches").read_text().splitlines()
+    assert len(launched) == 2 * (1 + 40), "one run that is not timed, then two graphs of 20"
+    assert launched[:2] == ["scale 1 1 1 1 1 1 0", "add 4 3 1 2 2 2 65536"]
+    np.testing.assert_allclose(program.outputs()[1], 4 * arrays[0], rtol=1e-6)
+    program.close()
+
+
 def test_a_refused_program_leaves_the_context_whole_and_a_broken_context_is_said(driver_library: str) -> None:
     driver = CudaDriver(driver_library)
     absent = {"workspaces": [], "launches": [PLAN["launches"][0] | {"kernel": "missing"}]}

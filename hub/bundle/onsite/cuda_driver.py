@@ -35,6 +35,13 @@ _SIGNATURES: dict[str, list[Any]] = {
     "cuMemcpyHtoD_v2": [ctypes.c_uint64, _POINTER, _SIZE],
     "cuMemcpyDtoH_v2": [_POINTER, ctypes.c_uint64, _SIZE],
     "cuLaunchKernel": _LAUNCH,
+    "cuStreamCreate": [ctypes.POINTER(_POINTER), _UINT],
+    "cuStreamBeginCapture_v2": [_POINTER, ctypes.c_int],
+    "cuStreamEndCapture": [_POINTER, ctypes.POINTER(_POINTER)],
+    "cuGraphInstantiateWithFlags": [ctypes.POINTER(_POINTER), _POINTER, ctypes.c_ulonglong],
+    "cuGraphLaunch": [_POINTER, _POINTER],
+    "cuGraphExecDestroy": [_POINTER],
+    "cuGraphDestroy": [_POINTER],
     "cuEventCreate": [ctypes.POINTER(_POINTER), _UINT],
     "cuEventRecord": [_POINTER, _POINTER],
     "cuEventSynchronize": [_POINTER],
@@ -49,6 +56,7 @@ class CudaDriver:
         library: path of the driver's library; by default `libcuda.so.1` as the system finds it.
 
     Attributes:
+        stream: where everything is launched; it waits for copies, which go by the default stream.
         events: two, to time with.
         launch_kernel: cuLaunchKernel itself.
 
@@ -72,6 +80,8 @@ class CudaDriver:
             self._device = device.value
             self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
             self.call("cuCtxSetCurrent", context)
+            self.stream = _POINTER()
+            self.call("cuStreamCreate", ctypes.byref(self.stream), 0)
             self.events = self._event(), self._event()
         except ProgramError as error:
             raise OnsiteError(f"no GPU can be used: {error}", 3) from error
