@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.cli import main
+from tchub.hub.device import measure
 from tchub.hub.device.measure import Measurement
 from tchub.hub.tuning import collect as collecting
 from tchub.hub.tuning.collect import collect
@@ -74,7 +75,7 @@ class _Clock:
 
 
 def test_shards_merge_to_what_one_machine_collects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collecting, "Measurer", _Clock)
+    monkeypatch.setattr(measure, "Measurer", _Clock)
     # What evolves depends on the threads of the search as well; what is drawn at random, on the seed alone.
     monkeypatch.setattr(collecting._Collector, "_evolved", lambda *_: iter(()))
     monkeypatch.setattr(workloads, "SUITES", {"tiny": ("batch-matmul-scores", "dense-tall")})
