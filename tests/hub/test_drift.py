@@ -1,0 +1,74 @@
+"""The reference kernel: what counts as disturbed, and what is measured again; times injected."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tchub.hub.device.drift import DriftConfig, DriftWatch, make_reference_kernel, measure_watched
+
+QUIET = 50e-6
+
+
+def learned(config: DriftConfig | None = None) -> DriftWatch:
+    """A watch that knows the usual time."""
+    watch = DriftWatch(config or DriftConfig())
+    for _ in range(watch.config.learn):
+        assert not watch.is_disturbed(QUIET)
+    return watch
+
+
+def fed(times: Iterable[float]) -> Callable[[], float]:
+    feed = iter(times)
+    return lambda: next(feed)
+
+
+def test_nothing_is_disturbed_while_the_usual_time_is_learned() -> None:
+    watch = DriftWatch(DriftConfig(learn=3))
+    assert [watch.is_disturbed(x) for x in (QUIET, 9 * QUIET, QUIET)] == [False] * 3
+
+
+def test_the_tolerance_parts_noise_from_disturbance() -> None:
+    watch = learned(DriftConfig(tolerance=0.15))
+    assert not watch.is_disturbed(1.1 * QUIET)
+    assert watch.is_disturbed(1.2 * QUIET)
+
+
+def test_a_short_disturbance_does_not_become_usual_but_a_lasting_change_does() -> None:
+    watch = learned(DriftConfig(window=16))
+    assert [watch.is_disturbed(1.5 * QUIET) for _ in range(4)] == [True] * 4
+    for _ in range(16):
+        watch.is_disturbed(1.5 * QUIET)
+    assert not watch.is_disturbed(1.5 * QUIET)
+
+
+def test_a_disturbed_program_is_measured_again_until_the_machine_is_quiet() -> None:
+    told = measure_watched(fed([9.0, 8.0, 1.0]), fed([2 * QUIET, 2 * QUIET, QUIET]), learned(DriftConfig(retries=5)))
+    assert (told.value, told.repeated, told.disturbed) == (1.0, 2, False)
+
+
+def test_retries_are_bounded_and_the_disturbance_is_told() -> None:
+    told = measure_watched(fed([9.0, 8.0, 7.0]), fed([2 * QUIET] * 3), learned(DriftConfig(retries=2)))
+    assert (told.value, told.repeated, told.disturbed) == (7.0, 2, True)
+
+
+def test_a_quiet_machine_measures_once() -> None:
+    told = measure_watched(fed([1.0]), fed([QUIET]), learned())
+    assert (told.value, told.repeated, told.disturbed) == (1.0, 0, False)
+
+
+def test_without_retries_the_reference_never_runs() -> None:
+    told = measure_watched(fed([1.0]), fed([]), DriftWatch(DriftConfig(retries=0)))
+    assert not told.disturbed
+
+
+@given(st.lists(st.floats(1e-6, 1e-2), min_size=20, max_size=80), st.floats(1e-3, 1e3))
+def test_the_decision_depends_on_ratios_alone(times: list[float], factor: float) -> None:
+    one, other = DriftWatch(DriftConfig(tolerance=0.15001)), DriftWatch(DriftConfig(tolerance=0.15001))
+    binary = 2.0 ** round(factor).bit_length()  # exact in floating point
+    assert [one.is_disturbed(x) for x in times] == [other.is_disturbed(binary * x) for x in times]
+
+
+def test_the_reference_kernel_takes_a_moment() -> None:
+    assert 0 < make_reference_kernel()() < 1

@@ -1,0 +1,77 @@
+"""Outputs: rounding passes, a wrong program does not, and the reference survives its file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tchub.hub.device.measure import Measurer
+from tchub.hub.device.output_check import Reference, difference, load_reference, reduction_size, tolerance, written
+
+
+@given(st.integers(1, 4096), st.integers(0, 2**31))
+def test_a_sum_in_another_order_is_right(terms: int, seed: int) -> None:
+    values = np.random.default_rng(seed).random((4, terms), dtype=np.float32) + np.float32(0.1)
+    forward = np.cumsum(values, axis=1, dtype=np.float32)[:, -1]
+    backward = np.cumsum(values[:, ::-1], axis=1, dtype=np.float32)[:, -1]
+    assert difference(forward, backward) <= tolerance(np.dtype(np.float32), terms)
+
+
+@pytest.mark.parametrize("wrong", [0.0, 0.5, np.nan, np.inf])
+def test_one_wrong_element_is_found(wrong: float) -> None:
+    right = np.linspace(1, 2, 1000, dtype=np.float32)
+    output = right.copy()
+    output[500] = wrong
+    complaint = Reference({2: right}, 1000).complaint({2: output})
+    assert complaint is not None
+    assert "argument 2" in complaint
+
+
+def test_integers_must_be_equal() -> None:
+    right = np.arange(4)
+    assert Reference({0: right}, 1).complaint({0: right.copy()}) is None
+    assert Reference({0: right}, 1).complaint({0: right + 1}) is not None
+
+
+def test_equal_infinities_are_right() -> None:
+    assert difference(np.array([1.0, np.inf]), np.array([1.0, np.inf])) == 0.0
+
+
+def test_a_reference_survives_its_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "reference.npz")
+    Reference({1: np.ones(3, np.float32), 4: np.zeros(2, np.int32)}, 77).save(path)
+    loaded = load_reference(path)
+    assert loaded.reduction == 77
+    assert {place: list(values) for place, values in loaded.outputs.items()} == {1: [1, 1, 1], 4: [0, 0]}
+
+
+def test_outputs_are_the_arguments_that_were_written() -> None:
+    before = [np.zeros(2), np.zeros(2), np.zeros(2)]
+    assert written(before, [np.zeros(2), np.ones(2), np.zeros(2)]) == [1]
+
+
+def test_the_largest_sum_of_a_task_is_counted(small_task: Any) -> None:
+    assert reduction_size(small_task.mod) == 16
+
+
+def test_a_wrong_program_is_told_and_right_ones_pass(
+    target_dict: dict[str, Any], small_task: Any, small_candidates: list[Any]
+) -> None:
+    import tvm
+    from tvm import te
+
+    a, b = te.placeholder((32, 16), name="a"), te.placeholder((16, 24), name="b")
+    c: Any = te.compute((32, 24), lambda i, j: a[i, 0] * b[0, j], name="c")
+    func = te.create_prim_func([a, b, c]).with_attr("global_symbol", "main")
+    wrong = replace(small_candidates[0], key="wrong", mod=tvm.IRModule({"main": func}))
+    with Measurer(target_dict) as measurer:
+        measurer.refer(small_task.task_id, small_task.mod)
+        results = {c.key: m for c, m in measurer.measure([small_candidates[1], wrong, small_candidates[2]])}
+        assert measurer.watched["checked"] == 3
+    assert results.pop("wrong").error == "wrong_output"
+    assert [m.error for m in results.values()] == [None, None]
