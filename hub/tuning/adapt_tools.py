@@ -118,10 +118,10 @@ def open_measurer(target: dict[str, Any], cores: int) -> AbstractContextManager[
 
 
 def open_journal(path: Path, scope: dict[str, Any]) -> AbstractContextManager[Any]:
-    """The journal of paid measurements."""
-    from ..device.journal import Journal
+    """The journal of paid measurements, which later tuning runs may begin with."""
+    from .history import open_sharing_journal
 
-    return Journal(path, scope)
+    return open_sharing_journal(path, scope)
 
 
 def register(name: str, save: Callable[[Path, str], None], base: Entry, data: dict[str, Any]) -> tuple[Entry, Path]:

@@ -16,6 +16,7 @@ from .candidates import from_measure_candidate
 
 if TYPE_CHECKING:
     from ..device.detect import LocalDevice
+    from .candidates import Candidate
     from .measuring import Measured
     from .tasks import TuningTask
 
@@ -83,23 +84,65 @@ class History:
         return sorted(found, key=lambda program: (program.latency, program.key))[:MOST_KNOWN]
 
 
-def scope_of(local: LocalDevice, target: Any, threads: int) -> dict[str, Any]:
-    """What must be equal before latencies of two runs may be compared."""
+class SharingJournal(Journal):
+    """A run's own journal that keeps its programs for later tuning runs too.
+
+    Args:
+        path, scope: of the run's journal; the scope names `device`, `cpu_model`, `target` and `threads`.
+        history: takes each program as well; closed with the journal.
+    """
+
+    def __init__(self, path: Path | str, scope: Mapping[str, Any], history: Journal) -> None:
+        super().__init__(path, scope)
+        self._history = history
+
+    def put(self, candidate: Candidate, measurement: Measurement) -> None:
+        """Record a measurement in both."""
+        super().put(candidate, measurement)
+        self._history.put(candidate, measurement)
+
+    def close(self) -> None:
+        """Close both files."""
+        self._history.close()
+        super().close()
+
+
+def scope_of(device: str, cpu_model: str, target: Any, threads: int) -> dict[str, Any]:
+    """What must be equal before latencies of two runs may be compared.
+
+    Args:
+        target: a TVM target, or one as a dictionary; two that mean the same give the same scope.
+    """
     import tvm
 
     return {
-        "device": local.device.name,
-        "cpu_model": local.cpu_model,
-        "target": str(target),
+        "device": device,
+        "cpu_model": cpu_model,
+        "target": str(tvm.target.Target(target)),
         "threads": threads,
         "tvm_version": str(tvm.__version__),
     }
 
 
+def history_file() -> Path:
+    """Where this user's measured programs are kept."""
+    return home_root().parent / "history.sqlite"
+
+
 def open_history(local: LocalDevice, target: Any, threads: int) -> History:
-    """The history of this machine for a target.
+    """The history of a device for a target.
 
     Raises:
         JournalError: the user's data folder cannot be written.
     """
-    return History(home_root().parent / "history.sqlite", scope_of(local, target, threads))
+    return History(history_file(), scope_of(local.device.name, local.cpu_model, target, threads))
+
+
+def open_sharing_journal(path: Path, scope: Mapping[str, Any]) -> SharingJournal:
+    """The journal of a run that measures for another purpose, and whose programs later tuning runs may begin with.
+
+    Raises:
+        JournalError: a file cannot be written.
+    """
+    facts = scope_of(scope["device"], scope["cpu_model"], scope["target"], scope["threads"])
+    return SharingJournal(path, scope, Journal(history_file(), facts))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_tuning import FakeMeasure, key_of, latency_of_key
-from tchub.hub.tuning.history import MOST_RECORDS, History, scope_of
+from tchub.hub.device.measure import Measurement
+from tchub.hub.tuning.history import MOST_RECORDS, History, history_file, scope_of
 from tchub.hub.tuning.interrupt import StopFlag
 from tchub.hub.tuning.search import SearchSettings
 from tchub.hub.tuning.session import SessionSettings, TuningSession, best_programs, open_database
@@ -93,22 +93,22 @@ def test_the_curve_begins_with_what_was_reused(run: Any, small_task: Any) -> Non
     assert points[-1].latency == pytest.approx(view.progress[0].best)
 
 
-@dataclass(frozen=True)
-class _Device:
-    name: str
-
-
-@dataclass(frozen=True)
-class _Local:
-    device: _Device
-    cpu_model: str
-
-
-def test_a_scope_names_all_that_latencies_depend_on(target: Any) -> None:
-    local: Any = _Local(_Device("epyc-turin"), "AMD EPYC")
-    scope = scope_of(local, target, 1)
+def test_a_scope_names_all_that_latencies_depend_on(target: Any, target_dict: dict[str, Any]) -> None:
+    scope = scope_of("epyc-turin", "AMD EPYC", target, 1)
     assert set(scope) == set(SCOPE)
-    assert scope != scope_of(local, target, 2)
-    import tvm
+    assert scope == scope_of("epyc-turin", "AMD EPYC", target_dict, 1), "a target is what it means"
+    assert scope != scope_of("epyc-turin", "AMD EPYC", target, 2)
+    assert scope != scope_of("epyc-turin", "AMD EPYC", "nvidia/nvidia-t4", 1)
 
-    assert scope != scope_of(local, tvm.target.Target("nvidia/nvidia-t4"), 1)
+
+def test_what_adapt_measured_is_known_to_tune(
+    tmp_path: Path, small_task: Any, small_candidates: list[Any], target_dict: dict[str, Any]
+) -> None:
+    from tchub.hub.tuning.adapt_tools import open_journal
+
+    scope = {"device": "epyc-turin", "cpu_model": "AMD EPYC", "target": target_dict, "threads": 1, "tvm": "0.27.0"}
+    with open_journal(tmp_path / "journal.sqlite", scope) as journal:
+        journal.put(small_candidates[0], Measurement((1e-3,), None, None, 0.1, 0.1, 1.0))
+    with History(history_file(), scope_of("epyc-turin", "AMD EPYC", target_dict, 1)) as history:
+        (known,) = history.of_task(small_task.task_id)
+    assert (known.key, known.latency) == (small_candidates[0].key, 1e-3)
