@@ -82,7 +82,8 @@ def do_judging(runs: Sequence[Run], home: Path) -> None:
     for network, same in groupby(sorted(runs, key=lambda run: run.network), key=lambda run: run.network):
         texts = [run.arguments()[0] for run in same]
         work = runs[0].work
-        child("tuning_judge.py", [str(work), network, *texts], work / "logs" / f"judge-{network}", home)
+        if not child("tuning_judge.py", [str(work), network, *texts], work / "logs" / f"judge-{network}", home):
+            raise click.ClickException(f"the programs of {network} could not be judged; run it again to go on")
 
 
 def do_latencies(runs: Sequence[Run], home: Path) -> list[dict[str, Any]]:

@@ -26,22 +26,25 @@ _VERSION = 1
 
 
 def _timing() -> Any:
-    from tchub.hub.device.measure import TimingConfig
+    from tchub.hub.device.timing import TimingConfig
 
     return TimingConfig(
         min_repeat_seconds=0.01,
         min_repeats=5,
         max_repeats=15,
-        spread=0.01,
+        spread=0.005,
         max_seconds=2.0,
         slow_factor=float("inf"),
+        good_factor=1.0,
     )
 
 
 def _config() -> Any:
-    from tchub.hub.device.measure import MeasureConfig
+    from tchub.hub.device.measurement import MeasureConfig
 
-    return MeasureConfig(threads=THREADS, build_timeout=60.0, run_timeout=60.0, timing=_timing(), failure_rate=1.0)
+    return MeasureConfig(
+        threads=THREADS, build_timeout=60.0, run_timeout=60.0, timing=_timing(), failure_rate=1.0, kernel_cache=False
+    )
 
 
 def open_judgements(work: Path, local: Any) -> Any:

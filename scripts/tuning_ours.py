@@ -16,7 +16,8 @@ def tune_ours(run: Run, work: Workload, budget: int) -> Outcome:
     """Tune with `TuningSession`, which is what `hub.tune` runs."""
     import torch  # noqa: F401 (imported before the clock starts, as TVM is)
     import xgboost  # noqa: F401
-    from tchub.hub.device.measure import MeasureConfig, Measurer
+    from tchub.hub.device.measure import Measurer
+    from tchub.hub.device.measurement import MeasureConfig
     from tchub.hub.tuning.interrupt import StopFlag
     from tchub.hub.tuning.measuring import MeasureHere
     from tchub.hub.tuning.models import choose_model
@@ -33,7 +34,8 @@ def tune_ours(run: Run, work: Workload, budget: int) -> Outcome:
     search = SearchSettings(engine=system.engine)
     # The judge times untuned programs; what earlier runs measured would be other systems' work.
     settings = SessionSettings(budget, seed=run.seed, search=search, untuned=False, reuse=False)
-    with Measurer(work.local.target, MeasureConfig(threads=THREADS)) as measurer:
+    config = MeasureConfig(threads=THREADS, kernel_cache=False)  # each run builds what it measures
+    with Measurer(work.local.target, config) as measurer:
         model = choose_model(checkpoint, seed=run.seed)
         session = TuningSession(
             work.tasks,

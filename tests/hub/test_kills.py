@@ -21,7 +21,7 @@ import psutil
 import pytest
 from tchub.hub.device.errors import JournalError
 from tchub.hub.device.journal import Journal
-from tchub.hub.device.measure import Measurement
+from tchub.hub.device.measurement import Measurement
 from tchub.hub.tuning.candidates import _record
 from tchub.hub.tuning.durable import StorageError, StoredLines
 from tchub.hub.tuning.records import open_database
