@@ -88,7 +88,23 @@ def test_what_one_corpus_tests_another_may_not_train_on(capsys, log: Path, tmp_p
     assert (code, found["leaks"]) == (0, [])
 
 
+def test_two_corpora_of_a_device_become_one_and_those_of_two_devices_do_not(capsys, log: Path, tmp_path: Path):
+    one = imported(capsys, log, tmp_path / "one")
+    log.write_text("\n".join(ansor_line(n, v) for n in (256, 512) for v in (2, 8)))
+    two = imported(capsys, log, tmp_path / "two")
+    code, found = run(capsys, "corpus", "merge", one, two, "--out", tmp_path / "both")
+    assert (code, found["tasks"], found["programs"], found["given"], found["changed"]) == (0, 4, 12, 13, True)
+    code, found = run(capsys, "corpus", "merge", two, "--out", tmp_path / "both")
+    assert (code, found["programs"], found["changed"]) == (0, 12, False)
+    log.write_text(ansor_line(64, 1, "v100"))
+    code, _ = run(capsys, "corpus", "import", log, "--device", "v100", "--out", tmp_path / "other", "--min-programs", 0)
+    assert code == 0
+    code, found = run(capsys, "corpus", "merge", one, tmp_path / "other", "--out", tmp_path / "mixed")
+    assert (code, found["error"], found["field"]) == (1, "CorpusMismatchError", "device")
+    assert not (tmp_path / "mixed").exists()
+
+
 def test_help_lists_the_commands_that_are_there(capsys):
     main(["corpus", "--help"])
     printed = capsys.readouterr().out
-    assert all(name in printed for name in ("import", "stats", "check"))
+    assert all(name in printed for name in ("import", "stats", "check", "merge"))
