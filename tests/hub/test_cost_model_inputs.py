@@ -28,6 +28,7 @@ from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
 from tchub.zoo.features.statements import PERSTORE_WIDTH
 from tchub.zoo.models import Checkpoint, CheckpointConfig, create
+from tchub.zoo.primitives import from_trace
 from tchub.zoo.training.errors import NoContextError
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
@@ -88,6 +89,15 @@ def test_the_zoos_models_of_the_t4_score_its_candidates(made: Made, name: str) -
     scores = hub.tvm_cost_model(hub.load(name)).predict(context, candidates)
     assert np.all(np.isfinite(scores))
     assert len(np.unique(scores)) > len(candidates) // 2
+
+
+def test_cuda_traces_are_read_into_the_matrices_of_their_sequences(made: Made) -> None:
+    traces = [candidate.sch.trace for candidate in made[1]]
+    for name in ("nest-gpu", "tcl-gpu", "tlp-gpu"):
+        schema = get_schema(name)
+        device = get_device("t4") if schema.hardware else None
+        expected = schema.extract([from_trace(trace) for trace in traces], device)
+        assert np.array_equal(inputs.trace_features(schema, device, traces), expected), name
 
 
 def test_statements_name_the_operator_of_the_task(made: Made) -> None:

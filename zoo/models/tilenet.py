@@ -148,11 +148,13 @@ class TileNet(CostModel):
 
     def rows(self, features: np.ndarray) -> Tensor:
         """`describe` of programs without gradients, in evaluation mode: (N, 1 + embedding) of float64."""
-        place, was_training = next(self.parameters()), self.training
-        self.eval()
+        place, was_training = self.kernel, self.training
+        if was_training:
+            self.eval()
         with torch.inference_mode():
             found = self.describe(torch.from_numpy(features).to(place.device, place.dtype)).double()
-        self.train(was_training)
+        if was_training:
+            self.train()
         return found
 
     def training_loss(
