@@ -22,7 +22,7 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can say
 _ONSITE = Path(__file__).with_name("onsite")
 # What the zip's own tables take for each file, and for all that is not a program.
 _ENTRY_BYTES, _FIXED_BYTES = 400, 64 << 10
-_RUN = '''"""Measure this bundle's programs on this machine: see --help. Needs Python 3.9 or later and numpy."""
+_RUN = '''"""Measure this bundle's programs on this machine: see --help. Needs Python 3.10 or later and numpy."""
 
 import os
 import sys

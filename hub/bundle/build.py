@@ -102,9 +102,7 @@ def build_bundle(
     start = time.monotonic()
     made = tvm.target.Target(target.target)
     say(f"extracting the tasks of {workload}")
-    tasks = [task for task in tasks_of(workload, made) if has_choice(task, made)]
-    if not tasks:
-        raise NoTaskError(f"no task of {workload} has a choice of programs", remedy="name a larger suite")
+    tasks = _rich_tasks(workload, made)
     shares = apportion(settings.programs, {task.task_id: 1.0 for task in tasks})
     work = output.with_suffix(".work")
     work.mkdir(parents=True, exist_ok=True)
@@ -114,19 +112,26 @@ def build_bundle(
     for program in _compile(chosen, target, work, settings.build_timeout):
         programs.append(program)
         tell(len(programs), settings.programs, names[program.task_id])
-    order = {task_id: index for index, task_id in enumerate(names)}
-    programs.sort(key=lambda p: (order[p.task_id], p.key))
+    order = list(names)
+    programs.sort(key=lambda program: (order.index(program.task_id), program.key))
     facts = _facts(workload, target, settings)
     paths = write_parts(output, facts, {t.task_id: _task(t) for t in tasks}, programs, settings.max_bytes)
     shutil.rmtree(work)
-    return BundleResult(
-        [str(path) for path in paths],
-        [path.stat().st_size for path in paths],
-        len({program.task_id for program in programs}),
-        len(programs),
-        sum(program.error is not None for program in programs),
-        time.monotonic() - start,
-    )
+    return _result(paths, programs, time.monotonic() - start)
+
+
+def _rich_tasks(workload: str, target: Any) -> list[TuningTask]:
+    tasks = [task for task in tasks_of(workload, target) if has_choice(task, target)]
+    if not tasks:
+        raise NoTaskError(f"no task of {workload} has a choice of programs", remedy="name a larger suite")
+    return tasks
+
+
+def _result(paths: list[Path], programs: list[BundleProgram], seconds: float) -> BundleResult:
+    failed = sum(program.error is not None for program in programs)
+    tasks = len({program.task_id for program in programs})
+    sizes = [path.stat().st_size for path in paths]
+    return BundleResult([str(path) for path in paths], sizes, tasks, len(programs), failed, seconds)
 
 
 def _facts(workload: str, target: BundleTarget, settings: BuildSettings) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class CudaProgram:
     def outputs(self) -> list[Any]:
         """The arguments as the last run left them, copied back."""
         found = [np.empty_like(array) for array in self._host]
-        for array, address in zip(found, self._args, strict=False):
+        for array, address in zip(found, self._args, strict=True):
             self._driver.call("cuMemcpyDtoH_v2", array.ctypes.data, address, array.nbytes)
         return found
 

@@ -34,8 +34,15 @@ def random_arguments(args: list[Any]) -> list[Any]:
     return arrays
 
 
+def copied(arrays: list[Any]) -> list[Any]:
+    """Copies for a program to write into."""
+    copies = [aligned(list(array.shape), str(array.dtype)) for array in arrays]
+    for copy, array in zip(copies, arrays, strict=True):
+        copy[...] = array
+    return copies
+
+
 def fingerprint(arrays: list[Any]) -> list[list[float]]:
     """[sum, sum of absolute values] of each array: programs of one task on equal inputs must agree on them."""
     with np.errstate(all="ignore"):
-        wide = [np.asarray(array, dtype=np.float64) for array in arrays]
-        return [[float(x.sum()), float(np.abs(x).sum())] for x in wide]
+        return [[float(x.sum(dtype=np.float64)), float(np.abs(x).sum(dtype=np.float64))] for x in arrays]
