@@ -16,6 +16,7 @@ from ..device.prefetch import prefetch
 from .collected import export
 from .device_choice import ChosenDevice, choose_device
 from .errors import NoCandidateError, NoTaskError
+from .history import open_sharing_journal
 
 if TYPE_CHECKING:
     from ..device.measure import Measurer
@@ -205,7 +206,7 @@ def collect(
     facts, asked = chosen.facts, programs
     tvm_target = tvm.target.Target(facts.target)
     folder = shard.folder(out) if shard else Path(out)
-    with Journal(folder / "journal.sqlite", scope_of(facts, threads)) as journal:
+    with open_sharing_journal(folder / "journal.sqlite", scope_of(facts, threads)) as journal:
         known = {task_id for path in besides for task_id in Corpus.open(path).tasks}
         tasks = [task for task in _load_tasks(journal, suite, tvm_target, say) if task.task_id not in known]
         rich = [task for task in tasks if has_choice(task, tvm_target, MIN_SPACE)]
