@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from fake_tuning import FakeBuilder, FakeMeasure, FakeRunner, latency_of_key
+from real_checkpoint import make_checkpoint
+from tchub.hub.tuning.cost_model import tvm_cost_model
 from tchub.hub.tuning.errors import InterruptedRunError, TuningFailedError
 from tchub.hub.tuning.interrupt import StopFlag
 from tchub.hub.tuning.measuring import MeasureWith
@@ -83,6 +85,34 @@ def _tear_last_line(path: Path, keep: bool = False) -> None:
     """Cut into the last line, or append the beginning of another."""
     text = path.read_text()
     path.write_text(text + text[:30] if keep else text[:-20])
+
+
+def test_a_killed_search_over_decisions_goes_on_and_repeats_nothing(
+    tmp_path: Path, small_task: Any, target: Any
+) -> None:
+    def tune(measure: FakeMeasure) -> Any:
+        settings = SessionSettings(trials=12, batch=4, untuned=False)
+        model = tvm_cost_model(make_checkpoint(), update="none")
+        return TuningSession([small_task], target, model, measure, tmp_path, settings, StopFlag()).run()
+
+    def die(count: int) -> None:
+        if count == 6:
+            raise OSError("killed")
+
+    first, second = FakeMeasure(after=die), FakeMeasure()
+    with pytest.raises(OSError, match="killed"):
+        tune(first)
+    view = tune(second)
+    assert view.done == 12
+    assert second.count == 6
+    assert len({*first.keys, *second.keys}) == 12
+    assert all(task.scored for task in view.progress), "scores are set against latencies"
+    assert len(open_database(tmp_path / "database")) == 12
+
+
+def test_early_stop_ends_a_run_that_promises_nothing(session: Any) -> None:
+    view = session(FakeMeasure(), trials=40, early_stop=1e9, untuned=False).run()
+    assert view.done == 4, "after the floor"
 
 
 def test_a_done_run_measures_nothing_and_more_trials_may_be_asked_for(session: Any) -> None:
