@@ -70,35 +70,34 @@ def is_enough(costs: Sequence[float], best: float | None, seconds: float, config
     return median_error(costs) < (config.spread / 2 if good else config.spread) or seconds > config.max_seconds
 
 
-def take_repeats(
-    run_once: Callable[[], float], run_many: Callable[[int], float], config: TimingConfig, best: float | None
-) -> list[float]:
+def take_repeats(run: Callable[[int, int], list[float]], config: TimingConfig, best: float | None) -> list[float]:
     """Seconds a run, one entry a repeat.
 
     Args:
-        run_once: seconds of one run.
-        run_many: seconds a run, of so many in a row.
+        run: given how often to run in a row and how many repeats, seconds a run of each repeat.
+        best: latency of the task's fastest known program, or None.
     """
     start = time.perf_counter()
     # The faster of two, so that one preempted run (10 ms) does not make a program of 0.3 ms look slow.
-    first = min(run_once(), run_once())
+    firsts = run(1, 2)
+    first = min(firsts)
     if first > config.min_repeat_seconds and is_slow(first, best, config):
         return [first]
     number = 1 if config.flush else max(1, int(config.min_repeat_seconds / max(first, 1e-9)))
-    costs: list[float] = []
+    # A long program's first runs are repeats as good as any.
+    costs = firsts if number == 1 else []
     while not is_enough(costs, best, time.perf_counter() - start, config):
-        costs.append(run_many(number))
+        # Each call runs the program once untimed, so the repeats of a long one, which are sure to be taken, share it.
+        costs += run(number, max(1, config.min_repeats - len(costs)) if number == 1 else 1)
     return costs
 
 
 def time_kernel(module: Any, args: Sequence[Any], device: Any, config: TimingConfig, best: float | None) -> list[float]:
     """Time `main` of a loaded module, which may be on another machine, as its device; see `take_repeats`."""
     preproc = _FLUSH if config.flush else ""
-    evaluators: dict[int, Any] = {}
 
-    def run(number: int) -> float:
-        if number not in evaluators:
-            evaluators[number] = module.time_evaluator("main", device, number=number, repeat=1, f_preproc=preproc)
-        return float(evaluators[number](*args).results[0])
+    def run(number: int, repeat: int) -> list[float]:
+        evaluate = module.time_evaluator("main", device, number=number, repeat=repeat, f_preproc=preproc)
+        return [float(cost) for cost in evaluate(*args).results]
 
-    return take_repeats(lambda: run(1), run, config, best)
+    return take_repeats(run, config, best)
