@@ -107,7 +107,7 @@ def groups(rows: Sequence[tuple[str, Sequence[tuple[float, str]]]], title: str) 
     parts = [opened(title, height)]
     for row, (name, bars_) in enumerate(rows):
         top = 4 + tall * row
-        parts.append(_label(name, top + tall / 2, label, letters=24))
+        parts.append(_label(name, top + tall / 2, label, letters=21))
         for place, (value, style) in enumerate(bars_):
             y, width = top + thin * place, value * scale
             parts.append(
