@@ -80,6 +80,8 @@ class TrackerClient:
 
         try:
             with socket.create_connection((self.address.host, self.address.port), self._timeout) as connection:
+                # A question is two small writes, and the second must not wait for the first to be acknowledged.
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.sendall(struct.pack("<i", RPC_TRACKER_MAGIC))
                 if struct.unpack("<i", recvall(connection, 4))[0] != RPC_TRACKER_MAGIC:
                     raise OSError("what answers is no RPC tracker")
