@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from bundle_kit import CRASH, GOOD, HANG, Machine, bare_machine, lines_of, toy_bundle
 from tchub.hub.bundle.runtime import copy_runtime
@@ -54,6 +55,20 @@ def test_a_program_that_crashes_or_hangs_costs_only_itself(machine: Machine, tmp
     done = machine.run(bundle, tmp_path / "results.jsonl", "--time-limit", "1")
     assert done.returncode == 0, done.stderr
     assert [line["error"] for line in lines_of(tmp_path / "results.jsonl")] == [None, "crash", "run_timeout", None]
+
+
+def test_a_program_that_hangs_ends_with_the_run(machine: Machine, tmp_path: Path) -> None:
+    bundle, results = toy_bundle(tmp_path, [GOOD, HANG]), tmp_path / "results.jsonl"
+    process = subprocess.Popen(machine.command(bundle, results), env=machine.environment, stderr=subprocess.DEVNULL)
+    while not results.exists() or results.read_bytes().count(b"\n") < 2:
+        assert process.poll() is None, "it ended before it could be killed"
+        time.sleep(0.001)
+    workers = psutil.Process(process.pid).children()
+    assert workers
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive
 
 
 def test_a_killed_run_goes_on_and_measures_nothing_twice(machine: Machine, tmp_path: Path) -> None:

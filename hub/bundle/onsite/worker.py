@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import time
 from functools import lru_cache
@@ -15,6 +17,7 @@ from .inputs import copied, fingerprint, random_arguments
 from .timing import time_program
 from .tvm_runtime import CpuProgram, TvmRuntime
 
+_PR_SET_PDEATHSIG = 1
 # An idle GPU runs at a fraction of its clock.
 _SPIN_UP_SECONDS = 0.5
 
@@ -102,6 +105,8 @@ def _say(stream: TextIO, answer: dict[str, Any]) -> None:
 
 def main(text: str) -> int:
     """Run a worker; its answers have the standard output to themselves."""
+    # A program that hangs must not outlive the run that is killed meanwhile.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     stream = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what a library prints must not mix with the answers
     serve(stream, json.loads(text))
