@@ -132,7 +132,7 @@ def _mean(values: list[float]) -> float:
 @click.option("--target", "targets", multiple=True, type=click.Choice(list(TARGETS)), help="Targets; both without it.")
 @click.option("--batch", "batches", multiple=True, type=int, default=(64, 512), show_default=True)
 @click.option("--train", default=256, show_default=True, help="Programs whose latencies are known.")
-@click.option("--repeats", default=7, show_default=True, help="Timed predictions of each batch.")
+@click.option("--repeats", default=5, show_default=True, help="Timed predictions of each batch.")
 @click.option("--threads", default=2, show_default=True, help="Of stock's features and trees.")
 @click.option("--work", type=click.Path(path_type=Path), default=ROOT / "runs" / "predict", show_default=True)
 def main(as_json: bool, tasks: tuple[str, ...], targets: tuple[str, ...], work: Path, **options: Any) -> None:

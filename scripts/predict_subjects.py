@@ -77,10 +77,12 @@ def pretrained(
 
 
 def from_decisions(programs: Programs, name: str, sizes: tuple[int, ...], repeats: int) -> list[dict[str, Any]]:
-    """Features of a checkpoint from decisions, as a search that draws them itself asks for them."""
+    """Features of a checkpoint from decisions, as a search that draws them itself asks for them.
+
+    `first_us` is with a skeleton that has yet to be made.
+    """
     from tchub import hub
-    from tchub.hub.tuning.candidate_features import skeleton
-    from tchub.zoo.features import get_schema
+    from tchub.zoo.features import Skeleton, get_schema
     from tchub.zoo.primitives.metaschedule import read_trace
 
     checkpoint = hub.load(name)
@@ -89,11 +91,11 @@ def from_decisions(programs: Programs, name: str, sizes: tuple[int, ...], repeat
     read = [read_trace(candidate.sch.trace) for candidate in programs.candidates]
     template = read[0][0]
     decided = [decisions for found, decisions in read if found is template]
-    made = skeleton(template, schema, device)
+    made = Skeleton(template, schema, device)
     rows = []
     for size in sizes:
         batch = [decided[i % len(decided)] for i in range(size)]
-        first = clock(lambda batch=batch: made.features(batch), 1)
+        first = clock(lambda batch=batch: Skeleton(template, schema, device).features(batch), 1)
         times = clock(lambda batch=batch: made.features(batch), max(repeats, 20))
         rows.append({"batch": size, "us": _us(times, size), "first_us": round(1e6 * first[0] / size, 2)})
     return rows
