@@ -93,6 +93,15 @@ def tune_context(task: TuningTask, target: Any, strategy: Any, seed: int, thread
     )
 
 
+def untuned_candidate(task: TuningTask) -> Any:
+    """The task as extracted, as a MetaSchedule `MeasureCandidate`."""
+    from tvm.s_tir import Schedule
+    from tvm.s_tir import meta_schedule as ms
+
+    args = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=True)
+    return ms.MeasureCandidate(Schedule(task.mod), args)
+
+
 def _generate(context: Any, count: int, database: Any) -> Iterator[Any]:
     from tvm.s_tir import meta_schedule as ms
 

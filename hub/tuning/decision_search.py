@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tvm_ffi import structural_hash
 
-from .candidates import trace_json, tune_context
+from .candidates import trace_json, tune_context, untuned_candidate
 from .decision_pool import DecisionSettings, Key, Pool, spread_out
 from .design_space import Decisions, DesignSpace
 from .errors import InterruptedRunError, NoCandidateError
@@ -155,11 +155,7 @@ class DecisionSearch:
 
     def untuned(self) -> Any:
         """The task as extracted, as a candidate."""
-        from tvm.s_tir import Schedule
-        from tvm.s_tir import meta_schedule as ms
-
-        args = ms.arg_info.ArgInfo.from_entry_func(self.task.mod, remove_preproc=True)
-        return ms.MeasureCandidate(Schedule(self.task.mod), args)
+        return untuned_candidate(self.task)
 
     # Breeding --------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tvm.s_tir import meta_schedule as ms
 
-from .candidates import trace_json, trace_key, tune_context
+from .candidates import trace_json, trace_key, tune_context, untuned_candidate
 from .decision_search import DecisionSearch, DecisionSettings
 from .errors import InterruptedRunError, NoCandidateError, SearchEngineError
 from .interrupt import StopFlag
@@ -164,10 +164,7 @@ class TaskSearch:
 
     def untuned(self) -> Any:
         """The task as extracted, as a candidate."""
-        from tvm.s_tir import Schedule
-
-        args = ms.arg_info.ArgInfo.from_entry_func(self.task.mod, remove_preproc=True)
-        return ms.MeasureCandidate(Schedule(self.task.mod), args)
+        return untuned_candidate(self.task)
 
 
 __all__ = ["SearchSettings", "TaskSearch", "WatchedCostModel", "make_search", "search_threads"]
