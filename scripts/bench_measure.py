@@ -60,16 +60,20 @@ class BenchJournal:
         self._path = path
         path.parent.mkdir(parents=True, exist_ok=True)
         self._passes: dict[str, Pass] = {}
-        for line in path.read_text().splitlines() if path.exists() else ():
-            entry = json.loads(line)
-            self._passes[entry.pop("key")] = Pass(**entry)
+        for line in filter(None, path.read_text().splitlines() if path.exists() else ()):
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError:  # the line that a killed run was writing
+                continue
+            key = entry.pop("key")
+            self._passes[key] = Pass(**entry)
 
     def get(self, key: str, measure: Callable[[], Pass]) -> Pass:
         """The pass of a key, measured now unless it was before."""
         if key not in self._passes:
             taken = self._passes[key] = measure()
             with self._path.open("a") as file:
-                file.write(json.dumps({"key": key, **vars(taken)}) + "\n")
+                file.write("\n" + json.dumps({"key": key, **vars(taken)}) + "\n")
                 file.flush()
                 os.fsync(file.fileno())
             click.echo(f"{key}: {len(taken.latencies) / taken.seconds:.2f} programs/s", err=True)
