@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 @click.option("--trials", default=128, show_default=True, type=click.IntRange(1), help="Programs to measure.")
 @click.option("--output", default="out", show_default=True, type=click.Path(file_okay=False), help="Folder.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of a program.")
+@click.option(
+    "--layout", default="channels-last", show_default=True, type=click.Choice(["channels-last", "as-imported"]),
+    help="Of the convolutions; as-imported leaves the network's graph as PyTorch has it.",
+)  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of the searches.")
 @click.option(
     "--update", default="auto", show_default=True, type=click.Choice(["auto", "none", "context", "few-shot"]),

@@ -14,6 +14,7 @@ from ...zoo.errors import TchubError
 from .compile import BuiltLibrary, Comparison, build_library, compare, require
 from .device_choice import ChosenDevice, choose_device, fitting_checkpoint
 from .errors import InterruptedRunError, LatencyError
+from .graph import LAYOUTS, check_layout
 from .inputs import open_network
 from .interrupt import StopFlag
 from .models import ModelChoice, choose_model
@@ -81,6 +82,7 @@ class _Job:
     device: ChosenDevice
     target: Any
     threads: int
+    layout: str
     settings: SessionSettings
     measure: Measure
     stop: StopFlag
@@ -104,6 +106,7 @@ def tune(
     linker: str | None = None,
     target: dict[str, Any] | None = None,
     threads: int = 1,
+    layout: str = LAYOUTS[0],
     seed: int = 0,
     trials_per_iter: int | None = None,
     update: str = "auto",
@@ -130,6 +133,7 @@ def tune(
         linker: what links programs for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`.
         target: TVM target as a dictionary; None for this machine's, or for what the RPC servers say of themselves.
         threads: threads of a program, and of PyTorch in the comparison.
+        layout: of the network's convolutions: `channels-last`, or `as-imported`, which leaves the graph as it is.
         seed: of the searches.
         trials_per_iter: programs a round; None: so many that half of the trials give every task a floor.
         update: how the checkpoint learns from the measurements: `few-shot` moves its weights, `context` hands them
@@ -147,7 +151,7 @@ def tune(
         TuneArgumentError: an argument makes no sense.
         UnknownDeviceChoiceError, NoServerError, RemoteTargetError, NoCrossCompilerError: the device cannot be used;
             NoServerError also when all its servers went away, and then the folder holds all that was measured.
-        UnknownNetworkError, NetworkImportError, NoTaskError: the network cannot be tuned.
+        UnknownNetworkError, UnknownLayoutError, NetworkImportError, NoTaskError: the network cannot be tuned.
         TuningStateError: the folder is in use, or holds something else.
         TuningFailedError, MeasurementFailureRateError: nearly every program failed.
         OutputMismatchError: the compiled network is wrong; the report is written all the same.
@@ -155,6 +159,7 @@ def tune(
         TchubError: whatever the registry raises.
     """
     _check_arguments(trials, threads, builder, runner, device)
+    check_layout(layout)
     again = reuse and not compare_stock
     settings = SessionSettings(trials, trials_per_iter, seed, search or SearchSettings(), reuse=again)
     folder, progress = Path(output), progress or TuneProgress()
@@ -166,7 +171,7 @@ def tune(
         models = [choose_model(checkpoint, seed=seed, update=update, online=online)]
         if compare_stock and models[0].name != "stock":
             models.append(choose_model("stock", seed=seed))
-        job = _prepare(network, chosen, threads, settings, (builder, runner), stop, progress, folder, stack)
+        job = _prepare(network, chosen, threads, layout, settings, (builder, runner), stop, progress, folder, stack)
         return _run(job, models, resume)
 
 
@@ -187,6 +192,7 @@ def _prepare(
     source: str | Path | Network,
     device: ChosenDevice,
     threads: int,
+    layout: str,
     settings: SessionSettings,
     pair: tuple[Any, Any],
     stop: StopFlag,
@@ -204,7 +210,7 @@ def _prepare(
     progress.stage("import the network")
     network = open_network(source)
     tvm_target = tvm.target.Target(device.facts.target)
-    mod = network.relax_module()
+    mod = network.relax_module(layout)
     tasks = from_extracted(relax_integration.extract_tasks(mod, tvm_target), network.name)
     if pair[0] is not None:
         measure: Measure = MeasureWith(*pair, tvm_target)
@@ -212,7 +218,9 @@ def _prepare(
     else:
         measure = MeasureHere(stack.enter_context(device.measurer(MeasureConfig(threads=threads))))
         history = stack.enter_context(open_history(device.facts, tvm_target, threads))
-    return _Job(network, mod, tasks, device, tvm_target, threads, settings, measure, stop, progress, folder, history)
+    return _Job(
+        network, mod, tasks, device, tvm_target, threads, layout, settings, measure, stop, progress, folder, history
+    )
 
 
 def _run(job: _Job, models: list[ModelChoice], resume: bool) -> TuneResult:
@@ -310,6 +318,7 @@ def _report(job: _Job, outcomes: list[RunOutcome], status: str) -> dict[str, Any
         "origin": job.network.origin,
         "target": str(job.target),
         "threads": job.threads,
+        "layout": job.layout,
         "settings": job.settings.as_dict(),
     }
     return make_report(facts, outcomes, job.device.facts, status, job.started)
