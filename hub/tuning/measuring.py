@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.utils import remove_build_dir
 
+from ..device.measure import Measurer
 from .candidates import from_measure_candidate
 
 if TYPE_CHECKING:
-    from ..device.measure import Measurement, Measurer
+    from ..device.measure import Measurement
     from ..device.rpc import RpcMeasurer
     from .tasks import TuningTask
 
@@ -57,6 +58,8 @@ class MeasureHere:
     def __call__(self, task: TuningTask, candidates: Sequence[Any]) -> Iterator[Measured]:
         ours = [from_measure_candidate(task.task_id, "search", candidate) for candidate in candidates]
         places = {id(candidate): index for index, candidate in enumerate(ours)}
+        if isinstance(self._measurer, Measurer):
+            self._measurer.refer(task.task_id, task.mod)
         for candidate, found in self._measurer.measure(ours):
             yield Measured(places[id(candidate)], _result(found), found.build_seconds, found.run_seconds)
 
