@@ -21,6 +21,8 @@ class DecisionSettings:
     Attributes:
         random: programs drawn at random a round.
         generations: how often the best are varied; 0: the random programs and the measured ones' neighbours only.
+        blind: the same before anything of the task was measured: bred for longer against a model that nothing has
+            corrected yet, programs are what it is wrong about.
         children: programs of each generation, and neighbours of measured programs.
         parents: best programs that children descend from; of measured ones, a quarter as many.
         mutations: share of children that are mutants; the others cross two parents of one design space.
@@ -30,12 +32,13 @@ class DecisionSettings:
     """
 
     random: int = 1024
-    generations: int = 2
+    generations: int = 4
+    blind: int = 2
     children: int = 512
     parents: int = 64
     mutations: float = 0.8
     epsilon: float = 0.05
-    apart: float = 0.1
+    apart: float = 0.4
     attempts: int = 24
 
 

@@ -168,7 +168,8 @@ class DecisionSearch:
         parents = [key for _, key in fastest[: max(1, options.parents // 4)]]
         if parents:
             pool += self._scored(self._children(parents, options.children), seen)
-        for _ in range(options.generations if pool.keys else 0):
+        generations = options.generations if parents else min(options.blind, options.generations)
+        for _ in range(generations if pool.keys else 0):
             _check(stop)
             best = np.argsort(-pool.scores, kind="stable")[: options.parents]
             pool += self._scored(self._children([pool.keys[i] for i in best], options.children), seen)
