@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tuning_runs import THREADS, UNTUNED, Run, note
+from tuning_runs import SYSTEMS, THREADS, UNTUNED, Run, note
 
 _NOTE_EVERY = 64
 # Changed with the way of judging: other figures are then other measurements.
@@ -84,10 +84,11 @@ def judge(work: Path, network: str, runs: list[Run]) -> None:
     from tchub.hub.device.measure import Measurer
     from tuning_rivals import load_workload
 
-    loaded = load_workload(network)
-    tasks = {task.task_id: task for task in loaded.tasks}
+    loaded = [load_workload(network, layout) for layout in sorted({SYSTEMS[run.system].layout for run in runs})]
+    tasks = {task.task_id: task for work in loaded for task in work.tasks}
+    local = loaded[0].local
     start = time.monotonic()
-    with open_judgements(work, loaded.local) as journal, Measurer(loaded.local.target, _config()) as measurer:
+    with open_judgements(work, local) as journal, Measurer(local.target, _config()) as measurer:
         asked = _candidates(tasks, wanted(runs), journal)
         for count, (candidate, found) in enumerate(measurer.measure(asked), 1):
             journal.put(candidate, found)

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tuning_runs import THREADS, UNTUNED, Run, note, write_json
+from tuning_runs import SYSTEMS, THREADS, UNTUNED, Run, note, write_json
 
 _TIMEOUT = 1800.0
 _SECONDS_PER_SYSTEM = 6.0
@@ -38,11 +38,16 @@ def time_network(network: str, runs: list[Run]) -> dict[str, Any]:
     from tuning_judge import latencies
     from tuning_rivals import load_workload
 
-    work = load_workload(network)
-    judged = latencies(runs[0].work, work.local)
+    loaded = {layout: load_workload(network, layout) for layout in {SYSTEMS[run.system].layout for run in runs}}
+    first = next(iter(loaded.values()))
+    judged = latencies(runs[0].work, first.local)
     with tempfile.TemporaryDirectory(prefix="tchub-bench-") as folder:
-        libraries = {UNTUNED: Path(build_library(work.mod, work.target, None, Path(folder, "untuned.so")).path)}
+        libraries = {
+            f"{UNTUNED}, {layout}": Path(build_library(work.mod, work.target, None, Path(folder, f"{layout}.so")).path)
+            for layout, work in loaded.items()
+        }
         for run in runs:
+            work = loaded[SYSTEMS[run.system].layout]
             note(f"latency: {run.label}: compile")
             found = open_database(run.folder / "database")
             database = best_programs(found, work.tasks, _better_untuned(run, judged))

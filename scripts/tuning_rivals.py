@@ -2,8 +2,8 @@
 
     python scripts/tuning_rivals.py RUN      # RUN as `tuning_runs.Run.arguments` gives it; `bench_tuning.py` starts it
 
-All systems tune the same tasks, extracted by TVM, on one thread a program. The clock starts when tuning does, after
-imports and task extraction; what a system needs besides (workers, loading its checkpoint) is on the clock.
+All systems of one layout tune the same tasks, extracted by TVM, on one thread a program. The clock starts when tuning
+does, after imports and task extraction; what a system needs besides (workers, loading its checkpoint) is on the clock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 _STARTED = time.perf_counter()
 
-from tuning_runs import SYSTEMS, THREADS, Run, note, write_json  # noqa: E402 (the process's clock starts first)
+from tuning_runs import SYSTEMS, THREADS, Run, note, read_json, write_json  # noqa: E402 (the process's clock starts first)
 
 _NOTE_EVERY = 16
 
@@ -39,8 +39,8 @@ class Workload:
     target: Any
 
 
-def load_workload(network: str) -> Workload:
-    """Import a network and extract its tasks."""
+def load_workload(network: str, layout: str) -> Workload:
+    """Import a network and extract the tasks of its graph in a layout."""
     import tvm
     from tchub.hub.device.detect import detect_local
     from tchub.hub.device.tvm_import import import_tensor_intrinsics
@@ -51,7 +51,7 @@ def load_workload(network: str) -> Workload:
     import_tensor_intrinsics()
     local = detect_local(THREADS)
     target = tvm.target.Target(local.target)
-    mod = load_network(network).relax_module()
+    mod = load_network(network).relax_module(layout)
     extracted = list(relax_integration.extract_tasks(mod, target))
     return Workload(mod, extracted, from_extracted(extracted, network), local, target)
 
@@ -84,10 +84,11 @@ class Recorder:
     def measured(self, measure: Any) -> Any:
         """A session's measure function that is recorded."""
 
-        def recorded(task: Any, candidates: Sequence[Any]) -> Iterator[Any]:
-            for found in measure(task, candidates):
+        def recorded(jobs: Sequence[Any]) -> Iterator[Any]:
+            for found in measure(jobs):
                 run_secs = None if found.result.error_msg is not None else found.result.run_secs
-                self.add(self.now(), task.task_id, run_secs, candidates[found.index].sch.trace)
+                task, candidate = jobs[found.index]
+                self.add(self.now(), task.task_id, run_secs, candidate.sch.trace)
                 yield found
 
         return recorded
@@ -121,6 +122,14 @@ class Outcome:
     adaptation: dict[str, Any] | None = None
 
 
+def _imported_tasks(run: Run, work: Workload | None) -> int:
+    """How many tasks the network has as TVM imports it; counted once."""
+    path = run.folder.parent / "imported_tasks.json"
+    if not path.is_file():
+        write_json(path, len((work or load_workload(run.network, "as-imported")).tasks))
+    return read_json(path)
+
+
 def execute(run: Run) -> dict[str, Any]:
     """Do the run; returns its row, with the programs written."""
     from tuning_ours import tune_ours
@@ -129,8 +138,9 @@ def execute(run: Run) -> dict[str, Any]:
     if run.folder.exists():  # cut short: a run's clock cannot be taken up
         shutil.rmtree(run.folder)
     run.folder.mkdir(parents=True)
-    work = load_workload(run.network)
-    budget = run.trials * len(work.tasks)
+    layout = SYSTEMS[run.system].layout
+    work = load_workload(run.network, layout)
+    budget = run.trials * _imported_tasks(run, work if layout == "as-imported" else None)
     prepared = time.perf_counter() - _STARTED
     note(f"{run.label}: {len(work.tasks)} tasks, {budget} trials; imported in {prepared:.0f} s")
     tune = tune_stock if SYSTEMS[run.system].checkpoint is None and run.system != "tlp" else tune_ours

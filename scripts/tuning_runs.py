@@ -45,25 +45,31 @@ class System:
     Attributes:
         words: for a reader.
         checkpoint: of the zoo, or None for MetaSchedule as it ships.
-        engine: how programs are searched: `decisions` or `metaschedule`.
+        engine: how programs are searched: `decisions`, `metaschedule`, or `auto` as `hub.tune` chooses.
         adapted: whether the checkpoint is adapted to the network first.
+        layout: the network's graph: as TVM imports it, or prepared by tchub (`hub.tuning.graph`).
     """
 
     words: str
     checkpoint: str | None = None
     engine: str = "metaschedule"
     adapted: bool = False
+    layout: str = "channels-last"
 
 
 SYSTEMS = {
-    STOCK: System("MetaSchedule as it ships, XGBoost model"),
-    "tilenet": System("tchub, TileNet", "tilenet-epyc", "decisions"),
-    "tilenet-adapted": System("tchub, TileNet adapted with a 10% budget first", "tilenet-epyc", "decisions", True),
-    "stock-random": System("MetaSchedule as it ships, random model"),
-    "tilenet-evolutionary": System("tchub's measuring, TileNet in MetaSchedule's search", "tilenet-epyc"),
-    "tcl": System("tchub's measuring, TCL in MetaSchedule's search", "tcl-epyc"),
-    "tenset-mlp": System("tchub's measuring, TenSet-MLP in MetaSchedule's search", "tenset-mlp-epyc"),
-    "tlp": System("tchub's measuring, TLP in MetaSchedule's search"),
+    STOCK: System("MetaSchedule as it ships, XGBoost model", layout="as-imported"),
+    "tilenet": System("tchub, TileNet", "tilenet-epyc", "auto"),
+    "tilenet-adapted": System("tchub, TileNet adapted with a 10% budget first", "tilenet-epyc", "auto", True),
+    "stock-prepared": System("MetaSchedule as it ships, XGBoost model, on the graph that tchub prepares"),
+    "stock-random": System("MetaSchedule as it ships, random model", layout="as-imported"),
+    "tilenet-as-imported": System(
+        "tchub, TileNet, on the graph as TVM imports it", "tilenet-epyc", "auto", layout="as-imported"
+    ),
+    "tilenet-evolutionary": System("tchub, TileNet in MetaSchedule's search", "tilenet-epyc"),
+    "tcl": System("tchub, TCL", "tcl-epyc", "auto"),
+    "tenset-mlp": System("tchub, TenSet-MLP in MetaSchedule's search", "tenset-mlp-epyc"),
+    "tlp": System("tchub, TLP", engine="auto"),
 }
 
 
@@ -72,7 +78,8 @@ class Run:
     """One network, system and seed.
 
     Attributes:
-        trials: programs a task, on the average: the scheduler spreads them.
+        trials: programs a task of the graph as imported, on the average; systems that tune a prepared graph, which has
+            fewer tasks, get as many in all.
         work: folder of all runs.
         tlp: checkpoint of the system `tlp`, for none ships for this CPU.
     """

@@ -80,13 +80,26 @@ class Zygote:
             )
 
     def fork(self) -> tuple[int, Connection]:
-        """A new worker: its process id and the connection to it."""
+        """A new worker: its process id and the connection to it.
+
+        Raises:
+            WorkerStartError: the zygote could not import TVM, or died.
+        """
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
             self._await_ready()
-            socket.send_fds(self._control, [b"f"], [theirs.fileno()])
-            pid = int.from_bytes(self._control.recv(8), "little")
-        return pid, Connection(ours.detach())
+            try:
+                socket.send_fds(self._control, [b"f"], [theirs.fileno()])
+                answer = self._control.recv(8)
+            except OSError:
+                answer = b""
+        if len(answer) != 8:
+            ours.close()
+            raise WorkerStartError(
+                "the process that forks the workers died",
+                remedy="run the same command again: what was measured before is kept",
+            )
+        return int.from_bytes(answer, "little"), Connection(ours.detach())
 
     def close(self) -> None:
         """End the zygote; its workers end with it."""

@@ -58,11 +58,14 @@ class DecisionSearch:
 
     Attributes:
         fixed: whether the task has one program only.
+        cheap: a round of one program costs a fraction of its measurement.
         waiting: scores of the best programs that the last round left, best first.
 
     Raises:
         NoCandidateError: the task has no valid program on this target.
     """
+
+    cheap = True
 
     def __init__(self, task: TuningTask, target: Any, settings: DecisionSettings, seed: int) -> None:
         from tvm.s_tir import meta_schedule as ms

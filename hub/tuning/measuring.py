@@ -25,7 +25,7 @@ class Measured:
     """One program's outcome.
 
     Attributes:
-        index: place of the candidate in its batch.
+        index: place of the candidate among those asked for.
         result: a MetaSchedule `RunnerResult`.
         build_seconds, run_seconds: what it cost.
     """
@@ -39,10 +39,14 @@ class Measured:
         self.run_seconds = run_seconds
 
 
-class Measure(Protocol):
-    """Measures candidates of one task, yielding each as soon as it is known, in any order."""
+Job = tuple["TuningTask", Any]
+"""A task and a candidate of it."""
 
-    def __call__(self, task: TuningTask, candidates: Sequence[Any]) -> Iterator[Measured]: ...
+
+class Measure(Protocol):
+    """Measures candidates, of several tasks maybe, yielding each as soon as it is known, in any order."""
+
+    def __call__(self, jobs: Sequence[Job]) -> Iterator[Measured]: ...
 
 
 class MeasureHere:
@@ -55,11 +59,12 @@ class MeasureHere:
     def __init__(self, measurer: Measurer | RpcMeasurer) -> None:
         self._measurer = measurer
 
-    def __call__(self, task: TuningTask, candidates: Sequence[Any]) -> Iterator[Measured]:
-        ours = [from_measure_candidate(task.task_id, "search", candidate) for candidate in candidates]
+    def __call__(self, jobs: Sequence[Job]) -> Iterator[Measured]:
+        ours = [from_measure_candidate(task.task_id, "search", candidate) for task, candidate in jobs]
         places = {id(candidate): index for index, candidate in enumerate(ours)}
         if isinstance(self._measurer, Measurer):
-            self._measurer.refer(task.task_id, task.mod)
+            for task_id, mod in {task.task_id: task.mod for task, _ in jobs}.items():
+                self._measurer.refer(task_id, mod)
         for candidate, found in self._measurer.measure(ours):
             yield Measured(places[id(candidate)], _result(found), found.build_seconds, found.run_seconds)
 
@@ -82,7 +87,8 @@ class MeasureWith:
         self._builder, self._runner, self._target = builder, runner, target
         self._device: str = _DEVICE_NAMES.get(int(target.get_target_device_type()), str(target.kind.name))
 
-    def __call__(self, task: TuningTask, candidates: Sequence[Any]) -> Iterator[Measured]:
+    def __call__(self, jobs: Sequence[Job]) -> Iterator[Measured]:
+        candidates = [candidate for _, candidate in jobs]
         start = time.perf_counter()
         builds = self._builder.build([ms.builder.BuilderInput(c.sch.mod, self._target) for c in candidates])
         build_seconds = (time.perf_counter() - start) / len(candidates)

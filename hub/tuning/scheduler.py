@@ -33,6 +33,7 @@ class TaskProgress:
         exhausted: whether the search has nothing new.
         scored: rounds of which the model's scores are known, oldest first.
         known: latency in seconds of the fastest program that an earlier run measured.
+        cheap_search: whether a search costs next to nothing beside a measurement, so that rounds may start small.
     """
 
     weight: float
@@ -43,6 +44,7 @@ class TaskProgress:
     exhausted: bool = False
     scored: list[Round] = field(default_factory=list)
     known: float = inf
+    cheap_search: bool = False
 
     @property
     def best(self) -> float:
@@ -99,16 +101,37 @@ def settled(tasks: Sequence[TaskProgress], share: float) -> bool:
     return all(gain(task) < share * total for task in tasks if task.open()) if isfinite(total) else False
 
 
-def next_task(tasks: Sequence[TaskProgress], failing_rounds: int = 2) -> int | None:
-    """Index of the task to measure next, or None when no task is open.
+def round_size(task: TaskProgress, batch: int) -> int:
+    """Programs of a task's next round: 1, 2, 4, ... up to `batch` where searching is cheap.
+
+    A pretrained model's first choice is worth more than its eighth, and what it learns from the first improves the
+    second: small rounds give every task a good program soon.
+    """
+    return min(batch, 2**task.rounds) if task.cheap_search else batch
+
+
+def next_round(tasks: Sequence[TaskProgress], batch: int, room: int, failing_rounds: int = 2) -> list[tuple[int, int]]:
+    """What to measure together next: indices of tasks, best first, and how many programs of each; empty at the end.
+
+    Builds of different tasks overlap, so that small rounds do not leave cores idle. Tasks that were never measured
+    come before all others.
 
     Args:
         tasks: all tasks.
+        batch: programs of one task at most.
+        room: programs after which no further task joins.
         failing_rounds: rounds after which a task without one valid program is no longer preferred.
     """
     open_tasks = [i for i, task in enumerate(tasks) if task.open()]
     fresh = [i for i in open_tasks if not tasks[i].rounds]
-    if fresh:
-        return max(fresh, key=lambda i: (tasks[i].weight * tasks[i].cost, -i))
     hopeful = [i for i in open_tasks if isfinite(tasks[i].best) or tasks[i].rounds < failing_rounds]
-    return max(hopeful or open_tasks, key=lambda i: (gain(tasks[i]), -i), default=None)
+    if fresh:
+        order = sorted(fresh, key=lambda i: -tasks[i].weight * tasks[i].cost)
+    else:
+        order = sorted(hopeful or open_tasks, key=lambda i: -gain(tasks[i]))
+    chosen: list[tuple[int, int]] = []
+    for i in order:
+        if sum(count for _, count in chosen) >= room:
+            break
+        chosen.append((i, 1 if tasks[i].fixed else round_size(tasks[i], batch)))
+    return chosen

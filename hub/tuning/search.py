@@ -107,6 +107,8 @@ class TaskSearch:
         threads: that TVM searches with.
     """
 
+    cheap = False  # a round takes seconds, however few programs are asked for
+
     def __init__(self, task: TuningTask, target: Any, settings: SearchSettings, seed: int, threads: int) -> None:
         self.task = task
         context = tune_context(task, target, settings.strategy(), seed, threads)

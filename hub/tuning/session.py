@@ -6,19 +6,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm.s_tir import meta_schedule as ms
 
 from .cost_model import seconds
+from .durable import StoredLines
 from .errors import InterruptedRunError, TuningFailedError
 from .expected_gain import Round
 from .interrupt import StopFlag
-from .measuring import Measure, Measured
+from .measuring import Job, Measure, Measured
 from .records import FAILED_SECONDS, as_result, best_programs, make_trial, open_database
 from .run_folder import read_phases, write_phases
-from .scheduler import TaskProgress, batch_size, next_task, settled
+from .scheduler import TaskProgress, batch_size, next_round, settled
 from .search import WatchedCostModel, make_search, search_threads
 from .session_settings import SessionSettings
 from .session_view import PHASES, SessionView
@@ -28,6 +30,20 @@ from .trials import Trial, TrialLog
 if TYPE_CHECKING:
     from .history import History
     from .tasks import TuningTask
+
+
+# Programs that are measured together, so that all cores build while one program runs.
+ROOM = 8
+
+
+@dataclass
+class _Batch:
+    """Candidates of one task that are measured together, the model's scores of them, and results by place."""
+
+    index: int
+    candidates: list[Any]
+    scores: list[float]
+    results: dict[int, Any] = field(default_factory=dict)
 
 
 class TuningSession:
@@ -67,6 +83,7 @@ class TuningSession:
         self._history = history
         self.model: Any = WatchedCostModel(model, stop)
         self.database = open_database(folder / "database")
+        self._stored = StoredLines(folder / "database")
         log = TrialLog(folder / "trials.jsonl")
         self._elapsed_before = log.seconds
         self._started = time.monotonic()
@@ -75,7 +92,8 @@ class TuningSession:
         self._searches = [
             make_search(t, target, settings.search, seed + i, threads, self.model) for i, t in enumerate(tasks)
         ]
-        progress = [TaskProgress(t.weight, s.fixed, t.flops) for t, s in zip(tasks, self._searches, strict=True)]
+        pairs = zip(tasks, self._searches, strict=True)
+        progress = [TaskProgress(t.weight, s.fixed, t.flops, cheap_search=s.cheap) for t, s in pairs]
         self._folder = folder
         phases = read_phases(folder, PHASES)
         self.view = SessionView(tasks, progress, log, settings.trials, untuned=dict(untuned or {}), phases=phases)
@@ -102,10 +120,10 @@ class TuningSession:
         self.view.phases.update(clocked)  # the tuning's clock starts here: what came before is no part of it
         self._started = time.monotonic()
         while self.view.done < self.settings.trials:
-            index = next_task(self.view.progress)
-            if index is None or settled(self.view.progress, self.settings.early_stop):
+            chosen = next_round(self.view.progress, self.view.batch, ROOM)
+            if not chosen or settled(self.view.progress, self.settings.early_stop):
                 break
-            self._round(index)
+            self._round(chosen)
             write_phases(self._folder, self.view.phases)
             self._check_failures()
         self._check_failures(last=True)
@@ -114,46 +132,60 @@ class TuningSession:
 
     # One round ---------------------------------------------------------------------------------------
 
-    def _round(self, index: int) -> None:
+    def _round(self, chosen: Sequence[tuple[int, int]]) -> None:
         self._check_stop()
-        search, progress = self._searches[index], self.view.progress[index]
-        with self._phase("search", index):
-            candidates = search.candidates(self.settings.trials - self.view.done, self.stop)
-        if not candidates:
-            progress.exhausted = True
-            return
-        with self._phase("model", index):
-            scores = [float(s) for s in self.model.predict(search.context, candidates)]
-        results = self._measure(index, candidates, scores)
-        search.notify(candidates, results)
-        with self._phase("model", index):
-            self.model.update(search.context, candidates, results)
+        batches: list[_Batch] = []
+        left = self.settings.trials - self.view.done
+        for index, count in chosen:
+            with self._phase("search", index):
+                candidates = self._searches[index].candidates(min(count, left), self.stop)
+            if not candidates:
+                self.view.progress[index].exhausted = True
+                continue
+            with self._phase("model", index):
+                scores = [float(s) for s in self.model.predict(self._searches[index].context, candidates)]
+            batches.append(_Batch(index, candidates, scores))
+            left -= len(candidates)
+            if not left:
+                break
+        if batches:
+            self._measure(batches)
+        for batch in batches:
+            self._learn(batch)
         self.view.unread = self.model.unread
 
-    def _measure(self, index: int, candidates: list[Any], scores: Sequence[float]) -> list[Any]:
-        """Measure a batch; each program is in the database, then in the log, before the next is awaited."""
-        task, results = self.view.tasks[index], {}
-        for measured in self._measured(index, candidates):
-            self._commit(task, candidates[measured.index], measured.result)
-            results[measured.index] = measured.result
+    def _measure(self, batches: Sequence[_Batch]) -> None:
+        """Measure batches; each program is in the database, then in the log, before the next is awaited."""
+        places = [(batch, i) for batch in batches for i in range(len(batch.candidates))]
+        jobs = [(self.view.tasks[batch.index], batch.candidates[i]) for batch, i in places]
+        for measured in self._measured(jobs, batches[0].index):
+            (task, candidate), (batch, i) = jobs[measured.index], places[measured.index]
+            self._commit(task, candidate, measured.result)
+            batch.results[i] = measured.result
             if self._history is not None:
-                self._history.put(task, candidates[measured.index], measured)
-            self._log(task, measured, scores[measured.index], "tuned")
+                self._history.put(task, candidate, measured)
+            self._log(task, measured, batch.scores[i], "tuned")
             self._on_change(self.view)
-        latencies = [seconds(results[i]) for i in range(len(candidates))]
-        self.view.progress[index].record(latencies)
-        left = self._searches[index].waiting
-        self.view.progress[index].scored.append(Round(tuple(scores), tuple(latencies), left))
-        return [results[i] for i in range(len(candidates))]
 
-    def _measured(self, index: int, candidates: list[Any]) -> Iterator[Measured]:
+    def _measured(self, jobs: Sequence[Job], index: int) -> Iterator[Measured]:
         with self._phase("measure", index):
-            for measured in self._measure_batch(self.view.tasks[index], candidates):
+            for measured in self._measure_batch(jobs):
                 if self.stop.requested and measured.result.error_msg is not None:
                     raise InterruptedRunError("interrupted while measuring")  # Ctrl-C reaches workers too
                 self.view.phases["build"] += measured.build_seconds
                 self.view.phases["run"] += measured.run_seconds
                 yield measured
+
+    def _learn(self, batch: _Batch) -> None:
+        """What a measured batch tells the scheduler, the search and the model."""
+        search, progress = self._searches[batch.index], self.view.progress[batch.index]
+        results = [batch.results[i] for i in range(len(batch.candidates))]
+        latencies = [seconds(result) for result in results]
+        progress.record(latencies)
+        progress.scored.append(Round(tuple(batch.scores), tuple(latencies), search.waiting))
+        search.notify(batch.candidates, results)
+        with self._phase("model", batch.index):
+            self.model.update(search.context, batch.candidates, results)
 
     def _log(self, task: TuningTask, measured: Measured, score: float | None, kind: str) -> Trial:
         cost = measured.build_seconds + measured.run_seconds
@@ -169,16 +201,17 @@ class TuningSession:
         self.database.commit_tuning_record(
             ms.database.TuningRecord(candidate.sch.trace, workload, times, self.target, candidate.args_info)
         )
+        self._stored.check()
 
     # Untuned programs --------------------------------------------------------------------------------
 
     def _measure_untuned(self) -> None:
         known = {t.task for t in self.view.log.trials if t.kind == "untuned"} | set(self.view.untuned)
-        for index, task in enumerate(self.view.tasks):
-            if task.task_id in known:
-                continue
-            self._check_stop()
-            (measured,) = self._measured(index, [self._searches[index].untuned()])
+        pairs = zip(self.view.tasks, self._searches, strict=True)
+        jobs = [(task, search.untuned()) for task, search in pairs if task.task_id not in known]
+        self._check_stop()
+        for measured in self._measured(jobs, 0) if jobs else ():
+            task = jobs[measured.index][0]
             trial = self._log(task, measured, None, "untuned")
             if trial.latency is not None:
                 self.view.untuned[task.task_id] = trial.latency

@@ -38,8 +38,8 @@ class FakeMeasure:
         self.count = 0
         self.keys: list[str] = []
 
-    def __call__(self, task: Any, candidates: Sequence[Any]) -> Iterator[Measured]:
-        for index, candidate in enumerate(candidates):
+    def __call__(self, jobs: Sequence[Any]) -> Iterator[Measured]:
+        for index, (_, candidate) in enumerate(jobs):
             key = key_of(candidate)
             failed = self.fails(self.count)
             result = (

@@ -15,26 +15,37 @@ from tchub.hub.tuning.errors import TuningStateError
 from tchub.hub.tuning.expected_gain import Round, expected_gain
 from tchub.hub.tuning.interrupt import StopFlag
 from tchub.hub.tuning.run_folder import claim, locked
-from tchub.hub.tuning.scheduler import MAX_BATCH, TaskProgress, batch_size, gain, next_task, settled
+from tchub.hub.tuning.scheduler import MAX_BATCH, TaskProgress, batch_size, gain, next_round, round_size, settled
 from tchub.hub.tuning.trials import Trial, TrialLog, curve, drop_torn_line, latency_of
 
 
-def simulate(tasks: list[TaskProgress], trials: int, latency: float = 1e-3) -> list[int]:
+def simulate(tasks: list[TaskProgress], trials: int, room: int = 1, latency: float = 1e-3) -> list[int]:
     """Spend trials as a session does; every program takes `latency`."""
     batch, spent = batch_size(trials, tasks), 0
-    while spent < trials and (index := next_task(tasks)) is not None:
-        count = 1 if tasks[index].fixed else min(batch, trials - spent)
-        tasks[index].record([latency] * count)
-        spent += count
+    while spent < trials and (chosen := next_round(tasks, batch, room)):
+        for index, asked in chosen:
+            count = min(asked, trials - spent)
+            if count:
+                tasks[index].record([latency] * count)
+            spent += count
     return [task.trials for task in tasks]
+
+
+def next_task(tasks: list[TaskProgress]) -> int:
+    """The task that the next round begins with."""
+    return next_round(tasks, batch=4, room=1)[0][0]
 
 
 @given(
     st.lists(st.tuples(st.integers(1, 40), st.booleans(), st.floats(0, 1e9)), min_size=1, max_size=30),
     st.integers(1, 300),
+    st.integers(1, 16),
+    st.booleans(),
 )
-def test_no_task_is_left_untuned_while_trials_last(tasks: list[tuple[int, bool, float]], trials: int) -> None:
-    spent = simulate([TaskProgress(w, fixed, cost) for w, fixed, cost in tasks], trials)
+def test_no_task_is_left_untuned_while_trials_last(
+    tasks: list[tuple[int, bool, float]], trials: int, room: int, cheap: bool
+) -> None:
+    spent = simulate([TaskProgress(w, fixed, cost, cheap_search=cheap) for w, fixed, cost in tasks], trials, room)
     assert sum(spent) <= trials
     if trials >= 2 * len(tasks):
         assert min(spent) >= 1
@@ -135,7 +146,23 @@ def test_fewer_trials_than_tasks_go_to_the_heaviest(facts: list[tuple[int, float
 
 
 def test_with_nothing_open_there_is_no_next_task() -> None:
-    assert next_task([TaskProgress(1.0, exhausted=True)]) is None
+    assert next_round([TaskProgress(1.0, exhausted=True)], 4, 8) == []
+
+
+def test_where_searching_is_cheap_every_task_gets_one_program_before_any_gets_two() -> None:
+    tasks = [TaskProgress(1.0, cost=float(i), cheap_search=True) for i in range(5)]
+    first = next_round(tasks, batch=8, room=8)
+    assert first == [(i, 1) for i in (4, 3, 2, 1, 0)]
+    for index, count in first:
+        tasks[index].record([1e-3] * count)
+    assert [count for _, count in next_round(tasks, batch=8, room=8)] == [2, 2, 2, 2]
+    assert round_size(TaskProgress(1.0), 8) == 8, "MetaSchedule's search is too slow for rounds of one"
+
+
+@given(st.integers(1, 20), st.integers(1, 64), st.integers(1, 64))
+def test_a_round_ends_with_the_task_that_fills_it(count: int, batch: int, room: int) -> None:
+    chosen = next_round([TaskProgress(1.0) for _ in range(count)], batch, room)
+    assert len({index for index, _ in chosen}) == len(chosen) == min(count, -(-room // batch))
 
 
 def trial(task: str, latency: float | None, at: float = 0.0) -> Trial:
