@@ -57,8 +57,8 @@ class Watch:
         self.samples: list[dict[str, float]] = []
         self._process, self._started = psutil.Process(), time.monotonic()
 
-    def __call__(self, task: Any, candidates: Sequence[Any]) -> Iterator[Any]:
-        for found in self.inner(task, candidates):
+    def __call__(self, jobs: Sequence[Any]) -> Iterator[Any]:
+        for found in self.inner(jobs):
             self.count += 1
             if self.count % self.every == 0:
                 self._sample()

@@ -50,11 +50,11 @@ def program_key(trace: Any) -> str:
 class Pretended:
     """Measures at once: a latency that follows from the program alone."""
 
-    def __call__(self, task: Any, candidates: Sequence[Any]) -> Iterator[Any]:
+    def __call__(self, jobs: Sequence[Any]) -> Iterator[Any]:
         from tchub.hub.tuning.measuring import Measured
         from tvm.s_tir import meta_schedule as ms
 
-        for index, candidate in enumerate(candidates):
+        for index, (_, candidate) in enumerate(jobs):
             time.sleep(_PRETENDED_SECONDS)
             seconds = 1e-3 * (1 + int(program_key(candidate.sch.trace), 16) / 16**16)
             yield Measured(index, ms.runner.RunnerResult([seconds], None), 0.0, _PRETENDED_SECONDS)
@@ -66,10 +66,11 @@ class Witness:
     def __init__(self, inner: Any, path: Path) -> None:
         self.inner, self.path = inner, path
 
-    def __call__(self, task: Any, candidates: Sequence[Any]) -> Iterator[Any]:
-        for found in self.inner(task, candidates):
+    def __call__(self, jobs: Sequence[Any]) -> Iterator[Any]:
+        for found in self.inner(jobs):
             yield found
-            self._write(task.task_id, program_key(candidates[found.index].sch.trace), found.result.error_msg)
+            task, candidate = jobs[found.index]
+            self._write(task.task_id, program_key(candidate.sch.trace), found.result.error_msg)
 
     def _write(self, task_id: str, key: str, error: Any) -> None:
         line = json.dumps({"task": task_id, "key": key, "failed": error is not None})
