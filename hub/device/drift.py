@@ -25,8 +25,8 @@ class DriftConfig:
         tolerance: the reference may be slower than usual by this share.
         retries: times that a disturbed program is measured again; 0 watches nothing.
         learn: references taken before the first decision.
-        window: references that the usual time is learned from: after a lasting change of the machine, so many
-            programs later the new time is the usual one.
+        window: references that the usual time, their lower quartile, is learned from: after a lasting slowdown the
+            new time is the usual one when three quarters of them are new.
     """
 
     tolerance: float = 0.15

@@ -119,7 +119,7 @@ class Worker:
         self._jobs = 0
 
     def call(self, job: str, args: tuple[Any, ...], timeout: float) -> JobResult:
-        """Do one job; blocks for at most about `timeout` seconds."""
+        """Do one job; blocks for at most about `timeout` seconds, `_IDLE_PATIENCE` times that on an idle worker."""
         if self._connection is None:
             self._start()
         self._jobs += 1

@@ -25,7 +25,8 @@ class DecisionSettings:
             corrected yet, programs are what it is wrong about.
         children: programs of each generation, and neighbours of measured programs.
         parents: best programs that children descend from; of measured ones, a quarter as many.
-        mutations: share of children that are mutants; the others cross two parents of one design space.
+        mutations: share of children that are mutants of one parent; the others are mutants of a cross of two parents
+            of one design space.
         epsilon: share of a batch that is drawn at random.
         apart: least distance of two programs of a batch, as a share of the median distance between random programs.
         attempts: programs replayed at most for each one asked for.

@@ -1,6 +1,6 @@
 """Search in decision space: programs drawn, varied and ranked by the checkpoint without TVM.
 
-The first batch of a task is the checkpoint's choice among a thousand programs, before anything was measured; later
+The first batch of a task is the checkpoint's choice among some two thousand, before anything was measured; later
 ones also look around the best measured programs. Only what is to be measured is replayed by TVM.
 """
 

@@ -75,7 +75,7 @@ def make_trial(task: str, at: float, result: Any, score: float | None, kind: str
 
 
 def mark(trial: Trial) -> str:
-    """What a trial and its database record have in common: the median, to the digits that JSON keeps."""
+    """What a trial and its database record have in common: the median, to six digits."""
     return "failed" if trial.latency is None else f"{trial.latency:.5e}"
 
 

@@ -67,9 +67,10 @@ class TaskProgress:
 
 
 def batch_size(trials: int, tasks: Sequence[TaskProgress], asked: int | None = None) -> int:
-    """Programs a round: what was asked for, or so many that the floor takes half of the trials, 1 to 64.
+    """Programs a round at most: what was asked for, or so many that a full round of every task takes half of the
+    trials, 1 to 64.
 
-    The other half goes where the gain is.
+    Where searching is cheap the first rounds are smaller, see `round_size`, and more goes where the gain is.
     """
     if asked is not None:
         return max(1, asked)

@@ -171,7 +171,7 @@ class TuningSession:
         with self._phase("measure", index):
             for measured in self._measure_batch(jobs):
                 if self.stop.requested and measured.result.error_msg is not None:
-                    raise InterruptedRunError("interrupted while measuring")  # Ctrl-C reaches workers too
+                    raise InterruptedRunError("interrupted while measuring")  # Ctrl-C reaches stock's workers too
                 self.view.phases["build"] += measured.build_seconds
                 self.view.phases["run"] += measured.run_seconds
                 yield measured
