@@ -48,6 +48,9 @@ def _storing(build: Future[JobResult], cache: KernelCache, key: str, library: Pa
         if done.cancelled():
             stored.cancel()
             return
+        if (error := done.exception()) is not None:
+            stored.set_exception(error)
+            return
         if done.result().error is None:
             cache.store(key, library)
         stored.set_result(done.result())

@@ -96,7 +96,7 @@ class KernelCache:
         except OSError:
             return False
         self._stores += 1
-        if self._stores % _STORES_PER_SWEEP == 0:
+        if self._stores % _STORES_PER_SWEEP == 1:  # the first, too: most processes end before the next
             self.sweep()
         return True
 
@@ -111,7 +111,8 @@ class KernelCache:
         for _, bytes_, path in sorted(entries):
             if size <= self.max_bytes:
                 break
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # the folder of another user: it stays as large as it is
+                path.unlink(missing_ok=True)
             size, removed = size - bytes_, removed + 1
         return removed
 

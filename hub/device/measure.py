@@ -64,7 +64,7 @@ class Measurer:
         self._runner = WorkerPool(self._zygote, [runner])
         self._compiling = Compiling(self._builders, self.config.build_timeout, self.config.kernel_cache)
         self._references = References(self._compiling, self._runner, self._scratch, self.config.check_seconds)
-        self._window = 4 * len(builders)
+        self._at_once = 4 * len(builders)
         self._best: dict[str, float] = {}
         self._serial = 0
         self._failures = FailureWatch(self.config, "run `tchub doctor`; a busy machine needs longer time-outs")
@@ -101,13 +101,22 @@ class Measurer:
         """Tell the latency of a program measured earlier, so that clearly slower ones stop early."""
         self._best[task_id] = min(latency, self._best.get(task_id, float("inf")))
 
-    def refer(self, task_id: str, mod: IRModule) -> None:
+    def window(self) -> int:
+        """Programs that are in hand at once."""
+        return self._at_once
+
+    def refer(self, task_id: str, mod: IRModule, *, wait: bool = False) -> None:
         """Tell a task's unscheduled module: the outputs of its programs are compared with what it computes.
 
         Does nothing for a task told before, or where `check_output` is off.
+
+        Args:
+            wait: return when the reference was computed; programs that are measured before then go unchecked.
         """
         if self.config.check_output:
             self._references.add(task_id, mod, self.target)
+            if wait:
+                self._references.wait(task_id)
 
     def measure(self, candidates: Iterable[Candidate]) -> Iterator[tuple[Candidate, Measurement]]:
         """Measure candidates; yields each with its measurement as soon as it is known.
@@ -125,7 +134,7 @@ class Measurer:
         active: dict[Future[JobResult], _Job] = {}
         exhausted = False
         while True:
-            while not exhausted and len(active) < self._window:
+            while not exhausted and len(active) < self.window():
                 candidate = next(waiting, None)
                 if candidate is None:
                     exhausted = True
@@ -142,7 +151,7 @@ class Measurer:
 
     def _phases(self, waiting: Iterator[Candidate]) -> Iterator[tuple[Candidate, Measurement]]:
         """A batch is built on all cores, then timed on all cores."""
-        while batch := [c for _, c in zip(range(self._window), waiting, strict=False)]:
+        while batch := [c for _, c in zip(range(self.window()), waiting, strict=False)]:
             building: dict[Future[JobResult], _Job] = {}
             for candidate in batch:
                 self._start_build(candidate, building)

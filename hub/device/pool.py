@@ -131,14 +131,21 @@ class Worker:
     def _start(self) -> None:
         self._pid, self._connection = self._zygote.fork()
         self._jobs = 0
-        self._exchange("set_up", (self._setup,), _START_SECONDS)
+        ready = self._exchange("set_up", (self._setup,), _START_SECONDS)
+        if ready.error is not None:
+            self.stop()
+            raise WorkerStartError(
+                f"a worker could not be set up: {ready.message}",
+                remedy="run `tchub doctor`; a container may forbid pinning cores or limiting memory",
+            )
 
     def _exchange(self, job: str, args: tuple[Any, ...], timeout: float) -> JobResult:
         assert self._connection is not None
+        patience = timeout * (_IDLE_PATIENCE if self._setup.idle else 1.0)
         try:
             self._connection.send((job, args))
-            if not self._connection.poll(timeout * (_IDLE_PATIENCE if self._setup.idle else 1.0)):
-                return JobResult(error="timeout", message=f"killed after {timeout:g} s")
+            if not self._connection.poll(patience):
+                return JobResult(error="timeout", message=f"killed after {patience:g} s")
             answer = self._connection.recv()
         except (EOFError, OSError) as error:
             return JobResult(error="crash", message=f"the worker process died ({type(error).__name__})")

@@ -58,25 +58,39 @@ class References:
         job = (str(library), args_info, reduction_size(mod), str(self._path(task_id)))
 
         def run(build: Future[JobResult]) -> None:
-            if build.cancelled() or build.result().error is not None:
-                made.set_result(JobResult(error="crash") if build.cancelled() else build.result())
+            if build.cancelled() or build.exception() is not None or build.result().error is not None:
+                _pass_on(build, made)
                 return
             self._runner.submit("make_reference", job, self._seconds).add_done_callback(finish)
 
         def finish(done: Future[JobResult]) -> None:
             library.unlink(missing_ok=True)
-            made.set_result(JobResult(error="crash") if done.cancelled() else done.result())
+            _pass_on(done, made)
 
         self._compiling.start(tvm.ir.save_json(mod), target, library).add_done_callback(run)
+
+    def wait(self, task_id: str) -> None:
+        """Wait until a task's reference is there, or cannot be."""
+        self._made[task_id].result()
 
     def _path(self, task_id: str) -> Path:
         return self._scratch / f"reference-{task_id}.npz"
 
     def of(self, task_id: str, args_info: Any) -> str | None:
-        """The file for programs of a task with these arguments; None where they cannot be checked. May wait."""
-        if self._args.get(task_id) != args_info:
+        """The file for programs of a task with these arguments; None where they cannot be checked, or not yet."""
+        if self._args.get(task_id) != args_info or not self._made[task_id].done():
             return None
         made = self._made[task_id].result()
         if made.error is not None:
             self.missing[task_id] = f"{made.error}: {made.message}"
         return str(self._path(task_id)) if made.error is None and made.value else None
+
+
+def _pass_on(done: Future[JobResult], to: Future[JobResult]) -> None:
+    """A job's end as another future's; whoever waits for that one must hear of errors too."""
+    if done.cancelled():
+        to.set_result(JobResult(error="crash"))
+    elif (error := done.exception()) is not None:
+        to.set_exception(error)
+    else:
+        to.set_result(done.result())

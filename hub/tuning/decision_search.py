@@ -21,6 +21,7 @@ from .decision_pool import DecisionSettings, Key, Pool, spread_out
 from .design_space import Decisions, DesignSpace
 from .errors import InterruptedRunError, NoCandidateError
 from .interrupt import StopFlag
+from .records import FAILED_SECONDS
 
 if TYPE_CHECKING:
     from .history import KnownProgram
@@ -98,7 +99,7 @@ class DecisionSearch:
         for record in database.get_all_tuning_records():
             if record.workload.same_as(workload):
                 seconds = min((float(s) for s in record.run_secs or ()), default=inf)
-                self.know(trace_json(record.trace), seconds)
+                self.know(trace_json(record.trace), seconds if seconds < FAILED_SECONDS else inf)
 
     def know(self, trace: Sequence[Any], latency: float) -> None:
         """A program `[instructions, decisions]` that was measured already: a parent, and not to be measured again.
@@ -137,7 +138,7 @@ class DecisionSearch:
         for place, at_random in self._ordered(pool, wanted):
             _check(stop)
             # A program whose decisions TVM moved may be worth less than it seemed: go on while others seem better.
-            if sum(at_random or r.score >= pool.scores[place] for r in found) >= wanted:
+            if sum(r.at_random or r.score >= pool.scores[place] for r in found) >= wanted:
                 break
             replayed = self._replayed(pool.keys[place], float(pool.scores[place]), at_random)
             if replayed is not None:

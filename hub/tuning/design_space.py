@@ -27,6 +27,8 @@ Decisions = tuple[Decision, ...]
 _END = "EnterPostproc"
 # Random replays that must bring no new value in a row before a slot's values count as learnt; and in all, at most.
 QUIET_REPLAYS, MAX_REPLAYS = 2, 8
+# TVM takes seeds from 1 to this.
+_SEEDS = 2**31 - 1
 
 
 class DesignSpace:
@@ -164,7 +166,7 @@ class DesignSpace:
         if not self.template.samplers:
             return
         for attempt in range(MAX_REPLAYS):
-            schedule = self._apply({}, seed * MAX_REPLAYS + attempt + 1)
+            schedule = self._apply({}, (seed * MAX_REPLAYS + attempt) % _SEEDS + 1)
             if schedule is not None:
                 yield self._decisions(schedule)
 

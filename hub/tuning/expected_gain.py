@@ -49,8 +49,10 @@ def expected_gain(rounds: Sequence[Round], best: float) -> float | None:
         None where too little was measured to calibrate on.
     """
     recent = [r.valid() for r in rounds[-WINDOW:]]
+    if not recent or len(recent[-1][1]) < 2:  # what waits is told from the last round's own scores
+        return None
     recent = [(scores, logs) for scores, logs in recent if len(logs) > 1]
-    if not recent or not rounds[-1].waiting or sum(len(logs) for _, logs in recent) < LEAST_PROGRAMS:
+    if not rounds[-1].waiting or sum(len(logs) for _, logs in recent) < LEAST_PROGRAMS:
         return None
     x = np.concatenate([scores - scores.mean() for scores, _ in recent])
     y = np.concatenate([logs - logs.mean() for _, logs in recent])

@@ -97,6 +97,8 @@ def _simplify() -> Any:
             padded = self.lookup_binding(call.args[0]) if isinstance(call.args[0], relax.Var) else None
             if not isinstance(padded, relax.Call) or padded.op != pad or not _zeros_around(padded):
                 return call
+            if call.attrs.data_layout != "NCHW":
+                return call
             widths = [int(w) for w in padded.attrs.pad_width][4:]
             attrs = call.attrs
             sides = [int(p) for p in attrs.padding]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # Programs of a task that a run takes over at most, the fastest; so many of them go into its database, which takes a
 # replay in TVM each.
 MOST_KNOWN, MOST_RECORDS = 256, 4
+# Failures of the moment: a busy machine, a full memory.
+_TRANSIENT = ("build_timeout", "run_timeout", "crash")
 
 
 @dataclass(frozen=True)
@@ -64,12 +66,14 @@ class History:
         self._journal.close()
 
     def put(self, task: TuningTask, candidate: Any, measured: Measured) -> None:
-        """Keep a measured program of a search.
+        """Keep a measured program of a search, unless it failed by what another day may spare it.
 
         Raises:
             JournalError: the file cannot be written.
         """
         result = measured.result
+        if result.error_msg is not None and str(result.error_msg).startswith(_TRANSIENT):
+            return
         times = tuple(float(s) for s in result.run_secs or ()) if result.error_msg is None else ()
         message = None if result.error_msg is None else str(result.error_msg)
         kept = Measurement(times, message and "run", message, measured.build_seconds, measured.run_seconds)
@@ -79,9 +83,11 @@ class History:
         """Programs of a task, fastest first, failures last; at most `MOST_KNOWN`."""
         found = []
         for entry in self._journal.of_task(task_id):
+            if entry.measurement.error in _TRANSIENT:
+                continue
             latency = entry.measurement.latency if entry.measurement.error is None else inf
-            found.append(KnownProgram(entry.key, json.loads(entry.trace), latency if isfinite(latency) else inf))
-        return sorted(found, key=lambda program: (program.latency, program.key))[:MOST_KNOWN]
+            found.append((latency if isfinite(latency) else inf, entry.key, entry.trace))
+        return [KnownProgram(key, json.loads(trace), latency) for latency, key, trace in sorted(found)[:MOST_KNOWN]]
 
 
 class SharingJournal(Journal):

@@ -59,14 +59,20 @@ class MeasureHere:
     def __init__(self, measurer: Measurer | RpcMeasurer) -> None:
         self._measurer = measurer
 
+    @property
+    def room(self) -> int:
+        """Programs that keep all cores and servers busy."""
+        return self._measurer.window()
+
     def __call__(self, jobs: Sequence[Job]) -> Iterator[Measured]:
         ours = [from_measure_candidate(task.task_id, "search", candidate) for task, candidate in jobs]
         places = {id(candidate): index for index, candidate in enumerate(ours)}
-        if isinstance(self._measurer, Measurer):
-            for task_id, mod in {task.task_id: task.mod for task, _ in jobs}.items():
-                self._measurer.refer(task_id, mod)
         for candidate, found in self._measurer.measure(ours):
             yield Measured(places[id(candidate)], _result(found), found.build_seconds, found.run_seconds)
+        if isinstance(self._measurer, Measurer):
+            # After a task's first programs, which would wait for its reference; the compiled network is checked anyway.
+            for task_id, mod in {task.task_id: task.mod for task, _ in jobs}.items():
+                self._measurer.refer(task_id, mod)
 
 
 def _result(found: Measurement) -> Any:

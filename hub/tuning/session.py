@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .tasks import TuningTask
 
 
-# Programs that are measured together, so that all cores build while one program runs.
+# Programs that are measured together where the measure function does not say how many keep its machines busy.
 ROOM = 8
 
 
@@ -120,7 +120,7 @@ class TuningSession:
         self.view.phases.update(clocked)  # the tuning's clock starts here: what came before is no part of it
         self._started = time.monotonic()
         while self.view.done < self.settings.trials:
-            chosen = next_round(self.view.progress, self.view.batch, ROOM)
+            chosen = next_round(self.view.progress, self.view.batch, getattr(self._measure_batch, "room", ROOM))
             if not chosen or settled(self.view.progress, self.settings.early_stop):
                 break
             self._round(chosen)
@@ -143,7 +143,7 @@ class TuningSession:
                 self.view.progress[index].exhausted = True
                 continue
             with self._phase("model", index):
-                scores = [float(s) for s in self.model.predict(self._searches[index].context, candidates)]
+                scores = self._scores(index, candidates)
             batches.append(_Batch(index, candidates, scores))
             left -= len(candidates)
             if not left:
@@ -153,6 +153,14 @@ class TuningSession:
         for batch in batches:
             self._learn(batch)
         self.view.unread = self.model.unread
+
+    def _scores(self, index: int, candidates: list[Any]) -> list[float]:
+        """What the model expects of candidates, for the log and the scheduler."""
+        try:
+            return [float(s) for s in self.model.predict(self._searches[index].context, candidates)]
+        except RuntimeError:  # what a watched model raises when the user asked to stop
+            self._check_stop()
+            raise
 
     def _measure(self, batches: Sequence[_Batch]) -> None:
         """Measure batches; each program is in the database, then in the log, before the next is awaited."""

@@ -70,7 +70,7 @@ def test_a_wrong_program_is_told_and_right_ones_pass(
     func = te.create_prim_func([a, b, c]).with_attr("global_symbol", "main")
     wrong = replace(small_candidates[0], key="wrong", mod=tvm.IRModule({"main": func}))
     with Measurer(target_dict) as measurer:
-        measurer.refer(small_task.task_id, small_task.mod)
+        measurer.refer(small_task.task_id, small_task.mod, wait=True)
         results = {c.key: m for c, m in measurer.measure([small_candidates[1], wrong, small_candidates[2]])}
         assert measurer.watched["checked"] == 3
     assert results.pop("wrong").error == "wrong_output"
