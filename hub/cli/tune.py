@@ -35,7 +35,11 @@ if TYPE_CHECKING:
     help="How the checkpoint learns from the measured programs: as context (TileNet), by small steps, or not.",
 )  # fmt: skip
 @click.option("--compare-stock", is_flag=True, help="Tune again with MetaSchedule's own model, and compare.")
-@click.option("--trials-per-iter", type=click.IntRange(1), metavar="N", help="Programs a round; default: as fits.")
+@click.option("--trials-per-iter", type=click.IntRange(1), metavar="N", help="Programs of a task in a round, at most.")
+@click.option(
+    "--early-stop", default=0.0, metavar="SHARE", type=click.FloatRange(0, 1),
+    help="End when no task is expected to gain this share of the latency in one more round; 0: spend all trials.",
+)  # fmt: skip
 @click.option(
     "--search", "engine", default="auto", show_default=True, type=click.Choice(["auto", "decisions", "metaschedule"]),
     help="TVM's evolutionary search, or tchub's over decisions, which ranks programs without TVM.",

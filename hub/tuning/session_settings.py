@@ -14,7 +14,7 @@ class SessionSettings:
 
     Attributes:
         trials: programs to measure in all.
-        batch: programs a round; None: as `scheduler.batch_size` says.
+        batch: programs of a task in one round at most; None: as `scheduler.batch_size` says.
         seed: of the searches.
         search: which search, and how far it looks.
         untuned: also measure each task as extracted, once, outside the budget and its clock.

@@ -109,6 +109,7 @@ def tune(
     layout: str = LAYOUTS[0],
     seed: int = 0,
     trials_per_iter: int | None = None,
+    early_stop: float = 0.0,
     update: str = "auto",
     online: OnlineSettings | None = None,
     search: SearchSettings | None = None,
@@ -135,7 +136,10 @@ def tune(
         threads: threads of a program, and of PyTorch in the comparison.
         layout: of the network's convolutions: `channels-last`, or `as-imported`, which leaves the graph as it is.
         seed: of the searches.
-        trials_per_iter: programs a round; None: so many that half of the trials give every task a floor.
+        trials_per_iter: programs of a task in one round at most; None: so many that half of the trials give every task
+            a floor.
+        early_stop: end when one more round of any task is expected to gain less than this share of the network's
+            latency; 0: spend all trials.
         update: how the checkpoint learns from the measurements: `few-shot` moves its weights, `context` hands them
             to a TileNet as they are, `none` does neither, `auto` is what suits the model.
         online: settings of that learning.
@@ -161,7 +165,9 @@ def tune(
     _check_arguments(trials, threads, builder, runner, device)
     check_layout(layout)
     again = reuse and not compare_stock
-    settings = SessionSettings(trials, trials_per_iter, seed, search or SearchSettings(), reuse=again)
+    settings = SessionSettings(
+        trials, trials_per_iter, seed, search or SearchSettings(), early_stop=early_stop, reuse=again
+    )
     folder, progress = Path(output), progress or TuneProgress()
     with locked(folder), ExitStack() as stack:
         stop = stack.enter_context(StopFlag())
