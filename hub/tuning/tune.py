@@ -5,44 +5,31 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.errors import TchubError
-from .compile import BuiltLibrary, Comparison, build_library, compare, require
-from .device_choice import ChosenDevice, choose_device, fitting_checkpoint
+from .compile import Comparison, compare, require
+from .device_choice import choose_device, fitting_checkpoint
 from .errors import InterruptedRunError, LatencyError
 from .graph import LAYOUTS, check_layout
-from .inputs import open_network
 from .interrupt import StopFlag
 from .models import ModelChoice, choose_model
 from .networks import Network
 from .report import RunOutcome, make_report, write_report
 from .run_folder import claim, locked
 from .search import SearchSettings
-from .session import SessionSettings, SessionView, TuningSession
-from .tasks import TuningTask, from_extracted
+from .session import SessionSettings, TuningSession
+from .tune_job import TuneJob, TuneProgress, compile_all, open_job, session_facts
 
 if TYPE_CHECKING:
-    from .history import History
-    from .measuring import Measure
     from .online import OnlineSettings
 
 
 class TuneArgumentError(TchubError):
     """An argument of `tune` that has no meaning, e.g. no trials."""
-
-
-class TuneProgress:
-    """Told what happens; this one says nothing."""
-
-    def stage(self, text: str) -> None:
-        """A step of the whole run begins, e.g. `compile`."""
-
-    def session(self, label: str, view: SessionView) -> None:
-        """The session `label` (`tuned` or `stock`) changed; `view` is updated in place."""
 
 
 @dataclass(frozen=True)
@@ -70,30 +57,6 @@ class TuneResult:
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""
         return self.report
-
-
-@dataclass(frozen=True)
-class _Job:
-    """What every session of one `tune` shares."""
-
-    network: Network
-    mod: Any
-    tasks: list[TuningTask]
-    device: ChosenDevice
-    target: Any
-    threads: int
-    layout: str
-    settings: SessionSettings
-    measure: Measure
-    stop: StopFlag
-    progress: TuneProgress
-    folder: Path
-    history: History | None
-    started: float = field(default_factory=time.time)
-
-    def check_stop(self) -> None:
-        if self.stop.requested:
-            raise InterruptedRunError("interrupted")
 
 
 def tune(
@@ -177,7 +140,7 @@ def tune(
         models = [choose_model(checkpoint, seed=seed, update=update, online=online)]
         if compare_stock and models[0].name != "stock":
             models.append(choose_model("stock", seed=seed))
-        job = _prepare(network, chosen, threads, layout, settings, (builder, runner), stop, progress, folder, stack)
+        job = open_job(network, chosen, threads, layout, settings, (builder, runner), stop, progress, folder, stack)
         return _run(job, models, resume)
 
 
@@ -194,48 +157,13 @@ def _check_arguments(trials: int, threads: int, builder: Any, runner: Any, devic
             raise TuneArgumentError(f"{name} makes no sense as given", remedy=remedy, argument=name)
 
 
-def _prepare(
-    source: str | Path | Network,
-    device: ChosenDevice,
-    threads: int,
-    layout: str,
-    settings: SessionSettings,
-    pair: tuple[Any, Any],
-    stop: StopFlag,
-    progress: TuneProgress,
-    folder: Path,
-    stack: ExitStack,
-) -> _Job:
-    import tvm
-    from tvm.s_tir.meta_schedule import relax_integration
-
-    from ..device.measure import MeasureConfig
-    from .history import open_history
-    from .measuring import MeasureHere, MeasureWith
-
-    progress.stage("import the network")
-    network = open_network(source)
-    tvm_target = tvm.target.Target(device.facts.target)
-    mod = network.relax_module(layout)
-    tasks = from_extracted(relax_integration.extract_tasks(mod, tvm_target), network.name)
-    if pair[0] is not None:
-        measure: Measure = MeasureWith(*pair, tvm_target)
-        history = None  # a builder and a runner do not say what device they are for
-    else:
-        measure = MeasureHere(stack.enter_context(device.measurer(MeasureConfig(threads=threads))))
-        history = stack.enter_context(open_history(device.facts, tvm_target, threads))
-    return _Job(
-        network, mod, tasks, device, tvm_target, threads, layout, settings, measure, stop, progress, folder, history
-    )
-
-
-def _run(job: _Job, models: list[ModelChoice], resume: bool) -> TuneResult:
+def _run(job: TuneJob, models: list[ModelChoice], resume: bool) -> TuneResult:
     outcomes: list[RunOutcome] = []
     with _reporting_when_stopped(job, outcomes):
         for label, model in zip(("tuned", "stock"), models, strict=False):
             outcomes.append(_session(job, label, model, outcomes, resume))
         job.progress.stage("compile")
-        libraries = _compile(job, outcomes)
+        libraries = compile_all(job, outcomes)
         job.check_stop()
         job.progress.stage("check the output and measure the latency")
         found, note = _compare(job, {k: Path(v.path) for k, v in libraries.items()})
@@ -251,7 +179,7 @@ def _run(job: _Job, models: list[ModelChoice], resume: bool) -> TuneResult:
     return TuneResult(report, job.folder, Path(libraries["tuned"].path))
 
 
-def _compare(job: _Job, libraries: dict[str, Path]) -> tuple[Comparison, str | None]:
+def _compare(job: TuneJob, libraries: dict[str, Path]) -> tuple[Comparison, str | None]:
     """Output checks and latencies; on an RPC device, or why they could not be had there."""
     if job.device.address is None:
         return compare(job.network, libraries, threads=job.threads), None
@@ -263,9 +191,9 @@ def _compare(job: _Job, libraries: dict[str, Path]) -> tuple[Comparison, str | N
         return Comparison({}, {}), f"not measured on {job.device.name}: {error.message}"
 
 
-def _session(job: _Job, label: str, model: ModelChoice, before: list[RunOutcome], resume: bool) -> RunOutcome:
+def _session(job: TuneJob, label: str, model: ModelChoice, before: list[RunOutcome], resume: bool) -> RunOutcome:
     folder = job.folder if label == "tuned" else job.folder / label
-    resumed = claim(folder, _facts(job, model), resume=resume)
+    resumed = claim(folder, session_facts(job, model), resume=resume)
     job.progress.stage(f"{'resume' if resumed else 'tune'} with {model.title}")
     untuned = before[0].view.untuned if before else None
     session = TuningSession(
@@ -292,33 +220,7 @@ def _session(job: _Job, label: str, model: ModelChoice, before: list[RunOutcome]
     return outcome
 
 
-def _facts(job: _Job, model: ModelChoice) -> dict[str, Any]:
-    return {
-        "network": job.network.name,
-        "target": str(job.target),
-        "model": model.name,
-        "tasks": [task.task_id for task in job.tasks],
-        "threads": job.threads,
-        "settings": job.settings.as_dict(),
-        "device": job.device.name,
-    }
-
-
-def _compile(job: _Job, outcomes: list[RunOutcome]) -> dict[str, BuiltLibrary]:
-    from .session import best_programs, open_database
-
-    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in job.network.name)
-    linker = job.device.linker
-    libraries = {"untuned": build_library(job.mod, job.target, None, job.folder / f"{name}-untuned.so", linker)}
-    for outcome in outcomes:
-        job.check_stop()
-        found = open_database(outcome.folder / "database")
-        database = best_programs(found, job.tasks, outcome.view.better_untuned())
-        libraries[outcome.label] = build_library(job.mod, job.target, database, outcome.folder / f"{name}.so", linker)
-    return libraries
-
-
-def _report(job: _Job, outcomes: list[RunOutcome], status: str) -> dict[str, Any]:
+def _report(job: TuneJob, outcomes: list[RunOutcome], status: str) -> dict[str, Any]:
     facts = {
         "network": job.network.name,
         "origin": job.network.origin,
@@ -331,7 +233,7 @@ def _report(job: _Job, outcomes: list[RunOutcome], status: str) -> dict[str, Any
 
 
 @contextmanager
-def _reporting_when_stopped(job: _Job, outcomes: list[RunOutcome]) -> Iterator[None]:
+def _reporting_when_stopped(job: TuneJob, outcomes: list[RunOutcome]) -> Iterator[None]:
     """On Ctrl-C: write what there is, and say how to go on."""
     try:
         yield

@@ -1,0 +1,122 @@
+"""What every session of one `tune` shares: the network as tasks, the device, the folder; and its compilation."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .compile import BuiltLibrary, build_library
+from .device_choice import ChosenDevice
+from .errors import InterruptedRunError
+from .inputs import open_network
+from .interrupt import StopFlag
+from .models import ModelChoice
+from .networks import Network
+from .report import RunOutcome
+from .session import SessionSettings, SessionView
+from .tasks import TuningTask, from_extracted
+
+if TYPE_CHECKING:
+    from .history import History
+    from .measuring import Measure
+
+
+class TuneProgress:
+    """Told what happens; this one says nothing."""
+
+    def stage(self, text: str) -> None:
+        """A step of the whole run begins, e.g. `compile`."""
+
+    def session(self, label: str, view: SessionView) -> None:
+        """The session `label` (`tuned` or `stock`) changed; `view` is updated in place."""
+
+
+@dataclass(frozen=True)
+class TuneJob:
+    """What every session of one `tune` shares."""
+
+    network: Network
+    mod: Any
+    tasks: list[TuningTask]
+    device: ChosenDevice
+    target: Any
+    threads: int
+    layout: str
+    settings: SessionSettings
+    measure: Measure
+    stop: StopFlag
+    progress: TuneProgress
+    folder: Path
+    history: History | None
+    started: float = field(default_factory=time.time)
+
+    def check_stop(self) -> None:
+        if self.stop.requested:
+            raise InterruptedRunError("interrupted")
+
+
+def open_job(
+    source: str | Path | Network,
+    device: ChosenDevice,
+    threads: int,
+    layout: str,
+    settings: SessionSettings,
+    pair: tuple[Any, Any],
+    stop: StopFlag,
+    progress: TuneProgress,
+    folder: Path,
+    stack: ExitStack,
+) -> TuneJob:
+    """Open what measures, import the network and extract its tasks; `stack` closes what was opened."""
+    import tvm
+    from tvm.s_tir.meta_schedule import relax_integration
+
+    from ..device.measure import MeasureConfig
+    from .history import open_history
+    from .measuring import MeasureHere, MeasureWith
+
+    tvm_target = tvm.target.Target(device.facts.target)
+    if pair[0] is not None:
+        measure: Measure = MeasureWith(*pair, tvm_target)
+        history = None  # a builder and a runner do not say what device they are for
+    else:  # the workers start while the network is imported
+        measure = MeasureHere(stack.enter_context(device.measurer(MeasureConfig(threads=threads))))
+        history = stack.enter_context(open_history(device.facts, tvm_target, threads))
+    progress.stage("import the network")
+    network = open_network(source)
+    mod = network.relax_module(layout)
+    tasks = from_extracted(relax_integration.extract_tasks(mod, tvm_target), network.name)
+    return TuneJob(
+        network, mod, tasks, device, tvm_target, threads, layout, settings, measure, stop, progress, folder, history
+    )
+
+
+def session_facts(job: TuneJob, model: ModelChoice) -> dict[str, Any]:
+    """What the folder of a session is claimed with."""
+    return {
+        "network": job.network.name,
+        "target": str(job.target),
+        "model": model.name,
+        "tasks": [task.task_id for task in job.tasks],
+        "threads": job.threads,
+        "settings": job.settings.as_dict(),
+        "device": job.device.name,
+    }
+
+
+def compile_all(job: TuneJob, outcomes: list[RunOutcome]) -> dict[str, BuiltLibrary]:
+    """The network untuned, and with the best programs of each session."""
+    from .session import best_programs, open_database
+
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in job.network.name)
+    linker = job.device.linker
+    libraries = {"untuned": build_library(job.mod, job.target, None, job.folder / f"{name}-untuned.so", linker)}
+    for outcome in outcomes:
+        job.check_stop()
+        found = open_database(outcome.folder / "database")
+        database = best_programs(found, job.tasks, outcome.view.better_untuned())
+        libraries[outcome.label] = build_library(job.mod, job.target, database, outcome.folder / f"{name}.so", linker)
+    return libraries
