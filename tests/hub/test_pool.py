@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+from tchub.hub.device.errors import WorkerStartError
 from tchub.hub.device.pool import Worker, WorkerPool, Zygote
 from tchub.hub.device.worker import WorkerSetup
 
@@ -68,3 +69,17 @@ def test_a_pool_answers_every_job_in_its_own_future(zygote: Zygote) -> None:
     pids = {future.result(timeout=60).value for future in futures}
     assert 1 <= len(pids) <= 2
     pool.close()
+
+
+def test_a_dead_zygote_is_an_error_and_no_process_is_hit() -> None:
+    dying = Zygote()
+    worker = Worker(dying, WorkerSetup())
+    pid = worker.call("set_up", (WorkerSetup(),), 10).value
+    dying._process.kill()
+    dying._process.wait()
+    os.kill(pid, signal.SIGKILL)
+    assert worker.call("set_up", (WorkerSetup(),), 10).error == "crash"
+    with pytest.raises(WorkerStartError, match="died") as caught:  # before, process id 0: the tuner's own group
+        worker.call("set_up", (WorkerSetup(),), 10)
+    assert "again" in caught.value.remedy
+    dying.close()
