@@ -21,7 +21,7 @@ from .decision_pool import DecisionSettings, Key, Pool, spread_out
 from .design_space import Decisions, DesignSpace
 from .errors import InterruptedRunError, NoCandidateError
 from .interrupt import StopFlag
-from .records import FAILED_SECONDS
+from .records import FAILED_SECONDS, programs_of
 
 if TYPE_CHECKING:
     from .history import KnownProgram
@@ -95,11 +95,9 @@ class DecisionSearch:
     def start(self, trials: int, batch: int, database: Any, model: Any) -> None:
         """Begin: programs of `database` are known, and parents."""
         self._batch, self._model = batch, model
-        workload = database.commit_workload(self.task.mod)
-        for record in database.get_all_tuning_records():
-            if record.workload.same_as(workload):
-                seconds = min((float(s) for s in record.run_secs or ()), default=inf)
-                self.know(trace_json(record.trace), seconds if seconds < FAILED_SECONDS else inf)
+        for trace, times in programs_of(database, self.task.mod):
+            seconds = min(times, default=inf)
+            self.know(trace, seconds if seconds < FAILED_SECONDS else inf)
 
     def know(self, trace: Sequence[Any], latency: float) -> None:
         """A program `[instructions, decisions]` that was measured already: a parent, and not to be measured again.

@@ -1,17 +1,19 @@
-"""Whether what TVM's JSON database was given is on disk.
+"""Lines of a file that are on disk, whole, once they were written: what was measured is owed to the user.
 
-Its `commit_tuning_record` appends a line and does not look at what became of it: on a full disk a tuning run would go
-on, and the measurements would be nowhere.
+A disk may be full, and a process may be killed at any moment.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 from ...zoo.errors import TchubError
 
-_FILES = ("database_workload.json", "database_tuning_record.json")
+# Data and size, not the time of the change: a third less to wait for where a system can tell them apart.
+_sync = getattr(os, "fdatasync", os.fsync)
 
 
 class StorageError(TchubError):
@@ -27,37 +29,74 @@ def storage_error(path: Path, why: str) -> StorageError:
     )
 
 
-class StoredLines:
-    """Looks at the database's files after each commit.
+def append(path: Path, text: str, sync: bool = True) -> None:
+    """Append whole lines; lines that do not fit leave the file as it was.
 
     Args:
-        folder: of the database.
+        sync: wait until they are on disk, so that they outlive a power failure, not a killed process alone.
+
+    Raises:
+        StorageError: they cannot be written.
     """
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._size = _size(folder / _FILES[-1])
-
-    def check(self) -> None:
-        """To be called after each record that was committed: it must have made the file grow by whole lines.
-
-        Raises:
-            StorageError: the record is not on disk, or only a part of it.
-        """
-        before, self._size = self._size, _size(self._folder / _FILES[-1])
-        if self._size > before and all(_ends_whole(self._folder / name) for name in _FILES):
-            return
-        raise storage_error(self._folder, "a record was not stored whole, as happens on a full disk")
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            _append(descriptor, text.encode(), sync)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise storage_error(path, error.strerror or str(error)) from error
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+def _append(descriptor: int, data: bytes, sync: bool) -> None:
+    before = os.fstat(descriptor).st_size
+    try:
+        left = memoryview(data)
+        while left:  # once, unless the disk is full: the second write then says so
+            left = left[os.write(descriptor, left) :]
+        if sync:
+            _sync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, before)
+        raise
 
 
-def _ends_whole(path: Path) -> bool:
-    """Whether the last line was written to its end."""
-    if not _size(path):
+def drop_torn_line(path: Path) -> bool:
+    """Cut a last line that a killed process left half-written; returns whether there was one.
+
+    One that lacks its line feed alone is completed.
+    """
+    if not path.exists():
         return False
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
+    with path.open("r+b") as file:
+        start = _last_line(file)
+        file.seek(start)
+        tail = file.read()
+        if not tail:
+            return False
+        if _is_json(tail):
+            file.write(b"\n")
+        else:
+            file.truncate(start)
+    return True
+
+
+def _last_line(file: BinaryIO, step: int = 1 << 16) -> int:
+    """Where what follows the last line feed begins."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - step)
+        file.seek(start)
+        found = file.read(end - start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tvm.s_tir import meta_schedule as ms
 
-from .trials import Trial, drop_torn_line, latency_of
+from .candidates import trace_json
+from .durable import drop_torn_line
+from .record_lines import FAILED_SECONDS, RECORDS, WORKLOADS
+from .record_store import RecordStore
+from .trials import Trial, latency_of
 
 if TYPE_CHECKING:
     from .history import KnownProgram
     from .tasks import TuningTask
 
-# MetaSchedule's mark for a program that did not run.
-FAILED_SECONDS = 1e10
-
 
 def open_database(folder: Path) -> Any:
-    """MetaSchedule's JSON database in `folder`, made if missing, mended if a killed process tore a line."""
+    """The `RecordStore` of `folder`, made if missing, mended if a killed process tore a line.
+
+    Raises:
+        TuningStateError: a line that is not the last one is damaged.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    for name in ("database_workload.json", "database_tuning_record.json"):
+    for name in (WORKLOADS, RECORDS):
         drop_torn_line(folder / name)
-    return ms.database.JSONDatabase(work_dir=str(folder))
+    return RecordStore(folder)
 
 
 def best_programs(database: Any, tasks: Sequence[TuningTask], without: Container[str] = ()) -> Any:
@@ -52,13 +57,25 @@ def as_record(task: TuningTask, target: Any, database: Any, program: KnownProgra
     schedule: Any = Schedule(task.mod)
     Trace.apply_json_to_schedule(program.trace, schedule)
     args = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
-    workload = database.commit_workload(task.mod)
+    workload = database.workload_of(task.mod)
     return ms.database.TuningRecord(schedule.trace, workload, [program.latency], target, args)
 
 
-def as_result(record: Any) -> Any:
-    """A database record as a MetaSchedule `RunnerResult`."""
-    times = [float(s) for s in record.run_secs or []]
+def programs_of(database: Any, mod: Any) -> Iterator[tuple[list[Any], tuple[float, ...]]]:
+    """Trace `[instructions, decisions]` and seconds of each program of a module in any MetaSchedule database."""
+    if isinstance(database, RecordStore):
+        store: Any = database
+        yield from ((program.trace, program.seconds) for program in store.programs(mod))
+        return
+    workload = database.commit_workload(mod)
+    for record in database.get_all_tuning_records():
+        if record.workload.same_as(workload):
+            yield trace_json(record.trace), tuple(float(s) for s in record.run_secs or ())
+
+
+def as_result(seconds: Iterable[Any] | None) -> Any:
+    """The seconds of a database record as a MetaSchedule `RunnerResult`."""
+    times = [float(s) for s in seconds or ()]
     if not times or min(times) >= FAILED_SECONDS:
         return ms.runner.RunnerResult(None, "failed in an earlier run")
     return ms.runner.RunnerResult(times, None)

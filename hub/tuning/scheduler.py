@@ -8,10 +8,12 @@ then MetaSchedule's gradient: alpha * (recent improvement) + (1 - alpha) * (best
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
 
+from .expected_gain import WINDOW as ROUNDS
 from .expected_gain import Round, expected_gain
 
 # MetaSchedule's defaults (GradientBased).
@@ -31,7 +33,7 @@ class TaskProgress:
         trials: programs measured.
         history: best latency in seconds after each round, infinite while none is valid.
         exhausted: whether the search has nothing new.
-        scored: rounds of which the model's scores are known, oldest first.
+        scored: the last rounds of which the model's scores are known, oldest first.
         known: latency in seconds of the fastest program that an earlier run measured.
         cheap_search: whether a search costs next to nothing beside a measurement, so that rounds may start small.
     """
@@ -42,7 +44,7 @@ class TaskProgress:
     trials: int = 0
     history: list[float] = field(default_factory=list)
     exhausted: bool = False
-    scored: list[Round] = field(default_factory=list)
+    scored: deque[Round] = field(default_factory=lambda: deque(maxlen=ROUNDS))
     known: float = inf
     cheap_search: bool = False
 
@@ -83,7 +85,7 @@ def gain(task: TaskProgress) -> float:
     """Expected improvement of the network in seconds from one more round of this task."""
     if not task.rounds or not isfinite(task.best):
         return inf  # nothing valid yet: the network cannot be compiled well without it
-    promised = expected_gain(task.scored, task.best)
+    promised = expected_gain(list(task.scored), task.best)
     if promised is not None:
         return task.weight * promised
     past = task.history[-1 - min(WINDOW, task.rounds - 1)]

@@ -13,6 +13,7 @@ from .candidates import trace_json, trace_key, tune_context, untuned_candidate
 from .decision_search import DecisionSearch, DecisionSettings
 from .errors import InterruptedRunError, NoCandidateError, SearchEngineError
 from .interrupt import StopFlag
+from .records import programs_of
 from .watched_model import WatchedCostModel
 
 if TYPE_CHECKING:
@@ -128,10 +129,7 @@ class TaskSearch:
 
     def start(self, trials: int, batch: int, database: Any, model: Any) -> None:
         """Begin: the search may take programs of `database` as parents."""
-        workload = database.commit_workload(self.task.mod)
-        for record in database.get_all_tuning_records():
-            if record.workload.same_as(workload):
-                self._known.add(trace_key(trace_json(record.trace)))
+        self._known.update(trace_key(trace) for trace, _ in programs_of(database, self.task.mod))
         size = 1 if self.fixed else batch
         self.context.pre_tuning(max(trials, size), size, self._spaces, database, model)
 

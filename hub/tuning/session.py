@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any
 from tvm.s_tir import meta_schedule as ms
 
 from .cost_model import seconds
-from .durable import StoredLines
 from .errors import InterruptedRunError, TuningFailedError
 from .expected_gain import Round
 from .interrupt import StopFlag
 from .measuring import Job, Measure, Measured
-from .records import FAILED_SECONDS, as_result, best_programs, make_trial, open_database
+from .records import FAILED_SECONDS, best_programs, make_trial, open_database
 from .run_folder import read_phases, write_phases
 from .scheduler import TaskProgress, batch_size, next_round, settled
 from .search import WatchedCostModel, make_search, search_threads
 from .session_settings import SessionSettings
 from .session_view import PHASES, SessionView
-from .take_up import records_of, take_over, take_up
+from .take_up import take_over, take_up, taught
 from .trials import Trial, TrialLog
 
 if TYPE_CHECKING:
@@ -83,7 +82,6 @@ class TuningSession:
         self._history = history
         self.model: Any = WatchedCostModel(model, stop)
         self.database = open_database(folder / "database")
-        self._stored = StoredLines(folder / "database")
         log = TrialLog(folder / "trials.jsonl")
         self._elapsed_before = log.seconds
         self._started = time.monotonic()
@@ -107,10 +105,9 @@ class TuningSession:
             TuningFailedError: nearly every program failed.
         """
         clocked = dict(self.view.phases)
-        records = records_of(self.database, self.view.tasks)
-        take_up(self.view, records)
-        for index, found in records.items():
-            self._teach(index, found)
+        take_up(self.view, self.database)
+        for index in range(len(self.view.tasks)):
+            self._teach(index)
         for search in self._searches:
             search.start(self.settings.trials, self.view.batch, self.database, self.model)
         if self._history is not None and self.settings.reuse:
@@ -205,11 +202,10 @@ class TuningSession:
     def _commit(self, task: TuningTask, candidate: Any, result: Any) -> None:
         valid = result.error_msg is None and result.run_secs
         times = [float(s) for s in result.run_secs] if valid else [FAILED_SECONDS]
-        workload = self.database.commit_workload(task.mod)
-        self.database.commit_tuning_record(
+        workload = self.database.workload_of(task.mod)
+        self.database.put(
             ms.database.TuningRecord(candidate.sch.trace, workload, times, self.target, candidate.args_info)
         )
-        self._stored.check()
 
     # Untuned programs --------------------------------------------------------------------------------
 
@@ -224,11 +220,12 @@ class TuningSession:
             if trial.latency is not None:
                 self.view.untuned[task.task_id] = trial.latency
 
-    def _teach(self, index: int, records: Sequence[Any]) -> None:
+    def _teach(self, index: int) -> None:
         """Show the cost model programs that were measured before."""
         with self._phase("model", index):
-            candidates = [record.as_measure_candidate() for record in records]
-            self.model.update(self._searches[index].context, candidates, [as_result(r) for r in records])
+            candidates, results = taught(self.database, self.view.tasks[index])
+            if candidates:
+                self.model.update(self._searches[index].context, candidates, results)
 
     def _reuse(self, history: History) -> None:
         """Begin with the programs that earlier runs measured; this run's own, after a resumption, are known already."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
 from .history import MOST_RECORDS, KnownProgram
-from .records import as_record, as_result, make_trial, mark
+from .records import as_record, as_result, make_trial, mark, programs_of
 from .trials import Trial
 
 if TYPE_CHECKING:
@@ -16,20 +16,15 @@ if TYPE_CHECKING:
     from .tasks import TuningTask
 
 
-def records_of(database: Any, tasks: Sequence[TuningTask]) -> dict[int, list[Any]]:
-    """The database's records of each task, by its index; fastest first."""
-    found: dict[int, list[Any]] = defaultdict(list)
-    workloads = [database.commit_workload(task.mod) for task in tasks]
-    for record in database.get_all_tuning_records():
-        index = next((i for i, w in enumerate(workloads) if record.workload.same_as(w)), None)
-        if index is not None:
-            found[index].append(record)
-    return found
+# Programs of a task that a resumed run shows to the model at most, the last ones: each is replayed in TVM, and a
+# checkpoint takes no more as context.
+MOST_TAUGHT = 512
 
 
-def take_up(view: SessionView, records: Mapping[int, Sequence[Any]]) -> None:
+def take_up(view: SessionView, database: Any) -> None:
     """Bring the log and each task's progress to where the database is."""
-    _recover(view, records)
+    for task in view.tasks:
+        _recover(view, task, database)
     for index, task in enumerate(view.tasks):
         trials = [t for t in view.log.trials if t.task == task.task_id]
         untuned = [t.latency for t in trials if t.kind == "untuned" and t.latency is not None]
@@ -50,22 +45,26 @@ def take_over(view: SessionView, database: Any, target: Any, index: int, known: 
     # The log first: a record that no line tells of would be taken for a lost trial.
     view.log.append([Trial(task.task_id, 0.0, (p.latency,), p.latency, kind="reused") for p in fastest])
     for program in fastest:
-        database.commit_tuning_record(as_record(task, target, database, program))
+        database.put(as_record(task, target, database, program))
     view.progress[index].known = min((p.latency for p in fastest), default=inf)
 
 
-def _recover(view: SessionView, records: Mapping[int, Sequence[Any]]) -> None:
+def taught(database: Any, task: TuningTask) -> tuple[list[Any], list[Any]]:
+    """Candidates and results of programs that were measured before, in that order, for the cost model."""
+    records = database.latest(task.mod, MOST_TAUGHT)
+    return [record.as_measure_candidate() for record in records], [as_result(record.run_secs) for record in records]
+
+
+def _recover(view: SessionView, task: TuningTask, database: Any) -> None:
     """Log the programs that the database holds and the log, cut short by a kill, does not."""
+    logged = Counter(mark(t) for t in view.log.trials if t.task == task.task_id and t.kind != "untuned")
     at = view.log.seconds
-    for index, found in records.items():
-        task_id = view.tasks[index].task_id
-        logged = Counter(mark(t) for t in view.log.trials if t.task == task_id and t.kind != "untuned")
-        trials = [make_trial(task_id, at, as_result(record), None, "tuned", 0.0) for record in found]
-        missing = Counter(map(mark, trials)) - logged  # the database gives records by latency, not by time
-        lost = []
-        for trial in trials:
-            if missing[mark(trial)] > 0:
-                missing[mark(trial)] -= 1
-                lost.append(trial)
-        if lost:
-            view.log.append(lost)
+    lost = []
+    for _, seconds in programs_of(database, task.mod):
+        trial = make_trial(task.task_id, at, as_result(seconds), None, "tuned", 0.0)
+        if logged[mark(trial)] > 0:
+            logged[mark(trial)] -= 1
+        else:
+            lost.append(trial)
+    if lost:
+        view.log.append(lost)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import inf, isfinite
 from pathlib import Path
 
-from .durable import storage_error
+from .durable import append, drop_torn_line
 from .errors import TuningStateError
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Trial:
     """One measured program.
 
@@ -40,7 +39,7 @@ class Trial:
 
 
 class TrialLog:
-    """Appends trials to a file, each line flushed to disk before the next program is measured."""
+    """Appends trials to a file, each line written before the next program is measured."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -53,14 +52,9 @@ class TrialLog:
             StorageError: they cannot be written.
         """
         batch = list(trials)
-        try:
-            with self.path.open("a", encoding="utf-8") as file:
-                for trial in batch:
-                    file.write(json.dumps(asdict(trial), allow_nan=False) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-        except OSError as error:
-            raise storage_error(self.path, error.strerror or str(error)) from error
+        text = "".join(json.dumps(asdict(trial), allow_nan=False) + "\n" for trial in batch)
+        # A tuned program's record is on disk already, and its line can be made from it: a wait each is enough.
+        append(self.path, text, sync=any(trial.kind != "tuned" for trial in batch))
         self.trials.extend(batch)
 
     @property
@@ -72,26 +66,6 @@ class TrialLog:
     def seconds(self) -> float:
         """Tuning time spent so far, in seconds."""
         return max((trial.seconds for trial in self.tuned), default=0.0)
-
-
-def drop_torn_line(path: Path) -> bool:
-    """Cut a last line that a killed process left half-written; returns whether there was one."""
-    if not path.exists():
-        return False
-    text = path.read_bytes()
-    whole = text[: text.rfind(b"\n") + 1]
-    tail = text[len(whole) :]
-    if not tail:
-        return False
-    try:
-        json.loads(tail)
-        fixed = text + b"\n"
-    except ValueError:
-        fixed = whole
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_bytes(fixed)
-    temporary.replace(path)
-    return True
 
 
 def _read(path: Path) -> list[Trial]:

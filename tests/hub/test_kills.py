@@ -23,7 +23,7 @@ from tchub.hub.device.errors import JournalError
 from tchub.hub.device.journal import Journal
 from tchub.hub.device.measurement import Measurement
 from tchub.hub.tuning.candidates import _record
-from tchub.hub.tuning.durable import StorageError, StoredLines
+from tchub.hub.tuning.durable import StorageError
 from tchub.hub.tuning.records import open_database
 from tchub.hub.tuning.trials import Trial, TrialLog
 
@@ -70,8 +70,8 @@ def test_a_killed_worker_costs_the_program_in_hand_alone(victim: Any, tmp_path: 
     killed: list[int] = []
 
     def killing(measure: Any) -> Any:
-        def one_by_one(task: Any, candidates: Any) -> Iterator[Any]:
-            for found in measure(task, candidates):
+        def one_by_one(jobs: Any) -> Iterator[Any]:
+            for found in measure(jobs):
                 yield found
                 if not killed:
                     helpers = psutil.Process().children(recursive=True)
@@ -90,21 +90,21 @@ def test_a_killed_worker_costs_the_program_in_hand_alone(victim: Any, tmp_path: 
     assert found.failed <= len(killed)
 
 
-def test_a_record_that_the_database_did_not_store_is_an_error(
+def test_a_record_that_does_not_fit_on_the_disk_is_an_error_and_leaves_no_trace(
     tmp_path: Path, small_task: Any, small_candidates: list[Any], target: Any
 ) -> None:
-    database, stored = open_database(tmp_path), StoredLines(tmp_path)
-    workload = database.commit_workload(small_task.mod)
+    database = open_database(tmp_path)
+    workload = database.workload_of(small_task.mod)
     record = _record(small_task, target, workload, json.loads(small_candidates[0].trace), 1e-3)
-    database.commit_tuning_record(record)
-    stored.check()
-    size = (tmp_path / "database_tuning_record.json").stat().st_size
-    with files_of_at_most(size + 100):
-        database.commit_tuning_record(record)  # TVM says nothing
-        with pytest.raises(StorageError, match="full disk") as error:
-            stored.check()
+    database.put(record)
+    before = (tmp_path / "database_tuning_record.json").read_bytes()
+    with files_of_at_most(len(before) + 100), pytest.raises(StorageError, match=os.strerror(errno.EFBIG)) as error:
+        database.put(record)
     assert "same command" in str(error.value.remedy)
-    assert len(open_database(tmp_path)) == 1, "the torn line is dropped"
+    assert (tmp_path / "database_tuning_record.json").read_bytes() == before, "the torn line is cut off"
+    assert len(database) == 1
+    database.put(record)
+    assert len(open_database(tmp_path)) == 2, "once there is room, it goes on"
 
 
 def test_a_trial_that_cannot_be_logged_is_an_error_and_the_log_stays_readable(tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tchub.hub.tuning.durable import drop_torn_line
 from tchub.hub.tuning.errors import TuningStateError
 from tchub.hub.tuning.expected_gain import Round, expected_gain
 from tchub.hub.tuning.interrupt import StopFlag
 from tchub.hub.tuning.run_folder import claim, locked
 from tchub.hub.tuning.scheduler import MAX_BATCH, TaskProgress, batch_size, gain, next_round, round_size, settled
-from tchub.hub.tuning.trials import Trial, TrialLog, curve, drop_torn_line, latency_of
+from tchub.hub.tuning.trials import Trial, TrialLog, curve, latency_of
 
 
 def simulate(tasks: list[TaskProgress], trials: int, room: int = 1, latency: float = 1e-3) -> list[int]:
@@ -92,7 +93,7 @@ def calibrated(best: float, waiting: float, weight: float = 1.0) -> TaskProgress
     latencies = (2 * best, 1.5 * best, best, 1.2 * best)
     task = TaskProgress(weight)
     task.record(latencies)
-    task.scored = [Round(tuple(-log(x) for x in latencies), latencies, (-log(waiting),))]
+    task.scored.append(Round(tuple(-log(x) for x in latencies), latencies, (-log(waiting),)))
     return task
 
 
