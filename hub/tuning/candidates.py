@@ -69,6 +69,17 @@ def trace_json(trace: Any) -> list[Any]:
     return _plain(trace.as_json())
 
 
+def record_json(record: Any) -> list[Any]:
+    """A MetaSchedule `TuningRecord` as plain `[trace, seconds, target, arguments]`.
+
+    Its own `as_json` fails where a program changes the layout of a constant.
+    """
+    seconds = None if record.run_secs is None else [float(s) for s in record.run_secs]
+    target = None if record.target is None else _plain(record.target.export())
+    args = None if record.args_info is None else [_plain(info.as_json()) for info in record.args_info]
+    return [trace_json(record.trace), seconds, target, args]
+
+
 def from_measure_candidate(task_id: str, strategy: str, candidate: Any) -> Candidate:
     """A MetaSchedule `MeasureCandidate` as a `Candidate`."""
     trace = trace_json(candidate.sch.trace)

@@ -19,6 +19,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.database import PyDatabase, TuningRecord, Workload
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
+from .candidates import record_json
 from .durable import append
 from .record_lines import RECORDS, WORKLOADS, StoredProgram, read_lines, read_programs, read_record
 
@@ -84,7 +85,7 @@ class RecordStore(PyDatabase):
         """
         self.workload_of(record.workload.mod)
         line = self._lines[shash2hex(record.workload.mod)]
-        value = record.as_json()
+        value = record_json(record)
         text = _line([line, value])
         append(self._record_file, text)
         self._remember(StoredProgram(self._size, line, value[0], tuple(value[1] or ())))

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tchub.hub.tuning.candidates import _record, trace_json, tune_context
+from tchub.hub.tuning.candidates import _record, random_candidates, trace_json, tune_context
 from tchub.hub.tuning.errors import TuningStateError
+from tchub.hub.tuning.operators import operator_module
 from tchub.hub.tuning.record_store import RecordStore
 from tchub.hub.tuning.records import best_programs, open_database, programs_of
+from tchub.hub.tuning.tasks import make_task
+from tchub.zoo.corpus.workloads import OperatorSpec
 from tvm.s_tir import meta_schedule as ms
 
 FAILED = 1e10
@@ -54,6 +57,19 @@ def test_metaschedules_database_opens_what_ours_wrote(stored: Any, tmp_path: Pat
     assert facts(theirs.get_all_tuning_records()) == facts(ours.get_all_tuning_records())
     assert facts(theirs.get_top_k(workload, 9)) == facts(ours.get_top_k(ours.commit_workload(small_task.mod), 9))
     assert len((tmp_path / "database_workload.json").read_text().splitlines()) == 1, "no workload is written twice"
+
+
+def test_a_program_that_changes_a_layout_is_stored_too(tmp_path: Path, target: Any) -> None:
+    task = make_task(operator_module(OperatorSpec("b", "batch_matmul", {"batch": 2, "m": 64, "n": 64, "k": 32})), "b")
+    traces = [json.loads(candidate.trace) for candidate in random_candidates(task, target, 4)]
+    trace = next(trace for trace in traces if any(name == "TransformLayout" for name, *_ in trace[0]))
+    store: Any = RecordStore(tmp_path)
+    store.put(_record(task, target, store.workload_of(task.mod), trace, 1e-3))
+    (ours,) = store.get_all_tuning_records()
+    (theirs,) = ms.database.JSONDatabase(work_dir=str(tmp_path)).get_all_tuning_records()
+    assert facts([ours]) == facts([theirs]) == [(json.dumps(trace), [1e-3])]
+    assert json.loads(str(ours.target)) == json.loads(str(theirs.target)) == json.loads(str(target))
+    assert ours.as_measure_candidate().sch.mod.script() == theirs.as_measure_candidate().sch.mod.script()
 
 
 def test_ours_opens_what_metaschedules_database_wrote(tmp_path: Path, records: list[Any], small_task: Any) -> None:
