@@ -2,25 +2,27 @@
 
     python scripts/bench_soak.py --json
 
-Two runs, both of the real session with its search, cost model, database and log, each in a process of its own:
+Two runs, both of the real session with its search, cost model, database, log and history, each in its own process:
 
     workers     real builds and runs by tchub's workers, for as many trials as `--real` says: at some 0.2 s a program
                 ten thousand would take the better part of an hour
     pretended   all `--trials`, with a machine that measures nothing: a latency that follows from the program
 
-Resident memory of the tuner, and of zygote and workers together, is read every `--every` trials. The slope is fitted
-by least squares to what comes after the first fifth, and said in KiB per 1,000 trials.
+Resident memory of the tuner, and of zygote and workers together, is read every `--every` trials and written to
+`--work` as it is read; a run that ended is not repeated. The slope is fitted by least squares to what comes after the
+warm-up, and said in KiB per 1,000 trials. The warm-up is the first fifth: until then the model's context of each task
+(512 programs) fills up, and workers load what they need.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,23 @@ SHAPES = (("dense", {"m": 64, "n": 48, "k": 32}), ("dense", {"m": 96, "n": 128, 
           ("batch_matmul", {"batch": 2, "m": 64, "n": 64, "k": 32}),
           ("conv2d", {"channels": 16, "filters": 32, "size": 14, "kernel": 3, "stride": 1}))  # fmt: skip
 WARM_UP = 0.2
+MACHINES = {"workers": "real builds and runs", "pretended": "no builds: a latency that follows from the program"}
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run."""
+
+    machine: str
+    trials: int
+    every: int
+    checkpoint: str
+    engine: str
+
+    @property
+    def name(self) -> str:
+        """Of its files."""
+        return f"{self.machine}-{self.trials}-{self.checkpoint}-{self.engine}"
 
 
 def tasks() -> list[Any]:
@@ -51,8 +70,9 @@ def tasks() -> list[Any]:
 class Watch:
     """Passes a measure function on, and reads the memory every so many programs."""
 
-    def __init__(self, inner: Any, every: int, label: str) -> None:
-        self.inner, self.every, self.label = inner, every, label
+    def __init__(self, inner: Any, every: int, label: str, journal: Path) -> None:
+        self.inner, self.every, self.label, self.journal = inner, every, label, journal
+        self.room = getattr(inner, "room", BATCH)
         self.count = 0
         self.samples: list[dict[str, float]] = []
         self._process, self._started = psutil.Process(), time.monotonic()
@@ -73,6 +93,8 @@ class Watch:
             "workers_mib": round(sum(map(_resident, children)) / 2**20, 2),
         }
         self.samples.append(sample)
+        with self.journal.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(sample) + "\n")
         print(f"{self.label}: {sample}", file=sys.stderr, flush=True)
 
 
@@ -83,32 +105,32 @@ def _resident(process: psutil.Process) -> int:
         return 0
 
 
-def soak(machine: str, trials: int, every: int, checkpoint: str, engine: str | None, folder: Path) -> dict[str, Any]:
+def soak(job: Job, journal: Path, folder: Path) -> dict[str, Any]:
     """One watched run; returns its samples and slopes."""
     from tchub.hub.tuning.measuring import MeasureHere
 
-    if machine == "workers":
+    if job.machine == "workers":
         with workers() as measurer:
-            return _soak(Watch(MeasureHere(measurer), every, machine), trials, checkpoint, engine, folder)
-    return _soak(Watch(Pretended(), every, machine), trials, checkpoint, engine, folder)
+            return _soak(Watch(MeasureHere(measurer), job.every, job.machine, journal), job, folder)
+    return _soak(Watch(Pretended(), job.every, job.machine, journal), job, folder)
 
 
-def _soak(watch: Watch, trials: int, checkpoint: str, engine: str | None, folder: Path) -> dict[str, Any]:
+def _soak(watch: Watch, job: Job, folder: Path) -> dict[str, Any]:
     import tvm
+    from tchub.hub.tuning.history import History
     from tchub.hub.tuning.interrupt import StopFlag
     from tchub.hub.tuning.models import choose_model
     from tchub.hub.tuning.search import SearchSettings
     from tchub.hub.tuning.session import SessionSettings, TuningSession
 
-    search = SearchSettings(engine=engine) if engine else SearchSettings()
-    settings = SessionSettings(trials=trials, batch=BATCH, search=search, untuned=False)
-    model = choose_model(checkpoint).make()
-    session = TuningSession(tasks(), tvm.target.Target(TARGET), model, watch, folder, settings, StopFlag())
+    settings = SessionSettings(trials=job.trials, batch=BATCH, search=SearchSettings(engine=job.engine), untuned=False)
+    model, target = choose_model(job.checkpoint).make(), tvm.target.Target(TARGET)
     start = time.monotonic()
-    view = session.run()
-    facts = {"trials": view.done, "seconds": time.monotonic() - start, "phases": dict(view.phases)}
+    with History(folder / "history.sqlite", {"benchmark": "soak"}) as history:
+        view = TuningSession(tasks(), target, model, watch, folder, settings, StopFlag(), history=history).run()
+    facts = {"trials": view.done, "seconds": round(time.monotonic() - start, 1), "phases": dict(view.phases)}
     database = sum(path.stat().st_size for path in (folder / "database").iterdir())
-    return facts | {"database_mib": database / 2**20, "samples": watch.samples} | slopes(watch.samples)
+    return facts | {"database_mib": round(database / 2**20, 1), "samples": watch.samples} | slopes(watch.samples)
 
 
 def slopes(samples: Sequence[dict[str, float]]) -> dict[str, Any]:
@@ -120,59 +142,69 @@ def slopes(samples: Sequence[dict[str, float]]) -> dict[str, Any]:
     return {
         f"{who}_kib_per_1000": float(np.polyfit(count, [s[f"{who}_mib"] for s in late], 1)[0] * 1024 * 1000)
         for who in ("tuner", "workers")
-    } | {"tuner_mib_at_warm_up": late[0]["tuner_mib"], "tuner_mib_at_end": late[-1]["tuner_mib"]}
+    } | {f"{who}_mib_largest": max(s[f"{who}_mib"] for s in samples) for who in ("tuner", "workers")}
 
 
-def in_a_process(arguments: Sequence[Any]) -> dict[str, Any]:
-    """`soak` in a fresh process, so that the first run's memory is not the second's; samples go to stderr."""
-    with tempfile.TemporaryDirectory(prefix="tchub-soak-") as folder:
-        answer = Path(folder, "answer.json")
-        command = [sys.executable, __file__, "--one", json.dumps([*arguments, str(answer)])]
+def in_a_process(job: Job, work: Path) -> dict[str, Any]:
+    """`soak` in a fresh process, so that the first run's memory is not the second's; the answer of an ended run."""
+    answer = work / f"{job.name}.json"
+    if not answer.is_file():
+        command = [sys.executable, __file__, "--work", str(work), "--one", json.dumps(asdict(job))]
         subprocess.run(command, check=True)
-        return json.loads(answer.read_text())
+    return json.loads(answer.read_text())
 
 
-def one(text: str) -> None:
+def one(job: Job, work: Path) -> None:
     """The child's side of `in_a_process`."""
-    machine, trials, every, checkpoint, engine, answer = json.loads(text)
-    folder = Path(answer).parent / "run"
-    result = soak(machine, trials, every, checkpoint, engine, folder)
-    shutil.rmtree(folder)
-    Path(answer).write_text(json.dumps(result))
+    journal = work / f"{job.name}.jsonl"
+    journal.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="tchub-soak-") as folder:
+        result = soak(job, journal, Path(folder))
+    partial = work / f"{job.name}.part"
+    partial.write_text(json.dumps(result))
+    partial.replace(work / f"{job.name}.json")
 
 
 @click.command()
 @click.option("--trials", default=10_000, show_default=True)
-@click.option("--real", default=1_000, show_default=True, help="Trials of the run with real workers; 0: none.")
-@click.option("--every", default=100, show_default=True, help="Trials between two looks.")
+@click.option("--real", default=300, show_default=True, help="Trials of the run with real workers; 0: none.")
+@click.option("--every", default=100, show_default=True, help="Trials between two looks; a fifth with real workers.")
 @click.option("--checkpoint", default="tilenet-epyc", show_default=True, help="Or `none` for a random model.")
-@click.option("--engine", help="Search engine, if not the session's own choice.")
+@click.option("--engine", default="decisions", show_default=True, help="Search engine.")
 @click.option("--work", default=ROOT / "runs" / "soak", show_default=True, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--one", "text", hidden=True)
 def main(
-    trials: int, real: int, every: int, checkpoint: str, engine: str | None, work: Path, as_json: bool, text: str | None
+    trials: int, real: int, every: int, checkpoint: str, engine: str, work: Path, as_json: bool, text: str | None
 ) -> None:
     """Soak, and write docs/benchmarks/soak.json."""
-    if text is not None:
-        one(text)
-        return
-    started, runs = time.time(), {}
     work.mkdir(parents=True, exist_ok=True)
-    for machine, count in (("workers", real), ("pretended", trials)):
-        place = work / f"{machine}-{count}-{checkpoint}-{engine}.json"
-        if count and not place.is_file():
-            place.write_text(json.dumps(in_a_process([machine, count, every, checkpoint, engine])))
-        if count:
-            runs[machine] = json.loads(place.read_text())
-    summary = {
-        f"{machine}_{name}": run[name]
-        for machine, run in runs.items()
-        for name in ("trials", "seconds", "tuner_kib_per_1000", "workers_kib_per_1000")
-    }
-    words = {"workers": "real builds and runs", "pretended": "no builds: a latency that follows from the program"}
-    details = {"machines": words, "model": checkpoint, "runs": runs}
-    finish("soak", summary, details, [0], as_json, started)
+    if text is not None:
+        one(Job(**json.loads(text)), work)
+        return
+    started = time.time()
+    jobs = [
+        Job("workers", real, max(1, every // 5), checkpoint, engine),
+        Job("pretended", trials, every, checkpoint, engine),
+    ]
+    runs = {job.machine: in_a_process(job, work) for job in jobs if job.trials}
+    details = {"machines": MACHINES, "model": checkpoint, "engine": engine, "runs": runs}
+    finish("soak", summary(runs), details, [0], as_json, started)
+
+
+def summary(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Of the tuner after all trials, and of the workers after the real ones."""
+    found: dict[str, Any] = {}
+    for machine, who in (("pretended", "tuner"), ("workers", "workers")):
+        if machine in runs:
+            run = runs[machine]
+            found |= {
+                f"{who}_trials": run["trials"],
+                f"{who}_slope_kib_per_1000_trials": run[f"{who}_kib_per_1000"],
+                f"{who}_largest_mib": run[f"{who}_mib_largest"],
+                f"{who}_seconds": run["seconds"],
+            }
+    return found
 
 
 if __name__ == "__main__":

@@ -116,8 +116,11 @@ class PretrainedScorer:
     """
 
     def __init__(self, checkpoint: Checkpoint, update: str = "auto", settings: OnlineSettings | None = None) -> None:
+        from ...zoo.models.informed import MAX_CONTEXT
+
         self.update = resolve_update(update, checkpoint.model)
-        self.learner = OnlineLearner(checkpoint, settings or OnlineSettings())
+        most = None if self.update == "few-shot" else MAX_CONTEXT  # only fine-tuning looks at older programs
+        self.learner = OnlineLearner(checkpoint, settings or OnlineSettings(), most)
         self.unread = 0
         self._squash: dict[str, Squash] = {}
         self._informed: dict[str, Informed] = {}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tvm_ffi import structural_hash
 
+from ...zoo.primitives.late import Decision
 from .candidates import trace_json, tune_context, untuned_candidate
 from .decision_pool import DecisionSettings, Key, Pool, spread_out
 from .design_space import Decisions, DesignSpace
@@ -86,6 +87,7 @@ class DecisionSearch:
         self.fixed = len(self.spaces) == 1 and not self.spaces[0].template.samplers
         self.latencies: dict[Key, float] = {}
         self._tried: set[Key] = set()
+        self._values: dict[Decision, Decision] = {}
         self._modules: set[int] = set()
         self.waiting: tuple[float, ...] = ()
         self._batch = 1
@@ -108,7 +110,7 @@ class DecisionSearch:
         for number, space in enumerate(self.spaces):
             decisions = space.read(trace)
             if decisions is not None:
-                self.latencies[number, decisions] = latency
+                self.latencies[self._shared((number, decisions))] = latency
 
     def teach(self, programs: Sequence[KnownProgram]) -> int:
         """Take programs of earlier runs as parents and show them to the model; returns how many are of this task."""
@@ -117,7 +119,7 @@ class DecisionSearch:
             for number, space in enumerate(self.spaces):
                 decisions = space.read(program.trace)
                 if decisions is not None and (number, decisions) not in self.latencies:
-                    self.latencies[number, decisions] = program.latency
+                    self.latencies[self._shared((number, decisions))] = program.latency
                     taught.setdefault(number, []).append((decisions, program.latency))
         for number, pairs in taught.items():
             features = self._model.features_of(self.spaces[number].template, [decisions for decisions, _ in pairs])
@@ -227,7 +229,7 @@ class DecisionSearch:
         number, decisions = key
         space = self.spaces[number]
         candidate = space.replay(decisions)
-        self._tried.add(key)
+        self._tried.add(self._shared(key))
         if candidate is None:
             return None
         actual = number, space.decisions_of(candidate)
@@ -241,8 +243,15 @@ class DecisionSearch:
         return _Replayed(candidate, key, actual, module, score, at_random)
 
     def _offered(self, replayed: _Replayed) -> Any:
-        self.latencies[replayed.key] = inf  # until it is measured: an interrupted batch is not offered twice
+        # Known from here on, not after the measurement alone: an interrupted batch is not offered twice.
+        self.latencies[self._shared(replayed.key)] = inf
+        self._tried.discard(replayed.key)
         return replayed.candidate
+
+    def _shared(self, key: Key) -> Key:
+        """An equal key to keep: programs by the thousand differ in few values, each of which is held once."""
+        number, decisions = key
+        return number, tuple(self._values.setdefault(value, value) for value in decisions)
 
     def _key(self, candidate: Any) -> Key:
         trace = trace_json(candidate.sch.trace)

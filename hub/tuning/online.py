@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -48,21 +49,27 @@ class OnlineLearner:
     Each fine-tuning starts from the base weights and stays near them (`zoo.adapt.fine_tune`), so that the
     result depends on what was measured and not on how often it was asked for.
 
+    Args:
+        base: the checkpoint to begin with.
+        settings: of the fine-tuning.
+        most: programs of a task to keep, the last ones; None: all.
+
     Attributes:
         checkpoint: the one to score with; replaced by every fine-tuning.
     """
 
-    def __init__(self, base: Checkpoint, settings: OnlineSettings) -> None:
+    def __init__(self, base: Checkpoint, settings: OnlineSettings, most: int | None = None) -> None:
         self.base = base
         self.checkpoint = base
         self.settings = settings
-        self._features: dict[str, list[np.ndarray]] = {}
-        self._latencies: dict[str, list[float]] = {}
+        self._most = most
+        self._features: dict[str, deque[np.ndarray]] = {}
+        self._latencies: dict[str, deque[float]] = {}
         self._trained_on = 0
 
     @property
     def programs(self) -> int:
-        """Valid programs seen."""
+        """Valid programs kept."""
         return sum(map(len, self._latencies.values()))
 
     def add(self, task: str, features: np.ndarray, latencies: Sequence[float]) -> None:
@@ -70,14 +77,16 @@ class OnlineLearner:
         valid = [i for i, x in enumerate(latencies) if np.isfinite(x) and x > 0]
         if not valid:
             return
-        self._features.setdefault(task, []).extend(features[valid])
-        self._latencies.setdefault(task, []).extend(float(latencies[i]) for i in valid)
+        kept = self._features.setdefault(task, deque(maxlen=self._most))
+        kept.extend(features[i].copy() for i in valid)  # a row of an array would keep all of it
+        times = self._latencies.setdefault(task, deque(maxlen=self._most))
+        times.extend(float(latencies[i]) for i in valid)
 
     def measured(self, task: str) -> tuple[np.ndarray, np.ndarray]:
         """Features (n, rows, width) and latencies (n,) in seconds of a task's measured programs, in their order."""
         if task not in self._features:
             return np.zeros((0, 1, self.base.model.config.width), np.float32), np.zeros(0)
-        return np.stack(self._features[task]), np.array(self._latencies[task])
+        return np.stack(list(self._features[task])), np.array(self._latencies[task])
 
     def due(self) -> bool:
         """Whether enough was measured since the last fine-tuning."""
@@ -120,8 +129,8 @@ class OnlineLearner:
 
         tensors = {f"model.{k}": v.contiguous() for k, v in self.checkpoint.model.state_dict().items()}
         for i, name in enumerate(self._features):
-            tensors[f"features.{i}"] = torch.from_numpy(np.stack(self._features[name]))
-            tensors[f"latencies.{i}"] = torch.tensor(self._latencies[name], dtype=torch.float64)
+            tensors[f"features.{i}"] = torch.from_numpy(np.stack(list(self._features[name])))
+            tensors[f"latencies.{i}"] = torch.tensor(list(self._latencies[name]), dtype=torch.float64)
         header = self._identity() | {
             "trained_on": str(self._trained_on),
             "tasks": json.dumps(list(self._features)),
@@ -151,8 +160,8 @@ class OnlineLearner:
         try:
             model.load_state_dict({k.removeprefix("model."): v for k, v in tensors.items() if k.startswith("model.")})
             tasks = json.loads(header["tasks"])
-            features = {name: list(tensors[f"features.{i}"].numpy()) for i, name in enumerate(tasks)}
-            latencies = {name: tensors[f"latencies.{i}"].tolist() for i, name in enumerate(tasks)}
+            features = {name: deque(tensors[f"features.{i}"].numpy(), self._most) for i, name in enumerate(tasks)}
+            latencies = {name: deque(tensors[f"latencies.{i}"].tolist(), self._most) for i, name in enumerate(tasks)}
             trained_on = int(header["trained_on"])
         except (KeyError, ValueError, RuntimeError) as error:
             raise _damaged(path, error) from error
