@@ -184,8 +184,8 @@ def main(
         return
     started = time.time()
     jobs = [
-        Job("workers", real, max(1, every // 5), checkpoint, engine),
         Job("pretended", trials, every, checkpoint, engine),
+        Job("workers", real, max(1, every // 5), checkpoint, engine),
     ]
     runs = {job.machine: in_a_process(job, work) for job in jobs if job.trials}
     details = {"machines": MACHINES, "model": checkpoint, "engine": engine, "runs": runs}
