@@ -145,13 +145,29 @@ def slopes(samples: Sequence[dict[str, float]]) -> dict[str, Any]:
     } | {f"{who}_mib_largest": max(s[f"{who}_mib"] for s in samples) for who in ("tuner", "workers")}
 
 
-def in_a_process(job: Job, work: Path) -> dict[str, Any]:
-    """`soak` in a fresh process, so that the first run's memory is not the second's; the answer of an ended run."""
+def in_a_process(job: Job, work: Path, as_is: bool) -> dict[str, Any] | None:
+    """`soak` in a fresh process, so that the first run's memory is not the second's; the answer of an ended run.
+
+    Args:
+        as_is: run nothing, and take what the journal of an unfinished run says; None where there is none.
+    """
     answer = work / f"{job.name}.json"
+    if as_is and not answer.is_file():
+        return so_far(work / f"{job.name}.jsonl")
     if not answer.is_file():
         command = [sys.executable, __file__, "--work", str(work), "--one", json.dumps(asdict(job))]
         subprocess.run(command, check=True)
     return json.loads(answer.read_text())
+
+
+def so_far(journal: Path) -> dict[str, Any] | None:
+    """What is known of a run that did not end."""
+    if not journal.is_file():
+        return None
+    text = journal.read_text(encoding="utf-8")
+    samples = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
+    last = samples[-1]
+    return {"trials": last["trials"], "seconds": last["seconds"], "samples": samples} | slopes(samples)
 
 
 def one(job: Job, work: Path) -> None:
@@ -172,10 +188,19 @@ def one(job: Job, work: Path) -> None:
 @click.option("--checkpoint", default="tilenet-epyc", show_default=True, help="Or `none` for a random model.")
 @click.option("--engine", default="decisions", show_default=True, help="Search engine.")
 @click.option("--work", default=ROOT / "runs" / "soak", show_default=True, type=click.Path(path_type=Path))
+@click.option("--as-is", is_flag=True, help="Run nothing: say what is known of these runs, however far they came.")
 @click.option("--json", "as_json", is_flag=True)
 @click.option("--one", "text", hidden=True)
 def main(
-    trials: int, real: int, every: int, checkpoint: str, engine: str, work: Path, as_json: bool, text: str | None
+    trials: int,
+    real: int,
+    every: int,
+    checkpoint: str,
+    engine: str,
+    work: Path,
+    as_is: bool,
+    as_json: bool,
+    text: str | None,
 ) -> None:
     """Soak, and write docs/benchmarks/soak.json."""
     work.mkdir(parents=True, exist_ok=True)
@@ -187,8 +212,13 @@ def main(
         Job("pretended", trials, every, checkpoint, engine),
         Job("workers", real, max(1, every // 5), checkpoint, engine),
     ]
-    runs = {job.machine: in_a_process(job, work) for job in jobs if job.trials}
+    ended = {job: in_a_process(job, work, as_is) for job in jobs if job.trials}
+    runs = {job.machine: run for job, run in ended.items() if run is not None}
+    left = [
+        f"{job.machine}, {job.trials} trials" for job, run in ended.items() if not run or run["trials"] < job.trials
+    ]
     details = {"machines": MACHINES, "model": checkpoint, "engine": engine, "runs": runs}
+    details |= {"not_done": left} if left else {}
     finish("soak", summary(runs), details, [0], as_json, started)
 
 
