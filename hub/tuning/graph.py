@@ -94,30 +94,30 @@ def _simplify() -> Any:
 
         def _absorb_padding(self, call: Any) -> Any:
             """A convolution of an image padded with zeros pads by itself."""
-            padded = self.lookup_binding(call.args[0]) if isinstance(call.args[0], relax.Var) else None
-            if not isinstance(padded, relax.Call) or padded.op != pad or not _zeros_around(padded):
-                return call
-            if call.attrs.data_layout != "NCHW":
-                return call
-            widths = [int(w) for w in padded.attrs.pad_width][4:]
+            padded: Any = self.lookup_binding(call.args[0]) if isinstance(call.args[0], relax.Var) else None
             attrs = call.attrs
-            sides = [int(p) for p in attrs.padding]
-            top, bottom, left, right = widths
-            padding = [sides[0] + top, sides[1] + left, sides[2] + bottom, sides[3] + right]
-            return relax.op.nn.conv2d(
-                padded.args[0], call.args[1], [int(s) for s in attrs.strides], padding,
-                [int(d) for d in attrs.dilation], int(attrs.groups), attrs.data_layout, attrs.kernel_layout,
+            if attrs.data_layout != "NCHW" or not isinstance(padded, relax.Call) or not _zeros_around(padded):
+                return call
+            top, bottom, left, right = (int(width) for width in padded.attrs.pad_width[4:])
+            sides = zip(map(int, attrs.padding), (top, left, bottom, right), strict=True)
+            convolve: Any = relax.op.nn.conv2d
+            return convolve(
+                padded.args[0], call.args[1], list(map(int, attrs.strides)), [own + more for own, more in sides],
+                list(map(int, attrs.dilation)), int(attrs.groups), attrs.data_layout, attrs.kernel_layout,
                 attrs.out_layout, attrs.out_dtype or None,
             )  # fmt: skip
 
     def _zeros_around(call: Any) -> bool:
+        """Whether a call pads an image's rows and columns, and nothing else, with zeros."""
+        if call.op != pad:
+            return False
         attrs = call.attrs
         widths = [int(w) for w in attrs.pad_width]
         return attrs.pad_mode == "constant" and not float(attrs.pad_value) and len(widths) == 8 and not any(widths[:4])
 
     @module_pass(opt_level=0, name="TchubSimplify")
     def simplify(mod: IRModule, _: Any) -> IRModule:
-        simplifier = Simplifier(mod)
+        simplifier: Any = Simplifier(mod)
         for var, func in mod.functions_items():
             if isinstance(func, relax.Function):
                 simplifier.builder_.update_func(var, simplifier.visit_expr(func))
