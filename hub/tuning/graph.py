@@ -96,7 +96,7 @@ def _simplify() -> Any:
             """A convolution of an image padded with zeros pads by itself."""
             padded: Any = self.lookup_binding(call.args[0]) if isinstance(call.args[0], relax.Var) else None
             attrs = call.attrs
-            if attrs.data_layout != "NCHW" or not isinstance(padded, relax.Call) or not _zeros_around(padded):
+            if attrs.data_layout != "NCHW" or not _zeros_around(padded):
                 return call
             top, bottom, left, right = (int(width) for width in padded.attrs.pad_width[4:])
             sides = zip(map(int, attrs.padding), (top, left, bottom, right), strict=True)
@@ -109,9 +109,9 @@ def _simplify() -> Any:
 
     def _zeros_around(call: Any) -> bool:
         """Whether a call pads an image's rows and columns, and nothing else, with zeros."""
-        if call.op != pad:
+        if not isinstance(call, relax.Call) or call.op != pad:
             return False
-        attrs = call.attrs
+        attrs: Any = call.attrs
         widths = [int(w) for w in attrs.pad_width]
         return attrs.pad_mode == "constant" and not float(attrs.pad_value) and len(widths) == 8 and not any(widths[:4])
 
