@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from light_workers import without_pytorch
+
 
 @dataclass(frozen=True)
 class Program:
@@ -75,6 +77,13 @@ def _args_info(candidate: Any) -> list[Any]:
 
 @contextmanager
 def stock() -> Iterator[Prepared]:
+    """As installed, with PyTorch hidden from its workers."""
+    with without_pytorch(), stock_as_installed() as measure:
+        yield measure
+
+
+@contextmanager
+def stock_as_installed() -> Iterator[Prepared]:
     """TVM's LocalBuilder and LocalRunner at their defaults, one thread a program."""
     import os
 
@@ -123,4 +132,9 @@ def ours() -> Iterator[Prepared]:
         yield measure
 
 
-SYSTEMS: dict[str, Callable[[], AbstractContextManager[Prepared]]] = {"stock": stock, "ours": ours, "forked": forked}
+SYSTEMS: dict[str, Callable[[], AbstractContextManager[Prepared]]] = {
+    "stock": stock,
+    "stock-as-installed": stock_as_installed,
+    "ours": ours,
+    "forked": forked,
+}

@@ -1,5 +1,7 @@
 """MetaSchedule as it ships, watched: its own builder, runner, search, scheduler, model and database.
 
+Its workers cannot import PyTorch (`light_workers`), except in the system that is called so.
+
 One setting is not the default: a round measures 16 programs, not 64, for with 64 a budget of 16 trials a task would go
 to the first quarter of the tasks and leave the rest untuned (apache/tvm#18159).
 """
@@ -7,8 +9,10 @@ to the first quarter of the tasks and leave the rest untuned (apache/tvm#18159).
 from __future__ import annotations
 
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
+from light_workers import without_pytorch
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.builder import PyBuilder
@@ -105,6 +109,11 @@ class Watcher(PyMeasureCallback):
 
 def tune_stock(run: Run, work: Workload, budget: int) -> Outcome:
     """Tune with `ms.tune_tasks`."""
+    with nullcontext() if run.system == "stock-as-installed" else without_pytorch():
+        return _tune(run, work, budget)
+
+
+def _tune(run: Run, work: Workload, budget: int) -> Outcome:
     import numpy as np
     import xgboost  # noqa: F401 (imported before the clock starts, as TVM and torch are)
     from tchub.hub.tuning.tasks import task_id

@@ -63,6 +63,38 @@ def _main_job() -> str:
     return "\n".join([*_ranking(job), "", *_tuning(job), "", where])
 
 
+def _speed() -> str:
+    """Tuning against stock MetaSchedule: what each needed, and the networks' latencies end to end; see bench_tuning."""
+    job = json.loads((FOLDER / "tuning.json").read_text())
+    facts, details = job["machine"], job["details"]
+    timed = {row["network"]: row["median_ms"] for row in reversed(details["latency"])}
+    head = ("network", "stock's latency after", "tchub has it after", "PyTorch", "torch.compile", "stock", "**tchub**")
+    rows = [_row(*head), _row("---", *["---:"] * (len(head) - 1))]
+    for item in details["tables"]["tilenet"]:
+        ms = timed.get(item["network"], {})
+        end_to_end = [_ms(ms.get(name)) for name in ("pytorch", "torch.compile", "stock")]
+        reached = item["reached"] == len(item["seeds"])
+        needed = f"{item['seconds_to_stock']['median']:.0f} s, {item['trials_to_stock']['median']:.0f} programs"
+        rows.append(
+            _row(
+                item["network"], f"{item['stock_seconds']['median']:.0f} s", needed if reached else "never",
+                *end_to_end, f"**{_ms(ms.get('tilenet'))}**",
+            )
+        )  # fmt: skip
+    where = (
+        "Stock: MetaSchedule as TVM ships it, 16 programs a task, batch 1, float32; the last four columns are of the "
+        "whole network, compiled from the best programs. "
+        f"{facts['cpu_model']}, {facts['cores']} cores, programs on one thread; "
+        f"seeds {', '.join(map(str, job['seeds']))}; by `{job['command']}`. More, and where tchub loses: "
+        "[the benchmarks](docs/benchmarks.md)."
+    )
+    return "\n".join([*rows, "", where])
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g} ms"
+
+
 def _zoo() -> str:
     """Every checkpoint of the index in its newest version, and whether its device was measured."""
     from tchub.cards import Corpus, origin
@@ -104,7 +136,7 @@ def _architectures() -> str:
     return "\n".join(rows)
 
 
-BLOCKS = {"main-job": _main_job, "zoo": _zoo, "architectures": _architectures}
+BLOCKS = {"speed": _speed, "main-job": _main_job, "zoo": _zoo, "architectures": _architectures}
 FILES = ("README.md", "docs/models.md")
 
 
