@@ -2,8 +2,8 @@
 
 A new worker of stock TVM 0.27 spends 15 s or more on its tensor intrinsics, which are made by a parser that looks
 through every loaded module; and stock starts new workers for every batch that it builds. Where PyTorch is installed,
-TVM's import loads it, and the workers, which do not need it, take some five seconds longer still. Stock is given the
-better case.
+TVM's import loads it, and the workers, which do not need it, take some five seconds longer still: what that costs
+is told apart.
 """
 
 from __future__ import annotations

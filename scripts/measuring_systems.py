@@ -76,14 +76,14 @@ def _args_info(candidate: Any) -> list[Any]:
 
 
 @contextmanager
-def stock() -> Iterator[Prepared]:
-    """As installed, with PyTorch hidden from its workers."""
-    with without_pytorch(), stock_as_installed() as measure:
+def stock_light() -> Iterator[Prepared]:
+    """The same with PyTorch hidden from its workers."""
+    with without_pytorch(), stock() as measure:
         yield measure
 
 
 @contextmanager
-def stock_as_installed() -> Iterator[Prepared]:
+def stock() -> Iterator[Prepared]:
     """TVM's LocalBuilder and LocalRunner at their defaults, one thread a program."""
     import os
 
@@ -134,7 +134,7 @@ def ours() -> Iterator[Prepared]:
 
 SYSTEMS: dict[str, Callable[[], AbstractContextManager[Prepared]]] = {
     "stock": stock,
-    "stock-as-installed": stock_as_installed,
+    "stock-light": stock_light,
     "ours": ours,
     "forked": forked,
 }

@@ -1,6 +1,6 @@
 """MetaSchedule as it ships, watched: its own builder, runner, search, scheduler, model and database.
 
-Its workers cannot import PyTorch (`light_workers`), except in the system that is called so.
+In the system `stock-light` its workers cannot import PyTorch (`light_workers`).
 
 One setting is not the default: a round measures 16 programs, not 64, for with 64 a budget of 16 trials a task would go
 to the first quarter of the tasks and leave the rest untuned (apache/tvm#18159).
@@ -109,7 +109,7 @@ class Watcher(PyMeasureCallback):
 
 def tune_stock(run: Run, work: Workload, budget: int) -> Outcome:
     """Tune with `ms.tune_tasks`."""
-    with nullcontext() if run.system == "stock-as-installed" else without_pytorch():
+    with without_pytorch() if run.system == "stock-light" else nullcontext():
         return _tune(run, work, budget)
 
 
