@@ -241,5 +241,6 @@ def test_measured_programs_are_taken_in_once_and_again_after_more_of_them(monkey
         for asked in (x[20:], x[20:]):
             found = scorer.predict("task", asked)
         informed = given(checkpoint.model, x[:seen], latency[:seen])
-        assert np.array_equal(found, Squash()(informed.score(x[20:])))
+        # Sums on one thread or several differ in the last digits.
+        assert np.allclose(found, Squash()(informed.score(x[20:])), rtol=1e-4)
     assert prepared == [0, 10, 20]
