@@ -51,7 +51,7 @@ class TimedRunner(PyRunner):
     def __init__(self, inner: Any, recorder: Recorder) -> None:
         super().__init__()
         self.inner, self.recorder, self.seconds = inner, recorder, 0.0
-        self.ends: list[float] = []
+        self.ends: dict[str, float] = {}  # by artifact: results are told a task at a time, and much later
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
         """The inner runner's futures, which have their results already."""
@@ -60,7 +60,7 @@ class TimedRunner(PyRunner):
             start = time.perf_counter()
             futures += self.inner.run([item])
             self.seconds += time.perf_counter() - start
-            self.ends.append(self.recorder.now())
+            self.ends[str(item.artifact_path)] = self.recorder.now()
         return futures
 
 
@@ -99,12 +99,10 @@ class Watcher(PyMeasureCallback):
     ) -> None:
         """Record one batch."""
         now = self.recorder.now()
-        ends = iter(self.runner.ends)
         for candidate, build, result in zip(measure_candidates, builder_results, runner_results, strict=True):
-            at = now if build.error_msg is not None else next(ends, now)
+            at = self.runner.ends.pop(str(build.artifact_path), now)
             run_secs = None if result.error_msg is not None else result.run_secs
             self.recorder.add(at, self.task_ids[int(task_id)], run_secs, candidate.sch.trace)
-        self.runner.ends.clear()
 
 
 def tune_stock(run: Run, work: Workload, budget: int) -> Outcome:
