@@ -52,6 +52,7 @@ def make_report(**changes: Any) -> dict[str, Any]:
     check = {"ok": True, "max_abs_diff": 1e-6, "max_abs_output": 3.0, "rtol": 1e-3, "atol": 1e-4, "outputs": 1}
     return {
         "format": 1, "status": "done", "network": "bert-tiny", "origin": "suite", "target": "llvm", "threads": 1,
+        "layout": "channels-last",
         "settings": {"trials": 4, "batch": None, "search": {"population_size": 16}},
         "created": "2026-01-01T00:00:00Z", "machine": {"cpu_model": "a CPU"},
         "runs": {"tuned": run, "stock": run | {"model": "stock", "update": None, "reasons": []}},

@@ -24,10 +24,10 @@ NAMES = ("search", "measure")
 class SlowForUntuned(FakeMeasure):
     """The first program, the untuned one, takes a second; the others nearly nothing."""
 
-    def __call__(self, task: Any, candidates: Sequence[Any]) -> Iterator[Any]:
+    def __call__(self, jobs: Sequence[Any]) -> Iterator[Any]:
         if self.count == 0:
             time.sleep(1.0)
-        yield from super().__call__(task, candidates)
+        yield from super().__call__(jobs)
 
 
 def test_a_resumed_run_goes_on_counting_and_untuned_programs_are_outside_the_clock(
