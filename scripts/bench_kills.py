@@ -1,4 +1,4 @@
-"""Fifty kills at random moments: every run resumes, and the database holds every measurement that finished, once.
+"""Some fifty kills at random moments: every run resumes, and the database holds every measurement that finished, once.
 
     python scripts/bench_kills.py --json
 
@@ -29,7 +29,7 @@ from benchmarking import ROOT, finish
 from kill_runs import TRIALS, Story, Victim, kill_worker, kill_zygote, run_disk, run_helpers, run_servers, run_tuner
 from kill_session import check
 
-KINDS = {"tuner": 15, "worker": 15, "zygote": 5, "server": 5, "disk": 10}
+KINDS = {"tuner": 15, "worker": 15, "zygote": 5, "server": 10, "disk": 10}
 KILLS_PER_RUN = 5
 
 
@@ -83,7 +83,11 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 @click.command()
 @click.option("--kind", "kinds", multiple=True, type=click.Choice(list(KINDS)), default=list(KINDS), show_default=True)
-@click.option("--kills", type=click.IntRange(1), help="Of each kind; not given: 50 in all.")
+@click.option(
+    "--kills",
+    type=click.IntRange(1),
+    help="Of each kind at most; not given: 55 in all, where each disk fills up five times.",
+)
 @click.option("--work", default=ROOT / "runs" / "kills", show_default=True, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True)
 def main(kinds: tuple[str, ...], kills: int | None, work: Path, as_json: bool) -> None:
