@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from importlib import import_module
 
 import click
 
 from ...zoo.errors import TchubError
+from .lazy import LazyGroup
 
 # name -> module in this folder; each module holds a click command named `command`.
 COMMANDS = {
@@ -29,19 +29,7 @@ COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
-    """Imports a command's module only when that command runs, so that `--help` needs neither torch nor TVM."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        return import_module(f".{COMMANDS[cmd_name]}", __name__).command
-
-
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tchub")
 def cli() -> None:
     """Pretrained cost models for tensor-program tuning.

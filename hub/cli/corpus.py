@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from importlib.util import find_spec
-
 import click
+
+from .lazy import LazyGroup
 
 # name -> module in this folder; each module holds a click command named `command`.
 COMMANDS = {
@@ -17,19 +16,7 @@ COMMANDS = {
 }
 
 
-class LazyGroup(click.Group):
-    """Imports a command's module only when that command runs."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return [name for name, module in COMMANDS.items() if find_spec(f".{module}", __package__)]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in self.list_commands(ctx):
-            return None
-        return import_module(f".{COMMANDS[cmd_name]}", __package__).command
-
-
-@click.group("corpus", cls=LazyGroup)
+@click.group("corpus", cls=LazyGroup, modules=COMMANDS)
 def command() -> None:
     """Look into corpora of measured programs, make them from other tools' logs, and join them.
 
