@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,6 @@ from tchub.hub.bundle.errors import BundleError, BundleSizeError, BundleTargetEr
 from tchub.hub.bundle.target import resolve_target
 from tchub.hub.cli import main
 from tchub.zoo.corpus import Corpus
-
-needs_gcc = pytest.mark.skipif(shutil.which("gcc") is None, reason="the toy kernels are written in C")
 
 
 def test_programs_compiled_here_are_measured_there_and_become_a_corpus(
@@ -70,7 +67,6 @@ def test_a_checkpoint_chooses_half_of_the_programs(small_task: Any, target: Any)
     assert chosen[2:] == [key for key in random if key not in chosen[:2]][:2], "the rest come as they came"
 
 
-@needs_gcc
 def test_an_archive_depends_on_its_contents_alone(tmp_path: Path) -> None:
     programs, tasks = toy_programs(tmp_path, [GOOD] * 2), {TASK_ID: toy_task([])}
     (one,) = write_parts(tmp_path / "one.zip", CPU_FACTS, tasks, programs)
@@ -79,7 +75,6 @@ def test_an_archive_depends_on_its_contents_alone(tmp_path: Path) -> None:
     assert Bundle(one).identity == Bundle(other).identity
 
 
-@needs_gcc
 def test_too_large_an_archive_becomes_several_that_stand_alone(tmp_path: Path) -> None:
     programs, tasks = toy_programs(tmp_path, [GOOD] * 30), {TASK_ID: toy_task([])}
     limit = 96 << 10
@@ -93,7 +88,6 @@ def test_too_large_an_archive_becomes_several_that_stand_alone(tmp_path: Path) -
         write_parts(tmp_path / "small.zip", CPU_FACTS, tasks, programs, 1000)
 
 
-@needs_gcc
 def test_a_damaged_or_newer_bundle_is_refused(tmp_path: Path) -> None:
     (tmp_path / "torn.zip").write_bytes(b"PK\x03\x04 torn")
     with pytest.raises(BundleError, match="is no bundle"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,6 @@ from tchub.hub.bundle.errors import BundleResultsError
 from tchub.hub.bundle.ingest import ingest
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.corpus.errors import CorpusMismatchError
-
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="the toy kernels are written in C")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 import time
@@ -15,8 +14,6 @@ import psutil
 import pytest
 from bundle_kit import CRASH, GOOD, HANG, Machine, bare_machine, lines_of, toy_bundle
 from tchub.hub.bundle.runtime import copy_runtime
-
-pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="the toy kernels are written in C")
 
 
 @pytest.fixture(scope="module")
