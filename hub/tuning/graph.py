@@ -5,8 +5,7 @@ and a pass over memory; and MetaSchedule vectorises the innermost loop, which fo
 columns is shorter than a vector register, while channels-last gives it the channels.
 
 Exponentials and error functions become polynomials, as in PyTorch's own kernels: TVM calls libm for them, element by
-element. `fast_erf` is right to 3.3e-7, `fast_exp` to 9e-8 and `fast_tanh` to 2.6e-7, relative; a GELU of 65,536 numbers
-takes 8 us with it and 518 us without.
+element. They are right to the accuracy of float32 (tests/hub/test_graph.py holds them to 4e-7, relative).
 """
 
 from __future__ import annotations

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 import tvm
+from scipy import special
 from tchub.hub.tuning.graph import LAYOUTS, UnknownLayoutError, prepare
 from tchub.hub.tuning.tasks import from_extracted
-from tvm import relax
+from tvm import relax, te, topi
 from tvm.relax.frontend.torch import from_exported_program
 from tvm.s_tir.meta_schedule import relax_integration
 
@@ -75,6 +76,17 @@ def test_channels_last_leaves_three_convolutions_with_all_that_follows_them_fuse
 def test_no_function_of_libm_is_left(network) -> None:
     assert "erf(" in prepare(_import(network), "as-imported").script()
     assert "T.erf(" not in prepare(_import(network), "channels-last").script()
+
+
+@pytest.mark.parametrize(("name", "exact"), [("erf", special.erf), ("exp", np.exp), ("tanh", np.tanh)])
+def test_the_polynomials_have_the_accuracy_of_float32(name: str, exact) -> None:
+    x = te.placeholder((4096,), "float32", name="x")
+    func = te.create_prim_func([x, getattr(topi, f"fast_{name}")(x)]).with_attr("global_symbol", "main")
+    built = tvm.compile(tvm.IRModule({"main": func}), target=tvm.target.Target(TARGET))
+    numbers = np.linspace(-8, 8, 4096, dtype=np.float32)
+    out = tvm.runtime.tensor(np.zeros(4096, np.float32))
+    built["main"](tvm.runtime.tensor(numbers), out)
+    np.testing.assert_allclose(out.numpy(), exact(numbers.astype(np.float64)), rtol=4e-7, atol=4e-7)
 
 
 def test_an_unknown_layout_is_refused_with_the_known_ones(network) -> None:

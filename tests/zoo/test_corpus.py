@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from corpus_kit import META
 from tchub.zoo.corpus import (
     Corpus,
     CorpusError,
@@ -24,16 +25,6 @@ from tchub.zoo.corpus import (
     write_corpus,
     writer,
 )
-
-META = {
-    "device": "test-cpu",
-    "family": "epyc",
-    "cpu_model": "Test CPU",
-    "target": {"kind": "llvm", "num-cores": 1},
-    "tvm_version": "0.27.0",
-    "licence": "CC0-1.0",
-    "command": "tchub collect",
-}
 
 
 def make_task(task_id: str = "00" * 8, op: str = "matmul", networks=(("resnet-18", 2),)) -> Task:

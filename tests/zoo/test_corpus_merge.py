@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from corpus_kit import META
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.zoo.corpus import (
@@ -23,15 +24,6 @@ from tchub.zoo.corpus import (
     writer,
 )
 
-META = {
-    "device": "test-cpu",
-    "family": "epyc",
-    "cpu_model": "Test CPU",
-    "target": {"kind": "llvm", "num-cores": 1},
-    "tvm_version": "0.27.0",
-    "licence": "CC0-1.0",
-    "command": "tchub collect",
-}
 NETWORKS = ("resnet-18", "bert-tiny")
 
 
