@@ -22,9 +22,9 @@ class Line:
 
 def _nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
     """Round numbers from `low` to `high`."""
-    if high <= low:
-        return [low]
     raw = (high - low) / count
+    if raw <= 0:  # also where the span is too small for a float to divide
+        return [low]
     step = 10 ** floor(log10(raw))
     step *= next(m for m in (1, 2, 5, 10) if m * step >= raw)
     return [step * i for i in range(ceil(low / step), floor(high / step) + 1)]

@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tchub.hub.tuning.bar_charts import Bar, Stack, bars, groups, stacks
 from tchub.hub.tuning.charts import Line, lines, scatter
@@ -87,6 +87,7 @@ def test_rank_correlation_lies_between_minus_one_and_one(pairs: list[tuple[float
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e5), st.floats(1e-4, 1e5)), max_size=20))
+@example([(5e-324, 1.0)])
 def test_every_chart_is_well_formed_and_stays_in_its_frame(points: list[tuple[float, float]]) -> None:
     shares = [(x, min(y, 1.0)) for x, y in points]
     items = [Bar("<b>", y, y / 2, y * 2, "tuned") for _, y in points[:5]]

@@ -16,12 +16,14 @@ from test_training import RECIPE, new_model, toy_data
 LOSSES = ("log_ranknet", "rmse")
 
 PROGRAM = """
+import os
 import sys
 sys.path.insert(0, {folder!r})
 from pathlib import Path
 from test_training_distributed import train_twice
 
 train_twice(Path({out!r}))
+os._exit(0)  # PyTorch's threads can abort an interpreter that is shutting down
 """
 
 

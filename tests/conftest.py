@@ -1,0 +1,15 @@
+"""How hypothesis draws: the same examples in every run, so that only a change of the code can fail the suite.
+
+`HYPOTHESIS_PROFILE=explore scripts/test` draws new ones, ten times as many: for looking for failures.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+# No deadline: on a busy machine any example may be slow.
+settings.register_profile("steady", derandomize=True, deadline=None)
+settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))

@@ -1,0 +1,115 @@
+"""A synthetic machine for adapting: a latency function stands for compiling and running programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tchub.hub.device.detect import LocalDevice
+from tchub.hub.device.measure import Measurement
+from tchub.hub.tuning.adapt import adapt
+from tchub.hub.tuning.adapt_tools import Base, Tools
+from tchub.hub.tuning.candidates import Candidate
+from tchub.hub.tuning.tasks import TuningTask
+from tchub.zoo.adapt.fine_tune import FineTuneConfig
+from tchub.zoo.devices import get_device
+
+EPYC = get_device("epyc")
+SMALL = {"hidden": 16, "d_model": 16, "head": 8, "d_state": 4, "dt_rank": 2}
+OPS = ("conv2d", "conv2d", "matmul", "matmul", "softmax", "conv2d")
+QUICK = FineTuneConfig(epochs=6, patience=3, learning_rate=1e-3, head_learning_rate=2e-3, refit=False)
+
+
+def make_trace(tile: tuple[int, ...], unroll: int) -> str:
+    """A loop split in four, reordered, unrolled."""
+    instructions = [
+        ["GetSBlock", [], ["C", "main"], ["b0"]],
+        ["GetLoops", ["b0"], [], ["l1", "l2"]],
+        ["SamplePerfectTile", ["l1"], [4, 64], ["v3", "v4", "v5", "v6"]],
+        ["Split", ["l1", "v3", "v4", "v5", "v6"], [1, 1], ["l7", "l8", "l9", "l10"]],
+        ["Reorder", ["l7", "l8", "l2", "l9", "l10"], [], []],
+        ["SampleCategorical", [], [[0, 16, 64, 512], [0.25, 0.25, 0.25, 0.25]], ["v11"]],
+        ["Annotate", ["b0", "v11"], ["meta_schedule.unroll_explicit"], []],
+        ["EnterPostproc", [], [], []],
+    ]
+    return json.dumps([instructions, [[2, list(tile)], [5, unroll]]])
+
+
+def tiles(extent: int, parts: int) -> list[tuple[int, ...]]:
+    if parts == 1:
+        return [(extent,)]
+    return [(f, *rest) for f in range(1, extent + 1) if extent % f == 0 for rest in tiles(extent // f, parts - 1)]
+
+
+def latency_of(candidate: Candidate) -> float:
+    """Small inner tiles and much unrolling are slow; every task has a scale of its own."""
+    (_, tile), (_, unroll) = json.loads(candidate.trace)[1]
+    cost = 0.5 * np.log2(tile[0]) - np.log2(tile[3]) + 0.3 * unroll
+    return float(1e-3 * (1 + int(candidate.task_id, 16)) * np.exp(cost / 3))
+
+
+class Lab:
+    """A machine that measures by `latency_of`, and counts what it was asked to measure."""
+
+    def __init__(self, fails=lambda candidate: False, latency=latency_of, stop_after: int | None = None) -> None:
+        self.fails, self.latency, self.stop_after = fails, latency, stop_after
+        self.measured: list[tuple[str, str]] = []
+        self.opened = 0
+
+    @contextmanager
+    def open(self, _target: dict[str, Any], _cores: int):
+        self.opened += 1
+        yield self
+
+    def know(self, task_id: str, latency: float) -> None:
+        assert latency > 0
+
+    def measure(self, candidates):
+        for candidate in candidates:
+            self.measured.append((candidate.task_id, candidate.key))
+            if self.fails(candidate):
+                yield candidate, Measurement((), "build", "no such loop", 0.5, 0.0, 1.7e9)
+            else:
+                seconds = self.latency(candidate)
+                yield candidate, Measurement((seconds, seconds), None, None, 0.5, 0.5, 1.7e9)
+            if len(self.measured) == self.stop_after:
+                os.kill(os.getpid(), signal.SIGINT)
+
+
+def make_task(number: int) -> TuningTask:
+    return TuningTask(f"{number:016x}", f"fused_{OPS[number]}_{number}", OPS[number], 1 + number, None, 1e6, {"toy": 1})
+
+
+def make_candidates(task: TuningTask, _target: dict[str, Any], count: int, seed: int) -> list[Candidate]:
+    rng = np.random.default_rng([seed, int(task.task_id, 16)])
+    every = [(tile, unroll) for tile in tiles(64, 4) for unroll in range(4)]
+    picks = [every[i] for i in rng.permutation(len(every))[:count]]
+    return [Candidate(task.task_id, f"{t}-{u}", make_trace(t, u), "random", None) for t, u in picks]
+
+
+def toolbox(base: Base, lab: Lab, tasks: int = len(OPS), **more: Any) -> Tools:
+    target = {"kind": "llvm", "mcpu": "znver4", "num-cores": 1}
+    local = LocalDevice(EPYC, "epyc", "Test CPU", ("avx2",), 1, "znver4", target, True, ())
+    ours = Tools(
+        find_base=lambda name: base,
+        detect=lambda device, cores: local,
+        extract_tasks=lambda workload, target: [make_task(i) for i in range(tasks)],
+        make_candidates=make_candidates,
+        rebuild=lambda task, e: Candidate(task.task_id, e.key, e.trace, e.strategy, None),
+        workload_text=lambda task: f'"{task.task_id}"',
+        computation=lambda task: f"{task.op}-{task.task_id}",
+        open_measurer=lab.open,
+        tvm_version=lambda: "0.27.0",
+    )
+    return replace(ours, **more)
+
+
+def run(base: Base, lab: Lab, work: Path, tools: Tools | None = None, **options: Any):
+    settings = {"budget": "25%", "programs_per_task": 60, "fine_tune": QUICK, "workload": "toy", "rounds": 1} | options
+    return adapt("tcl-epyc", work_dir=work, tools=tools or toolbox(base, lab), **settings)

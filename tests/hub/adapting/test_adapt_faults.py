@@ -1,0 +1,142 @@
+"""Adapting when something is wrong: stopped, full, empty, failing or asked for nonsense."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from adapt_kit import OPS, Lab, make_candidates, run, toolbox
+from tchub.hub.device.errors import MeasurementFailureRateError, UnknownDeviceChoiceError
+from tchub.hub.registry.errors import StoreError
+from tchub.hub.tuning import adapt as adapt_module
+from tchub.hub.tuning.adapt import AdaptArgumentError, AdaptBusyError
+from tchub.hub.tuning.adapt_pool import EmptyPoolError
+from tchub.hub.tuning.adapt_tools import Base, detect
+from tchub.hub.tuning.candidates import Candidate
+from tchub.hub.tuning.errors import InterruptedRunError, NoCandidateError
+from tchub.hub.tuning.tasks import TuningTask
+from tchub.zoo.adapt import BudgetError, LabelError, UnknownSamplerError
+
+
+def test_an_interrupted_run_goes_on_where_it_stopped(base: Base, tmp_path: Path):
+    lab = Lab(stop_after=60)
+    with pytest.raises(InterruptedRunError, match="60 measured") as caught:
+        run(base, lab, tmp_path)
+    assert caught.value.exit_code == 130
+    rest = Lab()
+    resumed = run(base, rest, tmp_path)
+    whole = run(base, Lab(), tmp_path / "another")
+    assert len(rest.measured) == 90 - 60
+    assert resumed.reused == 60
+    assert {(p.task_id, p.key) for p in resumed.picks} == {(p.task_id, p.key) for p in whole.picks}
+    assert resumed.guard == whole.guard
+
+
+def test_making_candidates_can_be_interrupted_and_is_not_repeated(base: Base, tmp_path: Path):
+    made: list[str] = []
+
+    def counted(task: TuningTask, *rest: Any) -> list[Candidate]:
+        made.append(task.task_id)
+        if len(made) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        return make_candidates(task, *rest)
+
+    tools = toolbox(base, Lab(), make_candidates=counted)
+    with pytest.raises(InterruptedRunError, match="making candidates"):
+        run(base, Lab(), tmp_path, tools=tools)
+    run(base, Lab(), tmp_path, tools=tools)
+    assert len(made) == len(OPS)
+
+
+def test_a_folder_that_cannot_be_written_is_a_clear_error(base: Base, tmp_path: Path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(StoreError) as caught:
+        run(base, Lab(), tmp_path / "file")
+    assert "TCHUB_HOME" in caught.value.remedy
+
+
+def test_a_full_disk_while_making_candidates_leaves_no_half_file(base: Base, tmp_path: Path, monkeypatch):
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(StoreError, match="no space left"):
+        run(base, Lab(), tmp_path)
+    assert list((tmp_path / "pool").iterdir()) == []
+
+
+def test_measurements_of_another_target_are_not_reused(base: Base, tmp_path: Path):
+    run(base, Lab(), tmp_path)
+    lab = Lab()
+    tools = toolbox(base, lab)
+    other = replace(tools.detect("local", 1), target={"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 1})
+    result = run(base, lab, tmp_path, tools=replace(tools, detect=lambda device, cores: other))
+    assert len(lab.measured) == 90
+    assert result.reused == 0
+    assert len(list(tmp_path.glob("corpus-*"))) == 2
+
+
+def test_an_empty_pool_is_an_error(base: Base, tmp_path: Path):
+    def none(task: TuningTask, *_: Any) -> list[Candidate]:
+        raise NoCandidateError(f"{task.name} has no valid program")
+
+    with pytest.raises(EmptyPoolError, match="none of 6 tasks"):
+        run(base, Lab(), tmp_path, tools=toolbox(base, Lab(), make_candidates=none))
+
+
+def test_every_program_failing_stops_early_and_names_the_commonest_error(base: Base, tmp_path: Path):
+    lab = Lab(fails=lambda candidate: True)
+    with pytest.raises(MeasurementFailureRateError, match="no such loop") as caught:
+        run(base, lab, tmp_path)
+    assert len(lab.measured) == 16
+    assert caught.value.fields["commonest"] == "build: no such loop"
+    again = Lab()
+    with pytest.raises(MeasurementFailureRateError):
+        run(base, again, tmp_path)
+    assert again.measured == [], "a second run does not pay for the same failures"
+
+
+def test_a_tiny_budget_whose_programs_all_fail_says_so_too(base: Base, tmp_path: Path):
+    with pytest.raises(MeasurementFailureRateError, match="12 of 12"):
+        run(base, Lab(fails=lambda candidate: True), tmp_path, budget=12)
+
+
+def test_constant_labels_are_an_error(base: Base, tmp_path: Path):
+    with pytest.raises(LabelError):
+        run(base, Lab(latency=lambda candidate: 1e-3), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"budget": 0}, BudgetError),
+        ({"budget": "200%"}, BudgetError),
+        ({"budget": "1%"}, BudgetError),
+        ({"budget": "3s"}, BudgetError),
+        ({"sampler": "psychic"}, UnknownSamplerError),
+        ({"method": "telepathy"}, AdaptArgumentError),
+        ({"rounds": 0}, AdaptArgumentError),
+        ({"programs_per_task": 0}, AdaptArgumentError),
+    ],
+)
+def test_arguments_without_a_meaning_are_refused_with_a_remedy(base: Base, tmp_path: Path, options, error):
+    lab = Lab()
+    with pytest.raises(error) as caught:
+        run(base, lab, tmp_path, **options)
+    assert caught.value.remedy
+    assert len(lab.measured) <= 8, "at most the probe of a budget of time"
+
+
+def test_only_this_machine_can_be_measured():
+    with pytest.raises(UnknownDeviceChoiceError, match="v100"):
+        detect("v100", 1)
+
+
+def test_two_runs_may_not_measure_at_the_same_time(base: Base, tmp_path: Path):
+    with adapt_module._locked(tmp_path), pytest.raises(AdaptBusyError):
+        run(base, Lab(), tmp_path)
