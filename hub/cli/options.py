@@ -35,7 +35,8 @@ def device_options(func: Callable[..., Any]) -> Callable[..., Any]:
     )  # fmt: skip
     @click.option(
         "--target", metavar="T",
-        help="The device's TVM target: JSON, a file of it, or a device's name from `tchub devices`. "
+        help="The device's TVM target: JSON, a file of it, a device's name from `tchub devices`, or LLVM's name of a "
+        "CPU or level, e.g. x86-64-v2 for this machine without AVX. "
         "Default: this machine's, or what the RPC servers say of themselves.",
     )  # fmt: skip
     @click.option(

@@ -33,5 +33,9 @@ class RemoteTargetError(TchubError):
     """What the target of an RPC device is cannot be known here, or does not fit its servers. Field: address."""
 
 
+class LocalTargetError(TchubError):
+    """A target whose programs this machine cannot run. Fields: target, missing: extensions that the CPU lacks."""
+
+
 class NoCrossCompilerError(TchubError):
     """Programs for another architecture cannot be linked here. Field: architecture."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,13 +56,15 @@ def choose_device(
     Args:
         device: `local`, or `rpc://host:port/key`.
         threads: threads of a program.
-        target: TVM target as a dictionary; None for what the device says of itself.
+        target: TVM target as a dictionary; None for what the device says of itself. This machine's `threads` are
+            its num-cores, and its spec sheet is that of what the target may use.
         linker: for programs of another architecture.
 
     Raises:
         UnknownDeviceChoiceError: neither of the two.
         NoServerError: no tracker, or no server that answers.
         RemoteTargetError, NoCrossCompilerError: its programs cannot be compiled here.
+        LocalTargetError: this machine cannot run programs for the target.
         DetectionError: more threads than this machine has.
     """
     address = parse_device(device)
@@ -70,8 +72,12 @@ def choose_device(
         from ..device.detect import detect_local
 
         local = detect_local(threads)
-        # The search needs to know the cores.
-        return ChosenDevice(replace(local, target={"num-cores": threads} | target) if target else local)
+        if target is None:
+            return ChosenDevice(local)
+        from ..device.host_facts import read_host_facts
+        from ..device.local_target import with_target
+
+        return ChosenDevice(with_target(local, target, read_host_facts()))
     from ..device.rpc_device import describe_remote, find_linker
     from ..device.rpc_fleet import RpcConfig, ask_server
 
@@ -89,7 +95,7 @@ def fitting_checkpoint(device: ChosenDevice) -> str | None:
 
 
 def parse_target(text: str | None) -> dict[str, Any] | None:
-    """A `--target`: JSON, a file of JSON, or the name of a device of the zoo.
+    """A `--target`: JSON, a file of JSON, the name of a device of the zoo, or of a CPU or level that LLVM knows here.
 
     Raises:
         RemoteTargetError: none of these.
@@ -102,6 +108,10 @@ def parse_target(text: str | None) -> dict[str, Any] | None:
         try:
             return dict(get_device(text).target)
         except UnknownDeviceError as error:
+            from ..device.local_target import cpu_target
+
+            if found := cpu_target(text):
+                return found
             raise _bad_target(text) from error
     if not isinstance(found, dict) or "kind" not in found:
         raise _bad_target(text)
@@ -112,6 +122,6 @@ def _bad_target(text: str) -> RemoteTargetError:
     return RemoteTargetError(
         f"{text!r} is no target",
         remedy='give JSON such as {"kind": "llvm", "mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}, '
-        "a file of it, or the name of a device from `tchub devices`",
+        "a file of it, the name of a device from `tchub devices`, or a CPU or level of LLVM such as x86-64-v2",
         address="",
     )
