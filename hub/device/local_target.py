@@ -27,13 +27,6 @@ _SYSTEM_WORDS = {
     **{"sse3": "pni", "lzcnt": "abm", "bmi": "bmi1"},
     **{"neon": "asimd", "dotprod": "asimddp", "fullfp16": "fphp"},
 }
-    "sse3": "pni",
-    "lzcnt": "abm",
-    "bmi": "bmi1",
-    "neon": "asimd",
-    "dotprod": "asimddp",
-    "fullfp16": "fphp",
-}
 _SIMD_BYTES = (("avx512f", 64.0), ("avx", 32.0), ("sse2", 16.0), ("neon", 16.0))
 _OTHER_TARGET = 'give a level such as x86-64-v2, or JSON such as {"kind": "llvm", "mcpu": "x86-64-v3"}'
 

@@ -21,7 +21,7 @@ from .adapt_job import AdaptJob
 from .adapt_result import AdaptResult
 from .adapt_session import AdaptProgress, AdaptSession, AdaptSettings, Clock
 from .adapt_store import finish
-from .adapt_tools import Tools, remote_tools
+from .adapt_tools import Tools, chosen_tools
 from .candidate_features import pool_features
 from .device_choice import choose_device
 from .interrupt import StopFlag
@@ -71,7 +71,8 @@ def adapt(
     Args:
         checkpoint: a name, or a checkpoint's folder; None for the one that fits this machine best.
         device: `local`, or `rpc://host:port/key` for the servers of TVM's RPC tracker.
-        target, linker: of the RPC servers, see `tune`.
+        target: TVM target as a dictionary; None for this machine's, or for what the RPC servers say of themselves.
+        linker: for RPC servers of another architecture, see `tune`.
         budget: `10%` of the candidate pool, `200` programs, or `15m` of building and running.
         workload: a network, operator or suite by name, or a network's file (`.pt2`, `.onnx`, transformers
             config), whose tasks are measured; None for the reference suite.
@@ -88,6 +89,7 @@ def adapt(
 
     Raises:
         UnknownDeviceChoiceError, NoServerError, RemoteTargetError, NoCrossCompilerError: the device cannot be used.
+        LocalTargetError: this machine cannot run programs for the target.
         BudgetError, UnknownSamplerError, AdaptArgumentError: an argument makes no sense.
         NotTrainableError: the checkpoint is of trees.
         EmptyPoolError: no task has a choice of programs.
@@ -102,13 +104,13 @@ def adapt(
     tools, progress, clock = tools or Tools(), progress or AdaptProgress(), Clock()
     with clock("prepare"):
         address = parse_device(device)
-        if address is not None:
-            tools = remote_tools(tools, choose_device(device, cores, target=target, linker=linker))
+        if address is not None or target is not None:
+            tools = chosen_tools(tools, choose_device(device, cores, target=target, linker=linker))
         base = tools.find_base(checkpoint)
         check_trainable(base.checkpoint.model)
         local = tools.detect(device, cores)
     job = AdaptJob(base, local, workload or DEFAULT_WORKLOAD, settings, method, cores, programs_per_task, tools)
-    place = f"-rpc-{address.key}" if address else ""
+    place = f"-rpc-{address.key}" if address else f"-{local.mcpu}" if target else ""
     folder = Path(work_dir) if work_dir else _default_folder(base.entry.name, job.workload + place)
     with _locked(folder), ExitStack() as stack:
         stop = stack.enter_context(StopFlag())

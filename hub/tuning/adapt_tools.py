@@ -155,8 +155,8 @@ class Tools:
     tvm_version: Callable[[], str] = tvm_version
 
 
-def remote_tools(tools: Tools, device: ChosenDevice) -> Tools:
-    """The same tools for an RPC device: what measures, and what fits, is over there."""
+def chosen_tools(tools: Tools, device: ChosenDevice) -> Tools:
+    """The same tools for an RPC device, where what measures and what fits is, or for this machine's other target."""
     from ..device.measure import MeasureConfig
 
     return replace(

@@ -185,7 +185,7 @@ def collect(
         programs: shared evenly by the tasks; a task with a smaller space gives fewer.
         out: the corpus folder; the journal lies in it as `journal.sqlite`.
         device: `local`, or `rpc://host:port/key` for the servers of TVM's RPC tracker.
-        target, linker: of the RPC servers, see `tune`.
+        target, linker: see `tune`.
         threads: threads of a program, the target's `num-cores`.
         shard: measure its share of the tasks only, in a folder of its own inside `out`; each task gets as many
             programs as it would without. `merge_corpora` makes one corpus of all.
@@ -196,6 +196,7 @@ def collect(
         NoTaskError: the suite has no task with a choice of programs.
         ShardError: there are more shards than such tasks.
         UnknownDeviceChoiceError, NoServerError, RemoteTargetError, NoCrossCompilerError: the device cannot be used.
+        LocalTargetError: this machine cannot run programs for the target.
         MeasurementFailureRateError: nearly every program fails here.
     """
     import tvm

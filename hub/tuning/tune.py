@@ -116,6 +116,7 @@ def tune(
 
     Raises:
         TuneArgumentError: an argument makes no sense.
+        LocalTargetError: this machine cannot run programs for the target.
         UnknownDeviceChoiceError, NoServerError, RemoteTargetError, NoCrossCompilerError: the device cannot be used;
             NoServerError also when all its servers went away, and then the folder holds all that was measured.
         UnknownNetworkError, UnknownLayoutError, NetworkImportError, NoTaskError: the network cannot be tuned.
