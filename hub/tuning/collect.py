@@ -243,8 +243,7 @@ def _command(
     device: ChosenDevice, suite: str, programs: int, seed: int, threads: int, shard: Shard | None,
     besides: Sequence[Path | str],
 ) -> str:  # fmt: skip
-    where = f"rpc://HOST:PORT/{device.address.key}" if device.address else "local"
-    words = ["tchub", "collect", "--device", where, "--suite", suite, "--programs", str(programs)]
+    words = ["tchub", "collect", *device.options, "--suite", suite, "--programs", str(programs)]
     words += ["--shard", str(shard)] if shard else []
     words += [word for path in besides for word in ("--besides", Path(path).name)]
     return shlex.join([*words, "--seed", str(seed), "--threads", str(threads), "--out", "DIR"])

@@ -25,11 +25,20 @@ class ChosenDevice:
         facts: what it is, its target included.
         address: of an RPC device; None for this machine.
         linker: what links its programs; None for this machine's own tools.
+        asked: the target that the user gave, if any.
     """
 
     facts: LocalDevice
     address: RpcAddress | None = None
     linker: str | None = None
+    asked: dict[str, Any] | None = None
+
+    @property
+    def options(self) -> list[str]:
+        """The options that choose it again, the tracker's address left open."""
+        where = f"rpc://HOST:PORT/{self.address.key}" if self.address else LOCAL
+        target = ["--target", json.dumps(self.asked)] if self.asked else []
+        return ["--device", where, *target]
 
     @property
     def name(self) -> str | None:
@@ -77,12 +86,12 @@ def choose_device(
         from ..device.host_facts import read_host_facts
         from ..device.local_target import with_target
 
-        return ChosenDevice(with_target(local, target, read_host_facts()))
+        return ChosenDevice(with_target(local, target, read_host_facts()), asked=target)
     from ..device.rpc_device import describe_remote, find_linker
     from ..device.rpc_fleet import RpcConfig, ask_server
 
     facts = describe_remote(address, ask_server(address, RpcConfig()), threads, target)
-    return ChosenDevice(facts, address, find_linker(facts.target, linker))
+    return ChosenDevice(facts, address, find_linker(facts.target, linker), target)
 
 
 def fitting_checkpoint(device: ChosenDevice) -> str | None:

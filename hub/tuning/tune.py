@@ -116,9 +116,8 @@ def tune(
 
     Raises:
         TuneArgumentError: an argument makes no sense.
-        LocalTargetError: this machine cannot run programs for the target.
-        UnknownDeviceChoiceError, NoServerError, RemoteTargetError, NoCrossCompilerError: the device cannot be used;
-            NoServerError also when all its servers went away, and then the folder holds all that was measured.
+        UnknownDeviceChoiceError, NoServerError, RemoteTargetError, LocalTargetError, NoCrossCompilerError: the device
+            cannot be used; NoServerError also when its servers went away: the folder holds all that was measured.
         UnknownNetworkError, UnknownLayoutError, NetworkImportError, NoTaskError: the network cannot be tuned.
         TuningStateError: the folder is in use, or holds something else.
         TuningFailedError, MeasurementFailureRateError: nearly every program failed.
