@@ -1,0 +1,184 @@
+"""`--device local --target`: what a restricted target of this machine may use, what cannot run here, nothing mixed."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tchub.hub.cli import main
+from tchub.hub.device.detect import LocalDevice, detect_local
+from tchub.hub.device.errors import LocalTargetError
+from tchub.hub.device.host_facts import HostFacts
+from tchub.hub.device.local_target import with_target
+from tchub.hub.tuning import collect as collecting
+from tchub.hub.tuning import history
+from tchub.hub.tuning import tune as tuning
+from tchub.hub.tuning.device_choice import ChosenDevice, choose_device, parse_target
+from tchub.hub.tuning.errors import NoTaskError
+from tchub.zoo.corpus import CorpusMismatchError, merge_corpus
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="levels of x86-64")
+
+LEVELS = ("x86-64", "x86-64-v2", "x86-64-v3", "x86-64-v4")
+# All that the highest level may use, in the system's words.
+V4 = frozenset({"sse", "sse2", "pni", "ssse3", "sse4_1", "sse4_2", "popcnt", "cx16", "movbe", "bmi1", "bmi2"}) | {
+    *("abm", "avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"),
+}
+FACTS = HostFacts("x86-64", "AuthenticAMD", "AMD EPYC", 26, 2, 1, flags=V4, cores=8, threads=8, usable=8)
+
+
+@pytest.fixture(scope="module")
+def local() -> LocalDevice:
+    """A made-up machine of the fourth level, detected for two threads."""
+    return detect_local(2, facts=FACTS, host_cpu="x86-64-v4")
+
+
+def level(local: LocalDevice, name: str, facts: HostFacts = FACTS, **more: Any) -> LocalDevice:
+    return with_target(local, {"kind": "llvm", "mcpu": name, **more}, facts)
+
+
+# What a target may use ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "bytes_"), [*zip(LEVELS, (16, 16, 32, 64), strict=True)])
+def test_the_spec_sheet_has_the_simd_width_of_the_target(local: LocalDevice, name: str, bytes_: int) -> None:
+    device = level(local, name).device
+    assert device.spec.values() == local.device.spec.values() | {"simd_bytes": float(bytes_)}
+    assert name in device.spec.sources["simd_bytes"]
+    assert device.target["mcpu"] == name
+    same_row = (device.hardware_row(22) == local.device.hardware_row(22)).all()
+    assert same_row == (bytes_ == local.device.spec.values()["simd_bytes"])
+
+
+def test_a_level_has_the_extensions_of_the_one_below_and_more(local: LocalDevice) -> None:
+    extensions = [set(level(local, name).isa) for name in LEVELS]
+    assert all(low < high for low, high in pairwise(extensions))
+    assert extensions[1] == {"sse4_2"}
+    assert extensions[-1] <= set(local.isa)
+
+
+def test_attributes_of_a_target_count(local: LocalDevice) -> None:
+    assert level(local, "x86-64-v2", mattr=["+avx"]).device.spec.values()["simd_bytes"] == 32
+    assert level(local, "x86-64-v4", mattr=["-avx512f"]).device.spec.values()["simd_bytes"] == 32
+
+
+def test_the_cores_are_those_asked_for_not_those_of_the_targets_own_machine(local: LocalDevice) -> None:
+    target = parse_target("xeon-e5-2673")
+    assert target is not None
+    assert target["num-cores"] != 2
+    assert with_target(local, target, replace(FACTS, flags=frozenset())).target == target | {"num-cores": 2}
+
+
+def test_a_level_of_llvm_is_a_target_by_its_name() -> None:
+    assert parse_target("x86-64-v2") == {"kind": "llvm", "mcpu": "x86-64-v2"}
+
+
+# What cannot run here -------------------------------------------------------------------------------
+
+
+def test_extensions_that_the_cpu_lacks_are_named(local: LocalDevice) -> None:
+    older = replace(FACTS, flags=frozenset(flag for flag in V4 if not flag.startswith("avx512")))
+    assert level(local, "x86-64-v3", older).mcpu == "x86-64-v3"
+    with pytest.raises(LocalTargetError, match="lacks") as caught:
+        level(local, "x86-64-v4", older)
+    assert caught.value.fields["missing"] == ["avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"]
+    assert "x86-64-v2" in str(caught.value.remedy)
+
+
+def test_a_machine_that_hides_its_flags_is_not_held_to_lack_any(local: LocalDevice) -> None:
+    assert level(local, "x86-64-v4", replace(FACTS, flags=frozenset())).mcpu == "x86-64-v4"
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ({"kind": "llvm", "mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}, "aarch64"),
+        ({"kind": "llvm", "mcpu": "neoverse-n1"}, "neoverse-n1"),
+        ({"kind": "llvm", "mcpu": "x86-64-v9"}, "x86-64-v9"),
+        ({"kind": "cuda"}, "cuda"),
+        ({"kind": "llvm", "colour": 1}, "colour"),
+    ],
+)
+def test_what_is_no_target_of_this_machine_is_refused(target: dict[str, Any], said: str) -> None:
+    with pytest.raises(LocalTargetError, match=said):
+        choose_device("local", 1, target=target)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["tune", "bert-tiny"], ["adapt", "tcl-epyc"], ["collect", "--out", "corpus", "--suite", "bert-tiny"]],
+    ids=lambda c: c[0],
+)
+def test_every_command_refuses_it_before_anything_is_measured(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ChosenDevice, "measurer", lambda *_: pytest.fail("it measures"))
+    assert main([*command, "--target", "graviton2"]) == 1
+    assert "aarch64" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.sqlite"))
+
+
+# Every command has it, and nothing mixes -------------------------------------------------------------
+
+
+class Enough(Exception):
+    """The call got as far as the test looks."""
+
+
+def test_tune_searches_for_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[ChosenDevice] = []
+
+    def open_job(_network: Any, device: ChosenDevice, *_: Any) -> None:
+        seen.append(device)
+        raise Enough
+
+    monkeypatch.setattr(tuning, "open_job", open_job)
+    with pytest.raises(Enough):
+        tuning.tune("bert-tiny", "none", target=parse_target("x86-64-v2"), output=tmp_path)
+    assert seen[0].facts.target == {"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 1}
+    assert seen[0].facts.device.spec.values()["simd_bytes"] == 16
+    assert seen[0].options == ["--device", "local", "--target", '{"kind": "llvm", "mcpu": "x86-64-v2"}']
+
+
+def test_collect_keeps_a_scope_for_each_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting, "_load_tasks", lambda *_: [])
+    for target in (None, "x86-64-v2", "x86-64"):
+        with pytest.raises(NoTaskError):
+            collecting.collect("bert-tiny", 8, tmp_path, target=parse_target(target))
+    for file in (tmp_path / "journal.sqlite", history.history_file()):
+        with closing(sqlite3.connect(file)) as db:
+            facts = [json.loads(text) for (text,) in db.execute("SELECT facts FROM scopes")]
+        assert len({str(scope["target"]) for scope in facts}) == len(facts) == 3
+
+
+def test_a_corpus_takes_no_programs_of_another_target(tmp_path: Path, local: LocalDevice) -> None:
+    def meta(device: LocalDevice) -> dict[str, Any]:
+        facts = {"device": device.device.name, "family": device.family, "cpu_model": device.cpu_model}
+        return facts | {"target": device.target, "tvm_version": "0.27.0", "licence": "CC0-1.0", "command": "-"}
+
+    merge_corpus(tmp_path / "corpus", meta(local), [], [])
+    with pytest.raises(CorpusMismatchError, match="target"):
+        merge_corpus(tmp_path / "corpus", meta(level(local, "x86-64-v2")), [], [])
+
+
+# Machine code ----------------------------------------------------------------------------------------
+
+
+def test_programs_of_a_level_hold_its_registers_and_no_wider_ones(small_candidates: list[Any]) -> None:
+    import tvm
+
+    found = {}
+    for name in ("x86-64-v2", "x86-64-v3"):
+        target = tvm.target.Target({"kind": "llvm", "mcpu": name, "num-cores": 1})
+        found[name] = "".join(tvm.tirx.build(c.mod, target).inspect_source("asm") for c in small_candidates[:4])
+    assert "%xmm" in found["x86-64-v2"]
+    assert "%ymm" in found["x86-64-v3"], "these programs have something to vectorise"
+    assert not any(wide in found["x86-64-v2"] for wide in ("%ymm", "%zmm"))
