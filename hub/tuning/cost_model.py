@@ -85,11 +85,11 @@ def resolve_update(update: str, model: Any) -> str:
         NotTrainableError: `"few-shot"`, and the model is made of trees.
     """
     from ...zoo.adapt.fine_tune import check_trainable
-    from ...zoo.models import TileNet, TreeModel
+    from ...zoo.models import ContextModel, TreeModel
     from ...zoo.training.errors import NoContextError
 
     check_update(update)
-    takes_context = isinstance(model, TileNet)
+    takes_context = isinstance(model, ContextModel)
     if update == "auto":
         return "context" if takes_context else "none" if isinstance(model, TreeModel) else "few-shot"
     if update == "context" and not takes_context:

@@ -24,10 +24,21 @@ from .errors import (
     NotFittedError,
     UnknownArchitectureError,
 )
-from .registry import Architecture, create, get_architecture, list_architectures, make_config
+from .informed import ContextModel
+from .progressive import Progressive, register_knowledge_bases
+from .registry import (
+    Architecture,
+    create,
+    get_architecture,
+    list_architectures,
+    list_knowledge_bases,
+    make_config,
+)
 from .scan import selective_scan
 from .tilenet import TileNet
 from .trees import TreeModel
+
+register_knowledge_bases()
 
 __all__ = [
     "Architecture",
@@ -35,6 +46,7 @@ __all__ = [
     "CheckpointConfig",
     "CheckpointError",
     "CheckpointNotFoundError",
+    "ContextModel",
     "CorruptCheckpointError",
     "CostModel",
     "FeatureSchemaError",
@@ -42,12 +54,14 @@ __all__ = [
     "ModelConfigError",
     "NewerFormatError",
     "NotFittedError",
+    "Progressive",
     "TileNet",
     "TreeModel",
     "UnknownArchitectureError",
     "create",
     "get_architecture",
     "list_architectures",
+    "list_knowledge_bases",
     "make_config",
     "selective_scan",
 ]

@@ -1,17 +1,15 @@
-"""What TileNet makes of the measured programs of a task, once, however often it is then asked."""
+"""Models that take the measured programs of a task as context, and what they make of them, once for all questions."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from abc import abstractmethod
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from .base import CostModel
 from .task_trees import grow
-
-if TYPE_CHECKING:
-    from .tilenet import TileNet
 
 # Below so many labels trees say nothing; at so many they count as much as the Gaussian process, if they err no more.
 MIN_TREES, HALF_TREES = 8, 12
@@ -21,13 +19,61 @@ FOLDS = 4
 MAX_CONTEXT = 512
 
 
+class ContextModel(CostModel):
+    """A model that measured programs of a task correct, with no gradient step: a Gaussian process over embeddings.
+
+    Subclasses give in `describe` the score and the embedding of a program, (batch, 1 + embedding).
+    """
+
+    @abstractmethod
+    def condition(self, scores: Tensor, context: Tensor, measured: Tensor) -> tuple[Tensor, Tensor]:
+        """The level (tasks, 1) and the weights (tasks, n, 1) of measured programs.
+
+        Args:
+            scores: (tasks, n); context: (tasks, n, embedding), both of `describe`.
+            measured: (tasks, n), their -log(latency).
+        """
+
+    @abstractmethod
+    def correct(self, scores: Tensor, embeddings: Tensor, context: Tensor, level: Tensor, weights: Tensor) -> Tensor:
+        """Scores (tasks, programs) corrected by measured programs, of which `condition` gave level and weights."""
+
+    def given(self, context: np.ndarray, latency: np.ndarray) -> Informed:
+        """The model with measured programs of a task taken in, to be asked many times (arguments: `score_given`)."""
+        return Informed(self, context, latency)
+
+    def score_given(self, features: np.ndarray, context: np.ndarray, latency: np.ndarray) -> np.ndarray:
+        """Scores programs of a task of which some programs are measured.
+
+        Args:
+            features: (N, 1, width) of the programs to be ranked.
+            context: (n, 1, width) of the measured ones; latency: (n,) their seconds, finite and above 0. Of
+                more than `MAX_CONTEXT` the last ones are used.
+
+        Returns:
+            (N,) of float64: estimates of -log(latency); higher means faster. Without context, `score`.
+        """
+        return self.given(context, latency).score(features)
+
+    def rows(self, features: np.ndarray) -> Tensor:
+        """`describe` of programs without gradients, in evaluation mode: (N, 1 + embedding) of float64."""
+        place, was_training = next(self.parameters()), self.training
+        if was_training:
+            self.eval()
+        with torch.inference_mode():
+            found = self.describe(torch.from_numpy(features).to(place.device, place.dtype)).double()
+        if was_training:
+            self.train()
+        return found
+
+
 class Informed:
     """A model that knows measured programs of a task: the weights of the process and the trees are made once.
 
-    It holds while the model's weights do. The arguments are those of `TileNet.score_given`.
+    It holds while the model's weights do. The arguments are those of `ContextModel.score_given`.
     """
 
-    def __init__(self, model: TileNet, context: np.ndarray, latency: np.ndarray) -> None:
+    def __init__(self, model: ContextModel, context: np.ndarray, latency: np.ndarray) -> None:
         self._model = model
         context, speed = context[-MAX_CONTEXT:], -np.log(np.asarray(latency[-MAX_CONTEXT:], np.float64))
         self._share = 0.0
@@ -41,7 +87,7 @@ class Informed:
             self._trees = _Trees(context, speed)
 
     def score(self, features: np.ndarray) -> np.ndarray:
-        """(N,) of float64 for programs (N, 1, width), as `TileNet.score_given` has it."""
+        """(N,) of float64 for programs (N, 1, width), as `ContextModel.score_given` has it."""
         if self._process is None:
             return self._model.score(features)
         smooth = self._process.predict(self._model.rows(features))
@@ -53,7 +99,7 @@ class Informed:
 class _Process:
     """-log(latency) by the Gaussian process alone, from `rows` (n, 1 + embedding) and speeds (n,) that are known."""
 
-    def __init__(self, model: TileNet, rows: Tensor, speed: np.ndarray) -> None:
+    def __init__(self, model: ContextModel, rows: Tensor, speed: np.ndarray) -> None:
         self._model, self._context = model, rows[None, :, 1:]
         with torch.inference_mode():
             measured = torch.from_numpy(speed).to(rows.device)[None]
@@ -77,7 +123,7 @@ class _Trees:
         return self._level + self._grown.inplace_predict(features[:, 0])
 
 
-def trust_in_trees(model: TileNet, context: np.ndarray, rows: Tensor, speed: np.ndarray) -> float:
+def trust_in_trees(model: ContextModel, context: np.ndarray, rows: Tensor, speed: np.ndarray) -> float:
     """The trees' share, 0 to 1: it grows with the labels, and is cut where the trees err more than the process.
 
     The errors are those on labels held back, a quarter at a time.

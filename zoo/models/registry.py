@@ -29,6 +29,7 @@ class Architecture:
         schemas: feature schemas it was made for, the first being the usual one.
         paper: where it is described.
         weights: the kind of file that holds what it learnt; all but the first are a `TreeModel`'s.
+        base: of a knowledge base the architecture that it is made of (see `progressive`), otherwise empty.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Architecture:
     schemas: tuple[str, ...]
     paper: str
     weights: Weights = "safetensors"
+    base: str = ""
 
 
 M = TypeVar("M", bound=CostModel)
@@ -52,20 +54,26 @@ def register(
     paper: str,
     inputs: str = "primitives",
     weights: Weights = "safetensors",
+    base: str = "",
 ) -> Callable[[type[M]], type[M]]:
     """Class decorator: makes a model known as `name`."""
 
     def add(model: type[M]) -> type[M]:
         model.arch = name
-        _ARCHITECTURES[name] = Architecture(name, model, config, inputs, schemas, paper, weights)
+        _ARCHITECTURES[name] = Architecture(name, model, config, inputs, schemas, paper, weights, base)
         return model
 
     return add
 
 
 def list_architectures() -> list[str]:
-    """Names that `create` takes, sorted."""
-    return sorted(_ARCHITECTURES)
+    """Names that `create` takes and recipes may train, sorted."""
+    return sorted(name for name, known in _ARCHITECTURES.items() if not known.base)
+
+
+def list_knowledge_bases() -> list[str]:
+    """Names that `create` takes of knowledge bases, one for every network, sorted (see `progressive`)."""
+    return sorted(name for name, known in _ARCHITECTURES.items() if known.base)
 
 
 def get_architecture(name: str) -> Architecture:
@@ -75,7 +83,7 @@ def get_architecture(name: str) -> Architecture:
         UnknownArchitectureError: with the nearest names.
     """
     if name not in _ARCHITECTURES:
-        known = list_architectures()
+        known = sorted(_ARCHITECTURES)
         near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4) or known
         raise UnknownArchitectureError(
             f"no architecture is called {name!r}",

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from .base import CostModel, ModelConfig
-from .informed import Informed
+from .base import ModelConfig
+from .informed import ContextModel
 from .registry import register
 
 # Labels of a task that an episode of the training draws from.
@@ -45,7 +45,7 @@ class TileNetConfig(ModelConfig):
 
 
 @register("tilenet", TileNetConfig, schemas=("nest-gpu", "nest-cpu"), paper="none: tchub's own")
-class TileNet(CostModel):
+class TileNet(ContextModel):
     """A ranker that takes the task's measured programs as context, with no gradient step.
 
     An MLP turns the one row of numbers of a program (`features.nest_columns`) into a score, the expected
@@ -115,7 +115,6 @@ class TileNet(CostModel):
         return self.correct(scores, embeddings, context, level, weights)
 
     def condition(self, scores: Tensor, context: Tensor, measured: Tensor) -> tuple[Tensor, Tensor]:
-        """The level (tasks, 1) and the weights (tasks, n, 1) of measured programs of these scores and embeddings."""
         n = measured.shape[1]
         noise = self._hyper()[3] + _JITTER
         gram = (
@@ -126,36 +125,7 @@ class TileNet(CostModel):
         return level, torch.cholesky_solve(error, torch.linalg.cholesky(gram))
 
     def correct(self, scores: Tensor, embeddings: Tensor, context: Tensor, level: Tensor, weights: Tensor) -> Tensor:
-        """Scores (tasks, programs) corrected by measured programs, of which `condition` gave level and weights."""
         return scores + level + ((self._similarity(embeddings, context) + _LEVEL) @ weights).squeeze(-1)
-
-    def given(self, context: np.ndarray, latency: np.ndarray) -> Informed:
-        """The model with measured programs of a task taken in, to be asked many times (arguments: `score_given`)."""
-        return Informed(self, context, latency)
-
-    def score_given(self, features: np.ndarray, context: np.ndarray, latency: np.ndarray) -> np.ndarray:
-        """Scores programs of a task of which some programs are measured.
-
-        Args:
-            features: (N, 1, width) of the programs to be ranked.
-            context: (n, 1, width) of the measured ones; latency: (n,) their seconds, finite and above 0. Of
-                more than `informed.MAX_CONTEXT` the last ones are used.
-
-        Returns:
-            (N,) of float64: estimates of -log(latency); higher means faster. Without context, `score`.
-        """
-        return self.given(context, latency).score(features)
-
-    def rows(self, features: np.ndarray) -> Tensor:
-        """`describe` of programs without gradients, in evaluation mode: (N, 1 + embedding) of float64."""
-        place, was_training = self.kernel, self.training
-        if was_training:
-            self.eval()
-        with torch.inference_mode():
-            found = self.describe(torch.from_numpy(features).to(place.device, place.dtype)).double()
-        if was_training:
-            self.train()
-        return found
 
     def training_loss(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..models.base import CostModel
-from ..models.tilenet import TileNet
+from ..models.informed import ContextModel
 from .dataset import RankingDataset
 from .errors import NoContextError
 from .metrics import evaluate_scores
@@ -35,7 +35,7 @@ def few_shot_scores(model: CostModel, data: RankingDataset, labels: int, seed: i
     """
     if not labels:
         return model.score(data.features)
-    if not isinstance(model, TileNet):
+    if not isinstance(model, ContextModel):
         raise NoContextError(
             f"a {model.arch} takes no measured programs as context",
             remedy="learn from them by `tchub adapt`, or choose a tilenet",
@@ -44,7 +44,7 @@ def few_shot_scores(model: CostModel, data: RankingDataset, labels: int, seed: i
     return _in_context(model, data, draw_labels(data, labels, seed))
 
 
-def _in_context(model: TileNet, data: RankingDataset, known: np.ndarray) -> np.ndarray:
+def _in_context(model: ContextModel, data: RankingDataset, known: np.ndarray) -> np.ndarray:
     scores = np.full(len(data), np.nan)
     for members in data.members:
         have, rest = members[known[members]], members[~known[members]]

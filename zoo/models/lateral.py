@@ -1,0 +1,109 @@
+"""What joins a column to a knowledge base: which layers, and what is added to each (papers: TCL, equation 7)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache, partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .base import CostModel, ModelConfig
+from .errors import ModelConfigError
+from .registry import get_architecture
+
+# Where alpha starts: so small that the column begins as it would alone, but not 0, where U and V had no gradient.
+ALPHA = 0.05
+# Numbers of a network that is made for one traced pass; no checkpoint may have more (`audit.MAX_WEIGHT_BYTES`).
+_MAX_TRACED = 64 << 20
+
+
+class Lateral(nn.Module):
+    """alpha * U relu(V h + c), what equation 7 adds to a layer of the column before its nonlinearity.
+
+    U and V have a small rank: two TCLs take the 0.7 MB that the paper gives for base and column together, so that
+    nothing is left there for full matrices.
+    """
+
+    def __init__(self, inputs: int, outputs: int, rank: int) -> None:
+        super().__init__()
+        self.v = nn.Linear(inputs, rank)  # V and c
+        self.u = nn.Linear(rank, outputs, bias=False)
+        self.alpha = nn.Parameter(torch.full((outputs,), ALPHA))
+
+    def forward(self, h: Tensor) -> Tensor:
+        """(..., inputs) of the base to (..., outputs)."""
+        return self.alpha * self.u(functional.relu(self.v(h)))
+
+
+@contextmanager
+def watched(model: nn.Module, names: Iterable[str], note: Callable[[str, Tensor], None]) -> Iterator[None]:
+    """Tells `note` the name and the input of some layers whenever they run, while inside."""
+    handles = [model.get_submodule(name).register_forward_pre_hook(partial(_pass_on, name, note)) for name in names]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def joined(layer: nn.Module, lateral: nn.Module, h: Tensor) -> Iterator[None]:
+    """The layer with what its lateral makes of h added to its output, while inside."""
+    handle = layer.register_forward_hook(partial(_add, lateral, h))
+    try:
+        yield
+    finally:  # a hook that stayed would tie the copies of a model to each other
+        handle.remove()
+
+
+@lru_cache(maxsize=64)
+def lateral_layers(arch: str, config: ModelConfig) -> dict[str, tuple[int, int]]:
+    """Linear layers of a network that take a lateral, in order: name to (inputs, outputs).
+
+    Found by one pass over two programs of ones, so they follow from the config alone. Left out are layers that
+    read the raw features, in which there is no old knowledge (nothing with a gradient reaches them), and those
+    that run more than once in a pass or never.
+
+    Raises:
+        ModelConfigError: the network is larger than any checkpoint may be.
+    """
+    with torch.device("meta"):
+        model = get_architecture(arch).model(config)
+    if model.parameter_count() > _MAX_TRACED:
+        raise ModelConfigError(
+            f"{arch}: {model.parameter_count()} weights are more than a knowledge base may have",
+            remedy="make the sizes smaller",
+            arch=arch,
+            setting="hidden",
+        )
+    model = model.to_empty(device="cpu").eval()
+    for tensor in (*model.parameters(), *model.buffers()):
+        nn.init.ones_(tensor)
+    layers = {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear)}
+    fits = _trace(model, list(layers), torch.ones(2, 3, config.width, device="cpu"))
+    return {name: (layer.in_features, layer.out_features) for name, layer in layers.items() if fits.get(name)}
+
+
+def _trace(model: CostModel, names: list[str], x: Tensor) -> dict[str, bool]:
+    """Layers that ran: whether each ran once at most in a pass, on what weights had made."""
+    fits: dict[str, bool] = {}
+    for run in (model.describe, model.forward_heads):
+        ran: list[tuple[str, bool]] = []
+        with watched(model, names, lambda name, h, ran=ran: ran.append((name, h.requires_grad))), torch.enable_grad():
+            run(x)
+        times = Counter(name for name, _ in ran)
+        for name, made in ran:
+            fits[name] = fits.get(name, True) and made and times[name] == 1
+    return fits
+
+
+def _pass_on(name: str, note: Callable[[str, Tensor], None], _layer: nn.Module, args: tuple[Tensor, ...]) -> None:
+    note(name, args[0])
+
+
+def _add(lateral: nn.Module, h: Tensor, _layer: nn.Module, _args: tuple[Tensor, ...], out: Tensor) -> Tensor:
+    return out + lateral(h)

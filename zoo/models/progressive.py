@@ -1,0 +1,198 @@
+"""A knowledge base and an active column of one architecture, joined by laterals (papers: TCL, section 6)."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import make_dataclass, replace
+from typing import Any, ClassVar, Literal, Self, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .base import CostModel, ModelConfig
+from .informed import ContextModel
+from .lateral import Lateral, joined, lateral_layers, watched
+from .registry import Architecture, create, get_architecture, list_architectures, register
+
+SUFFIX = "-kb"
+PAPER = "TCL, section 6"
+Start = Literal["base", "previous", "random"]
+
+
+class Progressive(CostModel):
+    """A base that keeps what it knows of all devices so far, and a column that learns the next one.
+
+    The base runs without a gradient, and the input h_{i-1} of each of its linear layers reaches the same layer of
+    the column through a `Lateral` (equation 7). Its own weights and the Fisher diagonal of what it has learnt are
+    all that it needs to keep old devices (elastic weight consolidation), so that it is as large after ten devices
+    as after one. Every network X of the zoo has one, called `X-kb`.
+
+    The config is X's with two more settings: `lateral`, the rank of U and V, and `column`, whether scores are the
+    column's (a device is learnt, or was: the base is frozen) or the base's (a published base, or one that is taught:
+    column and laterals are frozen). What is frozen does not drop anything in training either.
+
+    Attributes:
+        of: the architecture of both parts.
+        kb, column: the base and the column; lateral: by layer; fisher: see `fisher_diagonal`.
+    """
+
+    of: ClassVar[Architecture]
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        settings = config.as_dict()
+        rank, answers = settings.pop("lateral"), settings.pop("column")
+        own = self.of.config(**settings)
+        self.kb, self.column = self.of.model(own), self.of.model(own)
+        shapes = lateral_layers(self.of.name, own)
+        self.lateral = nn.ModuleDict({_plain(name): Lateral(*shape, rank) for name, shape in shapes.items()})
+        self._layers = tuple(shapes)
+        self.fisher = nn.Module()
+        for name, weight in self.kb.named_parameters():
+            self.fisher.register_buffer(_plain(name), torch.zeros_like(weight, requires_grad=False))
+        self._let(answers)
+
+    @classmethod
+    def around(cls, model: CostModel, lateral: int = 16) -> Progressive:
+        """A base that is this model, its column a copy of it; nothing is known of the weights' worth (Fisher is 0).
+
+        Raises:
+            UnknownArchitectureError: the model has no weights that gradients move, or is a knowledge base already.
+        """
+        made = create(model.arch + SUFFIX, **model.config.as_dict(), lateral=lateral, column=True)
+        assert isinstance(made, Progressive)
+        for part in (made.kb, made.column):
+            part.load_state_dict(model.state_dict())
+        place = next(model.parameters())
+        return made.to(place.device, place.dtype).train(model.training)
+
+    # The phases
+
+    def learning(self) -> Self:
+        """Freezes the base; column and laterals train and answer (equation 8)."""
+        return self._let(True)
+
+    def distilling(self) -> Self:
+        """Freezes column and laterals; the base trains and answers (equation 9)."""
+        return self._let(False)
+
+    def _let(self, column: bool) -> Self:
+        self.config = replace(self.config, **{"column": column})
+        self.kb.requires_grad_(not column)
+        self.column.requires_grad_(column)
+        self.lateral.requires_grad_(column)
+        return self.train(self.training)
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        (self.kb if self._column_answers else self.column).eval()
+        return self
+
+    def new_column(self, start: Start = "base", seed: int = 0) -> None:
+        """A column for another device, from the base's weights, those of the device before, or random ones.
+
+        Laterals are drawn anew, except after `previous`.
+        """
+        if start == "previous":
+            return
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            fresh = create(self.arch, **self.config.as_dict())
+        assert isinstance(fresh, Progressive)
+        self.lateral.load_state_dict(fresh.lateral.state_dict())
+        self.column.load_state_dict(fresh.column.state_dict() if start == "random" else self.kb.state_dict())
+        if start == "random":  # the scales of columns are no weights: they are those of the base's devices
+            self.column.load_state_dict(dict(self.kb.named_buffers()), strict=False)
+
+    def base_model(self) -> CostModel:
+        """The base alone, as a model of its own architecture; a copy."""
+        return copy.deepcopy(self.kb).requires_grad_(True)
+
+    def fisher_diagonal(self) -> dict[str, Tensor]:
+        """By the name of a weight of the base, of its shape: how much the devices learnt so far depend on it."""
+        return {name: self.fisher.get_buffer(_plain(name)) for name, _ in self.kb.named_parameters()}
+
+    # What every cost model does, by the part that answers
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._ask("forward", x)
+
+    def forward_heads(self, x: Tensor) -> Tensor:
+        return self._ask("forward_heads", x)
+
+    def describe(self, x: Tensor) -> Tensor:
+        return self._ask("describe", x)
+
+    def prepare(self, features: Tensor) -> None:
+        self.kb.prepare(features)
+        self.column.prepare(features)
+
+    def training_loss(
+        self,
+        rows: Tensor,
+        labels: Tensor,
+        mask: Tensor,
+        loss: Callable[[Tensor, Tensor, Tensor], Tensor],
+        rng: np.random.Generator,
+    ) -> Tensor:
+        return self._answering.training_loss(rows, labels, mask, loss, rng)
+
+    @property
+    def _column_answers(self) -> bool:
+        return bool(getattr(self.config, "column"))  # noqa: B009 (the config's class is made at import)
+
+    @property
+    def _answering(self) -> CostModel:
+        return self.column if self._column_answers else self.kb
+
+    def _ask(self, method: str, x: Tensor) -> Tensor:
+        if not self._column_answers:
+            return getattr(self.kb, method)(x)
+        seen: dict[str, Tensor] = {}
+        with watched(self.kb, self._layers, seen.__setitem__), torch.no_grad():
+            getattr(self.kb, method)(x)
+        with ExitStack() as joints:
+            for name, h in seen.items():
+                joints.enter_context(joined(self.column.get_submodule(name), self.lateral[_plain(name)], h))
+            return getattr(self.column, method)(x)
+
+
+class ProgressiveInContext(Progressive, ContextModel):
+    """A `Progressive` of a model that takes measured programs as context: the part that answers corrects the scores."""
+
+    def condition(self, scores: Tensor, context: Tensor, measured: Tensor) -> tuple[Tensor, Tensor]:
+        return self._process.condition(scores, context, measured)
+
+    def correct(self, scores: Tensor, embeddings: Tensor, context: Tensor, level: Tensor, weights: Tensor) -> Tensor:
+        return self._process.correct(scores, embeddings, context, level, weights)
+
+    @property
+    def _process(self) -> ContextModel:
+        assert isinstance(self._answering, ContextModel)  # `register_knowledge_bases` chose the class by this
+        return self._answering
+
+
+def register_knowledge_bases() -> None:
+    """Makes `X-kb` known for every network X that is registered by now."""
+    for name in list_architectures():
+        base = get_architecture(name)
+        if base.weights != "safetensors":
+            continue
+        more: list[Any] = [("lateral", int, 16), ("column", bool, True)]
+        config = make_dataclass(
+            f"{base.config.__name__}KB", more, bases=(base.config,), frozen=True, namespace={"__module__": __name__}
+        )
+        config.__doc__ = f"`{base.config.__name__}`, the rank of the laterals, and whether the column answers."
+        kind = ProgressiveInContext if issubclass(base.model, ContextModel) else Progressive
+        facts = {"of": base, "__doc__": f"A knowledge base of `{name}`.", "__module__": __name__}
+        made = cast("type[Progressive]", type(f"{base.model.__name__}KB", (kind,), facts))
+        enter = register(name + SUFFIX, config, schemas=base.schemas, paper=PAPER, inputs=base.inputs, base=name)
+        enter(made)
+
+
+def _plain(name: str) -> str:
+    """A layer's or a weight's name as that of a submodule, which has no dots."""
+    return name.replace(".", "-")
