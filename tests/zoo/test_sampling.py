@@ -22,12 +22,18 @@ from tchub.zoo.adapt.sampling import (
     normalise,
     op_budgets,
 )
+from tchub.zoo.adapt.view import ModelView
 
 scores_strategy = st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=40)
 
 
 def make_pool(ops: list[str], per_task: int) -> Pool:
     return Pool(np.repeat(np.arange(len(ops)), per_task), tuple(ops))
+
+
+def seen_by(scores, labeled=()) -> ModelView:
+    """What a model of these scores says; samplers that ask for no more than scores get no embedding."""
+    return ModelView(np.asarray(scores), labeled, np.ones(len(labeled)), lambda: np.zeros((len(scores), 1)))
 
 
 def naive_distance(f, labeled):
@@ -64,7 +70,7 @@ def test_every_pick_of_rdu_is_the_best_by_the_quadratic_definition(seed, k, know
     scores = rng.normal(size=len(pool))
     labeled = list(rng.choice(len(pool), known, replace=False))
     left = Counter(op_budgets(pool, labeled, k))
-    selection = RDUSampler().select(pool, labeled, k, scores, rng)
+    selection = RDUSampler().select(pool, labeled, k, seen_by(scores), rng)
     f = normalise(scores)
     for reason in selection.reasons:
         open_ = [i for i in range(len(pool)) if i not in labeled and left[pool.op(i)] > 0]
@@ -92,7 +98,7 @@ def test_the_whole_budget_is_spent_and_nothing_is_picked_twice(ops, per_task, k,
     for number, sampler in enumerate([RDUSampler(), RDUSampler(), RandomSampler()], start=1):
         if len(labeled) == len(pool):
             break
-        selection = sampler.select(pool, labeled, k, rng.normal(size=len(pool)), rng, round=number)
+        selection = sampler.select(pool, labeled, k, seen_by(rng.normal(size=len(pool))), rng, round=number)
         assert len(selection.indices) == min(k, len(pool) - len(labeled))
         assert not set(selection.indices.tolist()) & set(labeled)
         assert len(set(selection.indices.tolist())) == len(selection.indices)
@@ -104,7 +110,8 @@ def test_the_whole_budget_is_spent_and_nothing_is_picked_twice(ops, per_task, k,
 def test_operator_types_share_the_budget_as_they_share_the_tasks():
     pool = make_pool(["conv2d"] * 6 + ["matmul"] * 3 + ["pool"], 50)
     assert op_budgets(pool, [], 100) == {"conv2d": 60, "matmul": 30, "pool": 10}
-    selection = RDUSampler().select(pool, [0], 99, np.random.default_rng(0).normal(size=500), np.random.default_rng(1))
+    view = seen_by(np.random.default_rng(0).normal(size=500))
+    selection = RDUSampler().select(pool, [0], 99, view, np.random.default_rng(1))
     assert Counter(r.op for r in selection.reasons) == {"conv2d": 59, "matmul": 30, "pool": 10}
 
 
@@ -118,8 +125,8 @@ def test_a_budget_smaller_than_the_operator_types_reaches_them_all_over_the_roun
     pool, rng = make_pool(ops, 10), np.random.default_rng(0)
     labeled: list[int] = []
     for number in range(1, 4):
-        scores = rng.normal(size=len(pool))
-        picked = RDUSampler().select(pool, labeled, 2, None if number == 1 else scores, rng, round=number)
+        view = seen_by(rng.normal(size=len(pool)))
+        picked = RDUSampler().select(pool, labeled, 2, None if number == 1 else view, rng, round=number)
         assert len(picked.indices) == 2
         labeled.extend(picked.indices.tolist())
     first = {pool.op(i) for i in labeled[:2]}
@@ -142,17 +149,17 @@ def test_the_first_round_is_random_and_seeded():
 
 def test_equal_scores_are_broken_at_random_not_by_place():
     pool = make_pool(["conv2d"] * 10, 50)
-    picked = RDUSampler().select(pool, [0], 50, np.zeros(500), np.random.default_rng(0))
+    picked = RDUSampler().select(pool, [0], 50, seen_by(np.zeros(500)), np.random.default_rng(0))
     assert len({int(pool.task[i]) for i in picked.indices}) > 5
 
 
 def test_higher_predictions_win_at_equal_distance():
     pool = make_pool(["conv2d"], 5)
-    scores = np.array([0.0, 0.25, 0.5, 0.75, 1.0])
-    assert RDUSampler().select(pool, [2], 1, scores, np.random.default_rng(0)).indices.tolist() == [4]
+    view = seen_by([0.0, 0.25, 0.5, 0.75, 1.0])
+    assert RDUSampler().select(pool, [2], 1, view, np.random.default_rng(0)).indices.tolist() == [4]
 
 
-@pytest.mark.parametrize("sampler", ["random", "stratified", "rdu"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
 def test_nothing_to_pick_is_an_error(sampler):
     pool = make_pool(["conv2d"], 3)
     for empty, labeled in ((Pool(np.empty(0, np.int64), ()), []), (pool, [0, 1, 2])):
@@ -165,7 +172,7 @@ def test_nothing_to_pick_is_an_error(sampler):
 def test_predictions_that_are_not_numbers_are_refused():
     pool = make_pool(["conv2d"], 3)
     with pytest.raises(SamplingError, match="not finite"):
-        RDUSampler().select(pool, [0], 1, np.array([0.0, np.nan, 1.0]), np.random.default_rng(0))
+        RDUSampler().select(pool, [0], 1, seen_by([0.0, np.nan, 1.0]), np.random.default_rng(0))
 
 
 def test_a_stratified_choice_levels_the_tasks():
@@ -180,7 +187,7 @@ def test_a_stratified_choice_levels_the_tasks():
 
 
 def test_samplers_by_name():
-    assert set(SAMPLERS) == {"random", "stratified", "rdu"}
+    assert set(SAMPLERS) == {"random", "stratified", "alt", "balto", "fasor", "rdu", "rdu+"}
     own = RDUSampler()
     assert create_sampler(own) is own
     with pytest.raises(UnknownSamplerError, match="psychic") as caught:
@@ -192,6 +199,6 @@ def test_a_tenth_of_twenty_thousand_takes_seconds():
     rng = np.random.default_rng(0)
     pool = make_pool(["conv2d"] * 60 + ["matmul"] * 30 + ["softmax"] * 10, 200)
     began = time.perf_counter()
-    selection = RDUSampler().select(pool, np.arange(200), 2000, rng.normal(size=20_000), rng)
+    selection = RDUSampler().select(pool, np.arange(200), 2000, seen_by(rng.normal(size=20_000)), rng)
     assert len(selection.indices) == 2000
     assert time.perf_counter() - began < 10

@@ -4,12 +4,23 @@
 """
 
 from .budget import Budget, parse_budget
-from .errors import BudgetError, LabelError, NotTrainableError, SamplingError, UnknownSamplerError
+from .errors import (
+    BudgetError,
+    EmbeddingError,
+    LabelError,
+    NotTrainableError,
+    SamplingError,
+    UnknownSamplerError,
+)
 from .holdout import choose_holdout
 from .sampling import (
     SAMPLERS,
+    ALTSampler,
+    BALTOSampler,
+    FasorSampler,
     Pool,
     RandomSampler,
+    RDUPlusSampler,
     RDUSampler,
     Reason,
     Sampler,
@@ -17,14 +28,22 @@ from .sampling import (
     StratifiedSampler,
     create_sampler,
 )
+from .view import MeasuringCost, ModelView
 
 __all__ = [
     "SAMPLERS",
+    "ALTSampler",
+    "BALTOSampler",
     "Budget",
     "BudgetError",
+    "EmbeddingError",
+    "FasorSampler",
     "LabelError",
+    "MeasuringCost",
+    "ModelView",
     "NotTrainableError",
     "Pool",
+    "RDUPlusSampler",
     "RDUSampler",
     "RandomSampler",
     "Reason",

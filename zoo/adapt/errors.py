@@ -23,3 +23,15 @@ class NotTrainableError(TchubError):
 
 class LabelError(TchubError):
     """The measurements cannot teach a ranking: NaN, not positive, all equal, or too few."""
+
+
+class EmbeddingError(TchubError):
+    """The network's score does not come out of a linear layer, so that nothing embeds a program; fields: shape."""
+
+
+class SourceMismatchError(TchubError):
+    """Programs of other features than the model or the target reads; fields: expected, found (columns)."""
+
+
+class MethodError(TchubError):
+    """No way of adapting has this name, or it lacks what it learns from; fields: method."""

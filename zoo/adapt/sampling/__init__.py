@@ -1,0 +1,66 @@
+"""What to measure next: the sampler interface and its kinds.
+
+A further sampler is a class with `name` and `select` (see `Sampler`), added to `SAMPLERS`.
+"""
+
+from ..errors import UnknownSamplerError
+from .active import ALTSampler, BALTOSampler
+from .budgets import op_budgets, task_budgets
+from .fasor import FasorSampler
+from .plain import RandomSampler, StratifiedSampler
+from .pool import Pool
+from .protocol import Sampler, finite_scores, normalise
+from .rdu import RDUSampler, joint_variance, min_distance
+from .rdu_plus import RDUPlusSampler
+from .reason import Reason, Selection
+
+SAMPLERS: dict[str, type[Sampler]] = {
+    cls.name: cls
+    for cls in (
+        RandomSampler,
+        StratifiedSampler,
+        ALTSampler,
+        BALTOSampler,
+        FasorSampler,
+        RDUSampler,
+        RDUPlusSampler,
+    )
+}
+
+
+def create_sampler(name: str | Sampler) -> Sampler:
+    """A sampler by name; an instance is passed through.
+
+    Raises:
+        UnknownSamplerError: no sampler has this name.
+    """
+    if not isinstance(name, str):
+        return name
+    if name not in SAMPLERS:
+        raise UnknownSamplerError(
+            f"no sampler is called {name!r}", remedy=f"choose one of: {', '.join(SAMPLERS)}", sampler=name
+        )
+    return SAMPLERS[name]()
+
+
+__all__ = [
+    "SAMPLERS",
+    "ALTSampler",
+    "BALTOSampler",
+    "FasorSampler",
+    "Pool",
+    "RDUPlusSampler",
+    "RDUSampler",
+    "RandomSampler",
+    "Reason",
+    "Sampler",
+    "Selection",
+    "StratifiedSampler",
+    "create_sampler",
+    "finite_scores",
+    "joint_variance",
+    "min_distance",
+    "normalise",
+    "op_budgets",
+    "task_budgets",
+]

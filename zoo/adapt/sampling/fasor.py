@@ -1,0 +1,114 @@
+"""Fasor: few tasks that are unlike each other (paper Fasor, section 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from ..view import ModelView
+from .budgets import take_turns
+from .plain import StratifiedSampler
+from .pool import Pool
+from .protocol import finite_scores
+from .reason import Selection
+
+# The paper's k.
+TASKS = 10
+# Programs of a task that tell its features.
+_PROGRAMS = 64
+
+
+class FasorSampler:
+    """Programs of the k tasks that are least alike, drawn at random, level over those tasks.
+
+    Tasks are clustered by the Spearman similarity of their features, and one task a cluster is taken. Paper
+    Fasor leaves open how it clusters. Here by k-center: the first task is the one most like all others, and
+    each further one is the task least like all chosen so far; every other task is of the cluster of the chosen
+    one it is most like. A task's features are `Pool.task_features`, else the mean of its programs' features.
+
+    When the chosen tasks run out of programs, the next least similar ones are added, so that a large budget
+    becomes a stratified choice. Without features of any kind the choice is stratified from the start.
+    """
+
+    name: ClassVar[str] = "fasor"
+
+    def __init__(self, tasks: int = TASKS) -> None:
+        """`tasks`: how many are taken at least; the paper's k is 10."""
+        self.tasks = tasks
+
+    def select(
+        self,
+        pool: Pool,
+        labeled: Sequence[int] | np.ndarray,
+        k: int,
+        view: ModelView | None,
+        rng: np.random.Generator,
+        *,
+        round: int = 1,
+    ) -> Selection:
+        """See `Sampler.select`. O(n log n), and O(T^2) in the tasks."""
+        rest = rng.permutation(pool.free(labeled, k))
+        if view is not None:
+            finite_scores(view)
+        tasks, features = _task_features(pool, view, rng)
+        if features is None:
+            return StratifiedSampler().select(pool, labeled, k, None, rng, round=round)
+        order = tasks[dissimilar(features)]
+        free = np.bincount(pool.task[rest], minlength=len(pool.ops))[order]
+        taken = max(self.tasks, int(np.searchsorted(np.cumsum(free), min(k, len(rest)))) + 1)
+        rest = rest[np.isin(pool.task[rest], order[:taken])]
+        turn = take_turns(pool.task[rest], pool.counts(labeled))
+        return Selection.of(pool, rest[np.argsort(turn, kind="stable")][:k], round)
+
+
+def dissimilar(features: np.ndarray) -> np.ndarray:
+    """(T,) an order of tasks in which each is the least similar to all before it, by Spearman's rho.
+
+    Args:
+        features: (T, F) of the tasks.
+    """
+    similarity = spearman(features)
+    first = int(similarity.sum(axis=1).argmax())
+    order, nearest = [first], similarity[first].copy()
+    nearest[first] = np.inf
+    for _ in range(len(features) - 1):
+        order.append(int(nearest.argmin()))
+        np.maximum(nearest, similarity[order[-1]], out=nearest)
+        nearest[order[-1]] = np.inf
+    return np.array(order, dtype=np.int64)
+
+
+def spearman(features: np.ndarray) -> np.ndarray:
+    """(T, T) Spearman's rank correlation of rows (T, F); ties have their mean rank, a constant row is like none."""
+    from scipy.stats import rankdata
+
+    ranks = rankdata(features, axis=1)
+    ranks = ranks - ranks.mean(axis=1, keepdims=True)
+    norms = np.sqrt((ranks**2).sum(axis=1, keepdims=True))
+    ranks = ranks / np.where(norms > 0, norms, 1)
+    return ranks @ ranks.T
+
+
+def _task_features(
+    pool: Pool, view: ModelView | None, rng: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """The tasks that have programs, and (their number, F) what describes them; None where nothing does."""
+    tasks = np.unique(pool.task)
+    if pool.task_features is not None:
+        return tasks, np.asarray(pool.task_features, dtype=np.float64)[tasks]
+    if view is None or view.features is None:
+        return tasks, None
+    some = rng.permutation(len(pool))
+    some = some[take_turns(pool.task[some], np.zeros(len(pool.ops), dtype=np.int64)) < _PROGRAMS]
+    flat = view.features[some].reshape(len(some), -1).astype(np.float64)
+    own = pool.task[some]
+    rows = np.stack([flat[own == task].mean(axis=0) for task in tasks])
+    varying = np.ptp(rows, axis=0) > 0
+    return tasks, _standardised(rows[:, varying]) if varying.any() else None
+
+
+def _standardised(rows: np.ndarray) -> np.ndarray:
+    """Columns of mean 0 and deviation 1: without it all tasks agree in which columns are large."""
+    return (rows - rows.mean(axis=0)) / rows.std(axis=0)

@@ -1,0 +1,67 @@
+"""`Sampler`: the one interface of all samplers, and what they do before there is a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from ..errors import SamplingError
+from ..view import ModelView
+from .pool import Pool
+from .reason import Selection
+
+
+class Sampler(Protocol):
+    """Chooses unlabeled programs of a pool to measure next."""
+
+    name: ClassVar[str]
+
+    def select(
+        self,
+        pool: Pool,
+        labeled: Sequence[int] | np.ndarray,
+        k: int,
+        view: ModelView | None,
+        rng: np.random.Generator,
+        *,
+        round: int = 1,
+    ) -> Selection:
+        """Pick `k` programs that are not in `labeled` (fewer when fewer are left).
+
+        Args:
+            pool: all candidates, labeled ones included.
+            labeled: places in the pool that need no label any more.
+            k: how many to pick, >= 1.
+            view: what the model says of the pool; None before there is a model.
+            rng: source of randomness; the same state gives the same picks.
+            round: number of the round, for the reasons.
+
+        Raises:
+            SamplingError: nothing is left to pick, or the model's scores are not finite.
+        """
+        ...
+
+
+def finite_scores(view: ModelView) -> np.ndarray:
+    """(N,) the model's scores.
+
+    Raises:
+        SamplingError: a score is NaN or infinite.
+    """
+    scores = np.asarray(view.scores, dtype=np.float64)
+    wrong = int((~np.isfinite(scores)).sum())
+    if wrong:
+        raise SamplingError(
+            f"{wrong} of {len(scores)} predictions are not finite",
+            remedy="the model has diverged: lower the learning rate or start from the published checkpoint",
+        )
+    return scores
+
+
+def normalise(scores: np.ndarray) -> np.ndarray:
+    """Scale finite scores to [0, 1] over the pool; equal scores become 0."""
+    f = np.asarray(scores, dtype=np.float64)
+    span = np.ptp(f) if len(f) else 0.0
+    return (f - f.min()) / span if span > 0 else np.zeros_like(f)
