@@ -1,0 +1,191 @@
+"""The methods of the transfer benchmark: what each makes of the sources and of what was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tchub.zoo.models import CostModel
+from tchub.zoo.training import RankingDataset
+from transfer_data import SHARE, Scene
+from transfer_models import Made, kept_model, train_new
+from transfer_ours import ours
+
+CROSS, IN_TASK, BOTH = PROTOCOLS = ("cross-task", "in-task", "both")
+LABELS = (4, 8, 16, 32)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question to a method.
+
+    Attributes:
+        scene: target, sources and judging tasks.
+        protocol: one of `PROTOCOLS`; labels: programs of each judging task that are measured.
+        seed: draws the programs that are measured, first weights and batches.
+        models: where trained models are kept.
+        arch: of all models.
+    """
+
+    scene: Scene
+    protocol: str
+    labels: int
+    seed: int
+    models: Path
+    arch: str = "tilenet"
+
+    @property
+    def judged(self) -> RankingDataset:
+        """All programs of the judging tasks."""
+        if self.scene.judged is None:
+            raise ValueError(f"{self.scene.place} has no judging task")
+        return self.scene.judged
+
+    @cached_property
+    def known(self) -> np.ndarray:
+        """(N,) bool: programs of the judging tasks that are measured."""
+        from tchub.zoo.training.few_shot import draw_labels
+
+        if not self.labels:
+            return np.zeros(len(self.judged), dtype=bool)
+        return draw_labels(self.judged, self.labels, self.seed)
+
+    @cached_property
+    def tenth(self) -> RankingDataset:
+        """A tenth of the programs of the target's training tasks, at random."""
+        return self.scene.own.sample(programs_fraction=SHARE, seed=self.seed)
+
+    @cached_property
+    def own_labels(self) -> RankingDataset:
+        """The measured programs of the judging tasks."""
+        return self.judged.take(np.flatnonzero(self.known))
+
+    @cached_property
+    def measured(self) -> RankingDataset:
+        """All programs of the target that are measured."""
+        parts = {CROSS: [self.tenth], IN_TASK: [self.own_labels], BOTH: [self.tenth, self.own_labels]}
+        return RankingDataset.concat(parts[self.protocol])
+
+    def base(self) -> Made:
+        """The model that was trained on the sources, all at once."""
+        folder = self.models / self.scene.place / f"{self.arch}-{self.seed}"
+        return kept_model(folder, self.scene, lambda: self.train(self.scene.all_given))
+
+    def train(self, data: RankingDataset, **settings: Any) -> Made:
+        """A new model of the case's architecture and seed."""
+        return train_new(self.scene, data, self.seed, self.arch, **settings)
+
+    def told(self, model: CostModel) -> np.ndarray:
+        """(N,) scores of the judging tasks' programs by a model that takes the labels as context.
+
+        Those of the measured programs are NaN; without labels, the model's own scores.
+        """
+        from tchub.zoo.training.few_shot import few_shot_scores
+
+        return few_shot_scores(model, self.judged, self.labels, self.seed)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a method came to: (N,) scores of the judging tasks' programs, and its model's size (0: none)."""
+
+    scores: np.ndarray
+    parameters: int = 0
+
+
+def chance(case: Case) -> Answer:
+    """Every order equally likely."""
+    return Answer(np.zeros(len(case.judged)))
+
+
+def scratch(case: Case) -> Answer:
+    """The architecture trained on what was measured, from random weights; no source."""
+    model = case.train(case.measured).model
+    return Answer(model.score(case.judged.features), model.parameter_count())
+
+
+def scratch_told(case: Case) -> Answer:
+    """As scratch, and the labels are context as well."""
+    model = case.train(case.measured).model
+    return Answer(case.told(model), model.parameter_count())
+
+
+def trees(case: Case) -> Answer:
+    """Boosted trees of each task's own labels; no source."""
+    from tchub.zoo.models.task_trees import grow
+
+    scores = np.full(len(case.judged), np.nan)
+    for members in case.judged.members:
+        have, rest = members[case.known[members]], members[~case.known[members]]
+        speed = -np.log(case.judged.latency[have])
+        grown = grow(np.ascontiguousarray(case.judged.features[have, 0]), speed - speed.mean())
+        scores[rest] = grown.inplace_predict(case.judged.features[rest, 0])
+    return Answer(scores)
+
+
+def zero_shot(case: Case) -> Answer:
+    """The model of the sources as it is; nothing is measured."""
+    model = case.base().model
+    return Answer(model.score(case.judged.features), model.parameter_count())
+
+
+def context(case: Case) -> Answer:
+    """The model of the sources with the labels as context; no gradient step."""
+    model = case.base().model
+    return Answer(case.told(model), model.parameter_count())
+
+
+def tuned(case: Case) -> Answer:
+    """The model of the sources, fine-tuned on what was measured."""
+    from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
+
+    model = fine_tune(case.base().model, case.measured, FineTuneConfig(seed=case.seed)).model
+    return Answer(model.score(case.judged.features), model.parameter_count())
+
+
+def full(case: Case) -> Answer:
+    """The architecture trained on all programs of the target's training tasks and on the sources."""
+    model = case.train(RankingDataset.concat([case.scene.own, case.scene.all_given])).model
+    return Answer(model.score(case.judged.features), model.parameter_count())
+
+
+def our_own(case: Case) -> Answer:
+    """tchub's choice."""
+    scores, parameters = ours(case)
+    return Answer(scores, parameters)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of a table.
+
+    Attributes:
+        run: makes the answer.
+        title: in tables.
+        protocols: where it has a meaning.
+        base: it starts from the model of the sources, whose training is not part of its seconds.
+        seeds: how many at most.
+    """
+
+    run: Callable[[Case], Answer]
+    title: str
+    protocols: tuple[str, ...] = PROTOCOLS
+    base: bool = True
+    seeds: int = 5
+
+
+METHODS: dict[str, Method] = {
+    "random": Method(chance, "random order", (CROSS,), base=False, seeds=1),
+    "scratch": Method(scratch, "from scratch", base=False),
+    "scratch-context": Method(scratch_told, "from scratch, labels as context", (IN_TASK,), base=False),
+    "trees": Method(trees, "boosted trees of the task's labels", (IN_TASK,), base=False),
+    "zero-shot": Method(zero_shot, "pretrained, nothing measured", (CROSS,)),
+    "context": Method(context, "pretrained, labels as context", (IN_TASK,)),
+    "fine-tune": Method(tuned, "pretrained, fine-tuned"),
+    "ours": Method(our_own, "ours"),
+    "full": Method(full, "all of the target's training data", (CROSS,), base=False, seeds=2),
+}

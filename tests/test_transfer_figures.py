@@ -1,0 +1,172 @@
+"""The transfer benchmark: who may learn from which task, and figures that can be worked out by hand."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+
+
+@pytest.fixture(scope="module")
+def tools() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPTS))
+        yield {name: importlib.import_module(f"transfer_{name}") for name in ("split", "figures")}
+
+
+@pytest.fixture(scope="module")
+def split(tools: Any) -> Any:
+    return tools["split"]
+
+
+@pytest.fixture(scope="module")
+def figures(tools: Any) -> Any:
+    return tools["figures"]
+
+
+def tasks(split: Any, name: str, train: str, val: str = "", test: str = "") -> Any:
+    """A corpus whose tasks compute what the letters say; a task's id names its corpus too."""
+    parts = zip(("train", "val", "test"), (train, val, test), strict=True)
+    return split.Tasks(name, {part: {f"{name}-{letter}": letter for letter in letters} for part, letters in parts})
+
+
+# Who learns what
+
+
+def test_unseen_hides_every_test_task_of_any_device_by_what_it_computes(split: Any) -> None:
+    target = tasks(split, "new", train="abx", val="c", test="yz")
+    source = tasks(split, "old", train="adyz", val="e", test="x")
+    found = split.divide(target, [source], "test", seen=False)
+    assert found.own == ("new-a", "new-b", "new-c"), "x is a test task of the source"
+    assert found.given == (("old-a", "old-d", "old-e"),)
+    assert found.judged == ("new-y", "new-z")
+
+
+def test_seen_leaves_the_judging_tasks_to_the_sources_and_judges_only_those(split: Any) -> None:
+    target = tasks(split, "new", train="ab", test="yz")
+    source = tasks(split, "old", train="ay", test="x")
+    found = split.divide(target, [source], "test", seen=True)
+    assert found.given == (("old-a", "old-y"),), "x stays hidden: it is a test task, and not the target's"
+    assert found.judged == ("new-y",), "no source knows z"
+    assert found.own == ("new-a", "new-b")
+
+
+def test_a_source_may_teach_its_own_test_task_where_the_target_is_judged_by_it_and_it_is_seen(split: Any) -> None:
+    target, source = tasks(split, "new", train="a", test="y"), tasks(split, "old", train="b", test="y")
+    assert split.divide(target, [source], "test", seen=True).given == (("old-b", "old-y"),)
+    assert split.divide(target, [source], "test", seen=False).given == (("old-b",),)
+
+
+@pytest.mark.parametrize("seen", [False, True])
+def test_choices_never_look_at_a_test_task(split: Any, seen: bool) -> None:
+    target = tasks(split, "new", train="ab", val="cy", test="z")
+    source = tasks(split, "old", train="acz", val="b", test="y")
+    found = split.divide(target, [source], "val", seen)
+    learnt = {task[-1] for task in (*found.own, *found.judged, *found.given[0])}
+    assert not learnt & set("yz")
+    assert found.judged == ("new-c",)
+    assert ("old-c" in found.given[0]) is seen
+    assert "new-c" not in found.own
+
+
+def test_no_source_that_knows_a_judging_task_leaves_nothing_to_judge(split: Any) -> None:
+    target, source = tasks(split, "new", train="a", test="y"), tasks(split, "old", train="b")
+    assert split.divide(target, [source], "test", seen=True).judged == ()
+
+
+# Labels needed
+
+
+def test_labels_needed_lie_on_the_line_between_two_points(figures: Any) -> None:
+    points = [(0, 0.5), (4, 0.6), (8, 0.8)]
+    assert figures.labels_needed(points, 0.7) == pytest.approx(6.0)
+    assert figures.labels_needed(points, 0.5) == 0
+    assert figures.labels_needed(points, 0.81) is None
+
+
+def test_a_need_is_where_the_level_is_reached_first(figures: Any) -> None:
+    assert figures.labels_needed([(0, 0.5), (4, 0.9), (8, 0.6)], 0.9) == pytest.approx(4.0)
+
+
+SCRATCH = [(0, 0.5), (4, 0.6), (16, 0.7), (32, 0.8)]
+
+
+def test_a_ratio_of_eight_when_four_labels_do_what_scratch_does_with_thirty_two(figures: Any) -> None:
+    assert figures.label_ratio(SCRATCH, [(0, 0.7), (4, 0.8), (16, 0.82), (32, 0.85)]) == pytest.approx(8.0)
+
+
+def test_ours_without_a_label_is_counted_as_one(figures: Any) -> None:
+    assert figures.label_ratio(SCRATCH, [(0, 0.9), (32, 0.95)]) == pytest.approx(32.0)
+
+
+def test_a_method_that_never_gets_there_has_a_ratio_below_one(figures: Any) -> None:
+    assert figures.label_ratio(SCRATCH, [(0, 0.6), (32, 0.7)]) == pytest.approx(16 / 32)
+
+
+def test_curves_that_end_elsewhere_are_not_compared(figures: Any) -> None:
+    assert figures.label_ratio(SCRATCH, [(0, 0.6), (8, 0.9)]) is None
+    assert figures.label_ratio([], SCRATCH) is None
+
+
+@given(st.lists(st.floats(0.5, 1.0), min_size=4, max_size=4))
+def test_a_method_compared_with_itself_needs_no_more_labels(figures: Any, values: list[float]) -> None:
+    curve = list(zip((0, 8, 16, 32), values, strict=True))
+    assert figures.label_ratio(curve, curve) >= 1
+
+
+# Tables
+
+
+def answer(method: str, value: float, seed: int = 0, **where: Any) -> dict[str, Any]:
+    asked = {"target": "k80", "seen": False, "protocol": "cross-task", "labels": 0, "sources": ("v100",)} | where
+    scores = dict.fromkeys(("pairwise", "mean_top1", "mean_top5", "top1", "top5"), value)
+    facts = {"seconds": 1.0, "pretraining_seconds": 2.0, "parameters": 10, "tasks": 3}
+    return asked | facts | {"method": method, "seed": seed, "scores": scores}
+
+
+def test_seeds_are_one_row_with_their_deviation(figures: Any) -> None:
+    (row,) = figures.mean_rows([answer("ours", 0.8, 0), answer("ours", 0.9, 1)])
+    assert row["seeds"] == [0, 1]
+    assert row["pairwise"]["mean"] == pytest.approx(0.85)
+    assert row["pairwise"]["stdev"] == pytest.approx(0.0707, abs=1e-4)
+
+
+def test_a_difference_is_a_mean_over_the_targets_that_have_both(figures: Any) -> None:
+    rows = figures.mean_rows([
+        answer("continual", 0.8), answer("fine-tune", 0.7),
+        answer("continual", 0.9, target="mi50"), answer("fine-tune", 0.6, target="mi50"),
+        answer("continual", 0.1, target="t4"),
+        answer("continual", 0.0, protocol="both", labels=8), answer("fine-tune", 1.0, protocol="both", labels=8),
+    ])  # fmt: skip
+    assert figures.difference(rows, "continual", "fine-tune", "pairwise") == pytest.approx(0.2)
+    assert figures.share(rows, "continual", "fine-tune", "pairwise") == pytest.approx((0.8 / 0.7 + 0.9 / 0.6) / 2)
+    assert figures.difference(rows, "continual", "multi-task", "pairwise") is None
+
+
+def test_the_curve_of_a_pretrained_method_starts_with_no_label_and_scratchs_with_a_coin(figures: Any) -> None:
+    rows = figures.mean_rows([
+        answer("zero-shot", 0.7),
+        *(answer(name, v, protocol="in-task", labels=n) for name, n, v in (("ours", 8, 0.9), ("scratch", 8, 0.6))),
+    ])  # fmt: skip
+    assert figures.curve(rows, "k80", False, "ours") == [(0, 0.7), (8, 0.9)]
+    assert figures.curve(rows, "k80", False, "scratch") == [(0, 0.5), (8, 0.6)]
+
+
+def test_the_summary_tells_seen_from_unseen_and_leaves_out_what_was_not_measured(figures: Any) -> None:
+    def curves(seen: bool, need: int) -> list[dict[str, Any]]:
+        more = {"protocol": "in-task", "seen": seen}
+        reached = [answer("ours", 0.6 if n < need else 0.8, labels=n, **more) for n in (4, 8, 32)]
+        return [answer("zero-shot", 0.6, seen=seen), *reached, answer("scratch", 0.8, labels=32, **more)]
+
+    found = figures.summary(figures.mean_rows([*curves(False, 8), *curves(True, 4)]), {"pairwise": 0.01})
+    assert found["label_ratio_vs_scratch"] == pytest.approx(4.0)
+    assert found["label_ratio_vs_scratch_seen"] == pytest.approx(8.0)
+    assert found["forgetting_pairwise"] == 0.01
+    assert "continual_over_full" not in found
+    assert "label_ratio_vs_trees" not in found
