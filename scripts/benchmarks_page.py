@@ -12,103 +12,19 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import benchmarks_shapes as shapes
 import click
 from benchmarking import FOLDER, ROOT
 from benchmarks_picture import draw, fingerprint, is_current
 from benchmarks_scale import fill
+from benchmarks_sections import SECTIONS, Section
 from benchmarks_tables import cell, table, tables
 
 PAGE, SCALE = ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "scale.md"
 PICTURE = FOLDER / "speed.svg"
-
-
-@dataclass(frozen=True)
-class Section:
-    """One benchmark on the page.
-
-    Attributes:
-        name: of its file, without `.json`.
-        title, words: what it is about, and what is compared.
-        goals: (key of the summary, least value, what it is); a key ending in `<` has a greatest value instead.
-        hidden: keys of `details` that are left out.
-        shape: the tables to show, instead of everything that the file holds.
-        lost: sentences on where something else is ahead.
-    """
-
-    name: str
-    title: str
-    words: str
-    goals: Sequence[tuple[str, float, str]] = ()
-    hidden: Sequence[str] = ()
-    shape: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
-    lost: Callable[[Mapping[str, Any]], Iterable[str]] = lambda _: ()
-
-
-SECTIONS = (
-    Section(
-        "tuning",
-        "Tuning whole networks",
-        "Each system tunes the same networks with the same number of programs. Ratios are stock MetaSchedule's figure "
-        "over the system's, so that more than 1 is faster; latencies are those of one judge that measures every "
-        "system's best programs again. `time` and `trials` count until a system has the latency that stock ends with.",
-        (
-            ("time_ratio", 10, "stock's time to its final latency over tchub's"),
-            ("trials_ratio", 10, "stock's trials to its final latency over tchub's"),
-            ("latency_ratio_equal_trials", 1.15, "stock's latency over tchub's at equal trials"),
-            ("slower_than_pytorch<", 0, "networks slower than PyTorch eager"),
-        ),
-        shape=shapes.tuning,
-        lost=shapes.lost_tuning,
-    ),
-    Section(
-        "measure",
-        "Building and measuring programs",
-        "MetaSchedule's LocalBuilder and LocalRunner against tchub's workers, on the same programs.",
-        (
-            ("rate_ratio", 8, "programs a second, tchub's over stock's"),
-            ("failed_only_ours<", 0, "programs that stock measures and tchub does not"),
-            ("spread<", 0.03, "spread of a program's latency on repeats"),
-        ),
-        lost=shapes.lost_measure,
-    ),
-    Section(
-        "predict",
-        "Scoring candidates",
-        "From a schedule to its score, features and forward pass together: stock's `XGBModel` and TenSet-MLP on "
-        "PerStoreFeature against tchub.",
-        (
-            ("llvm_ratio", 10, "stock's microseconds a candidate over tchub's, LLVM"),
-            ("nvidia_ratio", 20, "the same, NVIDIA"),
-        ),
-        shape=shapes.predict,
-        lost=shapes.lost_predict,
-    ),
-    Section("rpc", "Measuring through an RPC tracker", "Programs built here and run by servers on other machines."),
-    Section(
-        "kills",
-        "Killed at random moments",
-        "Every run is resumed, and its database compared with its log.",
-        (),
-        ("runs",),
-    ),
-    Section("soak", "Memory of a long run", "Resident memory of the tuner and of its workers over many programs."),
-    Section(
-        "corpus",
-        "Large corpora",
-        "Import and one epoch of training of a made-up corpus, each in one process.",
-        (),
-        ("make", "import", "train"),
-    ),
-    Section(
-        "scale", "What one process of each engine manages", "What the figures mean: [at a thousand devices](scale.md)."
-    ),
-)
 
 
 def load(folder: Path) -> dict[str, dict[str, Any]]:

@@ -1,0 +1,123 @@
+"""What the page of benchmarks is made of: a section a benchmark, with its goals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import benchmarks_adaptation as adaptation
+import benchmarks_shapes as shapes
+
+
+@dataclass(frozen=True)
+class Section:
+    """One benchmark on the page.
+
+    Attributes:
+        name: of its file, without `.json`.
+        title, words: what it is about, and what is compared.
+        goals: (key of the summary, least value, what it is); a key ending in `<` has a greatest value instead.
+        hidden: keys of `details` that are left out.
+        shape: the tables to show, instead of everything that the file holds.
+        lost: sentences on where something else is ahead.
+    """
+
+    name: str
+    title: str
+    words: str
+    goals: Sequence[tuple[str, float, str]] = ()
+    hidden: Sequence[str] = ()
+    shape: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    lost: Callable[[Mapping[str, Any]], Iterable[str]] = lambda _: ()
+
+
+SECTIONS = (
+    Section(
+        "tuning",
+        "Tuning whole networks",
+        "Each system tunes the same networks with the same number of programs. Ratios are stock MetaSchedule's figure "
+        "over the system's, so that more than 1 is faster; latencies are those of one judge that measures every "
+        "system's best programs again. `time` and `trials` count until a system has the latency that stock ends with.",
+        (
+            ("time_ratio", 10, "stock's time to its final latency over tchub's"),
+            ("trials_ratio", 10, "stock's trials to its final latency over tchub's"),
+            ("latency_ratio_equal_trials", 1.15, "stock's latency over tchub's at equal trials"),
+            ("slower_than_pytorch<", 0, "networks slower than PyTorch eager"),
+        ),
+        shape=shapes.tuning,
+        lost=shapes.lost_tuning,
+    ),
+    Section(
+        "measure",
+        "Building and measuring programs",
+        "MetaSchedule's LocalBuilder and LocalRunner against tchub's workers, on the same programs.",
+        (
+            ("rate_ratio", 8, "programs a second, tchub's over stock's"),
+            ("failed_only_ours<", 0, "programs that stock measures and tchub does not"),
+            ("spread<", 0.03, "spread of a program's latency on repeats"),
+        ),
+        lost=shapes.lost_measure,
+    ),
+    Section(
+        "predict",
+        "Scoring candidates",
+        "From a schedule to its score, features and forward pass together: stock's `XGBModel` and TenSet-MLP on "
+        "PerStoreFeature against tchub.",
+        (
+            ("llvm_ratio", 10, "stock's microseconds a candidate over tchub's, LLVM"),
+            ("nvidia_ratio", 20, "the same, NVIDIA"),
+        ),
+        shape=shapes.predict,
+        lost=shapes.lost_predict,
+    ),
+    Section(
+        "sampling",
+        "What to measure next",
+        "Each sampler chooses a share of the programs of the training tasks in rounds; a model learns from them and is "
+        "judged on test tasks. Top-1 is the mean over tasks.",
+        (
+            ("rdu_minus_random_top1", 0, "RDU's top-1 less random choice's"),
+            ("rdu_plus_minus_rdu_top1", 0, "rdu+'s top-1 less RDU's"),
+            ("rdu_plus_budget_ratio<", 0.5, "share of RDU's budget that rdu+ needs for RDU's score"),
+        ),
+        shape=adaptation.sampling,
+    ),
+    Section(
+        "transfer",
+        "From other devices to a new one",
+        "*Cross-task*: a tenth of the programs of the target's training tasks is measured. *In-task*: a few random "
+        "programs of each judging task are, and the rest of its programs judges. *Both*: both. *Seen* means that a "
+        "source knows the judging tasks, *unseen* that none does. From scratch is the same network and the same "
+        "labels without any source. Means over seeds; top-1 is the mean over tasks.",
+        (
+            ("label_ratio_vs_scratch", 8, "labels that scratch needs over ours, for scratch's accuracy at 32, unseen"),
+            ("label_ratio_vs_scratch_least", 8, "the same, of the worst target"),
+            ("label_ratio_vs_scratch_seen", 8, "the same with tasks that a source knows"),
+            ("continual_minus_finetune", 0.05, "continual less fine-tuned, top-1, cross-task"),
+            ("continual_minus_mtl", 0.02, "continual less multi-task, top-1, cross-task"),
+            ("continual_over_full", 0.99, "continual over all of the target's data, top-1, cross-task"),
+            ("forgetting<", 0.01, "top-1 lost on earlier devices after five"),
+        ),
+        shape=adaptation.transfer,
+    ),
+    Section("rpc", "Measuring through an RPC tracker", "Programs built here and run by servers on other machines."),
+    Section(
+        "kills",
+        "Killed at random moments",
+        "Every run is resumed, and its database compared with its log.",
+        (),
+        ("runs",),
+    ),
+    Section("soak", "Memory of a long run", "Resident memory of the tuner and of its workers over many programs."),
+    Section(
+        "corpus",
+        "Large corpora",
+        "Import and one epoch of training of a made-up corpus, each in one process.",
+        (),
+        ("make", "import", "train"),
+    ),
+    Section(
+        "scale", "What one process of each engine manages", "What the figures mean: [at a thousand devices](scale.md)."
+    ),
+)
