@@ -8,6 +8,7 @@ from typing import Any
 
 import benchmarks_adaptation as adaptation
 import benchmarks_shapes as shapes
+from benchmarks_local import local, lost_local
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,16 @@ SECTIONS = (
             ("forgetting<", 0.01, "top-1 lost on earlier devices after five"),
         ),
         shape=adaptation.transfer,
+    ),
+    Section(
+        "local",
+        "Two targets and two numbers of threads on one machine",
+        "The same model architecture starts from nothing, from the zoo, or from a model adapted to another of the "
+        "targets; each is adapted to the same candidates with one budget, and tunes with as many trials. Pairwise "
+        "accuracy is that on held-out programs of the network; latencies are those of one process in which all "
+        "sources' networks take turns.",
+        shape=local,
+        lost=lost_local,
     ),
     Section("rpc", "Measuring through an RPC tracker", "Programs built here and run by servers on other machines."),
     Section(
