@@ -8,6 +8,7 @@ from typing import Any
 
 from ..zoo.devices import get_device
 from ..zoo.errors import TchubError
+from .devices import KINDS
 from .errors import CardError
 from .fields import read_object, read_objects, read_text, read_texts, read_whole, wrong
 
@@ -85,7 +86,7 @@ def origin(lineage: Mapping[str, Any], corpora: Sequence[Corpus], family: str, o
     Args:
         lineage: of the config: `data`, `measured_on`, `stand_in`; what it does not say follows from the corpora.
         corpora: of `read_corpora`.
-        family: that the checkpoint is for.
+        family: that the checkpoint is for; of a knowledge base the kind of its devices.
         own_device: name of the config's own device, which may be no published one.
 
     Raises:
@@ -94,7 +95,7 @@ def origin(lineage: Mapping[str, Any], corpora: Sequence[Corpus], family: str, o
     told, stand_in = read_text(lineage, "data"), read_text(lineage, "stand_in")
     trained = [c.device for c in corpora if c.device and c.programs != 0]
     devices = tuple(dict.fromkeys(read_texts(lineage, "measured_on") or trained))
-    own = tuple(d for d in devices if not stand_in and (d == own_device or family_of(d) == family))
+    own = tuple(d for d in devices if not stand_in and (d == own_device or belongs(d, family)))
     if told not in (None, MEASURED, TRANSFERRED):
         raise wrong("data", f"{MEASURED} or {TRANSFERRED}")
     if told == MEASURED and not own:
@@ -107,14 +108,15 @@ def origin(lineage: Mapping[str, Any], corpora: Sequence[Corpus], family: str, o
     return Origin(told or known, own, tuple(d for d in devices if d not in own), stand_in)
 
 
+def belongs(device: str, family: str) -> bool:
+    """Whether a device with a spec sheet is of a family, or of a kind."""
+    try:
+        known = get_device(device)
+    except TchubError:
+        return False
+    return family == (known.kind if family in KINDS else known.family)
+
+
 def licences(corpora: Sequence[Corpus]) -> tuple[str, ...]:
     """Every licence of the corpora, each once."""
     return tuple(dict.fromkeys(c.licence for c in corpora if c.licence))
-
-
-def family_of(device: str) -> str | None:
-    """The family of a device that has a spec sheet, else None."""
-    try:
-        return get_device(device).family
-    except TchubError:
-        return None

@@ -25,6 +25,8 @@ _PAPERS = {
 }
 
 
-def paper_of(arch: str) -> str | None:
-    """The paper of an architecture; None for one of tchub's own."""
-    return _PAPERS.get(arch)
+def papers_of(arch: str) -> tuple[str, ...]:
+    """What to cite for an architecture: nothing for one of tchub's own, for a knowledge base TCL's method too."""
+    method = [_PAPERS["tcl"]] if arch.endswith("-kb") else []
+    own = _PAPERS.get(arch.removesuffix("-kb"))
+    return tuple(dict.fromkeys([*([own] if own else []), *method]))

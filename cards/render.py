@@ -12,9 +12,10 @@ import jinja2
 
 from ..zoo.devices import Device, get_device
 from ..zoo.errors import TchubError
+from .devices import KINDS
 from .evaluation import TITLES, Scores
 from .metadata import metadata
-from .papers import paper_of
+from .papers import papers_of
 from .schema import CardData, Training
 
 MISSING = "[More Information Needed]"
@@ -31,7 +32,7 @@ def render_card(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
         CardError: a field of either has the wrong type.
     """
     data = CardData.from_files(config, metrics, _spec(config))
-    facts = {"card": data, "metadata": metadata(data), "paper": paper_of(data.arch), "shares": _shares(data.training)}
+    facts = {"card": data, "metadata": metadata(data), "papers": papers_of(data.arch), "shares": _shares(data.training)}
     return _environment().get_template("card.md.j2").render(titles=TITLES, **facts).strip() + "\n"
 
 
@@ -68,7 +69,9 @@ def _environment() -> jinja2.Environment:
 
 
 def _spec(config: Mapping[str, Any]) -> dict[str, tuple[float | None, str]]:
-    """The spec sheet of the config's own device, or of its family; {} when neither is known."""
+    """The spec sheet of the config's own device, or of its family; {} when neither is known, or it is of several."""
+    if config.get("family") in KINDS:
+        return {}
     try:
         own = config.get("device")
         device = get_device(str(config.get("family"))) if own is None else Device.from_dict(own, "config.json")

@@ -14,6 +14,7 @@ Read from metrics.json: corpus, split, device, seed, command, tasks, programs, v
     seeds            {count, chosen_by, score -> {mean, stdev}}
     few_shot         number of labels -> scores; few_shot_rivals: name -> number of labels -> scores
     transfer         list of {corpus, split, metrics, random}
+    devices          of a knowledge base, in the order of learning: list of {corpus, device, gate, column, learnt, now}
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .data import Corpus, Origin, family_of, origin, read_corpora
+from .data import Corpus, Origin, belongs, origin, read_corpora
+from .devices import KINDS, LearntDevice, read_devices
 from .evaluation import METRICS_FORMAT, Evaluation, Scores, read_evaluation
 from .fields import read_number, read_object, read_required, read_text, read_texts, read_whole
 
@@ -62,6 +64,7 @@ class CardData:
         kind: `cpu` or `gpu`, where the device is known.
         model: the architecture's settings.
         corpora: learnt from and judged by; the target's is first.
+        devices: of a knowledge base, that it has learnt.
         spec: spec sheet of the device family: number -> (value, source).
     """
 
@@ -81,12 +84,28 @@ class CardData:
     corpora: tuple[Corpus, ...] = ()
     origin: Origin = field(default_factory=Origin)
     evaluation: Evaluation = field(default_factory=Evaluation)
+    devices: tuple[LearntDevice, ...] = ()
     spec: Spec = field(default_factory=dict)
 
     @property
     def corpus(self) -> Corpus:
         """The target's."""
         return self.corpora[0] if self.corpora else Corpus()
+
+    @property
+    def is_knowledge_base(self) -> bool:
+        """Whether it is of a kind of device, and is made to learn further ones."""
+        return self.family in KINDS
+
+    @property
+    def network(self) -> str:
+        """The architecture that scores."""
+        return self.arch.removesuffix("-kb")
+
+    @property
+    def scope(self) -> str:
+        """What it ranks programs for."""
+        return KINDS.get(self.family) or f"devices of the family `{self.family}`"
 
     @property
     def trained_programs(self) -> int:
@@ -102,7 +121,7 @@ class CardData:
     def judged_on_own(self) -> bool:
         """Whether the scores are of programs measured on a device of the family."""
         device = self.evaluation.device
-        return device is not None and (device in self.origin.own or family_of(device) == self.family)
+        return device is not None and (device in self.origin.own or belongs(device, self.family))
 
     @classmethod
     def from_files(cls, config: Mapping[str, Any], metrics: Mapping[str, Any], spec: Spec | None = None) -> CardData:
@@ -130,6 +149,7 @@ class CardData:
             corpora=corpora,
             origin=origin(lineage, corpora, family, read_text(device, "name")),
             evaluation=read_evaluation(metrics),
+            devices=read_devices(metrics),
             spec=spec or {},
         )
 
