@@ -108,8 +108,11 @@ def _read_header(data: bytes, path: Path) -> dict[str, dict[str, Any]]:
 
 def _check_tensors(header: dict[str, dict[str, Any]], config: CheckpointConfig, model: ModelConfig, path: Path) -> None:
     """Names, shapes and types against the architecture, built on no memory."""
-    with torch.device("meta"):
-        expected = get_architecture(config.arch).model(model).state_dict()
+    try:
+        with torch.device("meta"):
+            expected = get_architecture(config.arch).model(model).state_dict()
+    except ModelConfigError as error:  # sizes that are each fine, but not together
+        raise _corrupt(path, f"its model settings are wrong: {error.message}") from error
     if missing := sorted(set(expected) - set(header)):
         raise _corrupt(path, f"it lacks the tensor {missing[0]}")
     if extra := sorted(set(header) - set(expected)):

@@ -62,7 +62,7 @@ class Progressive(CostModel):
         Raises:
             UnknownArchitectureError: the model has no weights that gradients move, or is a knowledge base already.
         """
-        made = create(model.arch + SUFFIX, **model.config.as_dict(), lateral=lateral, column=True)
+        made = create(model.arch + SUFFIX, **(model.config.as_dict() | {"lateral": lateral, "column": True}))
         assert isinstance(made, Progressive)
         for part in (made.kb, made.column):
             part.load_state_dict(model.state_dict())

@@ -1,0 +1,274 @@
+"""A knowledge base and its column: equation 7, what is frozen when, and what travels in a checkpoint."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+from tchub.zoo.devices import get_device
+from tchub.zoo.features import get_schema
+from tchub.zoo.models import (
+    Checkpoint,
+    CheckpointConfig,
+    ContextModel,
+    CorruptCheckpointError,
+    CostModel,
+    FeatureSchemaError,
+    NewerFormatError,
+    Progressive,
+    UnknownArchitectureError,
+    create,
+    get_architecture,
+    list_architectures,
+    list_knowledge_bases,
+)
+from tchub.zoo.models.lateral import lateral_layers
+from torch.nn import functional
+
+TINY = {"hidden": 16, "d_model": 16, "head": 8, "feedforward": 24, "dt_rank": 2}
+NETWORKS = [name.removesuffix("-kb") for name in list_knowledge_bases()]
+
+
+def tiny(arch: str, seed: int = 0) -> CostModel:
+    torch.manual_seed(seed)
+    known = {f.name for f in fields(get_architecture(arch).config)}
+    return create(arch, width=10, **{k: v for k, v in TINY.items() if k in known}).eval()
+
+
+def programs(n: int = 6, rows: int = 3, width: int = 10, seed: int = 0) -> torch.Tensor:
+    return torch.randn(n, rows, width, generator=torch.Generator().manual_seed(seed))
+
+
+def apart(base: Progressive) -> Progressive:
+    """A base whose parts and alphas are all different, as after some training."""
+    g = torch.Generator().manual_seed(7)
+    with torch.no_grad():
+        for p in base.parameters():
+            p.add_(0.2 * torch.randn(p.shape, generator=g))
+    return base
+
+
+# Equation 7
+
+
+def test_a_column_computes_equation_7() -> None:
+    """Of a TenSet-MLP, layer by layer, from the tensors of the state alone."""
+    base = apart(Progressive.around(tiny("tenset-mlp"), lateral=4)).double()
+    w, x = base.state_dict(), programs(rows=1).double()
+
+    def layer(h: torch.Tensor, old: torch.Tensor, name: str) -> torch.Tensor:
+        """W h + alpha * U relu(V h_KB + c) + b, before the nonlinearity."""
+        lateral = f"lateral.{name.replace('.', '-')}"
+        told = functional.relu(old @ w[f"{lateral}.v.weight"].T + w[f"{lateral}.v.bias"]) @ w[f"{lateral}.u.weight"].T
+        added = w[f"{lateral}.alpha"] * told
+        return h @ w[f"column.{name}.weight"].T + added + w[f"column.{name}.bias"]
+
+    def old_layer(h: torch.Tensor, name: str) -> torch.Tensor:
+        return h @ w[f"kb.{name}.weight"].T + w[f"kb.{name}.bias"]
+
+    first = x[:, 0] @ w["column.encoder.0.weight"].T + w["column.encoder.0.bias"]  # raw features: no lateral
+    old, h = functional.relu(old_layer(x[:, 0], "encoder.0")), functional.relu(first)
+    h, old = functional.relu(layer(h, old, "encoder.2")), functional.relu(old_layer(old, "encoder.2"))
+    for name in ("residuals.0.linear", "residuals.1.linear"):
+        h, old = h + functional.relu(layer(h, old, name)), old + functional.relu(old_layer(old, name))
+    torch.testing.assert_close(base(x), layer(h, old, "decoder").squeeze(-1))
+
+
+@pytest.mark.parametrize("arch", NETWORKS)
+def test_without_alpha_the_column_is_alone(arch: str) -> None:
+    base = apart(Progressive.around(tiny(arch), lateral=3))
+    for lateral in base.lateral.values():
+        torch.nn.init.zeros_(lateral.get_parameter("alpha"))
+    assert torch.equal(base(programs()), base.column(programs()))
+    assert not torch.equal(base(programs()), base.kb(programs()))
+
+
+@pytest.mark.parametrize("arch", NETWORKS)
+def test_every_lateral_of_every_network_is_heard_and_learns(arch: str) -> None:
+    base = apart(Progressive.around(tiny(arch), lateral=8)).train()
+    x = programs(40)
+    (base.describe(x).square().sum() + base.forward_heads(x).square().sum()).backward()
+    silent = [n for n, p in base.lateral.named_parameters() if p.grad is None or not p.grad.abs().sum()]
+    assert silent == []
+    assert all(p.grad is None for p in base.kb.parameters())
+
+
+@pytest.mark.parametrize("arch", NETWORKS)
+def test_layers_that_read_raw_features_have_no_lateral(arch: str) -> None:
+    model = tiny(arch)
+    layers = lateral_layers(arch, model.config)
+    first = next(name for name, m in model.named_modules() if isinstance(m, torch.nn.Linear))
+    assert layers
+    assert first not in layers
+
+
+def test_laterals_follow_from_the_config_without_a_random_number() -> None:
+    config = tiny("tilenet").config
+    lateral_layers.cache_clear()
+    before = torch.get_rng_state()
+    assert lateral_layers("tilenet", config) == {
+        "body.3": (16, 16), "body.6": (16, 16), "head": (16, 1), "embed": (16, 64),
+    }  # fmt: skip
+    assert torch.equal(before, torch.get_rng_state())
+
+
+# The phases
+
+
+@pytest.mark.parametrize("arch", NETWORKS)
+def test_around_a_model_base_and_column_are_that_model(arch: str) -> None:
+    model = tiny(arch)
+    base = Progressive.around(model, lateral=2)
+    for part in (base.kb, base.column):
+        for a, b in zip(part.state_dict().values(), model.state_dict().values(), strict=True):
+            assert torch.equal(a, b)
+    assert torch.equal(base.distilling()(programs()), model(programs()))
+    assert all(not worth.any() for worth in base.fisher_diagonal().values())
+
+
+def test_either_the_base_is_frozen_or_the_column() -> None:
+    base = Progressive.around(tiny("tilenet"))
+
+    def trained() -> set[str]:
+        return {n.split(".")[0] for n, p in base.named_parameters() if p.requires_grad}
+
+    base.train().learning()
+    assert trained() == {"column", "lateral"}
+    assert (base.kb.training, base.column.training) == (False, True)
+    base.distilling()
+    assert trained() == {"kb"}
+    assert (base.kb.training, base.column.training) == (True, False)
+    base.eval()
+    assert not any(m.training for m in base.modules())
+
+
+def test_what_is_frozen_drops_nothing() -> None:
+    base = Progressive.around(tiny("tilenet")).train()
+    for name in ("column.body.2", "column.body.5", "column.body.8"):
+        base.get_submodule(name).eval()
+    assert torch.equal(base(programs()), base(programs()))  # the base's dropout would show
+
+
+def test_a_copy_shares_nothing_with_its_original() -> None:
+    base = apart(Progressive.around(tiny("tenset-mlp")))
+    base(programs())
+    other, scores = copy.deepcopy(base), base(programs())
+    with torch.no_grad():
+        for p in other.parameters():
+            p.zero_()
+    assert torch.equal(base(programs()), scores)
+    assert not other(programs()).any()
+
+
+@pytest.mark.parametrize("start", ["base", "previous", "random"])
+def test_a_new_column_starts_from(start: str) -> None:
+    base = apart(Progressive.around(tiny("tilenet")))
+    before = {n: p.clone() for n, p in base.named_parameters()}
+    base.new_column(start, seed=1)  # pyright: ignore[reportArgumentType]
+
+    def same(part: str, as_in: str) -> bool:
+        now = {n: p for n, p in base.named_parameters() if n.startswith(part)}
+        return all(torch.equal(p, before[n.replace(part, as_in, 1)]) for n, p in now.items())
+
+    assert same("kb", "kb")
+    assert same("column", {"base": "kb", "previous": "column", "random": "kb"}[start]) == (start != "random")
+    assert same("lateral", "lateral") == (start == "previous")
+
+
+# As a checkpoint
+
+
+def saved(tmp_path, arch: str = "tilenet", column: bool = True) -> tuple[Progressive, CheckpointConfig]:
+    schema = get_schema(get_architecture(arch).schemas[0])
+    torch.manual_seed(0)
+    model = create(f"{arch}-kb", width=schema.width, hardware=schema.hardware, lateral=4, column=column)
+    assert isinstance(model, Progressive)
+    apart(model)
+    config = CheckpointConfig(
+        name=f"{arch}-kb-test", version="1.0.0", arch=f"{arch}-kb", model=model.config.as_dict(),
+        feature_schema=schema.name, feature_version=schema.version, family="v100",
+    )  # fmt: skip
+    Checkpoint(config, model.eval(), get_device("v100")).save(tmp_path)
+    return model, config
+
+
+@pytest.mark.parametrize("column", [True, False])
+def test_base_column_and_worth_travel_in_one_checkpoint(tmp_path, column: bool) -> None:
+    model, config = saved(tmp_path, column=column)
+    loaded = Checkpoint.load(tmp_path).model
+    x = programs(rows=1, width=model.config.width).numpy()
+    assert isinstance(loaded, Progressive)
+    np.testing.assert_array_equal(loaded.score(x), model.score(x))
+    assert loaded.state_dict().keys() == model.state_dict().keys()
+    assert {name.split(".")[0] for name in model.state_dict()} == {"kb", "column", "lateral", "fisher"}
+    assert loaded.config.as_dict()["column"] is config.model["column"] is column
+
+
+def test_measured_programs_correct_the_scores_of_the_part_that_answers(tmp_path) -> None:
+    model, _ = saved(tmp_path)
+    loaded = Checkpoint.load(tmp_path).model
+    assert isinstance(loaded, ContextModel)
+    assert isinstance(loaded, Progressive)
+    x = programs(20, rows=1, width=model.config.width).numpy()
+    seconds = np.linspace(1e-3, 1e-2, 6)
+    informed = loaded.given(x[:6], seconds).score(x)
+    assert not np.array_equal(informed, loaded.score(x))
+    loaded.distilling()
+    assert isinstance(loaded.kb, ContextModel)
+    np.testing.assert_array_equal(loaded.score_given(x, x[:6], seconds), loaded.kb.score_given(x, x[:6], seconds))
+
+
+def test_only_a_network_that_takes_context_makes_a_base_that_does() -> None:
+    taking = [n for n in NETWORKS if issubclass(get_architecture(f"{n}-kb").model, ContextModel)]
+    assert taking == ["tilenet"]
+
+
+def edited(tmp_path, **changes: object) -> None:
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def test_a_base_of_a_newer_format_is_refused(tmp_path) -> None:
+    saved(tmp_path)
+    edited(tmp_path, format=99)
+    with pytest.raises(NewerFormatError):
+        Checkpoint.load(tmp_path)
+
+
+def test_a_base_of_another_architecture_is_refused(tmp_path) -> None:
+    _, config = saved(tmp_path)
+    edited(tmp_path, arch="tcl-kb", model={"width": 160, "hardware": True})
+    with pytest.raises(CorruptCheckpointError):
+        Checkpoint.load(tmp_path)
+    edited(tmp_path, arch="transformer9-kb", model=config.model)
+    with pytest.raises(UnknownArchitectureError):
+        Checkpoint.load(tmp_path)
+
+
+def test_a_base_of_another_schema_is_refused(tmp_path) -> None:
+    saved(tmp_path)
+    edited(tmp_path, feature_schema="nest-cpu")
+    with pytest.raises(FeatureSchemaError):
+        Checkpoint.load(tmp_path)
+
+
+def test_a_base_of_impossible_size_is_refused_before_it_takes_memory(tmp_path) -> None:
+    _, config = saved(tmp_path)
+    edited(tmp_path, model=config.model | {"hidden": 8192, "layers": 64})
+    with pytest.raises(CorruptCheckpointError):
+        Checkpoint.load(tmp_path)
+
+
+def test_trees_make_no_base_and_a_base_makes_no_base() -> None:
+    for model in (create("xgboost"), Progressive.around(tiny("tilenet"))):
+        with pytest.raises(UnknownArchitectureError):
+            Progressive.around(model)
+
+
+def test_every_network_has_a_base() -> None:
+    networks = [n for n in list_architectures() if get_architecture(n).weights == "safetensors"]
+    assert networks == NETWORKS

@@ -1,0 +1,128 @@
+"""How a knowledge base learns a device: both phases' epochs, rates and weights."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ...models.progressive import Start
+from ...training.config import TrainConfig
+from ...training.errors import TrainConfigError
+
+
+@dataclass(frozen=True)
+class ContinualConfig:
+    """Settings of `learn` and `distill`.
+
+    Attributes:
+        learn_epochs, distill_epochs: passes over the device's programs in each phase.
+        loss: the rank loss, a name of `zoo.training.losses`.
+        optimizer, weight_decay, clip_norm, average, precision: of both phases, as in `TrainConfig`.
+        learn_rate, learn_period: at the start of the first phase, and the epochs of one cosine (0: all of them).
+        distill_rate, distill_period, distill_decay: the second phase's rate is multiplied by the decay once a period.
+        groups_per_batch, programs_per_group: a batch is this many groups of one task each.
+        beta: weight of the labels beside the column's word (equation 9).
+        gated: weigh each batch of the column's word by its gate (equations 10 and 11).
+        strength: lambda of equation 9, of elastic weight consolidation; 0 leaves it out.
+        column: what the column starts from, see `Progressive.new_column`.
+        select: metric on validation tasks that chooses the first phase's epoch, or "last".
+        fisher_groups: groups at most that the Fisher diagonal of a device is the mean of.
+    """
+
+    learn_epochs: int = 15
+    distill_epochs: int = 10
+    loss: str = "pairwise_rank"
+    optimizer: str = "adamw"
+    weight_decay: float = 0.01
+    clip_norm: float = 1.0
+    average: float = 0.99
+    precision: str = "float32"
+    learn_rate: float = 0.002
+    learn_period: int = 0
+    distill_rate: float = 0.001
+    distill_period: int = 5
+    distill_decay: float = 0.1
+    groups_per_batch: int = 16
+    programs_per_group: int = 96
+    beta: float = 0.5
+    gated: bool = True
+    strength: float = 10_000.0
+    column: Start = "base"
+    select: str = "pairwise"
+    fisher_groups: int = 256
+
+    def __post_init__(self) -> None:
+        wrong = {
+            "beta": not 0 <= self.beta <= 1,
+            "strength": self.strength < 0,
+            "column": self.column not in ("base", "previous", "random"),
+            "fisher_groups": self.fisher_groups < 1,
+        }
+        for key in (key for key, bad in wrong.items() if bad):
+            raise TrainConfigError(
+                f"continual learning: {key} is {getattr(self, key)!r}",
+                remedy="give beta 0 to 1, a strength of 0 or more, column base, previous or random, fisher_groups 1 up",
+                key=key,
+            )
+        _ = self.learning(), self.distilling()
+
+    def divided(self, epochs: int, devices: int) -> ContinualConfig:
+        """With `epochs` evenly divided over the phases of that many devices (section 7.1.3), at least 1 each."""
+        each = max(1, epochs // (2 * max(1, devices)))
+        return replace(self, learn_epochs=each, distill_epochs=each)
+
+    def learning(self) -> TrainConfig:
+        """The recipe of the first phase."""
+        return TrainConfig.from_dict(
+            self._shared()
+            | {
+                "epochs": self.learn_epochs,
+                "learning_rate": self.learn_rate,
+                "schedule": "cosine",
+                "period": self.learn_period,
+                "select": self.select,
+            }
+        )
+
+    def distilling(self) -> TrainConfig:
+        """The recipe of the second phase. Its last epoch is kept: the best one of the new device forgets the most."""
+        return TrainConfig.from_dict(
+            self._shared()
+            | {
+                "epochs": self.distill_epochs,
+                "learning_rate": self.distill_rate,
+                "schedule": "step",
+                "period": self.distill_period,
+                "decay": self.distill_decay,
+                "select": "last",
+            }
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self)
+
+    def _shared(self) -> dict[str, Any]:
+        names = ("loss", "optimizer", "weight_decay", "clip_norm", "average", "precision")
+        sizes = ("groups_per_batch", "programs_per_group")
+        return {name: getattr(self, name) for name in (*names, *sizes)} | {"save_every": 1}
+
+
+PAPER = ContinualConfig(
+    learn_epochs=25,
+    distill_epochs=25,
+    loss="lambda_rank",
+    optimizer="adam",
+    weight_decay=0.0,
+    clip_norm=0.0,
+    average=0.0,
+    learn_rate=7e-4,
+    learn_period=10,
+    distill_rate=7e-4,
+    column="previous",
+    select="last",
+)
+"""TCL's own (sections 6 and 7.1.3): 100 epochs over two devices, batches of 1,024 programs, rate 0.0007.
+
+The column goes on from the device before: the paper's figure 8 shows the score on that device sink, not vanish.
+"""

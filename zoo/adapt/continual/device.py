@@ -1,0 +1,136 @@
+"""`add_device`: a knowledge base learns one more device, and keeps those it knows."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...models import CostModel, Progressive
+from ...models.files import write_atomically
+from ...training import RankingDataset, TrainResult, evaluate_model
+from ...training.errors import ResumeError
+from .config import ContinualConfig
+from .distill import Distilled, distill
+from .fisher import remember
+from .learn import check_features, learn
+
+RUN_FILE = "device.json"
+OnEpoch = Callable[[str, dict[str, float]], None]
+
+
+@dataclass(frozen=True)
+class AddedDevice:
+    """A base that knows one device more, and how it came about.
+
+    Attributes:
+        kb: the base, which answers; the one passed in is unchanged. As large as before.
+        adapted: the same before the second phase, whose column answers: the best model of this device.
+        learnt: the first phase; distilled: the second, with its gate.
+        base_before, base_after, column: `evaluate_model` on the device's validation tasks, empty without any.
+    """
+
+    kb: Progressive
+    adapted: Progressive
+    learnt: TrainResult
+    distilled: Distilled
+    base_before: dict[str, float] = field(default_factory=dict)
+    base_after: dict[str, float] = field(default_factory=dict)
+    column: dict[str, float] = field(default_factory=dict)
+
+
+def start_base(
+    model: CostModel,
+    data: RankingDataset,
+    config: ContinualConfig | None = None,
+    lateral: int = 16,
+    seed: int = 0,
+) -> Progressive:
+    """A knowledge base of a model that was trained on a first device.
+
+    Args:
+        model: any network of the zoo.
+        data: programs of the device that it knows, which tell what its weights are worth to it.
+        config: settings of the Fisher diagonal.
+        lateral: rank of the laterals.
+        seed: which groups of programs.
+    """
+    base = Progressive.around(model, lateral)
+    base.new_column("base", seed)
+    check_features(base, data)
+    remember(base, data, config, seed)
+    return base.eval()
+
+
+def add_device(
+    kb: Progressive,
+    data: RankingDataset,
+    val: RankingDataset | None = None,
+    config: ContinualConfig | None = None,
+    seed: int = 0,
+    folder: Path | None = None,
+    on_epoch: OnEpoch | None = None,
+) -> AddedDevice:
+    """Both phases for one device, the worth of the weights to it added at the end.
+
+    Args:
+        kb: what is known so far.
+        data: the new device's programs; those of earlier devices are not needed.
+        val: its validation tasks; they choose the column's epoch.
+        config: the settings.
+        seed: of all that is drawn.
+        folder: keeps the state of every epoch, so that a run that was stopped goes on to the same weights.
+        on_epoch: told the phase, "learn" or "distill", and each entry of its history.
+
+    Raises:
+        SourceMismatchError: the programs have other features than the base reads.
+        ResumeError: the folder holds the run of another base, seed or settings.
+        DivergedError: a loss is no longer finite.
+    """
+    config = config or ContinualConfig()
+    check_features(kb, data, val)
+    if folder is not None:
+        _claim(folder, kb, config, seed)
+    kb = copy.deepcopy(kb)
+    before = evaluate_model(kb.distilling(), val) if val is not None else {}
+    kb.new_column(config.column, seed)
+    learnt = learn(kb, data, val, config, seed, folder and folder / "learn", _told(on_epoch, "learn"))
+    adapted = copy.deepcopy(kb)
+    distilled = distill(kb, data, val, config, seed, folder and folder / "distill", _told(on_epoch, "distill"))
+    remember(kb, data, config, seed)
+    kb.eval()
+    if val is None:
+        return AddedDevice(kb, adapted, learnt, distilled)
+    return AddedDevice(kb, adapted, learnt, distilled, before, evaluate_model(kb, val), evaluate_model(adapted, val))
+
+
+def _told(on_epoch: OnEpoch | None, phase: str) -> Callable[[dict[str, float]], None] | None:
+    return None if on_epoch is None else lambda entry: on_epoch(phase, entry)
+
+
+def _claim(folder: Path, kb: Progressive, config: ContinualConfig, seed: int) -> None:
+    """Writes down whose run the folder holds: the phases' own states do not tell the base they began from."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(kb.state_dict().items()):
+        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    mine = {"base": digest.hexdigest(), "config": config.as_dict(), "seed": seed}
+    path = folder / RUN_FILE
+    if not path.is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, json.dumps(mine, indent=2).encode())
+        return
+    try:
+        found = json.loads(path.read_bytes())
+        differing = [key for key in mine if found.get(key) != mine[key]]
+    except (ValueError, AttributeError):
+        differing = ["(damaged)"]
+    if differing:
+        raise ResumeError(
+            f"{path} is of another run: {', '.join(differing)}",
+            remedy="use another folder, or delete this one to start over",
+            path=str(path),
+            reason="another run",
+        )
