@@ -35,3 +35,11 @@ class SourceMismatchError(TchubError):
 
 class MethodError(TchubError):
     """No way of adapting has this name, or it lacks what it learns from; fields: method."""
+
+
+class LocalModelError(TchubError):
+    """No local model is of this kind; fields: kind."""
+
+
+class UpdateError(TchubError):
+    """No kind of update has this name; fields: update."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -16,11 +15,9 @@ from ..models import CostModel, TreeModel
 from ..training.batches import Batch, epoch_batches
 from ..training.dataset import RankingDataset
 from ..training.losses import get_loss
-from ..training.metrics import PAIR_RATIO
-from .errors import LabelError, NotTrainableError
-
-# Names of the submodules that turn the encoding into a score; the rest is the encoder.
-HEAD_NAMES = ("decoder", "head")
+from .errors import LabelError, NotTrainableError, SourceMismatchError, UpdateError
+from .updates import UPDATES, Update
+from .validation import held_accuracy, hold_out, smooth
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ class FineTuneConfig:
         seed: of the validation choice and the order of tasks.
     """
 
-    learning_rate: float = 1e-4
+    learning_rate: float = 3e-4
     head_learning_rate: float = 5e-4
     anchor: float = 1e-2
     loss: str = "log_ranknet"
@@ -50,12 +47,33 @@ class FineTuneConfig:
     patience: int = 12
     blind_epochs: int = 15
     val_share: float = 0.25
+    val_by: str = "programs"
     min_val_pairs: int = 100
     refit: bool = True
     tasks_per_batch: int = 8
     programs_per_task: int = 128
     clip: float = 1.0
+    layer_decay: float = 1.0
+    update: str = "auto"
+    rank: int = 4
+    low_rank_learning_rate: float = 1e-3
+    head_below: int = 0
+    low_rank_below: int = 48
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.update not in ("auto", *UPDATES):
+            raise UpdateError(
+                f"no update is called {self.update!r}",
+                remedy=f"use one of: auto, {', '.join(UPDATES)}",
+                update=self.update,
+            )
+
+    def update_for(self, labels: int) -> str:
+        """The kind of update that so many labels get."""
+        if self.update != "auto":
+            return self.update
+        return "head" if labels < self.head_below else "low-rank" if labels < self.low_rank_below else "all"
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""
@@ -80,6 +98,7 @@ class FineTuneResult:
     val_curve: tuple[float, ...]
     programs: int
     tasks: int
+    update: str
 
 
 def fine_tune(
@@ -102,19 +121,20 @@ def fine_tune(
     """
     check_trainable(model)
     config = config or FineTuneConfig()
-    tasks = _check_labels(data)
-    held = _hold_for_validation(data, config)
+    check_features(model, data)
+    tasks = check_labels(data)
+    held = hold_out(data, config.val_share, config.min_val_pairs, config.seed, config.val_by)
     curve: list[float] = []
     if held is not None:
-        curve = _search(copy.deepcopy(model), data, held, config, on_epoch)
-    epochs = int(np.argmax(_smooth(curve))) if curve else config.blind_epochs
-    tuned = copy.deepcopy(model)
+        curve = _search(_begin(model, data, config), data, held, config, on_epoch)
+    epochs = int(np.argmax(smooth(curve))) if curve else config.blind_epochs
     final = data if config.refit or held is None else data.take(np.flatnonzero(~held))
-    for number, _ in zip(range(epochs), _passes(tuned, final, config), strict=False):
+    update = _begin(model, data, config)
+    for number, _ in zip(range(epochs), _passes(update, final, config), strict=False):
         if on_epoch is not None and held is None:
             on_epoch(number + 1, math.nan)
-    tuned.eval()
-    return FineTuneResult(tuned, epochs, held is not None, tuple(curve), len(data), tasks)
+    kind = config.update_for(len(data))
+    return FineTuneResult(update.plain(), epochs, held is not None, tuple(curve), len(data), tasks, kind)
 
 
 def check_trainable(model: CostModel) -> None:
@@ -127,10 +147,26 @@ def check_trainable(model: CostModel) -> None:
         )
 
 
-def _check_labels(data: RankingDataset) -> int:
-    """Number of tasks with an order to learn."""
+def check_features(model: CostModel, data: RankingDataset) -> None:
+    """Raises SourceMismatchError for programs of other features than the model reads."""
+    width = data.features.shape[2]
+    if width != model.config.width:
+        raise SourceMismatchError(
+            f"the programs have {width} columns a row, this {model.arch} reads {model.config.width}",
+            remedy="extract the features of the model's own schema (the card names it)",
+            expected=model.config.width,
+            found=width,
+        )
+
+
+def check_labels(data: RankingDataset) -> int:
+    """Number of tasks with an order to learn.
+
+    Raises:
+        LabelError: there is none, or a latency is not a latency.
+    """
     useful = sum(len(m) > 1 and np.ptp(data.latency[m]) > 0 for m in data.members)
-    if not useful:
+    if not useful or not np.all(np.isfinite(data.latency) & (data.latency > 0)):
         raise LabelError(
             f"{len(data)} programs teach no ranking: no task has two different latencies",
             remedy="measure more of each task (a larger --budget), or check the clock (`tchub doctor`)",
@@ -139,42 +175,8 @@ def _check_labels(data: RankingDataset) -> int:
     return int(useful)
 
 
-def _hold_for_validation(data: RankingDataset, config: FineTuneConfig) -> np.ndarray | None:
-    """(N,) bool: a share of each task's programs, or None where they make too few pairs to decide by."""
-    rng = np.random.default_rng(config.seed)
-    held = np.zeros(len(data), dtype=bool)
-    for members in data.members:
-        if len(members) >= 5 and config.val_share > 0:
-            held[rng.permutation(members)[: max(1, round(config.val_share * len(members)))]] = True
-    pairs = sum(int(_held_pairs(data, held, members).sum()) for members in data.members)
-    return held if pairs >= config.min_val_pairs else None
-
-
-def _held_pairs(data: RankingDataset, held: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """(n, n) bool: row is faster than column by more than the noise, and one of them is held.
-
-    Pairs of a held program with one that was learnt from count too: a task with two held programs makes one
-    pair of them alone, and a dozen with the rest.
-    """
-    seconds, out = data.latency[members], held[members]
-    return (seconds[:, None] * PAIR_RATIO < seconds[None, :]) & (out[:, None] | out[None, :])
-
-
-def _held_accuracy(model: CostModel, data: RankingDataset, held: np.ndarray) -> float:
-    """Mean over tasks of the share of `_held_pairs` in the right order; a tie is half right."""
-    scores = model.score(data.features)
-    shares = []
-    for members in data.members:
-        pairs = _held_pairs(data, held, members)
-        if pairs.any():
-            row, column = np.nonzero(pairs)
-            ahead = scores[members][row] - scores[members][column]
-            shares.append(float(np.mean((np.sign(ahead) + 1) / 2)))
-    return float(np.mean(shares))
-
-
 def _search(
-    model: CostModel,
+    update: Update,
     data: RankingDataset,
     held: np.ndarray,
     config: FineTuneConfig,
@@ -182,9 +184,9 @@ def _search(
 ) -> list[float]:
     """Validation accuracy before and after each pass, until it has not grown for `patience` passes."""
     train = data.take(np.flatnonzero(~held))
-    curve = [_held_accuracy(model, data, held)]
-    for number, _ in zip(range(config.epochs), _passes(model, train, config), strict=False):
-        curve.append(_held_accuracy(model, data, held))
+    curve = [held_accuracy(update.model, data, held)]
+    for number, _ in zip(range(config.epochs), _passes(update, train, config), strict=False):
+        curve.append(held_accuracy(update.model, data, held))
         if on_epoch is not None:
             on_epoch(number + 1, curve[-1])
         if len(curve) - 1 - int(np.argmax(curve)) >= config.patience:
@@ -192,26 +194,25 @@ def _search(
     return curve
 
 
-def _smooth(curve: list[float]) -> np.ndarray:
-    """Mean of each pass and its neighbours: one lucky pass among noisy ones does not decide."""
-    padded = np.pad(np.asarray(curve), 1, mode="edge")
-    return np.convolve(padded, np.full(3, 1 / 3), mode="valid")
+def _begin(model: CostModel, data: RankingDataset, config: FineTuneConfig) -> Update:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(config.seed)  # of the factors of low rank
+        return Update(model, config.update_for(len(data)), config, data.features)
 
 
-def _passes(model: CostModel, data: RankingDataset, config: FineTuneConfig) -> Iterator[None]:
+def _passes(update: Update, data: RankingDataset, config: FineTuneConfig) -> Iterator[None]:
     """Trains in place, yielding after every pass over the tasks; endless."""
-    start = [p.detach().clone() for p in model.parameters()]
-    optimizer = torch.optim.Adam(_parameter_groups(model, config))
+    optimizer = torch.optim.Adam(update.groups)
     rng = np.random.default_rng([config.seed, 1])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)
         while True:
-            model.train()
+            update.model.train()
             for batch in epoch_batches(data, config.tasks_per_batch, config.programs_per_task, rng):
-                loss = _loss(model, data, batch, config.loss, rng) + config.anchor * _distance(model, start)
+                loss = _loss(update.model, data, batch, config.loss, rng) + config.anchor * update.distance()
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
-                nn.utils.clip_grad_norm_(model.parameters(), config.clip)
+                nn.utils.clip_grad_norm_(update.parameters(), config.clip)
                 optimizer.step()
             yield
 
@@ -222,18 +223,3 @@ def _loss(model: CostModel, data: RankingDataset, batch: Batch, name: str, rng: 
     labels = torch.from_numpy(batch.labels).to(device, torch.float32)
     rows = model.describe(torch.from_numpy(data.features[batch.index]).to(device)).float()
     return model.training_loss(rows, labels, mask, get_loss(name), rng)
-
-
-def _parameter_groups(model: CostModel, config: FineTuneConfig) -> list[dict[str, Any]]:
-    head = [p for name, p in model.named_parameters() if name.split(".")[0] in HEAD_NAMES]
-    known = {id(p) for p in head}
-    encoder = [p for p in model.parameters() if id(p) not in known]
-    groups = [
-        {"params": encoder, "lr": config.learning_rate},
-        {"params": head, "lr": config.head_learning_rate},
-    ]
-    return [group for group in groups if group["params"]]
-
-
-def _distance(model: CostModel, start: list[Tensor]) -> Tensor:
-    return torch.stack([((p - s) ** 2).sum() for p, s in zip(model.parameters(), start, strict=True)]).sum()

@@ -61,6 +61,10 @@ class CostModel(nn.Module, ABC):
         """What the training needs of each program, (batch, columns), the score first: most need no more."""
         return self(x)[:, None]
 
+    def describe_heads(self, x: Tensor, heads: Tensor) -> Tensor:
+        """`describe` by the head of each program, given by number, (batch,) int64; (batch, columns)."""
+        return self.forward_heads(x).gather(1, heads[:, None])
+
     def training_loss(
         self,
         rows: Tensor,

@@ -210,7 +210,7 @@ class _Run:
         with torch.autocast(self.device.type, half) if half else contextlib.nullcontext():
             if self.heads is None:
                 return self.model.describe(x).float()
-            return self.model.forward_heads(x).gather(1, self.heads[index, None].to(self.device)).float()
+            return self.model.describe_heads(x, self.heads[index].to(self.device)).float()
 
     def _average(self) -> None:
         if self.state.average is None:
