@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tchub.zoo.adapt.errors import SamplingError, UnknownSamplerError
+from sampling_kit import make_pool, seen_by
+from tchub.zoo.adapt.errors import UnknownSamplerError
 from tchub.zoo.adapt.sampling import (
     SAMPLERS,
     Pool,
@@ -22,18 +22,8 @@ from tchub.zoo.adapt.sampling import (
     normalise,
     op_budgets,
 )
-from tchub.zoo.adapt.view import ModelView
 
 scores_strategy = st.lists(st.floats(-5, 5, width=32), min_size=1, max_size=40)
-
-
-def make_pool(ops: list[str], per_task: int) -> Pool:
-    return Pool(np.repeat(np.arange(len(ops)), per_task), tuple(ops))
-
-
-def seen_by(scores, labeled=()) -> ModelView:
-    """What a model of these scores says; samplers that ask for no more than scores get no embedding."""
-    return ModelView(np.asarray(scores), labeled, np.ones(len(labeled)), lambda: np.zeros((len(scores), 1)))
 
 
 def naive_distance(f, labeled):
@@ -159,22 +149,6 @@ def test_higher_predictions_win_at_equal_distance():
     assert RDUSampler().select(pool, [2], 1, view, np.random.default_rng(0)).indices.tolist() == [4]
 
 
-@pytest.mark.parametrize("sampler", SAMPLERS)
-def test_nothing_to_pick_is_an_error(sampler):
-    pool = make_pool(["conv2d"], 3)
-    for empty, labeled in ((Pool(np.empty(0, np.int64), ()), []), (pool, [0, 1, 2])):
-        with pytest.raises(SamplingError, match="nothing to pick"):
-            create_sampler(sampler).select(empty, labeled, 2, None, np.random.default_rng(0))
-    with pytest.raises(SamplingError):
-        create_sampler(sampler).select(pool, [], 0, None, np.random.default_rng(0))
-
-
-def test_predictions_that_are_not_numbers_are_refused():
-    pool = make_pool(["conv2d"], 3)
-    with pytest.raises(SamplingError, match="not finite"):
-        RDUSampler().select(pool, [0], 1, seen_by([0.0, np.nan, 1.0]), np.random.default_rng(0))
-
-
 def test_a_stratified_choice_levels_the_tasks():
     pool = Pool(np.repeat(np.arange(4), [20, 20, 20, 2]), ("conv2d",) * 4)
     labeled = [0, 1, 2, 20]
@@ -193,12 +167,3 @@ def test_samplers_by_name():
     with pytest.raises(UnknownSamplerError, match="psychic") as caught:
         create_sampler("psychic")
     assert "rdu" in caught.value.remedy
-
-
-def test_a_tenth_of_twenty_thousand_takes_seconds():
-    rng = np.random.default_rng(0)
-    pool = make_pool(["conv2d"] * 60 + ["matmul"] * 30 + ["softmax"] * 10, 200)
-    began = time.perf_counter()
-    selection = RDUSampler().select(pool, np.arange(200), 2000, seen_by(rng.normal(size=20_000)), rng)
-    assert len(selection.indices) == 2000
-    assert time.perf_counter() - began < 10

@@ -3,7 +3,8 @@
 The Laplace approximation of the last layer with a Gaussian likelihood is Bayesian linear regression on the
 layer's inputs (Bishop 2006, section 3.5; Daxberger et al. 2021). Only differences within a task are learnt and
 predicted, so the level of every task is taken out of inputs and labels. Prior and noise are those under which
-the labels are most probable.
+the labels are most probable, except that the prior is as wide as the noise at least: few labels that fit nothing
+say that these labels fit nothing, not that there is nothing to learn.
 """
 
 from __future__ import annotations
@@ -107,4 +108,4 @@ def _evidence(z: np.ndarray, y: np.ndarray, degrees: int) -> tuple[float, float]
         prior = max(float(weights @ weights) / max(used, _TINY), _TINY)
         # With as many directions as labels nothing is left to tell the noise by: a hundredth of the signal is.
         noise = max(error / max(degrees - used, 1.0), 0.01 * power / degrees)
-    return prior, noise
+    return max(prior, noise), noise
