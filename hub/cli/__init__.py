@@ -23,6 +23,7 @@ COMMANDS = {
     "bundle": "bundle",
     "train": "train",
     "evaluate": "evaluate",
+    "distill": "distill",
     "adapt": "adapt",
     "tune": "tune",
     "quickstart": "quickstart",

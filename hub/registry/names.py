@@ -55,6 +55,10 @@ class Version:
         """The version after this one."""
         return Version(self.major, self.minor, self.patch + 1)
 
+    def next_minor(self) -> Version:
+        """The first version of the next minor number."""
+        return Version(self.major, self.minor + 1, 0)
+
     def _key(self) -> tuple[object, ...]:
         # Numbers sort below words, and a release above each of its pre-releases.
         pre = tuple((0, int(p), "") if p.isdigit() else (1, 0, p) for p in self.pre)
