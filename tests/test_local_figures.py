@@ -1,0 +1,80 @@
+"""The benchmark of this machine's targets: the order of its runs, its figures worked out by hand, its page."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+TARGETS, SOURCES = ("full-1", "v2-1", "full-2"), ("epyc", "none", "xeon", "other")
+
+
+@pytest.fixture(scope="module")
+def tools() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPTS))
+        yield {name: importlib.import_module(name) for name in ("bench_local", "local_runs", "benchmarks_local")}
+
+
+def some(values: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
+    return st.lists(st.sampled_from(values), min_size=1, unique=True)
+
+
+@given(targets=some(TARGETS), sources=some(SOURCES), seeds=st.lists(st.integers(0, 3), min_size=1, unique=True))
+def test_a_run_comes_after_the_one_whose_model_it_starts_from(
+    tools: Any, targets: list[str], sources: list[str], seeds: list[int]
+) -> None:
+    runs = tools["bench_local"].plan(["a", "b"], targets, sources, seeds, lambda *run: run)
+    assert len(set(runs)) == len(runs)
+    asked = set(itertools.product(["a", "b"], targets, sources, seeds))
+    assert asked <= set(runs)
+    for place, (network, target, source, seed) in enumerate(runs):
+        if source == "other":
+            other = tools["local_runs"].TARGETS[target].other
+            assert other != target
+            assert (network, other, "epyc", seed) in runs[:place]
+
+
+def test_targets_and_sources_of_the_test_are_those_of_the_benchmark(tools: Any) -> None:
+    assert (tuple(tools["local_runs"].TARGETS), tuple(tools["local_runs"].SOURCES)) == (TARGETS, SOURCES)
+
+
+def run_row(source: str, before: float, after: float) -> dict[str, Any]:
+    adapt = {"programs": 70, "failed": 1, "measuring_seconds": 12.0, "learning_seconds": 3.0, "level": 0.9}
+    adapt |= {"before": before, "after": after, "interval": [0.01, 0.2], "decision": "adapted"}
+    facts = {"network": "bert-tiny", "target": "v2-1", "source": source, "seed": 0}
+    return facts | {"adapt": adapt, "tune": {"tuning_seconds": 20.0}}
+
+
+@pytest.fixture
+def rows(tools: Any) -> list[dict[str, Any]]:
+    latency = {"untuned": {"median": 0.04}, "none": {"median": 0.004}, "epyc": {"median": 0.002}}
+    latency |= {"xeon": {"median": 0.005}}
+    made = [run_row("none", 0.5, 0.6), run_row("epyc", 0.7, 0.8), run_row("xeon", 0.6, 0.7), run_row("other", 0.8, 0.9)]
+    return [tools["bench_local"].table_row(row, {"latency": latency}) for row in made]
+
+
+def test_ratios_are_over_no_pretraining_and_a_network_without_latency_has_none(tools: Any, rows: Any) -> None:
+    summary = tools["bench_local"].summarise(rows)
+    assert summary["epyc_latency_ratio"] == pytest.approx(2.0)
+    assert summary["xeon_latency_ratio"] == pytest.approx(0.8)
+    assert "other_latency_ratio" not in summary
+    assert (summary["none_before"], summary["other_after"]) == (0.5, 0.9)
+    assert (summary["runs"], summary["adapted"]) == (4, 4)
+
+
+def test_the_page_has_every_run_and_says_where_no_pretraining_is_ahead(tools: Any, rows: Any) -> None:
+    job = {"details": {"rows": rows, "targets": {"v2-1": "narrow"}, "sources": {"none": "nothing"}}}
+    shown = tools["benchmarks_local"].local(job)
+    told = shown["bert-tiny: adapted, then tuned"]
+    assert [row["source"] for row in told] == ["none", "epyc", "xeon", "other"]
+    assert told[1]["gain, 90% interval"] == "+0.100 (+0.010 to +0.200)"
+    (lost,) = tools["benchmarks_local"].lost_local(job)
+    assert "xeon" in lost
+    assert "5 ms against 4 ms" in lost
