@@ -41,7 +41,7 @@ class Scene:
         split: "val" or "test": the part that judges.
         schema: of the features; device: the target's.
         own: all programs of the target's training tasks.
-        given: those of each source, `SOURCE_CAP` a task.
+        given: those of each source, `Library.source_cap` a task.
         judged: all programs of the judging tasks.
     """
 
@@ -71,11 +71,12 @@ class Library:
     """Corpora as matrices; each is read once, which takes up to 15 s, and kept as a file.
 
     Attributes:
-        folder: of the files; cap: programs of any task at most, 0 for all.
+        folder: of the files; cap: programs of any task at most, 0 for all; source_cap: of a source's task.
     """
 
     folder: Path
     cap: int = 0
+    source_cap: int = SOURCE_CAP
     _open: dict[tuple[str, str], RankingDataset] = field(default_factory=dict)
 
     def programs(self, name: str, recipe_schema: str) -> RankingDataset:
@@ -109,7 +110,7 @@ class Library:
         roles = divide(tasks_of(target), [tasks_of(name) for name in sources], split, seen)
         whole = self.programs(target, recipe_schema)
         given = tuple(
-            cut(self.programs(name, recipe_schema), ids, SOURCE_CAP)
+            cut(self.programs(name, recipe_schema), ids, self.source_cap)
             for name, ids in zip(sources, roles.given, strict=True)
         )
         judged = cut(whole, roles.judged) if roles.judged else None
@@ -149,6 +150,13 @@ def cut(data: RankingDataset, tasks: Collection[str], per_task: int = 0, seed: i
         task_ids=tuple(data.task_ids[n] for n in chosen),
         task_weights=data.task_weights[chosen],
     )
+
+
+def draw(data: RankingDataset, share: float, seed: int) -> np.ndarray:
+    """Places, ascending, of a share of each task's programs at random, two at the least."""
+    rng = np.random.default_rng(seed)
+    parts = [rng.permutation(m)[: max(2, round(share * len(m)))] for m in data.members]
+    return np.sort(np.concatenate(parts))
 
 
 def _write(path: Path, data: RankingDataset) -> None:

@@ -27,7 +27,7 @@ def mean_rows(answers: Iterable[Row]) -> list[dict[str, Any]]:
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for answer in answers:
         key = tuple(answer[name] for name in ("target", "seen", "protocol", "labels", "method"))
-        groups.setdefault((*key, tuple(answer["sources"])), []).append(answer)
+        groups.setdefault((*key, tuple(answer["sources"]), tuple(answer["taught"])), []).append(answer)
     return [_mean_row(found) for found in groups.values()]
 
 
@@ -36,6 +36,7 @@ def _mean_row(found: Sequence[Row]) -> dict[str, Any]:
     return {
         **{name: first[name] for name in ("target", "seen", "protocol", "labels", "method")},
         "sources": list(first["sources"]),
+        "taught": list(first["taught"]),
         "seeds": sorted(answer["seed"] for answer in found),
         **{name: spread([answer["scores"][name] for answer in found]) for name in SCORES},
         **{name: statistics.mean(a[name] for a in found) for name in ("seconds", "pretraining_seconds", "parameters")},
@@ -144,3 +145,21 @@ def summary(rows: Sequence[Row], forgetting: Mapping[str, float | None]) -> dict
             found[f"label_ratio_vs_{rival}{end}"] = geometric_mean(own)
             found[f"label_ratio_vs_{rival}{end}_least"] = min((v for v in own if v is not None), default=None)
     return {name: value for name, value in found.items() if value is not None}
+
+
+def source_rows(rows: Sequence[Row], ordered: Sequence[Row]) -> list[dict[str, Any]]:
+    """Continual learning cross-task by the sources that teach, in order, those of the main table among them."""
+    targets = {row["target"] for row in ordered}
+    whole = [row for row in find(rows, protocol="cross-task", seen=False) if row["target"] in targets]
+    titles = {
+        "continual": "all, as given",
+        "continual-chosen": "chosen by agreement",
+        "fine-tune": "all at once, fine-tuned",
+    }
+    found = [(row, " > ".join(row["taught"])) for row in ordered]
+    found += [(row, titles[row["method"]]) for row in whole if row["method"] in titles]
+    return [
+        {"target": row["target"], "sources": words, "seeds": len(row["seeds"])}
+        | {name: row[name]["mean"] for name in ("pairwise", "mean_top1", "mean_top5")}
+        for row, words in sorted(found, key=lambda pair: pair[0]["target"])
+    ]

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from tchub.zoo.models import CostModel
 from tchub.zoo.training import RankingDataset
-from transfer_data import SHARE, Scene
-from transfer_models import Made, kept_model, train_new
+from transfer_continual import base_seconds, chosen, continual
+from transfer_data import SHARE, Scene, draw
+from transfer_models import Made, kept_model, recipe, train_new
 from transfer_ours import ours
 
 CROSS, IN_TASK, BOTH = PROTOCOLS = ("cross-task", "in-task", "both")
-LABELS = (4, 8, 16, 32)
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,8 @@ class Case:
         seed: draws the programs that are measured, first weights and batches.
         models: where trained models are kept.
         arch: of all models.
+        order: of the sources, some of them or all; empty: all, as in the scene.
+        drawn: places of the programs of the training tasks that are measured; None: a tenth at random.
     """
 
     scene: Scene
@@ -37,6 +39,13 @@ class Case:
     seed: int
     models: Path
     arch: str = "tilenet"
+    drawn: np.ndarray | None = None
+    order: tuple[str, ...] = ()
+
+    @property
+    def taught(self) -> tuple[str, ...]:
+        """The sources in the order in which a continual learner meets them."""
+        return self.order or self.scene.sources
 
     @property
     def judged(self) -> RankingDataset:
@@ -56,8 +65,9 @@ class Case:
 
     @cached_property
     def tenth(self) -> RankingDataset:
-        """A tenth of the programs of the target's training tasks, at random."""
-        return self.scene.own.sample(programs_fraction=SHARE, seed=self.seed)
+        """The measured programs of the target's training tasks."""
+        places = draw(self.scene.own, SHARE, self.seed) if self.drawn is None else self.drawn
+        return self.scene.own.take(places)
 
     @cached_property
     def own_labels(self) -> RankingDataset:
@@ -103,13 +113,7 @@ def chance(case: Case) -> Answer:
 
 
 def scratch(case: Case) -> Answer:
-    """The architecture trained on what was measured, from random weights; no source."""
-    model = case.train(case.measured).model
-    return Answer(model.score(case.judged.features), model.parameter_count())
-
-
-def scratch_told(case: Case) -> Answer:
-    """As scratch, and the labels are context as well."""
+    """The architecture trained on what was measured, from random weights; labels are context too, and no source."""
     model = case.train(case.measured).model
     return Answer(case.told(model), model.parameter_count())
 
@@ -147,6 +151,34 @@ def tuned(case: Case) -> Answer:
     return Answer(model.score(case.judged.features), model.parameter_count())
 
 
+def local_model(case: Case) -> Answer:
+    """The model of the sources, and trees that predict its gap to what was measured (TenSet)."""
+    from tchub.zoo.adapt.local_model import fit_local
+
+    model = case.base().model
+    return Answer(fit_local(model, case.measured).score(case.judged.features), model.parameter_count())
+
+
+def multi(case: Case) -> Answer:
+    """One trunk for what was measured and for all sources, a head each (MTL-TLP's way)."""
+    from tchub.zoo.adapt.multi_task import multi_task
+
+    given = list(case.scene.given)
+    settings = recipe(case.arch, RankingDataset.concat([case.measured, *given]))
+    made = multi_task(case.arch, case.measured, given, settings, case.seed)
+    return Answer(made.model.score(case.judged.features), made.footprint.parameters)
+
+
+def learnt_on(case: Case) -> Answer:
+    """A knowledge base of the sources, and a column on what was measured (TCL)."""
+    return Answer(*continual(case))
+
+
+def learnt_on_chosen(case: Case) -> Answer:
+    """The same of the sources that agree with what was measured."""
+    return Answer(*chosen(case))
+
+
 def full(case: Case) -> Answer:
     """The architecture trained on all programs of the target's training tasks and on the sources."""
     model = case.train(RankingDataset.concat([case.scene.own, case.scene.all_given])).model
@@ -155,8 +187,12 @@ def full(case: Case) -> Answer:
 
 def our_own(case: Case) -> Answer:
     """tchub's choice."""
-    scores, parameters = ours(case)
-    return Answer(scores, parameters)
+    return Answer(*ours(case))
+
+
+def of_base(case: Case) -> float:
+    """Seconds of the model of the sources."""
+    return case.base().seconds
 
 
 @dataclass(frozen=True)
@@ -167,25 +203,34 @@ class Method:
         run: makes the answer.
         title: in tables.
         protocols: where it has a meaning.
-        base: it starts from the model of the sources, whose training is not part of its seconds.
+        before: makes what it starts from, which the sources alone decide, and tells its seconds; None: nothing.
         seeds: how many at most.
+        arch: of its models.
+        alone: no source has a part in it.
+        slow: it learns the sources anew for every number of labels.
     """
 
     run: Callable[[Case], Answer]
     title: str
     protocols: tuple[str, ...] = PROTOCOLS
-    base: bool = True
+    before: Callable[[Case], float] | None = of_base
     seeds: int = 5
+    alone: bool = False
+    arch: str = "tilenet"
+    slow: bool = False
 
 
 METHODS: dict[str, Method] = {
-    "random": Method(chance, "random order", (CROSS,), base=False, seeds=1),
-    "scratch": Method(scratch, "from scratch", base=False),
-    "scratch-context": Method(scratch_told, "from scratch, labels as context", (IN_TASK,), base=False),
-    "trees": Method(trees, "boosted trees of the task's labels", (IN_TASK,), base=False),
+    "random": Method(chance, "random order", (CROSS,), before=None, alone=True, seeds=1),
+    "scratch": Method(scratch, "from scratch", before=None, alone=True),
+    "trees": Method(trees, "boosted trees of the task's labels", (IN_TASK,), before=None, alone=True),
     "zero-shot": Method(zero_shot, "pretrained, nothing measured", (CROSS,)),
     "context": Method(context, "pretrained, labels as context", (IN_TASK,)),
     "fine-tune": Method(tuned, "pretrained, fine-tuned"),
+    "local": Method(local_model, "pretrained, local model of the gap"),
+    "multi-task": Method(multi, "multi-task", before=None, slow=True),
+    "continual": Method(learnt_on, "continual distillation", before=base_seconds),
+    "continual-chosen": Method(learnt_on_chosen, "the same, sources chosen", (CROSS,), before=None, seeds=2),
     "ours": Method(our_own, "ours"),
-    "full": Method(full, "all of the target's training data", (CROSS,), base=False, seeds=2),
+    "full": Method(full, "all of the target's training data", (CROSS,), before=None, seeds=2),
 }

@@ -17,7 +17,7 @@ from tchub.zoo.training import RankingDataset, TrainConfig, train
 from transfer_data import Scene
 
 # Steps of a training at the least: a few labels are one batch an epoch, and so many epochs are no training.
-LEAST_STEPS = 400
+LEAST_STEPS = 300
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,14 @@ def recipe(arch: str, data: RankingDataset) -> TrainConfig:
     The last epoch is kept: to choose one takes labels that the budget does not have.
     """
     found = replace(TrainConfig.find(arch), select="last", finetune={})
-    groups = sum(math.ceil(len(m) / found.programs_per_group) for m in data.members if len(m) >= 2)
-    steps = max(1, math.ceil(groups / found.groups_per_batch))
-    return replace(found, epochs=max(found.epochs, math.ceil(LEAST_STEPS / steps)), evaluate_every=10**6)
+    least = math.ceil(LEAST_STEPS / steps_of(data, found.programs_per_group, found.groups_per_batch))
+    return replace(found, epochs=max(found.epochs, least), evaluate_every=10**6)
+
+
+def steps_of(data: RankingDataset, programs: int, groups: int) -> int:
+    """Batches of an epoch of so many groups a batch, and programs a group."""
+    cut = sum(math.ceil(len(members) / programs) for members in data.members if len(members) >= 2)
+    return max(1, math.ceil(cut / groups))
 
 
 def train_new(scene: Scene, data: RankingDataset, seed: int, arch: str = "tilenet", **settings: Any) -> Made:

@@ -17,7 +17,8 @@ SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 def tools() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(SCRIPTS))
-        yield {name: importlib.import_module(f"transfer_{name}") for name in ("split", "figures")}
+        names = {"split": "transfer_split", "figures": "transfer_figures", "page": "benchmarks_adaptation"}
+        yield {short: importlib.import_module(name) for short, name in names.items()}
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +125,14 @@ def test_a_method_compared_with_itself_needs_no_more_labels(figures: Any, values
 
 
 def answer(method: str, value: float, seed: int = 0, **where: Any) -> dict[str, Any]:
-    asked = {"target": "k80", "seen": False, "protocol": "cross-task", "labels": 0, "sources": ("v100",)} | where
+    asked = {
+        "target": "k80",
+        "seen": False,
+        "protocol": "cross-task",
+        "labels": 0,
+        "sources": ("v100",),
+        "taught": (),
+    } | where
     scores = dict.fromkeys(("pairwise", "mean_top1", "mean_top5", "top1", "top5"), value)
     facts = {"seconds": 1.0, "pretraining_seconds": 2.0, "parameters": 10, "tasks": 3}
     return asked | facts | {"method": method, "seed": seed, "scores": scores}
@@ -170,3 +178,34 @@ def test_the_summary_tells_seen_from_unseen_and_leaves_out_what_was_not_measured
     assert found["forgetting_pairwise"] == 0.01
     assert "continual_over_full" not in found
     assert "label_ratio_vs_trees" not in found
+
+
+def test_sources_are_told_by_who_taught_and_in_which_order(figures: Any) -> None:
+    main = figures.mean_rows([answer("continual", 0.8), answer("scratch", 0.7), answer("continual", 0.9, target="t4")])
+    ordered = figures.mean_rows([answer("continual", 0.75, taught=("v100", "a100"))])
+    rows = figures.source_rows(main, ordered)
+    assert [(row["sources"], row["pairwise"]) for row in rows] == [("v100 > a100", 0.75), ("all, as given", 0.8)]
+
+
+# The page
+
+
+def test_the_page_tells_protocols_apart_and_has_no_table_of_what_was_not_run(tools: Any, figures: Any) -> None:
+    rows = figures.mean_rows([
+        answer("zero-shot", 0.6), answer("ours", 0.8),
+        *(answer(name, 0.9, protocol="in-task", labels=n, seen=True) for name in ("ours", "scratch") for n in (4, 8)),
+        answer("scratch", 0.7, protocol="in-task", labels=8, seen=True, target="t4"),
+    ])  # fmt: skip
+    titles = {"zero-shot": "nothing measured", "scratch": "from scratch", "ours": "ours"}
+    ratios = [{"target": "k80", "seen": True, "versus scratch": 4.0}]
+    job = {"details": {"rows": rows, "methods": titles, "label_ratios": ratios, "forgetting": []}}
+    found = tools["page"].transfer(job)
+    assert found["Cross-task, unseen: pairwise accuracy"] == [
+        {"target": "k80", "nothing measured": "0.600 ± 0.000", "ours": "0.800 ± 0.000"}
+    ]
+    assert [row["labels a task"] for row in found["In-task, seen: top-1"]] == [4, 8, 8]
+    (scratch, ours) = found["In-task, seen: pairwise accuracy, mean over targets"]
+    assert scratch == {"method": "from scratch", "targets": 1, "4 labels": 0.9, "8 labels": 0.9}
+    assert ours["method"] == "ours"
+    assert list(found.values())[-1] == ratios
+    assert not any("forget" in title or title.startswith("Both") for title in found)

@@ -1,0 +1,128 @@
+"""Continual distillation in the transfer benchmark: a knowledge base of the sources, its column on the target."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tchub.zoo.adapt.continual import ContinualConfig, add_device, choose_sources, learn, rank_agreement, start_base
+from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
+from tchub.zoo.models import Progressive
+from tchub.zoo.training import RankingDataset
+from transfer_data import Scene
+from transfer_models import Made, kept_model, steps_of, train_new
+
+if TYPE_CHECKING:
+    from transfer_methods import Case
+
+# As for all other trainings here, the last epoch is kept: no label is left to choose one by.
+SETTINGS = ContinualConfig(select="last")
+# Steps of a column's training at the least: fewer than of a network from scratch, for it begins as the base.
+LEAST_STEPS = 200
+
+
+def paced(config: ContinualConfig, data: RankingDataset) -> ContinualConfig:
+    """The settings in more epochs where there is little data, as `transfer_models.recipe` has it."""
+    least = math.ceil(LEAST_STEPS / steps_of(data, config.programs_per_group, config.groups_per_batch))
+    return replace(config, learn_epochs=max(config.learn_epochs, least))
+
+
+def knowledge_base(
+    scene: Scene,
+    taught: Sequence[tuple[str, RankingDataset]],
+    seed: int,
+    folder: Path,
+    arch: str = "tilenet",
+    config: ContinualConfig = SETTINGS,
+) -> list[Made]:
+    """A base after each device: a network trained on the first one, then both phases for every further one.
+
+    Args:
+        scene: of the features.
+        taught: name and programs of each device, in order.
+        seed: of the first weights and all that is drawn.
+        folder: where the base of every prefix of the devices is kept.
+    """
+    made: list[Made] = []
+    for count in range(1, len(taught) + 1):
+        names = "+".join(name for name, _ in taught[:count])
+        place = folder / f"{arch}-{names}-{seed}"
+        data = taught[count - 1][1]
+        if count == 1:
+            made.append(kept_model(place, scene, lambda d=data: _first(scene, d, seed, arch, config)))
+        else:
+            made.append(kept_model(place, scene, lambda d=data: _next(_base(made[-1]), d, seed, config)))
+    return made
+
+
+def _base(made: Made) -> Progressive:
+    if not isinstance(made.model, Progressive):
+        raise TypeError(f"{made.model.arch} is no knowledge base")
+    return made.model
+
+
+def _first(scene: Scene, data: RankingDataset, seed: int, arch: str, config: ContinualConfig) -> Made:
+    started = time.process_time()
+    model = train_new(scene, data, seed, arch).model
+    return Made(start_base(model, data, config, seed=seed), time.process_time() - started)
+
+
+def _next(base: Progressive, data: RankingDataset, seed: int, config: ContinualConfig) -> Made:
+    started = time.process_time()
+    return Made(add_device(base, data, None, paced(config, data), seed).kb, time.process_time() - started)
+
+
+def column_of(base: Progressive, case: Case, config: ContinualConfig = SETTINGS) -> Progressive:
+    """The base with a column that learnt what was measured; with few labels it stops by itself."""
+    base.new_column(config.column, case.seed)
+    if case.protocol == "in-task":
+        tuned = fine_tune(base.learning(), case.measured, FineTuneConfig(seed=case.seed)).model
+        assert isinstance(tuned, Progressive)
+        return tuned
+    learn(base, case.measured, None, paced(config, case.measured), case.seed)
+    return base.eval()
+
+
+def continual(case: Case) -> tuple[np.ndarray, int]:
+    """The paper's way: the sources in their order, the target last, nothing distilled after it (7.4.3)."""
+    return _learnt(case, case.taught)
+
+
+def chosen(case: Case) -> tuple[np.ndarray, int]:
+    """Only sources whose own model orders what was measured rightly, the one that does so best last."""
+    from build_zoo import open_corpus
+    from tchub.zoo.training.gather import corpus_device
+
+    scene = case.scene
+    alone = [
+        kept_model(_folder(case) / f"alone-{name}-{case.seed}", scene, lambda d=data: case.train(d)).model
+        for name, data in zip(scene.sources, scene.given, strict=True)
+    ]
+    agreement = {name: rank_agreement(model, case.measured) for name, model in zip(scene.sources, alone, strict=True)}
+    devices = {name: corpus_device(open_corpus(name)) for name in scene.sources}
+    order = [source.name for source in choose_sources(scene.device, devices, agreement) if source.weight > 0]
+    return _learnt(case, order or scene.sources)
+
+
+def _learnt(case: Case, order: Sequence[str]) -> tuple[np.ndarray, int]:
+    model = column_of(_base(_bases(case, order)[-1]), case)
+    return model.score(case.judged.features), model.parameter_count()
+
+
+def base_seconds(case: Case) -> float:
+    """What the base of the sources took, in the case's order."""
+    return sum(made.seconds for made in _bases(case, case.taught))
+
+
+def _bases(case: Case, order: Sequence[str]) -> list[Made]:
+    given = dict(zip(case.scene.sources, case.scene.given, strict=True))
+    return knowledge_base(case.scene, [(name, given[name]) for name in order], case.seed, _folder(case), case.arch)
+
+
+def _folder(case: Case) -> Path:
+    return case.models / case.scene.place / "bases"
