@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .tuning.run_folder import write_atomic
 
 if TYPE_CHECKING:
-    from .tuning.adapt_session import AdaptProgress
+    from .tuning.adapt_settings import AdaptProgress
     from .tuning.tune import TuneProgress, TuneResult
 
 NETWORK = "bert-tiny"

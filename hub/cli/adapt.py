@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...zoo.adapt import SAMPLERS
 from .options import device_options, output_options
 from .output import Output
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from ..tuning.adapt_result import AdaptResult
 
 
@@ -21,18 +19,33 @@ if TYPE_CHECKING:
 @device_options
 @click.option(
     "--budget", default="10%", show_default=True, metavar="B",
-    help="What may be measured: 10% of the candidates, 200 programs, or 15m of building and running.",
+    help="What may be measured: 10% of the candidates, 200 programs, 15m of building and running, or auto: rounds, "
+    "until the next one is not worth its time.",
 )  # fmt: skip
 @click.option("--workload", metavar="NET", help="Network, operator, suite or file; default: the reference suite.")
-@click.option("--method", default="few-shot", show_default=True, help="How the model learns.")
-@click.option("--sampler", default="rdu", show_default=True, help="What picks programs: rdu, stratified, random.")
-@click.option("--rounds", default=3, show_default=True, help="Rounds of picking, each with a model update.")
+@click.option(
+    "--method", default="few-shot", show_default=True,
+    help="How the model learns: few-shot, multi-task, continual, or auto, which takes the one that ranks best.",
+)  # fmt: skip
+@click.option(
+    "--from", "sources", metavar="A,B",
+    help="Further checkpoints, of which the best is adapted, and folders of corpora of other devices to learn from.",
+)  # fmt: skip
+@click.option("--sampler", default="rdu", show_default=True, help=f"What picks programs: {', '.join(SAMPLERS)}.")
+@click.option(
+    "--rounds", default=3, show_default=True,
+    help="Rounds of picking, each with a model update; with --budget auto the least.",
+)  # fmt: skip
+@click.option(
+    "--worth", default=60.0, show_default=True, metavar="S",
+    help="With --budget auto: seconds of measuring that 1% of the network's latency is worth.",
+)  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of every random choice.")
 @click.option("--pool", default=128, show_default=True, metavar="N", help="Candidate programs of each task.")
 @click.option("--cores", default=1, show_default=True, help="Cores that a program may use.")
 @click.option("--work-dir", type=click.Path(file_okay=False), help="For the pool, the journal and the corpus.")
 @output_options
-def command(name: str | None, out: Output, **options: Any) -> None:
+def command(name: str | None, sources: str | None, out: Output, **options: Any) -> None:
     """Adapt a checkpoint to this machine, or to others behind TVM's RPC, from a few measured programs.
 
     NAME is a checkpoint, e.g. tcl-epyc; without it, the one that fits this machine best is taken. A fifth of the
@@ -42,17 +55,20 @@ def command(name: str | None, out: Output, **options: Any) -> None:
     \b
     Examples:
       tchub adapt tcl-epyc --device local --budget 10% --workload bert-tiny
-      tchub adapt --budget 15m
+      tchub adapt tilenet-epyc --budget auto --worth 120 --workload resnet-50
+      tchub adapt tcl-epyc --from tcl-xeon,tcl-graviton --sampler rdu+ --budget 15m
+      tchub adapt tilenet-epyc --from corpora/epyc-turin --method auto --budget 200
       tchub adapt --device rpc://tracker.lan:9190/graviton --target graviton2 --budget 500
       tchub adapt tcl-epyc --budget 200 --workload resnet-18 --sampler random --json
     """
     from ..tuning.adapt import adapt
+    from .adapt_drawing import draw
     from .adapt_progress import shown_progress
 
     options["programs_per_task"] = options.pop("pool")
     with shown_progress(out) as progress:
-        result = adapt(name, progress=progress, **options)
-    out.data(result.as_dict(), lambda console: _draw(result, console))
+        result = adapt(name, sources=sources or (), progress=progress, **options)
+    out.data(result.as_dict(), lambda console: draw(result, console))
     for line in result.base_reasons:
         out.note(line)
     out.note(f"measurements: {result.journal}; as a corpus: {result.corpus}")
@@ -64,40 +80,3 @@ def _tunable(result: AdaptResult) -> str:
     from ...zoo.corpus.workloads import SUITES
 
     return SUITES[result.workload][0] if result.workload in SUITES else result.workload
-
-
-def _draw(result: AdaptResult, console: Console) -> None:
-    guard = result.guard
-    stored = f"{result.name}@{result.version}" if result.adapted else f"{result.base} kept"
-    low, high = guard.interval
-    lines = {
-        "checkpoint": stored,
-        "device": result.device,
-        "workload": f"{result.workload}, {len(result.tasks)} tasks, {result.pool_size:,} candidates",
-        "measured": f"{result.measured} programs ({result.failed} failed, {result.reused} reused)",
-        "picked by": f"{result.sampler}, {result.rounds} rounds after a random start",
-        "pairwise": f"{guard.base:.3f} before, {guard.adapted:.3f} after, {guard.gain:+.3f} "
-        f"({guard.level:.0%} interval {low:+.3f} to {high:+.3f})",
-        "judged on": f"{guard.programs} held-out programs of {guard.tasks} tasks",
-        "because": guard.reason,
-        "time": ", ".join(f"{phase} {seconds:.0f} s" for phase, seconds in result.seconds.items() if seconds >= 1),
-    }
-    for key, value in lines.items():
-        console.print(f"[bold]{key:<12}[/bold]{value}", highlight=False)
-    _draw_tasks(result, console)
-
-
-def _draw_tasks(result: AdaptResult, console: Console) -> None:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for title in ("task", "operator"):
-        table.add_column(title)
-    for title in ("candidates", "learnt from", "held out", "failed"):
-        table.add_column(title, justify="right")
-    for task in result.tasks:
-        numbers = map(str, (task.pool, task.learn, task.hold_out, task.failed))
-        table.add_row(task.task, task.op, *numbers)
-    console.print(table)
-    for reason, count in Counter(reason for _, reason in result.skipped).items():
-        console.print(f"left out {count} tasks: {reason}", highlight=False, markup=False)

@@ -15,7 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from ..tuning.adapt_session import AdaptProgress
+from ..tuning.adapt_settings import AdaptProgress
 from .output import Output
 
 
@@ -40,6 +40,10 @@ class _Bars(AdaptProgress):
         self._failed += failed
         note = f"{self._failed} failed" if self._failed else ""
         self._bars.update(self._current, advance=1, note=note)
+
+    def note(self, text: str) -> None:
+        """A line above the bars."""
+        self._bars.console.print(text, highlight=False, markup=False)
 
     def finish(self) -> None:
         """Stop the clock of the current bar."""

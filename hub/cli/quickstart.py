@@ -43,7 +43,7 @@ def command(output: str, trials: int, out: Output) -> None:
 
 def _progress(out: Output, stack: ExitStack) -> QuickstartProgress:
     from ..quickstart import QuickstartProgress
-    from ..tuning.adapt_session import AdaptProgress
+    from ..tuning.adapt_settings import AdaptProgress
     from ..tuning.tune import TuneProgress
     from .adapt_progress import shown_progress
     from .tune_progress import shown_tuning

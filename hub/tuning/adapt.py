@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -11,15 +12,20 @@ from typing import TYPE_CHECKING, Any
 import filelock
 
 from ...zoo.adapt.budget import Budget, parse_budget
+from ...zoo.adapt.choose_method import applying, check_method
 from ...zoo.adapt.fine_tune import FineTuneConfig, check_trainable
 from ...zoo.adapt.sampling import Sampler, create_sampler
+from ...zoo.adapt.stopping import WORTH
 from ...zoo.errors import TchubError
 from ..device.rpc_address import parse_device
 from ..registry import home_root
 from ..registry.store import store_error
 from .adapt_job import AdaptJob
+from .adapt_learn import Learner, Told
 from .adapt_result import AdaptResult
-from .adapt_session import AdaptProgress, AdaptSession, AdaptSettings, Clock
+from .adapt_session import AdaptSession
+from .adapt_settings import AdaptProgress, AdaptSettings, Clock
+from .adapt_sources import open_sources, split_names
 from .adapt_store import finish
 from .adapt_tools import Tools, chosen_tools
 from .candidate_features import pool_features
@@ -27,15 +33,14 @@ from .device_choice import choose_device
 from .interrupt import StopFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-METHODS = ("few-shot",)
 DEFAULT_WORKLOAD = "reference"
 DEFAULT_POOL = 128
 
 
 class AdaptArgumentError(TchubError):
-    """An argument of `adapt` that has no meaning, e.g. an unknown method or a pool of nothing."""
+    """An argument of `adapt` that has no meaning, e.g. rounds or a pool of nothing."""
 
 
 class AdaptBusyError(TchubError):
@@ -53,6 +58,8 @@ def adapt(
     method: str = "few-shot",
     sampler: str | Sampler = "rdu",
     rounds: int = 3,
+    sources: str | Sequence[str] = (),
+    worth: float = WORTH,
     seed: int = 0,
     work_dir: Path | str | None = None,
     programs_per_task: int = DEFAULT_POOL,
@@ -73,12 +80,18 @@ def adapt(
         device: `local`, or `rpc://host:port/key` for the servers of TVM's RPC tracker.
         target: TVM target as a dictionary; None for this machine's, or for what the RPC servers say of themselves.
         linker: for RPC servers of another architecture, see `tune`.
-        budget: `10%` of the candidate pool, `200` programs, or `15m` of building and running.
+        budget: `10%` of the candidate pool, `200` programs, `15m` of building and running, or `auto`, which measures
+            in rounds until the next one is not worth its time.
         workload: a network, operator or suite by name, or a network's file (`.pt2`, `.onnx`, transformers
             config), whose tasks are measured; None for the reference suite.
-        method: `few-shot`.
-        sampler: `rdu`, `stratified`, `random`, or a `zoo.adapt.sampling.Sampler`.
-        rounds: rounds of the sampler after the random start, each with a model update.
+        method: `few-shot`, `multi-task`, `continual`, or `auto` for the one that ranks best by cross-validation on
+            the programs to learn from.
+        sampler: a name of `zoo.adapt.sampling.SAMPLERS`, or a `Sampler`.
+        rounds: rounds of the sampler after the random start, each with a model update; with the budget `auto` the
+            least.
+        sources: further checkpoints, of which the one that ranks the random start best is adapted, and folders of
+            corpora of other devices, which the methods but few-shot learn from; `A,B` or a list.
+        worth: with the budget `auto`, seconds of measuring that 1% of the network's latency is worth.
         seed: of every random choice.
         work_dir: for the pool, the journal and the corpus; None for a folder in the user's data.
         programs_per_task: candidates of each task in the pool.
@@ -91,6 +104,8 @@ def adapt(
         UnknownDeviceChoiceError, NoServerError, RemoteTargetError, NoCrossCompilerError: the device cannot be used.
         LocalTargetError: this machine cannot run programs for the target.
         BudgetError, UnknownSamplerError, AdaptArgumentError: an argument makes no sense.
+        MethodError: no such method, or it lacks what it learns from.
+        SourceSchemaError: a source reads other features than the checkpoint.
         NotTrainableError: the checkpoint is of trees.
         EmptyPoolError: no task has a choice of programs.
         MeasurementFailureRateError: nearly every program failed.
@@ -99,17 +114,22 @@ def adapt(
         AdaptBusyError: another process adapts in the same folder.
         TchubError: whatever the registry, the workload or the measurer raise.
     """
-    _check_arguments(method, rounds, programs_per_task)
-    settings = AdaptSettings(parse_budget(budget), create_sampler(sampler), rounds, seed, fine_tune or FineTuneConfig())
+    _check_arguments(method, rounds, programs_per_task, worth)
+    settings = AdaptSettings(
+        parse_budget(budget), create_sampler(sampler), rounds, seed, fine_tune or FineTuneConfig(), method, worth
+    )
     tools, progress, clock = tools or Tools(), progress or AdaptProgress(), Clock()
     with clock("prepare"):
         address = parse_device(device)
         if address is not None or target is not None:
             tools = chosen_tools(tools, choose_device(device, cores, target=target, linker=linker))
-        base = tools.find_base(checkpoint)
-        check_trainable(base.checkpoint.model)
+        begin = open_sources(checkpoint, split_names(sources), tools.find_base)
+        for one in begin.bases:
+            check_trainable(one.checkpoint.model)
+        base = begin.bases[0]
+        applying(method, base.checkpoint.model, len(begin.corpora))
         local = tools.detect(device, cores)
-    job = AdaptJob(base, local, workload or DEFAULT_WORKLOAD, settings, method, cores, programs_per_task, tools)
+    job = AdaptJob(begin, local, workload or DEFAULT_WORKLOAD, settings, cores, programs_per_task, tools)
     place = f"-rpc-{address.key}" if address else f"-{local.mcpu}" if target else ""
     folder = Path(work_dir) if work_dir else _default_folder(base.entry.name, job.workload + place)
     with _locked(folder), ExitStack() as stack:
@@ -119,15 +139,17 @@ def adapt(
         measuring = stack.enter_context(job.measuring(pool, journal, stop, progress))
         with clock("features"):
             features = pool_features(replace(base.checkpoint, device=local.device), pool, local.target)
-        session = AdaptSession(base.checkpoint, features, pool, measuring, settings, progress, clock)
-        outcome = session.run()
+        told = Told(settings, progress, clock, folder / "training")
+        learner = Learner(begin, local.device, features, pool, measuring, told)
+        outcome = AdaptSession(learner, pool, measuring, told).run()
         return finish(job, folder, pool, measuring, outcome, clock)
 
 
-def _check_arguments(method: str, rounds: int, programs_per_task: int) -> None:
-    if method not in METHODS:
+def _check_arguments(method: str, rounds: int, programs_per_task: int, worth: float) -> None:
+    check_method(method)
+    if not 0 < worth < math.inf:
         raise AdaptArgumentError(
-            f"no method is called {method!r}", remedy=f"choose one of: {', '.join(METHODS)}", method=method
+            f"1% of the latency is worth {worth} seconds", remedy="give a positive number of seconds", argument="worth"
         )
     for name, value in (("rounds", rounds), ("programs_per_task", programs_per_task)):
         if value < 1:

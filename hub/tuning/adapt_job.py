@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from .adapt_measure import PoolMeasuring
 from .adapt_pool import CandidatePool, build_pool
-from .adapt_session import AdaptProgress, AdaptSettings, Clock
-from .adapt_tools import Base, Tools
+from .adapt_settings import AdaptProgress, AdaptSettings, Clock
+from .adapt_sources import Sources
+from .adapt_tools import Tools
 from .errors import InterruptedRunError
 from .interrupt import StopFlag
 
@@ -24,20 +25,19 @@ class AdaptJob:
     """One adaptation.
 
     Attributes:
-        base: the checkpoint to start from.
+        sources: the checkpoints to start from and the corpora to learn from.
         local: this machine.
-        workload, method: what was asked for.
-        settings: budget, sampler, rounds, seed.
+        workload: what was asked for.
+        settings: budget, sampler, rounds, seed, method.
         cores: cores of a program; programs_per_task: candidates of a task.
         tools: how the machine is reached.
         scope: what must be equal for measurements to be reused.
     """
 
-    base: Base
+    sources: Sources
     local: LocalDevice
     workload: str
     settings: AdaptSettings
-    method: str
     cores: int
     programs_per_task: int
     tools: Tools

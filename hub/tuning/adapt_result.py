@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ...zoo.adapt.guard import GuardResult
+from ...zoo.adapt.stopping import CurvePoint, StopDecision
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,18 @@ class AdaptResult:
     Attributes:
         base: `name@version` of the checkpoint started from; base_reasons: why it was chosen, if no name was given.
         workload, device, method, sampler, rounds, seed: what was asked for.
+        sources: further checkpoints, and corpora; start: what learning began with, and why.
+        learning: the method that made the model, the share of the way from the start that was taken, cross-validated
+            accuracies of all that were tried, and why it was chosen.
+        curve: of the budget `auto`, what it decided on: a point for each round; stop: its last decision.
         budget: as it was written; pool_size: candidates; measured: programs measured, failures included;
             failed: how many failed; reused: how many an earlier run had paid for.
         tasks: one entry a task; skipped: (task, reason) of tasks without a choice of programs.
         picks: every measured program.
         seconds: wall time by phase; measuring_seconds: what building and running the programs cost.
-        before, after: top1, top5 and pairwise on the hold-out, of the base and of the adapted model.
+        before, after: top1, top5 and pairwise on the hold-out, of the base and of the adapted model, as tuning uses
+            them: with the learnt programs of a task as context where a model takes any.
+        zero_shot: the same of models that take context, without it; None for others.
         guard: the comparison and its decision, `adapted` or `kept`.
         name, version, path: of the stored checkpoint; the base's name, and no path, when the base was kept.
         journal, corpus: where the measurements are.
@@ -74,6 +81,11 @@ class AdaptResult:
     sampler: str
     rounds: int
     seed: int
+    sources: tuple[str, ...]
+    start: str
+    learning: dict[str, Any]
+    curve: tuple[CurvePoint, ...]
+    stop: StopDecision | None
     budget: str
     pool_size: int
     measured: int
@@ -86,6 +98,7 @@ class AdaptResult:
     measuring_seconds: float
     before: dict[str, float]
     after: dict[str, float]
+    zero_shot: dict[str, dict[str, float]] | None
     guard: GuardResult
     name: str
     version: str | None
@@ -105,33 +118,3 @@ class AdaptResult:
 
     def _paths(self) -> dict[str, Path | None]:
         return {"path": self.path, "journal": self.journal, "corpus": self.corpus}
-
-
-def local_card(facts: dict[str, Any], guard: GuardResult) -> str:
-    """The model card of an adapted checkpoint, as Markdown.
-
-    Args:
-        facts: its lineage: base, workload, device, cpu_model, method, sampler, budget, measurements.
-        guard: the comparison on the hold-out.
-    """
-    counts = facts["measurements"]
-    low, high = guard.interval
-    return f"""# {facts["name"]} {facts["version"]}
-
-Adapted on this machine from `{facts["base"]}`; not published.
-
-| | |
-|---|---|
-| device | {facts["device"]} ({facts["cpu_model"]}) |
-| workload | {facts["workload"]} |
-| method, sampler, budget | {facts["method"]}, {facts["sampler"]}, {facts["budget"]} |
-| programs measured | {counts["programs"]} of {counts["pool"]} candidates, {counts["tasks"]} tasks |
-| of these learnt from, held out, failed | {counts["learn"]}, {counts["hold_out"]}, {counts["failed"]} |
-| held-out pairwise accuracy, base | {guard.base:.3f} |
-| held-out pairwise accuracy, adapted | {guard.adapted:.3f} |
-| gain, {guard.level:.0%} interval | {guard.gain:+.3f} ({low:+.3f} to {high:+.3f}) |
-
-The hold-out was picked at random within each task and never learnt from: {guard.programs} valid programs and
-{guard.pairs} pairs of {guard.tasks} tasks. It comes from the same tasks that the model was adapted to, so it says
-nothing about other networks.
-"""

@@ -1,131 +1,55 @@
-"""The rounds of an adaptation: hold out, pick, measure, fine-tune, and at the end compare."""
+"""The rounds of an adaptation: hold out, pick, measure, learn, and at the end compare."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...zoo.adapt.budget import Budget
+from ...zoo.adapt.budget import AUTO_LABELS
 from ...zoo.adapt.errors import BudgetError, LabelError
-from ...zoo.adapt.fine_tune import FineTuneConfig, fine_tune
-from ...zoo.adapt.guard import GuardResult, compare
 from ...zoo.adapt.holdout import PROGRAMS_PER_TASK, choose_holdout
-from ...zoo.adapt.sampling import Pool, RandomSampler, Reason, Sampler, StratifiedSampler
-from ...zoo.training import RankingDataset, evaluate_scores
-from .adapt_measure import PoolMeasuring
-from .adapt_pool import CandidatePool
+from ...zoo.adapt.sampling import Pool, RandomSampler, Reason, StratifiedSampler
+from ...zoo.adapt.stopping import CurvePoint, StopDecision, decide
+from .adapt_learn import Learner, Told
+from .adapt_settings import Outcome
 
 if TYPE_CHECKING:
-    from ...zoo.models import Checkpoint, CostModel
+    from .adapt_measure import PoolMeasuring
+    from .adapt_pool import CandidatePool
 
 HOLD_OUT_SHARE = 0.2
 # Four programs to judge by, and two for each of the four batches of the default three rounds.
 MIN_PROGRAMS = 12
 # Programs that tell what one costs, before a budget of time can be divided.
 PROBE_PROGRAMS = 8
-
-
-@dataclass(frozen=True)
-class AdaptSettings:
-    """How an adaptation spends its budget.
-
-    Attributes:
-        budget: what may be measured.
-        sampler: picks the programs to learn from.
-        rounds: rounds of the sampler after the random start, each followed by a model update.
-        seed: of every random choice.
-        fine_tune: how the model learns.
-    """
-
-    budget: Budget
-    sampler: Sampler
-    rounds: int = 3
-    seed: int = 0
-    fine_tune: FineTuneConfig = field(default_factory=FineTuneConfig)
-
-
-class AdaptProgress:
-    """What a display may override; does nothing itself."""
-
-    def start(self, phase: str, total: int) -> None:
-        """A phase of so many steps begins."""
-
-    def advance(self, failed: bool = False) -> None:
-        """One step of it is done."""
-
-
-@dataclass
-class Clock:
-    """Wall seconds by phase."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    @contextmanager
-    def __call__(self, phase: str) -> Iterator[None]:
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - began
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What the rounds came to.
-
-    Attributes:
-        model: the fine-tuned model.
-        reasons: of every program to learn from, in the order of picking.
-        hold_out: places of the held-out programs.
-        before, after: metrics of base and adapted model on the hold-out.
-        guard: the comparison.
-    """
-
-    model: CostModel
-    reasons: tuple[Reason, ...]
-    hold_out: tuple[int, ...]
-    before: dict[str, float]
-    after: dict[str, float]
-    guard: GuardResult
+# Of a budget that stops itself: programs of a round, for each task and in all.
+AUTO_PER_TASK, AUTO_BATCH = 2, 16
 
 
 class AdaptSession:
-    """One checkpoint, one pool, one budget.
+    """One start, one pool, one budget.
 
     Args:
-        checkpoint: the base, with its own device's hardware row.
-        features: (N, rows, width) float32 of the pool, with this device's hardware row.
+        learner: makes the models.
         pool: the candidates.
         measuring: measures them.
-        settings: budget, sampler, rounds, seed.
-        progress: told of every phase.
-        clock: takes the time of every phase.
+        told: settings, progress and clock.
     """
 
-    def __init__(
-        self,
-        checkpoint: Checkpoint,
-        features: np.ndarray,
-        pool: CandidatePool,
-        measuring: PoolMeasuring,
-        settings: AdaptSettings,
-        progress: AdaptProgress,
-        clock: Clock,
-    ) -> None:
-        self._base, self._features, self._pool = checkpoint, features, pool
-        self._measuring, self._settings = measuring, settings
-        self._progress, self._clock = progress, clock
+    def __init__(self, learner: Learner, pool: CandidatePool, measuring: PoolMeasuring, told: Told) -> None:
+        self._learner, self._pool, self._measuring = learner, pool, measuring
+        self._told, self._settings, self._clock = told, told.settings, told.clock
         self._sampling_pool = pool.sampling_pool()
         self._hold_out: list[int] = []
         self._learn: list[int] = []
         self._reasons: dict[int, Reason] = {}
-        self._model: CostModel = checkpoint.model
+        self._curve: list[CurvePoint] = []
+        self._stop: StopDecision | None = None
+        self._update_seconds = 0.0
 
     def run(self) -> Outcome:
         """Spend the budget.
@@ -139,22 +63,36 @@ class AdaptSession:
         budget = self._settings.budget
         if budget.kind == "seconds":
             self._pick_and_measure(PROBE_PROGRAMS, 0, budget.seconds, "probe")
-        total = self._affordable()
-        self._measure_hold_out(max(PROGRAMS_PER_TASK, round(HOLD_OUT_SHARE * total)))
-        for number in range(self._settings.rounds + 1):
-            if number:
+        self._measure_hold_out(self._held_count(self._affordable()))
+        number = 0
+        while (budget.kind == "auto" or number <= self._settings.rounds) and self._round(number):
+            if not number:
+                self._learner.choose(self._learn)
+            number += 1
+            if budget.kind == "auto" or number <= self._settings.rounds:
                 self._update()
-            if not self._round(number):
+            if budget.kind == "auto" and self._enough():
                 break
         self._measuring.check_any()
-        self._update(last=True)
-        return self._judge()
+        if self._stop is not None and not self._stop.stop:
+            reason = f"{self._stop.reason}, but no more may be measured of this pool"
+            self._stop = replace(self._stop, stop=True, reason=reason)
+        with self._clock("learn"):
+            adapted = self._learner.finish(self._learn)
+        with self._clock("evaluate"):
+            judgement = self._learner.judge(adapted, self._learn, self._hold_out)
+        reasons = tuple(self._reasons[index] for index in self._learn)
+        return Outcome(
+            adapted, self._learner.start, reasons, tuple(self._hold_out), judgement, tuple(self._curve), self._stop
+        )
 
     def _affordable(self) -> int:
         """Programs that the budget allows in all; of a time, by what one has cost so far."""
         count = self._settings.budget.programs(len(self._pool))
         if count is None:
             count = min(len(self._pool), len(self._learn) + int(self._seconds_left() / self._cost()))
+        if self._settings.budget.kind == "auto":
+            count = min(count, (AUTO_LABELS + PROGRAMS_PER_TASK) * len(self._pool.tasks))
         if count < MIN_PROGRAMS:
             raise BudgetError(
                 f"a budget of {self._settings.budget} is {count} of {len(self._pool)} candidates; "
@@ -164,6 +102,13 @@ class AdaptSession:
                 least=MIN_PROGRAMS,
             )
         return count
+
+    def _held_count(self, affordable: int) -> int:
+        """Programs to hold out; a budget that stops itself may end early, so its most is not what they share."""
+        count = round(HOLD_OUT_SHARE * affordable)
+        if self._settings.budget.kind == "auto":
+            count = min(count, PROGRAMS_PER_TASK * len(self._pool.tasks))
+        return max(PROGRAMS_PER_TASK, count)
 
     def _seconds_left(self) -> float:
         return max(0.0, self._settings.budget.seconds - self._measuring.seconds)
@@ -181,30 +126,52 @@ class AdaptSession:
 
     def _round(self, number: int) -> bool:
         """One batch: pick and measure; False when the budget or the pool is used up."""
-        batches = self._settings.rounds + 1 - number
-        if self._settings.budget.kind == "seconds":
-            seconds = self._seconds_left() / batches
+        rounds, title = self._settings.rounds, f"round {number}" if number else "random start"
+        seconds = math.inf
+        if self._settings.budget.kind == "auto":
+            count = min(self._batch(), self._affordable() - len(self._hold_out) - len(self._learn))
+        elif self._settings.budget.kind == "seconds":
+            seconds = self._seconds_left() / (rounds + 1 - number)
             count = int(seconds / self._cost())
         else:
-            seconds = math.inf
-            count = -(-(self._affordable() - len(self._hold_out) - len(self._learn)) // batches)
+            left = self._affordable() - len(self._hold_out) - len(self._learn)
+            count = -(-left // (rounds + 1 - number))
+        if number and self._settings.budget.kind != "auto":
+            title += f" of {rounds}"
         count = min(count, len(self._pool) - len(self._hold_out) - len(self._learn))
-        title = f"round {number} of {self._settings.rounds}" if number else "random start"
         return count > 0 and self._pick_and_measure(count, number, seconds, title)
+
+    def _batch(self) -> int:
+        """Programs of a round of a budget that stops itself."""
+        return max(AUTO_BATCH, AUTO_PER_TASK * len(self._pool.tasks))
+
+    def _enough(self) -> bool:
+        """A point of the learning curve, and whether another round is not worth its time."""
+        with self._clock("evaluate"):
+            self._curve.append(self._learner.point(self._learn, self._hold_out))
+        count = self._batch()
+        cost = count * self._cost() + self._update_seconds
+        # The random start and the least rounds each give a point.
+        self._stop = decide(self._curve, count, cost, self._settings.worth, self._settings.rounds + 1)
+        point = self._curve[-1]
+        self._told.progress.note(
+            f"{point.labels} labels, {point.seconds:.0f} s: choices {100 * point.slowdown:.1f}% slower than the best, "
+            f"pairwise {point.pairwise:.3f}; {self._stop.reason}"
+        )
+        return self._stop.stop
 
     def _pick_and_measure(self, count: int, number: int, seconds: float, title: str) -> bool:
         """Pick among what is neither learnt from nor held out, and measure it."""
         open_ = np.setdiff1d(np.arange(len(self._pool)), self._hold_out)
-        place = {int(index): at for at, index in enumerate(open_)}
-        labeled = np.array([place[index] for index in self._learn], dtype=np.int64)
+        labeled = np.searchsorted(open_, np.array(self._learn, dtype=np.int64))
         rng = np.random.default_rng([self._settings.seed, 2, number, len(self._learn)])
         with self._clock("select"):
             sampler = self._settings.sampler
             if number == 0 and not isinstance(sampler, RandomSampler):
                 # Rand_Select of algorithm 1, level over the tasks: a task without a label teaches nothing.
                 sampler = StratifiedSampler()
-            scores = self._model.score(self._features[open_]) if number else None
-            chosen = sampler.select(self._subset(open_), labeled, count, scores, rng, round=number)
+            view = self._learner.view(open_, labeled) if number else None
+            chosen = sampler.select(self._subset(open_), labeled, count, view, rng, round=number)
         reasons = {int(open_[r.index]): replace(r, index=int(open_[r.index])) for r in chosen.reasons}
         measured = self._measure(open_[chosen.indices], seconds, title)
         self._learn += measured
@@ -215,50 +182,19 @@ class AdaptSession:
         return Pool(self._sampling_pool.task[indices], self._sampling_pool.ops)
 
     def _measure(self, indices: np.ndarray, seconds: float, title: str) -> list[int]:
-        self._progress.start(title, len(indices))
+        self._told.progress.start(title, len(indices))
         with self._clock("measure"):
             return self._measuring.measure(indices, seconds)
 
-    def _update(self, last: bool = False) -> None:
-        """f.update(): from the base's weights, on everything measured so far."""
+    def _update(self) -> None:
+        """A model for the next round's picks."""
+        began = time.perf_counter()
         with self._clock("fine-tune"):
-            self._progress.start("fine-tuning", 1)
-            config = replace(self._settings.fine_tune, seed=self._settings.seed)
+            self._told.progress.start("fine-tuning", 1)
             try:
-                self._model = fine_tune(self._base.model, self._dataset(self._learn), config).model
+                self._learner.update(self._learn)
             except LabelError:
-                # A first batch may hold one valid program a task: the next one is picked by the base.
-                if last:
-                    raise
-            self._progress.advance()
-
-    def _dataset(self, indices: list[int]) -> RankingDataset:
-        latency = self._measuring.latency(indices)
-        valid = np.array(indices, dtype=np.int64)[np.isfinite(latency)]
-        return RankingDataset(
-            features=self._features[valid],
-            latency=latency[np.isfinite(latency)],
-            group=self._sampling_pool.task[valid],
-            task_ids=tuple(task.task_id for task in self._pool.tasks),
-            task_weights=np.array([task.weight for task in self._pool.tasks], dtype=np.float64),
-        )
-
-    def _as_base_sees(self, indices: np.ndarray) -> np.ndarray:
-        """Features with the base's own device in the hardware row, if there is one."""
-        if not self._base.model.config.hardware:
-            return self._features[indices]
-        return self._base.features(self._pool.sequences(indices))
-
-    def _judge(self) -> Outcome:
-        with self._clock("evaluate"):
-            latency = self._measuring.latency(self._hold_out)
-            valid = np.array(self._hold_out, dtype=np.int64)[np.isfinite(latency)]
-            data = self._dataset(self._hold_out)
-            base = self._base.model.score(self._as_base_sees(valid))
-            adapted = self._model.score(data.features)
-            guard = compare(base, adapted, data.latency, data.group, seed=self._settings.seed)
-            before, after = (
-                evaluate_scores(scores, data.latency, data.group, data.task_weights) for scores in (base, adapted)
-            )
-        reasons = tuple(self._reasons[index] for index in self._learn)
-        return Outcome(self._model, reasons, tuple(self._hold_out), before, after, guard)
+                # A first batch may hold one valid program a task: the next one is picked by the start.
+                self._told.progress.note("the labels so far have no order to learn; the next are picked without them")
+            self._told.progress.advance()
+        self._update_seconds = time.perf_counter() - began

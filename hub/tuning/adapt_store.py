@@ -7,18 +7,21 @@ import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ...cards.schema import METRICS_FORMAT
 from ...zoo.corpus import Program, Task, merge_corpus
+from ...zoo.models import Checkpoint
 from ...zoo.plain_json import json_file
 from ..registry import CheckpointName
+from .adapt_card import lineage_of, local_card
 from .adapt_job import AdaptJob
 from .adapt_measure import PoolMeasuring
 from .adapt_pool import CandidatePool
-from .adapt_result import AdaptResult, Pick, TaskCount, local_card
-from .adapt_session import Clock, Outcome
+from .adapt_result import AdaptResult, Pick, TaskCount
+from .adapt_settings import Clock, Outcome
 
 
 def finish(
@@ -28,18 +31,24 @@ def finish(
     with clock("store"):
         corpus = _write_corpus(job, folder / f"corpus-{job.scope_id}", pool, measuring)
         counts = _counts(pool, measuring, outcome)
-        name, version, path = job.base.entry.name, None, None
-        if outcome.guard.decision == "adapted":
+        base = outcome.start.base
+        name, version, path = base.entry.name, None, None
+        if outcome.judgement.guard.decision == "adapted":
             name, version, path = _store(job, outcome, counts)
     return AdaptResult(
-        base=job.base.entry.id,
-        base_reasons=job.base.reasons,
+        base=base.entry.id,
+        base_reasons=base.reasons,
         workload=job.workload,
         device=job.local.device.name,
-        method=job.method,
+        method=job.settings.method,
         sampler=job.settings.sampler.name,
         rounds=job.settings.rounds,
         seed=job.settings.seed,
+        sources=job.sources.names,
+        start=outcome.start.reason,
+        learning=_learning(outcome),
+        curve=outcome.curve,
+        stop=outcome.stop,
         budget=str(job.settings.budget),
         pool_size=len(pool),
         measured=counts["programs"],
@@ -50,15 +59,28 @@ def finish(
         picks=_picks(pool, measuring, outcome),
         seconds=clock.seconds,
         measuring_seconds=measuring.seconds,
-        before=outcome.before,
-        after=outcome.after,
-        guard=outcome.guard,
+        before=outcome.judgement.before,
+        after=outcome.judgement.after,
+        zero_shot=outcome.judgement.zero_shot,
+        guard=outcome.judgement.guard,
         name=name,
         version=version,
         path=path,
         journal=folder / "journal.sqlite",
         corpus=corpus,
     )
+
+
+def _learning(outcome: Outcome) -> dict[str, Any]:
+    made = outcome.adapted
+    return {
+        "method": made.method,
+        "strength": made.strength,
+        "cross_validated_gain": made.learnt_gain,
+        "reason": made.reason,
+        "tried": [tried.as_dict() for tried in made.tried],
+        "training": made.facts,
+    }
 
 
 def _counts(pool: CandidatePool, measuring: PoolMeasuring, outcome: Outcome) -> dict[str, int]:
@@ -73,54 +95,42 @@ def _counts(pool: CandidatePool, measuring: PoolMeasuring, outcome: Outcome) -> 
 
 
 def _store(job: AdaptJob, outcome: Outcome, counts: dict[str, int]) -> tuple[str, str, Path]:
-    parsed = CheckpointName.parse(job.base.entry.name)
+    base, judgement = outcome.start.base, outcome.judgement
+    parsed = CheckpointName.parse(base.entry.name)
     name = f"{parsed.arch}-{parsed.family}+local"
-    guard = outcome.guard
-    lineage = {
-        "base": job.base.entry.id,
-        "method": job.method,
-        "sampler": job.settings.sampler.name,
-        "budget": str(job.settings.budget),
-        "rounds": job.settings.rounds,
-        "seed": job.settings.seed,
-        "workload": job.workload,
-        "device": job.local.device.name,
-        "cpu_model": job.local.cpu_model,
-        "measurements": counts,
-        "gain": guard.gain,
-        "interval": list(guard.interval),
-        "level": guard.level,
-        "weights_licence": job.base.entry.weights_licence,
-    }
+    lineage = lineage_of(job, outcome, counts)
     data = {"device": job.local.device.name, "programs": counts["programs"], "tasks": counts["tasks"]}
+    model = outcome.adapted.model
 
     def save(folder: Path, version: str) -> None:
         config = replace(
-            job.base.checkpoint.config,
+            base.checkpoint.config,
             name=name,
             version=version,
+            arch=model.arch,
+            model=model.config.as_dict(),
             family=job.local.family,
             device=job.local.device.to_dict(),
             lineage=lineage,
             training={
                 "few_shot": job.settings.fine_tune.as_dict(),
-                "parameters": outcome.model.parameter_count(),
+                "parameters": model.parameter_count(),
                 "corpus": data,
             },
             tvm=job.tools.tvm_version(),
         )
-        replace(job.base.checkpoint, config=config, model=outcome.model, device=job.local.device).save(folder)
+        Checkpoint(config, model, job.local.device).save(folder)
         metrics = {
             "format": METRICS_FORMAT,
             "split": "measured hold-out",
-            "results": {"model": outcome.after, "base": outcome.before},
-            "guard": guard.as_dict(),
+            "results": {"model": judgement.after, "base": judgement.before},
+            "guard": judgement.guard.as_dict(),
         }
         (folder / "metrics.json").write_bytes(json_file(metrics))
-        card = local_card(lineage | {"name": name, "version": version}, guard)
+        card = local_card(lineage | {"name": name, "version": version}, judgement)
         (folder / "README.md").write_text(card, encoding="utf-8")
 
-    entry, path = job.tools.register(name, save, job.base.entry, data)
+    entry, path = job.tools.register(name, save, base.entry, data)
     return name, entry.version, path
 
 
@@ -134,7 +144,7 @@ def _write_corpus(job: AdaptJob, path: Path, pool: CandidatePool, measuring: Poo
         "target": job.local.target,
         "tvm_version": job.tools.tvm_version(),
         "licence": "unpublished",
-        "command": f"tchub adapt {job.base.entry.id} --workload {job.workload}",
+        "command": f"tchub adapt {job.sources.bases[0].entry.id} --workload {job.workload}",
         "notes": "programs measured while adapting a checkpoint",
     }
     used = {pool.entries[index].task for index in measuring.results}

@@ -1,4 +1,4 @@
-"""How much may be measured: a share of the pool, a number of programs, or a time."""
+"""How much may be measured: a share of the pool, a number of programs, a time, or as much as pays (`auto`)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from .errors import BudgetError
 
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _FORM = re.compile(r"(?P<value>[+-]?(\d+(\.\d*)?|\.\d+))\s*(?P<unit>%|[a-z]*)", re.IGNORECASE)
-_REMEDY = "write a share of the pool (10%), a number of programs (200) or a time (90s, 15m, 1h)"
+_REMEDY = "write a share of the pool (10%), a number of programs (200), a time (90s, 15m, 1h) or auto"
+# A budget that stops itself stops here at the latest: at the share of a pool, and the labels of a task, beyond which
+# few-shot curves are flat.
+AUTO_SHARE, AUTO_LABELS = 0.5, 32
 
 
 @dataclass(frozen=True)
@@ -19,23 +22,24 @@ class Budget:
     """A budget of measurements.
 
     Attributes:
-        kind: `share` (of the pool, in (0, 1]), `programs` (a count) or `seconds` (of building and running).
-        value: the amount, positive.
+        kind: `share` (of the pool, in (0, 1]), `programs` (a count), `seconds` (of building and running) or `auto`
+            (rounds, until one more is not worth its time: `stopping`).
+        value: the amount, positive; of `auto` the largest share of the pool.
         text: what the user wrote.
     """
 
-    kind: Literal["share", "programs", "seconds"]
+    kind: Literal["share", "programs", "seconds", "auto"]
     value: float
     text: str
 
     def programs(self, pool_size: int) -> int | None:
         """How many programs of a pool may be measured; at least one, at most all. None for a time.
 
-        A share is rounded to the nearest count.
+        A share is rounded to the nearest count. Of `auto` it is the most that it measures.
         """
         if self.kind == "seconds":
             return None
-        count = self.value * pool_size if self.kind == "share" else self.value
+        count = self.value if self.kind == "programs" else self.value * pool_size
         return min(pool_size, max(1, math.floor(count + 0.5)))
 
     @property
@@ -48,7 +52,7 @@ class Budget:
 
 
 def parse_budget(text: str | int | Budget) -> Budget:
-    """Read `10%`, `200`, `90s`, `15m` or `1h`.
+    """Read `10%`, `200`, `90s`, `15m`, `1h` or `auto`.
 
     Raises:
         BudgetError: not one of the forms, zero, negative, over 100%, or a fraction of a program.
@@ -56,6 +60,8 @@ def parse_budget(text: str | int | Budget) -> Budget:
     if isinstance(text, Budget):
         return text
     shown = str(text).strip()
+    if shown.lower() == "auto":
+        return Budget("auto", AUTO_SHARE, "auto")
     match = _FORM.fullmatch(shown)
     if match is None or isinstance(text, bool):
         raise BudgetError(f"the budget {shown!r} is not understood", remedy=_REMEDY, budget=shown)

@@ -42,4 +42,4 @@ class LocalModelError(TchubError):
 
 
 class UpdateError(TchubError):
-    """No kind of update has this name; fields: update."""
+    """A fine-tuning was asked for a kind of update or of validation that there is not; fields: setting."""

@@ -21,6 +21,7 @@ from tchub.hub.tuning.candidates import Candidate
 from tchub.hub.tuning.errors import InterruptedRunError, NoCandidateError
 from tchub.hub.tuning.tasks import TuningTask
 from tchub.zoo.adapt import BudgetError, LabelError, UnknownSamplerError
+from tchub.zoo.adapt.errors import MethodError
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(base: Base, tmp_path: Path):
@@ -119,8 +120,9 @@ def test_constant_labels_are_an_error(base: Base, tmp_path: Path):
         ({"budget": "1%"}, BudgetError),
         ({"budget": "3s"}, BudgetError),
         ({"sampler": "psychic"}, UnknownSamplerError),
-        ({"method": "telepathy"}, AdaptArgumentError),
+        ({"method": "telepathy"}, MethodError),
         ({"rounds": 0}, AdaptArgumentError),
+        ({"worth": 0.0}, AdaptArgumentError),
         ({"programs_per_task": 0}, AdaptArgumentError),
     ],
 )

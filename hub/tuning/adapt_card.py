@@ -1,0 +1,82 @@
+"""What an adapted checkpoint says of itself: its lineage, and its card."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...zoo.adapt.guard import GuardResult
+from .adapt_job import AdaptJob
+from .adapt_judge import Judgement
+from .adapt_settings import Outcome
+
+
+def lineage_of(job: AdaptJob, outcome: Outcome, counts: dict[str, int]) -> dict[str, Any]:
+    """What the checkpoint was made from, JSON-serialisable: base, sources, measurements, method, gain and interval."""
+    entry, guard, adapted = outcome.start.base.entry, outcome.judgement.guard, outcome.adapted
+    return {
+        "base": entry.id,
+        "start": outcome.start.name,
+        "sources": list(job.sources.names),
+        "method": adapted.method,
+        "asked_method": job.settings.method,
+        "strength": adapted.strength,
+        "training": adapted.facts,
+        "sampler": job.settings.sampler.name,
+        "budget": str(job.settings.budget),
+        "rounds": job.settings.rounds,
+        "seed": job.settings.seed,
+        "workload": job.workload,
+        "device": job.local.device.name,
+        "cpu_model": job.local.cpu_model,
+        "measurements": counts,
+        "gain": guard.gain,
+        "interval": list(guard.interval),
+        "level": guard.level,
+        "weights_licence": entry.weights_licence,
+    }
+
+
+def local_card(facts: dict[str, Any], judgement: Judgement) -> str:
+    """The model card of an adapted checkpoint, as Markdown.
+
+    Args:
+        facts: its lineage (`lineage_of`), name and version.
+        judgement: the comparison on the hold-out.
+    """
+    counts, guard = facts["measurements"], judgement.guard
+    sources = ", ".join(f"`{name}`" for name in facts["sources"])
+    made_of = f"`{facts['start']}`" + (f", with {sources} to choose or learn from" if sources else "")
+    return f"""# {facts["name"]} {facts["version"]}
+
+Adapted on this machine from `{facts["base"]}`; not published.
+
+| | |
+|---|---|
+| device | {facts["device"]} ({facts["cpu_model"]}) |
+| workload | {facts["workload"]} |
+| started from | {made_of} |
+| method | {facts["method"]}, {facts["strength"]:.0%} of the way from the start to what was learnt |
+| sampler, budget | {facts["sampler"]}, {facts["budget"]} |
+| programs measured | {counts["programs"]} of {counts["pool"]} candidates, {counts["tasks"]} tasks |
+| of these learnt from, held out, failed | {counts["learn"]}, {counts["hold_out"]}, {counts["failed"]} |
+{_scores(guard, judgement.zero_shot)}
+
+The hold-out was picked at random within each task and never learnt from: {guard.programs} valid programs and
+{guard.pairs} pairs of {guard.tasks} tasks. It comes from the same tasks that the model was adapted to, so it says
+nothing about other networks.
+"""
+
+
+def _scores(guard: GuardResult, zero_shot: dict[str, dict[str, float]] | None) -> str:
+    """The rows of the table that tell of the hold-out."""
+    low, high = guard.interval
+    how = "" if zero_shot is None else ", given the programs learnt from"
+    rows = {
+        f"held-out pairwise accuracy, base{how}": f"{guard.base:.3f}",
+        f"held-out pairwise accuracy, adapted{how}": f"{guard.adapted:.3f}",
+        f"gain, {guard.level:.0%} interval": f"{guard.gain:+.3f} ({low:+.3f} to {high:+.3f})",
+    }
+    if zero_shot is not None:
+        before, after = (zero_shot[when]["pairwise"] for when in ("before", "after"))
+        rows["the same of base and adapted, given nothing"] = f"{before:.3f}, {after:.3f}"
+    return "\n".join(f"| {what} | {value} |" for what, value in rows.items())

@@ -1,0 +1,75 @@
+"""The comparison of base and adapted model on the hold-out, as tuning would use either of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...zoo.adapt.guard import GuardResult, compare
+from ...zoo.adapt.in_context import informed_scores, takes_context
+from ...zoo.models import CostModel
+from ...zoo.training import RankingDataset, evaluate_scores
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A model, and how it sees the programs: the base keeps its own device's hardware row.
+
+    Attributes:
+        model: the model.
+        held: (H, rows, width) features of the hold-out; known: (K, rows, width) of the programs learnt from.
+    """
+
+    model: CostModel
+    held: np.ndarray
+    known: np.ndarray
+
+    def scores(self, held: RankingDataset, known: RankingDataset) -> np.ndarray:
+        """(H,) scores of the hold-out, given the programs learnt from where the model takes context."""
+        return informed_scores(self.model, self.held, held.group, known, self.known)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the hold-out says.
+
+    Attributes:
+        guard: the comparison and its decision.
+        before, after: metrics of base and adapted model, with the learnt programs of a task as context where a model
+            takes any: tuning hands them over, so the verdict says whether new weights help beyond that.
+        zero_shot: of both without context, by `before` and `after`; None where neither takes any.
+    """
+
+    guard: GuardResult
+    before: dict[str, float]
+    after: dict[str, float]
+    zero_shot: dict[str, dict[str, float]] | None
+
+
+def judge(
+    base: Seen, adapted: Seen, held: RankingDataset, known: RankingDataset, learnt_gain: float | None, seed: int
+) -> Judgement:
+    """Compare two models.
+
+    Args:
+        base, adapted: the models.
+        held: the held-out programs; known: those learnt from.
+        learnt_gain: cross-validated gain, see the guard.
+        seed: of the bootstrap.
+
+    Raises:
+        LabelError: the hold-out has no order to judge by.
+    """
+    pair = (base, adapted)
+    before, after = (one.scores(held, known) for one in pair)
+    guard = compare(before, after, held.latency, held.group, seed=seed, learnt_gain=learnt_gain)
+    plain = None
+    if any(takes_context(one.model) for one in pair):
+        names = ("before", "after")
+        plain = {n: _metrics(one.model.score(one.held), held) for n, one in zip(names, pair, strict=True)}
+    return Judgement(guard, _metrics(before, held), _metrics(after, held), plain)
+
+
+def _metrics(scores: np.ndarray, held: RankingDataset) -> dict[str, float]:
+    return evaluate_scores(scores, held.latency, held.group, held.task_weights)

@@ -1,0 +1,135 @@
+"""`--from`: checkpoints to start from and corpora of other devices to learn from, told apart and checked early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...zoo.errors import TchubError
+from .adapt_tools import Base
+
+if TYPE_CHECKING:
+    from ...zoo.adapt.methods import SourceData
+    from ...zoo.corpus import Corpus
+    from ...zoo.features import FeatureSchema
+
+# Programs of a task that are learnt of a source's corpus: a task's first programs teach most.
+PROGRAMS_PER_TASK = 200
+
+
+class SourceSchemaError(TchubError):
+    """A source reads other features than the base, or is of a device of another kind; fields: source."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What an adaptation starts from.
+
+    Attributes:
+        bases: checkpoints, the first being the one that was named; they read the same features.
+        named: whether the user named the first one, so that it is the one to beat.
+        corpora: measured programs of other devices.
+    """
+
+    bases: tuple[Base, ...]
+    named: bool
+    corpora: tuple[Corpus, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the further checkpoints and of the corpora."""
+        return (*(base.entry.id for base in self.bases[1:]), *(corpus.path.resolve().name for corpus in self.corpora))
+
+
+def split_names(sources: str | Sequence[str]) -> tuple[str, ...]:
+    """`A,B` or `["A", "B"]` as names, empty ones left out."""
+    parts = sources.split(",") if isinstance(sources, str) else sources
+    return tuple(part.strip() for part in parts if part.strip())
+
+
+def open_sources(checkpoint: str | None, sources: Sequence[str], find_base: Callable[[str | None], Base]) -> Sources:
+    """Load the checkpoints, open the corpora, and see that they fit each other.
+
+    Args:
+        checkpoint: the one to adapt; None for the first among the sources, or what fits this machine best.
+        sources: names and folders of checkpoints, and folders of corpora.
+        find_base: loads a checkpoint.
+
+    Raises:
+        SourceSchemaError: they do not fit.
+        TchubError: whatever loading raises.
+    """
+    from ...zoo.corpus import Corpus
+    from ...zoo.corpus.schema import META_FILE
+
+    folders = [name for name in sources if (Path(name) / META_FILE).is_file()]
+    names = [name for name in sources if name not in folders]
+    wanted = [checkpoint, *names] if checkpoint is not None or not names else names
+    bases = tuple(find_base(name) for name in wanted)
+    corpora = tuple(Corpus.open(Path(folder)) for folder in folders)
+    for base in bases[1:]:
+        _check_checkpoint(bases[0], base)
+    for corpus in corpora:
+        _check_corpus(bases[0], corpus)
+    return Sources(bases, checkpoint is not None or len(bases) == 1, corpora)
+
+
+def _check_checkpoint(first: Base, other: Base) -> None:
+    ours, theirs = first.checkpoint.config, other.checkpoint.config
+    if (ours.feature_schema, ours.feature_version) != (theirs.feature_schema, theirs.feature_version):
+        raise SourceSchemaError(
+            f"{other.entry.id} reads {theirs.feature_schema} version {theirs.feature_version}, "
+            f"{first.entry.id} reads {ours.feature_schema} version {ours.feature_version}",
+            remedy=f"name sources that read {ours.feature_schema} (`tchub list` shows the features of each)",
+            source=other.entry.id,
+        )
+
+
+def _check_corpus(first: Base, corpus: Corpus) -> None:
+    from ...zoo.training.read import corpus_device
+
+    schema, device = _schema(first), corpus_device(corpus)
+    if device.kind != schema.kind:
+        raise SourceSchemaError(
+            f"{corpus.path} is of {device.name}, a {device.kind.upper()}; {first.entry.id} reads {schema.name}, "
+            f"features of programs for a {schema.kind.upper()}",
+            remedy=f"name corpora of a {schema.kind.upper()}",
+            source=str(corpus.path),
+        )
+
+
+def read_sources(first: Base, corpora: Sequence[Corpus], store: Path, seed: int) -> tuple[SourceData, ...]:
+    """Programs of the corpora in the base's features, with each one's own hardware row.
+
+    Args:
+        first: its feature schema decides.
+        corpora: of other devices.
+        store: folder that keeps features of lowered programs.
+        seed: of the choice of programs of large tasks.
+
+    Raises:
+        EmptyDatasetError: a corpus has no task with programs to compare.
+    """
+    from ...zoo.adapt.methods import SourceData
+    from ...zoo.corpus import EmptyDatasetError
+    from ...zoo.training.inputs import StatementStore
+    from ...zoo.training.read import Share, corpus_device, read_programs
+
+    found = []
+    for corpus in corpora:
+        share = Share(per_task=PROGRAMS_PER_TASK, seed=seed)
+        data, _ = read_programs(corpus, sorted(corpus.tasks), _schema(first), StatementStore(store), share)
+        if data is None:
+            raise EmptyDatasetError(
+                f"{corpus.path} has no task with programs to compare", remedy="leave it out of --from"
+            )
+        found.append(SourceData(corpus.path.resolve().name, corpus_device(corpus), data))
+    return tuple(found)
+
+
+def _schema(base: Base) -> FeatureSchema:
+    from ...zoo.features import get_schema
+
+    return get_schema(base.checkpoint.config.feature_schema)

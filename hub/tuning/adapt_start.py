@@ -1,0 +1,67 @@
+"""Which of several checkpoints, or their average, an adaptation starts from: what ranks its first programs best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...zoo.adapt.continual import fisher_average, fisher_diagonal
+from ...zoo.adapt.errors import SourceMismatchError
+from ...zoo.training import RankingDataset, pairwise_accuracy
+from .adapt_sources import Sources
+from .adapt_tools import Base
+
+if TYPE_CHECKING:
+    from ...zoo.models import CostModel
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where an adaptation starts.
+
+    Attributes:
+        model: the start.
+        base: the checkpoint to beat, whose name the result takes.
+        name: of what the start is made of.
+        reason: why, in one sentence.
+    """
+
+    model: CostModel
+    base: Base
+    name: str
+    reason: str = "it was asked for"
+
+
+def choose_start(sources: Sources, data: RankingDataset, seed: int) -> Start:
+    """Score every checkpoint and their average, nothing learnt, on the programs of the random start.
+
+    Args:
+        sources: two checkpoints or more.
+        data: measured programs, picked at random.
+        seed: of the estimate that a merge needs.
+    """
+    found: list[tuple[float, str, CostModel, Base]] = []
+    for base in sources.bases:
+        model = base.checkpoint.model
+        accuracy = pairwise_accuracy(model.score(data.features), data.latency, data.group)
+        found.append((accuracy, base.entry.id, model, base))
+    found += _merged(sources, data, seed)
+    beat = sources.bases[0] if sources.named else max(found[: len(sources.bases)], key=lambda one: one[0])[3]
+    _, name, model, _ = max(found, key=lambda one: one[0])
+    shown = ", ".join(f"{other} {accuracy:.3f}" for accuracy, other, _, _ in found)
+    return Start(model, beat, name, f"{name} ranks {len(data)} random programs best (pairwise {shown})")
+
+
+def _merged(sources: Sources, data: RankingDataset, seed: int) -> list[tuple[float, str, CostModel, Base]]:
+    """The checkpoints as one, each weight by what it is worth to each; none where they cannot be averaged.
+
+    Weights are averaged on the target's own programs: it is here that the merge must be good.
+    """
+    models = [base.checkpoint.model for base in sources.bases]
+    try:
+        merged = fisher_average(models, [fisher_diagonal(model, data, seed=seed) for model in models])
+    except SourceMismatchError:
+        return []
+    accuracy = pairwise_accuracy(merged.score(data.features), data.latency, data.group)
+    name = " + ".join(base.entry.id for base in sources.bases)
+    return [(accuracy, name, merged, sources.bases[0])]

@@ -1,0 +1,162 @@
+"""From labels to an adapted model: the method asked for, or of those that apply the one that ranks best (`auto`).
+
+Every method is cross-validated on the labels to learn from, never on the hold-out: that chooses between methods, tells
+how far to go from the start to what was learnt (`shrink`), and is a second opinion for the guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ..models import CostModel
+from .cross_validation import CrossValidated, Learn, cross_validate
+from .errors import MethodError
+from .kept_models import kept_model
+from .method_list import METHODS
+from .methods import Learnt, Lesson, Method, learning_marks
+from .shrink import blend
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What became of one method.
+
+    Attributes:
+        method: its name.
+        accuracy, base: cross-validated pairwise accuracy with it and of the base; None: too few labels to tell.
+        strength: share of the way from the start to what was learnt.
+        missing: why it was not tried; None: it was.
+    """
+
+    method: str
+    accuracy: float | None = None
+    base: float | None = None
+    strength: float = 1.0
+    missing: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class AdaptedModel:
+    """The model that a method made.
+
+    Attributes:
+        model: in evaluation mode.
+        method: its name; strength: share of the way from its start that was taken.
+        learnt_gain: cross-validated gain over the base; None: too few labels to tell.
+        reason: why this method, in one sentence.
+        tried: all methods that were asked for.
+        facts: of the training.
+    """
+
+    model: CostModel
+    method: str
+    strength: float
+    learnt_gain: float | None
+    reason: str
+    tried: tuple[Tried, ...]
+    facts: dict[str, Any]
+
+
+def check_method(name: str) -> None:
+    """Raises MethodError unless `name` is a method or `auto`."""
+    if name != AUTO and name not in METHODS:
+        raise MethodError(
+            f"no method is called {name!r}", remedy=f"choose one of: {', '.join((*METHODS, AUTO))}", method=name
+        )
+
+
+def applying(name: str, base: CostModel, sources: int) -> tuple[list[Method], list[Tried]]:
+    """The methods of a name that can be used, and why the others of `auto` cannot.
+
+    Args:
+        name: a method, or `auto`.
+        base: the model to adapt; sources: corpora of other devices.
+
+    Raises:
+        MethodError: no such method, or it lacks something.
+    """
+    check_method(name)
+    asked = list(METHODS.values()) if name == AUTO else [METHODS[name]]
+    missing = {method.name: method.missing(base, sources) for method in asked}
+    if name != AUTO and (lack := missing[name]) is not None:
+        raise MethodError(
+            f"{name} cannot adapt this {base.arch}: {lack}",
+            remedy=f"give what it lacks, or choose another --method: {', '.join((*METHODS, AUTO))}",
+            method=name,
+        )
+    refused = [Tried(method, missing=lack) for method, lack in missing.items() if lack is not None]
+    return [method for method in asked if missing[method.name] is None], refused
+
+
+def adapt_model(
+    name: str, lesson: Lesson, on_method: Callable[[str, str], None] = lambda name, step: None
+) -> AdaptedModel:
+    """Adapt a model by a method, or by the best of all.
+
+    Args:
+        name: a method, or `auto`.
+        lesson: base, labels, sources and settings.
+        on_method: called with a method's name and the step that it begins.
+
+    Raises:
+        MethodError: no such method, or it lacks something.
+        LabelError: the labels have no order to learn.
+    """
+    methods, refused = applying(name, lesson.base, len(lesson.sources))
+    found: list[tuple[Method, CostModel, CrossValidated | None]] = []
+    for method in methods:
+        on_method(method.name, "start")
+        start = method.start(lesson)
+        on_method(method.name, "cross-validate")
+        found.append((method, start, cross_validate(_keeping(method), start, lesson, near=method.near)))
+    method, start, judged = max(found, key=lambda one: -1.0 if one[2] is None else one[2].accuracy)
+    on_method(method.name, "learn")
+    learnt = _keeping(method)(start, lesson)
+    strength = judged.strength if judged else 1.0
+    tried = [_tried(*one) for one in found]
+    return AdaptedModel(
+        blend(start, learnt.model, strength),
+        method.name,
+        strength,
+        judged.gain if judged else None,
+        _reason(name, tried, method.name),
+        tuple(tried + refused),
+        learnt.facts,
+    )
+
+
+def _keeping(method: Method) -> Learn:
+    """Learning that keeps its models in the lesson's folder, where another run finds them."""
+
+    def learn(start: CostModel, lesson: Lesson) -> Learnt:
+        def train() -> tuple[CostModel, dict[str, Any]]:
+            made = method.learn(start, lesson)
+            return made.model, made.facts
+
+        return Learnt(*kept_model(lesson.folder, learning_marks(method.name, start, lesson), train))
+
+    return learn
+
+
+def _tried(method: Method, _start: CostModel, judged: CrossValidated | None) -> Tried:
+    if judged is None:
+        return Tried(method.name)
+    return Tried(method.name, judged.accuracy, judged.base, judged.strength)
+
+
+def _reason(asked: str, tried: Sequence[Tried], chosen: str) -> str:
+    known = [f"{one.method} {one.accuracy:.3f}" for one in tried if one.accuracy is not None]
+    if asked != AUTO:
+        return "it was asked for"
+    if not known:
+        return "the labels are too few to compare methods by; it assumes least"
+    base = next(one.base for one in tried if one.base is not None)
+    return f"cross-validated pairwise accuracy on the labels: base {base:.3f}, {', '.join(known)}; {chosen} is best"

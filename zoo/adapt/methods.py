@@ -1,0 +1,118 @@
+"""Ways of adapting a model to a device, one interface: a start that knows none of its labels, and learning from them.
+
+`few-shot` fine-tunes the base. `multi-task` trains base and the sources' devices together, a head each. `continual`
+gives the base a second column that learns the device while the base is frozen (TCL, section 6); corpora of other
+devices are learnt first, and nothing is distilled after the target, which is the last (section 7.4.3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+
+from ..models import CostModel
+from ..training.dataset import RankingDataset
+from .fine_tune import FineTuneConfig, fine_tune
+from .kept_models import model_mark
+
+if TYPE_CHECKING:
+    from ..devices import Device
+
+
+@dataclass(frozen=True)
+class SourceData:
+    """Measured programs of another device.
+
+    Attributes:
+        name: of the corpus; device: that it was measured on.
+        data: its programs, with its own device's hardware row.
+    """
+
+    name: str
+    device: Device
+    data: RankingDataset
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """What a method may learn from.
+
+    Attributes:
+        base: the model to adapt.
+        data: measured programs of the device, with its hardware row.
+        base_view: (N, rows, width) features of the same programs as the base sees them, with its own hardware row.
+        device: the device; sources: other devices' programs.
+        config: how a few labels are learnt.
+        seed: of every random choice.
+        folder: where training that takes long keeps its state; None keeps none.
+    """
+
+    base: CostModel
+    data: RankingDataset
+    base_view: np.ndarray
+    device: Device
+    sources: tuple[SourceData, ...] = ()
+    config: FineTuneConfig = field(default_factory=FineTuneConfig)
+    seed: int = 0
+    folder: Path | None = None
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """A model, and JSON-serialisable facts of how it came about."""
+
+    model: CostModel
+    facts: dict[str, Any]
+
+
+class Method(Protocol):
+    """One way of adapting. Deterministic for equal inputs on one machine.
+
+    Attributes:
+        name: as users write it.
+        near: whether what is learnt lies a few small steps from the start, so that weights between them make sense.
+    """
+
+    name: ClassVar[str]
+    near: ClassVar[bool]
+
+    def missing(self, base: CostModel, sources: int) -> str | None:
+        """What it lacks to adapt this base with so many corpora of other devices; None: nothing."""
+        ...
+
+    def start(self, lesson: Lesson) -> CostModel:
+        """Where learning begins: of the base and the sources, not of the labels."""
+        ...
+
+    def learn(self, start: CostModel, lesson: Lesson) -> Learnt:
+        """Learn from the labels of the lesson; `start` is unchanged."""
+        ...
+
+
+class FewShot:
+    """Fine-tunes the base on the labels (TCL, section 4; `fine_tune`)."""
+
+    name: ClassVar[str] = "few-shot"
+    near: ClassVar[bool] = True
+
+    def missing(self, base: CostModel, sources: int) -> str | None:
+        """See `Method.missing`: any network will do."""
+        return None
+
+    def start(self, lesson: Lesson) -> CostModel:
+        """The base."""
+        return lesson.base
+
+    def learn(self, start: CostModel, lesson: Lesson) -> Learnt:
+        """See `fine_tune`."""
+        result = fine_tune(start, lesson.data, replace(lesson.config, seed=lesson.seed))
+        return Learnt(result.model, {"epochs": result.epochs, "validated": result.validated})
+
+
+def learning_marks(name: str, start: CostModel, lesson: Lesson) -> tuple[str, ...]:
+    """Words that tell one training from any other, for `kept_model`."""
+    corpora = (f"{source.name}:{source.data.fingerprint()}" for source in lesson.sources)
+    return (name, model_mark(start), lesson.data.fingerprint(), *corpora, repr(lesson.config), str(lesson.seed))
