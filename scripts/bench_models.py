@@ -20,7 +20,8 @@ from typing import Any
 import click
 import numpy as np
 from benchmarking import ROOT, finish, machine_facts
-from build_zoo import LABELS, RUNS, SCORES, Job, jobs, open_corpus, random_scores, read_plan, spread, statement_store
+from zoo_plan import LABELS, RUNS, Job, jobs, open_corpus, read_plan, statement_store
+from zoo_publish import SCORES, random_scores, spread
 
 SEEDS = (0, 1, 2)
 _TIMED = 2048

@@ -2,6 +2,7 @@
 
     python scripts/build_zoo.py import  --data DIR
     python scripts/build_zoo.py train   --family v100 --arch tilenet
+    python scripts/build_zoo.py distill --base tilenet-kb-gpu
     python scripts/build_zoo.py publish
 
 What is made of which logs stands in `zoo.toml`. Every step keeps its result under `runs/zoo` and is not done
@@ -11,33 +12,16 @@ a folder registry, and `docs/benchmarks/zoo.json` with the hashes of both.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
-import statistics
 import subprocess
-import sys
 import time
-import tomllib
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 from benchmarking import FOLDER, ROOT
-
-RUNS = ROOT / "runs" / "zoo"
-VERSION = "1.0.0"
-SCORES = ("top1", "top5", "mean_top1", "mean_top5", "pairwise")
-LABELS = (4, 8, 16, 32)
-_STATEMENTS = ("tenset-mlp", "atformer")
-_RIVALS = {
-    "xgboost": "XGBoost on primitives",
-    "xgboost-nest": "XGBoost on TileNet's numbers",
-    "tenset-mlp": "TenSet-MLP",
-}
-_BASELINES = ("xgboost", "lightgbm")  # judged, not published
+from zoo_plan import LABELS, RUNS, VERSION, Job, bases, corpus_folder, jobs, open_corpus, read_plan, statement_store
+from zoo_publish import build_index, publish_bases, publish_trained
 
 _CORPORA = """# The corpora of the zoo
 
@@ -51,81 +35,6 @@ part take none. No line of any log was broken unless the JSON beside this page s
 Sources:
 
 {notes}"""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One checkpoint to train: an architecture for a family."""
-
-    arch: str
-    family: str
-    plan: dict[str, Any]
-
-    @property
-    def name(self) -> str:
-        return f"{self.arch}-{self.family}"
-
-    @property
-    def settings(self) -> dict[str, Any]:
-        return self.plan["archs"][self.arch]
-
-    @property
-    def recipe(self) -> str:
-        return self.settings.get("recipe", self.arch)
-
-    @property
-    def place(self) -> dict[str, Any]:
-        return self.plan["families"][self.family]
-
-    @property
-    def corpora(self) -> list[str]:
-        """The target first; of a model of statements, those that have them."""
-        if self.arch in _STATEMENTS:
-            return list(self.place.get("statements", ()))
-        return [self.place["target"], *(self.place["sources"] if self.family in self.settings["sources"] else ())]
-
-    @property
-    def ships(self) -> bool:
-        ships = self.settings["ships"]
-        return self.family in ships if isinstance(ships, list) else bool(ships)
-
-    def folder(self, seed: int) -> Path:
-        return RUNS / "trained" / self.name / str(seed)
-
-    def seeds(self) -> Iterator[int]:
-        return (seed for seed in self.settings["seeds"] if (self.folder(seed) / "metrics.json").is_file())
-
-
-def read_plan() -> dict[str, Any]:
-    """`zoo.toml`."""
-    return tomllib.loads((ROOT / "scripts" / "zoo.toml").read_text())
-
-
-def jobs(plan: dict[str, Any], families: tuple[str, ...] = (), archs: tuple[str, ...] = ()) -> list[Job]:
-    """The checkpoints asked for, all without an argument, in the order of the file, family by family."""
-    return [
-        job
-        for family in plan["families"]
-        for arch in plan["archs"]
-        if (not families or family in families) and (not archs or arch in archs)
-        for job in [Job(arch, family, plan)]
-        if job.corpora and family not in job.settings.get("except", ())
-    ]
-
-
-def open_corpus(name: str) -> Any:
-    """A corpus that was imported, or one of the repository's own."""
-    from tchub.zoo.corpus import Corpus
-
-    own = ROOT / "corpora" / name
-    return Corpus.open(own if own.is_dir() else RUNS / "corpora" / name)
-
-
-def statement_store() -> Any:
-    """Where all runs keep the statement features."""
-    from tchub.zoo.training.inputs import StatementStore
-
-    return StatementStore(RUNS / "statements", 1)
 
 
 @click.group()
@@ -293,111 +202,38 @@ def _few_shot(model: Any, test: Any, seed: int) -> dict[str, Any]:
 
 
 @main.command()
-@click.option("--registry", default=RUNS / "registry", type=click.Path(path_type=Path), show_default=True)
-def publish(registry: Path) -> None:
-    """Choose a seed for each checkpoint by its validation tasks, write metrics and cards, and the manifest."""
-    plan, manifest = read_plan(), {}
-    for job in jobs(plan):
-        seeds = list(job.seeds())
-        if not seeds or job.arch.startswith(_BASELINES):
+@click.option("--base", "names", multiple=True, help="Only these knowledge bases.")
+def distill(names: tuple[str, ...]) -> None:
+    """Make the knowledge bases that are not made yet; one that was killed goes on with the device it was at."""
+    for base in bases(read_plan(), names):
+        if base.is_done:
             continue
-        best = max(seeds, key=lambda seed: _metrics(job, seed)["validation_best"].get("pairwise", 0.0))
-        metrics = _published_metrics(job, seeds, best)
-        for root in (registry, *([ROOT / "zoo" / "checkpoints"] if job.ships else [])):
-            _put(job, best, metrics, root / job.name / VERSION)
-        manifest[job.name] = _entry(job, registry / job.name / VERSION, metrics)
-    (FOLDER / "zoo.json").write_text(json.dumps(manifest, indent=2) + "\n")
-    subprocess.run([sys.executable, "scripts/build_index.py", "--replace"], cwd=ROOT, check=True)
+        options = {
+            "epochs": base.settings.get("epochs", 0),
+            "per-task": base.settings["per_task"],
+            "recipe": base.settings.get("recipe", ""),
+            "name": base.name,
+            "version": VERSION,
+            "weights-licence": "Apache-2.0",
+            "authors": "the tchub project",
+            "out": base.folder,
+        }
+        command = ["tchub", "distill", f"new:{base.settings['arch']}", "--resume"]
+        command += [word for name in base.corpora for word in ("--corpus", str(corpus_folder(name)))]
+        command += [word for key, value in options.items() if value for word in (f"--{key}", str(value))]
+        click.echo(f"{time.strftime('%H:%M:%S')} {' '.join(command)}", err=True)
+        subprocess.run(command, check=True)
 
 
-def _metrics(job: Job, seed: int) -> dict[str, Any]:
-    return json.loads((job.folder(seed) / "metrics.json").read_text())
-
-
-def _published_metrics(job: Job, seeds: list[int], best: int) -> dict[str, Any]:
-    """The chosen seed's metrics, the spread over all, and the baselines of the same test split."""
-    runs = [_metrics(job, seed) for seed in seeds]
-    metrics = _metrics(job, best)
-    chosen = {"chosen_by": "pairwise accuracy on the validation tasks"} if len(seeds) > 1 else {}
-    metrics["seeds"] = {"count": len(seeds), **chosen, **spread([run["results"]["model"] for run in runs])}
-    metrics["validation"] = metrics.pop("validation_best")
-    metrics["results"]["random"] = random_scores(job.corpora[0])
-    if job.arch not in _STATEMENTS:
-        metrics["transfer"] = [_judge_elsewhere(job, best, name) for name in job.place.get("judged_on", ())]
-    for rival, label in _RIVALS.items():
-        other = Job(rival, job.family, job.plan)
-        trained = list(other.seeds())
-        if trained and rival != job.arch and other.corpora[:1] == job.corpora[:1]:
-            rows = [_metrics(other, seed)["results"]["model"] for seed in trained]
-            metrics["results"][rival] = {
-                "label": label,
-                **{name: statistics.mean(row[name] for row in rows) for name in SCORES},
-            }
-    return metrics
-
-
-def spread(rows: list[dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Mean and standard deviation over seeds of each score."""
-    return {
-        name: {"mean": statistics.mean(values), "stdev": statistics.stdev(values) if len(values) > 1 else 0.0}
-        for name in SCORES
-        for values in [[row[name] for row in rows]]
-    }
-
-
-def _judge_elsewhere(job: Job, seed: int, name: str) -> dict[str, Any]:
-    """Scores of a checkpoint on all programs of a corpus that it learnt nothing from."""
-    from tchub.zoo.features import get_schema
-    from tchub.zoo.models import Checkpoint
-    from tchub.zoo.training import evaluate_model, evaluate_random
-    from tchub.zoo.training.read import read_programs
-
-    loaded, corpus = Checkpoint.load(job.folder(seed)), open_corpus(name)
-    data, _ = read_programs(
-        corpus, sorted(corpus.tasks), get_schema(loaded.config.feature_schema), device=loaded.device
-    )
-    chance = evaluate_random(data.latency, data.group, data.task_weights)
-    return {"corpus": name, "split": "all", "metrics": evaluate_model(loaded.model, data), "random": chance}
-
-
-def random_scores(corpus: str) -> dict[str, float]:
-    """What a random order of the test programs gets."""
-    from tchub.zoo.training import evaluate_random
-    from tchub.zoo.training.gather import corpus_device, load_part
-    from tchub.zoo.training.inputs import resolve_schema
-
-    kept = RUNS / "random" / f"{corpus}.json"
-    if not kept.is_file():
-        opened = open_corpus(corpus)
-        data = load_part(opened, "test", resolve_schema("nest", corpus_device(opened).kind))
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(evaluate_random(data.latency, data.group, data.task_weights)))
-    return json.loads(kept.read_text())
-
-
-def _put(job: Job, seed: int, metrics: dict[str, Any], folder: Path) -> None:
-    """A version's folder: config and weights as they were trained, and the metrics."""
-    from tchub.zoo.plain_json import json_file
-
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(job.folder(seed), folder)
-    if "family" in job.place:  # trained on a device that stands in for the family's own
-        config = json.loads((folder / "config.json").read_text()) | {"family": job.place["family"]}
-        (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-    (folder / "metrics.json").write_bytes(json_file(metrics))
-
-
-def _entry(job: Job, folder: Path, metrics: dict[str, Any]) -> dict[str, Any]:
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    return {
-        "version": VERSION,
-        "ships": job.ships,
-        "data": job.place["data"],
-        "corpora": job.corpora,
-        "seed": metrics["seed"],
-        "results": metrics["results"],
-        "files": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files},
-    }
+@main.command()
+@click.option("--registry", default=RUNS / "registry", type=click.Path(path_type=Path), show_default=True)
+@click.option("--base", "names", multiple=True, help="Only these knowledge bases, and nothing that was trained.")
+def publish(registry: Path, names: tuple[str, ...]) -> None:
+    """Choose a seed for each checkpoint by its validation tasks, write metrics and cards, and the manifest."""
+    if not names:
+        publish_trained(registry)
+    click.echo(f"knowledge bases: {', '.join(publish_bases(registry, names)) or 'none is made'}", err=True)
+    build_index()
 
 
 if __name__ == "__main__":
