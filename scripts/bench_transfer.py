@@ -31,11 +31,12 @@ def answered(runs: Runs, asked: Iterable[Question]) -> list[dict[str, Any]]:
     return [found for question in asked if (found := runs.answer(question)) is not None]
 
 
-def details(runs: Runs, asked: dict[str, list[Question]], devices: dict[str, Any]) -> dict[str, Any]:
-    """Every table, and the facts of the protocols; `devices` is what `devices_block` found."""
+def details(runs: Runs, asked: dict[str, list[Question]], seeds: tuple[int, ...]) -> dict[str, Any]:
+    """Every table, and the facts of the protocols; the main one is made first. No `seeds`: nothing of forgetting."""
     rows = mean_rows(answered(runs, asked["main"]))
-    papers = mean_rows(answered(runs, asked["papers"]))
     ordered = mean_rows(answered(runs, asked["sources"]))
+    devices = devices_block(runs, seeds)
+    papers = mean_rows(answered(runs, asked["papers"]))
     return {
         "share": SHARE,
         "labels": list(LABELS),
@@ -80,9 +81,8 @@ def main(
         "papers": list(paper_questions(targets, numbers)),
     }
     asked = {name: listed if name in blocks else [] for name, listed in asked.items()}
-    devices = devices_block(runs, numbers) if "forgetting" in blocks else {}
-    found = details(runs, asked, devices)
-    figures = summary(found["rows"], devices.get("lost", {}).get("with EWC", {}))
+    found = details(runs, asked, numbers if "forgetting" in blocks else ())
+    figures = summary(found["rows"], found.get("lost", {}).get("with EWC", {}))
     if split == "test":
         finish("transfer", figures, found, list(numbers), as_json, started)
         return

@@ -113,7 +113,8 @@ class Library:
             cut(self.programs(name, recipe_schema), ids, self.source_cap)
             for name, ids in zip(sources, roles.given, strict=True)
         )
-        judged = cut(whole, roles.judged) if roles.judged else None
+        filled = set(roles.judged) & set(whole.task_ids)  # tasks of too few programs are in no matrix
+        judged = cut(whole, filled) if filled else None
         schema = schema_of(target, recipe_schema)
         device = corpus_device(open_corpus(target))
         return Scene(target, sources, seen, split, schema, device, cut(whole, roles.own), given, judged)
@@ -161,7 +162,7 @@ def draw(data: RankingDataset, share: float, seed: int) -> np.ndarray:
 
 def _write(path: Path, data: RankingDataset) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
+    part = path.with_suffix(f".{os.getpid()}")
     with part.open("wb") as file:
         np.savez(
             file, features=data.features, latency=data.latency, group=data.group,

@@ -20,8 +20,8 @@ from transfer_papers import SEEDS as PAPER_SEEDS
 from transfer_papers import TARGETS as PAPER_TARGETS
 
 LABELS = (4, 8, 16, 32)
-# Where a method trains on thousands of programs for every number of labels, two of them and fewer seeds must do.
-FEW_LABELS, FEW_SEEDS = (8, 32), 3
+# Where a method trains on thousands of programs for every number of labels, one of them and fewer seeds must do.
+FEW_LABELS, FEW_SEEDS = (8,), 2
 
 
 # Targets of which the number and the order of the sources are asked.
@@ -69,7 +69,7 @@ def _of_scene(target: str, methods: tuple[str, ...], seed: int, seen: bool) -> I
     for name in methods:
         method = METHODS[name]
         for protocol in method.protocols if seed < method.seeds else ():
-            if seen and protocol != IN_TASK and name != "zero-shot":
+            if seen and (method.slow or (protocol != IN_TASK and name != "zero-shot")):
                 continue
             for labels in counts(protocol, method.slow, seed):
                 yield Question(target, seen, protocol, labels, name, seed, TARGETS[target])
