@@ -38,7 +38,7 @@ class MethodError(TchubError):
 
 
 class LocalModelError(TchubError):
-    """No local model is of this kind; fields: kind."""
+    """No local model is of this kind; fields: given."""
 
 
 class UpdateError(TchubError):

@@ -17,7 +17,7 @@ from ..training.dataset import RankingDataset
 from ..training.losses import get_loss
 from .errors import LabelError, NotTrainableError, SourceMismatchError, UpdateError
 from .updates import UPDATES, Update
-from .validation import held_accuracy, hold_out, smooth
+from .validation import HOLD_BY, held_accuracy, hold_out, smooth
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,11 @@ class FineTuneConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.update not in ("auto", *UPDATES):
-            raise UpdateError(
-                f"no update is called {self.update!r}",
-                remedy=f"use one of: auto, {', '.join(UPDATES)}",
-                update=self.update,
-            )
+        for name, known in (("update", ("auto", *UPDATES)), ("val_by", HOLD_BY)):
+            if (value := getattr(self, name)) not in known:
+                raise UpdateError(
+                    f"{name} of a fine-tuning is {value!r}", remedy=f"use one of: {', '.join(known)}", setting=name
+                )
 
     def update_for(self, labels: int) -> str:
         """The kind of update that so many labels get."""

@@ -38,7 +38,7 @@ class LocalModelConfig:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise LocalModelError(
-                f"no local model is of kind {self.kind!r}", remedy=f"use one of: {', '.join(KINDS)}", kind=self.kind
+                f"no local model is of kind {self.kind!r}", remedy=f"use one of: {', '.join(KINDS)}", given=self.kind
             )
 
 

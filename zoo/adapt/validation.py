@@ -8,6 +8,8 @@ from ..models import CostModel
 from ..training.dataset import RankingDataset
 from ..training.metrics import PAIR_RATIO
 
+HOLD_BY = ("programs", "tasks")
+
 
 def hold_out(data: RankingDataset, share: float, min_pairs: int, seed: int, by: str = "programs") -> np.ndarray | None:
     """What is held back, (N,) bool; None where it makes fewer than `min_pairs` ordered pairs.
