@@ -90,6 +90,13 @@ class CostModel(nn.Module, ABC):
             features: of the whole training set, (N, rows, width).
         """
 
+    def admit(self, features: Tensor) -> None:
+        """Opens columns that told nothing so far to programs of another device; what was said stays said.
+
+        Args:
+            features: of the other device's programs, (N, rows, width).
+        """
+
     def score(self, features: np.ndarray, batch: int = 1024) -> np.ndarray:
         """Scores programs without gradients, in evaluation mode, where the weights lie and in their type.
 

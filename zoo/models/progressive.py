@@ -130,6 +130,10 @@ class Progressive(CostModel):
         self.kb.prepare(features)
         self.column.prepare(features)
 
+    def admit(self, features: Tensor) -> None:
+        self.kb.admit(features)
+        self.column.admit(features)
+
     def training_loss(
         self,
         rows: Tensor,

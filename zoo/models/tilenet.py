@@ -87,6 +87,14 @@ class TileNet(ContextModel):
         # A column that never changed in training is shut: its weights are as they were at the random start.
         self.scale.copy_(torch.where(std > 1e-3, 1 / std.clamp_min(1e-3), torch.zeros_like(std)))
 
+    def admit(self, features: Tensor) -> None:
+        """Opens the columns of the device, at their own unit, where this device's differ from those known.
+
+        They were shut because one device has one value in each, and that value still adds nothing.
+        """
+        apart = (features[:, 0].double() - self.mean).abs().amax(dim=0)
+        self.scale.masked_fill_((self.scale == 0) & (apart > 1e-3), 1.0)
+
     def forward(self, x: Tensor) -> Tensor:
         return self.head(self._hidden(x)).squeeze(-1)
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import torch
+
 from ...models import CostModel, Progressive
 from ...models.files import write_atomically
 from ...training import RankingDataset, TrainResult, evaluate_model
@@ -96,6 +98,7 @@ def add_device(
         _claim(folder, kb, config, seed)
     kb = copy.deepcopy(kb)
     before = evaluate_model(kb.distilling(), val) if val is not None else {}
+    kb.admit(torch.from_numpy(data.features))
     kb.new_column(config.column, seed)
     learnt = learn(kb, data, val, config, seed, folder and folder / "learn", _told(on_epoch, "learn"))
     adapted = copy.deepcopy(kb)
