@@ -31,8 +31,8 @@ class MeasuringCost:
     runs: float = 10.0
 
     def seconds(self, latency: np.ndarray) -> np.ndarray:
-        """Of programs of these latencies (seconds)."""
-        return self.build + self.runs * latency
+        """Of programs of these latencies (seconds); never nothing, since gains are divided by it."""
+        return np.maximum(self.build + self.runs * latency, np.finfo(float).eps)
 
 
 class ModelView:

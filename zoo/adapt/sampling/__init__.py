@@ -11,7 +11,7 @@ from .plain import RandomSampler, StratifiedSampler
 from .pool import Pool
 from .protocol import Sampler, finite_scores, normalise
 from .rdu import RDUSampler, joint_variance, min_distance
-from .rdu_plus import RDUPlusSampler
+from .rdu_plus import RDUPlusConfig, RDUPlusSampler
 from .reason import Reason, Selection
 
 SAMPLERS: dict[str, type[Sampler]] = {
@@ -49,6 +49,7 @@ __all__ = [
     "BALTOSampler",
     "FasorSampler",
     "Pool",
+    "RDUPlusConfig",
     "RDUPlusSampler",
     "RDUSampler",
     "RandomSampler",

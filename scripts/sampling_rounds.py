@@ -1,0 +1,128 @@
+"""One run of a sampler: a random start and rounds, each picked with the model that learnt from what came before."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+ROUNDS = 3
+# A recipe counts passes over thousands of programs; a few hundred need as many steps, hence more passes.
+STEPS = 100
+MOST_PASSES = 50
+# Samplers that pick alike whatever the model says: they are not held up by training one.
+BLIND = ("random", "stratified", "fasor")
+
+Learner = Callable[[Any, int], Any]
+
+
+@dataclass(frozen=True)
+class Picked:
+    """What a run came to.
+
+    Attributes:
+        model: learnt from all picks; indices: the picks, the random start first.
+        select_seconds, learn_seconds: wall time of picking and of training.
+    """
+
+    model: Any
+    indices: np.ndarray
+    select_seconds: float
+    learn_seconds: float
+
+
+def run_rounds(
+    data: Any,
+    ops: Sequence[str],
+    sampler: Any,
+    budget: int,
+    seed: int,
+    learn: Learner,
+    cost: Any = None,
+    known: dict[tuple[int, int], Any] | None = None,
+) -> Picked:
+    """Spend a budget of programs on a sampler's picks.
+
+    Args:
+        data: the training programs, all measured; labels are looked up as they are picked.
+        ops: operator type of each task.
+        sampler: a `zoo.adapt.sampling.Sampler`.
+        budget: programs in all; a quarter of it is the random start, the same for all samplers of a seed.
+        learn: makes a model of the programs given, with a seed.
+        cost: `zoo.adapt.view.MeasuringCost` of the corpus.
+        known: models of the starts, by (budget, seed), which are every sampler's.
+    """
+    from tchub.zoo.adapt.sampling import Pool, RandomSampler
+    from tchub.zoo.adapt.view import ModelView
+
+    pool = Pool(data.group, tuple(ops))
+    known = {} if known is None else known
+    picked, selecting, learning, model = np.empty(0, np.int64), 0.0, 0.0, None
+    for number in range(ROUNDS + 1):
+        count = -(-(budget - len(picked)) // (ROUNDS + 1 - number))
+        if count < 1:
+            continue
+        began = time.perf_counter()
+        chooser = sampler if number else RandomSampler()
+        # The view costs what the sampler asks of it; features alone are free.
+        view = _view(model, data, picked, cost) if number else None
+        if view is None and number and sampler.name in BLIND:
+            view = ModelView(np.zeros(len(data)), picked, data.latency[picked], _nothing, features=data.features)
+        chosen = chooser.select(pool, picked, count, view, np.random.default_rng([seed, number]), round=number)
+        picked = np.concatenate([picked, chosen.indices])
+        selecting += time.perf_counter() - began
+        if number < ROUNDS and sampler.name in BLIND:
+            continue
+        began = time.perf_counter()
+        model = known.get((budget, seed)) if number == 0 else None
+        if model is None:
+            model = learn(data.take(np.sort(picked)), seed)
+        if number == 0:
+            known[budget, seed] = model
+        learning += time.perf_counter() - began
+    return Picked(model, picked, selecting, learning)
+
+
+def _view(model: Any, data: Any, picked: np.ndarray, cost: Any) -> Any:
+    from tchub.zoo.adapt.view import ModelView
+
+    if model is None:
+        return None
+    return ModelView.of(model, data.features, picked, data.latency[picked], task=data.group, cost=cost)
+
+
+def _nothing() -> np.ndarray:
+    raise AssertionError("a sampler that asks no model asked for embeddings")
+
+
+def from_scratch(data: Any, seed: int) -> Any:
+    """TileNet from random weights, by the recipe that ships, no program of a validation task asked."""
+    import torch
+    from tchub.zoo.models import create
+    from tchub.zoo.training.config import TrainConfig
+    from tchub.zoo.training.loop import train
+
+    recipe = TrainConfig.find("tilenet").as_dict()
+    batches = -(-len(np.unique(data.group)) // recipe["groups_per_batch"])
+    passes = max(recipe["epochs"], min(MOST_PASSES, STEPS // batches))
+    config = TrainConfig.from_dict(recipe | {"epochs": passes, "select": "last", "average": 0.95})
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = create("tilenet", width=data.features.shape[2], hardware=False)
+    model.prepare(torch.from_numpy(data.features))
+    train(model, data, None, config, seed)
+    return model
+
+
+def from_pretrained(start: Any) -> Learner:
+    """A learner that fine-tunes a pretrained model as `tchub adapt` does."""
+
+    def learn(data: Any, seed: int) -> Any:
+        from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
+
+        return fine_tune(start, data, FineTuneConfig(seed=seed)).model
+
+    return learn
