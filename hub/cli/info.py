@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from ..registry import Entry
 
-_IN_SUMMARY = ("base", "weights_licence", "data", "measured_on")
+_IN_SUMMARY = ("base", "weights_licence", "data", "measured_on", "devices")
 
 
 @click.command("info")
@@ -56,10 +56,13 @@ def command(name: str, card: bool, out: Output) -> None:
 def _draw(entry: Entry, metrics: Mapping[str, Any], console: Console) -> None:
     from rich.table import Table
 
+    from .distill_text import device_table
     from .summary import draw_summary
     from .text import size_text
 
     draw_summary(entry, metrics, console)
+    if metrics.get("devices"):
+        console.print(device_table(metrics["devices"]))
     table = Table(box=None, pad_edge=False)
     table.add_column("  file", no_wrap=True)
     table.add_column("size", justify="right", no_wrap=True)

@@ -9,10 +9,13 @@ from typing import Any
 
 from .errors import IndexFileError
 from .index import CONFIG_FILE, WEIGHT_FILES, Entry
+from .names import KINDS
 from .verify import records_of
 
 OPTIONAL_FILES = ("metrics.json", "README.md")
 METRICS = ("top1", "top5", "pairwise")
+# Of each device of a knowledge base; its scores are in metrics.json.
+_DEVICE_FACTS = ("corpus", "device", "licence", "version", "gate")
 _MAX_JSON_BYTES = 4 << 20
 
 
@@ -99,15 +102,40 @@ def _parameters(config: dict[str, Any], weights: Path) -> int | None:
         return None  # whether the files are whole is the sha256's to tell
 
 
-def _facts(config: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
-    corpus, lineage = corpus_of(config), as_object(config.get("lineage"))
+def _of_family(config: dict[str, Any]) -> dict[str, Any]:
+    """The target's corpus."""
+    corpus = corpus_of(config)
     device = as_object(config.get("device")).get("name")
     known = ({"device": device} if device else {}) | corpus
     data = {key: known[key] for key in ("name", "device", "cpu_model", "programs", "tasks") if key in known}
+    return {"data_licence": corpus.get("licence"), "data": data}
+
+
+def _of_kind(config: dict[str, Any]) -> dict[str, Any]:
+    """All corpora of a knowledge base together."""
+    sources = as_object(config.get("training")).get("sources")
+    corpora = [as_object(one) for one in (corpus_of(config), *(sources if isinstance(sources, list) else ()))]
+    counts = {key: sum(c[key] for c in corpora if isinstance(c.get(key), int)) for key in ("programs", "tasks")}
+    licences = dict.fromkeys(str(c["licence"]) for c in corpora if c.get("licence"))
+    name = ", ".join(str(c["name"]) for c in corpora if c.get("name"))
+    lineage = as_object(config.get("lineage"))
+    learnt = lineage.get("devices")
+    devices = [
+        {key: device.get(key) for key in _DEVICE_FACTS}
+        for device in map(as_object, learnt if isinstance(learnt, list) else ())
+    ]
+    return {
+        "data_licence": ", ".join(licences) or None,
+        "data": {"name": name} | counts,
+        "lineage": lineage | {"devices": devices},
+    }
+
+
+def _facts(config: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
+    lineage = as_object(config.get("lineage"))
     return {
         "weights_licence": lineage.get("weights_licence"),
-        "data_licence": corpus.get("licence"),
-        "data": data,
         "lineage": lineage,
         "metrics": scores_of(metrics),
+        **(_of_kind(config) if config.get("family") in KINDS else _of_family(config)),
     }

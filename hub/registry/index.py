@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import CheckpointNameError, IndexFileError
-from .names import CheckpointName, Version
+from .names import KINDS, CheckpointName, Version
 
 INDEX_FORMAT = 1
 CONFIG_FILE = "config.json"
@@ -48,7 +48,8 @@ class Entry:
         feature_version: version of the feature schema's meaning.
         parameters: trained numbers, or the nodes of trees; None where it is not known.
         tvm: the TVM version whose programs it learnt from.
-        data: what was measured: corpus, device, programs, tasks.
+        family: device family; of a knowledge base the kind of the devices that it has learnt.
+        data: what was measured: corpus, device, programs, tasks; of a knowledge base all its devices' together.
         metrics: top1, top5 and pairwise on the held-out networks.
         deprecated: why not to use it any more, or None.
     """
@@ -86,6 +87,11 @@ class Entry:
     def is_local(self) -> bool:
         """True for a checkpoint that was made on this machine."""
         return "+" in self.name
+
+    @property
+    def is_knowledge_base(self) -> bool:
+        """True for a checkpoint of a kind of device, which further devices are added to."""
+        return self.family in KINDS
 
     @property
     def lasting_files(self) -> tuple[str, str]:

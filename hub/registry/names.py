@@ -1,4 +1,7 @@
-"""Names and versions: `arch-family`, a local variant `arch-family+local`, a version `@1.2.0`."""
+"""Names and versions: `arch-family`, a local variant `arch-family+local`, a version `@1.2.0`.
+
+A knowledge base is of a kind of device, not of a family: `arch-kb-cpu`, `arch-kb-gpu`.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,8 @@ _NUMBER = r"(?:0|[1-9][0-9]{0,8})"
 _PRE = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
 _VERSION = re.compile(rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})(?:-({_PRE}(?:\.{_PRE})*))?", re.ASCII)
 _MAX_LENGTH = 128
+# What stands in place of a family in a knowledge base's entry: it has learnt several devices of that kind.
+KINDS = ("cpu", "gpu")
 _REMEDY = "write arch-family, e.g. tcl-epyc, tcl-epyc@1.0.0 or tcl-epyc+local; `tchub list` shows all names"
 
 

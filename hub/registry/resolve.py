@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ...zoo.devices import Device, distance, get_device
+from ...zoo.devices.distance import OTHER
 from ...zoo.devices.errors import UnknownDeviceError
 from .compat import require_loadable, why_not
 from .errors import CheckpointNameError, NoFittingCheckpointError, UnknownCheckpointError, UnknownVersionError
@@ -49,7 +50,8 @@ def resolve(entries: Iterable[Entry], name: str | None = None, device: Device | 
     """Choose a checkpoint by name, or the one that fits a device best.
 
     A name without a version means the newest version that this tchub can load. Without a name, published
-    checkpoints are ranked by the distance of their device to this one, then by top-1.
+    checkpoints are ranked by the distance of their device to this one, then by top-1; a knowledge base comes after
+    every checkpoint of a family that has the device's instruction set.
 
     Args:
         entries: all known versions of all checkpoints.
@@ -84,6 +86,8 @@ def judge(entry: Entry, device: Device) -> Verdict:
     reason = why_not(entry) or (f"deprecated: {entry.deprecated}" if entry.deprecated else None)
     if reason:
         return Verdict(entry.id, False, reason)
+    if entry.is_knowledge_base:
+        return _judge_knowledge_base(entry, device)
     trained_on = _trained_on(entry)
     if trained_on is None:
         return Verdict(entry.id, False, f"no spec sheet of its device family {entry.family} is known")
@@ -91,6 +95,15 @@ def judge(entry: Entry, device: Device) -> Verdict:
     if not found.compatible:
         return Verdict(entry.id, False, found.reason)
     return Verdict(entry.id, True, found.reason, found.rank, found.gap)
+
+
+def _judge_knowledge_base(entry: Entry, device: Device) -> Verdict:
+    """It knows several devices and is tuned to none: every family of the device's instruction set is nearer."""
+    if entry.family != device.kind:
+        return Verdict(entry.id, False, f"{device.name} is a {device.kind}, it has learnt {entry.family}s")
+    known = ", ".join(entry.measured_on)
+    reason = f"a knowledge base of {entry.family}s ({known}), to adapt from; a family's own checkpoint goes before it"
+    return Verdict(entry.id, True, reason, OTHER, 0.0)
 
 
 def _trained_on(entry: Entry) -> Device | None:

@@ -6,10 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from device_corpora import make_corpus
 from tchub.hub.cli import main
-from tchub.zoo.corpus import Program, Task, write_corpus
 from tchub.zoo.models import Checkpoint
-from tchub.zoo.primitives import Primitive, PrimitiveSequence
 
 RECIPE = """
 arch: tcl
@@ -19,27 +18,6 @@ programs_per_group: 8
 model: {hidden: 8, d_model: 16, head: 4}
 finetune: {epochs: 1, learning_rate: 0.001}
 """
-
-
-def make_corpus(path, device, first, count=10, seconds_of=lambda i, j: 1e-3 * (1 + (i + 3 * j) % 5)):
-    """Tasks `matmul-first` and so on; the first one is of a held-out network."""
-    tasks, measured = [], []
-    for i in range(first, first + count):
-        task_id = f"{i:016x}"
-        networks = (("bert-tiny", 1),) if i == first else ()
-        tasks.append(Task(task_id, f"dense{i}", "matmul", 1.0, f"{path.name}-{i}", f"matmul-{i}", networks))
-        for j in range(6):
-            said = PrimitiveSequence((Primitive("Split", (0, 0, 64, 1, 2**j, 1, 64 // 2**j)),), "ansor").to_json()
-            seconds = seconds_of(i, j)
-            measured.append(
-                Program(
-                    *(task_id, f"{j}", "[]", "tuned", (seconds,), seconds, device, "llvm"),
-                    framework="ansor",
-                    primitives=said,
-                )
-            )
-    meta = {"device": device, "family": device, "target": "llvm", "tvm_version": "0.27.0", "licence": "CC0-1.0"}
-    return write_corpus(path, meta, tasks, measured).path
 
 
 @pytest.fixture

@@ -1,0 +1,238 @@
+"""`tchub distill`: devices learnt one after the other, nothing of a test task, a run that goes on, every error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from device_corpora import make_corpus
+from tchub import hub
+from tchub.hub.cli import main
+from tchub.hub.registry import describe, resolve
+from tchub.zoo.adapt.knowledge_base import Beginning, DistillSettings, grow_base, learnt_devices
+from tchub.zoo.adapt.knowledge_base.curriculum import ordered
+from tchub.zoo.adapt.knowledge_base.facts import computation_key, seen_tasks
+from tchub.zoo.adapt.knowledge_base.record import Title
+from tchub.zoo.corpus import Corpus
+from tchub.zoo.devices import get_device
+from tchub.zoo.models import Checkpoint
+from toy_checkpoints import publish, write_index
+
+RECIPE = """
+arch: tcl
+epochs: 2
+learning_rate: 0.01
+programs_per_group: 8
+groups_per_batch: 4
+model: {hidden: 8, d_model: 16, head: 4}
+"""
+
+
+def distill(capsys, *args) -> dict:
+    code = main(["distill", *map(str, args), "--epochs", "1", "--json"])
+    return json.loads(capsys.readouterr().out) | {"exit_code": code}
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory) -> dict[str, Path]:
+    """Ten tasks each, from the number given; each tests on its first one, which another may have measured too."""
+    root = tmp_path_factory.mktemp("corpora")
+    first = {"epyc": 0, "xeon": 5, "graviton": 15, "ryzen-3700x": 8, "t4": 0}
+    made = {device: make_corpus(root / f"on-{device}", device, start) for device, start in first.items()}
+    made["tiny"] = make_corpus(root / "tiny", "epyc", 30, count=1)
+    (root / "recipe.yaml").write_text(RECIPE)
+    return made | {"recipe": root / "recipe.yaml"}
+
+
+@pytest.fixture(scope="module")
+def base(corpora, tmp_path_factory) -> Path:
+    """A knowledge base of epyc and xeon."""
+    out = tmp_path_factory.mktemp("base") / "kb"
+    words = ["distill", "new:tcl", "--corpus", corpora["epyc"], "--corpus", corpora["xeon"], "--out", out]
+    words += ["--recipe", corpora["recipe"], "--epochs", 1, "--weights-licence", "Apache-2.0", "--quiet"]
+    assert main([str(word) for word in words]) == 0
+    return out
+
+
+def test_a_new_base_tells_what_it_has_learnt_in_which_order(base):
+    config = Checkpoint.load(base).config
+    assert (config.name, config.version, config.arch, config.family) == ("tcl-kb-cpu", "1.0.0", "tcl-kb", "cpu")
+    epyc, xeon = learnt_devices(config)
+    assert (epyc.corpus, epyc.gate, epyc.licence) == ("on-epyc", None, "CC0-1.0")
+    assert xeon.corpus == "on-xeon"
+    assert xeon.gate is not None
+    assert 0 <= xeon.gate <= 1
+    assert set(xeon.validation) == {"before", "column", "base"}
+    assert set(xeon.test) == {"column", "base"}
+    assert xeon.programs == 6 * xeon.tasks
+    assert "tchub distill new:tcl --corpus on-epyc --corpus on-xeon" in config.training["command"]
+
+
+def test_no_test_task_of_any_corpus_was_learnt(base):
+    """Task 5 judges xeon, and epyc measured it too."""
+    seen = seen_tasks(Checkpoint.load(base).config)
+    assert seen.test == {computation_key("matmul-0"), computation_key("matmul-5")}
+    assert seen.learnt
+    assert not seen.learnt & seen.test
+
+
+def test_the_scores_show_what_was_forgotten(base):
+    metrics = json.loads((base / "metrics.json").read_text())
+    epyc, xeon = metrics["devices"]
+    assert epyc["learnt"]
+    assert epyc["now"]
+    assert epyc["column"] is None
+    assert xeon["learnt"] == xeon["now"], "nothing came after it"
+    mean = (epyc["now"]["top1"] + xeon["now"]["top1"]) / 2
+    assert metrics["results"]["model"]["top1"] == pytest.approx(mean)
+    assert "on-xeon" in (base / "README.md").read_text()
+
+
+def test_a_device_is_added_to_a_base_of_constant_size(capsys, tmp_path, base, corpora):
+    done = distill(
+        capsys, base, "--corpus", corpora["graviton"], "--judge", corpora["epyc"], "--out", tmp_path / "more"
+    )
+    assert (done["exit_code"], done["name"], done["version"]) == (0, "tcl-kb-cpu", "1.1.0")
+    assert done["base"] == "tcl-kb-cpu@1.0.0"
+    assert [device["corpus"] for device in done["added"]] == ["on-graviton"]
+    assert [bool(row["now"]) for row in done["devices"]] == [True, False, True], "on-xeon is not at hand"
+    sizes = [(folder / "model.safetensors").stat().st_size for folder in (base, tmp_path / "more")]
+    assert sizes[0] == sizes[1]
+    config = Checkpoint.load(tmp_path / "more").config
+    assert [device.version for device in learnt_devices(config)] == ["1.0.0", "1.0.0", "1.1.0"]
+    assert computation_key("matmul-5") in seen_tasks(config).test
+    assert config.lineage["weights_licence"] == "Apache-2.0"
+
+
+def test_a_test_task_that_another_device_taught_judges_nothing(capsys, tmp_path, base, corpora):
+    """Task 8, which the base learnt from epyc and xeon, is the only one that could judge this device."""
+    done = distill(capsys, base, "--corpus", corpora["ryzen-3700x"], "--out", tmp_path / "more")
+    assert done["added"][0]["test"] == {}
+    assert [row["now"] for row in done["devices"]] == [None, None, None]
+
+
+def test_the_last_corpus_is_the_target_and_its_like_come_just_before_it(corpora):
+    names = ("xeon", "graviton", "epyc")
+    found = ordered([Corpus.open(corpora[name]) for name in names])
+    assert [corpus.meta["device"] for corpus in found] == ["graviton", "xeon", "epyc"]
+
+
+class KilledError(Exception):
+    """What stops a run in these tests."""
+
+
+@pytest.mark.parametrize(("corpus", "phase"), [
+    ("on-epyc", "train"), ("on-epyc", "done"), ("on-xeon", "learn"), ("on-xeon", "distill"), ("on-xeon", "done"),
+])  # fmt: skip
+def test_a_run_killed_in_any_phase_goes_on_to_the_same_weights(tmp_path, base, corpora, corpus, phase):
+    settings = DistillSettings(epochs=1, recipe=str(corpora["recipe"]))
+    opened = [Corpus.open(corpora[name]) for name in ("epyc", "xeon")]
+    events = []
+
+    def hear(*event):
+        events.append(event[:2])
+        if len(events) == events.index((corpus, phase)) + 1 if (corpus, phase) in events else False:
+            raise KilledError
+
+    run = (Beginning.new("tcl"), opened, tmp_path / "run", Title("tcl-kb-cpu", "1.0.0"), settings)
+    with pytest.raises(KilledError):
+        grow_base(*run, on_event=hear)
+    before = len(events)
+    weights = grow_base(*run, on_event=lambda *event: events.append(event[:2])).checkpoint.model.state_dict()
+    assert ("on-epyc", "train") not in events[before:] or phase == "train", "what was done is not done again"
+    for name, tensor in Checkpoint.load(base).model.state_dict().items():
+        torch.testing.assert_close(weights[name], tensor, rtol=0, atol=0)
+
+
+def test_a_folder_of_a_run_is_taken_up_by_the_same_command_only(capsys, base, corpora):
+    again = ["new:tcl", "--corpus", corpora["epyc"], "--corpus", corpora["xeon"], "--out", base]
+    assert distill(capsys, *again)["error"] == "FolderInUseError"
+    other = distill(capsys, *again, "--resume", "--seed", 7, "--recipe", corpora["recipe"])
+    assert other["error"] == "ResumeError"
+    assert "settings" in other["message"]
+    assert distill(capsys, *again, "--resume", "--recipe", corpora["recipe"])["exit_code"] == 0
+
+
+@pytest.mark.parametrize(("kb", "names", "error", "words"), [
+    ("KB", ["t4"], "DeviceKindError", "knowledge base of GPUs"),
+    ("KB", ["xeon"], "LearntAlreadyError", "leave it out"),
+    ("KB", ["graviton", "graviton"], "LearntAlreadyError", "this run"),
+    ("KB", ["tiny"], "EmptyDatasetError", "measure more programs"),
+    ("tcl-epyc", ["graviton"], "NotAKnowledgeBaseError", "new:tcl"),
+    ("new:xgboost", ["graviton"], "NotTrainableError", "new:tilenet"),
+    ("new:tcl-kb", ["graviton"], "NotTrainableError", "new:tcl"),
+    ("new:tlc", ["graviton"], "UnknownArchitectureError", "tcl"),
+    ("no-such-kb", ["graviton"], "UnknownCheckpointError", "tchub list"),
+])  # fmt: skip
+def test_what_does_not_fit_is_said_before_anything_is_learnt(capsys, tmp_path, base, corpora, kb, names, error, words):
+    given = [word for name in names for word in ("--corpus", corpora[name])]
+    done = distill(capsys, base if kb == "KB" else kb, *given, "--out", tmp_path / "out")
+    assert (done["exit_code"] != 0, done["error"]) == (True, error)
+    assert words in f"{done['message']} {done['remedy']}"
+    assert not (tmp_path / "out" / "config.json").exists()
+
+
+def changed(base: Path, folder: Path, **fields) -> Path:
+    """A copy of the base's files with another config."""
+    folder.mkdir()
+    for name in ("model.safetensors", "metrics.json", "README.md"):
+        (folder / name).write_bytes((base / name).read_bytes())
+    config = json.loads((base / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | fields))
+    return folder
+
+
+def test_a_base_of_a_newer_release_and_one_that_tells_nothing(capsys, tmp_path, base, corpora):
+    rest = ("--corpus", corpora["graviton"], "--out", tmp_path / "out")
+    newer = distill(capsys, changed(base, tmp_path / "newer", format=99), *rest)
+    assert (newer["error"], newer["remedy"]) == ("NewerFormatError", "upgrade tchub: pip install -U tchub")
+    silent = distill(capsys, changed(base, tmp_path / "silent", lineage={}), *rest)
+    assert silent["error"] == "NotAKnowledgeBaseError"
+    assert "does not tell" in silent["message"]
+
+
+# In the registry
+
+
+@pytest.fixture
+def published(tmp_path, base, monkeypatch):
+    """The base in a folder registry, with an index."""
+    folder = changed(base, tmp_path / "copy")
+    place = tmp_path / "registry" / "tcl-kb-cpu" / "1.0.0"
+    place.parent.mkdir(parents=True)
+    folder.rename(place)
+    entry = describe(place, "tcl-kb-cpu", "1.0.0", sources=[f"file://{tmp_path / 'registry'}"])
+    monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "index.json", entry)))
+    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
+    return entry
+
+
+def test_a_published_base_is_listed_pulled_loaded_and_shown(capsys, published, base):
+    assert published.is_knowledge_base
+    assert (published.data["programs"], published.data_licence) == (
+        sum(device.programs for device in learnt_devices(Checkpoint.load(base).config)), "CC0-1.0",
+    )  # fmt: skip
+    assert main(["list", "--family", "cpu", "--json"]) == 0
+    assert [row["name"] for row in json.loads(capsys.readouterr().out)] == ["tcl-kb-cpu"]
+    assert main(["pull", "tcl-kb-cpu", "--json"]) == 0
+    loaded = hub.load("tcl-kb-cpu")
+    assert [device.corpus for device in learnt_devices(loaded.config)] == ["on-epyc", "on-xeon"]
+    capsys.readouterr()
+    assert main(["info", "tcl-kb-cpu"]) == 0
+    assert "forgotten" in capsys.readouterr().out
+
+
+def test_a_family_s_own_checkpoint_is_chosen_before_a_base_that_knows_the_device(tmp_path, published):
+    own, far = publish(tmp_path / "toys", "tcl-epyc"), publish(tmp_path / "toys", "tcl-graviton")
+    found = resolve([published, own, far], device=get_device("epyc"))
+    assert [verdict.id for verdict in found.verdicts] == [own.id, published.id, far.id]
+    assert "a knowledge base of cpus" in found.verdicts[1].reason
+    assert "a family's own checkpoint goes before it" in found.verdicts[1].reason
+    gpu = resolve([publish(tmp_path / "toys", "tcl-t4", feature_schema="tcl-gpu"), published], device=get_device("t4"))
+    assert [verdict.accepted for verdict in gpu.verdicts] == [True, False]
+
+
+def test_a_base_is_better_than_nothing(published):
+    assert resolve([published], device=get_device("epyc")).entry is published
