@@ -12,6 +12,7 @@ from ..device.errors import RemoteTargetError
 from ..device.rpc_address import LOCAL, RpcAddress, parse_device
 
 if TYPE_CHECKING:
+    from ...zoo.devices import Device
     from ..device.detect import LocalDevice
     from ..device.measure import MeasureConfig, Measurer
     from ..device.rpc import RpcMeasurer
@@ -44,6 +45,11 @@ class ChosenDevice:
     def name(self) -> str | None:
         """What tells its measurements from others'; None for this machine. The tracker may move."""
         return f"rpc:{self.address.key}" if self.address else None
+
+    @property
+    def sheet(self) -> Device | None:
+        """What a model is told instead of its own device: this machine as another target sees it; else None."""
+        return self.facts.device if self.asked and self.address is None else None
 
     def measurer(self, config: MeasureConfig) -> Measurer | RpcMeasurer:
         """Starts what measures there; a context manager."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ...zoo.devices import Device
     from .online import OnlineSettings
 
 
@@ -30,14 +31,16 @@ class ModelChoice:
 
 
 def choose_model(
-    checkpoint: str | None, *, seed: int = 0, update: str = "auto", online: OnlineSettings | None = None
-) -> ModelChoice:
+    checkpoint: str | None, *, seed: int = 0, update: str = "auto", online: OnlineSettings | None = None,
+    device: Device | None = None,
+) -> ModelChoice:  # fmt: skip
     """The model that `tune` was asked for.
 
     Args:
         checkpoint: a checkpoint's name or folder, None for the one that fits this machine best, `stock` or `none`.
         seed: of the stock model's random warm-up, and of `none`.
         update: how a checkpoint learns while tuning, see `cost_model.PretrainedScorer`.
+        device: whose spec sheet a checkpoint is told; None for its own.
 
     Raises:
         ValueError: an unknown `update`.
@@ -53,9 +56,12 @@ def choose_model(
     check_update(update)
     base = find_base(checkpoint)
     update = resolve_update(update, base.checkpoint.model)
+    told = base.checkpoint
+    if device is not None and device.kind == told.device.kind:  # a row of the other kind has another width
+        told = replace(told, device=device)
     name = f"{base.checkpoint.config.name}@{base.checkpoint.config.version}"
     settings = vars(online) if online is not None else vars(OnlineSettings(seed=seed))
-    return ModelChoice(name, name, lambda: tvm_cost_model(base.checkpoint, update, **settings), base.reasons, update)
+    return ModelChoice(name, name, lambda: tvm_cost_model(told, update, **settings), base.reasons, update)
 
 
 def _stock(seed: int) -> Any:

@@ -137,7 +137,7 @@ def tune(
         progress.stage("find out what the device is" if device != "local" else "load the cost model")
         chosen = choose_device(device, threads, target=target, linker=linker)
         checkpoint = checkpoint or fitting_checkpoint(chosen)
-        models = [choose_model(checkpoint, seed=seed, update=update, online=online)]
+        models = [choose_model(checkpoint, seed=seed, update=update, online=online, device=chosen.sheet)]
         if compare_stock and models[0].name != "stock":
             models.append(choose_model("stock", seed=seed))
         job = open_job(network, chosen, threads, layout, settings, (builder, runner), stop, progress, folder, stack)

@@ -9,20 +9,25 @@ from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from real_checkpoint import make_checkpoint
 from tchub.hub.cli import main
 from tchub.hub.device.detect import LocalDevice, detect_local
 from tchub.hub.device.errors import LocalTargetError
 from tchub.hub.device.host_facts import HostFacts
 from tchub.hub.device.local_target import with_target
+from tchub.hub.tuning import adapt_tools, cost_model, history
 from tchub.hub.tuning import collect as collecting
-from tchub.hub.tuning import history
 from tchub.hub.tuning import tune as tuning
 from tchub.hub.tuning.device_choice import ChosenDevice, choose_device, parse_target
 from tchub.hub.tuning.errors import NoTaskError
+from tchub.hub.tuning.models import choose_model
 from tchub.zoo.corpus import CorpusMismatchError, merge_corpus
+from tchub.zoo.devices import get_device
+from tchub.zoo.models import Checkpoint
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="levels of x86-64")
 
@@ -135,17 +140,31 @@ class Enough(Exception):
 
 def test_tune_searches_for_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[ChosenDevice] = []
+    sheets: list[Any] = []
 
     def open_job(_network: Any, device: ChosenDevice, *_: Any) -> None:
         seen.append(device)
         raise Enough
 
     monkeypatch.setattr(tuning, "open_job", open_job)
+    monkeypatch.setattr(tuning, "choose_model", lambda *_, device, **__: sheets.append(device))
     with pytest.raises(Enough):
-        tuning.tune("bert-tiny", "none", target=parse_target("x86-64-v2"), output=tmp_path)
+        tuning.tune("bert-tiny", target=parse_target("x86-64-v2"), output=tmp_path)
+    assert sheets == [seen[0].facts.device]
     assert seen[0].facts.target == {"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 1}
     assert seen[0].facts.device.spec.values()["simd_bytes"] == 16
     assert seen[0].options == ["--device", "local", "--target", '{"kind": "llvm", "mcpu": "x86-64-v2"}']
+
+
+def test_a_tuning_model_is_told_the_sheet_of_the_target(local: LocalDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint = make_checkpoint()
+    told: list[Checkpoint] = []
+    monkeypatch.setattr(adapt_tools, "find_base", lambda _: SimpleNamespace(checkpoint=checkpoint, reasons=()))
+    monkeypatch.setattr(cost_model, "tvm_cost_model", lambda found, *_, **__: told.append(found))
+    narrow, gpu = level(local, "x86-64-v2").device, get_device("v100")
+    for device in (None, narrow, gpu):
+        choose_model("tcl-epyc", update="none", device=device).make()
+    assert [found.device for found in told] == [checkpoint.device, narrow, checkpoint.device]
 
 
 def test_collect_keeps_a_scope_for_each_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
