@@ -1,0 +1,126 @@
+"""Several sources: the best start, corpora of other devices, and what does not fit is refused before it costs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from adapt_kit import EPYC, SMALL, Lab, make_trace, run, tiles, toolbox
+from tchub.hub.registry import Registry, describe
+from tchub.hub.tuning.adapt_sources import SourceSchemaError, open_sources, split_names
+from tchub.hub.tuning.adapt_tools import Base, find_base
+from tchub.zoo.adapt.errors import MethodError
+from tchub.zoo.corpus import Program, Task, merge_corpus
+from tchub.zoo.models import Checkpoint, CheckpointConfig, NewerFormatError, Progressive, create
+
+TINY = {"budget": 40, "programs_per_task": 24, "rounds": 1}
+
+
+def stored(folder: Path, name: str, model, schema: str = "tcl-cpu") -> Base:
+    config = CheckpointConfig(name, "1.0.0", model.arch, model.config.as_dict(), schema, "epyc", tvm="0.27.0")
+    Checkpoint(config, model, EPYC).save(folder)
+    entry = describe(folder, name, "1.0.0", weights_licence="Apache-2.0", data_licence="CC0-1.0")
+    return Base(Checkpoint.load(folder), entry)
+
+
+def finder(*bases: Base):
+    return lambda name: next(base for base in bases if base.entry.name == name)
+
+
+def corpus_at(path: Path, device: str = "xeon", family: str = "xeon", tasks: int = 3) -> Path:
+    """Programs of the toy's design space, slow where their inner tile is small."""
+    rng = np.random.default_rng(0)
+    spaces = [tiles(64, 4)[i] for i in rng.permutation(len(tiles(64, 4)))[:10]]
+    meta = {"device": device, "family": family, "cpu_model": "Test", "target": {"kind": "llvm"}}
+    meta |= {"tvm_version": "0.27.0", "licence": "CC0-1.0", "command": "test", "notes": "made up"}
+    names = [f"{number:016x}" for number in range(100, 100 + tasks)]
+    programs = [
+        Program(
+            task_id=name, key=str(tile), trace=make_trace(tile, 1), strategy="random", latencies=(1.0 / tile[3],),
+            latency=1.0 / tile[3], device=device, target="{}", cpu_model="Test", tvm_version="0.27.0",
+        )
+        for name in names for tile in spaces
+    ]  # fmt: skip
+    rows = [Task(name, name, "conv2d", 1e6, workload=f'"{name}"', computation=name) for name in names]
+    return merge_corpus(path, meta, rows, programs).path
+
+
+def test_names_are_split_at_commas_and_empty_ones_left_out():
+    assert split_names("a, b,,corpora/c") == ("a", "b", "corpora/c")
+    assert split_names(["a", " "]) == ("a",)
+    assert split_names("") == ()
+
+
+def test_the_source_that_ranks_the_random_start_best_is_adapted(base: Base, tmp_path: Path):
+    """The other source was adapted to the very machine; the one to beat stays the one that was named."""
+    run(base, Lab(), tmp_path / "first", budget="40%", rounds=1)
+    found = Registry.default().resolve("tcl-epyc+local").entry
+    other = Base(Checkpoint.load(Registry.default().home.path(found)), replace(found, name="tcl-other"))
+    tools = toolbox(base, Lab(), find_base=lambda name: base if name == "tcl-epyc" else other)
+    result = run(base, Lab(), tmp_path / "second", tools=tools, sources="tcl-other", **TINY)
+    assert result.start.startswith("tcl-other@1.0.0")
+    assert result.base == "tcl-epyc@1.0.0"
+    assert result.sources == ("tcl-other@1.0.0",)
+    if result.adapted:
+        assert Checkpoint.load(result.path).config.lineage["start"] == "tcl-other@1.0.0"
+
+
+def test_corpora_are_learnt_by_continual_and_its_result_is_a_knowledge_base(base: Base, tmp_path: Path, monkeypatch):
+    from tchub.zoo.adapt import continual_method
+    from tchub.zoo.adapt.continual import ContinualConfig
+
+    real, quick = continual_method.add_device, ContinualConfig(learn_epochs=1, distill_epochs=1, fisher_groups=2)
+    monkeypatch.setattr(continual_method, "add_device", lambda *a, **k: real(*a, config=quick, **k))
+    corpus = corpus_at(tmp_path / "xeon-corpus")
+    result = run(base, Lab(), tmp_path / "work", sources=str(corpus), method="continual", **TINY)
+    assert result.learning["method"] == "continual"
+    assert result.learning["training"]["sources"] == ["xeon-corpus"]
+    assert result.adapted, "the base is untrained"
+    model = Checkpoint.load(result.path)
+    assert isinstance(model.model, Progressive)
+    assert model.config.arch == "tcl-kb"
+    assert model.config.model["column"], "the column answers"
+    assert model.config.lineage["sources"] == ["xeon-corpus"]
+    assert result.name == "tcl-epyc+local"
+    assert Registry.default().resolve(result.name).entry.arch == "tcl-kb"
+    assert "xeon-corpus" in (result.path / "README.md").read_text()
+
+
+def test_a_source_of_other_features_is_refused_before_anything_is_measured(base: Base, tmp_path: Path):
+    torch.manual_seed(0)
+    other = stored(tmp_path / "tlp", "tlp-epyc", create("tlp", hidden=16), "tlp-cpu")
+    lab = Lab()
+    tools = toolbox(base, lab, find_base=finder(base, other))
+    with pytest.raises(SourceSchemaError, match="reads tlp-cpu") as caught:
+        run(base, lab, tmp_path / "work", tools=tools, sources="tlp-epyc")
+    assert "tcl-cpu" in caught.value.remedy
+    assert lab.opened == 0
+
+
+def test_a_corpus_of_another_kind_of_device_is_refused(base: Base, tmp_path: Path):
+    corpus = corpus_at(tmp_path / "gpu", device="v100", family="v100")
+    with pytest.raises(SourceSchemaError, match="v100"):
+        open_sources("tcl-epyc", [str(corpus)], finder(base))
+
+
+def test_multi_task_without_a_corpus_is_refused_before_anything_is_measured(base: Base, tmp_path: Path):
+    lab = Lab()
+    with pytest.raises(MethodError, match="--from"):
+        run(base, lab, tmp_path, method="multi-task")
+    assert lab.opened == 0
+
+
+def test_a_knowledge_base_of_a_newer_format_is_refused(base: Base, tmp_path: Path):
+    torch.manual_seed(0)
+    stored(tmp_path / "kb", "tcl-kb-cpu", Progressive.around(create("tcl", **SMALL)))
+    config = tmp_path / "kb" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"format": 99}))
+    lab = Lab()
+    with pytest.raises(NewerFormatError, match="format 99") as caught:
+        run(base, lab, tmp_path / "work", tools=toolbox(base, lab, find_base=lambda _: find_base(str(tmp_path / "kb"))))
+    assert "upgrade" in caught.value.remedy
+    assert lab.opened == 0
