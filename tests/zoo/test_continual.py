@@ -207,6 +207,46 @@ def test_without_strength_nothing_holds_the_base() -> None:
     assert float(free.penalty()) == 0
 
 
+# Rehearsal, which is not the paper's
+
+
+def described_data(device: int, seed: int = 0) -> RankingDataset:
+    """`device_data` for a network that reads the device from the last row, as a code of its own."""
+    data = device_data(device, seed=seed)
+    x = np.concatenate([data.features, np.zeros_like(data.features)], axis=1)
+    x[:, 0, -1], x[:, 1, device] = 0, 1
+    return replace(data, features=x)
+
+
+def described_model() -> CostModel:
+    torch.manual_seed(0)
+    return create("tcl", width=WIDTH, hardware=True, hidden=16, d_model=16, head=8)
+
+
+def test_a_base_keeps_the_description_of_each_device_once() -> None:
+    base = start_base(described_model(), described_data(0), FAST, lateral=2)
+    for device in (0, 2, 0):
+        remember(base, described_data(device), FAST)
+    known = base.known_devices()
+    assert known is not None
+    assert known.argmax(dim=1).tolist() == [2, 0]
+    assert start_base(new_model(), device_data(0), FAST).known_devices() is None  # reads no device
+
+
+def test_what_was_said_of_known_devices_is_rehearsed_on_the_new_ones_programs() -> None:
+    """A device that says the opposite: without the rehearsal its lesson would turn the first one over."""
+    model = described_model()
+    train(model, described_data(0), None, replace(FAST, learn_epochs=20).learning())
+    base = start_base(model, described_data(0), FAST, lateral=2)
+    new = replace(described_data(1), latency=np.exp(described_data(1).features[:, 0, 0] - 5.0))
+    config = replace(FAST, strength=0.0, beta=1.0, gated=False, learn_epochs=1, distill_epochs=12)
+    kept, lost = (add_device(base, new, None, replace(config, rehearsal=r)).kb for r in (5.0, 0.0))
+    first = described_data(0, seed=9)
+    was, now, without = (evaluate_model(m, first)["pairwise"] for m in (base, kept, lost))
+    assert now > without + 0.1
+    assert now > was - 0.15
+
+
 # The Fisher diagonal
 
 

@@ -218,7 +218,7 @@ def test_base_column_and_worth_travel_in_one_checkpoint(tmp_path, column: bool) 
     assert isinstance(loaded, Progressive)
     np.testing.assert_array_equal(loaded.score(x), model.score(x))
     assert loaded.state_dict().keys() == model.state_dict().keys()
-    assert {name.split(".")[0] for name in model.state_dict()} == {"kb", "column", "lateral", "fisher"}
+    assert {name.split(".")[0] for name in model.state_dict()} == {"kb", "column", "lateral", "fisher", "devices"}
     assert loaded.config.as_dict()["column"] is config.model["column"] is column
 
 

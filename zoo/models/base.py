@@ -90,6 +90,13 @@ class CostModel(nn.Module, ABC):
             features: of the whole training set, (N, rows, width).
         """
 
+    def device_slot(self, x: Tensor) -> Tensor | None:
+        """The part of programs (batch, rows, width) that describes the device, (batch, columns), as a view of them.
+
+        None for a model that reads nothing of it.
+        """
+        return x[:, -1] if self.config.hardware else None
+
     def admit(self, features: Tensor) -> None:
         """Opens columns that told nothing so far to programs of another device; what was said stays said.
 

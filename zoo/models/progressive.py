@@ -19,6 +19,8 @@ from .registry import Architecture, create, get_architecture, list_architectures
 
 SUFFIX = "-kb"
 PAPER = "TCL, section 6"
+# Devices of which a base keeps the description; the oldest goes first.
+MAX_DEVICES = 32
 Start = Literal["base", "previous", "random"]
 
 
@@ -37,6 +39,7 @@ class Progressive(CostModel):
     Attributes:
         of: the architecture of both parts.
         kb, column: the base and the column; lateral: by layer; fisher: see `fisher_diagonal`.
+        devices: the descriptions of the devices learnt, see `known_devices`; empty where none is read.
     """
 
     of: ClassVar[Architecture]
@@ -53,6 +56,10 @@ class Progressive(CostModel):
         self.fisher = nn.Module()
         for name, weight in self.kb.named_parameters():
             self.fisher.register_buffer(_plain(name), torch.zeros_like(weight, requires_grad=False))
+        slot = self.kb.device_slot(torch.empty(1, 2, config.width, device="meta"))
+        self.devices = nn.Module()
+        if slot is not None:
+            self.devices.register_buffer("rows", torch.zeros(MAX_DEVICES, slot.shape[1]))
         self._let(answers)
 
     @classmethod
@@ -115,6 +122,24 @@ class Progressive(CostModel):
         """By the name of a weight of the base, of its shape: how much the devices learnt so far depend on it."""
         return {name: self.fisher.get_buffer(_plain(name)) for name, _ in self.kb.named_parameters()}
 
+    def note_device(self, features: Tensor) -> None:
+        """Keeps the description of the device that programs (N, rows, width) were measured on."""
+        slot = self.device_slot(features)
+        if slot is None or not len(slot):
+            return
+        rows = self.devices.get_buffer("rows")
+        row = slot[0].to(rows)
+        if not (rows == row).all(dim=1).any():
+            rows.copy_(torch.cat([row[None], rows[:-1]]))
+
+    def known_devices(self) -> Tensor | None:
+        """Descriptions of the devices learnt, latest first, (K, columns); None without any."""
+        if not list(self.devices.buffers()):
+            return None
+        rows = self.devices.get_buffer("rows")
+        found = rows[rows.any(dim=1)]
+        return found if len(found) else None
+
     # What every cost model does, by the part that answers
 
     def forward(self, x: Tensor) -> Tensor:
@@ -129,6 +154,9 @@ class Progressive(CostModel):
     def prepare(self, features: Tensor) -> None:
         self.kb.prepare(features)
         self.column.prepare(features)
+
+    def device_slot(self, x: Tensor) -> Tensor | None:
+        return self.kb.device_slot(x)
 
     def admit(self, features: Tensor) -> None:
         self.kb.admit(features)

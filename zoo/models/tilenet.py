@@ -87,6 +87,12 @@ class TileNet(ContextModel):
         # A column that never changed in training is shut: its weights are as they were at the random start.
         self.scale.copy_(torch.where(std > 1e-3, 1 / std.clamp_min(1e-3), torch.zeros_like(std)))
 
+    def device_slot(self, x: Tensor) -> Tensor | None:
+        from ..features.nest_columns import PROGRAM_COLUMNS
+
+        own = self.config.hardware and self.config.width > PROGRAM_COLUMNS
+        return x[:, 0, PROGRAM_COLUMNS:] if own else None
+
     def admit(self, features: Tensor) -> None:
         """Opens the columns of the device, at their own unit, where this device's differ from those known.
 

@@ -24,6 +24,8 @@ class ContinualConfig:
         beta: weight of the labels beside the column's word (equation 9).
         gated: weigh each batch of the column's word by its gate (equations 10 and 11).
         strength: lambda of equation 9, of elastic weight consolidation; 0 leaves it out.
+        rehearsal: weight of what the base said before of the new programs on the devices that it knows (ours; 0 for
+            the paper's loss).
         column: what the column starts from, see `Progressive.new_column`.
         select: metric on validation tasks that chooses the first phase's epoch, or "last".
         fisher_groups: groups at most that the Fisher diagonal of a device is the mean of.
@@ -47,6 +49,7 @@ class ContinualConfig:
     beta: float = 0.5
     gated: bool = True
     strength: float = 10_000.0
+    rehearsal: float = 1.0
     column: Start = "base"
     select: str = "pairwise"
     fisher_groups: int = 256
@@ -55,13 +58,14 @@ class ContinualConfig:
         wrong = {
             "beta": not 0 <= self.beta <= 1,
             "strength": self.strength < 0,
+            "rehearsal": self.rehearsal < 0,
             "column": self.column not in ("base", "previous", "random"),
             "fisher_groups": self.fisher_groups < 1,
         }
         for key in (key for key, bad in wrong.items() if bad):
             raise TrainConfigError(
                 f"continual learning: {key} is {getattr(self, key)!r}",
-                remedy="give beta 0 to 1, a strength of 0 or more, column base, previous or random, fisher_groups 1 up",
+                remedy="beta is 0 to 1, strength and rehearsal 0 up, column base, previous or random, groups 1 up",
                 key=key,
             )
         _ = self.learning(), self.distilling()
@@ -119,6 +123,7 @@ PAPER = ContinualConfig(
     learn_rate=7e-4,
     learn_period=10,
     distill_rate=7e-4,
+    rehearsal=0.0,
     column="previous",
     select="last",
 )

@@ -79,12 +79,43 @@ def distill(
     config = config or ContinualConfig()
     teacher = copy.deepcopy(model).learning().eval().requires_grad_(False)
     losses = _teacher_losses(teacher, data, config, seed)
-    lesson = Lesson(model.distilling().kb, teacher, losses, config, model.fisher_diagonal())
+    rehearsal = _rehearsal(teacher, config)
+    lesson = Lesson(model.distilling().kb, teacher, losses, config, model.fisher_diagonal(), rehearsal)
     result = train(lesson, data, val, config.distilling(), seed, folder, on_epoch)
     gates = gate(torch.from_numpy(losses), lesson.least, lesson.most) if config.gated else torch.ones(1)
     summary = GateSummary(len(losses), float(losses.mean()), lesson.least, lesson.most, float(gates.mean()))
     model.eval()
     return Distilled(result, summary)
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """The base as it was, and the devices that it knew: what it said of any program on them can be asked again.
+
+    Learning without forgetting (Li and Hoiem 2016), where the input tells which device is meant: the new device's
+    programs are as good as the old ones', which are gone, and no device need be forgotten for another.
+    """
+
+    base: CostModel
+    devices: Tensor
+
+    def drift(self, now: CostModel, x: Tensor) -> Tensor:
+        """How far a model has moved on these programs, each on a known device drawn at random: (batch,).
+
+        Squared differences of `describe` in units of its variance, of the score and of the other columns alike.
+        """
+        there = x.clone()
+        slot = now.device_slot(there)
+        assert slot is not None  # or no device were known
+        slot.copy_(self.devices[torch.randint(len(self.devices), (len(x),))])
+        with torch.no_grad():
+            was = self.base.describe(there)
+        unit = was.var(dim=0, unbiased=False).clamp_min(1e-6)
+        training = now.training
+        now.eval()  # what is dropped at random is no drift
+        apart = (now.describe(there) - was).square() / unit
+        now.train(training)
+        return apart[:, 0] + (apart[:, 1:].mean(dim=1) if apart.shape[1] > 1 else 0)
 
 
 @dataclass(frozen=True)
@@ -95,6 +126,7 @@ class LessonConfig(ModelConfig):
     beta: float = 0.5
     gated: bool = True
     strength: float = 0.0
+    rehearsal: float = 0.0
     least: float = 0.0
     most: float = 0.0
 
@@ -113,24 +145,27 @@ class Lesson(CostModel):
         losses: np.ndarray,
         config: ContinualConfig,
         fisher: dict[str, Tensor],
+        rehearsal: Rehearsal | None = None,
     ) -> None:
         """`losses`: the teacher's rank loss of each batch, (J,); `fisher`: by the base's names of weights."""
         self.least, self.most = (float(losses.min()), float(losses.max())) if len(losses) else (0.0, 0.0)
-        terms = (config.beta, config.gated, config.strength, self.least, self.most)
+        terms = (config.beta, config.gated, config.strength, config.rehearsal, self.least, self.most)
         super().__init__(LessonConfig(base.config.width, base.config.hardware, base.arch, *terms))
         self.base = base
         self._terms = config
         self._teacher = (teacher,)  # in a tuple, or it were a submodule
+        self._rehearsal = rehearsal
         self._old = {name: (fisher[name], p.detach().clone()) for name, p in base.named_parameters()}
 
     def forward(self, x: Tensor) -> Tensor:
         return self.base(x)
 
     def describe(self, x: Tensor) -> Tensor:
-        """What the base says of each program, (batch, columns), and last the teacher's score."""
+        """What the base says of each program, (batch, columns), then the teacher's score and the rehearsal's drift."""
         with torch.no_grad():
             told = self._teacher[0](x)
-        return torch.cat([self.base.describe(x), told[:, None]], dim=1)
+        drift = self._rehearsal.drift(self.base, x) if self._rehearsal else torch.zeros_like(told)
+        return torch.cat([self.base.describe(x), told[:, None], drift[:, None]], dim=1)
 
     def training_loss(
         self,
@@ -140,13 +175,14 @@ class Lesson(CostModel):
         loss: Callable[[Tensor, Tensor, Tensor], Tensor],
         rng: np.random.Generator,
     ) -> Tensor:
-        own, told = rows[:, :-1], torch.zeros_like(labels).masked_scatter(mask, rows[:, -1])
+        own, drift = rows[:, :-2], rows[:, -1].mean()
+        told = torch.zeros_like(labels).masked_scatter(mask, rows[:, -2])
         beta, open_ = self._terms.beta, torch.ones((), device=labels.device)
         if self._terms.gated:
             open_ = gate(loss(told, labels, mask), self.least, self.most)
         from_labels = self.base.training_loss(own, labels, mask, loss, rng)
         from_teacher = self.base.training_loss(own, reordered(labels, told, mask), mask, loss, rng)
-        total = beta * from_labels + (1 - beta) * open_ * from_teacher
+        total = beta * from_labels + (1 - beta) * open_ * from_teacher + self._terms.rehearsal * drift
         return total + self.penalty() if self._terms.strength else total
 
     def penalty(self) -> Tensor:
@@ -156,6 +192,11 @@ class Lesson(CostModel):
             for p, (worth, old) in zip(self.base.parameters(), self._old.values(), strict=True)
         ]
         return self._terms.strength / 2 * torch.stack(ways).sum()
+
+
+def _rehearsal(teacher: Progressive, config: ContinualConfig) -> Rehearsal | None:
+    devices = teacher.known_devices()
+    return Rehearsal(teacher.kb, devices) if config.rehearsal and devices is not None else None
 
 
 def reordered(labels: Tensor, scores: Tensor, mask: Tensor) -> Tensor:

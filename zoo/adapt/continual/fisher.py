@@ -59,7 +59,9 @@ def fisher_diagonal(
 
 
 def remember(model: Progressive, data: RankingDataset, config: ContinualConfig | None = None, seed: int = 0) -> None:
-    """Adds what the base's weights are worth to a device, on the device's programs, to what they are worth already.
+    """Adds what the base's weights are worth to a device, on its programs, to what they are worth already.
+
+    The device's description is kept with them.
 
     Afterwards the base answers, as after `distill`.
     """
@@ -67,6 +69,7 @@ def remember(model: Progressive, data: RankingDataset, config: ContinualConfig |
     worth = fisher_diagonal(model.kb, data, config, seed)
     for name, total in model.fisher_diagonal().items():
         total.add_(worth[name])
+    model.note_device(torch.from_numpy(data.features[:1]))
 
 
 def fisher_average(
