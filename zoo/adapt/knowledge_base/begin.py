@@ -83,7 +83,6 @@ def first_base(
     on_epoch: Callable[[dict[str, float]], None],
 ) -> tuple[Progressive, TrainResult]:
     """A base that knows one device: the network trained by its recipe, and what its weights are worth to the device."""
-    assert lesson.train is not None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = create(arch, **{"width": schema.width, "hardware": schema.hardware} | recipe.model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...corpus import MIN_PROGRAMS, EmptyDatasetError, computations, split_tasks
@@ -24,14 +25,13 @@ class Lesson:
     """The programs of one device.
 
     Attributes:
-        train, val, test: of its three kinds of tasks; None without any.
+        train: of the tasks that teach; val: of those that choose an epoch, None without any.
         learnt, tested: what the tasks of `train` compute, and its test tasks, as keys.
         without_features: programs that the schema could not describe.
     """
 
-    train: RankingDataset | None
+    train: RankingDataset
     val: RankingDataset | None
-    test: RankingDataset | None
     learnt: tuple[str, ...]
     tested: tuple[str, ...]
     without_features: int
@@ -51,6 +51,8 @@ class Curriculum:
             c.path: {task: computation_key(name) for task, name in computations(c).items()} for c in (*corpora, *judged)
         }
         self._tests = seen.test | self._computed("test")
+        self._learnt = seen.learnt  # before the run; what the run learns is no test of it
+        self._read: dict[Path, RankingDataset | None] = {}
         # A validation task that an earlier device taught would choose for tasks that are known, unlike the test's.
         self._held = self._tests | self._computed("val")
 
@@ -76,13 +78,15 @@ class Curriculum:
         choose = sorted(t for t in split.part("val") if keys[t] not in self._tests)
         val, _ = read_programs(corpus, choose, self.schema, store, share)
         learnt = tuple(keys[task] for task in train.task_ids)
-        return Lesson(train, val, None, learnt, tuple(keys[t] for t in split.part("test")), failed)
+        return Lesson(train, val, learnt, tuple(keys[t] for t in split.part("test")), failed)
 
-    def test(self, corpus: Corpus, store: StatementStore, seen: SeenTasks) -> RankingDataset | None:
-        """All programs of a device's test tasks that no device taught; None without any."""
-        keys = self._keys[corpus.path]
-        judge = sorted(t for t in self._splits[corpus.path].part("test") if keys[t] not in seen.learnt)
-        return read_programs(corpus, judge, self.schema, store)[0]
+    def test(self, corpus: Corpus, store: StatementStore) -> RankingDataset | None:
+        """All programs of a device's test tasks that no device taught; None without any. Read once."""
+        if corpus.path not in self._read:
+            keys = self._keys[corpus.path]
+            judge = sorted(t for t in self._splits[corpus.path].part("test") if keys[t] not in self._learnt)
+            self._read[corpus.path] = read_programs(corpus, judge, self.schema, store)[0]
+        return self._read[corpus.path]
 
 
 def check_kinds(corpora: Sequence[Corpus], schema: FeatureSchema) -> None:

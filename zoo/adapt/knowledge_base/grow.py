@@ -133,20 +133,19 @@ class _Run:
     def _learn(self, corpus: Corpus, lesson: Lesson, before: Checkpoint | None, folder: Path) -> Step:
         name, seed = corpus.path.resolve().name, self.settings.seed
         phases = self.settings.phases(self.start.arch)
-        assert lesson.train is not None
         if before is None:
             recipe = self.settings.first(self.start.arch)
             told = lambda entry: self.tell(name, "train", entry)  # noqa: E731
             base, result = first_base(
                 self.start.arch, lesson, self.schema, recipe, phases, seed, folder / "train", told
             )
-            return self._step(corpus, lesson, base, None, result.history, SeenTasks())
+            return self._step(corpus, lesson, base, None, result.history)
         added = add_device(
             cast("Progressive", before.model), lesson.train, lesson.val, phases, seed, folder,
             lambda phase, entry: self.tell(name, phase, entry),
         )  # fmt: skip
         history = [*added.learnt.history, *added.distilled.training.history]
-        return self._step(corpus, lesson, added.kb, added, history, seen_tasks(before.config))
+        return self._step(corpus, lesson, added.kb, added, history)
 
     def _step(
         self,
@@ -155,16 +154,14 @@ class _Run:
         base: Progressive,
         added: AddedDevice | None,
         history: Sequence[dict[str, float]],
-        seen: SeenTasks,
     ) -> Step:
         """The device as the lineage tells it, with the scores of base and column on its test tasks."""
-        data = self.curriculum.test(corpus, self.store, seen.with_device(lesson.learnt, ()))
+        data = self.curriculum.test(corpus, self.store)
         test = {"base": test_scores(base, data)}
         validation: dict[str, dict[str, float]] = {}
         if added is not None:
             test["column"] = test_scores(added.adapted, data)
             validation = {"before": added.base_before, "column": added.column, "base": added.base_after}
-        assert lesson.train is not None
         device = LearntDevice(
             corpus=corpus.path.resolve().name,
             sha256=programs_digest(corpus),

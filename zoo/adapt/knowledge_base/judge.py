@@ -10,7 +10,7 @@ from ...models import Checkpoint
 from ...training import RankingDataset, evaluate_model, evaluate_random
 from ...training.inputs import StatementStore
 from .curriculum import Curriculum
-from .facts import LearntDevice, learnt_devices, programs_digest, seen_tasks
+from .facts import LearntDevice, learnt_devices, programs_digest
 
 if TYPE_CHECKING:
     from ...corpus import Corpus
@@ -54,7 +54,7 @@ def _row(
     curriculum: Curriculum,
     store: StatementStore,
 ) -> dict[str, Any]:
-    data = curriculum.test(corpus, store, seen_tasks(checkpoint.config)) if corpus is not None else None
+    data = curriculum.test(corpus, store) if corpus is not None else None
     row = {
         "corpus": device.corpus,
         "device": device.device,
