@@ -77,6 +77,7 @@ def table_row(row: dict[str, Any], latencies: dict[str, Any]) -> dict[str, Any]:
         "failed": told["failed"],
         "measuring_seconds": told["measuring_seconds"],
         "learning_seconds": told["learning_seconds"],
+        "zero_shot_before": told["zero_shot_before"],
         "before": told["before"],
         "after": told["after"],
         "gain_low": low,
@@ -97,6 +98,7 @@ def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         mine = [row for row in rows if row["source"] == source]
         if not mine:
             continue
+        summary[f"{source}_zero_shot"] = fmean(row["zero_shot_before"] for row in mine)
         summary[f"{source}_before"] = fmean(row["before"] for row in mine)
         summary[f"{source}_after"] = fmean(row["after"] for row in mine)
         ratios = [scratch[_key(row)] / row["tuned_ms"] for row in mine if row["tuned_ms"] and _key(row) in scratch]

@@ -29,7 +29,8 @@ def _told(row: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{name: row[name] for name in ("target", "source", "seed", "programs", "failed")},
         **{name.replace("_", " "): round(row[name], 1) for name in _SECONDS},
-        "pairwise before": row["before"],
+        "pairwise, no label": row["zero_shot_before"],
+        "before": row["before"],
         "after": row["after"],
         f"gain, {row['level']:.0%} interval": f"{gain:+.3f} ({row['gain_low']:+.3f} to {row['gain_high']:+.3f})",
         "decision": row["decision"],

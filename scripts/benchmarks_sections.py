@@ -107,8 +107,9 @@ SECTIONS = (
         "Two targets and two numbers of threads on one machine",
         "The same model architecture starts from nothing, from the zoo, or from a model adapted to another of the "
         "targets; each is adapted to the same candidates with one budget, and tunes with as many trials. Pairwise "
-        "accuracy is that on held-out programs of the network; latencies are those of one process in which all "
-        "sources' networks take turns.",
+        "accuracy is that on held-out programs of the network: of the source without any label, then before and after "
+        "adapting, where TileNet is given the labels as context both times. Latencies are those of one process in "
+        "which all sources' networks take turns.",
         shape=local,
         lost=lost_local,
     ),

@@ -112,6 +112,7 @@ def _random_start(run: LocalRun) -> Path:
 
 def _adapt_facts(found: Any) -> dict[str, Any]:
     guard, seconds = found.guard, found.seconds
+    alone = found.zero_shot or {"before": found.before, "after": found.after}
     measuring = seconds.get("measure", 0.0)
     return {
         "tasks": len(found.tasks),
@@ -121,6 +122,9 @@ def _adapt_facts(found: Any) -> dict[str, Any]:
         "measuring_seconds": measuring,
         "learning_seconds": sum(seconds.values()) - measuring - sum(seconds.get(name, 0.0) for name in _PREPARING),
         "seconds": seconds,
+        "learning": found.learning,
+        "zero_shot_before": alone["before"]["pairwise"],
+        "zero_shot_after": alone["after"]["pairwise"],
         "before": guard.base,
         "after": guard.adapted,
         "gain": guard.gain,

@@ -47,7 +47,13 @@ def test_targets_and_sources_of_the_test_are_those_of_the_benchmark(tools: Any) 
 
 def run_row(source: str, before: float, after: float) -> dict[str, Any]:
     adapt = {"programs": 70, "failed": 1, "measuring_seconds": 12.0, "learning_seconds": 3.0, "level": 0.9}
-    adapt |= {"before": before, "after": after, "interval": [0.01, 0.2], "decision": "adapted"}
+    adapt |= {
+        "zero_shot_before": before - 0.1,
+        "before": before,
+        "after": after,
+        "interval": [0.01, 0.2],
+        "decision": "adapted",
+    }
     facts = {"network": "bert-tiny", "target": "v2-1", "source": source, "seed": 0}
     return facts | {"adapt": adapt, "tune": {"tuning_seconds": 20.0}}
 
@@ -65,6 +71,7 @@ def test_ratios_are_over_no_pretraining_and_a_network_without_latency_has_none(t
     assert summary["epyc_latency_ratio"] == pytest.approx(2.0)
     assert summary["xeon_latency_ratio"] == pytest.approx(0.8)
     assert "other_latency_ratio" not in summary
+    assert summary["epyc_zero_shot"] == pytest.approx(0.6)
     assert (summary["none_before"], summary["other_after"]) == (0.5, 0.9)
     assert (summary["runs"], summary["adapted"]) == (4, 4)
 
