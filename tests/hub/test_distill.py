@@ -11,6 +11,7 @@ from device_corpora import make_corpus
 from tchub import hub
 from tchub.hub.cli import main
 from tchub.hub.registry import describe, resolve
+from tchub.zoo.adapt.continual import ContinualConfig
 from tchub.zoo.adapt.knowledge_base import Beginning, DistillSettings, grow_base, learnt_devices
 from tchub.zoo.adapt.knowledge_base.curriculum import ordered
 from tchub.zoo.adapt.knowledge_base.facts import computation_key, seen_tasks
@@ -117,6 +118,16 @@ def test_the_last_corpus_is_the_target_and_its_like_come_just_before_it(corpora)
     names = ("xeon", "graviton", "epyc")
     found = ordered([Corpus.open(corpora[name]) for name in names])
     assert [corpus.meta["device"] for corpus in found] == ["graviton", "xeon", "epyc"]
+
+
+def test_the_phases_follow_the_recipe(corpora):
+    usual, tilenet = ContinualConfig(), DistillSettings().phases("tilenet")
+    assert tilenet == usual, "for whose recipe the phases' settings were chosen"
+    tcl = DistillSettings(epochs=3, ewc=False, recipe="tcl-short").phases("tcl")
+    assert (tcl.loss, tcl.groups_per_batch, tcl.strength) == ("log_ranknet", 8, 0.0)
+    assert (tcl.learn_epochs, tcl.distill_epochs) == (3, 3)
+    assert tcl.learn_rate / tcl.distill_rate == usual.learn_rate / usual.distill_rate
+    assert DistillSettings(epochs=3, recipe=str(corpora["recipe"])).first("tcl").epochs == 6
 
 
 class KilledError(Exception):
