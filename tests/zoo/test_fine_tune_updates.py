@@ -104,9 +104,9 @@ def test_without_decay_there_are_two_rates_the_encoder_s_and_the_head_s():
 
 
 def test_the_number_of_labels_chooses_the_update():
-    config = FineTuneConfig(head_below=10, low_rank_below=20)
-    assert [config.update_for(n) for n in (9, 10, 19, 20)] == ["head", "low-rank", "low-rank", "all"]
-    assert dataclasses.replace(config, update="all").update_for(1) == "all"
+    config = FineTuneConfig(low_rank_below=20)
+    assert [config.update_for(n) for n in (1, 19, 20)] == ["low-rank", "low-rank", "all"]
+    assert dataclasses.replace(config, update="head").update_for(100) == "head"
     assert fine_tune(small(), DATA, dataclasses.replace(ONE_PASS, low_rank_below=25)).update == "low-rank"
 
 
