@@ -42,7 +42,7 @@ CONFIG: dict[str, Any] = {
     },
 }  # fmt: skip
 METRICS: dict[str, Any] = {
-    "format": 1, "corpus": "the mean over 2 devices", "split": "test", "seed": 0, "tasks": 20, "programs": 5_000,
+    "format": 1, "corpus": "the mean over 2 corpora", "split": "test", "seed": 0, "tasks": 20, "programs": 5_000,
     "results": {"model": scores(0.82), "random": scores(0.5)},
     "devices": [
         {"corpus": "mi50", "device": "mi50", "gate": None, "column": None, "learnt": scores(0.8), "now": scores(0.79)},

@@ -23,7 +23,7 @@ def judge(checkpoint: Checkpoint, curriculum: Curriculum, store: StatementStore)
 
     `devices` has every device in the order of learning: `learnt`, the base's scores on its test tasks right after it
     was learnt, `now`, those of the finished base, and `column`, those of the column that taught it. A device whose
-    corpus is not at hand has no `now`. `results` are the means over the devices that have one.
+    corpus is not at hand has no `now`. `results` are the means over those that have one.
     """
     at_hand = {programs_digest(c): c for c in (*curriculum.judged, *curriculum.corpora)}
     rows = [_row(checkpoint, d, at_hand.get(d.sha256), curriculum, store) for d in learnt_devices(checkpoint.config)]
@@ -31,7 +31,7 @@ def judge(checkpoint: Checkpoint, curriculum: Curriculum, store: StatementStore)
     training = checkpoint.config.training
     return {
         "format": METRICS_FORMAT,
-        "corpus": f"the mean over {len(judged)} devices",
+        "corpus": f"the mean over {len(judged)} corpora",
         "split": "test",
         "seed": training["seed"],
         "seconds": training["seconds"],
