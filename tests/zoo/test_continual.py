@@ -23,7 +23,7 @@ from tchub.zoo.adapt.continual import (
     remember,
     start_base,
 )
-from tchub.zoo.adapt.continual.distill import Lesson, reordered
+from tchub.zoo.adapt.continual.distill import Lesson, drift, reordered
 from tchub.zoo.adapt.errors import SourceMismatchError
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import CostModel, Progressive, create
@@ -245,6 +245,17 @@ def test_what_was_said_of_known_devices_is_rehearsed_on_the_new_ones_programs() 
     was, now, without = (evaluate_model(m, first)["pairwise"] for m in (base, kept, lost))
     assert now > without + 0.1
     assert now > was - 0.15
+
+
+def test_drift_is_of_differences_within_a_group() -> None:
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    was = torch.tensor([1.0, 3.0, 0.0, 3.0, 6.0])
+    level = torch.tensor([5.0, 5.0, -7.0, -7.0, -7.0])  # of a task; no order hangs on it
+    still = torch.zeros(5)
+    assert float(drift(torch.stack([was, was + level, still], dim=1), mask)) == pytest.approx(0)
+    turned = torch.tensor([3.0, 1.0, 0.0, 3.0, 6.0])
+    # The first group's differences from its mean, -1 and 1, turn over: (2^2 + 2^2) / 1, a mean over 5 programs.
+    assert float(drift(torch.stack([was, turned, still + 0.5], dim=1), mask)) == pytest.approx(8 / 5 + 0.5)
 
 
 # The Fisher diagonal

@@ -99,23 +99,38 @@ class Rehearsal:
     base: CostModel
     devices: Tensor
 
-    def drift(self, now: CostModel, x: Tensor) -> Tensor:
-        """How far a model has moved on these programs, each on a known device drawn at random: (batch,).
+    def ask(self, now: CostModel, x: Tensor) -> Tensor:
+        """What was said of these programs and is said now on a known device, drawn at random for all of them.
 
-        Squared differences of `describe` in units of its variance, of the score and of the other columns alike.
+        Returns:
+            (batch, 3): the score then and now, and how far the other columns of `describe` have moved: their mean
+            squared difference in units of their variance.
         """
         there = x.clone()
         slot = now.device_slot(there)
         assert slot is not None  # or no device were known
-        slot.copy_(self.devices[torch.randint(len(self.devices), (len(x),))])
+        slot.copy_(self.devices[torch.randint(len(self.devices), (1,))].expand_as(slot))
         with torch.no_grad():
             was = self.base.describe(there)
-        unit = was.var(dim=0, unbiased=False).clamp_min(1e-6)
         training = now.training
         now.eval()  # what is dropped at random is no drift
-        apart = (now.describe(there) - was).square() / unit
+        told = now.describe(there)
         now.train(training)
-        return apart[:, 0] + (apart[:, 1:].mean(dim=1) if apart.shape[1] > 1 else 0)
+        moved = ((told - was).square() / was.var(dim=0, unbiased=False).clamp_min(1e-6))[:, 1:]
+        return torch.stack([was[:, 0], told[:, 0], moved.mean(dim=1) if moved.shape[1] else 0 * told[:, 0]], dim=1)
+
+
+def drift(asked: Tensor, mask: Tensor) -> Tensor:
+    """How far a base has moved by what `Rehearsal.ask` found, (n, 3), for the programs where `mask` is True.
+
+    Of scores only the differences within a group count, in units of their variance, so that a task whose programs
+    are all alike is kept in order too.
+    """
+    was, now = (torch.zeros(mask.shape, device=asked.device).masked_scatter(mask, asked[:, i]) for i in (0, 1))
+    count = mask.sum(dim=1, keepdim=True).clamp_min(1)
+    was, now = ((s - s.sum(dim=1, keepdim=True) / count) * mask for s in (was, now))
+    unit = (was.square().sum(dim=1, keepdim=True) / count).clamp_min(1e-6)
+    return ((now - was).square() / unit)[mask].mean() + asked[:, 2].mean()
 
 
 @dataclass(frozen=True)
@@ -161,11 +176,11 @@ class Lesson(CostModel):
         return self.base(x)
 
     def describe(self, x: Tensor) -> Tensor:
-        """What the base says of each program, (batch, columns), then the teacher's score and the rehearsal's drift."""
+        """What the base says of each program, (batch, columns), the teacher's score, and what `Rehearsal.ask` found."""
         with torch.no_grad():
             told = self._teacher[0](x)
-        drift = self._rehearsal.drift(self.base, x) if self._rehearsal else torch.zeros_like(told)
-        return torch.cat([self.base.describe(x), told[:, None], drift[:, None]], dim=1)
+        rows = [self.base.describe(x), told[:, None]]
+        return torch.cat([*rows, self._rehearsal.ask(self.base, x)] if self._rehearsal else rows, dim=1)
 
     def training_loss(
         self,
@@ -175,14 +190,16 @@ class Lesson(CostModel):
         loss: Callable[[Tensor, Tensor, Tensor], Tensor],
         rng: np.random.Generator,
     ) -> Tensor:
-        own, drift = rows[:, :-2], rows[:, -1].mean()
-        told = torch.zeros_like(labels).masked_scatter(mask, rows[:, -2])
+        asked, rows = (rows[:, -3:], rows[:, :-3]) if self._rehearsal else (None, rows)
+        own, told = rows[:, :-1], torch.zeros_like(labels).masked_scatter(mask, rows[:, -1])
         beta, open_ = self._terms.beta, torch.ones((), device=labels.device)
         if self._terms.gated:
             open_ = gate(loss(told, labels, mask), self.least, self.most)
         from_labels = self.base.training_loss(own, labels, mask, loss, rng)
         from_teacher = self.base.training_loss(own, reordered(labels, told, mask), mask, loss, rng)
-        total = beta * from_labels + (1 - beta) * open_ * from_teacher + self._terms.rehearsal * drift
+        total = beta * from_labels + (1 - beta) * open_ * from_teacher
+        if asked is not None:
+            total = total + self._terms.rehearsal * drift(asked, mask)
         return total + self.penalty() if self._terms.strength else total
 
     def penalty(self) -> Tensor:
