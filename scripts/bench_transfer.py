@@ -17,7 +17,7 @@ from typing import Any
 import click
 from benchmarking import ROOT, finish
 from transfer_data import SHARE, SOURCE_CAP, TARGETS
-from transfer_devices import devices_block
+from transfer_devices import OURS, devices_block
 from transfer_figures import mean_rows, ratio_rows, source_rows, summary
 from transfer_methods import METHODS
 from transfer_papers import ABLATION, PAPER_METHODS, paper_rows
@@ -82,7 +82,7 @@ def main(
     }
     asked = {name: listed if name in blocks else [] for name, listed in asked.items()}
     found = details(runs, asked, numbers if "forgetting" in blocks else ())
-    figures = summary(found["rows"], found.get("lost", {}).get("with EWC", {}))
+    figures = summary(found["rows"], found.get("lost", {}).get(OURS, {}))
     if split == "test":
         finish("transfer", figures, found, list(numbers), as_json, started)
         return

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from tchub.zoo.adapt.continual import ContinualConfig, add_device, choose_sources, learn, rank_agreement, start_base
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.models import Progressive
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 # As for all other trainings here, the last epoch is kept: no label is left to choose one by.
 SETTINGS = ContinualConfig(select="last")
+# Equations 8 to 11 and nothing else: what a base of the product adds to them is left out.
+PAPERS = replace(SETTINGS, rehearsal=0.0)
 # Steps of a column's training at the least: fewer than of a network from scratch, for it begins as the base.
 LEAST_STEPS = 200
 
@@ -77,8 +80,9 @@ def _next(base: Progressive, data: RankingDataset, seed: int, config: ContinualC
     return Made(add_device(base, data, None, paced(config, data), seed).kb, time.process_time() - started)
 
 
-def column_of(base: Progressive, case: Case, config: ContinualConfig = SETTINGS) -> Progressive:
+def column_of(base: Progressive, case: Case, config: ContinualConfig = PAPERS) -> Progressive:
     """The base with a column that learnt what was measured; with few labels it stops by itself."""
+    base.admit(torch.from_numpy(case.measured.features))
     base.new_column(config.column, case.seed)
     if case.protocol == "in-task":
         tuned = fine_tune(base.learning(), case.measured, FineTuneConfig(seed=case.seed)).model
@@ -90,11 +94,11 @@ def column_of(base: Progressive, case: Case, config: ContinualConfig = SETTINGS)
 
 def continual(case: Case) -> tuple[np.ndarray, int]:
     """The paper's way: the sources in their order, the target last, nothing distilled after it (7.4.3)."""
-    return _learnt(case, case.taught)
+    return _learnt(case, case.taught, PAPERS)
 
 
 def chosen(case: Case) -> tuple[np.ndarray, int]:
-    """Only sources whose own model orders what was measured rightly, the one that does so best last."""
+    """tchub's way: sources whose own model orders what was measured rightly, the best last, and rehearsal."""
     from build_zoo import open_corpus
     from tchub.zoo.training.gather import corpus_device
 
@@ -106,22 +110,24 @@ def chosen(case: Case) -> tuple[np.ndarray, int]:
     agreement = {name: rank_agreement(model, case.measured) for name, model in zip(scene.sources, alone, strict=True)}
     devices = {name: corpus_device(open_corpus(name)) for name in scene.sources}
     order = [source.name for source in choose_sources(scene.device, devices, agreement) if source.weight > 0]
-    return _learnt(case, order or scene.sources)
+    return _learnt(case, order or scene.sources, SETTINGS)
 
 
-def _learnt(case: Case, order: Sequence[str]) -> tuple[np.ndarray, int]:
-    model = column_of(_base(_bases(case, order)[-1]), case)
+def _learnt(case: Case, order: Sequence[str], config: ContinualConfig) -> tuple[np.ndarray, int]:
+    model = column_of(_base(bases(case, order, config)[-1]), case, config)
     return model.score(case.judged.features), model.parameter_count()
 
 
 def base_seconds(case: Case) -> float:
     """What the base of the sources took, in the case's order."""
-    return sum(made.seconds for made in _bases(case, case.taught))
+    return sum(made.seconds for made in bases(case, case.taught, PAPERS))
 
 
-def _bases(case: Case, order: Sequence[str]) -> list[Made]:
+def bases(case: Case, order: Sequence[str], config: ContinualConfig) -> list[Made]:
+    """The base after each of some of the sources, in an order."""
     given = dict(zip(case.scene.sources, case.scene.given, strict=True))
-    return knowledge_base(case.scene, [(name, given[name]) for name in order], case.seed, _folder(case), case.arch)
+    folder = _folder(case) / f"{config.strength:g}-{config.rehearsal:g}"
+    return knowledge_base(case.scene, [(name, given[name]) for name in order], case.seed, folder, case.arch, config)
 
 
 def _folder(case: Case) -> Path:

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from bench_models import kept
+from tchub.zoo.adapt.continual import ContinualConfig
 from tchub.zoo.adapt.footprint import footprint
 from tchub.zoo.adapt.multi_task import multi_task
 from tchub.zoo.models import create
 from tchub.zoo.training import RankingDataset, evaluate_model
-from transfer_continual import SETTINGS, knowledge_base
+from transfer_continual import PAPERS, SETTINGS, knowledge_base
 from transfer_data import SOURCE_CAP, Library, Scene, cut
 from transfer_models import recipe
 
@@ -27,7 +28,8 @@ if TYPE_CHECKING:
 # Devices that one base learns one after another.
 CHAIN = ("v100", "k80", "mi50", "rtx2080ti", "a100")
 SEEDS = 3
-STRENGTHS = {"with EWC": SETTINGS.strength, "without EWC": 0.0}
+OURS = "EWC and rehearsal"
+VARIANTS = {OURS: SETTINGS, "EWC": PAPERS, "neither": replace(PAPERS, strength=0.0)}
 
 
 def chain_scenes(library: Library, split: str) -> list[Scene]:
@@ -35,7 +37,7 @@ def chain_scenes(library: Library, split: str) -> list[Scene]:
     return [library.scene(name, tuple(n for n in CHAIN if n != name), False, split) for name in CHAIN]
 
 
-def forget(scenes: Sequence[Scene], seed: int, strength: float, folder: Path) -> dict[str, Any]:
+def forget(scenes: Sequence[Scene], seed: int, config: ContinualConfig, folder: Path) -> dict[str, Any]:
     """The base's score on each device it has met, after each new one.
 
     Returns:
@@ -43,14 +45,13 @@ def forget(scenes: Sequence[Scene], seed: int, strength: float, folder: Path) ->
         learnt; `seconds`: that each device took.
     """
     taught = [(scene.target, cut(scene.own, scene.own.task_ids, SOURCE_CAP)) for scene in scenes]
-    config = replace(SETTINGS, strength=strength)
-    place = folder / f"chain-{strength:g}"
+    place = folder / f"chain-{config.strength:g}-{config.rehearsal:g}"
     bases = knowledge_base(scenes[0], taught, seed, place, config=config)
     scores = []
     for count, base in enumerate(bases, 1):
         found = [evaluate_model(base.model, scene.judged) for scene in scenes[:count] if scene.judged is not None]
         scores.append([{name: one[name] for name in ("pairwise", "mean_top1")} for one in found])
-    click.echo(f"{time.strftime('%H:%M:%S')} forgetting, strength {strength:g}, seed {seed}: {scores[-1]}", err=True)
+    click.echo(f"{time.strftime('%H:%M:%S')} forgetting, {place.name}, seed {seed}: {scores[-1]}", err=True)
     return {"scores": scores, "seconds": [base.seconds for base in bases]}
 
 
@@ -114,12 +115,12 @@ def devices_block(runs: Runs, seeds: Sequence[int]) -> dict[str, Any]:
     scenes = cache(lambda: chain_scenes(runs.library, runs.split))
     models, costs = runs.folder / "models" / runs.split, runs.folder / "results" / runs.split / "cost"
     found: dict[str, list[dict[str, Any]]] = {}
-    for seed, (variant, strength) in product(seeds[:SEEDS], STRENGTHS.items()):
-        path = runs.folder / "results" / runs.split / "forgetting" / f"{strength:g}-{seed}.json"
+    for seed, (variant, config) in product(seeds[:SEEDS], VARIANTS.items()):
+        path = runs.folder / "results" / runs.split / "forgetting" / f"{variant}-{seed}.json"
         if not path.is_file() and not runs.in_time:
             runs.left += 1
             continue
-        run = kept(path, lambda s=seed, k=strength: forget(scenes(), s, k, models))
+        run = kept(path, lambda s=seed, c=config: forget(scenes(), s, c, models))
         found.setdefault(variant, []).append(run)
     if not found:
         return {}

@@ -30,6 +30,8 @@ def by_rdu(case: Case) -> Case:
     pool = Pool(own.group, tuple(tasks[task].op for task in own.task_ids))
     view = ModelView.of(model, own.features, first, own.latency[first], task=own.group)
     wanted = len(draw(own, SHARE, case.seed)) - len(first)
+    if wanted < 1:  # of a few programs a task, half a tenth is as many as a tenth
+        return replace(case, drawn=first)
     rng = np.random.default_rng(case.seed)
     picked = create_sampler("rdu").select(pool, first, wanted, view, rng, round=2).indices
     return replace(case, drawn=np.sort(np.concatenate([first, picked])))
