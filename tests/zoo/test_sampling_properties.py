@@ -167,3 +167,17 @@ def test_fasor_goes_on_to_further_tasks_when_the_chosen_ones_are_used_up():
 
     picked = FasorSampler(tasks=1).select(pool, [], 12, None, np.random.default_rng(0))
     assert len(np.unique(pool.task[picked.indices])) == 3
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 50), st.integers(1, 50), st.floats(0.5, 4))
+def test_rdu_plus_picks_one_program_of_each_stratum_of_the_scores(n, k, fast):
+    from tchub.zoo.adapt.sampling import RDUPlusConfig, RDUPlusSampler
+
+    pool, scores = make_pool(["conv2d"], n + 1), -np.arange(n + 1.0)
+    sampler = RDUPlusSampler(RDUPlusConfig(fast=fast))
+    picked = sampler.select(pool, [n], k, full_view(pool, [n], scores=scores), np.random.default_rng(0))
+    ranks = picked.indices.tolist()
+    assert ranks == sorted(ranks)
+    for number, rank in enumerate(ranks):
+        assert rank >= min(int((number / len(ranks)) ** fast * n), n - len(ranks) + number)

@@ -100,11 +100,13 @@ def _spread(
 ) -> np.ndarray:
     """Greedy picks of one chunk: (4, k) of place, distance over `scale`, uncertainty and total of each."""
     distance, open_ = distance.copy(), np.zeros(len(points))
+    norms = (points**2).sum(axis=1)
     rows = np.empty((4, k))
     for number in range(k):
         total = unsure + f * distance / scale + open_
         best = int(total.argmax())
         rows[:, number] = best, distance[best] / scale, unsure[best], total[best]
         open_[best] = -np.inf
-        np.minimum(distance, np.sqrt(((points - points[best]) ** 2).sum(axis=1)), out=distance)
+        squares = norms + norms[best] - 2 * (points @ points[best])
+        np.minimum(distance, np.sqrt(np.maximum(squares, 0)), out=distance)
     return rows
