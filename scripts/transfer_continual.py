@@ -59,11 +59,12 @@ def knowledge_base(
         if count == 1:
             made.append(kept_model(place, scene, lambda d=data: _first(scene, d, seed, arch, config)))
         else:
-            made.append(kept_model(place, scene, lambda d=data: _next(_base(made[-1]), d, seed, config)))
+            made.append(kept_model(place, scene, lambda d=data: _next(is_base(made[-1]), d, seed, config)))
     return made
 
 
-def _base(made: Made) -> Progressive:
+def is_base(made: Made) -> Progressive:
+    """The model that was made, which is a knowledge base."""
     if not isinstance(made.model, Progressive):
         raise TypeError(f"{made.model.arch} is no knowledge base")
     return made.model
@@ -114,7 +115,7 @@ def chosen(case: Case) -> tuple[np.ndarray, int]:
 
 
 def _learnt(case: Case, order: Sequence[str], config: ContinualConfig) -> tuple[np.ndarray, int]:
-    model = column_of(_base(bases(case, order, config)[-1]), case, config)
+    model = column_of(is_base(bases(case, order, config)[-1]), case, config)
     return model.score(case.judged.features), model.parameter_count()
 
 

@@ -231,6 +231,6 @@ METHODS: dict[str, Method] = {
     "multi-task": Method(multi, "multi-task", before=None, slow=True),
     "continual": Method(learnt_on, "continual distillation", before=base_seconds),
     "continual-chosen": Method(learnt_on_chosen, "the same, sources chosen, rehearsal", (CROSS,), before=None, seeds=2),
-    "ours": Method(our_own, "ours"),
+    "ours": Method(our_own, "ours", before=base_seconds),
     "full": Method(full, "all of the target's training data", (CROSS,), before=None, seeds=2),
 }
