@@ -31,7 +31,7 @@ _FIRST_VERSION = "1.0.0"
 @click.option("--name", help="Name of the result; the base's own, or ARCH-kb-cpu or ARCH-kb-gpu.")
 @click.option("--version", help="Version of the result; the base's next minor one, or 1.0.0.")
 @click.option("--keep-order", is_flag=True, help="Learn the corpora in the order given.")
-@click.option("--epochs", default=0, type=click.IntRange(0), help="Passes of each phase at most; 0: the usual number.")
+@click.option("--epochs", default=0, type=click.IntRange(0), help="Passes of each phase; 0: as many as it takes.")
 @click.option(
     "--per-task", default=200, show_default=True, type=click.IntRange(0), help="Programs of a task at most; 0: all."
 )

@@ -132,7 +132,7 @@ class _Run:
 
     def _learn(self, corpus: Corpus, lesson: Lesson, before: Checkpoint | None, folder: Path) -> Step:
         name, seed = corpus.path.resolve().name, self.settings.seed
-        phases = self.settings.phases(self.start.arch)
+        phases = self.settings.phases(self.start.arch, lesson.train)
         if before is None:
             recipe = self.settings.first(self.start.arch)
             told = lambda entry: self.tell(name, "train", entry)  # noqa: E731
