@@ -31,8 +31,8 @@ class ContinualConfig:
         fisher_groups: groups at most that the Fisher diagonal of a device is the mean of.
     """
 
-    learn_epochs: int = 15
-    distill_epochs: int = 10
+    learn_epochs: int = 12
+    distill_epochs: int = 20
     loss: str = "pairwise_rank"
     optimizer: str = "adamw"
     weight_decay: float = 0.01
@@ -42,14 +42,14 @@ class ContinualConfig:
     learn_rate: float = 0.002
     learn_period: int = 0
     distill_rate: float = 0.001
-    distill_period: int = 5
+    distill_period: int = 10
     distill_decay: float = 0.1
     groups_per_batch: int = 16
     programs_per_group: int = 96
     beta: float = 0.5
     gated: bool = True
     strength: float = 10_000.0
-    rehearsal: float = 1.0
+    rehearsal: float = 10.0
     column: Start = "base"
     select: str = "pairwise"
     fisher_groups: int = 256
@@ -123,6 +123,7 @@ PAPER = ContinualConfig(
     learn_rate=7e-4,
     learn_period=10,
     distill_rate=7e-4,
+    distill_period=5,
     rehearsal=0.0,
     column="previous",
     select="last",
