@@ -153,7 +153,7 @@ def source_rows(rows: Sequence[Row], ordered: Sequence[Row]) -> list[dict[str, A
     whole = [row for row in find(rows, protocol="cross-task", seen=False) if row["target"] in targets]
     titles = {
         "continual": "all, as given",
-        "continual-chosen": "chosen by agreement",
+        "continual-chosen": "chosen by agreement, rehearsal",
         "fine-tune": "all at once, fine-tuned",
     }
     found = [(row, " > ".join(row["taught"])) for row in ordered]
