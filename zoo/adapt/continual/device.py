@@ -78,6 +78,8 @@ def add_device(
 ) -> AddedDevice:
     """Both phases for one device, the worth of the weights to it added at the end.
 
+    Before them the base opens what tells this device from those it knows (`CostModel.admit`): no score of theirs moves.
+
     Args:
         kb: what is known so far.
         data: the new device's programs; those of earlier devices are not needed.
