@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -44,6 +45,13 @@ class JournalLike(Protocol):
     def put(self, candidate: Candidate, measurement: Measurement) -> None:
         """Keep a measurement, on disk when this returns."""
         ...
+
+
+def _timed(measurement: Measurement) -> Measurement:
+    """A measurement whose latency is no positive number is a failure: nothing can be learnt from it, or stored."""
+    if measurement.error is None and not 0 < measurement.latency < math.inf:
+        return replace(measurement, latencies=(), error="run", message=f"it took {measurement.latency} s")
+    return measurement
 
 
 class PoolMeasuring:
@@ -109,8 +117,8 @@ class PoolMeasuring:
         """
         limit = self.seconds + seconds
         done: list[int] = []
-        for index, measurement in self._results_of([int(i) for i in indices], limit):
-            self.results[index] = measurement
+        for index, found in self._results_of([int(i) for i in indices], limit):
+            self.results[index] = measurement = _timed(found)
             done.append(index)
             self._on_result(measurement)
             self._check_failures()

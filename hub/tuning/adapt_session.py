@@ -45,6 +45,7 @@ class AdaptSession:
         self._told, self._settings, self._clock = told, told.settings, told.clock
         self._sampling_pool = pool.sampling_pool()
         self._hold_out: list[int] = []
+        self._within = np.ones(len(pool), dtype=bool)
         self._learn: list[int] = []
         self._reasons: dict[int, Reason] = {}
         self._curve: list[CurvePoint] = []
@@ -63,7 +64,9 @@ class AdaptSession:
         budget = self._settings.budget
         if budget.kind == "seconds":
             self._pick_and_measure(PROBE_PROGRAMS, 0, budget.seconds, "probe")
-        self._measure_hold_out(self._held_count(self._affordable()))
+        affordable = self._affordable()
+        self._measure_hold_out(self._held_count(affordable))
+        self._within = self._tasks_within(affordable - len(self._hold_out))
         number = 0
         while (budget.kind == "auto" or number <= self._settings.rounds) and self._round(number):
             if not number:
@@ -124,6 +127,19 @@ class AdaptSession:
         seconds = HOLD_OUT_SHARE * self._settings.budget.seconds
         self._hold_out = self._measure(picks, seconds, "hold-out")
 
+    def _tasks_within(self, count: int) -> np.ndarray:
+        """(N,) bool: programs of tasks that so many labels can teach, two each; those that are judged come first.
+
+        One program of each task is all that a small budget would buy of many tasks, and it has no order to learn.
+        """
+        tasks, group = len(self._pool.tasks), self._sampling_pool.task
+        if count >= 2 * tasks:
+            return self._within
+        rng = np.random.default_rng([self._settings.seed, 3])
+        judged = np.unique(group[self._hold_out])
+        order = [*rng.permutation(judged), *rng.permutation(np.setdiff1d(np.arange(tasks), judged))]
+        return np.isin(group, order[: max(1, count // 2)])
+
     def _round(self, number: int) -> bool:
         """One batch: pick and measure; False when the budget or the pool is used up."""
         rounds, title = self._settings.rounds, f"round {number}" if number else "random start"
@@ -138,7 +154,7 @@ class AdaptSession:
             count = -(-left // (rounds + 1 - number))
         if number and self._settings.budget.kind != "auto":
             title += f" of {rounds}"
-        count = min(count, len(self._pool) - len(self._hold_out) - len(self._learn))
+        count = min(count, len(np.setdiff1d(np.flatnonzero(self._within), self._hold_out + self._learn)))
         return count > 0 and self._pick_and_measure(count, number, seconds, title)
 
     def _batch(self) -> int:
@@ -162,7 +178,8 @@ class AdaptSession:
 
     def _pick_and_measure(self, count: int, number: int, seconds: float, title: str) -> bool:
         """Pick among what is neither learnt from nor held out, and measure it."""
-        open_ = np.setdiff1d(np.arange(len(self._pool)), self._hold_out)
+        # What the probe of a budget of time measured is open in any case: it is labeled.
+        open_ = np.setdiff1d(np.union1d(np.flatnonzero(self._within), self._learn), self._hold_out).astype(np.int64)
         labeled = np.searchsorted(open_, np.array(self._learn, dtype=np.int64))
         rng = np.random.default_rng([self._settings.seed, 2, number, len(self._learn)])
         with self._clock("select"):

@@ -81,6 +81,48 @@ def test_the_guard_agrees_with_the_metric(seed):
     assert result.adapted == pytest.approx(pairwise_accuracy(adapted, latency, group))
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10_000), st.floats(0, 3), st.floats(0, 3), st.sampled_from([None, -0.1, 0.0, 0.1]))
+def test_the_rule_of_the_guard(seed, spread_before, spread_after, learnt_gain):
+    """Adopted: always a gain, certain or seen twice, and never programs put first that are slower for certain."""
+    rng = np.random.default_rng(seed)
+    latency, group = latencies(tasks=5, programs=5, seed=seed)
+    base, adapted = (-np.log(latency) + s * rng.normal(size=len(latency)) for s in (spread_before, spread_after))
+    result = compare(base, adapted, latency, group, resamples=200, seed=seed, learnt_gain=learnt_gain)
+    sure = result.interval[0] > 0
+    agreed = learnt_gain is None or learnt_gain > 0
+    adopted = result.gain > 0 and result.first_interval[1] >= 0 and (sure or agreed)
+    assert (result.decision == "adapted") == adopted
+    assert ("kept" in result.reason) != adopted
+
+
+def test_a_model_that_learnt_nothing_is_stored_less_often_when_cross_validation_is_asked():
+    """Both models are equally good; the cross-validated gain is a coin of its own."""
+    rng = np.random.default_rng(0)
+    alone = asked = 0
+    for trial in range(200):
+        latency, group = latencies(tasks=4, programs=5, seed=trial)
+        base, other = (-np.log(latency) + rng.normal(size=len(latency)) for _ in range(2))
+        alone += compare(base, other, latency, group, resamples=60).decision == "adapted"
+        gain = float(rng.normal(scale=0.05))
+        asked += compare(base, other, latency, group, resamples=60, learnt_gain=gain).decision == "adapted"
+    assert 70 < alone < 130
+    assert asked < 0.7 * alone
+
+
+def test_a_better_order_that_puts_slower_programs_first_is_not_adopted():
+    """The base knows each task's best program and nothing else; the other model knows all but that one."""
+    rng = np.random.default_rng(3)
+    latency = np.concatenate([rng.permutation([1.0, 5, 6, 7, 8, 9]) for _ in range(12)])
+    group = np.repeat(np.arange(12), 6)
+    base = np.where(latency == 1, 1.0, 0.1 * rng.normal(size=len(latency)))
+    other = np.where(latency == 1, -8.5, -latency)
+    result = compare(base, other, latency, group)
+    assert result.gain > 0
+    assert result.first_interval[1] < 0
+    assert (result.decision, "put first" in result.reason) == ("kept", True)
+
+
 def test_a_hold_out_that_decides_nothing_is_an_error():
     with pytest.raises(LabelError, match="noise"):
         compare(np.arange(4.0), np.arange(4.0), np.ones(4), np.zeros(4, int))

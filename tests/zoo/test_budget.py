@@ -22,6 +22,7 @@ from tchub.zoo.adapt.errors import BudgetError
         ("90s", "seconds", 90),
         ("1h", "seconds", 3600),
         (" 1.5H ", "seconds", 5400),
+        ("Auto", "auto", 0.5),
     ],
 )
 def test_the_forms(text, kind, value):
@@ -47,4 +48,6 @@ def test_programs_of_a_pool():
     assert parse_budget("15m").programs(50) is None
     assert parse_budget("15m").seconds == 900
     assert parse_budget("10%").seconds == math.inf
+    assert parse_budget("auto").programs(200) == 100, "at most half of the pool"
+    assert parse_budget("auto").seconds == math.inf
     assert str(Budget("share", 0.1, "10%")) == "10%"

@@ -49,6 +49,11 @@ def test_equal_scores_are_taken_in_any_order():
     assert slowdown(np.zeros(4), latency, group, np.ones(1)) == pytest.approx(2.5 / 1 - 1)
 
 
+def test_without_programs_there_is_no_choice():
+    """A hold-out that failed as a whole: the guard says so at the end."""
+    assert slowdown(np.zeros(0), np.zeros(0), np.zeros(0, int), np.ones(2)) == 0.0
+
+
 @pytest.mark.parametrize("power", [0.3, 0.5, 1.0])
 def test_a_power_law_is_found_again(power):
     points = curve([16, 32, 48, 64, 96], lambda n: 0.05 + 2 * n**-power)

@@ -19,6 +19,8 @@ from .methods import Learnt, Lesson, Method, learning_marks
 from .shrink import blend
 
 AUTO = "auto"
+# Seconds of training from which a killed run should not have to do it again.
+WORTH_KEEPING = 5.0
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,8 @@ def _keeping(method: Method) -> Learn:
             made = method.learn(start, lesson)
             return made.model, made.facts
 
-        return Learnt(*kept_model(lesson.folder, learning_marks(method.name, start, lesson), train))
+        marks = learning_marks(method.name, start, lesson)
+        return Learnt(*kept_model(lesson.folder, marks, train, WORTH_KEEPING))
 
     return learn
 

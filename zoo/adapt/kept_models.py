@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from ..models import CostModel, create
+from ..models.files import write_folder
 
 # Raise when what a file holds changes its meaning.
 FORMAT = 1
@@ -34,7 +35,10 @@ def mark_of(words: Iterable[str]) -> str:
 
 
 def kept_model(
-    folder: Path | None, inputs: Iterable[str], train: Callable[[], tuple[CostModel, dict[str, Any]]]
+    folder: Path | None,
+    inputs: Iterable[str],
+    train: Callable[[], tuple[CostModel, dict[str, Any]]],
+    least_seconds: float = 0.0,
 ) -> tuple[CostModel, dict[str, Any]]:
     """What `train` gives, or gave an earlier run for the same inputs.
 
@@ -42,14 +46,20 @@ def kept_model(
         folder: where models are kept; None keeps none.
         inputs: words that tell this training from any other.
         train: trains a model and gives it with JSON-serialisable facts.
+        least_seconds: of training, below which a model is not worth the room on disk.
+
+    Raises:
+        CheckpointError: the folder cannot be written.
     """
     if folder is None:
         return train()
     path = folder / f"{mark_of(inputs)}.safetensors"
     found = _read(path)
     if found is None:
+        began = time.perf_counter()
         found = train()
-        _write(path, *found)
+        if time.perf_counter() - began >= least_seconds:
+            _write(path, *found)
     return found
 
 
@@ -68,12 +78,6 @@ def _read(path: Path) -> tuple[CostModel, dict[str, Any]] | None:
 
 
 def _write(path: Path, model: CostModel, facts: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     header = {"arch": model.arch, "config": model.config.as_dict(), "facts": facts}
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        save_file(tensors, temporary, metadata={"model": json.dumps(header)})
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_folder(path.parent, {path.name: save(tensors, metadata={"model": json.dumps(header)})})

@@ -78,6 +78,9 @@ def slowdown(scores: np.ndarray, latency: np.ndarray, group: np.ndarray, weights
 
     Args:
         scores: (N,) higher is faster; latency: (N,) seconds; group: (N,) task; weights: (T,) of the tasks.
+
+    Returns:
+        0 or more; 0 without programs, of which there is no choice.
     """
     taken = best = 0.0
     for task in np.unique(group):
@@ -89,7 +92,7 @@ def slowdown(scores: np.ndarray, latency: np.ndarray, group: np.ndarray, weights
         level = np.bincount(same, latency[order]) / np.bincount(same)
         taken += float(weights[task]) * float(chance @ level[same])
         best += float(weights[task]) * float(chance @ np.sort(latency[at]))
-    return taken / best - 1
+    return taken / best - 1 if best else 0.0
 
 
 def _first_of_choice(n: int, m: int) -> np.ndarray:

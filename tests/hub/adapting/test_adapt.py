@@ -146,6 +146,39 @@ def test_time_as_a_budget(base: Base, tmp_path: Path):
     assert Counter(p.part for p in result.picks)["hold-out"] == 8
 
 
+def test_a_budget_that_stops_itself_says_what_it_decided_on(base: Base, tmp_path: Path):
+    """A second a program here: a user in a hurry stops after the least rounds."""
+    notes: list[str] = []
+
+    class Noting(AdaptProgress):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    hurried = run(base, Lab(), tmp_path, budget="auto", rounds=1, worth=1e-3, progress=Noting())
+    assert len(hurried.curve) == len(notes) == 2
+    assert hurried.stop is not None
+    assert hurried.stop.stop
+    assert hurried.stop.worth < hurried.stop.cost
+    assert hurried.stop.reason in notes[-1]
+    labels = [point.labels for point in hurried.curve]
+    assert labels == sorted(labels)
+    assert Counter(pick.part for pick in hurried.picks)["hold-out"] == 24, "four of each task"
+    patient = run(base, Lab(), tmp_path, budget="auto", rounds=2, worth=1e-3)
+    assert patient.measured > hurried.measured
+    assert patient.measured <= patient.pool_size / 2
+    assert patient.reused == hurried.measured, "the same programs first"
+    assert json.loads(json.dumps(patient.as_dict()))["curve"][0] == hurried.as_dict()["curve"][0]
+
+
+def test_a_model_of_context_is_judged_with_the_programs_learnt_from_and_both_figures_are_told(tmp_path: Path):
+    result = run(other_base("tilenet", "nest-cpu", hidden=32, embedding=8), Lab(), tmp_path, rounds=1)
+    assert result.zero_shot is not None
+    before, after = (result.zero_shot[when]["pairwise"] for when in ("before", "after"))
+    assert after > before, "the weights have learnt"
+    assert result.guard.base == pytest.approx(result.before["pairwise"])
+    assert result.guard.base > before, "context alone tells an untrained model much, and that is not the weights' gain"
+
+
 @pytest.mark.parametrize("sampler", ["random", "stratified"])
 def test_other_samplers(base: Base, tmp_path: Path, sampler: str):
     result = run(base, Lab(), tmp_path, sampler=sampler)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adapt_kit import OPS, Lab, make_candidates, run, toolbox
+from adapt_kit import OPS, Lab, latency_of, make_candidates, make_task, run, toolbox
 from tchub.hub.device.errors import MeasurementFailureRateError, UnknownDeviceChoiceError
 from tchub.hub.registry.errors import StoreError
 from tchub.hub.tuning import adapt as adapt_module
@@ -20,8 +20,9 @@ from tchub.hub.tuning.adapt_tools import Base, detect
 from tchub.hub.tuning.candidates import Candidate
 from tchub.hub.tuning.errors import InterruptedRunError, NoCandidateError
 from tchub.hub.tuning.tasks import TuningTask
-from tchub.zoo.adapt import BudgetError, LabelError, UnknownSamplerError
+from tchub.zoo.adapt import SAMPLERS, BudgetError, LabelError, UnknownSamplerError
 from tchub.zoo.adapt.errors import MethodError
+from tchub.zoo.corpus.schema import OPS as CLASSES
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(base: Base, tmp_path: Path):
@@ -110,6 +111,35 @@ def test_a_tiny_budget_whose_programs_all_fail_says_so_too(base: Base, tmp_path:
 def test_constant_labels_are_an_error(base: Base, tmp_path: Path):
     with pytest.raises(LabelError):
         run(base, Lab(latency=lambda candidate: 1e-3), tmp_path)
+
+
+def test_labels_that_are_not_numbers_are_failures_and_none_at_all_an_error(base: Base, tmp_path: Path):
+    """A clock that gives NaN tells nothing of a program, though it ran."""
+    some = run(base, Lab(latency=lambda c: float("nan") if c.key.startswith("(1,") else latency_of(c)), tmp_path)
+    assert some.measured == 90
+    assert 0 < some.failed < 90
+    assert some.guard.programs < 18
+    with pytest.raises(MeasurementFailureRateError, match="nan"):
+        run(base, Lab(latency=lambda candidate: float("nan")), tmp_path / "all")
+
+
+def test_a_budget_smaller_than_the_operator_classes_is_spent_and_says_what_it_saw(base: Base, tmp_path: Path):
+    """Eight programs to learn from, ten classes: some class goes without, and no sampler stumbles over it."""
+    lab = Lab()
+    tasks = [replace(make_task(i % len(OPS)), task_id=f"{i:016x}", op=op) for i, op in enumerate(CLASSES)]
+    tools = toolbox(base, lab, extract_tasks=lambda workload, target: tasks)
+    result = run(base, lab, tmp_path, tools=tools, budget=12, rounds=3, programs_per_task=16)
+    assert result.measured == 12
+    learnt = [task.op for task in result.tasks if task.learn]
+    assert 0 < len(learnt) < len(CLASSES)
+    assert result.guard.tasks == 1
+
+
+@pytest.mark.parametrize("sampler", sorted(SAMPLERS))
+def test_every_sampler_spends_a_tiny_budget(base: Base, tmp_path: Path, sampler: str):
+    result = run(base, Lab(), tmp_path, sampler=sampler, budget=30, programs_per_task=24, rounds=2)
+    assert result.measured == 30
+    assert len({(pick.task_id, pick.key) for pick in result.picks}) == 30
 
 
 @pytest.mark.parametrize(
