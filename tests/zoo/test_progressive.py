@@ -285,4 +285,4 @@ def test_trees_make_no_base_and_a_base_makes_no_base() -> None:
 
 def test_every_network_has_a_base() -> None:
     networks = [n for n in list_architectures() if get_architecture(n).weights == "safetensors"]
-    assert networks == NETWORKS
+    assert networks == sorted(NETWORKS)
