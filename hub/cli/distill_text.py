@@ -45,11 +45,11 @@ def draw(result: Mapping[str, Any], console: Console) -> None:
 
 
 def device_table(rows: list[dict[str, Any]]) -> Any:
-    """The table of `metrics.json`'s devices."""
+    """Of `metrics.json`: pairwise accuracy on the test tasks of every device, in the order of learning."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
-    table.add_column("  device learnt (pairwise on its test tasks)")
+    table.add_column("  pairwise by device")
     for title in ("its column", "then", "now", "forgotten"):
         table.add_column(title, justify="right")
     for row in rows:
