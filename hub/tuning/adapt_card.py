@@ -33,6 +33,7 @@ def lineage_of(job: AdaptJob, outcome: Outcome, counts: dict[str, int]) -> dict[
         "interval": list(guard.interval),
         "level": guard.level,
         "weights_licence": entry.weights_licence,
+        "source_licences": {c.path.resolve().name: c.meta.get("licence") for c in job.sources.corpora},
     }
 
 

@@ -85,6 +85,7 @@ def test_corpora_are_learnt_by_continual_and_its_result_is_a_knowledge_base(base
     assert model.config.arch == "tcl-kb"
     assert model.config.model["column"], "the column answers"
     assert model.config.lineage["sources"] == ["xeon-corpus"]
+    assert model.config.lineage["source_licences"] == {"xeon-corpus": "CC0-1.0"}
     assert result.name == "tcl-epyc+local"
     assert Registry.default().resolve(result.name).entry.arch == "tcl-kb"
     assert "xeon-corpus" in (result.path / "README.md").read_text()
