@@ -41,10 +41,11 @@ def few_shot_scores(model: CostModel, data: RankingDataset, labels: int, seed: i
             remedy="learn from them by `tchub adapt`, or choose a tilenet",
             arch=model.arch,
         )
-    return _in_context(model, data, draw_labels(data, labels, seed))
+    return scores_given(model, data, draw_labels(data, labels, seed))
 
 
-def _in_context(model: ContextModel, data: RankingDataset, known: np.ndarray) -> np.ndarray:
+def scores_given(model: ContextModel, data: RankingDataset, known: np.ndarray) -> np.ndarray:
+    """(N,) scores of the programs that are not `known` (N,), each task's known ones being the context; else NaN."""
     scores = np.full(len(data), np.nan)
     for members in data.members:
         have, rest = members[known[members]], members[~known[members]]

@@ -7,6 +7,7 @@ from ..errors import UnknownSamplerError
 from .active import ALTSampler, BALTOSampler
 from .budgets import op_budgets, task_budgets
 from .fasor import FasorSampler
+from .medoids import MedoidSampler, medoids
 from .plain import RandomSampler, StratifiedSampler
 from .pool import Pool
 from .protocol import Sampler, finite_scores, normalise
@@ -22,6 +23,7 @@ SAMPLERS: dict[str, type[Sampler]] = {
         ALTSampler,
         BALTOSampler,
         FasorSampler,
+        MedoidSampler,
         RDUSampler,
         RDUPlusSampler,
     )
@@ -48,6 +50,7 @@ __all__ = [
     "ALTSampler",
     "BALTOSampler",
     "FasorSampler",
+    "MedoidSampler",
     "Pool",
     "RDUPlusConfig",
     "RDUPlusSampler",
@@ -60,6 +63,7 @@ __all__ = [
     "create_sampler",
     "finite_scores",
     "joint_variance",
+    "medoids",
     "min_distance",
     "normalise",
     "op_budgets",
