@@ -24,13 +24,13 @@ def draw(result: AdaptResult, console: Console) -> None:
 def _lines(result: AdaptResult) -> dict[str, str]:
     guard, learning = result.guard, result.learning
     low, high = guard.interval
-    rounds = len(result.curve) - 1 if result.curve else result.rounds  # the first point is the random start's
+    rounds = len(result.curve) - 1 if result.curve else result.rounds  # the first point is the first batch's
     lines = {
         "checkpoint": f"{result.name}@{result.version}" if result.adapted else f"{result.base} kept",
         "device": result.device,
         "workload": f"{result.workload}, {len(result.tasks)} tasks, {result.pool_size:,} candidates",
         "measured": f"{result.measured} programs ({result.failed} failed, {result.reused} reused)",
-        "picked by": f"{result.sampler}, {rounds} rounds after a random start",
+        "picked by": f"{result.sampler}, {rounds} rounds after a first batch by {result.first_sampler}",
         "method": f"{learning['method']}, {learning['strength']:.0%} of the way: {learning['reason']}",
     }
     if result.sources:

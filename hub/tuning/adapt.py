@@ -86,10 +86,11 @@ def adapt(
             config), whose tasks are measured; None for the reference suite.
         method: `few-shot`, `multi-task`, `continual`, or `auto` for the one that ranks best by cross-validation on
             the programs to learn from.
-        sampler: a name of `zoo.adapt.sampling.SAMPLERS`, or a `Sampler`.
-        rounds: rounds of the sampler after the random start, each with a model update; with the budget `auto` the
+        sampler: a name of `zoo.adapt.sampling.SAMPLERS`, or a `Sampler`; the first batch is picked at random, or
+            with `rdu+` and `medoids` by what the base sees in the programs.
+        rounds: rounds of the sampler after the first batch, each with a model update; with the budget `auto` the
             least.
-        sources: further checkpoints, of which the one that ranks the random start best is adapted, and folders of
+        sources: further checkpoints, of which the one that ranks the first batch best is adapted, and folders of
             corpora of other devices, which the methods but few-shot learn from; `A,B` or a list.
         worth: with the budget `auto`, seconds of measuring that 1% of the network's latency is worth.
         seed: of every random choice.

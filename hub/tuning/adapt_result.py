@@ -17,7 +17,7 @@ class Pick:
     Attributes:
         task_id, task, op: its task, the task's name and operator type; key: its name within the task.
         part: `learn` or `hold-out`.
-        round: 0 for the random start, then the sampler's rounds; None for the hold-out.
+        round: 0 for the first batch, then the sampler's rounds; None for the hold-out.
         diversity, uncertainty, total: why the sampler picked it; None for a random pick.
         latency: median of its repeats in seconds; None when it failed.
         error: None or the kind of failure.
@@ -56,6 +56,7 @@ class AdaptResult:
     Attributes:
         base: `name@version` of the checkpoint started from; base_reasons: why it was chosen, if no name was given.
         workload, device, method, sampler, rounds, seed: what was asked for.
+        first_sampler: what picked round 0.
         sources: further checkpoints, and corpora; start: what learning began with, and why.
         learning: the method that made the model, the share of the way from the start that was taken, cross-validated
             accuracies of all that were tried, and why it was chosen.
@@ -79,6 +80,7 @@ class AdaptResult:
     device: str
     method: str
     sampler: str
+    first_sampler: str
     rounds: int
     seed: int
     sources: tuple[str, ...]

@@ -12,8 +12,9 @@ import numpy as np
 from ...zoo.adapt.budget import AUTO_LABELS
 from ...zoo.adapt.errors import BudgetError, LabelError
 from ...zoo.adapt.holdout import PROGRAMS_PER_TASK, choose_holdout
-from ...zoo.adapt.sampling import Pool, RandomSampler, Reason, StratifiedSampler
+from ...zoo.adapt.sampling import Pool, Reason
 from ...zoo.adapt.stopping import CurvePoint, StopDecision, decide
+from .adapt_first import asks_base, first_sampler
 from .adapt_learn import Learner, Told
 from .adapt_settings import Outcome
 
@@ -142,7 +143,7 @@ class AdaptSession:
 
     def _round(self, number: int) -> bool:
         """One batch: pick and measure; False when the budget or the pool is used up."""
-        rounds, title = self._settings.rounds, f"round {number}" if number else "random start"
+        rounds, title = self._settings.rounds, f"round {number}" if number else "first batch"
         seconds = math.inf
         if self._settings.budget.kind == "auto":
             count = min(self._batch(), self._affordable() - len(self._hold_out) - len(self._learn))
@@ -167,7 +168,7 @@ class AdaptSession:
             self._curve.append(self._learner.point(self._learn, self._hold_out))
         count = self._batch()
         cost = count * self._cost() + self._update_seconds
-        # The random start and the least rounds each give a point.
+        # The first batch and the least rounds each give a point.
         self._stop = decide(self._curve, count, cost, self._settings.worth, self._settings.rounds + 1)
         point = self._curve[-1]
         self._told.progress.note(
@@ -183,11 +184,8 @@ class AdaptSession:
         labeled = np.searchsorted(open_, np.array(self._learn, dtype=np.int64))
         rng = np.random.default_rng([self._settings.seed, 2, number, len(self._learn)])
         with self._clock("select"):
-            sampler = self._settings.sampler
-            if number == 0 and not isinstance(sampler, RandomSampler):
-                # Rand_Select of algorithm 1, level over the tasks: a task without a label teaches nothing.
-                sampler = StratifiedSampler()
-            view = self._learner.view(open_, labeled) if number else None
+            sampler = self._settings.sampler if number else first_sampler(self._settings.sampler)
+            view = self._learner.view(open_, labeled) if number or asks_base(sampler) else None
             chosen = sampler.select(self._subset(open_), labeled, count, view, rng, round=number)
         reasons = {int(open_[r.index]): replace(r, index=int(open_[r.index])) for r in chosen.reasons}
         measured = self._measure(open_[chosen.indices], seconds, title)

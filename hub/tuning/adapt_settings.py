@@ -27,7 +27,7 @@ class AdaptSettings:
     Attributes:
         budget: what may be measured.
         sampler: picks the programs to learn from.
-        rounds: rounds of the sampler after the random start, each followed by a model update; of a budget that stops
+        rounds: rounds of the sampler after the first batch, each followed by a model update; of a budget that stops
             itself the least.
         seed: of every random choice.
         fine_tune: how the model learns.

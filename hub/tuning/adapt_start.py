@@ -33,11 +33,11 @@ class Start:
 
 
 def choose_start(sources: Sources, data: RankingDataset, seed: int) -> Start:
-    """Score every checkpoint and their average, nothing learnt, on the programs of the random start.
+    """Score every checkpoint and their average, nothing learnt, on the programs of the first batch.
 
     Args:
         sources: two checkpoints or more.
-        data: measured programs, picked at random.
+        data: measured programs, whose labels no model has seen.
         seed: of the estimate that a merge needs.
     """
     found: list[tuple[float, str, CostModel, Base]] = []
@@ -49,7 +49,7 @@ def choose_start(sources: Sources, data: RankingDataset, seed: int) -> Start:
     beat = sources.bases[0] if sources.named else max(found[: len(sources.bases)], key=lambda one: one[0])[3]
     _, name, model, _ = max(found, key=lambda one: one[0])
     shown = ", ".join(f"{other} {accuracy:.3f}" for accuracy, other, _, _ in found)
-    return Start(model, beat, name, f"{name} ranks {len(data)} random programs best (pairwise {shown})")
+    return Start(model, beat, name, f"{name} ranks the first {len(data)} programs best (pairwise {shown})")
 
 
 def _merged(sources: Sources, data: RankingDataset, seed: int) -> list[tuple[float, str, CostModel, Base]]:

@@ -17,6 +17,7 @@ from ...zoo.models import Checkpoint
 from ...zoo.plain_json import json_file
 from ..registry import CheckpointName
 from .adapt_card import lineage_of, local_card
+from .adapt_first import first_sampler
 from .adapt_job import AdaptJob
 from .adapt_measure import PoolMeasuring
 from .adapt_pool import CandidatePool
@@ -42,6 +43,7 @@ def finish(
         device=job.local.device.name,
         method=job.settings.method,
         sampler=job.settings.sampler.name,
+        first_sampler=first_sampler(job.settings.sampler).name,
         rounds=job.settings.rounds,
         seed=job.settings.seed,
         sources=job.sources.names,

@@ -201,7 +201,7 @@ def test_progress_is_told_of_every_program(base: Base, tmp_path: Path):
 
     progress = Counting()
     run(base, Lab(), tmp_path, progress=progress)
-    for phase in ("candidates", "hold-out", "random start", "round 1 of 1"):
+    for phase in ("candidates", "hold-out", "first batch", "round 1 of 1"):
         assert progress.steps[phase] == progress.steps[f"{phase} of"] > 0
 
 

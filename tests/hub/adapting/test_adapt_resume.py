@@ -11,7 +11,7 @@ from tchub.hub.tuning.adapt_settings import AdaptProgress
 from tchub.hub.tuning.adapt_tools import Base
 
 SMALL = {"budget": 30, "programs_per_task": 24, "rounds": 2}
-MEASURING = ("hold-out", "random start", "round 1 of 2", "round 2 of 2")
+MEASURING = ("hold-out", "first batch", "round 1 of 2", "round 2 of 2")
 LEARNING = ("fine-tuning", "few-shot: cross-validate", "few-shot: learn")
 
 

@@ -55,7 +55,7 @@ def test_names_are_split_at_commas_and_empty_ones_left_out():
     assert split_names("") == ()
 
 
-def test_the_source_that_ranks_the_random_start_best_is_adapted(base: Base, tmp_path: Path):
+def test_the_source_that_ranks_the_first_batch_best_is_adapted(base: Base, tmp_path: Path):
     """The other source was adapted to the very machine; the one to beat stays the one that was named."""
     run(base, Lab(), tmp_path / "first", budget="40%", rounds=1)
     found = Registry.default().resolve("tcl-epyc+local").entry
