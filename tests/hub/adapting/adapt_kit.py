@@ -13,12 +13,15 @@ from typing import Any
 import numpy as np
 from tchub.hub.device.detect import LocalDevice
 from tchub.hub.device.measure import Measurement
+from tchub.hub.registry import describe
 from tchub.hub.tuning.adapt import adapt
 from tchub.hub.tuning.adapt_tools import Base, Tools
 from tchub.hub.tuning.candidates import Candidate
 from tchub.hub.tuning.tasks import TuningTask
 from tchub.zoo.adapt.fine_tune import FineTuneConfig
+from tchub.zoo.corpus import Program, Task, merge_corpus
 from tchub.zoo.devices import get_device
+from tchub.zoo.models import Checkpoint, CheckpointConfig
 
 EPYC = get_device("epyc")
 SMALL = {"hidden": 16, "d_model": 16, "head": 8, "d_state": 4, "dt_rank": 2}
@@ -113,3 +116,28 @@ def toolbox(base: Base, lab: Lab, tasks: int = len(OPS), **more: Any) -> Tools:
 def run(base: Base, lab: Lab, work: Path, tools: Tools | None = None, **options: Any):
     settings = {"budget": "25%", "programs_per_task": 60, "fine_tune": QUICK, "workload": "toy", "rounds": 1} | options
     return adapt("tcl-epyc", work_dir=work, tools=tools or toolbox(base, lab), **settings)
+
+
+def stored(folder: Path, name: str, model, schema: str = "tcl-cpu") -> Base:
+    config = CheckpointConfig(name, "1.0.0", model.arch, model.config.as_dict(), schema, "epyc", tvm="0.27.0")
+    Checkpoint(config, model, EPYC).save(folder)
+    entry = describe(folder, name, "1.0.0", weights_licence="Apache-2.0", data_licence="CC0-1.0")
+    return Base(Checkpoint.load(folder), entry)
+
+
+def corpus_at(path: Path, device: str = "xeon", family: str = "xeon", tasks: int = 3) -> Path:
+    """Programs of the toy's design space, slow where their inner tile is small."""
+    rng = np.random.default_rng(0)
+    spaces = [tiles(64, 4)[i] for i in rng.permutation(len(tiles(64, 4)))[:10]]
+    meta = {"device": device, "family": family, "cpu_model": "Test", "target": {"kind": "llvm"}}
+    meta |= {"tvm_version": "0.27.0", "licence": "CC0-1.0", "command": "test", "notes": "made up"}
+    names = [f"{number:016x}" for number in range(100, 100 + tasks)]
+    programs = [
+        Program(
+            task_id=name, key=str(tile), trace=make_trace(tile, 1), strategy="random", latencies=(1.0 / tile[3],),
+            latency=1.0 / tile[3], device=device, target="{}", cpu_model="Test", tvm_version="0.27.0",
+        )
+        for name in names for tile in spaces
+    ]  # fmt: skip
+    rows = [Task(name, name, "conv2d", 1e6, workload=f'"{name}"', computation=name) for name in names]
+    return merge_corpus(path, meta, rows, programs).path

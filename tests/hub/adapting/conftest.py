@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,15 @@ from adapt_kit import EPYC, SMALL, Lab, run
 from tchub.hub.registry import Registry, describe
 from tchub.hub.tuning.adapt_tools import Base
 from tchub.zoo.models import Checkpoint, CheckpointConfig, create
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Models of a few thousand weights: a second thread would only wait for the first."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)

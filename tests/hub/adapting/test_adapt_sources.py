@@ -6,47 +6,20 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
-from adapt_kit import EPYC, SMALL, Lab, make_trace, run, tiles, toolbox
-from tchub.hub.registry import Registry, describe
+from adapt_kit import SMALL, Lab, corpus_at, run, stored, toolbox
+from tchub.hub.registry import Registry
 from tchub.hub.tuning.adapt_sources import SourceSchemaError, open_sources, split_names
 from tchub.hub.tuning.adapt_tools import Base, find_base
 from tchub.zoo.adapt.errors import MethodError
-from tchub.zoo.corpus import Program, Task, merge_corpus
-from tchub.zoo.models import Checkpoint, CheckpointConfig, NewerFormatError, Progressive, create
+from tchub.zoo.models import Checkpoint, NewerFormatError, Progressive, create
 
 TINY = {"budget": 40, "programs_per_task": 24, "rounds": 1}
 
 
-def stored(folder: Path, name: str, model, schema: str = "tcl-cpu") -> Base:
-    config = CheckpointConfig(name, "1.0.0", model.arch, model.config.as_dict(), schema, "epyc", tvm="0.27.0")
-    Checkpoint(config, model, EPYC).save(folder)
-    entry = describe(folder, name, "1.0.0", weights_licence="Apache-2.0", data_licence="CC0-1.0")
-    return Base(Checkpoint.load(folder), entry)
-
-
 def finder(*bases: Base):
     return lambda name: next(base for base in bases if base.entry.name == name)
-
-
-def corpus_at(path: Path, device: str = "xeon", family: str = "xeon", tasks: int = 3) -> Path:
-    """Programs of the toy's design space, slow where their inner tile is small."""
-    rng = np.random.default_rng(0)
-    spaces = [tiles(64, 4)[i] for i in rng.permutation(len(tiles(64, 4)))[:10]]
-    meta = {"device": device, "family": family, "cpu_model": "Test", "target": {"kind": "llvm"}}
-    meta |= {"tvm_version": "0.27.0", "licence": "CC0-1.0", "command": "test", "notes": "made up"}
-    names = [f"{number:016x}" for number in range(100, 100 + tasks)]
-    programs = [
-        Program(
-            task_id=name, key=str(tile), trace=make_trace(tile, 1), strategy="random", latencies=(1.0 / tile[3],),
-            latency=1.0 / tile[3], device=device, target="{}", cpu_model="Test", tvm_version="0.27.0",
-        )
-        for name in names for tile in spaces
-    ]  # fmt: skip
-    rows = [Task(name, name, "conv2d", 1e6, workload=f'"{name}"', computation=name) for name in names]
-    return merge_corpus(path, meta, rows, programs).path
 
 
 def test_names_are_split_at_commas_and_empty_ones_left_out():
