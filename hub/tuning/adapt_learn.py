@@ -71,7 +71,7 @@ class Learner:
         self._features, self._pool, self._measuring = features, pool, measuring
         self._group = pool.group
         first = sources.bases[0]
-        self.start = Start(first.checkpoint.model, first, first.entry.id)
+        self.start = Start(first.checkpoint.model, first, first.entry.id, (first,))
         self.model: CostModel = self.start.model
 
     def dataset(self, indices: Sequence[int]) -> RankingDataset:
@@ -122,6 +122,7 @@ class Learner:
             config=settings.fine_tune,
             seed=settings.seed,
             folder=told.folder,
+            known=self._known_devices(indices),
         )
         found = adapt_model(settings.method, lesson, self._steps())
         told.progress.advance()
@@ -182,6 +183,13 @@ class Learner:
         """The same of the start, when it is the base; of another source that was never in use there is no such row."""
         own = self.start.model is self.start.base.checkpoint.model
         return self._as_base_sees(indices) if own else self._features[self._valid(indices)]
+
+    def _known_devices(self, indices: Sequence[int]) -> np.ndarray | None:
+        """A program as each checkpoint of the start sees it, its own device in the hardware row, if there is one."""
+        one, made_of = self._valid(indices)[:1], self.start.made_of
+        if not len(one) or not self.start.model.config.hardware:
+            return None
+        return np.concatenate([base.checkpoint.features(self._pool.sequences(one)) for base in made_of])
 
     def _valid(self, indices: Sequence[int]) -> np.ndarray:
         """Places of valid programs."""

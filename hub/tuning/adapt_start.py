@@ -23,12 +23,14 @@ class Start:
         model: the start.
         base: the checkpoint to beat, whose name the result takes.
         name: of what the start is made of.
+        made_of: the checkpoints that it is, or is the average of.
         reason: why, in one sentence.
     """
 
     model: CostModel
     base: Base
     name: str
+    made_of: tuple[Base, ...]
     reason: str = "it was asked for"
 
 
@@ -40,19 +42,19 @@ def choose_start(sources: Sources, data: RankingDataset, seed: int) -> Start:
         data: measured programs, whose labels no model has seen.
         seed: of the estimate that a merge needs.
     """
-    found: list[tuple[float, str, CostModel, Base]] = []
+    found: list[tuple[float, str, CostModel, tuple[Base, ...]]] = []
     for base in sources.bases:
         model = base.checkpoint.model
         accuracy = pairwise_accuracy(model.score(data.features), data.latency, data.group)
-        found.append((accuracy, base.entry.id, model, base))
+        found.append((accuracy, base.entry.id, model, (base,)))
     found += _merged(sources, data, seed)
-    beat = sources.bases[0] if sources.named else max(found[: len(sources.bases)], key=lambda one: one[0])[3]
-    _, name, model, _ = max(found, key=lambda one: one[0])
+    beat = sources.bases[0] if sources.named else max(found[: len(sources.bases)], key=lambda one: one[0])[3][0]
+    _, name, model, made_of = max(found, key=lambda one: one[0])
     shown = ", ".join(f"{other} {accuracy:.3f}" for accuracy, other, _, _ in found)
-    return Start(model, beat, name, f"{name} ranks the first {len(data)} programs best (pairwise {shown})")
+    return Start(model, beat, name, made_of, f"{name} ranks the first {len(data)} programs best (pairwise {shown})")
 
 
-def _merged(sources: Sources, data: RankingDataset, seed: int) -> list[tuple[float, str, CostModel, Base]]:
+def _merged(sources: Sources, data: RankingDataset, seed: int) -> list[tuple[float, str, CostModel, tuple[Base, ...]]]:
     """The checkpoints as one, each weight by what it is worth to each; none where they cannot be averaged.
 
     Weights are averaged on the target's own programs: it is here that the merge must be good.
@@ -64,4 +66,4 @@ def _merged(sources: Sources, data: RankingDataset, seed: int) -> list[tuple[flo
         return []
     accuracy = pairwise_accuracy(merged.score(data.features), data.latency, data.group)
     name = " + ".join(base.entry.id for base in sources.bases)
-    return [(accuracy, name, merged, sources.bases[0])]
+    return [(accuracy, name, merged, sources.bases)]

@@ -40,7 +40,7 @@ class Continual:
 
     def start(self, lesson: Lesson) -> CostModel:
         """A knowledge base that knows the sources, its column ready to learn the target."""
-        base = _as_knowledge_base(lesson.base, lesson.seed)
+        base = _as_knowledge_base(lesson)
         sources = _in_order(lesson)
         if not sources:
             return base.learning().eval()
@@ -62,12 +62,20 @@ class Continual:
         return Learnt(result.model, {"epochs": result.epochs, "validated": result.validated, "sources": order})
 
 
-def _as_knowledge_base(model: CostModel, seed: int) -> Progressive:
-    """The base as it is if its column knows a device already, else with a column that is its copy."""
+def _as_knowledge_base(lesson: Lesson) -> Progressive:
+    """The base as it is if its column knows a device already, else with a column that is its copy.
+
+    The programs that a plain network learnt from are not at hand, so nothing says what its weights are worth. Which
+    devices it learnt is known: what it says of them is rehearsed when sources are distilled into it.
+    """
+    model, seed = lesson.base, lesson.seed
     if not isinstance(model, Progressive):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return Progressive.around(model)
+            base = Progressive.around(model)
+        for program in () if lesson.known is None else lesson.known:
+            base.note_device(torch.from_numpy(program[None]))
+        return base
     base = copy.deepcopy(model)
     if not base.config.as_dict()["column"]:
         base.new_column("base", seed)

@@ -45,6 +45,8 @@ class Lesson:
         data: measured programs of the device, with its hardware row.
         base_view: (N, rows, width) features of the same programs as the base sees them, with its own hardware row.
         device: the device; sources: other devices' programs.
+        known: (K, rows, width) features of any program, each with the hardware row of a device that the base has
+            learnt; None where it reads no device, or what it has learnt is not told.
         config: how a few labels are learnt.
         seed: of every random choice.
         folder: where training that takes long keeps its state; None keeps none.
@@ -58,6 +60,7 @@ class Lesson:
     config: FineTuneConfig = field(default_factory=FineTuneConfig)
     seed: int = 0
     folder: Path | None = None
+    known: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

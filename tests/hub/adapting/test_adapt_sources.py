@@ -6,14 +6,16 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from adapt_kit import SMALL, Lab, corpus_at, run, stored, toolbox
+from adapt_kit import SMALL, Lab, corpus_at, make_candidates, make_task, run, stored, toolbox
 from tchub.hub.registry import Registry
 from tchub.hub.tuning.adapt_sources import SourceSchemaError, open_sources, split_names
 from tchub.hub.tuning.adapt_tools import Base, find_base
 from tchub.zoo.adapt.errors import MethodError
 from tchub.zoo.models import Checkpoint, NewerFormatError, Progressive, create
+from tchub.zoo.primitives import from_trace_json
 
 TINY = {"budget": 40, "programs_per_task": 24, "rounds": 1}
 
@@ -57,6 +59,11 @@ def test_corpora_are_learnt_by_continual_and_its_result_is_a_knowledge_base(base
     assert isinstance(model.model, Progressive)
     assert model.config.arch == "tcl-kb"
     assert model.config.model["column"], "the column answers"
+    known, programs = model.model.known_devices(), make_candidates(make_task(0), {}, 1, 0)
+    own = base.checkpoint.features([from_trace_json(programs[0].trace)])[0, -1]
+    assert known is not None
+    assert len(known) == 2, "the corpus's, and the base's own, which was rehearsed meanwhile"
+    np.testing.assert_allclose(known[1].numpy(), own, rtol=1e-6)
     assert model.config.lineage["sources"] == ["xeon-corpus"]
     assert model.config.lineage["source_licences"] == {"xeon-corpus": "CC0-1.0"}
     assert result.name == "tcl-epyc+local"
