@@ -31,6 +31,7 @@ class Case:
         arch: of all models.
         order: of the sources, some of them or all; empty: all, as in the scene.
         drawn: places of the programs of the training tasks that are measured; None: a tenth at random.
+        chosen: (N,) bool, programs of the judging tasks that are measured; None: `labels` of each at random.
     """
 
     scene: Scene
@@ -40,6 +41,7 @@ class Case:
     models: Path
     arch: str = "tilenet"
     drawn: np.ndarray | None = None
+    chosen: np.ndarray | None = None
     order: tuple[str, ...] = ()
 
     @property
@@ -59,6 +61,8 @@ class Case:
         """(N,) bool: programs of the judging tasks that are measured."""
         from tchub.zoo.training.few_shot import draw_labels
 
+        if self.chosen is not None:
+            return self.chosen
         if not self.labels:
             return np.zeros(len(self.judged), dtype=bool)
         return draw_labels(self.judged, self.labels, self.seed)
@@ -94,17 +98,24 @@ class Case:
 
         Those of the measured programs are NaN; without labels, the model's own scores.
         """
-        from tchub.zoo.training.few_shot import few_shot_scores
+        from tchub.zoo.training.few_shot import scores_given
 
-        return few_shot_scores(model, self.judged, self.labels, self.seed)
+        return scores_given(model, self.judged, self.known) if self.labels else model.score(self.judged.features)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a method came to: (N,) scores of the judging tasks' programs, and its model's size (0: none)."""
+    """What a method came to.
+
+    Attributes:
+        scores: (N,) of the judging tasks' programs.
+        parameters: of its model; 0: it has none.
+        known: (N,) bool, the programs that it had measured where it chose them itself; None: the case's.
+    """
 
     scores: np.ndarray
     parameters: int = 0
+    known: np.ndarray | None = None
 
 
 def chance(case: Case) -> Answer:

@@ -164,7 +164,9 @@ class Runs:
         started = time.process_time()
         answer = method.run(case)
         seconds = time.process_time() - started
-        scores = evaluate_unknown(case.judged, case.known, np.asarray(answer.scores))
+        scores = evaluate_unknown(
+            case.judged, case.known if answer.known is None else answer.known, np.asarray(answer.scores)
+        )
         label = f"{question.target} {'seen' if question.seen else 'unseen'} {question.protocol} {question.labels}"
         click.echo(
             f"{time.strftime('%H:%M:%S')} {label} {question.method} {question.seed}: "
