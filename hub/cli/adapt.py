@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -50,7 +51,8 @@ def command(name: str | None, sources: str | None, out: Output, **options: Any) 
 
     NAME is a checkpoint, e.g. tcl-epyc; without it, the one that fits this machine best is taken. A fifth of the
     budget measures programs that are never learnt from: if the adapted model does not rank them better than its
-    base, the base is kept. The result is stored as NAME+local. Ctrl-C is safe: run the same command again to go on.
+    base, the base is kept. The result is stored as NAME+local, with --target, --cores or RPC servers as
+    NAME+local-x86-64-v2, NAME+local-2t and the like. Ctrl-C is safe: run the same command again to go on.
 
     \b
     Examples:
@@ -72,7 +74,15 @@ def command(name: str | None, sources: str | None, out: Output, **options: Any) 
     for line in result.base_reasons:
         out.note(line)
     out.note(f"measurements: {result.journal}; as a corpus: {result.corpus}")
-    out.hint(f"tchub tune {_tunable(result)} --checkpoint {result.name}")
+    out.hint(f"tchub tune {_tunable(result)} --checkpoint {result.name}{_same_device(result.threads)}")
+
+
+def _same_device(threads: int) -> str:
+    """The options of `tchub tune` for the programs that were adapted to, in the user's own words."""
+    given = click.get_current_context().params
+    options = {"--device": given["device"], "--target": given["target"], "--cc": given["linker"]}
+    shown = [f" {name} {shlex.quote(value)}" for name, value in options.items() if value not in (None, "local")]
+    return "".join(shown) + (f" --threads {threads}" if threads > 1 else "")
 
 
 def _tunable(result: AdaptResult) -> str:

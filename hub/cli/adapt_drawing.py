@@ -22,12 +22,14 @@ def draw(result: AdaptResult, console: Console) -> None:
 
 
 def _lines(result: AdaptResult) -> dict[str, str]:
+    from ..tuning.adapt_name import target_text
+
     guard, learning = result.guard, result.learning
     low, high = guard.interval
     rounds = len(result.curve) - 1 if result.curve else result.rounds  # the first point is the first batch's
     lines = {
         "checkpoint": f"{result.name}@{result.version}" if result.adapted else f"{result.base} kept",
-        "device": result.device,
+        "device": f"{result.device}, programs for {target_text(result.target, result.threads)}",
         "workload": f"{result.workload}, {len(result.tasks)} tasks, {result.pool_size:,} candidates",
         "measured": f"{result.measured} programs ({result.failed} failed, {result.reused} reused)",
         "picked by": f"{result.sampler}, {rounds} rounds after a first batch by {result.first_sampler}",

@@ -22,6 +22,7 @@ from ..registry import home_root
 from ..registry.store import store_error
 from .adapt_job import AdaptJob
 from .adapt_learn import Learner, Told
+from .adapt_name import variant_of
 from .adapt_result import AdaptResult
 from .adapt_session import AdaptSession
 from .adapt_settings import AdaptProgress, AdaptSettings, Clock
@@ -130,7 +131,8 @@ def adapt(
         base = begin.bases[0]
         applying(method, base.checkpoint.model, len(begin.corpora))
         local = tools.detect(device, cores)
-    job = AdaptJob(begin, local, workload or DEFAULT_WORKLOAD, settings, cores, programs_per_task, tools)
+    variant = variant_of(target, cores, address and address.key)
+    job = AdaptJob(begin, local, workload or DEFAULT_WORKLOAD, settings, cores, programs_per_task, tools, variant)
     place = f"-rpc-{address.key}" if address else f"-{local.mcpu}" if target else ""
     folder = Path(work_dir) if work_dir else _default_folder(base.entry.name, job.workload + place)
     with _locked(folder), ExitStack() as stack:

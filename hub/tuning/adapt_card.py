@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ...zoo.adapt.guard import GuardResult
 from .adapt_job import AdaptJob
 from .adapt_judge import Judgement
+from .adapt_name import target_text
 from .adapt_settings import Outcome
 
 
@@ -27,14 +29,29 @@ def lineage_of(job: AdaptJob, outcome: Outcome, counts: dict[str, int]) -> dict[
         "seed": job.settings.seed,
         "workload": job.workload,
         "device": job.local.device.name,
+        "target": job.local.target,
+        "threads": job.cores,
         "cpu_model": job.local.cpu_model,
         "measurements": counts,
         "gain": guard.gain,
         "interval": list(guard.interval),
         "level": guard.level,
-        "weights_licence": entry.weights_licence,
+        "weights_licence": _joined(one.entry.weights_licence for one in outcome.start.made_of),
         "source_licences": {c.path.resolve().name: c.meta.get("licence") for c in job.sources.corpora},
     }
+
+
+def data_licence(job: AdaptJob, outcome: Outcome) -> str:
+    """The licences of what others measured and the model learnt: of its start's programs, and of corpora."""
+    learnt = outcome.adapted.facts.get("sources", ())
+    corpora = [corpus for corpus in job.sources.corpora if corpus.path.resolve().name in learnt]
+    started = [one.entry.data_licence for one in outcome.start.made_of]
+    return _joined([*started, *(str(corpus.meta["licence"]) for corpus in corpora)])
+
+
+def _joined(licences: Iterable[str]) -> str:
+    """Each once."""
+    return ", ".join(dict.fromkeys(one for several in licences for one in several.split(", ")))
 
 
 def local_card(facts: dict[str, Any], judgement: Judgement) -> str:
@@ -54,6 +71,7 @@ Adapted on this machine from `{facts["base"]}`; not published.
 | | |
 |---|---|
 | device | {facts["device"]} ({facts["cpu_model"]}) |
+| programs for | {target_text(facts["target"], facts["threads"])} |
 | workload | {facts["workload"]} |
 | started from | {made_of} |
 | method | {facts["method"]}, {facts["strength"]:.0%} of the way from the start to what was learnt |

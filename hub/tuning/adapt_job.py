@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .adapt_measure import PoolMeasuring
+from .adapt_name import LOCAL
 from .adapt_pool import CandidatePool, build_pool
 from .adapt_settings import AdaptProgress, AdaptSettings, Clock
 from .adapt_sources import Sources
@@ -31,6 +32,7 @@ class AdaptJob:
         settings: budget, sampler, rounds, seed, method.
         cores: cores of a program; programs_per_task: candidates of a task.
         tools: how the machine is reached.
+        variant: of the stored checkpoint's name, see `adapt_name`.
         scope: what must be equal for measurements to be reused.
     """
 
@@ -41,6 +43,7 @@ class AdaptJob:
     cores: int
     programs_per_task: int
     tools: Tools
+    variant: str = LOCAL
     scope: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:

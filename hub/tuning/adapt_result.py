@@ -56,6 +56,7 @@ class AdaptResult:
     Attributes:
         base: `name@version` of the checkpoint started from; base_reasons: why it was chosen, if no name was given.
         workload, device, method, sampler, rounds, seed: what was asked for.
+        target, threads: what programs were compiled for: a TVM target as a dictionary, and their threads.
         first_sampler: what picked round 0.
         sources: further checkpoints, and corpora; start: what learning began with, and why.
         learning: the method that made the model, the share of the way from the start that was taken, cross-validated
@@ -78,6 +79,8 @@ class AdaptResult:
     base_reasons: tuple[str, ...]
     workload: str
     device: str
+    target: dict[str, Any]
+    threads: int
     method: str
     sampler: str
     first_sampler: str

@@ -15,11 +15,11 @@ from ...cards.schema import METRICS_FORMAT
 from ...zoo.corpus import Program, Task, merge_corpus
 from ...zoo.models import Checkpoint
 from ...zoo.plain_json import json_file
-from ..registry import CheckpointName
-from .adapt_card import lineage_of, local_card
+from .adapt_card import data_licence, lineage_of, local_card
 from .adapt_first import first_sampler
 from .adapt_job import AdaptJob
 from .adapt_measure import PoolMeasuring
+from .adapt_name import adapted_name
 from .adapt_pool import CandidatePool
 from .adapt_result import AdaptResult, Pick, TaskCount
 from .adapt_settings import Clock, Outcome
@@ -41,6 +41,8 @@ def finish(
         base_reasons=base.reasons,
         workload=job.workload,
         device=job.local.device.name,
+        target=job.local.target,
+        threads=job.cores,
         method=job.settings.method,
         sampler=job.settings.sampler.name,
         first_sampler=first_sampler(job.settings.sampler).name,
@@ -98,9 +100,9 @@ def _counts(pool: CandidatePool, measuring: PoolMeasuring, outcome: Outcome) -> 
 
 def _store(job: AdaptJob, outcome: Outcome, counts: dict[str, int]) -> tuple[str, str, Path]:
     base, judgement = outcome.start.base, outcome.judgement
-    parsed = CheckpointName.parse(base.entry.name)
-    name = f"{parsed.arch}-{parsed.family}+local"
+    name = adapted_name(base.entry.name, job.variant)
     lineage = lineage_of(job, outcome, counts)
+    licences = {"weights_licence": lineage["weights_licence"], "data_licence": data_licence(job, outcome)}
     data = {"device": job.local.device.name, "programs": counts["programs"], "tasks": counts["tasks"]}
     model = outcome.adapted.model
 
@@ -117,7 +119,7 @@ def _store(job: AdaptJob, outcome: Outcome, counts: dict[str, int]) -> tuple[str
             training={
                 "few_shot": job.settings.fine_tune.as_dict(),
                 "parameters": model.parameter_count(),
-                "corpus": data,
+                "corpus": data | {"licence": licences["data_licence"]},
             },
             tvm=job.tools.tvm_version(),
         )
@@ -132,7 +134,7 @@ def _store(job: AdaptJob, outcome: Outcome, counts: dict[str, int]) -> tuple[str
         card = local_card(lineage | {"name": name, "version": version}, judgement)
         (folder / "README.md").write_text(card, encoding="utf-8")
 
-    entry, path = job.tools.register(name, save, base.entry, data)
+    entry, path = job.tools.register(name, save, base.entry, data=data, **licences)
     return name, entry.version, path
 
 

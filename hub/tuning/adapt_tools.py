@@ -45,10 +45,20 @@ def find_base(name: str | None) -> Base:
 
     if name is not None and (Path(name) / "config.json").is_file():
         checkpoint = Checkpoint.load(name)
-        return Base(checkpoint, describe(Path(name), checkpoint.config.name, checkpoint.config.version))
+        told = {"name": checkpoint.config.name, "version": checkpoint.config.version}
+        return Base(checkpoint, describe(Path(name), **told, **_recorded_licences(Path(name))))
     found = locate(name)
     reasons = tuple(f"{v.id}: {v.reason}" for v in found.resolution.verdicts)
     return Base(Checkpoint.load(found.path), found.entry, reasons)
+
+
+def _recorded_licences(folder: Path) -> dict[str, str]:
+    """Of a folder that lies in a store, or is a copy of one, what its record says; files alone may not tell."""
+    from ..registry.describe import read_json
+    from ..registry.store import RECORD
+
+    record = read_json(folder / RECORD)
+    return {key: str(record[key]) for key in ("weights_licence", "data_licence") if record.get(key)}
 
 
 def detect(device: str, cores: int) -> LocalDevice:
@@ -124,12 +134,12 @@ def open_journal(path: Path, scope: dict[str, Any]) -> AbstractContextManager[An
     return open_sharing_journal(path, scope)
 
 
-def register(name: str, save: Callable[[Path, str], None], base: Entry, data: dict[str, Any]) -> tuple[Entry, Path]:
-    """Store an adapted checkpoint as the next version of its name."""
+def register(name: str, save: Callable[[Path, str], None], base: Entry, **facts: Any) -> tuple[Entry, Path]:
+    """Store an adapted checkpoint as the next version of its name; `facts` are fields of its entry."""
     from ..registry import Registry
 
     registry = Registry.default()
-    entry = registry.register_local(name, save, base, data=data)
+    entry = registry.register_local(name, save, base, **facts)
     return entry, registry.home.path(entry)
 
 

@@ -80,7 +80,7 @@ def test_a_run_killed_before_it_looked_at_anything_goes_on(base: Base, tmp_path:
 
 
 def test_a_run_killed_while_it_stores_leaves_no_half_checkpoint(base: Base, tmp_path: Path, whole, home: Path):
-    def killed(name, save, *_):
+    def killed(name, save, *_, **__):
         save(home / "checkpoints" / name / ".half", "1.0.0")
         raise KilledError("store")
 

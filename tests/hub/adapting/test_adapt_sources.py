@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -105,3 +106,22 @@ def test_a_knowledge_base_of_a_newer_format_is_refused(base: Base, tmp_path: Pat
         run(base, lab, tmp_path / "work", tools=toolbox(base, lab, find_base=lambda _: find_base(str(tmp_path / "kb"))))
     assert "upgrade" in caught.value.remedy
     assert lab.opened == 0
+
+
+def test_an_adapted_checkpoint_can_be_the_base_by_its_folder(adapted, tmp_path: Path):
+    """Its files tell the licences; of a folder of an older release the store's record does."""
+    result, _, _, entry = adapted
+    found = find_base(str(result.path))
+    assert (found.entry.id, found.entry.weights_licence) == ("tcl-epyc+local@1.0.0", "Apache-2.0")
+    assert found.entry.data_licence == entry.data_licence == "CC0-1.0"
+    bare = shutil.copytree(result.path, tmp_path / "bare")
+    (bare / "entry.json").unlink()
+    assert find_base(str(bare)).entry.data_licence == "CC0-1.0"
+    old = shutil.copytree(result.path, tmp_path / "old")
+    config = json.loads((old / "config.json").read_text())
+    del config["training"]["corpus"]["licence"]
+    (old / "config.json").write_text(json.dumps(config))
+    assert find_base(str(old)).entry.data_licence == "CC0-1.0"
+    tools = toolbox(found, Lab(), find_base=lambda _: find_base(str(bare)))
+    again = run(found, Lab(), tmp_path / "work", tools=tools, **TINY)
+    assert again.base == "tcl-epyc+local@1.0.0"
