@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from tchub.hub.device.detect import LocalDevice
 from tchub.hub.device.measure import Measurement
-from tchub.hub.registry import describe
+from tchub.hub.registry import Entry, describe
+from tchub.hub.registry.index import FileRecord
 from tchub.hub.tuning.adapt import adapt
 from tchub.hub.tuning.adapt_tools import Base, Tools
 from tchub.hub.tuning.candidates import Candidate
@@ -21,11 +23,14 @@ from tchub.hub.tuning.tasks import TuningTask
 from tchub.zoo.adapt.fine_tune import FineTuneConfig
 from tchub.zoo.corpus import Program, Task, merge_corpus
 from tchub.zoo.devices import get_device
-from tchub.zoo.models import Checkpoint, CheckpointConfig
+from tchub.zoo.features import get_schema
+from tchub.zoo.models import Checkpoint, CheckpointConfig, create
 
 EPYC = get_device("epyc")
 SMALL = {"hidden": 16, "d_model": 16, "head": 8, "d_state": 4, "dt_rank": 2}
 OPS = ("conv2d", "conv2d", "matmul", "matmul", "softmax", "conv2d")
+# For what does not hang on the size: 40 of 144 candidates, 8 of them held out.
+LITTLE = {"budget": 40, "programs_per_task": 24}
 QUICK = FineTuneConfig(epochs=6, patience=3, learning_rate=1e-3, head_learning_rate=2e-3, refit=False)
 
 
@@ -141,3 +146,18 @@ def corpus_at(path: Path, device: str = "xeon", family: str = "xeon", tasks: int
     ]  # fmt: skip
     rows = [Task(name, name, "conv2d", 1e6, workload=f'"{name}"', computation=name) for name in names]
     return merge_corpus(path, meta, rows, programs).path
+
+
+def other_base(arch: str, schema: str, **sizes: Any) -> Base:
+    """An untrained model of another architecture, never saved."""
+    torch.manual_seed(0)
+    columns = get_schema(schema)
+    model = create(arch, width=columns.width, hardware=columns.hardware, **sizes)
+    name = f"{arch}-epyc"
+    facts = {"arch": arch, "family": "epyc", "feature_schema": schema, "format": 1}
+    licences = {"weights_licence": "Apache-2.0", "data_licence": "CC0-1.0"}
+    files = dict.fromkeys(("config.json", "model.safetensors"), FileRecord(1, "0" * 64))
+    entry = Entry(name=name, version="1.0.0", files=files, **facts, **licences)
+    return Base(
+        Checkpoint(CheckpointConfig(name, "1.0.0", arch, model.config.as_dict(), schema, "epyc"), model, EPYC), entry
+    )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from adapt_kit import OPS, Lab, latency_of, make_candidates, make_task, run, toolbox
+from adapt_kit import LITTLE, OPS, Lab, latency_of, make_candidates, make_task, run, toolbox
 from tchub.hub.device.errors import MeasurementFailureRateError, UnknownDeviceChoiceError
 from tchub.hub.registry.errors import StoreError
 from tchub.hub.tuning import adapt as adapt_module
@@ -26,15 +26,15 @@ from tchub.zoo.corpus.schema import OPS as CLASSES
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(base: Base, tmp_path: Path):
-    lab = Lab(stop_after=60)
-    with pytest.raises(InterruptedRunError, match="60 measured") as caught:
-        run(base, lab, tmp_path)
+    lab = Lab(stop_after=27)
+    with pytest.raises(InterruptedRunError, match="27 measured") as caught:
+        run(base, lab, tmp_path, **LITTLE)
     assert caught.value.exit_code == 130
     rest = Lab()
-    resumed = run(base, rest, tmp_path)
-    whole = run(base, Lab(), tmp_path / "another")
-    assert len(rest.measured) == 90 - 60
-    assert resumed.reused == 60
+    resumed = run(base, rest, tmp_path, **LITTLE)
+    whole = run(base, Lab(), tmp_path / "another", **LITTLE)
+    assert len(rest.measured) == 40 - 27
+    assert resumed.reused == 27
     assert {(p.task_id, p.key) for p in resumed.picks} == {(p.task_id, p.key) for p in whole.picks}
     assert resumed.guard == whole.guard
 
@@ -50,8 +50,8 @@ def test_making_candidates_can_be_interrupted_and_is_not_repeated(base: Base, tm
 
     tools = toolbox(base, Lab(), make_candidates=counted)
     with pytest.raises(InterruptedRunError, match="making candidates"):
-        run(base, Lab(), tmp_path, tools=tools)
-    run(base, Lab(), tmp_path, tools=tools)
+        run(base, Lab(), tmp_path, tools=tools, **LITTLE)
+    run(base, Lab(), tmp_path, tools=tools, **LITTLE)
     assert len(made) == len(OPS)
 
 
@@ -73,12 +73,12 @@ def test_a_full_disk_while_making_candidates_leaves_no_half_file(base: Base, tmp
 
 
 def test_measurements_of_another_target_are_not_reused(base: Base, tmp_path: Path):
-    run(base, Lab(), tmp_path)
+    run(base, Lab(), tmp_path, **LITTLE)
     lab = Lab()
     tools = toolbox(base, lab)
     other = replace(tools.detect("local", 1), target={"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 1})
-    result = run(base, lab, tmp_path, tools=replace(tools, detect=lambda device, cores: other))
-    assert len(lab.measured) == 90
+    result = run(base, lab, tmp_path, tools=replace(tools, detect=lambda device, cores: other), **LITTLE)
+    assert len(lab.measured) == 40
     assert result.reused == 0
     assert len(list(tmp_path.glob("corpus-*"))) == 2
 
@@ -115,10 +115,12 @@ def test_constant_labels_are_an_error(base: Base, tmp_path: Path):
 
 def test_labels_that_are_not_numbers_are_failures_and_none_at_all_an_error(base: Base, tmp_path: Path):
     """A clock that gives NaN tells nothing of a program, though it ran."""
-    some = run(base, Lab(latency=lambda c: float("nan") if c.key.startswith("(1,") else latency_of(c)), tmp_path)
-    assert some.measured == 90
-    assert 0 < some.failed < 90
-    assert some.guard.programs < 18
+    some = run(
+        base, Lab(latency=lambda c: float("nan") if c.key.startswith("(1,") else latency_of(c)), tmp_path, **LITTLE
+    )
+    assert some.measured == 40
+    assert 0 < some.failed < 40
+    assert some.guard.programs < 8
     with pytest.raises(MeasurementFailureRateError, match="nan"):
         run(base, Lab(latency=lambda candidate: float("nan")), tmp_path / "all")
 
@@ -137,7 +139,7 @@ def test_a_budget_smaller_than_the_operator_classes_is_spent_and_says_what_it_sa
 
 @pytest.mark.parametrize("sampler", sorted(SAMPLERS))
 def test_every_sampler_spends_a_tiny_budget(base: Base, tmp_path: Path, sampler: str):
-    result = run(base, Lab(), tmp_path, sampler=sampler, budget=30, programs_per_task=24, rounds=2)
+    result = run(base, Lab(), tmp_path, sampler=sampler, budget=30, programs_per_task=16, rounds=2)
     assert result.measured == 30
     assert len({(pick.task_id, pick.key) for pick in result.picks}) == 30
 

@@ -10,15 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from adapt_kit import SMALL, Lab, corpus_at, make_candidates, make_task, run, stored, toolbox
+from adapt_kit import LITTLE, SMALL, Lab, corpus_at, make_candidates, make_task, run, stored, toolbox
 from tchub.hub.registry import Registry
 from tchub.hub.tuning.adapt_sources import SourceSchemaError, open_sources, split_names
 from tchub.hub.tuning.adapt_tools import Base, find_base
 from tchub.zoo.adapt.errors import MethodError
 from tchub.zoo.models import Checkpoint, NewerFormatError, Progressive, create
 from tchub.zoo.primitives import from_trace_json
-
-TINY = {"budget": 40, "programs_per_task": 24, "rounds": 1}
 
 
 def finder(*bases: Base):
@@ -33,11 +31,11 @@ def test_names_are_split_at_commas_and_empty_ones_left_out():
 
 def test_the_source_that_ranks_the_first_batch_best_is_adapted(base: Base, tmp_path: Path):
     """The other source was adapted to the very machine; the one to beat stays the one that was named."""
-    run(base, Lab(), tmp_path / "first", budget="40%", rounds=1)
+    run(base, Lab(), tmp_path / "first", budget=60, programs_per_task=40)
     found = Registry.default().resolve("tcl-epyc+local").entry
     other = Base(Checkpoint.load(Registry.default().home.path(found)), replace(found, name="tcl-other"))
     tools = toolbox(base, Lab(), find_base=lambda name: base if name == "tcl-epyc" else other)
-    result = run(base, Lab(), tmp_path / "second", tools=tools, sources="tcl-other", **TINY)
+    result = run(base, Lab(), tmp_path / "second", tools=tools, sources="tcl-other", **LITTLE)
     assert result.start.startswith("tcl-other@1.0.0")
     assert result.base == "tcl-epyc@1.0.0"
     assert result.sources == ("tcl-other@1.0.0",)
@@ -52,7 +50,7 @@ def test_corpora_are_learnt_by_continual_and_its_result_is_a_knowledge_base(base
     real, quick = continual_method.add_device, ContinualConfig(learn_epochs=1, distill_epochs=1, fisher_groups=2)
     monkeypatch.setattr(continual_method, "add_device", lambda *a, **k: real(*a, config=quick, **k))
     corpus = corpus_at(tmp_path / "xeon-corpus")
-    result = run(base, Lab(), tmp_path / "work", sources=str(corpus), method="continual", **TINY)
+    result = run(base, Lab(), tmp_path / "work", sources=str(corpus), method="continual", **LITTLE)
     assert result.learning["method"] == "continual"
     assert result.learning["training"]["sources"] == ["xeon-corpus"]
     assert result.adapted, "the base is untrained"
@@ -123,5 +121,5 @@ def test_an_adapted_checkpoint_can_be_the_base_by_its_folder(adapted, tmp_path: 
     (old / "config.json").write_text(json.dumps(config))
     assert find_base(str(old)).entry.data_licence == "CC0-1.0"
     tools = toolbox(found, Lab(), find_base=lambda _: find_base(str(bare)))
-    again = run(found, Lab(), tmp_path / "work", tools=tools, **TINY)
+    again = run(found, Lab(), tmp_path / "work", tools=tools, **LITTLE)
     assert again.base == "tcl-epyc+local@1.0.0"

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from adapt_kit import Lab, run, toolbox
+from adapt_kit import LITTLE, QUICK, Lab, run, toolbox
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.hub.cli import main
@@ -21,7 +21,6 @@ from tchub.zoo.corpus import Corpus
 from tchub.zoo.models import Checkpoint
 
 X86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="levels of x86-64")
-SMALL = {"budget": 40, "programs_per_task": 24, "sampler": "random"}
 
 
 @X86
@@ -31,7 +30,7 @@ def test_two_targets_share_a_folder_and_no_measurement_and_no_name(
     lab = Lab()
     monkeypatch.setattr(ChosenDevice, "measurer", lambda self, config: lab.open(self.facts.target, config.threads))
     levels = ("x86-64", "x86-64-v2")
-    results = {name: run(base, lab, tmp_path, target=parse_target(name), **SMALL) for name in levels}
+    results = {name: run(base, lab, tmp_path, target=parse_target(name), sampler="random", **LITTLE) for name in levels}
     assert [result.reused for result in results.values()] == [0, 0]
     assert len(lab.measured) == sum(result.measured for result in results.values())
     assert len({result.corpus for result in results.values()}) == 2
@@ -44,7 +43,7 @@ def test_two_targets_share_a_folder_and_no_measurement_and_no_name(
         assert (stored.device.target["mcpu"], stored.device.spec.values()["simd_bytes"]) == (name, 16)
         assert (result.name, result.version) == (f"tcl-epyc+local-{name}", "1.0.0")
         assert Registry.default().resolve(result.name).entry.lineage["target"] == target
-    again = run(base, lab, tmp_path, target=parse_target(levels[0]), **SMALL)
+    again = run(base, lab, tmp_path, target=parse_target(levels[0]), sampler="random", **LITTLE)
     assert again.reused == results[levels[0]].measured
     assert (again.name, again.version) == ("tcl-epyc+local-x86-64", "1.0.1")
 
@@ -83,6 +82,7 @@ def test_the_next_command_tunes_for_the_target_and_threads_that_were_adapted_to(
     lab = Lab()
     monkeypatch.setattr(ChosenDevice, "measurer", lambda self, config: lab.open(self.facts.target, config.threads))
     monkeypatch.setattr(adapt_module, "Tools", lambda: toolbox(base, lab))
+    monkeypatch.setattr(adapt_module, "FineTuneConfig", lambda: QUICK)
     target = '{"kind": "llvm", "mcpu": "x86-64-v2"}'
     args = ["adapt", "tcl-epyc", "--budget", "90", "--pool", "40", "--rounds", "1", "--work-dir", str(tmp_path)]
     assert main([*args, "--workload", "toy", "--target", target, "--cores", "2"]) == 0

@@ -1,0 +1,86 @@
+"""How a budget is spent: in time, until it stops itself, by any sampler, on tasks that have a choice."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from adapt_kit import LITTLE, Lab, make_candidates, run, toolbox
+from tchub.hub.tuning.adapt_settings import AdaptProgress
+from tchub.hub.tuning.adapt_tools import Base
+from tchub.hub.tuning.candidates import Candidate
+from tchub.hub.tuning.errors import NoCandidateError
+from tchub.hub.tuning.tasks import TuningTask
+
+
+def test_time_as_a_budget(base: Base, tmp_path: Path):
+    """Each program costs a second here: 40 s are about 40 programs, 8 of them held out."""
+    result = run(base, Lab(), tmp_path, budget="40s", rounds=2)
+    assert 36 <= result.measured <= 41
+    assert result.measuring_seconds <= 41
+    assert Counter(p.part for p in result.picks)["hold-out"] == 8
+
+
+def test_a_budget_that_stops_itself_says_what_it_decided_on(base: Base, tmp_path: Path):
+    """A second a program here: a user in a hurry stops after the least rounds."""
+    notes: list[str] = []
+
+    class Noting(AdaptProgress):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    hurried = run(base, Lab(), tmp_path, budget="auto", rounds=1, worth=1e-3, progress=Noting())
+    assert len(hurried.curve) == len(notes) == 2
+    assert hurried.stop is not None
+    assert hurried.stop.stop
+    assert hurried.stop.worth < hurried.stop.cost
+    assert hurried.stop.reason in notes[-1]
+    labels = [point.labels for point in hurried.curve]
+    assert labels == sorted(labels)
+    assert Counter(pick.part for pick in hurried.picks)["hold-out"] == 24, "four of each task"
+    patient = run(base, Lab(), tmp_path, budget="auto", rounds=2, worth=1e-3)
+    assert patient.measured > hurried.measured
+    assert patient.measured <= patient.pool_size / 2
+    assert patient.reused == hurried.measured, "the same programs first"
+    assert json.loads(json.dumps(patient.as_dict()))["curve"][0] == hurried.as_dict()["curve"][0]
+
+
+@pytest.mark.parametrize("sampler", ["random", "stratified"])
+def test_other_samplers(base: Base, tmp_path: Path, sampler: str):
+    result = run(base, Lab(), tmp_path, sampler=sampler, **LITTLE)
+    assert result.sampler == sampler
+    assert all(pick.total is None for pick in result.picks)
+    assert result.measured == 40
+
+
+def test_progress_is_told_of_every_program(base: Base, tmp_path: Path):
+    class Counting(AdaptProgress):
+        def __init__(self) -> None:
+            self.steps: Counter[str] = Counter()
+
+        def start(self, phase: str, total: int) -> None:
+            self.phase = phase
+            self.steps[f"{phase} of"] += total
+
+        def advance(self, failed: bool = False) -> None:
+            self.steps[self.phase] += 1
+
+    progress = Counting()
+    run(base, Lab(), tmp_path, progress=progress, **LITTLE)
+    for phase in ("candidates", "hold-out", "first batch", "round 1 of 1"):
+        assert progress.steps[phase] == progress.steps[f"{phase} of"] > 0
+
+
+def test_tasks_without_a_choice_of_programs_are_skipped_and_named(base: Base, tmp_path: Path):
+    def some(task: TuningTask, *rest: Any) -> list[Candidate]:
+        if task.op == "softmax":
+            raise NoCandidateError("softmax has no valid program on this target")
+        return make_candidates(task, *rest)[: 1 if task.task_id == f"{0:016x}" else None]
+
+    result = run(base, Lab(), tmp_path, tools=toolbox(base, Lab(), make_candidates=some), **LITTLE)
+    assert dict(result.skipped).keys() == {"fused_softmax_4", "fused_conv2d_0"}
+    assert "nothing to rank" in dict(result.skipped)["fused_conv2d_0"]
+    assert len(result.tasks) == 4

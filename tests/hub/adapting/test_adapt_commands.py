@@ -1,0 +1,63 @@
+"""The command line of adapting and of the corpus it leaves, and the real tools behind it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from adapt_kit import QUICK, Lab, toolbox
+from tchub.hub.cli import main
+from tchub.hub.tuning import adapt as adapt_module
+from tchub.hub.tuning import adapt_tools
+from tchub.hub.tuning.adapt_pool import PoolEntry
+from tchub.hub.tuning.adapt_tools import Base, extract_tasks, rebuild
+from tchub.zoo.corpus import Corpus
+
+
+def test_the_command_line(base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    tools = toolbox(base, Lab())
+    monkeypatch.setattr(adapt_module, "Tools", lambda: tools)
+    monkeypatch.setattr(adapt_module, "FineTuneConfig", lambda: QUICK)
+    args = ["adapt", "tcl-epyc", "--budget", "40", "--pool", "24", "--rounds", "1", "--work-dir", str(tmp_path)]
+    assert main([*args, "--workload", "toy", "--json"]) == 0
+    shown = capsys.readouterr()
+    result = json.loads(shown.out)
+    assert result["measured"] == 40
+    assert result["decision"] in ("adapted", "kept")
+    assert main([*args, "--workload", "toy"]) == 0
+    shown = capsys.readouterr()
+    assert "pairwise" in shown.out
+    assert f"tchub tune toy --checkpoint {result['name']}" in shown.err
+    assert main(["adapt", "--budget", "0"]) == 1
+    assert "allows no measurement" in capsys.readouterr().err
+
+
+def test_the_corpus_commands(adapted, tmp_path: Path, capsys):
+    result, _, _, _ = adapted
+    folder = shutil.copytree(result.corpus, tmp_path / "corpus")
+    meta = Corpus.open(folder).meta
+    assert main(["corpus", "stats", str(folder), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["programs"] == meta["programs"]
+    assert main(["corpus", "check", str(folder)]) == 0
+    assert "no test task in training" in capsys.readouterr().out
+    (folder / "corpus.json").write_text(json.dumps(meta | {"programs": 1, "device": "other"}))
+    assert main(["corpus", "check", str(folder), "--json"]) == 1
+    failed = json.loads(capsys.readouterr().out)
+    assert {f["name"] for f in failed["findings"] if not f["ok"]} == {"counts", "one device"}
+
+
+@pytest.mark.parametrize("operator", ["batch-matmul-scores", "softmax-rows"])
+def test_a_candidate_made_again_from_its_trace_is_the_same_program(operator: str):
+    """The pool keeps traces only; layouts that a schedule rewrites must come back too."""
+    from tvm_ffi import structural_equal
+
+    target = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1}
+    (task,) = extract_tasks(operator, target)
+    candidates = adapt_tools.make_candidates(task, target, 4, 0)
+    for candidate in candidates:
+        again = rebuild(task, PoolEntry(0, candidate.key, candidate.trace, candidate.strategy))
+        assert structural_equal(again.mod, candidate.mod)
+        assert again.args_info == candidate.args_info
+        assert again == candidate
