@@ -88,7 +88,7 @@ def adapt(
         method: `few-shot`, `multi-task`, `continual`, or `auto` for the one that ranks best by cross-validation on
             the programs to learn from.
         sampler: a name of `zoo.adapt.sampling.SAMPLERS`, or a `Sampler`; the first batch is picked at random, or
-            with `rdu+` and `medoids` by what the base sees in the programs.
+            with `rdu+` and `strata` by how the base orders them.
         rounds: rounds of the sampler after the first batch, each with a model update; with the budget `auto` the
             least.
         sources: further checkpoints, of which the one that ranks the first batch best is adapted, and folders of

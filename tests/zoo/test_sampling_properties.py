@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sampling_kit import full_view, make_pool
 from tchub.zoo.adapt.errors import SamplingError
-from tchub.zoo.adapt.sampling import SAMPLERS, Pool, create_sampler, medoids, op_budgets, task_budgets
+from tchub.zoo.adapt.sampling import SAMPLERS, Pool, create_sampler, op_budgets, task_budgets
 
 ask_the_model = [name for name in SAMPLERS if name not in ("random", "stratified")]
-share_by_type = ["rdu", "rdu+", "medoids"]
+share_by_type = ["rdu", "rdu+", "strata"]
 
 pools = st.builds(
     make_pool,
@@ -183,18 +183,13 @@ def test_rdu_plus_picks_one_program_of_each_stratum_of_the_scores(n, k, fast):
         assert rank >= min(int((number / len(ranks)) ** fast * n), n - len(ranks) + number)
 
 
-def test_medoids_stand_for_the_groups_that_no_label_stands_for_yet():
-    """Three clouds of one task, one of them labelled: the picks are the middles of the other two."""
-    pool = make_pool(["conv2d"], 30)
-    offsets = np.random.default_rng(0).uniform(-1, 1, size=(10, 6)).astype(np.float32)
-    offsets[0] = 0
-    view = full_view(pool, [5])
-    view.embeddings()[:] = np.concatenate([offsets - offsets.mean(axis=0) + 40 * cloud for cloud in range(3)])
-    picked = create_sampler("medoids").select(pool, [5], 2, view, np.random.default_rng(1))
-    assert {index // 10 for index in picked.indices.tolist()} == {1, 2}
-
-
-def test_medoids_spread_where_all_groups_have_a_label():
-    points = np.array([[0.0], [0.1], [9.0], [9.1]])
-    chosen = medoids(points, np.array([[0.05], [9.05]]), 3, np.random.default_rng(0))
-    assert len(set(chosen.tolist())) == 3
+@given(st.integers(2, 40), st.integers(1, 12), st.integers(0, 99))
+def test_strata_takes_one_program_of_each_part_of_the_scores(n, k, seed):
+    pool = make_pool(["conv2d"], n)
+    scores = np.random.default_rng(seed).permutation(n).astype(float)
+    picked = create_sampler("strata").select(
+        pool, [], k, full_view(pool, [], scores=scores), np.random.default_rng(seed)
+    )
+    ranks = sorted(scores[picked.indices].astype(int).tolist())
+    parts = np.array_split(np.arange(n), min(k, n))
+    assert all(rank in part for rank, part in zip(ranks, parts, strict=True))

@@ -1,4 +1,4 @@
-"""Round 0, before there is a label: at random, or by what the pretrained base sees in the programs."""
+"""Round 0, before there is a label: at random, or by what the pretrained base says of the programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from adapt_kit import Lab, run
 from tchub.hub.cli import main
 from tchub.hub.tuning.adapt_first import asks_base, first_sampler
 from tchub.hub.tuning.adapt_tools import Base
-from tchub.zoo.adapt.sampling import SAMPLERS, MedoidSampler, Pool, Selection, create_sampler
+from tchub.zoo.adapt.sampling import SAMPLERS, Pool, Selection, StrataSampler, create_sampler
 from tchub.zoo.adapt.view import ModelView
 
 
@@ -18,26 +18,26 @@ from tchub.zoo.adapt.view import ModelView
 def test_only_the_samplers_that_look_at_programs_ask_the_base(name: str):
     """The others start as their papers do."""
     first = first_sampler(create_sampler(name))
-    assert asks_base(first) == (name in ("medoids", "rdu+"))
-    assert first.name == {"medoids": "medoids", "rdu+": "medoids", "random": "random"}.get(name, "stratified")
+    assert asks_base(first) == (name in ("strata", "rdu+"))
+    assert first.name == {"strata": "strata", "rdu+": "strata", "random": "random"}.get(name, "stratified")
 
 
-def test_the_first_batch_stands_for_the_programs_of_each_task_as_the_base_sees_them(
+def test_the_first_batch_spreads_over_the_scores_of_each_task_as_the_base_gives_them(
     base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     views: list[tuple[int, ModelView | None, Pool, Selection]] = []
-    real = MedoidSampler.select
+    real = StrataSampler.select
 
     def watched(self, pool, labeled, k, view, rng, *, round=1):
         chosen = real(self, pool, labeled, k, view, rng, round=round)
         views.append((round, view, pool, chosen))
         return chosen
 
-    monkeypatch.setattr(MedoidSampler, "select", watched)
+    monkeypatch.setattr(StrataSampler, "select", watched)
     result = run(base, Lab(), tmp_path, sampler="rdu+", budget=60, programs_per_task=24)
     ((round_, view, pool, chosen),) = views
     assert round_ == 0
-    assert result.first_sampler == "medoids"
+    assert result.first_sampler == "strata"
     assert view is not None
     assert view.labeled.size == 0
     assert view.features is not None

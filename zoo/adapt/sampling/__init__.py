@@ -7,13 +7,13 @@ from ..errors import UnknownSamplerError
 from .active import ALTSampler, BALTOSampler
 from .budgets import op_budgets, task_budgets
 from .fasor import FasorSampler
-from .medoids import MedoidSampler, medoids
 from .plain import RandomSampler, StratifiedSampler
 from .pool import Pool
 from .protocol import Sampler, finite_scores, normalise
 from .rdu import RDUSampler, joint_variance, min_distance
 from .rdu_plus import RDUPlusConfig, RDUPlusSampler
 from .reason import Reason, Selection
+from .strata import StrataSampler
 
 SAMPLERS: dict[str, type[Sampler]] = {
     cls.name: cls
@@ -23,9 +23,9 @@ SAMPLERS: dict[str, type[Sampler]] = {
         ALTSampler,
         BALTOSampler,
         FasorSampler,
-        MedoidSampler,
         RDUSampler,
         RDUPlusSampler,
+        StrataSampler,
     )
 }
 
@@ -50,7 +50,6 @@ __all__ = [
     "ALTSampler",
     "BALTOSampler",
     "FasorSampler",
-    "MedoidSampler",
     "Pool",
     "RDUPlusConfig",
     "RDUPlusSampler",
@@ -59,11 +58,11 @@ __all__ = [
     "Reason",
     "Sampler",
     "Selection",
+    "StrataSampler",
     "StratifiedSampler",
     "create_sampler",
     "finite_scores",
     "joint_variance",
-    "medoids",
     "min_distance",
     "normalise",
     "op_budgets",

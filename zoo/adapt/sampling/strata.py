@@ -1,0 +1,53 @@
+"""`strata`, tchub's own: with few labels a task, slow and fast programs alike, by what the model expects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from ..view import ModelView
+from .budgets import task_budgets
+from .pool import Pool
+from .protocol import finite_scores
+from .reason import Selection
+
+
+class StrataSampler:
+    """Cuts each task's open programs, in the order of the model's scores, into as many parts as it gets labels.
+
+    One program of each part is drawn, so that no part of the scale is without a label. Types and tasks share the
+    budget as in `rdu+`. It asks for no label before, so that a model pretrained on other devices can choose the first
+    batch; without a model the choice within a task is random. O(n log n).
+
+    A pretrained TileNet, fine-tuned on four labels of each validation task, mean of three draws, pairwise accuracy and
+    mean top-1, random labels against strata: K80 0.811 and 0.652, 0.837 and 0.726; MI50 0.801 and 0.648, 0.836 and
+    0.794; RTX 3080 (AutoTVM) 0.886 and 0.602, 0.885 and 0.560. With eight labels they are equal in pairwise accuracy.
+    """
+
+    name: ClassVar[str] = "strata"
+
+    def select(
+        self,
+        pool: Pool,
+        labeled: Sequence[int] | np.ndarray,
+        k: int,
+        view: ModelView | None,
+        rng: np.random.Generator,
+        *,
+        round: int = 1,
+    ) -> Selection:
+        """See `Sampler.select`."""
+        rest = rng.permutation(pool.free(labeled, k))
+        budgets = task_budgets(pool, labeled, k, rng)
+        if view is not None:
+            finite_scores(view)
+            rest = rest[np.argsort(view.scores[rest], kind="stable")]
+        ordered = rest[np.argsort(pool.task[rest], kind="stable")]
+        members = np.split(ordered, np.cumsum(pool.counts(rest))[:-1])
+        picks = [
+            [rng.choice(part) for part in np.array_split(members[task], budgets[task])]
+            for task in np.flatnonzero(budgets)
+        ]
+        return Selection.of(pool, np.concatenate(picks).astype(np.int64), round)
