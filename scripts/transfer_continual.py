@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import copy
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,26 +13,34 @@ import numpy as np
 import torch
 from tchub.zoo.adapt.continual import ContinualConfig, add_device, choose_sources, learn, rank_agreement, start_base
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
-from tchub.zoo.models import Progressive
-from tchub.zoo.training import RankingDataset
+from tchub.zoo.adapt.knowledge_base import DistillSettings
+from tchub.zoo.models import CostModel, Progressive
+from tchub.zoo.training import RankingDataset, train
 from transfer_data import Scene
-from transfer_models import Made, kept_model, steps_of, train_new
+from transfer_models import Made, kept_model, train_new
 
 if TYPE_CHECKING:
     from transfer_methods import Case
 
 # As for all other trainings here, the last epoch is kept: no label is left to choose one by.
 SETTINGS = ContinualConfig(select="last")
-# Equations 8 to 11 and nothing else: what a base of the product adds to them is left out.
-PAPERS = replace(SETTINGS, rehearsal=0.0)
-# Steps of a column's training at the least: fewer than of a network from scratch, for it begins as the base.
-LEAST_STEPS = 200
+# Equations 7 to 11 with tchub's epochs and rates: what a base of the product adds to the loss is left out.
+EQUATIONS = replace(SETTINGS, rehearsal=0.0)
 
 
-def paced(config: ContinualConfig, data: RankingDataset) -> ContinualConfig:
-    """The settings in more epochs where there is little data, as `transfer_models.recipe` has it."""
-    least = math.ceil(LEAST_STEPS / steps_of(data, config.programs_per_group, config.groups_per_batch))
-    return replace(config, learn_epochs=max(config.learn_epochs, least))
+def paced(config: ContinualConfig, arch: str, data: RankingDataset) -> ContinualConfig:
+    """The settings at the architecture's rates, in more epochs where there is little data, as in `tchub distill`."""
+    phases = DistillSettings().phases(arch, data)
+    return replace(
+        phases, strength=config.strength, rehearsal=config.rehearsal, column=config.column, select=config.select
+    )
+
+
+def gone_on(model: CostModel, case: Case) -> CostModel:
+    """A copy of a model that learnt what was measured, trained as a column is."""
+    tuned = copy.deepcopy(model)
+    train(tuned, case.measured, None, paced(EQUATIONS, case.arch, case.measured).learning(), case.seed)
+    return tuned.eval()
 
 
 def knowledge_base(
@@ -78,10 +86,10 @@ def _first(scene: Scene, data: RankingDataset, seed: int, arch: str, config: Con
 
 def _next(base: Progressive, data: RankingDataset, seed: int, config: ContinualConfig) -> Made:
     started = time.process_time()
-    return Made(add_device(base, data, None, paced(config, data), seed).kb, time.process_time() - started)
+    return Made(add_device(base, data, None, paced(config, base.kb.arch, data), seed).kb, time.process_time() - started)
 
 
-def column_of(base: Progressive, case: Case, config: ContinualConfig = PAPERS) -> Progressive:
+def column_of(base: Progressive, case: Case, config: ContinualConfig = EQUATIONS) -> Progressive:
     """The base with a column that learnt what was measured; with few labels it stops by itself."""
     base.admit(torch.from_numpy(case.measured.features))
     base.new_column(config.column, case.seed)
@@ -89,13 +97,13 @@ def column_of(base: Progressive, case: Case, config: ContinualConfig = PAPERS) -
         tuned = fine_tune(base.learning(), case.measured, FineTuneConfig(seed=case.seed)).model
         assert isinstance(tuned, Progressive)
         return tuned
-    learn(base, case.measured, None, paced(config, case.measured), case.seed)
+    learn(base, case.measured, None, paced(config, case.arch, case.measured), case.seed)
     return base.eval()
 
 
 def continual(case: Case) -> tuple[np.ndarray, int]:
     """The paper's way: the sources in their order, the target last, nothing distilled after it (7.4.3)."""
-    return _learnt(case, case.taught, PAPERS)
+    return _learnt(case, case.taught, EQUATIONS)
 
 
 def chosen(case: Case) -> tuple[np.ndarray, int]:
@@ -116,12 +124,12 @@ def chosen(case: Case) -> tuple[np.ndarray, int]:
 
 def _learnt(case: Case, order: Sequence[str], config: ContinualConfig) -> tuple[np.ndarray, int]:
     model = column_of(is_base(bases(case, order, config)[-1]), case, config)
-    return model.score(case.judged.features), model.parameter_count()
+    return case.told(model), model.parameter_count()
 
 
 def base_seconds(case: Case) -> float:
     """What the base of the sources took, in the case's order."""
-    return sum(made.seconds for made in bases(case, case.taught, PAPERS))
+    return sum(made.seconds for made in bases(case, case.taught, EQUATIONS))
 
 
 def bases(case: Case, order: Sequence[str], config: ContinualConfig) -> list[Made]:

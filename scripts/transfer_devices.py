@@ -18,8 +18,9 @@ from tchub.zoo.adapt.footprint import footprint
 from tchub.zoo.adapt.multi_task import multi_task
 from tchub.zoo.models import create
 from tchub.zoo.training import RankingDataset, evaluate_model
-from transfer_continual import PAPERS, SETTINGS, knowledge_base
+from transfer_continual import EQUATIONS, SETTINGS, knowledge_base
 from transfer_data import SOURCE_CAP, Library, Scene, cut
+from transfer_figures import spread
 from transfer_models import recipe
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 CHAIN = ("v100", "k80", "mi50", "rtx2080ti", "a100")
 SEEDS = 3
 OURS = "EWC and rehearsal"
-VARIANTS = {OURS: SETTINGS, "EWC": PAPERS, "neither": replace(PAPERS, strength=0.0)}
+VARIANTS = {OURS: SETTINGS, "EWC": EQUATIONS, "neither": replace(EQUATIONS, strength=0.0)}
 
 
 def chain_scenes(library: Library, split: str) -> list[Scene]:
@@ -68,7 +69,7 @@ def forgetting_rows(runs: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any
         for i, device in enumerate(CHAIN):
             row: dict[str, Any] = {"base": variant, "device": device, "seeds": len(found)}
             for count in range(i, len(CHAIN)):
-                row[f"after {count + 1}"] = statistics.mean(run["scores"][count][i]["pairwise"] for run in found)
+                row[f"after {count + 1}"] = spread([run["scores"][count][i]["pairwise"] for run in found])
             rows.append(row)
     return rows
 
@@ -110,11 +111,13 @@ def devices_block(runs: Runs, seeds: Sequence[int]) -> dict[str, Any]:
     """Forgetting with and without EWC, and what a further device costs; each part is made only where it is missing.
 
     Returns:
-        `forgetting` and `cost`: rows; `lost`: of each variant, the score lost on earlier devices.
+        `forgetting` and `cost`: rows; `lost`: of each variant, the score lost on earlier devices, mean and deviation
+        over `forgetting_seeds`.
     """
     scenes = cache(lambda: chain_scenes(runs.library, runs.split))
     models, costs = runs.folder / "models" / runs.split, runs.folder / "results" / runs.split / "cost"
     found: dict[str, list[dict[str, Any]]] = {}
+    used: dict[str, list[int]] = {}
     for seed, (variant, config) in product(seeds[:SEEDS], VARIANTS.items()):
         path = runs.folder / "results" / runs.split / "forgetting" / f"{variant}-{seed}.json"
         if not path.is_file() and not runs.in_time:
@@ -122,6 +125,7 @@ def devices_block(runs: Runs, seeds: Sequence[int]) -> dict[str, Any]:
             continue
         run = kept(path, lambda s=seed, c=config: forget(scenes(), s, c, models))
         found.setdefault(variant, []).append(run)
+        used.setdefault(variant, []).append(seed)
     if not found:
         return {}
     names = ("pairwise", "mean_top1")
@@ -129,7 +133,8 @@ def devices_block(runs: Runs, seeds: Sequence[int]) -> dict[str, Any]:
         "forgetting": forgetting_rows(found),
         "cost": cost_rows(scenes(), next(iter(found.values()))[0], costs, lambda: runs.in_time),
         "lost": {
-            variant: {name: statistics.mean(lost(run["scores"], name) for run in every) for name in names}
+            variant: {name: spread([lost(run["scores"], name) for run in every]) for name in names}
             for variant, every in found.items()
         },
+        "forgetting_seeds": used,
     }

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.models import CostModel
 from tchub.zoo.training import RankingDataset
-from transfer_continual import base_seconds, chosen, continual
+from transfer_continual import base_seconds, chosen, continual, gone_on
 from transfer_data import SHARE, Scene, draw
 from transfer_models import Made, kept_model, recipe, train_new
-from transfer_ours import ours
+from transfer_ours import on_strata, ours
 
 CROSS, IN_TASK, BOTH = PROTOCOLS = ("cross-task", "in-task", "both")
 
@@ -155,11 +156,19 @@ def context(case: Case) -> Answer:
 
 
 def tuned(case: Case) -> Answer:
-    """The model of the sources, fine-tuned on what was measured."""
-    from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
+    """The model of the sources, fine-tuned on what was measured: on many labels as a column is, else until it stops."""
+    base = case.base().model
+    if case.protocol == IN_TASK:
+        model = fine_tune(base, case.measured, FineTuneConfig(seed=case.seed)).model
+    else:
+        model = gone_on(base, case)
+    return Answer(case.told(model), model.parameter_count())
 
-    model = fine_tune(case.base().model, case.measured, FineTuneConfig(seed=case.seed)).model
-    return Answer(model.score(case.judged.features), model.parameter_count())
+
+def tuned_on_strata(case: Case) -> Answer:
+    """The same on programs that the model of the sources chose, as `ours` does."""
+    case = on_strata(case, case.base().model)
+    return replace(tuned(case), known=case.known)
 
 
 def local_model(case: Case) -> Answer:
@@ -177,7 +186,7 @@ def multi(case: Case) -> Answer:
     given = list(case.scene.given)
     settings = recipe(case.arch, RankingDataset.concat([case.measured, *given]))
     made = multi_task(case.arch, case.measured, given, settings, case.seed)
-    return Answer(made.model.score(case.judged.features), made.footprint.parameters)
+    return Answer(case.told(made.model), made.footprint.parameters)
 
 
 def learnt_on(case: Case) -> Answer:
@@ -238,6 +247,7 @@ METHODS: dict[str, Method] = {
     "zero-shot": Method(zero_shot, "pretrained, nothing measured", (CROSS,)),
     "context": Method(context, "pretrained, labels as context", (IN_TASK,)),
     "fine-tune": Method(tuned, "pretrained, fine-tuned"),
+    "fine-tune-strata": Method(tuned_on_strata, "the same on strata", (CROSS, IN_TASK)),
     "local": Method(local_model, "pretrained, local model of the gap"),
     "multi-task": Method(multi, "multi-task", before=None, slow=True),
     "continual": Method(learnt_on, "continual distillation", before=base_seconds),

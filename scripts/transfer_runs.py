@@ -55,13 +55,13 @@ class Question:
 
 
 def questions(targets: tuple[str, ...], methods: tuple[str, ...], seeds: tuple[int, ...]) -> Iterator[Question]:
-    """The main table's, target by target and seed by seed, so that a run that is cut has whole targets.
+    """The main table's, target by target and seed by seed, so that a run that is cut has whole targets; seen ones last.
 
     Whether a source knows the task is asked where it matters most, in-task, and without any label.
     """
-    for target in targets:
-        for seed in seeds:
-            for seen in (False, True):
+    for seen in (False, True):
+        for target in targets:
+            for seed in seeds:
                 yield from _of_scene(target, methods, seed, seen)
 
 
