@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.zoo.adapt.choose_method import adapt_model, applying
-from tchub.zoo.adapt.cross_validation import cross_validate, make_folds
+from tchub.zoo.adapt.cross_validation import CrossValidated, cross_validate, make_folds, nested_gain
 from tchub.zoo.adapt.errors import LabelError, MethodError
 from tchub.zoo.adapt.fine_tune import FineTuneConfig
 from tchub.zoo.adapt.in_context import informed_scores
@@ -74,7 +74,27 @@ def test_cross_validation_knows_a_good_way_of_learning_from_a_bad_one(model: Cos
     assert good.accuracy > 0.99
     assert bad.accuracy < 0.01
     assert good.base == bad.base
-    assert good.gain == pytest.approx(1 - good.base, abs=0.01)
+    assert nested_gain([good]) == pytest.approx(1 - good.base, abs=0.01)
+    assert nested_gain([bad, good]) == nested_gain([good]), "the better one is chosen on every part of the labels"
+
+
+def test_gains_are_over_the_model_to_beat_not_over_the_start(model: CostModel):
+    """The start may be another source than the one that was named."""
+    data = make_data()
+    right = Oracle("right", 1).learn(model, lesson_of(model, data)).model
+    judged = cross_validate(Oracle("good", 1).learn, model, lesson_of(model, data, to_beat=right), near=False)
+    assert judged is not None
+    assert judged.base > 0.99
+    assert nested_gain([judged]) == pytest.approx(0, abs=0.01)
+
+
+def test_the_choice_is_made_on_the_folds_that_do_not_count():
+    """Each strength is right in one fold and wrong in the other: the luck of the better one is not a gain."""
+    total = np.full((2, 3), 10.0)
+    folds = np.array([[5.0, 5.0], [9.0, 2.0], [2.0, 8.0]])
+    judged = CrossValidated((0.5, 1.0), np.repeat(folds[:, :, None], 3, axis=2), total)
+    assert (judged.strength, judged.accuracy, judged.pairs) == (0.5, pytest.approx(0.55), 60)
+    assert nested_gain([judged]) == pytest.approx(0.2 - 0.5)
 
 
 def test_too_few_labels_tell_nothing(model: CostModel):
@@ -132,7 +152,8 @@ def test_auto_takes_what_ranks_best_and_says_what_it_tried(model: CostModel):
     best = max((by_name[n].accuracy or 0.0, n) for n in ("few-shot", "continual"))
     assert by_name[found.method].accuracy == best[0]
     assert found.method in found.reason
-    assert found.learnt_gain == pytest.approx(best[0] - (by_name["few-shot"].base or 0.0))
+    assert found.learnt_gain is not None
+    assert found.learnt_gain < best[0] - (by_name["few-shot"].base or 0.0), "the luck of the best is not in it"
 
 
 def test_with_labels_too_few_to_compare_auto_assumes_least(model: CostModel):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -82,3 +84,20 @@ def test_every_device_of_an_averaged_start_is_known(checkpoint: CostModel):
     rows = made.known_devices()
     assert rows is not None
     assert sorted(rows.argmax(dim=1).tolist()) == [0, 3]
+
+
+def test_a_source_that_taught_the_knowledge_base_little_is_not_learnt_again(
+    checkpoint: CostModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    taught: list[str] = []
+
+    def noted(base: Progressive, *_, folder: Path, **__) -> SimpleNamespace:
+        taught.append(folder.name.split("-")[1])
+        return SimpleNamespace(kb=base)
+
+    monkeypatch.setattr(continual_method, "add_device", noted)
+    target, gates = programs(2), {"shut": 0.02, "open": 0.8, "unknown": None}
+    sources = tuple(SourceData(name, get_device("xeon"), programs(1), gate) for name, gate in gates.items())
+    base = Progressive.around(checkpoint)
+    Continual().start(Lesson(base, target, target.features, get_device("epyc"), sources, folder=tmp_path))
+    assert sorted(taught) == ["open", "unknown"]

@@ -86,3 +86,20 @@ def test_a_flat_curve_stops_and_a_short_one_does_not():
     assert decide(rising, 16, cost=1e-6, worth=1e6, least=3).gain == 0
     early = decide(flat[:2], 16, cost=math.inf, worth=60, least=3)
     assert (early.stop, early.gain) == (False, None)
+
+
+def test_rounds_without_a_label_tell_nothing_of_the_curve():
+    """A first batch may fail as a whole: its point is at no label, where a power law has no value."""
+    points = [CurvePoint(0, 16.0, 0.5, 0.5), *curve([16, 32], lambda n: 2 * n**-0.5)]
+    early = decide(points[:2], 16, cost=1.0, worth=60, least=2)
+    assert (early.stop, early.gain) == (False, None)
+    found = decide(points, 16, cost=1.0, worth=60, least=2)
+    assert found.gain == pytest.approx(2 * 32**-0.5 - 2 * 48**-0.5, rel=1e-6)
+    assert not found.stop
+
+
+def test_rounds_that_add_no_label_make_no_curve():
+    same = [CurvePoint(16, float(n), 0.5, 0.7) for n in range(3)]
+    found = decide(same, 16, cost=math.inf, worth=60, least=2)
+    assert (found.stop, found.gain) == (False, None)
+    assert not decide([CurvePoint(0, 1.0, 0.0, 0.5)] * 3, 16, cost=math.inf, worth=60, least=2).stop

@@ -1,7 +1,8 @@
 """From labels to an adapted model: the method asked for, or of those that apply the one that ranks best (`auto`).
 
-Every method is cross-validated on the labels to learn from, never on the hold-out: that chooses between methods, tells
-how far to go from the start to what was learnt (`shrink`), and is a second opinion for the guard.
+Every method is cross-validated on the labels to learn from, never on the hold-out: that chooses between methods and
+tells how far to go from the start to what was learnt (`shrink`). The gain of choosing so, on folds that had no say in
+the choice (`nested_gain`), is a second opinion for the guard.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..models import CostModel
-from .cross_validation import CrossValidated, Learn, cross_validate
+from .cross_validation import CrossValidated, Learn, cross_validate, nested_gain
 from .errors import MethodError
 from .kept_models import kept_model
 from .method_list import METHODS
@@ -29,7 +30,8 @@ class Tried:
 
     Attributes:
         method: its name.
-        accuracy, base: cross-validated pairwise accuracy with it and of the base; None: too few labels to tell.
+        accuracy, base: cross-validated pairwise accuracy with it and of the model to beat; None: too few labels to
+            tell. The first is of its best strength, on the pairs that chose it.
         strength: share of the way from the start to what was learnt.
         missing: why it was not tried; None: it was.
     """
@@ -52,7 +54,8 @@ class AdaptedModel:
     Attributes:
         model: in evaluation mode.
         method: its name; strength: share of the way from its start that was taken.
-        learnt_gain: cross-validated gain over the base; None: too few labels to tell.
+        learnt_gain: cross-validated gain of the choice of method and strength over the model to beat (`nested_gain`);
+            None: too few labels to tell.
         reason: why this method, in one sentence.
         tried: all methods that were asked for.
         facts: of the training.
@@ -123,12 +126,13 @@ def adapt_model(
     on_method(method.name, "learn")
     learnt = _keeping(method)(start, lesson)
     strength = judged.strength if judged else 1.0
+    all_judged = [one for _, _, one in found if one is not None]
     tried = [_tried(*one) for one in found]
     return AdaptedModel(
         blend(start, learnt.model, strength),
         method.name,
         strength,
-        judged.gain if judged else None,
+        nested_gain(all_judged) if all_judged else None,
         _reason(name, tried, method.name),
         tuple(tried + refused),
         learnt.facts,

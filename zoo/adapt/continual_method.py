@@ -83,9 +83,14 @@ def _as_knowledge_base(lesson: Lesson) -> Progressive:
 
 
 def _in_order(lesson: Lesson) -> list[SourceData]:
-    """The sources that are worth learning, by spec sheets: no label of the target may be known before it is learnt."""
+    """The sources that are worth learning, by spec sheets and by what a knowledge base says of those it has learnt.
+
+    No label of the target may be known before it is learnt, so none is asked for.
+    """
     by_name = {source.name: source for source in lesson.sources}
-    chosen = choose_sources(lesson.device, {name: source.device for name, source in by_name.items()})
+    devices = {name: source.device for name, source in by_name.items()}
+    gates = {name: source.gate for name, source in by_name.items() if source.gate is not None}
+    chosen = choose_sources(lesson.device, devices, gates=gates)
     return [by_name[source.name] for source in chosen if source.weight > 0]
 
 

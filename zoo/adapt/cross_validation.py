@@ -3,11 +3,14 @@
 The labels of each task are split at random into folds. A model learns from all folds but one and ranks the programs of
 that one, with the programs it learnt from as context where it takes any. Only pairs within a fold count: with one
 program learnt and one not, a model that remembers the first would seem to know the second.
+
+The best of several ways looks better than it is on the pairs that it was chosen by. `nested_gain` chooses on the other
+folds, and counts on the one that had no say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -29,19 +32,35 @@ MIN_PAIRS = 30
 THREE_FOLDS = 9
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CrossValidated:
     """What cross-validation says of one method.
 
     Attributes:
-        base: pairwise accuracy of the base, nothing learnt.
-        strengths: (strength, pairwise accuracy) of the weights between start and end.
-        pairs: that it was measured on.
+        shares: the strengths that were tried, of the weights between start and end.
+        right: (1 + strengths, folds, T) float64, pairs in the right order, a tie half; the first row is of the model
+            to beat, nothing learnt.
+        total: (folds, T) float64, pairs.
     """
 
-    base: float
-    strengths: tuple[tuple[float, float], ...]
-    pairs: int
+    shares: tuple[float, ...]
+    right: np.ndarray
+    total: np.ndarray
+
+    @property
+    def pairs(self) -> int:
+        """That it was measured on."""
+        return int(self.total.sum())
+
+    @property
+    def base(self) -> float:
+        """Pairwise accuracy of the model to beat."""
+        return _mean_accuracy(self.right[0], self.total)
+
+    @property
+    def strengths(self) -> tuple[tuple[float, float], ...]:
+        """(strength, pairwise accuracy) of each."""
+        return self._accuracies(np.ones(len(self.total), dtype=bool))
 
     @property
     def strength(self) -> float:
@@ -50,13 +69,38 @@ class CrossValidated:
 
     @property
     def accuracy(self) -> float:
-        """Of the best strength."""
+        """Of the best strength, on the pairs that chose it."""
         return dict(self.strengths)[self.strength]
 
-    @property
-    def gain(self) -> float:
-        """Over the base."""
-        return self.accuracy - self.base
+    def best_without(self, fold: int) -> tuple[float, int]:
+        """Accuracy on all folds but one of the strength that is best there, and the row of that strength."""
+        found = self._accuracies(np.arange(len(self.total)) != fold)
+        best = best_strength(found)
+        return dict(found)[best], 1 + self.shares.index(best)
+
+    def _accuracies(self, folds: np.ndarray) -> tuple[tuple[float, float], ...]:
+        total = self.total[folds]
+        found = (_mean_accuracy(right, total) for right in self.right[1:, folds])
+        return tuple(zip(self.shares, found, strict=True))
+
+
+def nested_gain(judged: Sequence[CrossValidated]) -> float:
+    """Gain in pairwise accuracy of choosing by cross-validation, free of the luck of the best.
+
+    Method and strength are chosen on all folds but one, as `choose_method` chooses them on all, and count on that one.
+
+    Args:
+        judged: the methods that compete, of the same labels and folds.
+
+    Returns:
+        The gain over the model to beat.
+    """
+    total = judged[0].total
+    right = np.empty_like(total)
+    for fold in range(len(total)):
+        (_, row), winner = max(((one.best_without(fold), one) for one in judged), key=lambda found: found[0][0])
+        right[fold] = winner.right[row, fold]
+    return _mean_accuracy(right, total) - judged[0].base
 
 
 def cross_validate(learn: Learn, start: CostModel, lesson: Lesson, *, near: bool) -> CrossValidated | None:
@@ -78,18 +122,18 @@ def cross_validate(learn: Learn, start: CostModel, lesson: Lesson, *, near: bool
     strengths = STRENGTHS if near else (1.0,)
     scores = np.full((1 + len(strengths), len(lesson.data)), np.nan)
     config = replace(lesson.config, refit=False)
+    rival, view = lesson.to_beat or lesson.base, lesson.base_view
     for part in range(fold.max() + 1):
         held, rest = np.flatnonzero(fold == part), np.flatnonzero(fold != part)
         known = lesson.data.take(rest)
         features, group = lesson.data.features[held], lesson.data.group[held]
-        view = lesson.base_view
-        scores[0, held] = informed_scores(lesson.base, view[held], group, known, view[rest])
+        scores[0, held] = informed_scores(rival, view[held], group, known, view[rest])
         learnt = learn(start, replace(lesson, data=known, config=config))
         for row, strength in enumerate(strengths, start=1):
             model = blend(start, learnt.model, strength)
             scores[row, held] = informed_scores(model, features, group, known)
-    base, *found = (_accuracy(lesson.data, fold, row) for row in scores)
-    return CrossValidated(base, tuple(zip(strengths, found, strict=True)), pairs)
+    right, total = zip(*(_tally(lesson.data, fold, row) for row in scores), strict=True)
+    return CrossValidated(strengths, np.stack(right), total[0])
 
 
 def make_folds(data: RankingDataset, seed: int) -> np.ndarray:
@@ -113,14 +157,20 @@ def _pairs(latency: np.ndarray) -> np.ndarray:
     return latency[:, None] * PAIR_RATIO < latency[None, :]
 
 
-def _accuracy(data: RankingDataset, fold: np.ndarray, scores: np.ndarray) -> float:
-    """Mean over tasks of the share of pairs of one task and fold in the right order; a tie is half right."""
-    right, total = np.zeros(len(data.task_ids)), np.zeros(len(data.task_ids))
+def _tally(data: RankingDataset, fold: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(folds, T) pairs of one task and fold in the right order, a tie being half right; and all such pairs."""
+    right, total = np.zeros((2, fold.max() + 1, len(data.task_ids)))
     for at in _groups(data, fold):
         pairs = _pairs(data.latency[at])
         if pairs.any():
             ahead = np.sign(scores[at][:, None] - scores[at][None, :])
-            task = data.group[at[0]]
-            right[task] += ((ahead + 1) / 2)[pairs].sum()
-            total[task] += pairs.sum()
-    return float((right[total > 0] / total[total > 0]).mean())
+            place = fold[at[0]], data.group[at[0]]
+            right[place] = ((ahead + 1) / 2)[pairs].sum()
+            total[place] = pairs.sum()
+    return right, total
+
+
+def _mean_accuracy(right: np.ndarray, total: np.ndarray) -> float:
+    """Mean over tasks of the share of right pairs, each (folds, T); a coin's share where there is none."""
+    right, total = right.sum(axis=0), total.sum(axis=0)
+    return float((right[total > 0] / total[total > 0]).mean()) if total.any() else 0.5

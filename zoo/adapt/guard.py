@@ -6,10 +6,10 @@ The rule, in the order in which it is applied (`compare`):
 2. No gain in the hold-out's pairwise accuracy: kept.
 3. The programs that the adapted model puts first in each task are slower than the base's, beyond doubt (the whole
    interval): kept. Tuning builds what is put first, so a better order of the rest would not make up for it.
-4. A gain whose interval reaches below zero, while models learnt on parts of the labels ranked the other parts no
-   better than the base (`cross_validation`): kept. Two measurements that share no program must then agree, so a model
-   that learnt nothing is stored one time in four instead of one in two; one that learnt is not asked for certainty,
-   which a hold-out small enough to be affordable seldom gives.
+4. A gain whose interval reaches below zero, unless models learnt on parts of the labels ranked the other parts better
+   than the base (`cross_validation.nested_gain`): kept, also where the labels were too few to tell. Two measurements
+   that share no program must then agree, so a model that learnt nothing is stored about one time in four instead of
+   one in two; one that learnt is not asked for certainty, which an affordable hold-out seldom gives.
 5. Adapted otherwise.
 """
 
@@ -38,7 +38,7 @@ class GuardResult:
         reason: the decision in one sentence.
         first_gain: change of the mean over tasks of best latency / latency of the program put first; first_interval:
             its bounds at `level`, by bootstrap over tasks.
-        learnt_gain: gain of models learnt on parts of the labels on the other parts, where it was known.
+        learnt_gain: gain of models learnt on parts of the labels on the other parts; None: too few labels to tell.
     """
 
     decision: str
@@ -199,10 +199,13 @@ def _decide(found: GuardResult, finite: bool) -> tuple[str, str]:
             f"the held-out pairwise accuracy rose by {gain:.3f}, but the programs put first are slower "
             f"({found.first_gain:+.3f} of the best, {worst}); the base model is kept"
         )
-    if low <= 0 and found.learnt_gain is not None and found.learnt_gain <= 0:
-        return "kept", (
-            f"the gain of {gain:.3f} is within the uncertainty of this hold-out ({bounds}), and cross-validation on "
-            f"the programs learnt from shows none ({found.learnt_gain:+.3f}); the base model is kept"
-        )
-    sure = "" if low > 0 else "; the gain is within the uncertainty of this hold-out"
-    return "adapted", f"the held-out pairwise accuracy rose by {gain:.3f} ({bounds}){sure}"
+    rose = f"the held-out pairwise accuracy rose by {gain:.3f} ({bounds})"
+    if low > 0:
+        return "adapted", rose
+    unsure = f"{rose}, which is within the uncertainty of this hold-out, and "
+    if found.learnt_gain is None:
+        return "kept", f"{unsure}the programs learnt from are too few to cross-validate; the base model is kept"
+    seen = f"cross-validation on the programs learnt from shows {found.learnt_gain:+.3f}"
+    if found.learnt_gain <= 0:
+        return "kept", f"{unsure}{seen}; the base model is kept"
+    return "adapted", f"{unsure}{seen}, which confirms it"

@@ -29,11 +29,13 @@ class SourceData:
     Attributes:
         name: of the corpus; device: that it was measured on.
         data: its programs, with its own device's hardware row.
+        gate: mean gate of its distillation into a knowledge base that is adapted; None where none has learnt it.
     """
 
     name: str
     device: Device
     data: RankingDataset
+    gate: float | None = None
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,15 @@ class Lesson:
     Attributes:
         base: the model to adapt.
         data: measured programs of the device, with its hardware row.
-        base_view: (N, rows, width) features of the same programs as the base sees them, with its own hardware row.
+        base_view: (N, rows, width) features of the same programs as the model to beat sees them, with its own
+            hardware row.
         device: the device; sources: other devices' programs.
         known: (K, rows, width) features of any program, each with the hardware row of a device that the base has
             learnt; None where it reads no device, or what it has learnt is not told.
         config: how a few labels are learnt.
         seed: of every random choice.
         folder: where training that takes long keeps its state; None keeps none.
+        to_beat: the model that gains are over, as the guard counts them; None: the base.
     """
 
     base: CostModel
@@ -61,6 +65,7 @@ class Lesson:
     seed: int = 0
     folder: Path | None = None
     known: np.ndarray | None = None
+    to_beat: CostModel | None = None
 
 
 @dataclass(frozen=True)

@@ -108,9 +108,10 @@ def expected_slowdown(points: Sequence[CurvePoint], labels: int) -> float:
     """The fitted curve at so many labels; see this module for its form.
 
     Args:
-        points: two or more, of different labels.
-        labels: where it is asked.
+        points: two or more of different labels; the curve has no place for one without any, which is left out.
+        labels: where it is asked; 1 or more.
     """
+    points = [point for point in points if point.labels > 0]
     n = np.array([point.labels for point in points], dtype=np.float64)
     y = np.array([point.slowdown for point in points])
     fits = [(*_fit(n**-power, y), power) for power in POWERS]
@@ -137,11 +138,12 @@ def decide(points: Sequence[CurvePoint], count: int, cost: float, worth: float, 
         count: programs of the next round.
         cost: seconds of measuring and learning them.
         worth: seconds that 1% of the network's latency is worth.
-        least: points before anything is decided; at least 2.
+        least: points with labels before anything is decided; at least 2, and of two different numbers of labels.
     """
     labels = points[-1].labels if points else 0
-    if len(points) < max(2, least):
-        told = f"round {len(points)} of the first {least}, which tell the curve"
+    telling = [point.labels for point in points if point.labels > 0]
+    if len(telling) < max(2, least) or len(set(telling)) < 2:
+        told = f"{len(telling)} rounds with labels so far; {max(2, least)} of unlike numbers of labels tell the curve"
         return StopDecision(False, labels, None, cost, worth, told)
     gain = max(0.0, expected_slowdown(points, labels) - expected_slowdown(points, labels + count))
     value = 100 * gain * worth
