@@ -7,7 +7,8 @@ For every network and target (`local_runs.TARGETS`), TileNet starts from nothing
 was adapted to another of the targets (`local_runs.SOURCES`). Each is adapted by `hub.adapt` with one budget to the
 same candidates, and tunes the network by `hub.tune` with as many trials. The programs that judge an adaptation are
 drawn by chance with the run's seed, hence the same for all sources. At the end one process times the tuned networks
-of all sources in turn. A run is done once: a benchmark that was killed goes on where it was.
+of all sources in turn. A run is done once: a benchmark that was killed goes on where it was, and the document has
+every run with the same settings and seeds that is there, and names those that are not.
 """
 
 from __future__ import annotations
@@ -134,8 +135,9 @@ def main(
     def make(network: str, target: str, source: str, seed: int) -> LocalRun:
         return LocalRun(network, target, source, seed, labels, trials, pool, sampler, work)
 
-    runs = plan(networks, targets, sources, seeds, make)
-    do_runs(runs, minutes)
+    do_runs(plan(networks, targets, sources, seeds, make), minutes)
+    # The document is of everything that is kept with these settings, whatever part of it was asked for now.
+    runs = plan(tuple(dict.fromkeys((*NETWORKS, *networks))), tuple(TARGETS), tuple(SOURCES), seeds, make)
     done = [run for run in runs if run.row()]
     if not done:
         raise click.ClickException("no run is done")
@@ -150,7 +152,7 @@ def main(
         "judged": list(latencies.values()),
         "not_done": [run.label for run in runs if run.row() is None],
     }
-    finish("local", summarise(rows), details, list(seeds), as_json, started)
+    finish("local", summarise(rows), details, sorted({row["seed"] for row in rows}), as_json, started)
 
 
 def _without_paths(row: dict[str, Any]) -> dict[str, Any]:

@@ -4,16 +4,13 @@
 
 Every sampler starts from the same random quarter of its budget and picks the rest in three rounds, the model
 being updated after each; TileNet learns, from random weights and from those of another device. Test tasks judge.
-Each result is a line of `runs/sampling/results.jsonl`, so that a run that was killed goes on; the figures are of
-all lines that are there.
+Each result is a line of `runs/sampling/results.jsonl`, so that a run that was killed goes on, and a part can be run
+alone: the figures are of all lines with as many programs a task, and the document names what is missing.
 """
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,40 +19,26 @@ import click
 import numpy as np
 from benchmarking import ROOT, finish
 from build_zoo import open_corpus
-from sampling_figures import by_cell, summary, table
+from sampling_figures import ALL, budgets, by_cell, summary, table
+from sampling_results import (
+    PER_TASK,
+    SAMPLERS,
+    SHARES,
+    SOURCES,
+    WANTED_SEEDS,
+    Journal,
+    Key,
+    kept_rows,
+    key_of,
+    keys,
+    not_done,
+)
 from sampling_rounds import Learner, from_pretrained, from_scratch, run_rounds
 from sampling_scale import time_samplers
+from tuning_runs import read_json, write_json
 
-# Each corpus, and the device of which the second block's weights are.
-SOURCES = {
-    "k80": "v100",
-    "epyc-turin": "ryzen-3700x-autotvm",
-    "mi50": "v100",
-    "cortex-a72-autotvm": "ryzen-3700x-autotvm",
-    "rtx2080ti": "v100",
-}
-SAMPLERS = ("random", "stratified", "alt", "balto", "fasor", "rdu", "rdu+")
-SHARES = (0.1, 0.05, 0.2, 0.02)
-ALL = "all"
-PER_TASK = 120
-# Everything at once takes longest and depends on the seed least.
-SEEDS_OF_ALL = 3
+POOL = 1_000_000
 TEST_PER_TASK = 400
-
-
-@dataclass(frozen=True)
-class Key:
-    """One result."""
-
-    corpus: str
-    block: str
-    sampler: str
-    share: float
-    seed: int
-
-
-def _key(row: dict[str, Any]) -> Key:
-    return Key(**{name: row[name] for name in Key.__annotations__})
 
 
 class Material:
@@ -110,16 +93,6 @@ class Material:
         return from_scratch if block == "scratch" else from_pretrained(self.start)
 
 
-def keys(corpora: tuple[str, ...], seeds: tuple[int, ...], shares: tuple[float, ...]) -> Iterator[Key]:
-    """Everything to be run: a tenth of every corpus first, then the other shares, seed by seed."""
-    for share in (*shares, 1.0):
-        for seed in seeds if share < 1 else seeds[:SEEDS_OF_ALL]:
-            for corpus in corpora:
-                for block in ("scratch", "pretrained"):
-                    for sampler in SAMPLERS if share < 1 else (ALL,):
-                        yield Key(corpus, block, sampler, share, seed)
-
-
 def run(key: Key, material: Material, known: dict[tuple[int, int], Any]) -> dict[str, Any]:
     """One result; `known` has the models of the random starts of this corpus and block."""
     from tchub.zoo.adapt.sampling import create_sampler
@@ -141,34 +114,10 @@ def run(key: Key, material: Material, known: dict[tuple[int, int], Any]) -> dict
     }
 
 
-class Journal:
-    """One line a result."""
-
-    def __init__(self, folder: Path) -> None:
-        self.file = folder / "results.jsonl"
-        folder.mkdir(parents=True, exist_ok=True)
-
-    def rows(self) -> list[dict[str, Any]]:
-        """All results, a last line that was cut short left out."""
-        rows = []
-        for line in self.file.read_text().splitlines() if self.file.is_file() else ():
-            try:
-                rows.append(json.loads(line))
-            except ValueError:
-                click.echo(f"{self.file}: a broken line is left out", err=True)
-        return rows
-
-    def add(self, row: dict[str, Any]) -> None:
-        # A line that was cut short must not spoil this one.
-        broken = self.file.is_file() and not self.file.read_bytes().endswith(b"\n")
-        with self.file.open("a") as stream:
-            stream.write("\n" * broken + json.dumps(row) + "\n")
-
-
-def fill(journal: Journal, wanted: list[Key], per_task: int, minutes: float) -> None:
+def fill(journal: Journal, wanted: list[Key], minutes: float) -> None:
     """Run what the journal lacks, until the time is over."""
     began = time.time()
-    done = {_key(row) for row in journal.rows()}
+    done = {key_of(row) for row in journal.rows()}
     missing = [key for key in wanted if key not in done]
     materials: dict[str, Material] = {}
     starts: dict[tuple[str, str, int, float], dict[tuple[int, int], Any]] = {}
@@ -176,7 +125,7 @@ def fill(journal: Journal, wanted: list[Key], per_task: int, minutes: float) -> 
         if time.time() - began > 60 * minutes > 0:
             click.echo(f"{len(missing) - number} results are left for another run", err=True)
             return
-        material = materials.setdefault(key.corpus, Material(key.corpus, per_task))
+        material = materials.setdefault(key.corpus, Material(key.corpus, key.per_task))
         group = (key.corpus, key.block, key.seed, key.share)
         if group not in starts:
             starts.clear()
@@ -191,7 +140,7 @@ def fill(journal: Journal, wanted: list[Key], per_task: int, minutes: float) -> 
 @click.option("--shares", default=",".join(map(str, SHARES)), show_default=True, help="Of the training programs.")
 @click.option("--minutes", default=0.0, help="Stop after this time; 0 runs all.")
 @click.option("--per-task", default=PER_TASK, show_default=True, help="Training programs of a task at most.")
-@click.option("--pool", default=1_000_000, show_default=True, help="Programs of the pool that is timed; 0 times none.")
+@click.option("--pool", default=POOL, show_default=True, help="Programs of the pool that is timed; 0 times none.")
 @click.option("--work", default=ROOT / "runs" / "sampling", type=click.Path(path_type=Path), show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole document.")
 def main(
@@ -210,20 +159,37 @@ def main(
     torch.set_num_threads(1)
     began, journal = time.time(), Journal(work)
     used = tuple(int(seed) for seed in seeds.split(","))
-    wanted = list(keys(only or tuple(SOURCES), used, tuple(float(share) for share in shares.split(","))))
-    fill(journal, wanted, per_task, minutes)
-    rows = [row for row in journal.rows() if _key(row) in set(wanted)]
-    means = table(rows)
-    details = {
+    chosen = tuple(float(share) for share in shares.split(","))
+    fill(journal, list(keys(only or tuple(SOURCES), used, chosen, per_task)), minutes)
+    timed = pool_rows(work, pool)
+    rows = kept_rows(journal, per_task)
+    found = {"programs_per_task": per_task, **details(rows, per_task), "pool": timed}
+    if not timed:
+        found["not_done"].append("the time to pick from a large pool")
+    finish("sampling", summary(rows), found, sorted({row["seed"] for row in rows}), as_json, began)
+
+
+def pool_rows(work: Path, size: int) -> list[dict[str, Any]]:
+    """The times of picking from a pool of a size, made once; with size 0 those of the usual size, if they are there."""
+    file = work / f"pool-{size or POOL}.json"
+    if size and not file.is_file():
+        write_json(file, time_samplers(size, (size // 1000, size // 10), SAMPLERS))
+    return read_json(file) if file.is_file() else []
+
+
+def details(rows: list[dict[str, Any]], per_task: int) -> dict[str, Any]:
+    """The tables, and what is missing of the whole plan."""
+    planned = list(keys(tuple(SOURCES), tuple(range(WANTED_SEEDS)), SHARES, per_task))
+    done = {key_of(row) for row in rows}
+    return {
         "results": len(rows),
-        "of": len(wanted),
+        "of": len(planned),
         "sources": SOURCES,
-        "programs_per_task": per_task,
-        "cells": by_cell(means),
-        "table": means,
-        "pool": time_samplers(pool, (pool // 1000, pool // 10), SAMPLERS) if pool else [],
+        "cells": by_cell(rows),
+        "budgets": budgets(rows),
+        "table": table(rows),
+        "not_done": not_done([key for key in planned if key not in done]),
     }
-    finish("sampling", summary(means), details, list(used), as_json, began)
 
 
 if __name__ == "__main__":

@@ -3,22 +3,25 @@
     python scripts/build_zoo.py import --data DIR
     python scripts/bench_transfer.py --json
 
-Each result and each trained model is kept under `runs/transfer`, so that a run that was killed goes on. Choices
-between methods are made with `--split val`, which writes no document.
+Each result and each trained model is kept under `runs/transfer`, so that a run that was killed goes on, and a part
+can be run alone: the document is always of everything that is kept, and names what is missing. Choices between
+methods are made with `--split val`, which writes no document.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 from benchmarking import ROOT, finish
 from transfer_data import SHARE, SOURCE_CAP, TARGETS
-from transfer_devices import OURS, devices_block
-from transfer_figures import mean_rows, ratio_rows, source_rows, summary
+from transfer_devices import CHAIN, OURS, VARIANTS, devices_block
+from transfer_figures import difference_rows, mean_rows, ratio_rows, source_rows, summary
+from transfer_kept import WANTED_SEEDS, Kept, collect, shortfalls, used_seeds
 from transfer_methods import METHODS
 from transfer_papers import ABLATION, PAPER_METHODS, paper_rows
 from transfer_runs import LABELS, Question, Runs, order_questions, paper_questions, questions
@@ -26,17 +29,18 @@ from transfer_runs import LABELS, Question, Runs, order_questions, paper_questio
 BLOCKS = ("main", "sources", "forgetting", "papers")
 
 
-def answered(runs: Runs, asked: Iterable[Question]) -> list[dict[str, Any]]:
-    """The answers of all questions that have one."""
-    return [found for question in asked if (found := runs.answer(question)) is not None]
+def plan(targets: tuple[str, ...], methods: tuple[str, ...], seeds: tuple[int, ...]) -> dict[str, list[Question]]:
+    """The questions of every part that has some."""
+    return {
+        "main": list(questions(targets, methods, seeds)),
+        "sources": list(order_questions(targets, seeds)),
+        "papers": list(paper_questions(targets, seeds)),
+    }
 
 
-def details(runs: Runs, asked: dict[str, list[Question]], seeds: tuple[int, ...]) -> dict[str, Any]:
-    """Every table, and the facts of the protocols; the main one is made first. No `seeds`: nothing of forgetting."""
-    rows = mean_rows(answered(runs, asked["main"]))
-    ordered = mean_rows(answered(runs, asked["sources"]))
-    devices = devices_block(runs, seeds)
-    papers = mean_rows(answered(runs, asked["papers"]))
+def details(kept: dict[str, Kept], devices: dict[str, Any]) -> dict[str, Any]:
+    """Every table, the facts of the protocols, and what is missing."""
+    rows, ordered, papers = (mean_rows(kept[part].answers) for part in ("main", "sources", "papers"))
     return {
         "share": SHARE,
         "labels": list(LABELS),
@@ -44,21 +48,51 @@ def details(runs: Runs, asked: dict[str, list[Question]], seeds: tuple[int, ...]
         "targets": {target: list(sources) for target, sources in TARGETS.items()},
         "methods": {name: method.title for name, method in METHODS.items()},
         "rows": rows,
+        "differences": difference_rows(rows),
         "label_ratios": ratio_rows(rows),
         "sources": source_rows(rows, ordered),
         "papers": list(paper_rows(papers, PAPER_METHODS)),
         "ablation": list(paper_rows(papers, ABLATION)),
         "paper_rows": papers,
         **devices,
-        "not_done": [f"{runs.left} results"] if runs.left else [],
+        "not_done": [*not_done(kept), *devices_not_done(devices)],
     }
+
+
+def not_done(kept: dict[str, Kept]) -> Iterator[str]:
+    """What is missing of five seeds of everything, the plan's own limits among it."""
+    fixed = [name for name, method in METHODS.items() if method.seeds == 1]
+    for part, found in kept.items():
+        yield from (words if part == "main" else f"{part}: {words}" for words in shortfalls(found, fixed=fixed))
+
+
+def devices_not_done(devices: dict[str, Any]) -> Iterator[str]:
+    """The same of forgetting, and of the cost of a further device."""
+    for variant in VARIANTS:
+        lack = WANTED_SEEDS - len(devices.get("forgetting_seeds", {}).get(variant, ()))
+        if lack > 0:
+            yield f"forgetting: {lack} of {WANTED_SEEDS} seeds of a base with {variant}"
+    if lack := len(CHAIN) - len(devices.get("cost", ())):
+        yield f"cost: {lack} of {len(CHAIN)} numbers of devices"
+
+
+def document(runs: Runs, seeds: Sequence[int]) -> tuple[dict[str, Any], dict[str, Any], list[int]]:
+    """Summary, details and seeds of all that is kept, of these seeds and of as many as are wanted of everything."""
+    runs.deadline = -math.inf  # nothing new
+    every = tuple(range(max([WANTED_SEEDS, *(seed + 1 for seed in seeds)])))
+    kept = {part: collect(runs, asked) for part, asked in plan(tuple(TARGETS), tuple(METHODS), every).items()}
+    devices = devices_block(runs, every)
+    found = details(kept, devices)
+    lost = {name: one["mean"] for name, one in devices.get("lost", {}).get(OURS, {}).items()}
+    used = {*used_seeds(*(part.answers for part in kept.values()))}.union(*devices.get("forgetting_seeds", {}).values())
+    return summary(found["rows"], lost), found, sorted(used)
 
 
 @click.command()
 @click.option("--only", "blocks", multiple=True, type=click.Choice(BLOCKS), help="Parts to run; all by default.")
 @click.option("--targets", multiple=True, type=click.Choice(list(TARGETS)), help="All by default.")
 @click.option("--methods", multiple=True, type=click.Choice(list(METHODS)), help="Of the main part; all by default.")
-@click.option("--seeds", default=5, show_default=True, help="How many.")
+@click.option("--seeds", default=WANTED_SEEDS, show_default=True, help="How many.")
 @click.option("--minutes", default=float("inf"), help="Begin nothing new after so long.")
 @click.option("--split", default="test", type=click.Choice(["val", "test"]), help="Judging tasks.", show_default=True)
 @click.option("--work", default=ROOT / "runs" / "transfer", type=click.Path(path_type=Path), help="Folder of results.")
@@ -74,17 +108,15 @@ def main(
     torch.set_num_threads(1)
     started = time.time()
     runs = Runs(work, split, time.monotonic() + 60 * minutes, cap)
-    targets, blocks, numbers = targets or tuple(TARGETS), blocks or BLOCKS, tuple(range(seeds))
-    asked = {
-        "main": list(questions(targets, methods or tuple(METHODS), numbers)),
-        "sources": list(order_questions(targets, numbers)),
-        "papers": list(paper_questions(targets, numbers)),
-    }
-    asked = {name: listed if name in blocks else [] for name, listed in asked.items()}
-    found = details(runs, asked, numbers if "forgetting" in blocks else ())
-    figures = summary(found["rows"], found.get("lost", {}).get(OURS, {}))
+    numbers = tuple(range(seeds))
+    for part, asked in plan(targets or tuple(TARGETS), methods or tuple(METHODS), numbers).items():
+        if part in (blocks or BLOCKS):
+            collect(runs, asked)
+    if "forgetting" in (blocks or BLOCKS):
+        devices_block(runs, numbers)
+    figures, found, used = document(runs, numbers)
     if split == "test":
-        finish("transfer", figures, found, list(numbers), as_json, started)
+        finish("transfer", figures, found, used, as_json, started)
         return
     for name, value in figures.items():
         click.echo(f"{name:<40} {value:.4f}")

@@ -1,4 +1,7 @@
-"""What the page shows of the benchmarks of adapting: samplers, and what other devices' programs are worth."""
+"""What the page shows of the benchmarks of adapting: samplers, and what other devices' programs are worth.
+
+A figure of several seeds is shown as mean ± deviation (number of seeds). What was not run has no column.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,14 @@ Row = Mapping[str, Any]
 
 PROTOCOLS = {"cross-task": "Cross-task", "in-task": "In-task", "both": "Both"}
 SCORES = {"pairwise": "pairwise accuracy", "mean_top1": "top-1"}
+BLOCKS = {"scratch": "from random weights", "pretrained": "from another device's"}
 # Tables of the details that are shown as they are.
 _PLAIN = {
+    "differences": "Differences, seed by seed",
     "label_ratios": "Labels that a method without sources needs over those that ours needs",
     "sources": "Number and order of the sources",
     "forgetting": "What the base still knows of earlier devices",
+    "lost": "Score lost on earlier devices",
     "cost": "Size and cost by number of devices",
     "papers": "The papers' own networks",
     "ablation": "Parts of TCL, added one by one",
@@ -22,29 +28,55 @@ _PLAIN = {
 
 
 def sampling(job: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables that the benchmark's details hold, without the single results."""
-    return {
-        name.replace("_", " "): value
-        for name, value in job["details"].items()
-        if isinstance(value, list) and value and isinstance(value[0], dict) and name not in ("runs", "machine")
-    }
+    """A table for each start and score, a column a sampler; then differences, budgets and the time of picking."""
+    details = job["details"]
+    found: dict[str, Any] = {}
+    for block, words in BLOCKS.items():
+        own = [row for row in details.get("table", ()) if row["block"] == block]
+        for score, named in SCORES.items():
+            found[f"{named.capitalize()}, {words}"] = _by_sampler(own, score)
+    found["Differences at a tenth, seed by seed"] = plain(details.get("cells", ()))
+    found["Budget for the score that RDU has with a tenth"] = plain(details.get("budgets", ()))
+    found["Seconds to pick"] = plain(details.get("pool", ()))
+    return {title: table for title, table in found.items() if table}
+
+
+def _by_sampler(rows: Sequence[Row], score: str) -> list[dict[str, Any]]:
+    """A row for each corpus and share."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: (row["corpus"], row["share"])):
+        place = row["corpus"], row["share"]
+        told = found.setdefault(place, {"corpus": place[0], "share": f"{place[1]:.0%}", "programs": row["programs"]})
+        told[row["sampler"]] = figure(row[score])
+    return list(found.values())
 
 
 def transfer(job: Mapping[str, Any]) -> dict[str, Any]:
     """Every protocol's tables, told apart by whether the tasks were seen, then sources, forgetting and cost."""
     details = job["details"]
-    rows, titles = details["rows"], details["methods"]
+    rows, titles = details.get("rows", ()), details.get("methods", {})
     found: dict[str, Any] = {}
     for protocol, title in PROTOCOLS.items():
         for seen, words in ((False, "unseen"), (True, "seen")):
-            own = [row for row in rows if row["protocol"] == protocol and row["seen"] is seen]
+            own = [r for r in rows if r["protocol"] == protocol and r["seen"] is seen and r["method"] in titles]
             for score, named in SCORES.items():
                 heading = f"{title}, {words}: {named}"
                 found[heading] = _by_target(own, score, titles)
                 if any(row["labels"] for row in own):
                     found[f"{heading}, mean over targets"] = _by_labels(own, score, titles)
-    found |= {title: details[name] for name, title in _PLAIN.items() if details.get(name)}
+    found |= {title: plain(_listed(details.get(name))) for name, title in _PLAIN.items()}
     return {title: table for title, table in found.items() if table}
+
+
+def _listed(value: Any) -> Sequence[Row]:
+    if isinstance(value, Mapping):
+        return [{"of": name} | dict(row) for name, row in value.items()]
+    return value or ()
+
+
+def plain(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Rows with their figures of several seeds in one cell each."""
+    return [{name: figure(v) if _is_spread(v) else v for name, v in row.items()} for row in rows]
 
 
 def _by_target(rows: Sequence[Row], score: str, titles: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -67,17 +99,30 @@ def _by_labels(rows: Sequence[Row], score: str, titles: Mapping[str, str]) -> li
     for name in methods:
         told: dict[str, Any] = {"method": titles[name], "targets": len(common)}
         for labels in sorted({row["labels"] for row in rows}):
-            own = [r[score]["mean"] for r in _of(rows, name, labels) if r["target"] in common]
-            if own:
-                told[f"{labels} labels"] = statistics.mean(own)
+            own = [row for row in rows if (row["method"], row["labels"]) == (name, labels) and row["target"] in common]
+            if len(own) == len(common) and (mean := over_targets(own, score)):
+                told[f"{labels} labels"] = figure(mean)
         found.append(told)
     return found
 
 
-def _of(rows: Iterable[Row], method: str, labels: int) -> list[Row]:
-    return [row for row in rows if row["method"] == method and row["labels"] == labels]
+def over_targets(rows: Sequence[Row], score: str) -> dict[str, Any] | None:
+    """The mean over targets of each seed that all of them have: its mean and deviation; None without such a seed."""
+    if not rows:
+        return None
+    seeds = set.intersection(*(set(row["seeds"]) for row in rows))
+    values = [statistics.mean(row[score]["values"][row["seeds"].index(seed)] for row in rows) for seed in sorted(seeds)]
+    if not values:
+        return None
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.mean(values), "stdev": deviation, "seeds": len(values)}
 
 
-def figure(spread: Mapping[str, float]) -> str:
-    """Mean and deviation of seeds."""
-    return f"{spread['mean']:.3f} ± {spread['stdev']:.3f}"
+def _is_spread(value: Any) -> bool:
+    return isinstance(value, Mapping) and {"mean", "stdev", "seeds"} <= set(value)
+
+
+def figure(spread: Mapping[str, Any]) -> str:
+    """Mean, deviation and number of seeds; one seed has no deviation."""
+    told = f"{spread['mean']:.3f}"
+    return told + (f" ± {spread['stdev']:.3f}" if spread["stdev"] is not None else "") + f" ({spread['seeds']})"

@@ -76,21 +76,31 @@ SECTIONS = (
         "sampling",
         "What to measure next",
         "Each sampler chooses a share of the programs of the training tasks in rounds; a model learns from them and is "
-        "judged on test tasks. Top-1 is the mean over tasks.",
+        "judged on test tasks. Top-1 is the mean over tasks; a cell is mean ± deviation (seeds), and what is compared "
+        "is compared over the seeds that both have. A budget is read off a curve of score by budget that is made "
+        "monotone first; RDU's own, read off alike, is the control, and what that is off 1 is the reading's error. "
+        "*At least*: the largest share does not have the score, and is counted in its place; *at most*: the smallest has it.",
         (
             ("rdu_minus_random_top1", 0, "RDU's top-1 less random choice's"),
             ("rdu_plus_minus_rdu_top1", 0, "rdu+'s top-1 less RDU's"),
             ("rdu_plus_budget_ratio<", 0.5, "share of RDU's budget that rdu+ needs for RDU's score"),
+            ("rdu_control_budget_ratio<", 1, "the same of RDU itself, the control"),
+            ("rdu_plus_budget_ratio_never<", 0, "corpora and starts where no budget gives rdu+ RDU's score"),
         ),
         shape=adaptation.sampling,
     ),
     Section(
         "transfer",
         "From other devices to a new one",
-        "*Cross-task*: a tenth of the programs of the target's training tasks is measured. *In-task*: a few random "
-        "programs of each judging task are, and the rest of its programs judges. *Both*: both. *Seen* means that a "
-        "source knows the judging tasks, *unseen* that none does. From scratch is the same network and the same "
-        "labels without any source. Means over seeds; top-1 is the mean over tasks.",
+        "*Cross-task*: a tenth of the programs of the target's training tasks is measured. *In-task*: a few "
+        "programs of each judging task are, and the rest of its programs judges. *Both*: both. The programs are drawn "
+        "at random for all methods but `ours` and the rows marked `strata`: these choose theirs by the sampler "
+        "`strata` (even strata of the base's scores within each task), as many as the others have, and are judged on "
+        "the programs that remain, which are not quite those of the others. *Seen* means that a "
+        "source knows the judging tasks, *unseen* that none does. From scratch is the same network and as many "
+        "labels without any source. A cell is mean ± deviation (seeds); differences and ratios are over the seeds that "
+        "both sides have; top-1 is the mean over tasks. Numbers of labels are read off curves that are made monotone "
+        "first; without labels a curve has a point only where the method itself was measured there.",
         (
             ("label_ratio_vs_scratch", 8, "labels that scratch needs over ours, for scratch's accuracy at 32, unseen"),
             ("label_ratio_vs_scratch_least", 8, "the same, of the worst target"),

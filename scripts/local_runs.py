@@ -1,6 +1,6 @@
 """What a run of the local benchmark is: a network, a target of this machine, where its model starts; and its files.
 
-A run lives in `WORK/NETWORK/TARGET-SOURCE-SEED-LABELS-TRIALS/`:
+A run lives in `WORK/NETWORK/TARGET-SOURCE-SEED-LABELS-TRIALS-POOL-SAMPLER/`:
 
     row.json      written last and atomically: a run without it was cut short, and goes on with the step that it was in
     adapted.json  what adapting came to
@@ -80,7 +80,7 @@ class LocalRun:
     @property
     def folder(self) -> Path:
         """Where its files are."""
-        name = f"{self.target}-{self.source}-{self.seed}-{self.labels}-{self.trials}-{self.sampler}"
+        name = f"{self.target}-{self.source}-{self.seed}-{self.labels}-{self.trials}-{self.pool}-{self.sampler}"
         return self.work / self.network / name
 
     @property

@@ -1,22 +1,42 @@
-"""From journaled runs of samplers to tables and the summary of `docs/benchmarks/sampling.json`."""
+"""From journaled runs of samplers to tables and the summary of `docs/benchmarks/sampling.json`.
+
+Whatever is subtracted or divided is a mean over the seeds that both sides have.
+"""
 
 from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from monotone import monotone
 
 SCORES = ("pairwise", "mean_top1", "mean_top5")
+# What is quoted, and how it is named.
+QUOTED = {"top1": "mean_top1", "pairwise": "pairwise"}
+DIFFERENCES = (("rdu_minus_random", "rdu", "random"), ("rdu_plus_minus_rdu", "rdu+", "rdu"))
 AT = 0.1
-Row = dict[str, Any]
-Cell = tuple[str, str]
+ALL = "all"
+Row = Mapping[str, Any]
+Curves = dict[str, dict[float, dict[int, float]]]
 
 
-def table(rows: Iterable[Row]) -> list[Row]:
+class Reached(NamedTuple):
+    """Where a curve reaches a score: a share, and whether that is where it does.
+
+    Attributes:
+        share: of the programs.
+        bound: "at most": the smallest share has the score already; "at least": the largest does not have it.
+    """
+
+    share: float
+    bound: str = ""
+
+
+def table(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """One row for each corpus, block, sampler and share: mean and standard deviation over the seeds."""
     groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
@@ -24,80 +44,129 @@ def table(rows: Iterable[Row]) -> list[Row]:
     return [_summed_up(key, same) for key, same in sorted(groups.items())]
 
 
-def _summed_up(key: tuple[Any, ...], rows: Sequence[Row]) -> Row:
-    out: Row = dict(zip(("corpus", "block", "sampler", "share"), key, strict=True))
+def _summed_up(key: tuple[Any, ...], rows: Sequence[Row]) -> dict[str, Any]:
+    out: dict[str, Any] = dict(zip(("corpus", "block", "sampler", "share"), key, strict=True))
     out |= {"seeds": sorted(row["seed"] for row in rows), "programs": rows[0]["programs"]}
-    for name in SCORES:
-        values = [row["scores"][name] for row in rows]
-        out[name] = round(statistics.mean(values), 4)
-        out[f"{name}_sd"] = round(statistics.stdev(values), 4) if len(values) > 1 else None
+    out |= {name: spread([row["scores"][name] for row in rows]) for name in SCORES}
     for name in ("measuring_seconds", "select_seconds", "learn_seconds"):
         out[name] = round(statistics.mean(row[name] for row in rows), 2)
     return out
 
 
-def summary(means: Sequence[Row]) -> dict[str, float | None]:
-    """The figures that are quoted, means over corpora and blocks; None where the runs for one are missing."""
-    found: dict[str, float | None] = {}
-    for suffix, score in (("top1", "mean_top1"), ("pairwise", "pairwise")):
-        found[f"rdu_minus_random_{suffix}"] = _mean(_differences(means, score, "rdu", "random").values())
-        found[f"rdu_plus_minus_rdu_{suffix}"] = _mean(_differences(means, score, "rdu+", "rdu").values())
-    found["rdu_plus_budget_ratio"] = _mean(budget_ratios(means, "mean_top1").values())
-    found["rdu_plus_budget_ratio_pairwise"] = _mean(budget_ratios(means, "pairwise").values())
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """Mean, standard deviation, which one seed does not have, and number of seeds."""
+    deviation = round(statistics.stdev(values), 4) if len(values) > 1 else None
+    return {"mean": round(statistics.mean(values), 4), "stdev": deviation, "seeds": len(values)}
+
+
+def cells(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Every corpus and block."""
+    return sorted({(row["corpus"], row["block"]) for row in rows})
+
+
+def curves(rows: Iterable[Row], cell: tuple[str, str], score: str) -> Curves:
+    """The score of every seed by sampler and share, of one corpus and block."""
+    found: Curves = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        if (row["corpus"], row["block"]) == cell:
+            found[row["sampler"]][row["share"]][row["seed"]] = row["scores"][score]
     return found
 
 
-def by_cell(means: Sequence[Row]) -> list[Row]:
-    """The same figures for each corpus and block."""
-    cells = sorted({(row["corpus"], row["block"]) for row in means})
-    return [
-        {"corpus": c, "block": b} | summary([row for row in means if (row["corpus"], row["block"]) == (c, b)])
-        for c, b in cells
-    ]
+def by_cell(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Each difference at a tenth for each corpus and block, over the seeds that both samplers have."""
+    found = []
+    for cell in cells(rows):
+        told: dict[str, Any] = {}
+        for suffix, score in QUOTED.items():
+            own = curves(rows, cell, score)
+            for name, better, worse in DIFFERENCES:
+                if gaps := _gaps(own[better][AT], own[worse][AT]):
+                    told[f"{name}_{suffix}"] = spread(gaps)
+        if told:
+            found.append({"corpus": cell[0], "block": cell[1]} | told)
+    return found
 
 
-def budget_ratios(means: Sequence[Row], score: str) -> dict[Cell, float]:
-    """Budget at which rdu+ first has RDU's score at a tenth, over that tenth, for each corpus and block.
+def _gaps(better: Mapping[int, float], worse: Mapping[int, float]) -> list[float]:
+    return [better[seed] - worse[seed] for seed in sorted(better.keys() & worse.keys())]
 
-    Between two shares the score is taken to grow with the logarithm of the budget. A first share that is good
-    enough already, or not even everything being so, gives that end of the curve.
+
+def budgets(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """For each corpus, block and score: what rdu+ needs for RDU's score at a tenth, over that tenth.
+
+    RDU itself is read off in the same way for control: what its ratio is off 1 is the way's error, not a gain.
+
+    Returns:
+        Rows with `rdu+` and `rdu`, the ratios; the two `... is`: see `Reached`; `seeds`: of both curves.
     """
-    curves, ratios = _curves(means, score), {}
-    for cell, wanted in ((key[:2], points.get(AT)) for key, points in curves.items() if key[2] == "rdu"):
-        ours = curves.get((*cell, "rdu+"), {}) | curves.get((*cell, "all"), {})
-        if wanted is not None and len(ours) > 1:
-            ratios[cell] = first_share(ours, wanted) / AT
-    return ratios
+    asked = [(cell, score) for cell in cells(rows) for score in QUOTED.values()]
+    return [row for cell, score in asked if (row := _budget(curves(rows, cell, score), cell, score))]
 
 
-def first_share(curve: dict[float, float], wanted: float) -> float:
-    """The smallest share at which a curve of score by share reaches a score; see `budget_ratios`."""
-    shares = sorted(curve)
-    if curve[shares[0]] >= wanted:
-        return shares[0]
-    for low, high in pairwise(shares):
-        if curve[high] >= wanted:
-            part = (wanted - curve[low]) / (curve[high] - curve[low])
-            return float(np.exp(np.log(low) + part * (np.log(high) - np.log(low))))
-    return shares[-1]
+def _budget(own: Curves, cell: tuple[str, str], score: str) -> dict[str, Any] | None:
+    points = [*own["rdu"].values(), *own["rdu+"].values()]
+    if AT not in own["rdu"] or not own["rdu+"] or len(own["rdu+"]) + len(own[ALL]) < 2:
+        return None
+    seeds = set.intersection(*(set(point) for point in points))
+    if not seeds:
+        return None
+    wanted = statistics.mean(own["rdu"][AT][seed] for seed in seeds)
+    told: dict[str, Any] = {"corpus": cell[0], "block": cell[1], "score": score, "seeds": len(seeds)}
+    for sampler in ("rdu+", "rdu"):
+        reached = first_share(_mean_curve(own[sampler], seeds) | _mean_curve(own[ALL], seeds), wanted)
+        told |= {sampler: round(reached.share / AT, 4), f"{sampler} is": reached.bound}
+    return told
 
 
-def _curves(means: Sequence[Row], score: str) -> dict[tuple[str, str, str], dict[float, float]]:
-    curves: dict[tuple[str, str, str], dict[float, float]] = defaultdict(dict)
-    for row in means:
-        curves[row["corpus"], row["block"], row["sampler"]][row["share"]] = row[score]
-    return curves
+def _mean_curve(points: Mapping[float, Mapping[int, float]], seeds: set[int]) -> dict[float, float]:
+    """Means over these seeds; everything at once has fewer of them, and is taken by those that it has."""
+    known = {share: [value for seed, value in found.items() if seed in seeds] for share, found in points.items()}
+    return {share: statistics.mean(values) for share, values in known.items() if values}
 
 
-def _differences(means: Sequence[Row], score: str, better: str, worse: str) -> dict[Cell, float]:
-    at = {(row["corpus"], row["block"], row["sampler"]): row[score] for row in means if row["share"] == AT}
-    return {
-        (corpus, block): at[corpus, block, better] - value
-        for (corpus, block, sampler), value in at.items()
-        if sampler == worse and (corpus, block, better) in at
-    }
+def first_share(curve: Mapping[float, float], wanted: float) -> Reached:
+    """The smallest share at which a curve of score by share has a score, once the curve is made monotone.
+
+    Between two shares the score is taken to grow with the logarithm of the budget.
+    """
+    points = monotone(sorted(curve.items()))
+    if points[0][1] >= wanted:
+        return Reached(points[0][0], "at most")
+    for (low, lower), (high, higher) in pairwise(points):
+        if higher >= wanted:
+            part = (wanted - lower) / (higher - lower)
+            return Reached(float(np.exp(np.log(low) + part * (np.log(high) - np.log(low)))))
+    return Reached(points[-1][0], "at least")
 
 
-def _mean(values: Iterable[float]) -> float | None:
-    known = list(values)
-    return round(statistics.mean(known), 4) if known else None
+def summary(rows: Sequence[Row]) -> dict[str, float | None]:
+    """The figures that are quoted, means over corpora and blocks; None where the runs for one are missing.
+
+    A ratio that is only known to be at least or at most something counts as that; `..._never` tells how many cells
+    did not reach the score with the largest share that was run, `..._at_once` how many had it with the smallest.
+    """
+    compared, ratios = by_cell(rows), budgets(rows)
+    found: dict[str, float | None] = {}
+    for suffix, score in QUOTED.items():
+        for name, _, _ in DIFFERENCES:
+            key = f"{name}_{suffix}"
+            found[key] = _mean([row[key]["mean"] for row in compared if key in row])
+        own = [row for row in ratios if row["score"] == score]
+        found |= _quoted_budgets(own, "" if score == "mean_top1" else f"_{suffix}")
+    return found
+
+
+def _quoted_budgets(rows: Sequence[Row], suffix: str) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    for sampler, named in (("rdu+", "rdu_plus"), ("rdu", "rdu_control")):
+        values, key = [row[sampler] for row in rows], f"{named}_budget_ratio{suffix}"
+        found[key] = _mean(values)
+        found[f"{key}_median"] = round(statistics.median(values), 4) if values else None
+        found[f"{key}_never"] = sum(row[f"{sampler} is"] == "at least" for row in rows)
+        found[f"{key}_at_once"] = sum(row[f"{sampler} is"] == "at most" for row in rows)
+    return found | {f"budget_ratio_cells{suffix}": len(rows)}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return round(statistics.mean(values), 4) if values else None

@@ -1,17 +1,23 @@
-"""Figures of the transfer benchmark, from its single results: means over seeds, differences, labels needed."""
+"""Figures of the transfer benchmark, from its single results: means over seeds, differences, labels needed.
+
+Whatever is subtracted or divided is a mean over the seeds that both sides have.
+"""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from monotone import monotone
 
 Row = Mapping[str, Any]
 Curve = Sequence[tuple[float, float]]
 
 SCORES = ("pairwise", "mean_top1", "mean_top5", "top1", "top5")
-# What is counted for each of two methods at one protocol, targets in common.
+QUOTED = ("mean_top1", "pairwise")
+# What is counted for each of two methods at one protocol, targets and seeds in common.
 DIFFERENCES = (
     ("continual_minus_finetune", "continual", "fine-tune"),
     ("continual_minus_mtl", "continual", "multi-task"),
@@ -19,7 +25,9 @@ DIFFERENCES = (
     ("ours_minus_finetune", "ours", "fine-tune"),
     ("finetune_minus_scratch", "fine-tune", "scratch"),
 )
-RIVALS = {"scratch": "scratch", "trees": "trees"}
+RIVALS = ("scratch", "trees")
+# Pairwise accuracy of any order before there is a label.
+COIN = 0.5
 
 
 def mean_rows(answers: Iterable[Row]) -> list[dict[str, Any]]:
@@ -28,7 +36,7 @@ def mean_rows(answers: Iterable[Row]) -> list[dict[str, Any]]:
     for answer in answers:
         key = tuple(answer[name] for name in ("target", "seen", "protocol", "labels", "method"))
         groups.setdefault((*key, tuple(answer["sources"]), tuple(answer["taught"])), []).append(answer)
-    return [_mean_row(found) for found in groups.values()]
+    return [_mean_row(sorted(found, key=lambda answer: answer["seed"])) for found in groups.values()]
 
 
 def _mean_row(found: Sequence[Row]) -> dict[str, Any]:
@@ -37,16 +45,17 @@ def _mean_row(found: Sequence[Row]) -> dict[str, Any]:
         **{name: first[name] for name in ("target", "seen", "protocol", "labels", "method")},
         "sources": list(first["sources"]),
         "taught": list(first["taught"]),
-        "seeds": sorted(answer["seed"] for answer in found),
+        "seeds": [answer["seed"] for answer in found],
         **{name: spread([answer["scores"][name] for answer in found]) for name in SCORES},
         **{name: statistics.mean(a[name] for a in found) for name in ("seconds", "pretraining_seconds", "parameters")},
         "tasks": first["tasks"],
     }
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
-    """Mean and standard deviation."""
-    return {"mean": statistics.mean(values), "stdev": statistics.stdev(values) if len(values) > 1 else 0.0}
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """Mean and standard deviation, which one value does not have; the number of seeds, and their values in order."""
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.mean(values), "stdev": deviation, "seeds": len(values), "values": list(values)}
 
 
 def find(rows: Iterable[Row], **wanted: Any) -> list[Row]:
@@ -54,35 +63,75 @@ def find(rows: Iterable[Row], **wanted: Any) -> list[Row]:
     return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
 
 
+def by_seed(row: Row, score: str) -> dict[int, float]:
+    """The score of each seed of a row."""
+    return dict(zip(row["seeds"], row[score]["values"], strict=True))
+
+
+def pairs(rows: Sequence[Row], one: str, other: str, score: str) -> dict[str, list[tuple[float, float]]]:
+    """Both methods' scores cross-task for each target that both have, one pair for each seed that both have."""
+    cross = find(rows, protocol="cross-task", seen=False)
+    second = {row["target"]: by_seed(row, score) for row in find(cross, method=other)}
+    found = {}
+    for row in find(cross, method=one):
+        theirs = second.get(row["target"], {})
+        both = [(value, theirs[seed]) for seed, value in by_seed(row, score).items() if seed in theirs]
+        if both:
+            found[row["target"]] = both
+    return found
+
+
 def difference(rows: Sequence[Row], one: str, other: str, score: str) -> float | None:
     """Mean over targets of one method's score less another's, cross-task; None where no target has both."""
-    gaps = [a - b for a, b in _pairs(rows, one, other, score)]
+    gaps = [statistics.mean(a - b for a, b in both) for both in pairs(rows, one, other, score).values()]
     return statistics.mean(gaps) if gaps else None
 
 
 def share(rows: Sequence[Row], one: str, other: str, score: str) -> float | None:
-    """Mean over targets of one method's score divided by another's, cross-task."""
-    ratios = [a / b for a, b in _pairs(rows, one, other, score)]
+    """Mean over targets of one method's mean score divided by another's, cross-task."""
+    ratios = [
+        statistics.mean(a for a, _ in both) / statistics.mean(b for _, b in both)
+        for both in pairs(rows, one, other, score).values()
+    ]
     return statistics.mean(ratios) if ratios else None
 
 
-def _pairs(rows: Sequence[Row], one: str, other: str, score: str) -> Iterator[tuple[float, float]]:
-    cross = find(rows, protocol="cross-task", seen=False)
-    second = {row["target"]: row[score]["mean"] for row in find(cross, method=other)}
-    for row in find(cross, method=one):
-        if row["target"] in second:
-            yield row[score]["mean"], second[row["target"]]
+def difference_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Every quoted difference target by target: mean and deviation over the pairs of seeds."""
+    found = []
+    for _, one, other in DIFFERENCES:
+        paired = {score: pairs(rows, one, other, score) for score in QUOTED}
+        for target, both in paired[QUOTED[0]].items():
+            gaps = {score: spread([a - b for a, b in paired[score][target]]) for score in QUOTED}
+            found.append({"difference": f"{one} less {other}", "target": target, "seeds": len(both), **gaps})
+    return found
 
 
 def curve(
-    rows: Sequence[Row], target: str, seen: bool, method: str, score: str = "pairwise"
-) -> list[tuple[int, float]]:
-    """(labels a task, mean score) in-task, from the least labels; without any, what needs none."""
-    own = find(rows, target=target, seen=seen)
-    start = [row[score]["mean"] for row in find(own, method="zero-shot", protocol="cross-task")]
-    nothing = 0.5 if method in RIVALS else start[0] if start else None
-    found = [(row["labels"], row[score]["mean"]) for row in find(own, method=method, protocol="in-task")]
-    return sorted([*([(0, nothing)] if nothing is not None else []), *found])
+    rows: Sequence[Row], target: str, seen: bool, method: str, seeds: Iterable[int] | None = None
+) -> list[tuple[float, float]]:
+    """(labels a task, mean pairwise accuracy) in-task, from the least labels.
+
+    Without labels there is what the method itself was measured to have, if it was; a method that knows nothing but
+    labels has a coin's accuracy there.
+
+    Args:
+        seeds: over which the means are taken; None: all that a point has.
+    """
+    points = [(0, COIN)] if method in RIVALS else []
+    wanted = None if seeds is None else set(seeds)
+    for row in find(rows, target=target, seen=seen, method=method, protocol="in-task"):
+        values = [value for seed, value in by_seed(row, "pairwise").items() if wanted is None or seed in wanted]
+        if values and (row["labels"] or method not in RIVALS):
+            points.append((row["labels"], statistics.mean(values)))
+    return sorted(points)
+
+
+def common_seeds(rows: Sequence[Row], target: str, seen: bool, methods: Iterable[str]) -> list[int]:
+    """Seeds that every in-task point of all these methods has."""
+    found = find(rows, target=target, seen=seen, protocol="in-task")
+    seeds = [set(row["seeds"]) for row in found if row["method"] in methods]
+    return sorted(set.intersection(*seeds)) if seeds else []
 
 
 def labels_needed(points: Curve, level: float) -> float | None:
@@ -99,11 +148,13 @@ def labels_needed(points: Curve, level: float) -> float | None:
 def label_ratio(scratch: Curve, ours: Curve) -> float | None:
     """Labels that scratch needs over those that ours needs, for scratch's score at its most labels.
 
-    A need of less than one label counts as one. Where ours does not reach that score, the ratio is for ours'
-    own best score, which scratch has with fewer labels: it is below 1.
+    Both curves are made monotone. A need of less than one label counts as one. Where ours has that score at its
+    fewest labels, it needs no more than those. Where ours does not reach it, the ratio is for ours' own best score,
+    which scratch has with fewer labels: it is below 1.
     """
     if not scratch or not ours or scratch[-1][0] != ours[-1][0]:
         return None
+    scratch, ours = monotone(scratch), monotone(ours)
     most = scratch[-1][0]
     need = labels_needed(ours, scratch[-1][1])
     if need is not None:
@@ -112,15 +163,29 @@ def label_ratio(scratch: Curve, ours: Curve) -> float | None:
 
 
 def ratio_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """The label ratio of each target, against each method without sources."""
-    found = []
-    for seen in (False, True):
-        for target in dict.fromkeys(row["target"] for row in rows):
-            ours = curve(rows, target, seen, "ours")
-            ratios = {f"versus {rival}": label_ratio(curve(rows, target, seen, rival), ours) for rival in RIVALS}
-            if len(ours) > 1 and any(value is not None for value in ratios.values()):
-                found.append({"target": target, "seen": seen, **ratios})
-    return found
+    """The label ratio of each target against each method without sources, over the seeds that both curves have.
+
+    Returns:
+        `ratio` is that of the mean curves; `of seeds` has those of single seeds; `at_least` says that the fewest
+        labels that ours was asked with were enough.
+    """
+    places = [(seen, target) for seen in (False, True) for target in dict.fromkeys(row["target"] for row in rows)]
+    return [row for place in places for rival in RIVALS if (row := _ratio_row(rows, *place, rival))]
+
+
+def _ratio_row(rows: Sequence[Row], seen: bool, target: str, rival: str) -> dict[str, Any] | None:
+    def ratio(used: Iterable[int]) -> float | None:
+        return label_ratio(*(curve(rows, target, seen, method, used) for method in (rival, "ours")))
+
+    seeds = common_seeds(rows, target, seen, (rival, "ours"))
+    found = ratio(seeds)
+    if found is None:
+        return None
+    ours = curve(rows, target, seen, "ours", seeds)
+    single = [value for seed in seeds if (value := ratio([seed])) is not None]
+    told = {"target": target, "seen": seen, "versus": rival, "ratio": found, "seeds": len(seeds)}
+    first = max(1.0, ours[0][0])
+    return told | {"of seeds": spread(single), "at_least": ours[0][0] > 0 and found == ours[-1][0] / first}
 
 
 def geometric_mean(values: Iterable[float | None]) -> float | None:
@@ -141,9 +206,9 @@ def summary(rows: Sequence[Row], forgetting: Mapping[str, float | None]) -> dict
     ratios = ratio_rows(rows)
     for rival in RIVALS:
         for seen, end in ((False, ""), (True, "_seen")):
-            own = [row[f"versus {rival}"] for row in ratios if row["seen"] is seen]
+            own = [row["ratio"] for row in find(ratios, versus=rival, seen=seen)]
             found[f"label_ratio_vs_{rival}{end}"] = geometric_mean(own)
-            found[f"label_ratio_vs_{rival}{end}_least"] = min((v for v in own if v is not None), default=None)
+            found[f"label_ratio_vs_{rival}{end}_least"] = min(own, default=None)
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -160,6 +225,6 @@ def source_rows(rows: Sequence[Row], ordered: Sequence[Row]) -> list[dict[str, A
     found += [(row, titles[row["method"]]) for row in whole if row["method"] in titles]
     return [
         {"target": row["target"], "sources": words, "seeds": len(row["seeds"])}
-        | {name: row[name]["mean"] for name in ("pairwise", "mean_top1", "mean_top5")}
+        | {name: row[name] for name in ("pairwise", "mean_top1", "mean_top5")}
         for row, words in sorted(found, key=lambda pair: pair[0]["target"])
     ]

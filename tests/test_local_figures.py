@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -85,3 +86,11 @@ def test_the_page_has_every_run_and_says_where_no_pretraining_is_ahead(tools: An
     (lost,) = tools["benchmarks_local"].lost_local(job)
     assert "xeon" in lost
     assert "5 ms against 4 ms" in lost
+
+
+def test_runs_that_differ_in_any_setting_are_kept_apart(tools: Any) -> None:
+    settings = {"network": "bert-tiny", "target": "v2-1", "source": "epyc", "seed": 0, "labels": 8, "trials": 64}
+    run = tools["local_runs"].LocalRun(**settings, pool=64, sampler="rdu", work=Path("runs"))
+    changes = {"target": "full-1", "source": "none", "seed": 1, "labels": 4, "trials": 32, "pool": 32, "sampler": "alt"}
+    folders = {replace(run, **{name: value}).folder for name, value in changes.items()}
+    assert len({run.folder, *folders}) == len(changes) + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,12 @@ SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 def tools() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(SCRIPTS))
-        names = {"split": "transfer_split", "figures": "transfer_figures", "page": "benchmarks_adaptation"}
+        names = {
+            "split": "transfer_split",
+            "figures": "transfer_figures",
+            "page": "benchmarks_adaptation",
+            "kept": "transfer_kept",
+        }
         yield {short: importlib.import_module(name) for short, name in names.items()}
 
 
@@ -143,6 +149,11 @@ def test_seeds_are_one_row_with_their_deviation(figures: Any) -> None:
     assert row["seeds"] == [0, 1]
     assert row["pairwise"]["mean"] == pytest.approx(0.85)
     assert row["pairwise"]["stdev"] == pytest.approx(0.0707, abs=1e-4)
+    assert row["pairwise"]["seeds"] == 2
+
+
+def test_one_seed_has_no_deviation(figures: Any) -> None:
+    assert figures.spread([0.8])["stdev"] is None
 
 
 def test_a_difference_is_a_mean_over_the_targets_that_have_both(figures: Any) -> None:
@@ -157,24 +168,72 @@ def test_a_difference_is_a_mean_over_the_targets_that_have_both(figures: Any) ->
     assert figures.difference(rows, "continual", "multi-task", "pairwise") is None
 
 
-def test_the_curve_of_a_pretrained_method_starts_with_no_label_and_scratchs_with_a_coin(figures: Any) -> None:
+def test_only_seeds_that_both_methods_have_are_compared(figures: Any) -> None:
+    """Seed 1 is a hard one, which only the other method met."""
+    rows = figures.mean_rows([
+        answer("ours", 0.9, 0), answer("ours", 0.8, 2),
+        answer("fine-tune", 0.8, 0), answer("fine-tune", 0.1, 1), answer("fine-tune", 0.6, 2),
+        answer("continual", 0.9, 3),
+    ])  # fmt: skip
+    assert figures.difference(rows, "ours", "fine-tune", "pairwise") == pytest.approx(0.15)
+    assert figures.share(rows, "ours", "fine-tune", "pairwise") == pytest.approx(0.85 / 0.7)
+    assert figures.difference(rows, "ours", "continual", "pairwise") is None, "no seed in common"
+    (row,) = figures.difference_rows(rows)
+    assert (row["difference"], row["target"], row["seeds"]) == ("ours less fine-tune", "k80", 2)
+    assert row["pairwise"]["stdev"] == pytest.approx(0.0707, abs=1e-4)
+
+
+@given(st.lists(st.floats(0.5, 1.0), min_size=1, max_size=5), st.floats(-0.4, 0.4))
+def test_a_gap_that_every_seed_has_is_the_difference_whatever_other_seeds_there_are(
+    figures: Any, values: list[float], gap: float
+) -> None:
+    one = [answer("ours", value + gap, seed) for seed, value in enumerate(values)]
+    other = [answer("fine-tune", value, seed) for seed, value in enumerate([*values, 0.0, 1.0])]
+    found = figures.difference(figures.mean_rows([*one, *other]), "ours", "fine-tune", "mean_top1")
+    assert found == pytest.approx(gap, abs=1e-9)
+
+
+def test_a_curve_starts_with_what_the_method_itself_has_without_labels_and_scratchs_with_a_coin(figures: Any) -> None:
+    more = {"protocol": "in-task"}
     rows = figures.mean_rows([
         answer("zero-shot", 0.7),
-        *(answer(name, v, protocol="in-task", labels=n) for name, n, v in (("ours", 8, 0.9), ("scratch", 8, 0.6))),
+        *(answer(name, v, labels=n, **more) for name, n, v in (("ours", 8, 0.9), ("scratch", 8, 0.6))),
     ])  # fmt: skip
-    assert figures.curve(rows, "k80", False, "ours") == [(0, 0.7), (8, 0.9)]
+    assert figures.curve(rows, "k80", False, "ours") == [(8, 0.9)], "zero-shot is another model"
     assert figures.curve(rows, "k80", False, "scratch") == [(0, 0.5), (8, 0.6)]
+    rows += figures.mean_rows([answer("ours", 0.65, labels=0, **more)])
+    assert figures.curve(rows, "k80", False, "ours") == [(0, 0.65), (8, 0.9)]
+
+
+def test_both_curves_of_a_label_ratio_are_of_the_same_seeds(figures: Any) -> None:
+    more = {"protocol": "in-task"}
+    rows = figures.mean_rows([
+        answer("ours", 0.6, labels=4, **more), answer("ours", 0.8, labels=32, **more),
+        answer("ours", 1.0, 1, labels=4, **more), answer("ours", 1.0, 1, labels=32, **more),
+        answer("scratch", 0.8, labels=32, **more),
+    ])  # fmt: skip
+    (row,) = figures.ratio_rows(rows)
+    assert (row["versus"], row["seeds"]) == ("scratch", 1)
+    assert row["ratio"] == pytest.approx(1.0), "seed 1 would have needed four labels"
+    assert not row["at_least"]
+
+
+def test_a_lucky_point_of_a_noisy_curve_does_not_reach_a_level(figures: Any) -> None:
+    ours = [(0, 0.5), (4, 0.8), (8, 0.6), (16, 0.7), (32, 0.8)]
+    assert figures.label_ratio([(0, 0.5), (32, 0.8)], ours) == pytest.approx(1.0)
 
 
 def test_the_summary_tells_seen_from_unseen_and_leaves_out_what_was_not_measured(figures: Any) -> None:
     def curves(seen: bool, need: int) -> list[dict[str, Any]]:
         more = {"protocol": "in-task", "seen": seen}
         reached = [answer("ours", 0.6 if n < need else 0.8, labels=n, **more) for n in (4, 8, 32)]
-        return [answer("zero-shot", 0.6, seen=seen), *reached, answer("scratch", 0.8, labels=32, **more)]
+        return [*reached, answer("scratch", 0.8, labels=32, **more)]
 
-    found = figures.summary(figures.mean_rows([*curves(False, 8), *curves(True, 4)]), {"pairwise": 0.01})
+    rows = figures.mean_rows([*curves(False, 8), *curves(True, 4)])
+    found = figures.summary(rows, {"pairwise": 0.01})
     assert found["label_ratio_vs_scratch"] == pytest.approx(4.0)
     assert found["label_ratio_vs_scratch_seen"] == pytest.approx(8.0)
+    assert [row["at_least"] for row in figures.ratio_rows(rows)] == [False, True], "four are the fewest that were asked"
     assert found["forgetting_pairwise"] == 0.01
     assert "continual_over_full" not in found
     assert "label_ratio_vs_trees" not in found
@@ -184,7 +243,50 @@ def test_sources_are_told_by_who_taught_and_in_which_order(figures: Any) -> None
     main = figures.mean_rows([answer("continual", 0.8), answer("scratch", 0.7), answer("continual", 0.9, target="t4")])
     ordered = figures.mean_rows([answer("continual", 0.75, taught=("v100", "a100"))])
     rows = figures.source_rows(main, ordered)
-    assert [(row["sources"], row["pairwise"]) for row in rows] == [("v100 > a100", 0.75), ("all, as given", 0.8)]
+    assert [(row["sources"], row["pairwise"]["mean"]) for row in rows] == [
+        ("v100 > a100", 0.75),
+        ("all, as given", 0.8),
+    ]
+
+
+# What is missing
+
+
+def question(method: str, seed: int, **where: Any) -> Any:
+    return SimpleNamespace(**answer(method, 0.0, seed, **where))
+
+
+def test_what_lacks_as_many_seeds_is_told_together(tools: Any) -> None:
+    answers = [answer("ours", 0.9, seed, target=target) for seed in range(3) for target in ("k80", "mi50")]
+    answers += [answer("full", 0.9, seed, target=target) for seed in range(3) for target in ("k80", "mi50")]
+    answers += [answer("scratch", 0.9, seed) for seed in range(5)]
+    kept = tools["kept"].Kept([*answers, answer("random", 0.5)], [question("trees", 0, protocol="in-task", labels=4)])
+    assert tools["kept"].shortfalls(kept, fixed=["random"]) == [
+        "2 of 5 seeds of ours and full (cross-task; k80 and mi50)",
+        "5 of 5 seeds of trees (in-task; k80)",
+    ]
+
+
+def test_of_several_numbers_of_labels_the_poorest_counts(tools: Any) -> None:
+    more = {"protocol": "in-task"}
+    answers = [answer("ours", 0.9, seed, labels=4, **more) for seed in range(5)]
+    kept = tools["kept"].Kept([*answers, answer("ours", 0.9, 0, labels=8, **more)])
+    assert tools["kept"].shortfalls(kept) == ["4 of 5 seeds of ours (in-task; k80)"]
+
+
+def test_a_run_that_has_no_more_time_tells_what_it_has_from_what_it_lacks(tools: Any) -> None:
+    """One answer is there, one is not, and one question has no meaning for its target."""
+
+    class Runs:
+        left = 0
+
+        def answer(self, asked: Any) -> Any:
+            self.left += asked.seed == 1
+            return answer(asked.method, 0.9) if asked.seed == 0 else None
+
+    found = tools["kept"].collect(Runs(), [question("ours", seed) for seed in (0, 1, 2)])
+    assert tools["kept"].used_seeds(found.answers) == [0]
+    assert [asked.seed for asked in found.missing] == [1]
 
 
 # The page
@@ -201,11 +303,35 @@ def test_the_page_tells_protocols_apart_and_has_no_table_of_what_was_not_run(too
     job = {"details": {"rows": rows, "methods": titles, "label_ratios": ratios, "forgetting": []}}
     found = tools["page"].transfer(job)
     assert found["Cross-task, unseen: pairwise accuracy"] == [
-        {"target": "k80", "nothing measured": "0.600 ± 0.000", "ours": "0.800 ± 0.000"}
+        {"target": "k80", "nothing measured": "0.600 (1)", "ours": "0.800 (1)"}
     ]
     assert [row["labels a task"] for row in found["In-task, seen: top-1"]] == [4, 8, 8]
     (scratch, ours) = found["In-task, seen: pairwise accuracy, mean over targets"]
-    assert scratch == {"method": "from scratch", "targets": 1, "4 labels": 0.9, "8 labels": 0.9}
+    assert scratch == {"method": "from scratch", "targets": 1, "4 labels": "0.900 (1)", "8 labels": "0.900 (1)"}
     assert ours["method"] == "ours"
     assert list(found.values())[-1] == ratios
     assert not any("forget" in title or title.startswith("Both") for title in found)
+
+
+def test_a_mean_over_targets_is_of_the_seeds_that_all_of_them_have(tools: Any, figures: Any) -> None:
+    rows = figures.mean_rows([
+        answer("ours", 0.8, 0), answer("ours", 0.9, 1), answer("ours", 0.1, 2),
+        answer("ours", 0.6, 0, target="t4"), answer("ours", 0.7, 1, target="t4"),
+    ])  # fmt: skip
+    found = tools["page"].over_targets(rows, "pairwise")
+    assert (found["mean"], found["seeds"]) == (pytest.approx(0.75), 2)
+    assert tools["page"].figure(found) == "0.750 ± 0.071 (2)"
+
+
+def test_a_page_of_a_run_that_has_next_to_nothing_has_no_table(tools: Any, figures: Any) -> None:
+    assert tools["page"].transfer({"details": {}}) == {}
+    assert tools["page"].sampling({"details": {"table": [], "pool": []}}) == {}
+    unknown = figures.mean_rows([answer("gone", 0.5, protocol="in-task", labels=4)])
+    assert tools["page"].transfer({"details": {"rows": unknown, "methods": {"ours": "ours"}}}) == {}
+
+
+def test_rows_of_plain_tables_have_their_seeds_in_the_cell(tools: Any, figures: Any) -> None:
+    lost = {"EWC": {"pairwise": figures.spread([0.02, 0.04])}}
+    shown = tools["page"].transfer({"details": {"lost": lost, "papers": [{"method": "TLP", "k80": {"mean": 0.8}}]}})
+    assert shown["Score lost on earlier devices"] == [{"of": "EWC", "pairwise": "0.030 ± 0.014 (2)"}]
+    assert shown["The papers' own networks"] == [{"method": "TLP", "k80": {"mean": 0.8}}]

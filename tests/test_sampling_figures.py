@@ -1,0 +1,173 @@
+"""The benchmark of samplers: figures of made-up runs that can be worked out by hand, and what its journal keeps."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+SHARES = (0.02, 0.05, 0.1, 0.2)
+
+
+@pytest.fixture(scope="module")
+def tools() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPTS))
+        names = {"figures": "sampling_figures", "results": "sampling_results", "page": "benchmarks_adaptation"}
+        yield {short: importlib.import_module(name) for short, name in names.items()}
+
+
+@pytest.fixture(scope="module")
+def figures(tools: Any) -> Any:
+    return tools["figures"]
+
+
+def line(sampler: str, share: float, value: float, seed: int = 0, **where: Any) -> dict[str, Any]:
+    """A line of the journal."""
+    place = {"corpus": "k80", "block": "scratch"} | where
+    scores = dict.fromkeys(("pairwise", "mean_top1", "mean_top5"), value)
+    times = {"measuring_seconds": 10.0, "select_seconds": 1.0, "learn_seconds": 2.0}
+    return place | times | {"sampler": sampler, "share": share, "seed": seed, "programs": 100, "scores": scores}
+
+
+def curve(sampler: str, values: tuple[float, ...], seed: int = 0, **where: Any) -> list[dict[str, Any]]:
+    return [line(sampler, share, value, seed, **where) for share, value in zip(SHARES, values, strict=True)]
+
+
+# Where a curve reaches a score
+
+
+def test_between_two_shares_a_score_grows_with_the_logarithm_of_the_budget(figures: Any) -> None:
+    found = figures.first_share({0.05: 0.6, 0.2: 0.8}, 0.7)
+    assert found.share == pytest.approx(math.sqrt(0.05 * 0.2))
+    assert not found.bound
+
+
+def test_a_lucky_early_point_does_not_reach_a_score(figures: Any) -> None:
+    """0.8 and 0.6 come to 0.7 at both places: 0.75 is reached half way from there to the next."""
+    found = figures.first_share({0.02: 0.8, 0.05: 0.6, 0.1: 0.8}, 0.75)
+    assert found.share == pytest.approx(math.sqrt(0.05 * 0.1))
+
+
+def test_a_score_that_the_curve_has_at_its_ends_alone_or_never_is_a_bound(figures: Any) -> None:
+    assert figures.first_share({0.02: 0.8, 0.1: 0.9}, 0.7) == (0.02, "at most")
+    assert figures.first_share({0.02: 0.8, 0.1: 0.9}, 0.95) == (0.1, "at least")
+    assert figures.first_share({0.1: 0.9}, 0.95) == (0.1, "at least")
+
+
+@given(st.lists(st.floats(0, 1), min_size=4, max_size=4), st.floats(0, 1), st.floats(0, 1))
+def test_a_higher_score_needs_no_smaller_share(figures: Any, values: list[float], one: float, other: float) -> None:
+    points = dict(zip(SHARES, values, strict=True))
+    less, more = (figures.first_share(points, wanted).share for wanted in sorted((one, other)))
+    assert SHARES[0] <= less <= more * (1 + 1e-9)
+    assert more <= SHARES[-1] * (1 + 1e-9)
+
+
+@given(st.lists(st.floats(0, 1), min_size=4, max_size=4).map(sorted), st.integers(0, 3))
+def test_a_curve_that_never_falls_is_taken_as_it_is(figures: Any, values: list[float], place: int) -> None:
+    points = dict(zip(SHARES, values, strict=True))
+    assert figures.first_share(points, values[place]).share <= SHARES[place] * (1 + 1e-9)
+
+
+# Budgets
+
+
+def test_a_sampler_that_has_at_a_twentieth_what_rdu_has_at_a_tenth_needs_half_of_its_budget(figures: Any) -> None:
+    rows = curve("rdu", (0.4, 0.5, 0.6, 0.7)) + curve("rdu+", (0.5, 0.6, 0.7, 0.8))
+    top1, pairwise = figures.budgets(rows)
+    assert (top1["score"], pairwise["score"]) == ("mean_top1", "pairwise")
+    assert top1["rdu+"] == pytest.approx(0.5)
+    assert top1["rdu"] == pytest.approx(1.0), "RDU needs its own budget"
+    assert (top1["rdu+ is"], top1["rdu is"], top1["seeds"]) == ("", "", 1)
+
+
+def test_a_noisy_rdu_shows_in_the_control_how_far_off_the_reading_is(figures: Any) -> None:
+    rows = curve("rdu", (0.4, 0.6, 0.5, 0.7)) + curve("rdu+", (0.5, 0.6, 0.7, 0.8))
+    assert figures.budgets(rows)[0]["rdu"] < 1
+
+
+def test_budgets_are_of_the_seeds_that_both_curves_have(figures: Any) -> None:
+    rows = curve("rdu", (0.4, 0.5, 0.6, 0.7)) + curve("rdu+", (0.5, 0.6, 0.7, 0.8))
+    rows += curve("rdu", (0.9, 0.9, 0.9, 0.9), seed=1)
+    assert figures.budgets(rows)[0]["rdu+"] == pytest.approx(0.5)
+    assert figures.budgets(curve("rdu", (0.4,) * 4) + curve("rdu+", (0.5,) * 4, seed=1)) == []
+
+
+def test_a_score_that_is_never_reached_is_counted_with_the_largest_share_and_said(figures: Any) -> None:
+    rows = curve("rdu", (0.4, 0.5, 0.6, 0.7)) + curve("rdu+", (0.5, 0.6, 0.7, 0.8))
+    rows += curve("rdu", (0.4, 0.5, 0.9, 0.9), corpus="mi50") + curve("rdu+", (0.5, 0.6, 0.7, 0.8), corpus="mi50")
+    found = figures.summary(rows)
+    assert found["rdu_plus_budget_ratio"] == pytest.approx((0.5 + 2.0) / 2)
+    assert (found["rdu_plus_budget_ratio_never"], found["rdu_plus_budget_ratio_at_once"]) == (1, 0)
+    assert found["budget_ratio_cells"] == 2
+    rows.append(line("all", 1.0, 0.95, corpus="mi50"))
+    assert figures.summary(rows)["rdu_plus_budget_ratio_never"] == 0
+
+
+def test_without_a_curve_of_rdu_plus_there_is_no_ratio(figures: Any) -> None:
+    assert figures.budgets(curve("rdu", (0.4, 0.5, 0.6, 0.7))) == []
+    assert figures.budgets([line("rdu", 0.1, 0.6), line("rdu+", 0.1, 0.7)]) == []
+
+
+# Differences
+
+
+def test_differences_are_over_the_seeds_that_both_samplers_have_then_over_corpora(figures: Any) -> None:
+    rows = [line("rdu", 0.1, 0.8, 0), line("rdu", 0.1, 0.9, 1), line("random", 0.1, 0.7, 0)]
+    rows += [line("rdu", 0.1, 0.6, corpus="mi50"), line("random", 0.1, 0.7, corpus="mi50"), line("rdu", 0.2, 0.0)]
+    found = figures.summary(rows)
+    assert found["rdu_minus_random_top1"] == pytest.approx(0.0)
+    assert found["rdu_plus_minus_rdu_top1"] is None
+    assert found["rdu_plus_budget_ratio"] is None
+    assert found["budget_ratio_cells"] == 0
+    first, second = figures.by_cell(rows)
+    assert (first["corpus"], first["rdu_minus_random_top1"]) == ("k80", {"mean": 0.1, "stdev": None, "seeds": 1})
+    assert second["rdu_minus_random_pairwise"]["mean"] == pytest.approx(-0.1)
+
+
+def test_no_result_gives_empty_figures(figures: Any) -> None:
+    assert figures.table([]) == figures.by_cell([]) == figures.budgets([]) == []
+    assert figures.summary([])["rdu_minus_random_top1"] is None
+
+
+# What is kept
+
+
+def test_a_line_without_the_programs_of_a_task_was_made_with_the_default(tools: Any, tmp_path: Path) -> None:
+    results = tools["results"]
+    old = line("rdu", 0.1, 0.8)
+    assert results.key_of(old) == results.key_of(old | {"per_task": results.PER_TASK})
+    lines = [old, old | {"per_task": 20}, old | {"per_task": results.PER_TASK, "programs": 5}]
+    (tmp_path / "results.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    journal = results.Journal(tmp_path)
+    assert [row["programs"] for row in results.kept_rows(journal, results.PER_TASK)] == [5], "made twice, the last"
+    assert [row["per_task"] for row in results.kept_rows(journal, 20)] == [20]
+
+
+def test_what_is_missing_is_told_by_share(tools: Any) -> None:
+    results = tools["results"]
+    missing = [results.Key("k80", "scratch", name, 0.1, seed) for name in ("rdu", "rdu+") for seed in (3, 4)]
+    told = results.not_done([*missing, results.Key("mi50", "scratch", "all", 1.0, 0)])
+    assert told == ["4 results with 10% of the programs (seeds 3 and 4; k80)",
+                    "1 results with 100% of the programs (seeds 0; mi50)"]  # fmt: skip
+
+
+# The page
+
+
+def test_the_page_has_a_column_for_each_sampler_that_was_run(tools: Any, figures: Any) -> None:
+    rows = [line("rdu", 0.1, 0.8, 0), line("rdu", 0.1, 0.9, 1), line("random", 0.1, 0.7), line("rdu", 0.02, 0.5)]
+    shown = tools["page"].sampling({"details": {"table": figures.table(rows), "cells": figures.by_cell(rows)}})
+    few, tenth = shown["Top-1, from random weights"]
+    assert few == {"corpus": "k80", "share": "2%", "programs": 100, "rdu": "0.500 (1)"}
+    assert (tenth["rdu"], tenth["random"]) == ("0.850 ± 0.071 (2)", "0.700 (1)")
+    (cell,) = shown["Differences at a tenth, seed by seed"]
+    assert cell["rdu_minus_random_top1"] == "0.100 (1)"
+    assert not any("budget" in title.lower() for title in shown)
