@@ -24,6 +24,7 @@ from .adapt_job import AdaptJob
 from .adapt_learn import Learner, Told
 from .adapt_name import variant_of
 from .adapt_result import AdaptResult
+from .adapt_seen import PoolPrograms
 from .adapt_session import AdaptSession
 from .adapt_settings import AdaptProgress, AdaptSettings, Clock
 from .adapt_sources import open_sources, split_names
@@ -142,10 +143,11 @@ def adapt(
         measuring = stack.enter_context(job.measuring(pool, journal, stop, progress))
         with clock("features"):
             features = pool_features(replace(base.checkpoint, device=local.device), pool, local.target)
-        told = Told(settings, progress, clock, folder / "training")
+        programs = PoolPrograms(pool, local.device.name, tools.computation)
+        told = Told(settings, progress, clock, folder / "training", programs)
         learner = Learner(begin, local.device, features, pool, measuring, told)
         outcome = AdaptSession(learner, pool, measuring, told).run()
-        return finish(job, folder, pool, measuring, outcome, clock)
+        return finish(job, folder, programs, measuring, outcome, clock)
 
 
 def _check_arguments(method: str, rounds: int, programs_per_task: int, worth: float) -> None:

@@ -16,6 +16,7 @@ from ...zoo.adapt.stopping import CurvePoint, slowdown
 from ...zoo.adapt.view import MeasuringCost, ModelView
 from ...zoo.training import RankingDataset, pairwise_accuracy
 from .adapt_judge import Judgement, Seen, judge
+from .adapt_seen import PoolPrograms
 from .adapt_settings import AdaptProgress, AdaptSettings, Clock
 from .adapt_sources import Sources, read_sources
 from .adapt_start import Start, choose_start
@@ -35,12 +36,14 @@ class Told:
         settings: budget, sampler, rounds, seed, method.
         progress: told of every phase; clock: takes the time of every phase.
         folder: where training that takes long keeps its state.
+        programs: the pool's, as corpora and lineages know them.
     """
 
     settings: AdaptSettings
     progress: AdaptProgress
     clock: Clock
     folder: Path
+    programs: PoolPrograms
 
 
 class Learner:
@@ -101,8 +104,16 @@ class Learner:
         config = replace(self._told.settings.fine_tune, seed=self._told.settings.seed)
         self.model = fine_tune(self.start.model, self.dataset(indices), config).model
 
-    def finish(self, indices: Sequence[int]) -> AdaptedModel:
+    def learnt_before(self) -> np.ndarray:
+        """(k,) places of the pool that a checkpoint to start from, or the one to beat, has learnt: no judge of them."""
+        return self._told.programs.learnt_by(self._sources.bases)
+
+    def finish(self, indices: Sequence[int], held: Sequence[int]) -> AdaptedModel:
         """The last update, by the method that was asked for.
+
+        Args:
+            indices: places to learn from.
+            held: places that judge, which are learnt from no corpus either.
 
         Raises:
             MethodError, LabelError: see `adapt_model`.
@@ -111,18 +122,23 @@ class Learner:
         data = self.dataset(indices)
         with told.clock("sources"):
             corpora = read_sources(
-                self._sources.bases[0], self._sources.corpora, told.folder / "statements", settings.seed
+                self.start.made_of,
+                self._sources.corpora,
+                told.folder / "statements",
+                settings.seed,
+                lambda corpus: told.programs.keys_in(corpus, held),
             )
         lesson = Lesson(
             base=self.start.model,
             data=data,
-            base_view=self._as_start_sees(indices),
+            base_view=self._as_base_sees(indices),
             device=self._device,
             sources=corpora,
             config=settings.fine_tune,
             seed=settings.seed,
             folder=told.folder,
             known=self._known_devices(indices),
+            to_beat=self.start.base.checkpoint.model,
         )
         found = adapt_model(settings.method, lesson, self._steps())
         told.progress.advance()
@@ -178,11 +194,6 @@ class Learner:
         """Features of valid places, with the base's own device in the hardware row, if there is one."""
         valid, base = self._valid(indices), self.start.base.checkpoint
         return base.features(self._pool.sequences(valid)) if base.model.config.hardware else self._features[valid]
-
-    def _as_start_sees(self, indices: Sequence[int]) -> np.ndarray:
-        """The same of the start, when it is the base; of another source that was never in use there is no such row."""
-        own = self.start.model is self.start.base.checkpoint.model
-        return self._as_base_sees(indices) if own else self._features[self._valid(indices)]
 
     def _known_devices(self, indices: Sequence[int]) -> np.ndarray | None:
         """A program as each checkpoint of the start sees it, its own device in the hardware row, if there is one."""

@@ -12,11 +12,13 @@ import numpy as np
 from ...zoo.adapt.budget import AUTO_LABELS
 from ...zoo.adapt.errors import BudgetError, LabelError
 from ...zoo.adapt.holdout import PROGRAMS_PER_TASK, choose_holdout
+from ...zoo.adapt.kept_models import model_mark
 from ...zoo.adapt.sampling import Pool, Reason
 from ...zoo.adapt.stopping import CurvePoint, StopDecision, decide
 from .adapt_first import asks_base, first_sampler
 from .adapt_learn import Learner, Told
 from .adapt_settings import Outcome
+from .adapt_stops import KeptDecisions
 
 if TYPE_CHECKING:
     from .adapt_measure import PoolMeasuring
@@ -52,6 +54,7 @@ class AdaptSession:
         self._curve: list[CurvePoint] = []
         self._stop: StopDecision | None = None
         self._update_seconds = 0.0
+        self._decisions = KeptDecisions(told.folder / "decisions.jsonl")
 
     def run(self) -> Outcome:
         """Spend the budget.
@@ -82,7 +85,7 @@ class AdaptSession:
             reason = f"{self._stop.reason}, but no more may be measured of this pool"
             self._stop = replace(self._stop, stop=True, reason=reason)
         with self._clock("learn"):
-            adapted = self._learner.finish(self._learn)
+            adapted = self._learner.finish(self._learn, self._hold_out)
         with self._clock("evaluate"):
             judgement = self._learner.judge(adapted, self._learn, self._hold_out)
         reasons = tuple(self._reasons[index] for index in self._learn)
@@ -122,7 +125,7 @@ class AdaptSession:
         return max(1e-3, self._measuring.seconds / max(1, len(self._measuring.results)))
 
     def _measure_hold_out(self, count: int) -> None:
-        rest = np.setdiff1d(np.arange(len(self._pool)), self._learn)
+        rest = np.setdiff1d(np.arange(len(self._pool)), [*self._learn, *self._learner.learnt_before()])
         rng = np.random.default_rng([self._settings.seed, 1])
         picks = rest[choose_holdout(self._subset(rest), count, rng)]
         seconds = HOLD_OUT_SHARE * self._settings.budget.seconds
@@ -169,13 +172,24 @@ class AdaptSession:
         count = self._batch()
         cost = count * self._cost() + self._update_seconds
         # The first batch and the least rounds each give a point.
-        self._stop = decide(self._curve, count, cost, self._settings.worth, self._settings.rounds + 1)
+        least, words = self._settings.rounds + 1, self._decided_on()
+        self._stop = self._decisions.get(words)
+        if self._stop is None:
+            self._stop = decide(self._curve, count, cost, self._settings.worth, least)
+            self._decisions.put(words, self._stop)
         point = self._curve[-1]
         self._told.progress.note(
             f"{point.labels} labels, {point.seconds:.0f} s: choices {100 * point.slowdown:.1f}% slower than the best, "
             f"pairwise {point.pairwise:.3f}; {self._stop.reason}"
         )
         return self._stop.stop
+
+    def _decided_on(self) -> tuple[str, ...]:
+        """Words that tell this moment from any other: what is measured, what was learnt of it, what it is worth."""
+        own, parts = self._settings, (self._learn, self._hold_out)
+        told = (own.sampler.name, own.rounds, own.worth, own.seed, own.fine_tune, model_mark(self._learner.start.model))
+        measured = (sorted(zip(part, self._measuring.latency(part).tolist(), strict=True)) for part in parts)
+        return tuple(map(repr, (*told, len(self._curve), *measured)))
 
     def _pick_and_measure(self, count: int, number: int, seconds: float, title: str) -> bool:
         """Pick among what is neither learnt from nor held out, and measure it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,14 +100,21 @@ def _check_corpus(first: Base, corpus: Corpus) -> None:
         )
 
 
-def read_sources(first: Base, corpora: Sequence[Corpus], store: Path, seed: int) -> tuple[SourceData, ...]:
+def read_sources(
+    begin: Collection[Base],
+    corpora: Sequence[Corpus],
+    store: Path,
+    seed: int,
+    without: Callable[[Corpus], frozenset[tuple[str, str]]] = lambda corpus: frozenset(),
+) -> tuple[SourceData, ...]:
     """Programs of the corpora in the base's features, with each one's own hardware row.
 
     Args:
-        first: its feature schema decides.
-        corpora: of other devices.
+        begin: what learning begins with; their feature schema decides, and what they say of corpora that they learnt.
+        corpora: of other devices, or of this one.
         store: folder that keeps features of lowered programs.
         seed: of the choice of programs of large tasks.
+        without: (task, key) of a corpus's programs that may not be learnt, since they judge.
 
     Raises:
         EmptyDatasetError: a corpus has no task with programs to compare.
@@ -117,16 +124,36 @@ def read_sources(first: Base, corpora: Sequence[Corpus], store: Path, seed: int)
     from ...zoo.training.inputs import StatementStore
     from ...zoo.training.read import Share, corpus_device, read_programs
 
-    found = []
+    found, schema = [], _schema(next(iter(begin)))
     for corpus in corpora:
-        share = Share(per_task=PROGRAMS_PER_TASK, seed=seed)
-        data, _ = read_programs(corpus, sorted(corpus.tasks), _schema(first), StatementStore(store), share)
+        share = Share(per_task=PROGRAMS_PER_TASK, seed=seed, without=without(corpus))
+        data, _ = read_programs(corpus, sorted(corpus.tasks), schema, StatementStore(store), share)
         if data is None:
             raise EmptyDatasetError(
-                f"{corpus.path} has no task with programs to compare", remedy="leave it out of --from"
+                f"{corpus.path} has no task with programs to compare beside those held out to judge",
+                remedy="leave it out of --from",
             )
-        found.append(SourceData(corpus.path.resolve().name, corpus_device(corpus), data))
+        found.append(SourceData(corpus.path.resolve().name, corpus_device(corpus), data, _gate(begin, corpus)))
     return tuple(found)
+
+
+def _gate(begin: Collection[Base], corpus: Corpus) -> float | None:
+    """How open the gate was when a knowledge base of the start learnt a corpus; None where none did.
+
+    Of several the widest: where one could learn from a corpus, its programs are worth learning.
+    """
+    from ...zoo.adapt.knowledge_base.errors import NotAKnowledgeBaseError
+    from ...zoo.adapt.knowledge_base.facts import learnt_devices, programs_digest
+
+    gates: list[float] = []
+    for base in begin:
+        try:
+            devices = learnt_devices(base.checkpoint.config)
+        except NotAKnowledgeBaseError:
+            continue  # any other checkpoint knows no gates
+        known = {device.sha256: device.gate for device in devices if device.gate is not None}
+        gates += [known[digest] for digest in ([programs_digest(corpus)] if known else []) if digest in known]
+    return max(gates, default=None)
 
 
 def _schema(base: Base) -> FeatureSchema:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from ...zoo.adapt.continual import fisher_average, fisher_diagonal
 from ...zoo.adapt.errors import SourceMismatchError
 from ...zoo.training import RankingDataset, pairwise_accuracy
@@ -35,11 +37,13 @@ class Start:
 
 
 def choose_start(sources: Sources, data: RankingDataset, seed: int) -> Start:
-    """Score every checkpoint and their average, nothing learnt, on the programs of the first batch.
+    """Score every checkpoint, and averages of them, on the programs of the first batch.
+
+    A checkpoint has learnt none of these labels; an average is weighed by labels of other tasks than it is scored on.
 
     Args:
         sources: two checkpoints or more.
-        data: measured programs, whose labels no model has seen.
+        data: measured programs.
         seed: of the estimate that a merge needs.
     """
     found: list[tuple[float, str, CostModel, tuple[Base, ...]]] = []
@@ -57,13 +61,26 @@ def choose_start(sources: Sources, data: RankingDataset, seed: int) -> Start:
 def _merged(sources: Sources, data: RankingDataset, seed: int) -> list[tuple[float, str, CostModel, tuple[Base, ...]]]:
     """The checkpoints as one, each weight by what it is worth to each; none where they cannot be averaged.
 
-    Weights are averaged on the target's own programs: it is here that the merge must be good.
+    What a weight is worth is told by the gradients on labels of the target: it is here that the merge must be good.
+    A merge is scored on tasks whose labels had no part in it: one of either half of the tasks scores the other half.
+    The merge that is returned is by all of them.
     """
     models = [base.checkpoint.model for base in sources.bases]
+    tasks = np.random.default_rng([seed, 5]).permutation(np.unique(data.group))
+    if len(tasks) < 2:
+        return []
+    first = np.isin(data.group, tasks[: len(tasks) // 2])
+    scores = np.empty(len(data))
     try:
-        merged = fisher_average(models, [fisher_diagonal(model, data, seed=seed) for model in models])
+        for scored in (first, ~first):
+            scores[scored] = _average(models, data.take(np.flatnonzero(~scored)), seed).score(data.features[scored])
+        merged = _average(models, data, seed)
     except SourceMismatchError:
         return []
-    accuracy = pairwise_accuracy(merged.score(data.features), data.latency, data.group)
+    accuracy = pairwise_accuracy(scores, data.latency, data.group)
     name = " + ".join(base.entry.id for base in sources.bases)
     return [(accuracy, name, merged, sources.bases)]
+
+
+def _average(models: list[CostModel], data: RankingDataset, seed: int) -> CostModel:
+    return fisher_average(models, [fisher_diagonal(model, data, seed=seed) for model in models])

@@ -22,20 +22,22 @@ from .adapt_measure import PoolMeasuring
 from .adapt_name import adapted_name
 from .adapt_pool import CandidatePool
 from .adapt_result import AdaptResult, Pick, TaskCount
+from .adapt_seen import LEARNT, PoolPrograms, corpus_marks, learnt_marks
 from .adapt_settings import Clock, Outcome
 
 
 def finish(
-    job: AdaptJob, folder: Path, pool: CandidatePool, measuring: PoolMeasuring, outcome: Outcome, clock: Clock
+    job: AdaptJob, folder: Path, programs: PoolPrograms, measuring: PoolMeasuring, outcome: Outcome, clock: Clock
 ) -> AdaptResult:
     """Write the corpus, store the model if it is better, and tell it all."""
+    pool = programs.pool
     with clock("store"):
         corpus = _write_corpus(job, folder / f"corpus-{job.scope_id}", pool, measuring)
         counts = _counts(pool, measuring, outcome)
         base = outcome.start.base
         name, version, path = base.entry.name, None, None
         if outcome.judgement.guard.decision == "adapted":
-            name, version, path = _store(job, outcome, counts)
+            name, version, path = _store(job, outcome, counts, _learnt(job, programs, outcome))
     return AdaptResult(
         base=base.entry.id,
         base_reasons=base.reasons,
@@ -98,7 +100,16 @@ def _counts(pool: CandidatePool, measuring: PoolMeasuring, outcome: Outcome) -> 
     }
 
 
-def _store(job: AdaptJob, outcome: Outcome, counts: dict[str, int]) -> tuple[str, str, Path]:
+def _learnt(job: AdaptJob, programs: PoolPrograms, outcome: Outcome) -> list[str]:
+    """Marks of what the model learnt of this device: here, in its start, and of corpora of the same device."""
+    used = outcome.adapted.facts.get("sources", ())
+    marks = programs.marks(reason.index for reason in outcome.reasons)
+    before = [learnt_marks(base.checkpoint.config) for base in outcome.start.made_of]
+    corpora = [c for c in job.sources.corpora if c.path.resolve().name in used and c.meta["device"] == programs.device]
+    return sorted(marks.union(*before, *map(corpus_marks, corpora)))
+
+
+def _store(job: AdaptJob, outcome: Outcome, counts: dict[str, int], learnt: list[str]) -> tuple[str, str, Path]:
     base, judgement = outcome.start.base, outcome.judgement
     name = adapted_name(base.entry.name, job.variant)
     lineage = lineage_of(job, outcome, counts)
@@ -120,6 +131,7 @@ def _store(job: AdaptJob, outcome: Outcome, counts: dict[str, int]) -> tuple[str
                 "few_shot": job.settings.fine_tune.as_dict(),
                 "parameters": model.parameter_count(),
                 "corpus": data | {"licence": licences["data_licence"]},
+                LEARNT: learnt,
             },
             tvm=job.tools.tvm_version(),
         )

@@ -32,12 +32,14 @@ class Share:
             leave the target to be judged alone (zero-shot). The other corpora are taken whole.
         per_task: programs of a task at most, of any corpus; 0 takes all.
         seed: decides which.
+        without: (task, key) of programs that are never taken.
     """
 
     tasks: float = 1.0
     programs: float = 1.0
     per_task: int = 0
     seed: int = 0
+    without: frozenset[tuple[str, str]] = frozenset()
 
 
 def corpus_device(corpus: Corpus) -> Device:
@@ -83,7 +85,8 @@ def read_programs(
 
     share, store, device = share or Share(), store or StatementStore(), device or corpus_device(corpus)
     rng = np.random.default_rng(share.seed)
-    filled = [t for t in task_ids if _valid(corpus.table(t, ["latency", "error"])).sum() >= MIN_PROGRAMS]
+    read = ["latency", "error", "key"]
+    filled = [t for t in task_ids if _usable(corpus.table(t, read), t, share).sum() >= MIN_PROGRAMS]
     chosen = np.sort(rng.permutation(len(filled))[: max(1, round(share.tasks * len(filled)))])
     found: list[_Part] = []
     failed = 0
@@ -129,12 +132,20 @@ def _valid(table: pa.Table) -> np.ndarray:
     return np.isfinite(latency) & (latency > 0) & np.asarray(table["error"].is_null())
 
 
+def _usable(table: pa.Table, task_id: str, share: Share) -> np.ndarray:
+    """(N,) bool: valid rows of a task that the share lets be taken."""
+    valid = _valid(table)
+    if share.without:
+        valid &= np.array([(task_id, key) not in share.without for key in table["key"].to_pylist()], dtype=bool)
+    return valid
+
+
 def _pick(corpus: Corpus, task_id: str, share: Share, rng: np.random.Generator) -> list[Program]:
     """Valid programs of a task: the share, at least two, at most the cap; in the order of their keys."""
     from ..corpus import Program
 
     table = corpus.table(task_id).sort_by("key")
-    valid = np.flatnonzero(_valid(table))
+    valid = np.flatnonzero(_usable(table, task_id, share))
     count = max(min(2, len(valid)), round(share.programs * len(valid)))
     kept = np.sort(rng.permutation(valid)[: min(count, share.per_task or count)])
     return [Program.from_row(row) for row in table.take(kept).to_pylist()]
