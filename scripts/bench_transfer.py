@@ -63,7 +63,10 @@ def not_done(kept: dict[str, Kept]) -> Iterator[str]:
     """What is missing of five seeds of everything, the plan's own limits among it."""
     fixed = [name for name, method in METHODS.items() if method.seeds == 1]
     for part, found in kept.items():
-        yield from (words if part == "main" else f"{part}: {words}" for words in shortfalls(found, fixed=fixed))
+        yield from (
+            words if part == "main" else f"{part}: {words}"
+            for words in shortfalls(found, fixed=fixed, targets=list(TARGETS))
+        )
 
 
 def devices_not_done(devices: dict[str, Any]) -> Iterator[str]:

@@ -36,9 +36,32 @@ def sampling(job: Mapping[str, Any]) -> dict[str, Any]:
         for score, named in SCORES.items():
             found[f"{named.capitalize()}, {words}"] = _by_sampler(own, score)
     found["Differences at a tenth, seed by seed"] = plain(details.get("cells", ()))
-    found["Budget for the score that RDU has with a tenth"] = plain(details.get("budgets", ()))
+    found["Share of RDU's tenth that gives RDU's score"] = _budget_means(job.get("summary", {}))
+    found["The same for each corpus and start"] = plain(details.get("budgets", ()))
     found["Seconds to pick"] = plain(details.get("pool", ()))
     return {title: table for title, table in found.items() if table}
+
+
+def _budget_means(summary: Row) -> list[dict[str, Any]]:
+    """Means over corpora and starts: rdu+, and RDU itself as the control."""
+    found = []
+    for sampler, named in (("rdu+", "rdu_plus"), ("rdu itself, the control", "rdu_control")):
+        for end, score in (("", "top-1"), ("_pairwise", "pairwise accuracy")):
+            key = f"{named}_budget_ratio{end}"
+            if summary.get(key) is not None:
+                told = {
+                    "sampler": sampler,
+                    "score": score,
+                    "mean": summary[key],
+                    "median": summary.get(f"{key}_median"),
+                }
+                told |= {"corpora and starts": summary.get(f"budget_ratio_cells{end}")}
+                told |= {
+                    "never reached": summary.get(f"{key}_never"),
+                    "smallest is enough": summary.get(f"{key}_at_once"),
+                }
+                found.append(told)
+    return found
 
 
 def _by_sampler(rows: Sequence[Row], score: str) -> list[dict[str, Any]]:

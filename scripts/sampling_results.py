@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 from sampling_figures import ALL
+from wording import listed
 
 # Each corpus, and the device of which the second block's weights are.
 SOURCES = {
@@ -91,7 +92,7 @@ def not_done(missing: list[Key]) -> list[str]:
     told = []
     for share in sorted({key.share for key in missing}):
         own = [key for key in missing if key.share == share]
-        corpora = " and ".join(sorted({key.corpus for key in own}))
-        seeds = " and ".join(map(str, sorted({key.seed for key in own})))
+        corpora = listed(sorted({key.corpus for key in own}), list(SOURCES), "corpus")
+        seeds = listed(sorted({key.seed for key in own}))
         told.append(f"{len(own)} results with {share:.0%} of the programs (seeds {seeds}; {corpora})")
     return told

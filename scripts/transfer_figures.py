@@ -23,6 +23,7 @@ DIFFERENCES = (
     ("continual_minus_mtl", "continual", "multi-task"),
     ("ours_minus_continual", "ours", "continual"),
     ("ours_minus_finetune", "ours", "fine-tune"),
+    ("ours_minus_finetune_strata", "ours", "fine-tune-strata"),
     ("finetune_minus_scratch", "fine-tune", "scratch"),
 )
 RIVALS = ("scratch", "trees")

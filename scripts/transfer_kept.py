@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from wording import listed
+
 if TYPE_CHECKING:
     from transfer_runs import Question, Runs
 
@@ -44,7 +46,9 @@ def used_seeds(*parts: Iterable[Mapping[str, Any]]) -> list[int]:
     return sorted({answer["seed"] for part in parts for answer in part})
 
 
-def shortfalls(kept: Kept, wanted: int = WANTED_SEEDS, fixed: Iterable[str] = ()) -> list[str]:
+def shortfalls(
+    kept: Kept, wanted: int = WANTED_SEEDS, fixed: Iterable[str] = (), targets: Sequence[str] = ()
+) -> list[str]:
     """Where there are fewer seeds than wanted, in few words: methods, protocols and targets that lack as many.
 
     Of several numbers of labels the one that lacks most counts.
@@ -52,6 +56,7 @@ def shortfalls(kept: Kept, wanted: int = WANTED_SEEDS, fixed: Iterable[str] = ()
     Args:
         wanted: seeds of everything, whatever is planned.
         fixed: methods that draw nothing, of which one seed is all.
+        targets: all that there are.
     """
     cells: dict[tuple[Any, ...], set[int]] = {}
     for answer in kept.answers:
@@ -60,19 +65,20 @@ def shortfalls(kept: Kept, wanted: int = WANTED_SEEDS, fixed: Iterable[str] = ()
         cells.setdefault(_cell(vars(question)), set())
     lacking: dict[tuple[str, str, str], int] = {}
     single = set(fixed)
-    for (method, protocol, target, *_), seeds in cells.items():
-        lack = (1 if method in single else wanted) - len(seeds)
+    for (method, target, seen, protocol, *_), seeds in cells.items():
+        place = method, f"{protocol}, seen" if seen else protocol, target
+        lack = 0 if seeds and method in single else wanted - len(seeds)
         if lack > 0:
-            lacking[method, protocol, target] = max(lack, lacking.get((method, protocol, target), 0))
-    return _told(lacking, wanted)
+            lacking[place] = max(lack, lacking.get(place, 0))
+    return _told(lacking, wanted, targets)
 
 
 def _cell(asked: Mapping[str, Any]) -> tuple[Any, ...]:
-    names = ("method", "protocol", "target", "seen", "labels")
+    names = ("method", "target", "seen", "protocol", "labels")
     return (*(asked[name] for name in names), tuple(asked["sources"]), tuple(asked["taught"]))
 
 
-def _told(lacking: Mapping[tuple[str, str, str], int], wanted: int) -> list[str]:
+def _told(lacking: Mapping[tuple[str, str, str], int], wanted: int, every: Sequence[str]) -> list[str]:
     """First the targets that lack alike are gathered, then the protocols, then the methods."""
     targets: dict[tuple[str, str, int], list[str]] = {}
     for (method, protocol, target), lack in lacking.items():
@@ -84,10 +90,6 @@ def _told(lacking: Mapping[tuple[str, str, str], int], wanted: int) -> list[str]
     for (method, lack, where), how in protocols.items():
         methods.setdefault((lack, tuple(how), where), []).append(method)
     return [
-        f"{lack} of {wanted} seeds of {_listed(who)} ({_listed(how)}; {_listed(where)})"
+        f"{lack} of {wanted} seeds of {listed(who)} ({listed(how)}; {listed(where, every, 'target')})"
         for (lack, how, where), who in methods.items()
     ]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))

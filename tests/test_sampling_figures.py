@@ -164,10 +164,22 @@ def test_what_is_missing_is_told_by_share(tools: Any) -> None:
 
 def test_the_page_has_a_column_for_each_sampler_that_was_run(tools: Any, figures: Any) -> None:
     rows = [line("rdu", 0.1, 0.8, 0), line("rdu", 0.1, 0.9, 1), line("random", 0.1, 0.7), line("rdu", 0.02, 0.5)]
-    shown = tools["page"].sampling({"details": {"table": figures.table(rows), "cells": figures.by_cell(rows)}})
+    details = {"table": figures.table(rows), "cells": figures.by_cell(rows), "budgets": figures.budgets(rows)}
+    shown = tools["page"].sampling({"details": details, "summary": figures.summary(rows)})
     few, tenth = shown["Top-1, from random weights"]
     assert few == {"corpus": "k80", "share": "2%", "programs": 100, "rdu": "0.500 (1)"}
     assert (tenth["rdu"], tenth["random"]) == ("0.850 ± 0.071 (2)", "0.700 (1)")
     (cell,) = shown["Differences at a tenth, seed by seed"]
     assert cell["rdu_minus_random_top1"] == "0.100 (1)"
-    assert not any("budget" in title.lower() for title in shown)
+    assert list(shown)[-1] == "Differences at a tenth, seed by seed", "no budget without rdu+"
+
+
+def test_the_page_has_the_control_beside_the_ratio_and_what_was_never_reached(tools: Any, figures: Any) -> None:
+    rows = curve("rdu", (0.4, 0.5, 0.9, 0.9)) + curve("rdu+", (0.5, 0.6, 0.7, 0.8))
+    details = {"budgets": figures.budgets(rows)}
+    shown = tools["page"].sampling({"details": details, "summary": figures.summary(rows)})
+    means = shown["Share of RDU's tenth that gives RDU's score"]
+    assert [(row["sampler"], row["mean"], row["never reached"]) for row in means[::2]] == [
+        ("rdu+", pytest.approx(2.0), 1),
+        ("rdu itself, the control", pytest.approx(1.0), 0),
+    ]
