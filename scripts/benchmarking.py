@@ -83,7 +83,7 @@ def finish(
     if as_json:
         click.echo(json.dumps(document, indent=2))
         return
-    width = max(map(len, summary))
+    width = max(map(len, summary), default=0)
     for key, value in summary.items():
         click.echo(f"{key:<{width}}  {value:.4g}" if isinstance(value, float) else f"{key:<{width}}  {value}")
     click.echo(f"written to {path.relative_to(ROOT)}", err=True)

@@ -94,3 +94,11 @@ def test_runs_that_differ_in_any_setting_are_kept_apart(tools: Any) -> None:
     changes = {"target": "full-1", "source": "none", "seed": 1, "labels": 4, "trials": 32, "pool": 32, "sampler": "alt"}
     folders = {replace(run, **{name: value}).folder for name, value in changes.items()}
     assert len({run.folder, *folders}) == len(changes) + 1
+
+
+def test_a_page_of_runs_that_lack_something_shows_the_rest(tools: Any, rows: Any) -> None:
+    lacking = [{name: row[name] for name in ("network", "target", "source", "seed", "before")} for row in rows[:1]]
+    (told,) = tools["benchmarks_local"].local({"details": {"rows": lacking}})["bert-tiny: adapted, then tuned"]
+    assert told == {"target": "v2-1", "source": "none", "seed": 0, "before": 0.5}
+    assert list(tools["benchmarks_local"].lost_local({"details": {"rows": lacking}})) == []
+    assert tools["benchmarks_local"].local({"details": {}}) == {}
