@@ -1,0 +1,150 @@
+"""The hold-out judges: nothing that `--from` brings, and nothing that a checkpoint has learnt before, has seen it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from adapt_kit import LITTLE, Lab, make_candidates, make_task, run, toolbox
+from tchub.hub.tuning import adapt_learn
+from tchub.hub.tuning.adapt_pool import CandidatePool, PoolEntry
+from tchub.hub.tuning.adapt_seen import PoolPrograms, corpus_marks, learnt_marks
+from tchub.hub.tuning.adapt_sources import read_sources
+from tchub.hub.tuning.adapt_stops import KeptDecisions
+from tchub.hub.tuning.adapt_tools import Base, find_base
+from tchub.zoo.adapt.knowledge_base.facts import LearntDevice, programs_digest
+from tchub.zoo.adapt.stopping import StopDecision
+from tchub.zoo.corpus import Corpus
+from tchub.zoo.models import Checkpoint, Progressive
+
+
+def pool_of(result, tasks: int = 6) -> PoolPrograms:
+    """The pool that `run` makes, in its order."""
+    made = [make_task(number) for number in range(tasks)]
+    entries = [
+        PoolEntry(number, c.key, c.trace, c.strategy)
+        for number, task in enumerate(made)
+        for c in make_candidates(task, {}, result.pool_size // tasks, 0)
+    ]
+    tools = toolbox(None, Lab())  # pyright: ignore[reportArgumentType]
+    return PoolPrograms(CandidatePool(tuple(made), tuple(entries)), result.device, tools.computation)
+
+
+def names(result, part: str) -> set[tuple[str, str]]:
+    return {(pick.task_id, pick.key) for pick in result.picks if pick.part == part}
+
+
+def test_a_corpus_of_an_earlier_run_teaches_none_of_the_programs_that_judge(
+    adapted, base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The same pool and seed: the corpus holds the very programs that this run holds out, with their latencies."""
+    earlier = adapted[0]
+    taught = []
+
+    def watched(begin, corpora, store, seed, without):
+        taught.extend((corpus, without(corpus)) for corpus in corpora)
+        return read_sources(begin, corpora, store, seed, without)
+
+    monkeypatch.setattr(adapt_learn, "read_sources", watched)
+    result = run(base, Lab(), tmp_path, sources=str(earlier.corpus), rounds=1)
+    ((corpus, without),) = taught
+    held = names(result, "hold-out")
+    there = {(task, p.key) for task in corpus.tasks for p in corpus.programs(task)}
+    assert held & there, "there is something to leave out"
+    assert without >= held & there
+    (whole,), (data,) = (
+        read_sources((base,), (corpus,), tmp_path / "s", 0, lambda _, left=left: left)
+        for left in (frozenset(), without)
+    )
+    assert len(data.data) == len(whole.data) - sum(
+        p.valid and (task, p.key) in without for task in corpus.tasks for p in corpus.programs(task)
+    )
+
+
+def test_programs_are_known_by_what_their_task_computes_whatever_its_name(adapted):
+    corpus, programs = Corpus.open(adapted[0].corpus), pool_of(adapted[0])
+    renamed = replace_names(corpus)
+    found = programs.keys_in(renamed, range(len(programs.pool)))
+    assert {key for _, key in found} >= {p.key for task in renamed.tasks for p in corpus.programs(task[1:])}
+    assert all(task.startswith("x") for task, _ in found)
+
+
+def replace_names(corpus: Corpus):
+    """A stand-in whose tasks have other names."""
+
+    class Renamed:
+        tasks = {f"x{name}": task for name, task in corpus.tasks.items()}  # noqa: RUF012
+
+    return Renamed()
+
+
+def test_what_a_lineage_learnt_is_never_held_out(adapted, tmp_path: Path):
+    """A second run on the checkpoint of the first, on the same pool: its programs can be learnt, not judged by."""
+    first = adapted[0]
+    checkpoint = find_base(str(first.path))
+    marks = learnt_marks(checkpoint.checkpoint.config)
+    assert len(marks) == len(names(first, "learn"))
+    second = run(checkpoint, Lab(), tmp_path, rounds=1, seed=0)
+    assert not names(second, "hold-out") & names(first, "learn")
+    programs = pool_of(first)
+    places = programs.learnt_by([checkpoint])
+    entries = programs.pool.entries
+    assert {(programs.pool.tasks[entries[i].task].task_id, entries[i].key) for i in places} == names(first, "learn")
+    other = PoolPrograms(programs.pool, "another device", programs.computation)
+    assert len(other.learnt_by([checkpoint])) == 0, "the same program elsewhere is another measurement"
+    if second.adapted:
+        assert learnt_marks(Checkpoint.load(second.path).config) > marks, "what the first learnt is passed on"
+
+
+def test_a_corpus_of_this_device_counts_as_learnt(adapted):
+    """`--from` a corpus of this device: its marks are those of the pool's programs."""
+    result = adapted[0]
+    programs = pool_of(result)
+    marks = corpus_marks(Corpus.open(result.corpus))
+    assert len(marks) == result.measured
+    assert marks <= programs.marks(range(len(programs.pool)))
+
+
+def test_a_knowledge_base_tells_the_gate_of_a_corpus_that_it_has_learnt(adapted, base: Base, tmp_path: Path):
+    corpus = Corpus.open(adapted[0].corpus)
+    device = LearntDevice("c", programs_digest(corpus), "epyc", "1.0.0", 6, 60, gate=0.03).as_dict()
+    model = Progressive.around(base.checkpoint.model)
+    config = replace(
+        base.checkpoint.config, arch=model.arch, model=model.config.as_dict(), lineage={"devices": [device]}
+    )
+    known = Base(replace(base.checkpoint, config=config, model=model), base.entry)
+    for begin, gate in (((base,), None), ((base, known), 0.03)):
+        (source,) = read_sources(begin, (corpus,), tmp_path, 0)
+        assert source.gate == gate
+
+
+def test_a_decision_is_kept_with_its_seconds_and_a_torn_line_is_decided_again(tmp_path: Path):
+    kept = KeptDecisions(tmp_path / "new" / "decisions.jsonl")
+    decision = StopDecision(True, 32, 0.01, 12.5, 60.0, "it is not worth it")
+    assert kept.get(("a",)) is None
+    kept.put(("a",), decision)
+    kept.put(("b",), replace(decision, stop=False, gain=None))
+    assert KeptDecisions(tmp_path / "new" / "decisions.jsonl").get(("a",)) == decision
+    assert kept.get(("c",)) is None
+    file = tmp_path / "new" / "decisions.jsonl"
+    file.write_bytes(file.read_bytes()[:-9])
+    assert (kept.get(("a",)), kept.get(("b",))) == (decision, None)
+
+
+def test_a_run_that_goes_on_stops_where_the_first_one_did_whatever_its_clock_says(
+    base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Learning takes an hour in the second run: by its own clock no round would be worth its time."""
+    from tchub.hub.tuning import adapt_session
+
+    options = LITTLE | {"budget": "auto", "rounds": 1, "worth": 10.0}
+    first = run(base, Lab(), tmp_path, **options)
+    ticks = iter(np.arange(0, 1e9, 3600.0))
+    monkeypatch.setattr(adapt_session.time, "perf_counter", lambda: next(ticks))
+    lab = Lab()
+    again = run(base, lab, tmp_path, **options)
+    assert again.stop == first.stop
+    assert [point.labels for point in again.curve] == [point.labels for point in first.curve]
+    assert not lab.measured
