@@ -259,7 +259,7 @@ def test_a_base_in_the_wheel_tells_its_devices_and_knows_each(entry):
     metrics = json.loads((bundled_root() / entry.name / entry.version / "metrics.json").read_text())
     devices = learnt_devices(hub.load(entry.id).config)
     assert [row["corpus"] for row in metrics["devices"]] == [device.corpus for device in devices]
-    assert len(devices) >= 5
+    assert len(devices) >= 4
     assert all(row["now"]["pairwise"] > row["random"]["pairwise"] for row in metrics["devices"])
 
 
