@@ -10,7 +10,7 @@ from tchub.hub.registry import Registry
 from tchub.hub.tuning.adapt_settings import AdaptProgress
 from tchub.hub.tuning.adapt_tools import Base
 
-SMALL = {"budget": 30, "programs_per_task": 24, "rounds": 2}
+SMALL = {"budget": 60, "programs_per_task": 24, "rounds": 2}
 MEASURING = ("hold-out", "first batch", "round 1 of 2", "round 2 of 2")
 LEARNING = ("fine-tuning", "few-shot: cross-validate", "few-shot: learn")
 
