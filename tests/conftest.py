@@ -9,6 +9,8 @@ import os
 
 from hypothesis import settings
 
+# Before PyTorch is loaded: the models of tests are small, and two threads on busy cores take several times as long.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 # No deadline: on a busy machine any example may be slow.
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)

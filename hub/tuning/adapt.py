@@ -17,6 +17,7 @@ from ...zoo.adapt.fine_tune import FineTuneConfig, check_trainable
 from ...zoo.adapt.sampling import Sampler, create_sampler
 from ...zoo.adapt.stopping import WORTH
 from ...zoo.errors import TchubError
+from ...zoo.threads import one_thread
 from ..device.rpc_address import parse_device
 from ..registry import home_root
 from ..registry.store import store_error
@@ -136,7 +137,7 @@ def adapt(
     job = AdaptJob(begin, local, workload or DEFAULT_WORKLOAD, settings, cores, programs_per_task, tools, variant)
     place = f"-rpc-{address.key}" if address else f"-{local.mcpu}" if target else ""
     folder = Path(work_dir) if work_dir else _default_folder(base.entry.name, job.workload + place)
-    with _locked(folder), ExitStack() as stack:
+    with _locked(folder), one_thread(), ExitStack() as stack:
         stop = stack.enter_context(StopFlag())
         journal = stack.enter_context(tools.open_journal(folder / "journal.sqlite", job.scope))
         pool = job.build_pool(folder, stop, progress, clock)

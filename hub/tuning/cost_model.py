@@ -6,8 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
+from ...zoo.threads import one_thread
 from .candidate_features import candidate_features
 from .errors import ModelOutputError
 from .online import OnlineLearner, OnlineSettings
@@ -32,19 +32,6 @@ UPDATES = ("auto", "none", "context", "few-shot")
 # A task's scores are centred on the first batch that holds this many programs (a search's first
 # population has hundreds): fewer would make the centre and the spread a matter of luck.
 CALIBRATION_SIZE = 16
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Score on one thread: the matrices are small, and the other cores may be measuring."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class Squash:
@@ -153,7 +140,7 @@ class PretrainedScorer:
 
     def _raw(self, task: str, features: np.ndarray) -> np.ndarray:
         model: Any = self.checkpoint.model
-        with _one_thread():
+        with one_thread():
             if self.update == "context":
                 if task not in self._informed:
                     self._informed[task] = model.given(*self.learner.measured(task))
@@ -178,7 +165,7 @@ class PretrainedScorer:
             self._squash.pop(task, None)
             self._informed.pop(task, None)
         elif self.update == "few-shot":
-            with _one_thread():
+            with one_thread():
                 changed = self.learner.step()
             if changed:
                 self._squash.clear()
