@@ -10,7 +10,7 @@ from .fasor import FasorSampler
 from .plain import RandomSampler, StratifiedSampler
 from .pool import Pool
 from .protocol import Sampler, finite_scores, normalise
-from .rdu import RDUSampler, joint_variance, min_distance
+from .rdu import RDUSampler
 from .rdu_plus import RDUPlusConfig, RDUPlusSampler
 from .reason import Reason, Selection
 from .strata import StrataSampler
@@ -62,8 +62,6 @@ __all__ = [
     "StratifiedSampler",
     "create_sampler",
     "finite_scores",
-    "joint_variance",
-    "min_distance",
     "normalise",
     "op_budgets",
     "task_budgets",

@@ -55,29 +55,3 @@ class RDUSampler:
             uncertainty=picks.uncertainty,
             total=picks.total,
         )
-
-
-def min_distance(f: np.ndarray, labeled: np.ndarray) -> np.ndarray:
-    """Diversity d_s (equation 1): distance of each score to the nearest labeled score.
-
-    The scores are one-dimensional: sorting the labeled ones replaces all pairs, O(n log m) for O(n m).
-
-    Args:
-        f: (n,) scores; labeled: (m,) scores, m >= 1.
-    """
-    known = np.sort(labeled)
-    right = np.searchsorted(known, f).clip(0, len(known) - 1)
-    left = (right - 1).clip(0)
-    return np.minimum(np.abs(f - known[left]), np.abs(known[right] - f))
-
-
-def joint_variance(f: np.ndarray, count: int, mean: float, spread: float) -> np.ndarray:
-    """Uncertainty u_s (equations 2 and 3): variance of the labeled scores and the program's own.
-
-    With the m labeled scores' mean and sum of squared deviations S, adding x gives the sum
-    S + m / (m + 1) (x - mean)^2 (Welford), over m + 1 scores.
-
-    Args:
-        f: (n,) scores; count: m; mean: of the labeled scores; spread: S, their summed squared deviations.
-    """
-    return (spread + count / (count + 1) * (f - mean) ** 2) / (count + 1)
