@@ -10,8 +10,7 @@ import torch
 from device_corpora import make_corpus
 from tchub import hub
 from tchub.hub.cli import main
-from tchub.hub.registry import Index, describe, resolve
-from tchub.hub.registry.sources import bundled_root
+from tchub.hub.registry import describe, resolve
 from tchub.zoo.adapt.continual import ContinualConfig
 from tchub.zoo.adapt.knowledge_base import Beginning, DistillSettings, grow_base, learnt_devices
 from tchub.zoo.adapt.knowledge_base.curriculum import ordered
@@ -248,20 +247,3 @@ def test_a_family_s_own_checkpoint_is_chosen_before_a_base_that_knows_the_device
 
 def test_a_base_is_better_than_nothing(published):
     assert resolve([published], device=get_device("epyc")).entry is published
-
-
-SHIPPED = [entry for entry in Index.default().entries if entry.is_knowledge_base]
-
-
-@pytest.mark.parametrize("entry", SHIPPED, ids=lambda entry: entry.name)
-def test_a_base_in_the_wheel_tells_its_devices_and_knows_each(entry):
-    assert entry.files["model.safetensors"].size <= 3 << 20
-    metrics = json.loads((bundled_root() / entry.name / entry.version / "metrics.json").read_text())
-    devices = learnt_devices(hub.load(entry.id).config)
-    assert [row["corpus"] for row in metrics["devices"]] == [device.corpus for device in devices]
-    assert len(devices) >= 4
-    assert all(row["now"]["pairwise"] > row["random"]["pairwise"] for row in metrics["devices"])
-
-
-def test_bases_of_both_kinds_are_in_the_wheel():
-    assert {entry.family for entry in SHIPPED} == {"cpu", "gpu"}

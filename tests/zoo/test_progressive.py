@@ -3,56 +3,15 @@
 from __future__ import annotations
 
 import copy
-import json
-from dataclasses import fields
 
-import numpy as np
 import pytest
 import torch
-from tchub.zoo.devices import get_device
-from tchub.zoo.features import get_schema
+from progressive_kit import NETWORKS, apart, programs, tiny
 from tchub.zoo.models import (
-    Checkpoint,
-    CheckpointConfig,
-    ContextModel,
-    CorruptCheckpointError,
-    CostModel,
-    FeatureSchemaError,
-    NewerFormatError,
     Progressive,
-    UnknownArchitectureError,
-    create,
-    get_architecture,
-    list_architectures,
-    list_knowledge_bases,
 )
 from tchub.zoo.models.lateral import lateral_layers
 from torch.nn import functional
-
-TINY = {"hidden": 16, "d_model": 16, "head": 8, "feedforward": 24, "dt_rank": 2}
-NETWORKS = [name.removesuffix("-kb") for name in list_knowledge_bases()]
-
-
-def tiny(arch: str, seed: int = 0) -> CostModel:
-    torch.manual_seed(seed)
-    known = {f.name for f in fields(get_architecture(arch).config)}
-    return create(arch, width=10, **{k: v for k, v in TINY.items() if k in known}).eval()
-
-
-def programs(n: int = 6, rows: int = 3, width: int = 10, seed: int = 0) -> torch.Tensor:
-    return torch.randn(n, rows, width, generator=torch.Generator().manual_seed(seed))
-
-
-def apart(base: Progressive) -> Progressive:
-    """A base whose parts and alphas are all different, as after some training."""
-    g = torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        for p in base.parameters():
-            p.add_(0.2 * torch.randn(p.shape, generator=g))
-    return base
-
-
-# Equation 7
 
 
 def test_a_column_computes_equation_7() -> None:
@@ -114,9 +73,6 @@ def test_laterals_follow_from_the_config_without_a_random_number() -> None:
         "body.3": (16, 16), "body.6": (16, 16), "head": (16, 1), "embed": (16, 64),
     }  # fmt: skip
     assert torch.equal(before, torch.get_rng_state())
-
-
-# The phases
 
 
 @pytest.mark.parametrize("arch", NETWORKS)
@@ -191,98 +147,3 @@ def test_another_devices_columns_open_and_what_was_said_of_the_first_stays() -> 
     assert not torch.allclose(base(other), blind)
     assert base.state_dict()["kb.scale"][-2:].tolist() == [4, 0]  # the last is the same on both
     assert torch.equal(base.state_dict()["kb.scale"], base.state_dict()["column.scale"])
-
-
-# As a checkpoint
-
-
-def saved(tmp_path, arch: str = "tilenet", column: bool = True) -> tuple[Progressive, CheckpointConfig]:
-    schema = get_schema(get_architecture(arch).schemas[0])
-    torch.manual_seed(0)
-    model = create(f"{arch}-kb", width=schema.width, hardware=schema.hardware, lateral=4, column=column)
-    assert isinstance(model, Progressive)
-    apart(model)
-    config = CheckpointConfig(
-        name=f"{arch}-kb-test", version="1.0.0", arch=f"{arch}-kb", model=model.config.as_dict(),
-        feature_schema=schema.name, feature_version=schema.version, family="v100",
-    )  # fmt: skip
-    Checkpoint(config, model.eval(), get_device("v100")).save(tmp_path)
-    return model, config
-
-
-@pytest.mark.parametrize("column", [True, False])
-def test_base_column_and_worth_travel_in_one_checkpoint(tmp_path, column: bool) -> None:
-    model, config = saved(tmp_path, column=column)
-    loaded = Checkpoint.load(tmp_path).model
-    x = programs(rows=1, width=model.config.width).numpy()
-    assert isinstance(loaded, Progressive)
-    np.testing.assert_array_equal(loaded.score(x), model.score(x))
-    assert loaded.state_dict().keys() == model.state_dict().keys()
-    assert {name.split(".")[0] for name in model.state_dict()} == {"kb", "column", "lateral", "fisher", "devices"}
-    assert loaded.config.as_dict()["column"] is config.model["column"] is column
-
-
-def test_measured_programs_correct_the_scores_of_the_part_that_answers(tmp_path) -> None:
-    model, _ = saved(tmp_path)
-    loaded = Checkpoint.load(tmp_path).model
-    assert isinstance(loaded, ContextModel)
-    assert isinstance(loaded, Progressive)
-    x = programs(20, rows=1, width=model.config.width).numpy()
-    seconds = np.linspace(1e-3, 1e-2, 6)
-    informed = loaded.given(x[:6], seconds).score(x)
-    assert not np.array_equal(informed, loaded.score(x))
-    loaded.distilling()
-    assert isinstance(loaded.kb, ContextModel)
-    np.testing.assert_array_equal(loaded.score_given(x, x[:6], seconds), loaded.kb.score_given(x, x[:6], seconds))
-
-
-def test_only_a_network_that_takes_context_makes_a_base_that_does() -> None:
-    taking = [n for n in NETWORKS if issubclass(get_architecture(f"{n}-kb").model, ContextModel)]
-    assert taking == ["tilenet"]
-
-
-def edited(tmp_path, **changes: object) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
-
-
-def test_a_base_of_a_newer_format_is_refused(tmp_path) -> None:
-    saved(tmp_path)
-    edited(tmp_path, format=99)
-    with pytest.raises(NewerFormatError):
-        Checkpoint.load(tmp_path)
-
-
-def test_a_base_of_another_architecture_is_refused(tmp_path) -> None:
-    _, config = saved(tmp_path)
-    edited(tmp_path, arch="tcl-kb", model={"width": 160, "hardware": True})
-    with pytest.raises(CorruptCheckpointError):
-        Checkpoint.load(tmp_path)
-    edited(tmp_path, arch="transformer9-kb", model=config.model)
-    with pytest.raises(UnknownArchitectureError):
-        Checkpoint.load(tmp_path)
-
-
-def test_a_base_of_another_schema_is_refused(tmp_path) -> None:
-    saved(tmp_path)
-    edited(tmp_path, feature_schema="nest-cpu")
-    with pytest.raises(FeatureSchemaError):
-        Checkpoint.load(tmp_path)
-
-
-def test_a_base_of_impossible_size_is_refused_before_it_takes_memory(tmp_path) -> None:
-    _, config = saved(tmp_path)
-    edited(tmp_path, model=config.model | {"hidden": 8192, "layers": 64})
-    with pytest.raises(CorruptCheckpointError):
-        Checkpoint.load(tmp_path)
-
-
-def test_trees_make_no_base_and_a_base_makes_no_base() -> None:
-    for model in (create("xgboost"), Progressive.around(tiny("tilenet"))):
-        with pytest.raises(UnknownArchitectureError):
-            Progressive.around(model)
-
-
-def test_every_network_has_a_base() -> None:
-    networks = [n for n in list_architectures() if get_architecture(n).weights == "safetensors"]
-    assert networks == sorted(NETWORKS)

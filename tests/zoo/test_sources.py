@@ -1,0 +1,51 @@
+"""Who teaches whom, how much, and in which order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from continual_kit import device_data, new_model
+from tchub.zoo.adapt.continual import (
+    SourceRules,
+    choose_sources,
+    rank_agreement,
+)
+from tchub.zoo.devices import get_device
+
+SOURCES = {name: get_device(name) for name in ("v100", "t4", "mi50", "epyc")}
+
+
+def names(target: str, **more) -> list[tuple[str, bool]]:
+    return [(s.name, s.weight > 0) for s in choose_sources(get_device(target), SOURCES, **more)]
+
+
+def test_the_most_alike_source_is_learnt_last_and_a_cpu_teaches_no_gpu() -> None:
+    assert names("k80")[0] == ("epyc", False)
+    assert dict(names("k80")) == {"epyc": False, "mi50": True, "t4": True, "v100": True}
+
+
+def test_a_measured_agreement_decides_before_the_spec_sheet() -> None:
+    agreement = {"v100": 0.6, "t4": 0.2, "mi50": 0.5}
+    assert names("k80", agreement=agreement) == [("epyc", False), ("t4", False), ("mi50", True), ("v100", True)]
+    found = {s.name: s.weight for s in choose_sources(get_device("k80"), SOURCES, agreement)}
+    assert found["v100"] == 1
+    assert found["mi50"] == pytest.approx(0.5 / 0.6)
+
+
+def test_a_source_that_misleads_or_taught_little_is_left_out() -> None:
+    assert dict(names("k80", agreement={"v100": -0.4, "t4": 0.01, "mi50": float("nan")})) == {
+        "epyc": False, "t4": False, "v100": False, "mi50": True,
+    }  # fmt: skip
+    assert dict(names("k80", gates={"v100": 0.02}))["v100"] is False
+    assert dict(names("k80", agreement={"t4": 0.2, "v100": 0.6}, rules=SourceRules(least_share=0.1)))["t4"] is True
+
+
+def test_agreement_is_one_for_the_right_order_and_minus_one_for_the_reverse() -> None:
+    data = device_data(0, tasks=2)
+    model = new_model()
+    order = model.score(data.features)
+    right = replace(data, latency=np.exp(-order * 50))
+    assert rank_agreement(model, right) == 1
+    assert rank_agreement(model, replace(data, latency=1 / right.latency)) == -1
