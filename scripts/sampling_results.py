@@ -20,7 +20,7 @@ SOURCES = {
     "cortex-a72-autotvm": "ryzen-3700x-autotvm",
     "rtx2080ti": "v100",
 }
-SAMPLERS = ("random", "stratified", "alt", "balto", "fasor", "rdu", "rdu+")
+SAMPLERS = ("random", "stratified", "alt", "balto", "fasor", "rdu", "rdu+", "strata")
 SHARES = (0.1, 0.05, 0.2, 0.02)
 PER_TASK = 120
 # Of everything but what follows.
