@@ -1,6 +1,6 @@
 """What to measure next: the sampler interface and its kinds.
 
-A further sampler is a class with `name` and `select` (see `Sampler`), added to `SAMPLERS`.
+A further sampler is a `Sampler` with `name` and `pick`, added to `SAMPLERS`.
 """
 
 from ..errors import UnknownSamplerError
@@ -9,7 +9,7 @@ from .budgets import op_budgets, task_budgets
 from .fasor import FasorSampler
 from .plain import RandomSampler, StratifiedSampler
 from .pool import Pool
-from .protocol import Sampler, finite_scores, normalise
+from .protocol import Ask, Sampler, finite_scores, normalise
 from .rdu import RDUSampler
 from .rdu_plus import RDUPlusConfig, RDUPlusSampler
 from .reason import Reason, Selection
@@ -48,6 +48,7 @@ def create_sampler(name: str | Sampler) -> Sampler:
 __all__ = [
     "SAMPLERS",
     "ALTSampler",
+    "Ask",
     "BALTOSampler",
     "FasorSampler",
     "Pool",

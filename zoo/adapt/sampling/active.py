@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
-from ..view import ModelView
 from .distances import MAX_ANCHORS, nearest, some_of
 from .plain import RandomSampler
-from .pool import Pool
-from .protocol import finite_scores, normalise
+from .protocol import Ask, Sampler, finite_scores, normalise
 from .reason import Selection
 
 # Programs among which BALTO's greedy looks at all pairs.
 _CHUNK = 4096
 
 
-class ALTSampler:
+class ALTSampler(Sampler):
     """The programs of which the model is least sure, nothing else (ALT, as section 7.3.2 of paper TCL has it).
 
     Paper TCL says that ALT brought active learning to compilers and calls its criterion uncertainty; by what
@@ -28,27 +25,18 @@ class ALTSampler:
 
     name: ClassVar[str] = "alt"
 
-    def select(
-        self,
-        pool: Pool,
-        labeled: Sequence[int] | np.ndarray,
-        k: int,
-        view: ModelView | None,
-        rng: np.random.Generator,
-        *,
-        round: int = 1,
-    ) -> Selection:
-        """See `Sampler.select`. O(n log n) once the uncertainties are known; ties are broken at random."""
-        rest = rng.permutation(pool.free(labeled, k))
-        if view is None or len(labeled) == 0:
-            return RandomSampler().select(pool, labeled, k, None, rng, round=round)
+    def pick(self, ask: Ask) -> Selection:
+        """O(n log n) once the uncertainties are known; ties are broken at random."""
+        rest, view = ask.shuffled(), ask.informed()
+        if view is None:
+            return RandomSampler().pick(ask)
         finite_scores(view)
         unsure = view.uncertainty()[rest]
-        best = np.argsort(-unsure, kind="stable")[:k]
-        return Selection.of(pool, rest[best], round, uncertainty=unsure[best], total=unsure[best])
+        best = np.argsort(-unsure, kind="stable")[: ask.k]
+        return ask.picked(rest[best], uncertainty=unsure[best], total=unsure[best])
 
 
-class BALTOSampler:
+class BALTOSampler(Sampler):
     """Uncertainty, and a diversity that favours fast programs (BALTO, as section 7.3.2 of paper TCL has it).
 
     Paper TCL tells that BALTO adds biased diversity to ALT, not how. Here: greedily the largest
@@ -62,37 +50,27 @@ class BALTOSampler:
 
     name: ClassVar[str] = "balto"
 
-    def select(
-        self,
-        pool: Pool,
-        labeled: Sequence[int] | np.ndarray,
-        k: int,
-        view: ModelView | None,
-        rng: np.random.Generator,
-        *,
-        round: int = 1,
-    ) -> Selection:
-        """See `Sampler.select`."""
-        rest = rng.permutation(pool.free(labeled, k))
-        if view is None or len(labeled) == 0:
-            return RandomSampler().select(pool, labeled, k, None, rng, round=round)
+    def pick(self, ask: Ask) -> Selection:
+        rest, view = ask.shuffled(), ask.informed()
+        if view is None:
+            return RandomSampler().pick(ask)
         f = normalise(finite_scores(view))[rest]
         unsure = view.uncertainty()[rest]
         unsure = unsure / max(float(unsure.max()), np.finfo(float).tiny)
         points = view.last_layer.inputs
-        anchors = points[some_of(np.asarray(labeled, dtype=np.int64), MAX_ANCHORS, rng)]
+        anchors = points[some_of(ask.labeled, MAX_ANCHORS, ask.rng)]
         points = points[rest]
         distance = nearest(points, anchors)
         scale = max(float(distance.max()), np.finfo(float).tiny)
         cuts = np.linspace(0, len(rest), -(-len(rest) // _CHUNK) + 1).astype(int)
-        shares = np.diff(np.linspace(0, min(k, len(rest)), len(cuts)).astype(int))
+        shares = np.diff(np.linspace(0, min(ask.k, len(rest)), len(cuts)).astype(int))
         rows = [
             part + np.array([[start], [0], [0], [0]])
             for start, end, share in zip(cuts[:-1], cuts[1:], shares, strict=True)
             for part in [_spread(points[start:end], distance[start:end], scale, unsure[start:end], f[start:end], share)]
         ]
         place, far, doubt, total = np.concatenate(rows, axis=1)
-        return Selection.of(pool, rest[place.astype(int)], round, diversity=far, uncertainty=doubt, total=total)
+        return ask.picked(rest[place.astype(int)], diversity=far, uncertainty=doubt, total=total)
 
 
 def _spread(

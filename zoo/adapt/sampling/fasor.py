@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -11,7 +10,7 @@ from ..view import ModelView
 from .budgets import take_turns
 from .plain import StratifiedSampler
 from .pool import Pool
-from .protocol import finite_scores
+from .protocol import Ask, Sampler, finite_scores
 from .reason import Selection
 
 # The paper's k.
@@ -20,7 +19,7 @@ TASKS = 10
 _PROGRAMS = 64
 
 
-class FasorSampler:
+class FasorSampler(Sampler):
     """Programs of the k tasks that are least alike, drawn at random, level over those tasks.
 
     Tasks are clustered by the Spearman similarity of their features, and one task a cluster is taken. Paper
@@ -38,29 +37,20 @@ class FasorSampler:
         """`tasks`: how many are taken at least; the paper's k is 10."""
         self.tasks = tasks
 
-    def select(
-        self,
-        pool: Pool,
-        labeled: Sequence[int] | np.ndarray,
-        k: int,
-        view: ModelView | None,
-        rng: np.random.Generator,
-        *,
-        round: int = 1,
-    ) -> Selection:
-        """See `Sampler.select`. O(n log n), and O(T^2) in the tasks."""
-        rest = rng.permutation(pool.free(labeled, k))
-        if view is not None:
-            finite_scores(view)
-        tasks, features = _task_features(pool, view, rng)
+    def pick(self, ask: Ask) -> Selection:
+        """O(n log n), and O(T^2) in the tasks."""
+        rest, pool = ask.shuffled(), ask.pool
+        if ask.view is not None:
+            finite_scores(ask.view)
+        tasks, features = _task_features(pool, ask.view, ask.rng)
         if features is None:
-            return StratifiedSampler().select(pool, labeled, k, None, rng, round=round)
+            return StratifiedSampler().pick(ask)
         order = tasks[dissimilar(features)]
         free = np.bincount(pool.task[rest], minlength=len(pool.ops))[order]
-        taken = max(self.tasks, int(np.searchsorted(np.cumsum(free), min(k, len(rest)))) + 1)
+        taken = max(self.tasks, int(np.searchsorted(np.cumsum(free), min(ask.k, len(rest)))) + 1)
         rest = rest[np.isin(pool.task[rest], order[:taken])]
-        turn = take_turns(pool.task[rest], pool.counts(labeled))
-        return Selection.of(pool, rest[np.argsort(turn, kind="stable")][:k], round)
+        turn = take_turns(pool.task[rest], pool.counts(ask.labeled))
+        return ask.picked(rest[np.argsort(turn, kind="stable")][: ask.k])
 
 
 def dissimilar(features: np.ndarray) -> np.ndarray:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,8 +15,36 @@ from .pool import Pool
 from .reason import Selection
 
 
-class Sampler(Protocol):
-    """Chooses unlabeled programs of a pool to measure next."""
+@dataclass(frozen=True)
+class Ask:
+    """What a sampler is asked; the fields are the arguments of `Sampler.select`."""
+
+    pool: Pool
+    labeled: np.ndarray
+    k: int
+    view: ModelView | None
+    rng: np.random.Generator
+    round: int
+
+    def free(self) -> np.ndarray:
+        """Places of the programs without a label, ascending, (n,) int64; SamplingError where nothing can be picked."""
+        return self.pool.free(self.labeled, self.k)
+
+    def shuffled(self) -> np.ndarray:
+        """The same in random order, so that ties are broken at random."""
+        return self.rng.permutation(self.free())
+
+    def informed(self) -> ModelView | None:
+        """The model's view, where it has labels to be informed by."""
+        return self.view if len(self.labeled) else None
+
+    def picked(self, indices: np.ndarray, **numbers: np.ndarray) -> Selection:
+        """The answer, see `Selection.of`."""
+        return Selection.of(self.pool, indices, self.round, **numbers)
+
+
+class Sampler(ABC):
+    """Chooses unlabeled programs of a pool to measure next; a sampler is a `name` and `pick`."""
 
     name: ClassVar[str]
 
@@ -32,7 +62,7 @@ class Sampler(Protocol):
 
         Args:
             pool: all candidates, labeled ones included.
-            labeled: places in the pool that need no label any more.
+            labeled: (m,) places in the pool that need no label any more.
             k: how many to pick, >= 1.
             view: what the model says of the pool; None before there is a model.
             rng: source of randomness; the same state gives the same picks.
@@ -41,7 +71,11 @@ class Sampler(Protocol):
         Raises:
             SamplingError: nothing is left to pick, or the model's scores are not finite.
         """
-        ...
+        return self.pick(Ask(pool, np.asarray(labeled, dtype=np.int64), k, view, rng, round))
+
+    @abstractmethod
+    def pick(self, ask: Ask) -> Selection:
+        """What `select` returns."""
 
 
 def finite_scores(view: ModelView) -> np.ndarray:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from ..laplace import LastLayer
-from ..view import ModelView
 from .budgets import task_budgets
 from .pool import Pool
-from .protocol import finite_scores
+from .protocol import Ask, Sampler, finite_scores
 from .reason import Selection
 
 
@@ -30,7 +29,7 @@ class RDUPlusConfig:
     fast: float = 2.0
 
 
-class RDUPlusSampler:
+class RDUPlusSampler(Sampler):
     """RDU's three criteria with other means.
 
     Representative: types share the budget as RDU has it, and within a type all tasks have the same number, over
@@ -56,32 +55,23 @@ class RDUPlusSampler:
     def __init__(self, config: RDUPlusConfig | None = None) -> None:
         self.config = config or RDUPlusConfig()
 
-    def select(
-        self,
-        pool: Pool,
-        labeled: Sequence[int] | np.ndarray,
-        k: int,
-        view: ModelView | None,
-        rng: np.random.Generator,
-        *,
-        round: int = 1,
-    ) -> Selection:
-        """See `Sampler.select`; of equal programs chance decides."""
-        rest = rng.permutation(pool.free(labeled, k))
-        budgets = task_budgets(pool, labeled, k, rng)
+    def pick(self, ask: Ask) -> Selection:
+        """Of equal programs chance decides."""
+        rest, view = ask.shuffled(), ask.view
+        budgets = task_budgets(ask.pool, ask.labeled, ask.k, ask.rng)
         if view is None:
-            picked = [members[: budgets[task]] for task, members in _by_task(pool, rest, budgets, rng)]
-            return Selection.of(pool, np.concatenate(picked), round)
+            picked = [members[: budgets[task]] for task, members in _by_task(ask.pool, rest, budgets, ask.rng)]
+            return ask.picked(np.concatenate(picked))
         scores = finite_scores(view)
         belief = _Belief(view.last_layer, view.cost() ** -self.config.cost)
         rows = [
             belief.pick(stratum)
-            for task, members in _by_task(pool, rest, budgets, rng)
+            for task, members in _by_task(ask.pool, rest, budgets, ask.rng)
             for stratum in self._strata(members[np.argsort(-scores[members], kind="stable")], int(budgets[task]))
         ]
         place, diversity, uncertainty, total = np.array(rows).T
         numbers = {"diversity": diversity, "uncertainty": uncertainty, "total": total}
-        return Selection.of(pool, place.astype(np.int64), round, **numbers)
+        return ask.picked(place.astype(np.int64), **numbers)
 
     def _strata(self, ordered: np.ndarray, count: int) -> list[np.ndarray]:
         """Neighbours in an order of programs, the fastest first, in `count` parts of which none is empty."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 
-from ..view import ModelView
 from .budgets import task_budgets
-from .pool import Pool
-from .protocol import finite_scores
+from .protocol import Ask, Sampler, finite_scores
 from .reason import Selection
 
 
-class StrataSampler:
+class StrataSampler(Sampler):
     """Cuts each task's open programs, in the order of the model's scores, into as many parts as it gets labels.
 
     One program of each part is drawn, so that no part of the scale is without a label. Types and tasks share the
@@ -28,26 +25,15 @@ class StrataSampler:
 
     name: ClassVar[str] = "strata"
 
-    def select(
-        self,
-        pool: Pool,
-        labeled: Sequence[int] | np.ndarray,
-        k: int,
-        view: ModelView | None,
-        rng: np.random.Generator,
-        *,
-        round: int = 1,
-    ) -> Selection:
-        """See `Sampler.select`."""
-        rest = rng.permutation(pool.free(labeled, k))
-        budgets = task_budgets(pool, labeled, k, rng)
+    def pick(self, ask: Ask) -> Selection:
+        rest, pool, view = ask.shuffled(), ask.pool, ask.view
+        budgets = task_budgets(pool, ask.labeled, ask.k, ask.rng)
         if view is not None:
-            finite_scores(view)
-            rest = rest[np.argsort(view.scores[rest], kind="stable")]
+            rest = rest[np.argsort(finite_scores(view)[rest], kind="stable")]
         ordered = rest[np.argsort(pool.task[rest], kind="stable")]
         members = np.split(ordered, np.cumsum(pool.counts(rest))[:-1])
         picks = [
-            [rng.choice(part) for part in np.array_split(members[task], budgets[task])]
+            [ask.rng.choice(part) for part in np.array_split(members[task], budgets[task])]
             for task in np.flatnonzero(budgets)
         ]
-        return Selection.of(pool, np.concatenate(picks).astype(np.int64), round)
+        return ask.picked(np.concatenate(picks).astype(np.int64))
