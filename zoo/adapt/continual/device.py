@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,9 +11,8 @@ from pathlib import Path
 import torch
 
 from ...models import CostModel, Progressive
-from ...models.files import write_atomically
 from ...training import RankingDataset, TrainResult, evaluate_model
-from ...training.errors import ResumeError
+from ...training.claim import claim
 from .config import ContinualConfig
 from .distill import Distilled, distill
 from .fisher import remember
@@ -122,20 +120,4 @@ def _claim(folder: Path, kb: Progressive, config: ContinualConfig, seed: int) ->
     for name, tensor in sorted(kb.state_dict().items()):
         digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
     mine = {"base": digest.hexdigest(), "config": config.as_dict(), "seed": seed}
-    path = folder / RUN_FILE
-    if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps(mine, indent=2).encode())
-        return
-    try:
-        found = json.loads(path.read_bytes())
-        differing = [key for key in mine if found.get(key) != mine[key]]
-    except (ValueError, AttributeError):
-        differing = ["(damaged)"]
-    if differing:
-        raise ResumeError(
-            f"{path} is of another run: {', '.join(differing)}",
-            remedy="use another folder, or delete this one to start over",
-            path=str(path),
-            reason="another run",
-        )
+    claim(folder / RUN_FILE, mine, "use another folder, or delete this one to start over")

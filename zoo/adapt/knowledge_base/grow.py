@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,9 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ...corpus import EmptyDatasetError
 from ...features import FeatureSchema
 from ...models import Checkpoint, Progressive
-from ...models.files import write_folder
-from ...plain_json import json_file
-from ...training.errors import ResumeError
+from ...training.claim import claim
 from ...training.inputs import StatementStore
 from ...training.read import corpus_device
 from ..continual import AddedDevice, add_device
@@ -186,22 +183,7 @@ def _claim(folder: Path, start: Beginning, order: Sequence[Corpus], title: Title
         "name": f"{title.name}@{title.version}",
         "settings": settings.as_dict(),
     }
-    path = folder / PLAN_FILE
-    if not path.is_file():
-        write_folder(folder, {PLAN_FILE: json_file(mine)})
-        return
-    try:
-        found = json.loads(path.read_bytes())
-        differing = [key for key in mine if found.get(key) != mine[key]]
-    except (ValueError, AttributeError):
-        differing = ["(damaged)"]
-    if differing:
-        raise ResumeError(
-            f"{path} is of another run: {', '.join(differing)}",
-            remedy="give another --out, or the same command as before",
-            path=str(path),
-            reason="another run",
-        )
+    claim(folder / PLAN_FILE, mine, "give another --out, or the same command as before")
 
 
 def _silent(_corpus: str, _phase: str, _facts: dict[str, Any]) -> None:
