@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import shlex
 from pathlib import Path
@@ -20,22 +21,24 @@ from tchub.hub.tuning.device_choice import ChosenDevice, parse_target
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.models import Checkpoint
 
-X86 = pytest.mark.skipif(platform.machine() != "x86_64", reason="levels of x86-64")
+# Two targets that any machine of the architecture can run, with vectors of 16 bytes, and how TVM is told of it.
+LEVELS, TRIPLE = {
+    "x86_64": (("x86-64", "x86-64-v2"), {}),
+    "aarch64": (("generic", "cortex-a72"), {"mtriple": "aarch64-linux-gnu"}),
+}[platform.machine()]
 
 
-@X86
 def test_two_targets_share_a_folder_and_no_measurement_and_no_name(
     base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = Lab()
     monkeypatch.setattr(ChosenDevice, "measurer", lambda self, config: lab.open(self.facts.target, config.threads))
-    levels = ("x86-64", "x86-64-v2")
-    results = {name: run(base, lab, tmp_path, target=parse_target(name), sampler="random", **LITTLE) for name in levels}
+    results = {name: run(base, lab, tmp_path, target=parse_target(name), sampler="random", **LITTLE) for name in LEVELS}
     assert [result.reused for result in results.values()] == [0, 0]
     assert len(lab.measured) == sum(result.measured for result in results.values())
     assert len({result.corpus for result in results.values()}) == 2
     for name, result in results.items():
-        target = {"kind": "llvm", "mcpu": name, "num-cores": 1}
+        target = {"kind": "llvm", "mcpu": name, "num-cores": 1} | TRIPLE
         assert Corpus.open(result.corpus).meta["target"] == result.target == target
         assert result.path is not None, "the untrained base learns"
         stored = Checkpoint.load(result.path)
@@ -43,9 +46,9 @@ def test_two_targets_share_a_folder_and_no_measurement_and_no_name(
         assert (stored.device.target["mcpu"], stored.device.spec.values()["simd_bytes"]) == (name, 16)
         assert (result.name, result.version) == (f"tcl-epyc+local-{name}", "1.0.0")
         assert Registry.default().resolve(result.name).entry.lineage["target"] == target
-    again = run(base, lab, tmp_path, target=parse_target(levels[0]), sampler="random", **LITTLE)
-    assert again.reused == results[levels[0]].measured
-    assert (again.name, again.version) == ("tcl-epyc+local-x86-64", "1.0.1")
+    again = run(base, lab, tmp_path, target=parse_target(LEVELS[0]), sampler="random", **LITTLE)
+    assert again.reused == results[LEVELS[0]].measured
+    assert (again.name, again.version) == (f"tcl-epyc+local-{LEVELS[0]}", "1.0.1")
 
 
 def test_names_say_what_was_asked_for():
@@ -75,7 +78,6 @@ def test_targets_of_one_cpu_and_other_extensions_have_other_names():
     assert len({variant_of(target) for target in targets}) == 3
 
 
-@X86
 def test_the_next_command_tunes_for_the_target_and_threads_that_were_adapted_to(
     base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
@@ -83,14 +85,14 @@ def test_the_next_command_tunes_for_the_target_and_threads_that_were_adapted_to(
     monkeypatch.setattr(ChosenDevice, "measurer", lambda self, config: lab.open(self.facts.target, config.threads))
     monkeypatch.setattr(adapt_module, "Tools", lambda: toolbox(base, lab))
     monkeypatch.setattr(adapt_module, "FineTuneConfig", lambda: QUICK)
-    target = '{"kind": "llvm", "mcpu": "x86-64-v2"}'
+    target = json.dumps({"kind": "llvm", "mcpu": LEVELS[1]})
     args = ["adapt", "tcl-epyc", "--budget", "90", "--pool", "40", "--rounds", "1", "--work-dir", str(tmp_path)]
     assert main([*args, "--workload", "toy", "--target", target, "--cores", "2"]) == 0
     shown = capsys.readouterr()
-    assert "programs for x86-64-v2, 2 threads" in shown.out
+    assert f"programs for {LEVELS[1]}, 2 threads" in shown.out
     (hint,) = [line for line in shown.err.splitlines() if line.startswith("next: ")]
     tchub, tune, *rest = shlex.split(hint.removeprefix("next: "))
     assert (tchub, tune) == ("tchub", "tune")
     options = tune_command.make_context("tune", list(rest)).params
-    assert options["checkpoint"] == "tcl-epyc+local-x86-64-v2-2t"
+    assert options["checkpoint"] == f"tcl-epyc+local-{LEVELS[1]}-2t"
     assert (parse_target(options["target"]), options["threads"]) == (parse_target(target), 2)
