@@ -54,6 +54,15 @@ def machine_facts() -> dict[str, Any]:
     }
 
 
+def repeatable(arguments: list[str]) -> str:
+    """The command that makes the figures on another machine: without `--minutes`, which only says when one was cut."""
+    given = [Path(arguments[0]).name, *arguments[1:]]
+    while "--minutes" in given:
+        at = given.index("--minutes")
+        del given[at : at + 2]
+    return shlex.join(["python", f"scripts/{given[0]}", *given[1:]])
+
+
 def finish(
     name: str, summary: Mapping[str, Any], details: Mapping[str, Any], seeds: list[int], as_json: bool, started: float
 ) -> None:
@@ -64,10 +73,9 @@ def finish(
         details: everything that they were computed from.
         started: `time.time()` at the start.
     """
-    command = shlex.join(["python", f"scripts/{Path(sys.argv[0]).name}", *sys.argv[1:]])
     document = {
         "benchmark": name,
-        "command": command,
+        "command": repeatable(sys.argv),
         "date": time.strftime("%Y-%m-%d", time.gmtime(started)),
         "seconds": round(time.time() - started, 1),
         "seeds": seeds,

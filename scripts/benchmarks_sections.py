@@ -75,7 +75,9 @@ SECTIONS = (
     Section(
         "sampling",
         "What to measure next",
-        "Each sampler chooses a share of the programs of the training tasks in rounds; a model learns from them and is "
+        "The corpora are those of `python scripts/build_zoo.py import --data DIR` ([which](corpora.md)) and "
+        "corpora/epyc-turin. Each sampler chooses a share of the programs of the training tasks in rounds; a model "
+        "learns from them and is "
         "judged on test tasks. Top-1 is the mean over tasks; a cell is mean ± deviation (seeds), and what is compared "
         "is compared over the seeds that both have. A budget is read off a curve of score by budget that is made "
         "monotone first; RDU's own, read off alike, is the control, and what that is off 1 is the reading's error. "
@@ -91,6 +93,7 @@ SECTIONS = (
     Section(
         "transfer",
         "From other devices to a new one",
+        "The corpora are those of the section before. "
         "*Cross-task*: a tenth of the programs of the target's training tasks is measured. *In-task*: a few "
         "programs of each judging task are, and the rest of its programs judges. *Both*: both. The programs are drawn "
         "at random for all methods but `ours` and the rows marked `strata`: these choose theirs by the sampler "
