@@ -7,7 +7,7 @@ from .data import MEASURED, TRANSFERRED, Corpus, Origin, origin
 from .errors import CardError
 from .evaluation import Evaluation, FewShot, Scores, Transfer
 from .render import MISSING, check_card, render_card
-from .schema import CardData, Training
+from .schema import CardData, Training, missing
 
 __all__ = [
     "MEASURED",
@@ -23,6 +23,7 @@ __all__ = [
     "Training",
     "Transfer",
     "check_card",
+    "missing",
     "origin",
     "render_card",
 ]
