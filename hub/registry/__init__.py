@@ -4,7 +4,9 @@ Light on purpose: neither torch nor TVM is imported here.
 """
 
 from .describe import describe
-from .index import Entry, FileRecord, Index
+from .entry import Entry
+from .entry_files import FileRecord
+from .index import Index
 from .names import CheckpointName, Version
 from .registry import PulledCheckpoint, Registry
 from .resolve import Resolution, Verdict, judge, resolve

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...zoo.errors import TchubError
+from .entry import Entry
 from .errors import IncompatibleCheckpointError
-from .index import Entry
 
 # Equal to `zoo.models`' own number (a test holds them together); importing that one would import torch.
 CHECKPOINT_FORMAT = 1

@@ -7,8 +7,9 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from .entry import Entry
+from .entry_files import CONFIG_FILE, WEIGHT_FILES
 from .errors import IndexFileError
-from .index import CONFIG_FILE, WEIGHT_FILES, Entry
 from .names import KINDS
 from .verify import records_of
 

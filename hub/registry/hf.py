@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from .entry import Entry
 from .errors import (
     GatedError,
     NetworkError,
@@ -21,7 +22,6 @@ from .errors import (
     SourceError,
     TokenError,
 )
-from .index import Entry
 from .store import store_error
 from .verify import Outcome, Verification, verify_file
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from ...zoo.devices import Device
 from .describe import describe
-from .index import Entry, Index
+from .entry import Entry
+from .index import Index
 from .resolve import Resolution, resolve
 from .sources import FolderSource, Source, bundled_root, fetch, parse_source, sources_for
 from .store import Store, cache_root, home_root

@@ -11,8 +11,8 @@ from ...zoo.devices import Device, distance, get_device
 from ...zoo.devices.distance import OTHER
 from ...zoo.devices.errors import UnknownDeviceError
 from .compat import require_loadable, why_not
+from .entry import Entry
 from .errors import CheckpointNameError, NoFittingCheckpointError, UnknownCheckpointError, UnknownVersionError
-from .index import Entry
 from .names import CheckpointName
 
 _UNKNOWN_RANK = 99
@@ -40,10 +40,15 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Resolution:
-    """The chosen entry, and the verdict on each candidate, nearest first, rejected ones last."""
+    """The chosen entry, and the verdict on each candidate, nearest first, rejected ones last.
+
+    Attributes:
+        warnings: what the user should know about the choice: an old name, a deprecated checkpoint.
+    """
 
     entry: Entry
     verdicts: tuple[Verdict, ...]
+    warnings: tuple[str, ...] = ()
 
 
 def resolve(entries: Iterable[Entry], name: str | None = None, device: Device | None = None) -> Resolution:

@@ -14,9 +14,9 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from ...zoo.errors import TchubError
+from .entry import Entry
 from .errors import IntegrityError, NoSourceError, NotInSourceError, SourceError, UnknownSourceError
 from .hf import HfSource
-from .index import Entry
 from .verify import verify_folder
 
 _FORMS = "bundled, file:///folder or hf://org/name"

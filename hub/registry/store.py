@@ -20,8 +20,8 @@ from pathlib import Path
 import filelock
 import platformdirs
 
+from .entry import Entry
 from .errors import CheckpointNameError, ImmutableVersionError, IndexFileError, NotInstalledError, StoreError
-from .index import Entry
 from .names import CheckpointName, Version
 from .verify import Outcome, Verification, verify_folder
 

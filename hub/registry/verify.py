@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from .entry_files import FileRecord
 from .errors import IntegrityError
-from .index import FileRecord
 
 _CHUNK = 1 << 20
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hub_server import HubServer, running
+from tchub.hub.registry.entry import Entry
 from tchub.hub.registry.errors import (
     GatedError,
     IntegrityError,
@@ -19,7 +20,6 @@ from tchub.hub.registry.errors import (
     TokenError,
 )
 from tchub.hub.registry.hf import HfSource
-from tchub.hub.registry.index import Entry
 from toy_checkpoints import make_registry, publish
 
 REPO = "zoo/tcl-epyc"

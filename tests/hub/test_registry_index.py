@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.hub.registry import Entry, Index, describe
+from tchub.hub.registry.entry_files import WEIGHT_FILES
 from tchub.hub.registry.errors import IndexFileError
-from tchub.hub.registry.index import WEIGHT_FILES
 from tchub.zoo.errors import TchubError
 from tchub.zoo.models import files as model_files
 from toy_checkpoints import publish, write_index, write_toy

@@ -15,7 +15,7 @@ import torch
 from tchub.hub.device.detect import LocalDevice
 from tchub.hub.device.measure import Measurement
 from tchub.hub.registry import Entry, describe
-from tchub.hub.registry.index import FileRecord
+from tchub.hub.registry.entry_files import FileRecord
 from tchub.hub.tuning.adapt import adapt
 from tchub.hub.tuning.adapt_tools import Base, Tools
 from tchub.hub.tuning.candidates import Candidate
