@@ -27,6 +27,21 @@ class Finding:
     remedy: str | None = None
 
 
+def passed(name: str, detail: str) -> Finding:
+    """A finding that is as it should be."""
+    return Finding(name, "ok", detail)
+
+
+def failed(name: str, detail: str, remedy: str | None) -> Finding:
+    """A finding that forbids publishing."""
+    return Finding(name, "failed", detail, remedy)
+
+
+def not_checked(name: str, detail: str, remedy: str) -> Finding:
+    """A question without an answer, and what would give one."""
+    return Finding(name, "not-checked", detail, remedy)
+
+
 @dataclass(frozen=True)
 class Report:
     """All findings, in the order in which a reviewer asks.

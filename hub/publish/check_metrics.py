@@ -1,0 +1,121 @@
+"""Questions about a checkpoint's scores: are they there, are they possible, and do they come out again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ...cards import CardData, Scores
+from ..registry.store import cache_root
+from .findings import Finding, failed, not_checked, passed
+from .subject import Subject
+
+if TYPE_CHECKING:
+    from ...zoo.corpus import Corpus
+
+SCORES = ("top1", "top5", "pairwise", "mean_top1", "mean_top5")
+_AGAIN = "evaluate the checkpoint again (`tchub evaluate --baselines --json`) and render the card from what it says"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Scores on one corpus, as published or as they came out again."""
+
+    corpus: str
+    scores: Mapping[str, Any]
+    tasks: int | None
+    programs: int | None
+
+
+def check_metrics(subject: Subject) -> Finding:
+    """All five scores of the checkpoint and those of a random order, each between 0 and 1."""
+    run = subject.card.evaluation
+    problems = [f"{line.key}.{key} is {value}" for line in run.scores for key, value in _impossible(line)]
+    lines = {line.key: line for line in run.scores}
+    for name, wanted in (("model", SCORES), ("random", SCORES[:3])):
+        absent = [key for key in wanted if getattr(lines.get(name), key, None) is None]
+        problems += [f"no {name}.{key}" for key in absent]
+    problems += [] if run.split else ["no split"]
+    if problems:
+        return failed("metrics", "; ".join(problems), _AGAIN)
+    return passed("metrics", f"{len(SCORES)} scores on the {run.split} split of {run.corpus}, random choice beside")
+
+
+def _impossible(line: Scores) -> Iterator[tuple[str, float]]:
+    for key in SCORES:
+        value = getattr(line, key)
+        if value is not None and not 0 <= value <= 1:
+            yield key, value
+
+
+def check_scores(subject: Subject) -> Finding:
+    """The evaluation that metrics.json names gives the published scores again, within the tolerance."""
+    said = published(subject.card, subject.metrics)
+    if absent := subject.missing([judged.corpus for judged in said]):
+        remedy = f"give {' '.join(f'--corpus DIR/{name}' for name in absent)}, or --without-evaluation"
+        return not_checked("scores", f"needs the corpus {', '.join(absent)}", remedy)
+    subject.note("evaluating again: " + ", ".join(judged.corpus for judged in said))
+    again = judge_again(subject, said)
+    compared = [(one, other) for one in said for other in again if one.corpus == other.corpus]
+    differences = [d for one, other in compared for d in _differences(one, other, subject.tolerance)]
+    if differences or len(compared) != len(said):
+        return failed("scores", "; ".join(differences) or "nothing could be evaluated", _AGAIN)
+    largest = max(abs(b - a) for one, other in compared for _, a, b in _pairs(one, other))
+    detail = f"come out again on {', '.join(judged.corpus for judged in said)}; largest difference {largest:.4f}"
+    return passed("scores", detail)
+
+
+def published(card: CardData, metrics: Mapping[str, Any]) -> list[Judged]:
+    """What metrics.json says: one entry, or of a knowledge base one for each device that was judged."""
+    if card.is_knowledge_base:
+        rows = metrics.get("devices") or ()
+        return [Judged(r["corpus"], r["now"], r.get("tasks"), r.get("programs")) for r in rows if r.get("now")]
+    run = card.evaluation
+    scores = {key: getattr(run.model, key, None) for key in SCORES}
+    return [Judged(run.corpus or "", scores, run.tasks, run.programs)]
+
+
+def judge_again(subject: Subject, said: list[Judged]) -> list[Judged]:
+    """The same evaluation, now."""
+    corpora = [subject.corpora[judged.corpus] for judged in said]
+    if subject.is_base:
+        return [
+            Judged(row["corpus"], row["now"], row["tasks"], row["programs"])
+            for row in _judge_base(subject, corpora)
+            if row["now"]
+        ]
+    from ..tuning.evaluate import evaluate
+
+    split = subject.card.evaluation.split or "test"
+    cache = cache_root().parent / "statements"
+    found = evaluate(subject.checkpoint, corpora[0], split, threads=subject.threads, cache=cache)
+    return [Judged(found["corpus"], found["results"]["model"], found["tasks"], found["programs"])]
+
+
+def _judge_base(subject: Subject, corpora: list[Corpus]) -> list[dict[str, Any]]:
+    from ...zoo.adapt.knowledge_base.curriculum import Curriculum
+    from ...zoo.adapt.knowledge_base.facts import seen_tasks
+    from ...zoo.adapt.knowledge_base.judge import judge
+    from ...zoo.features import get_schema
+    from ...zoo.training.inputs import StatementStore
+
+    checkpoint = subject.checkpoint
+    schema, seen = get_schema(checkpoint.config.feature_schema), seen_tasks(checkpoint.config)
+    return judge(checkpoint, Curriculum((), corpora, schema, seen), StatementStore())["devices"]
+
+
+def _pairs(one: Judged, other: Judged) -> Iterator[tuple[str, float, float]]:
+    for key in SCORES:
+        if one.scores.get(key) is not None and key in other.scores:
+            yield key, one.scores[key], other.scores[key]
+
+
+def _differences(one: Judged, other: Judged, tolerance: float) -> Iterator[str]:
+    """What does not agree, in words."""
+    for what, said, found in (("tasks", one.tasks, other.tasks), ("programs", one.programs, other.programs)):
+        if said is not None and said != found:
+            yield f"{one.corpus}: {said} {what} published, {found} now"
+    for key, said, found in _pairs(one, other):
+        if not abs(found - said) <= tolerance:
+            yield f"{one.corpus}: {key} {said:.4f} published, {found:.4f} now ({found - said:+.4f})"
