@@ -1,0 +1,40 @@
+"""The real huggingface_hub client, in this process or in another, pointed at a server of the tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hub_protocol import HubServer
+from huggingface_hub import HfApi
+
+_OWN = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE")
+
+
+def use_client(monkeypatch: pytest.MonkeyPatch, tmp: Path) -> None:
+    """This process's client: no token of the user's, no Xet, no pauses between its tries."""
+    for name in _OWN:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp / "no-token"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+
+
+def client(hub: HubServer, token: str | None = None) -> HfApi:
+    """A client of this server."""
+    return HfApi(endpoint=hub.url, token=token or False)
+
+
+def environment(hub: HubServer, home: Path, token: str = "") -> dict[str, str]:
+    """Another user on another machine: a cache, a store and a token of their own."""
+    clean = {name: value for name, value in os.environ.items() if name not in _OWN and not name.startswith("TCHUB_")}
+    own = {
+        "HF_ENDPOINT": hub.url,
+        "HF_HOME": str(home / "hf"),
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "TCHUB_CACHE": str(home / "cache"),
+        "TCHUB_HOME": str(home / "home"),
+    }
+    return clean | own | ({"HF_TOKEN": token} if token else {})
