@@ -50,7 +50,11 @@ class SourceError(TchubError):
 
 
 class UnknownSourceError(SourceError):
-    """Not `bundled`, `file:///folder` or `hf://org/name`."""
+    """Not `bundled`, `file:///folder`, `https://host/folder` or `hf://org/name`."""
+
+
+class InsecureSourceError(SourceError):
+    """A web address without TLS that is not of this machine. Field: `host`."""
 
 
 class NotInSourceError(SourceError):
@@ -59,6 +63,10 @@ class NotInSourceError(SourceError):
 
 class RevisionMissingError(NotInSourceError):
     """The repository exists, the pinned commit does not."""
+
+
+class LockFileError(TchubError):
+    """A lock file that cannot be used: malformed, newer, without the name, or at odds with the index. Field: `path`."""
 
 
 class GatedError(SourceError):

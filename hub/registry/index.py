@@ -17,6 +17,7 @@ from .fields import bad, check_format, optional, parse_document, read_document, 
 from .names import CheckpointName
 
 INDEX_FORMAT = 1
+INDEX_FILE = "index.json"
 _MAX_ENTRIES = 5_000
 _MAX_ALIASES = 5_000
 

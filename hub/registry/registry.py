@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from ...zoo.devices import Device
 from .describe import describe
 from .entry import Entry
 from .index import Index
+from .offline import network_ruled_out
 from .resolve import Resolution, resolve
 from .sources import FolderSource, Source, bundled_root, fetch, parse_source, sources_for
 from .store import Store, cache_root, home_root
@@ -120,13 +121,15 @@ class Registry:
 
         Args:
             name: a checkpoint, or None for the one that fits `device` best.
-            source: force one source (`bundled`, `file:///folder`, `hf://org/name`).
-            offline: use no network; the wheel, folders and the Hub's cache still serve.
+            source: force one source (`bundled`, `file:///folder`, `https://host/folder`, `hf://org/name`).
+            offline: use no network, also if the environment says so (`offline.VARIABLES`); the wheel, folders and the
+                Hub's cache still serve.
 
         Raises:
             the errors of `resolve`, `sources.fetch` and `Store.add`.
         """
-        resolution = self._with_source(source).resolve(name, device)
+        offline = offline or network_ruled_out()
+        resolution = self._with_source(source, offline).resolve(name, device)
         entry = resolution.entry
         if entry.is_local:
             return PulledCheckpoint(*self.locate(entry), resolution)
@@ -165,14 +168,9 @@ class Registry:
         sources = sources_for(entry, forced)
         return [FolderSource(self.wheel, "bundled") if source.uri == "bundled" else source for source in sources]
 
-    def _with_source(self, source: str | None) -> Registry:
-        """A folder may bring an index of its own, for checkpoints that the wheel's index does not list."""
-        folder = parse_source(source) if source else None
-        if not isinstance(folder, FolderSource) or not (folder.root / "index.json").is_file():
+    def _with_source(self, source: str | None, offline: bool) -> Registry:
+        """A source that was named may bring an index of its own, for checkpoints that ours does not list."""
+        if source is None or (offline and parse_source(source).network):
             return self
-        return Registry(
-            self.index.merged(Index.read(folder.root / "index.json").entries),
-            self.cache,
-            self.home,
-            self.wheel,
-        )
+        further = parse_source(source).index(offline=offline)
+        return replace(self, index=self.index.merged(further.entries))

@@ -1,4 +1,4 @@
-"""Where checkpoints come from: the wheel, a plain folder, the Hugging Face Hub. One interface.
+"""Where checkpoints come from: the wheel, a plain folder, a static mirror, the Hugging Face Hub. One interface.
 
 Order, unless `--source` forces one: the wheel; the sources in TCHUB_SOURCES (comma-separated: a cluster's own
 mirror); then those that the index lists for the checkpoint. What arrives is checked against the index.
@@ -17,9 +17,11 @@ from ...zoo.errors import TchubError
 from .entry import Entry
 from .errors import IntegrityError, NoSourceError, NotInSourceError, SourceError, UnknownSourceError
 from .hf import HfSource
+from .index import INDEX_FILE, Index
+from .mirror import Mirror
 from .verify import verify_folder
 
-_FORMS = "bundled, file:///folder or hf://org/name"
+_FORMS = "bundled, file:///folder, https://host/folder or hf://org/name"
 
 
 class Source(Protocol):
@@ -38,6 +40,10 @@ class Source(Protocol):
 
     def fetch(self, entry: Entry, dest: Path, *, offline: bool = False) -> None:
         """Put the entry's files into the folder `dest`; raises a SourceError."""
+        ...
+
+    def index(self, *, offline: bool = False) -> Index:
+        """The checkpoints that the source lists itself; empty where it has no index. Raises a SourceError."""
         ...
 
 
@@ -65,6 +71,11 @@ class FolderSource:
                     **_about(self, entry),
                 )
             self._copy(folder / name, dest / name, entry)
+
+    def index(self, *, offline: bool = False) -> Index:
+        """Its `index.json`, where it has one; raises IndexFileError."""
+        path = self.root / INDEX_FILE
+        return Index.read(path) if path.is_file() else Index()
 
     def _copy(self, path: Path, dest: Path, entry: Entry) -> None:
         try:
@@ -104,14 +115,20 @@ def parse_source(text: str) -> Source:
 
     Raises:
         UnknownSourceError: not one of the known forms.
+        InsecureSourceError: http to another machine.
     """
     if text == "bundled":
         return bundled()
-    parts = urlsplit(text)
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        parts = urlsplit("")
     if parts.scheme == "file" and parts.netloc in ("", "localhost") and parts.path.startswith("/"):
         return FolderSource(Path(unquote(parts.path)), text)
     if parts.scheme == "hf" and text.removeprefix("hf://").count("/") == 1:
         return HfSource(text.removeprefix("hf://"))
+    if parts.scheme in ("https", "http"):
+        return Mirror(text)
     raise UnknownSourceError(f"{text!r} is not a source", remedy=f"write {_FORMS}", source=text)
 
 

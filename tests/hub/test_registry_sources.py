@@ -110,10 +110,10 @@ def test_when_several_sources_fail_each_is_quoted(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "http://x/y", "file://host/folder", "file:folder", "hf://only", "hf://a/b/c", "s3://b", "../folder"],
+    ["", "https:", "file://host/folder", "file:folder", "hf://only", "hf://a/b/c", "s3://b", "../folder"],
 )
 def test_other_sources_are_refused(text):
-    with pytest.raises(UnknownSourceError, match="not a source"):
+    with pytest.raises(UnknownSourceError):
         parse_source(text)
 
 
