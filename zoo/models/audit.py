@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import torch
 
 from ..errors import TchubError
+from ..untrusted import open_plain
 from .base import ModelConfig
 from .config import CheckpointConfig
 from .errors import (
@@ -20,13 +20,13 @@ from .errors import (
     ModelConfigError,
 )
 from .files import WEIGHT_FILES
-from .registry import get_architecture, make_config
-from .tree_files import check_trees
+from .registry import create, get_architecture, make_config
+from .tensor_header import Announced, read_header
+from .tree_files import MAX_TREE_BYTES, check_trees
 from .trees import TreeConfig
 
-# The largest model of the papers is under 15 MB; these stop a hostile or mistaken file.
+# The largest model of the papers is under 15 MB, the zoo's largest has 26: this stops a hostile or mistaken file.
 MAX_WEIGHT_BYTES = 256 << 20
-MAX_HEADER_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,18 @@ def audit(folder: Path) -> Audited:
     config = CheckpointConfig.read(folder)
     model_config = _check_model(config, folder)
     check_schema(config, model_config, folder)
-    kind = get_architecture(config.arch).weights
-    path = folder / WEIGHT_FILES[kind]
-    weights = _read_weights(path)
-    if kind == "safetensors":
-        _check_tensors(_read_header(weights, path), config, model_config, path)
-    elif isinstance(model_config, TreeConfig):
-        _check_trees(weights, kind, model_config, path)
-    return Audited(config, weights)
+    path = folder / WEIGHT_FILES[get_architecture(config.arch).weights]
+    try:
+        with open_plain(path) as (file, size):
+            return Audited(config, _read_weights(file, size, config.arch, model_config))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CheckpointNotFoundError(
+            f"{path} is missing", remedy="fetch the checkpoint again", path=str(folder)
+        ) from error
+    except ModelConfigError as error:  # sizes that are each fine, but not together
+        raise _corrupt(folder, f"its model settings are wrong: {error.message}") from error
+    except (OSError, ValueError) as error:
+        raise _corrupt(path, str(error)) from error
 
 
 def check_schema(config: CheckpointConfig, model: ModelConfig, folder: Path) -> None:
@@ -81,58 +85,52 @@ def _check_model(config: CheckpointConfig, folder: Path) -> ModelConfig:
         raise _corrupt(folder, f"its model settings are wrong: {error.message}") from error
 
 
-def _read_weights(path: Path) -> bytes:
-    if not path.is_file():
-        raise CheckpointNotFoundError(f"{path} is missing", remedy="fetch the checkpoint again", path=str(path.parent))
-    if path.stat().st_size > MAX_WEIGHT_BYTES:
-        raise _corrupt(path, f"it is larger than {MAX_WEIGHT_BYTES >> 20} MiB")
-    return path.read_bytes()
+def _read_weights(file: BinaryIO, size: int, arch: str, model: ModelConfig) -> bytes:
+    """The file's bytes, read no further than they have been checked; ValueError says what is wrong."""
+    if size > MAX_WEIGHT_BYTES:
+        raise ValueError(f"it is larger than {MAX_WEIGHT_BYTES >> 20} MiB")
+    if isinstance(model, TreeConfig):
+        weights = file.read(min(size, MAX_TREE_BYTES + 1))
+        check_trees(weights, get_architecture(arch).weights, model.columns)
+        return weights
+    head, announced = read_header(file, size)
+    _check_tensors(announced, arch, model, size)
+    weights = head + file.read(size - len(head))
+    if len(weights) != size:
+        raise ValueError("it was cut short while it was read")
+    return weights
 
 
-def _read_header(data: bytes, path: Path) -> dict[str, dict[str, Any]]:
-    """The tensors that a safetensors file announces: 8 bytes of header length, a JSON header, the numbers."""
-    size = int.from_bytes(data[:8], "little") if len(data) >= 8 else -1
-    if not 0 <= size <= min(MAX_HEADER_BYTES, len(data) - 8):
-        raise _corrupt(path, "it is cut short or is no safetensors file")
-    try:
-        header = json.loads(data[8 : 8 + size])
-        header.pop("__metadata__", None)
-        spans = sorted((int(a), int(b)) for a, b in (entry["data_offsets"] for entry in header.values()))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _corrupt(path, f"its header cannot be read ({error!r})") from error
-    ends = [0, *(b for _, b in spans)]
-    if any(a != end for (a, _), end in zip(spans, ends, strict=False)) or 8 + size + ends[-1] != len(data):
-        raise _corrupt(path, "its tensors do not fill it: it is cut short or has something added")
-    return header
-
-
-def _check_tensors(header: dict[str, dict[str, Any]], config: CheckpointConfig, model: ModelConfig, path: Path) -> None:
+def _check_tensors(found: dict[str, Announced], arch: str, model: ModelConfig, size: int) -> None:
     """Names, shapes and types against the architecture, built on no memory."""
-    try:
-        with torch.device("meta"):
-            expected = get_architecture(config.arch).model(model).state_dict()
-    except ModelConfigError as error:  # sizes that are each fine, but not together
-        raise _corrupt(path, f"its model settings are wrong: {error.message}") from error
-    if missing := sorted(set(expected) - set(header)):
-        raise _corrupt(path, f"it lacks the tensor {missing[0]}")
-    if extra := sorted(set(header) - set(expected)):
-        raise _corrupt(path, f"it holds the tensor {extra[0]}, which {config.arch} does not have")
-    for name, tensor in expected.items():
-        found, wanted = header[name].get("shape"), list(tensor.shape)
-        if found != wanted:
-            raise _corrupt(path, f"{name} has the shape {found}, not {wanted}")
-        if header[name].get("dtype") != "F32":
-            raise _corrupt(path, f"{name} is of type {header[name].get('dtype')}, not F32")
-        first, last = header[name]["data_offsets"]
-        if last - first != 4 * math.prod(wanted):
-            raise _corrupt(path, f"{name} has {last - first} bytes, not {4 * math.prod(wanted)}")
+    expected = _expected(arch, model, size)
+    if missing := sorted(set(expected) - set(found)):
+        raise ValueError(f"it lacks the tensor {missing[0]}")
+    if extra := sorted(set(found) - set(expected)):
+        raise ValueError(f"it holds the tensor {extra[0]!r:.80}, which {arch} does not have")
+    for name, shape in expected.items():
+        if found[name].shape != shape:
+            raise ValueError(f"{name} has the shape {list(found[name].shape)}, not {list(shape)}")
+        if found[name].dtype != "F32":
+            raise ValueError(f"{name} is of type {found[name].dtype!r:.80}, not F32")
+        if found[name].size != 4 * math.prod(shape):
+            raise ValueError(f"{name} has {found[name].size} bytes, not {4 * math.prod(shape)}")
 
 
-def _check_trees(weights: bytes, library: str, model: TreeConfig, path: Path) -> None:
-    try:
-        check_trees(weights, library, model.columns)
-    except ValueError as error:
-        raise _corrupt(path, str(error)) from error
+def _expected(arch: str, model: ModelConfig, size: int) -> dict[str, tuple[int, ...]]:
+    """The tensors that the architecture has; of a knowledge base its parts first.
+
+    A base finds out where its laterals go by a pass through one part, for which it takes memory: not before it is
+    known that the file is large enough to hold that part.
+    """
+    known = get_architecture(arch)
+    with torch.device("meta"):
+        if known.base:
+            own = {f.name: getattr(model, f.name) for f in fields(get_architecture(known.base).config)}
+            part = create(known.base, **own)
+            if 4 * part.parameter_count() > size:
+                raise ValueError(f"it is too short for its {part.parameter_count()} weights")
+        return {name: tuple(tensor.shape) for name, tensor in known.model(model).state_dict().items()}
 
 
 def _corrupt(path: Path, what: str) -> CorruptCheckpointError:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..untrusted import parse_json, read_plain
 from .errors import CheckpointNotFoundError, CorruptCheckpointError, NewerFormatError
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 CONFIG_FILE = "config.json"
 FORMAT = 1
-MAX_CONFIG_BYTES = 1 << 20
+MAX_CONFIG_BYTES = 1 << 20  # the largest in the zoo has 12 KB
 _KINDS = {"str": str, "int": int, "dict[str, Any]": dict, "dict[str, Any] | None": (dict, type(None))}
 
 
@@ -93,18 +94,16 @@ class CheckpointConfig:
             CorruptCheckpointError, NewerFormatError: see `from_dict`.
         """
         path = folder / CONFIG_FILE
-        if not path.is_file():
+        try:
+            data = parse_json(read_plain(path, MAX_CONFIG_BYTES))
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise CheckpointNotFoundError(
                 f"{folder} is not a checkpoint: it has no {CONFIG_FILE}",
                 remedy="give a folder with config.json and its weights, or a name of `tchub list`",
                 path=str(folder),
-            )
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise _corrupt(path, f"it is larger than {MAX_CONFIG_BYTES} bytes")
-        try:
-            data = json.loads(path.read_bytes())
-        except (ValueError, RecursionError) as error:
-            raise _corrupt(path, f"it is not JSON ({error})") from error
+            ) from error
+        except (OSError, ValueError) as error:
+            raise _corrupt(path, f"it cannot be used: {error}") from error
         return cls.from_dict(data, path)
 
     def resolve_device(self) -> Device:

@@ -13,6 +13,10 @@ from .errors import ModelConfigError, UnknownArchitectureError
 
 # Above any sensible size, below what would let a hostile config exhaust memory.
 MAX_SIZE = 8192
+# These count layers, which take time to build even where they take no memory, or rows that see each other, whose
+# cost is their square.
+_REPEATS = ("layers", "residuals", "heads", "steps", "rows")
+MAX_REPEATS = 64
 
 Weights = Literal["safetensors", "xgboost", "lightgbm"]
 
@@ -86,7 +90,7 @@ def get_architecture(name: str) -> Architecture:
         known = sorted(_ARCHITECTURES)
         near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4) or known
         raise UnknownArchitectureError(
-            f"no architecture is called {name!r}",
+            f"no architecture is called {name!r:.80}",
             remedy=f"use one of: {', '.join(near)}; a newer tchub may know it",
             arch=name,
             known=known,
@@ -99,7 +103,7 @@ def make_config(arch: str, settings: dict[str, Any]) -> ModelConfig:
 
     Raises:
         UnknownArchitectureError: no such architecture.
-        ModelConfigError: an unknown setting, a wrong type, or a size outside 1..8192.
+        ModelConfigError: an unknown setting, a wrong type, or a size outside 1..8192 (1..64 of `_REPEATS`).
     """
     cls = get_architecture(arch).config
     kinds = {f.name: type(f.default) for f in fields(cls)}
@@ -117,20 +121,20 @@ def _check_setting(arch: str, kinds: dict[str, type], name: str, value: object) 
     if name not in kinds:
         near = difflib.get_close_matches(name, kinds, n=1) or sorted(kinds)
         raise ModelConfigError(
-            f"{arch} has no setting {name!r}",
+            f"{arch} has no setting {name!r:.80}",
             remedy=f"did you mean: {', '.join(near)}?",
             arch=arch,
             setting=name,
         )
-    kind = kinds[name]
+    kind, most = kinds[name], MAX_REPEATS if name in _REPEATS else MAX_SIZE
     # A whole number is a fine float; a bool is not a fine number.
     fits = type(value) is kind or (kind is float and type(value) is int)
-    in_range = {int: lambda v: 0 < v <= MAX_SIZE, float: lambda v: 0 <= v < math.inf}.get(kind, lambda _: True)
+    in_range = {int: lambda v: 0 < v <= most, float: lambda v: 0 <= v < math.inf}.get(kind, lambda _: True)
     if not fits or not in_range(value):
-        names = {int: f"a whole number from 1 to {MAX_SIZE}", float: "a finite number, 0 or more"}
+        names = {int: f"a whole number from 1 to {most}", float: "a finite number, 0 or more"}
         wanted = names.get(kind, f"of type {kind.__name__}")
         raise ModelConfigError(
-            f"{arch}: setting {name!r} is {value!r}",
+            f"{arch}: setting {name!r} is {value!r:.80}",
             remedy=f"make it {wanted}",
             arch=arch,
             setting=name,

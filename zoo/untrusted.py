@@ -1,0 +1,127 @@
+"""Reading what nobody vouches for: plain files of a bounded size, and JSON with one meaning in few levels.
+
+Everything here raises `ValueError` with the second half of a sentence ("it is ..."); callers say which file it is,
+and what to do about it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import chain
+from math import isfinite
+from pathlib import Path
+from typing import Any, BinaryIO
+
+# No file of this project nests deeper than ten; code that walks a value by recursion is safe with this.
+MAX_DEPTH = 32
+# An object or a list takes at least two bytes of a file and up to a hundred times as much in memory.
+MAX_CONTAINERS = 200_000
+# What any other reader of the same file holds in a machine word.
+_MAX_WHOLE = 2**64
+
+
+@contextmanager
+def open_plain(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+    """A file open for reading, and its size in bytes.
+
+    A link is followed (the Hub's cache is made of them). A FIFO would let the reader wait forever, and a device may
+    never end or act when it is read, so that neither is opened.
+
+    Raises:
+        ValueError: it is a folder, a FIFO, a socket or a device.
+        OSError: it is missing or may not be read.
+    """
+    _require_plain(os.stat(path))
+    # Not to wait even where the file was swapped for a FIFO in between.
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        info = os.fstat(file.fileno())
+        _require_plain(info)
+        yield file, info.st_size
+
+
+def read_plain(path: Path, limit: int) -> bytes:
+    """The whole file; its size is looked at before a byte is read.
+
+    Raises:
+        ValueError: it is no plain file, or larger than `limit` bytes.
+        OSError: it is missing or may not be read.
+    """
+    with open_plain(path) as (file, size):
+        if size <= limit:
+            data = file.read(limit + 1)  # and no more than that from a file that grows meanwhile
+            if len(data) <= limit:
+                return data
+    raise ValueError(f"it is larger than {limit} bytes")
+
+
+def parse_json(data: bytes) -> Any:
+    """The value of a JSON text, refused where two readers could differ on it or where it would exhaust one.
+
+    Strict UTF-8, no key twice in an object, no NaN or infinity, no whole number beyond 64 bits, no text that is no
+    Unicode, at most `MAX_DEPTH` levels and `MAX_CONTAINERS` objects and lists. The memory it takes is a small
+    multiple of the text's.
+
+    Raises:
+        ValueError: it is none, or breaks one of these rules.
+    """
+    if data.count(b"[") + data.count(b"{") > MAX_CONTAINERS:
+        raise ValueError(f"it holds more than {MAX_CONTAINERS} objects and lists")
+    try:
+        value = json.loads(data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    _walk(value)
+    return value
+
+
+_TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"it says {next(key for key in keys if keys.count(key) > 1)!r:.80} twice")
+    return made
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"it holds {text}, which is not JSON")
+
+
+def _walk(value: Any) -> None:
+    """Checks numbers, texts and depth, level by level."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        containers = [one for one in level if isinstance(one, dict | list)]
+        for one in level:
+            if not isinstance(one, dict | list):
+                _check_leaf(one)
+        if not containers:
+            return
+        level = [inner for one in containers for inner in _inside(one)]
+    raise ValueError(_TOO_DEEP)
+
+
+def _inside(container: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return container if isinstance(container, list) else chain(container, container.values())
+
+
+def _check_leaf(value: Any) -> None:
+    if isinstance(value, str):
+        if not value.isascii():
+            value.encode()  # UnicodeEncodeError, a ValueError, of half a surrogate pair
+    elif isinstance(value, float):
+        if not isfinite(value):
+            raise ValueError("it holds a number that is too large")
+    elif value is not None and not -_MAX_WHOLE < value < _MAX_WHOLE:
+        raise ValueError("it holds a whole number beyond 64 bits")
+
+
+def _require_plain(info: os.stat_result) -> None:
+    if not stat.S_ISREG(info.st_mode):
+        raise ValueError("it is a folder, a pipe or a device, not a plain file")
