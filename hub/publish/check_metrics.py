@@ -80,11 +80,7 @@ def judge_again(subject: Subject, said: list[Judged]) -> list[Judged]:
     """The same evaluation, now."""
     corpora = [subject.corpora[judged.corpus] for judged in said]
     if subject.is_base:
-        return [
-            Judged(row["corpus"], row["now"], row["tasks"], row["programs"])
-            for row in _judge_base(subject, corpora)
-            if row["now"]
-        ]
+        return list(_judge_base(subject, corpora))
     from ..tuning.evaluate import evaluate
 
     split = subject.card.evaluation.split or "test"
@@ -93,16 +89,22 @@ def judge_again(subject: Subject, said: list[Judged]) -> list[Judged]:
     return [Judged(found["corpus"], found["results"]["model"], found["tasks"], found["programs"])]
 
 
-def _judge_base(subject: Subject, corpora: list[Corpus]) -> list[dict[str, Any]]:
+def _judge_base(subject: Subject, corpora: list[Corpus]) -> Iterator[Judged]:
+    """Of every device the test tasks that no device taught."""
     from ...zoo.adapt.knowledge_base.curriculum import Curriculum
     from ...zoo.adapt.knowledge_base.facts import seen_tasks
-    from ...zoo.adapt.knowledge_base.judge import judge
     from ...zoo.features import get_schema
+    from ...zoo.training import evaluate_model
     from ...zoo.training.inputs import StatementStore
 
-    checkpoint = subject.checkpoint
-    schema, seen = get_schema(checkpoint.config.feature_schema), seen_tasks(checkpoint.config)
-    return judge(checkpoint, Curriculum((), corpora, schema, seen), StatementStore())["devices"]
+    checkpoint, store = subject.checkpoint, StatementStore()
+    schema = get_schema(checkpoint.config.feature_schema)
+    curriculum = Curriculum((), corpora, schema, seen_tasks(checkpoint.config))
+    for corpus in corpora:
+        data = curriculum.test(corpus, store)
+        if data is not None:
+            scores = evaluate_model(checkpoint.model, data)
+            yield Judged(corpus.path.resolve().name, scores, len(data.task_ids), len(data))
 
 
 def _pairs(one: Judged, other: Judged) -> Iterator[tuple[str, float, float]]:
