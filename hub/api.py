@@ -63,6 +63,22 @@ def pull(
         return registry.pull(name, source=source, offline=offline, device=_device(None, detect=True))
 
 
+def resolve(name: str | None = None, *, device: Device | LocalDevice | None = None) -> Resolution:
+    """Choose a checkpoint as `pull` would, and fetch nothing.
+
+    Args:
+        name: a checkpoint, or a device family for the best one of it; None for the one that fits the device best.
+        device: the device to fit; None for this machine (detected only when there is no name).
+
+    Returns:
+        The index entry, and the reason for each one that was passed over.
+
+    Raises:
+        TchubError: no checkpoint is called that, or none fits.
+    """
+    return _resolve(Registry.default(), name, device)
+
+
 def load(name: str | None = None, *, offline: bool = False) -> Checkpoint:
     """A checkpoint, ready to score: from the store or the wheel, else fetched first; verified at every load.
 
@@ -131,11 +147,13 @@ def describe_checkpoint(name: str) -> CheckpointInfo:
     return CheckpointInfo(entry, path, read_json(path / "metrics.json") if path else {})
 
 
-def _resolve(registry: Registry, name: str | None) -> Resolution:
+def _resolve(registry: Registry, name: str | None, device: Device | LocalDevice | None = None) -> Resolution:
     """Resolve; an unknown name is said again with what would fit this machine (only then is it detected)."""
     try:
-        return registry.resolve(name, _device(None, detect=name is None))
+        return registry.resolve(name, _device(device, detect=name is None))
     except UnknownCheckpointError:
+        if device is not None:
+            raise
         return registry.resolve(name, _device(None, detect=True))
 
 

@@ -39,5 +39,9 @@ class TchubError(Exception):
         }
 
 
+class TchubWarning(UserWarning):
+    """Something that a user should know, and that stops nothing."""
+
+
 class MissingPackageError(TchubError):
     """An optional package is needed for this; fields: package."""

@@ -4,33 +4,51 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import click
 
-from ...zoo.errors import TchubError
+from ...zoo.errors import TchubError, TchubWarning
 from .lazy import LazyGroup
 
 # name -> module in this folder; each module holds a click command named `command`.
 COMMANDS = {
     "list": "list",
     "info": "info",
+    "resolve": "resolve",
     "pull": "pull",
     "verify": "verify",
-    "devices": "devices",
-    "doctor": "doctor",
+    "site": "site",
+    "adapt": "adapt",
+    "tune": "tune",
+    "quickstart": "quickstart",
     "collect": "collect",
     "corpus": "corpus",
     "bundle": "bundle",
     "train": "train",
-    "evaluate": "evaluate",
     "distill": "distill",
-    "adapt": "adapt",
-    "tune": "tune",
-    "quickstart": "quickstart",
+    "evaluate": "evaluate",
+    "check": "check",
+    "contribute": "contribute",
+    "doctor": "doctor",
+    "devices": "devices",
+}
+# The first command of each section of `tchub --help` -> its title.
+SECTIONS = {
+    "list": "The zoo",
+    "adapt": "Adapt and tune",
+    "collect": "Make a checkpoint",
+    "check": "Give to others",
+    "doctor": "This machine",
 }
 
 
-@click.group(cls=LazyGroup, modules=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=LazyGroup, modules=COMMANDS, sections=SECTIONS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @click.version_option(package_name="tchub")
 def cli() -> None:
     """Pretrained cost models for tensor-program tuning.
@@ -54,11 +72,28 @@ def _report(error: TchubError, as_json: bool) -> None:
         click.echo(f"remedy: {error.remedy}", err=True)
 
 
+@contextmanager
+def _warnings_in_words(*, quiet: bool) -> Iterator[None]:
+    """Say tchub's own warnings as a person would; those of libraries are shown as ever."""
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+
+        def say(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+            if not issubclass(category, TchubWarning):
+                shown(message, category, *where, **more)
+            elif not quiet:
+                click.echo(f"warning: {message}", err=True)
+
+        warnings.showwarning = say
+        yield
+
+
 def main(args: list[str] | None = None) -> int:
     """Run the command line; returns the exit code (the console script passes it to `sys.exit`)."""
     argv = sys.argv[1:] if args is None else args
     try:
-        return int(cli.main(args=argv, standalone_mode=False, prog_name="tchub") or 0)
+        with _warnings_in_words(quiet="--quiet" in argv):
+            return int(cli.main(args=argv, standalone_mode=False, prog_name="tchub") or 0)
     except TchubError as error:
         _report(error, "--json" in argv)
         return error.exit_code

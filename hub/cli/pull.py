@@ -16,13 +16,15 @@ from .output import Output
 def command(name: str | None, source: str | None, offline: bool, out: Output) -> None:
     """Fetch a checkpoint into this machine's store and verify its sha256.
 
-    NAME is arch-family or arch-family@X.Y.Z; without it, the checkpoint that fits this device best is chosen
-    and each other one's reason is shown. Sources are tried in this order: the wheel, those in TCHUB_SOURCES,
-    those that the index lists. A download can be repeated safely: a checkpoint appears whole or not at all.
+    NAME is arch-family or arch-family@X.Y.Z, or a device family for the best checkpoint of it; without it, the
+    checkpoint that fits this device best is chosen, as `tchub resolve` explains. Sources are tried in this order: the
+    wheel, those in TCHUB_SOURCES, those that the index lists. A download can be repeated safely: a checkpoint appears
+    whole or not at all.
 
     \b
     Examples:
       tchub pull tcl-epyc
+      tchub pull epyc
       tchub pull
       tchub pull tcl-epyc@1.0.0 --source file:///mnt/zoo --json
     """
@@ -44,11 +46,13 @@ def command(name: str | None, source: str | None, offline: bool, out: Output) ->
         "summary": facts(entry),
         "metrics": dict(entry.metrics),
         "verdicts": [verdict.as_dict() for verdict in verdicts],
+        "warnings": list(pulled.resolution.warnings),
     }
     out.data(result, lambda console: draw_summary(entry, metrics, console))
-    for verdict in verdicts:
-        mark = "chosen" if verdict.id == entry.id else "fits too" if verdict.accepted else "passed over"
-        out.note(f"{mark}: {verdict.id}: {verdict.reason}")
+    if len(verdicts) > 1:
+        out.note(f"chosen: {entry.id}: {verdicts[0].reason}")
+    for verdict in verdicts[1:]:
+        out.note(f"passed over: {verdict.id}: {verdict.passed_over}")
     came = "already here" if pulled.source == "store" else f"from {pulled.source}"
     out.note(f"{entry.id} {came}, sha256 verified, in {pulled.path}")
     out.hint(f"tchub adapt {name or entry.name} --device local --budget 10%")

@@ -7,9 +7,10 @@ from .describe import describe
 from .entry import Entry
 from .entry_files import FileRecord
 from .index import Index
+from .judge import Verdict, judge
 from .names import CheckpointName, Version
 from .registry import PulledCheckpoint, Registry
-from .resolve import Resolution, Verdict, judge, resolve
+from .resolve import Resolution, resolve
 from .sources import FolderSource, Source, parse_source
 from .store import Store, cache_root, home_root
 from .verify import Outcome, Verification, verify_folder

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ...zoo.devices import Device
+from ...zoo.errors import TchubWarning
 from .describe import describe
 from .entry import Entry
 from .index import Index
@@ -70,8 +72,11 @@ class Registry:
         return list(self.index.merged(self.cache.entries()).merged(self.home.entries()).entries)
 
     def resolve(self, name: str | None = None, device: Device | None = None) -> Resolution:
-        """See `registry.resolve.resolve`."""
-        return resolve(self.entries(), name, device)
+        """See `registry.resolve.resolve`; also issues its warnings, as `TchubWarning`."""
+        found = resolve(self.entries(), name, device, self.index.aliases)
+        for text in found.warnings:
+            warnings.warn(text, TchubWarning, stacklevel=3)
+        return found
 
     def store_of(self, entry: Entry) -> Store:
         """Where a checkpoint lives."""

@@ -1,46 +1,29 @@
-"""From a name, or from a device, to one checkpoint; every other one is passed over with a reason."""
+"""From a name, a device family or a device to one checkpoint; every other one is passed over with a reason."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
-from ...zoo.devices import Device, distance, get_device
-from ...zoo.devices.distance import OTHER
+from ...zoo.devices import Device, get_device
 from ...zoo.devices.errors import UnknownDeviceError
 from .compat import require_loadable, why_not
 from .entry import Entry
 from .errors import CheckpointNameError, NoFittingCheckpointError, UnknownCheckpointError, UnknownVersionError
+from .judge import Verdict, judge, rejected
 from .names import CheckpointName
+from .preference import in_order
 
-_UNKNOWN_RANK = 99
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What the resolution thought of one checkpoint.
-
-    Attributes:
-        rank: the device distance's rank, smaller is nearer; None when it was rejected.
-        gap: decides within a rank; None when it was rejected.
-    """
-
-    id: str
-    accepted: bool
-    reason: str
-    rank: int | None = None
-    gap: float | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        return asdict(self)
+NO_ALIASES: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
 class Resolution:
-    """The chosen entry, and the verdict on each candidate, nearest first, rejected ones last.
+    """The chosen entry, and the verdict on each candidate, the chosen one first, rejected ones last.
+
+    The candidates are all published checkpoints for a device, those of the family for a family's name, and for a
+    checkpoint's name the chosen version with each newer one.
 
     Attributes:
         warnings: what the user should know about the choice: an old name, a deprecated checkpoint.
@@ -51,74 +34,34 @@ class Resolution:
     warnings: tuple[str, ...] = ()
 
 
-def resolve(entries: Iterable[Entry], name: str | None = None, device: Device | None = None) -> Resolution:
-    """Choose a checkpoint by name, or the one that fits a device best.
+def resolve(
+    entries: Iterable[Entry],
+    name: str | None = None,
+    device: Device | None = None,
+    aliases: Mapping[str, str] = NO_ALIASES,
+) -> Resolution:
+    """Choose a checkpoint by name, by family, or the one that fits a device best.
 
-    A name without a version means the newest version that this tchub can load. Without a name, published
-    checkpoints are ranked by the distance of their device to this one, then by top-1; a knowledge base comes after
-    every checkpoint of a family that has the device's instruction set.
+    A name without a version means the newest version that can be used here and is not deprecated. Without a name,
+    and within a family, `preference` decides.
 
     Args:
         entries: all known versions of all checkpoints.
-        name: `arch-family[+variant][@X.Y.Z]`, or None.
+        name: `arch-family[+variant][@X.Y.Z]`; or a family or device, for the best checkpoint of that family; or None.
         device: needed without a name; with one it only explains an unknown name.
+        aliases: a checkpoint's old name -> its new name.
 
     Raises:
         CheckpointNameError: neither a name nor a device, or a malformed name.
         UnknownCheckpointError, UnknownVersionError, IncompatibleCheckpointError: for a name.
-        NoFittingCheckpointError: for a device.
+        NoFittingCheckpointError: for a device or a family.
     """
     entries = list(entries)
     if name is not None:
-        return Resolution(_named(entries, name, device), ())
+        return _called(entries, name, device, aliases)
     if device is None:
         raise CheckpointNameError("neither a checkpoint nor a device was given", remedy="name one: see `tchub list`")
-    ranked = [(verdict, entry) for entry in _newest(entries) for verdict in [judge(entry, device)]]
-    ranked.sort(key=lambda pair: _order(*pair))
-    verdicts = tuple(verdict for verdict, _ in ranked)
-    if not ranked or not ranked[0][0].accepted:
-        raise NoFittingCheckpointError(
-            f"no checkpoint fits {device.name} ({trace_text(verdicts)})",
-            remedy="collect and train one: tchub collect --device local, then tchub train",
-            device=device.name,
-            verdicts=[verdict.as_dict() for verdict in verdicts],
-        )
-    return Resolution(ranked[0][1], verdicts)
-
-
-def judge(entry: Entry, device: Device) -> Verdict:
-    """Whether a checkpoint fits a device, and why."""
-    reason = why_not(entry) or (f"deprecated: {entry.deprecated}" if entry.deprecated else None)
-    if reason:
-        return Verdict(entry.id, False, reason)
-    if entry.is_knowledge_base:
-        return _judge_knowledge_base(entry, device)
-    trained_on = _trained_on(entry)
-    if trained_on is None:
-        return Verdict(entry.id, False, f"no spec sheet of its device family {entry.family} is known")
-    found = distance(device, trained_on)
-    if not found.compatible:
-        return Verdict(entry.id, False, found.reason)
-    return Verdict(entry.id, True, found.reason, found.rank, found.gap)
-
-
-def _judge_knowledge_base(entry: Entry, device: Device) -> Verdict:
-    """It knows several devices and is tuned to none: every family of the device's instruction set is nearer."""
-    if entry.family != device.kind:
-        return Verdict(entry.id, False, f"{device.name} is a {device.kind}, it has learnt {entry.family}s")
-    known = ", ".join(entry.measured_on)
-    reason = f"a knowledge base of {entry.family}s ({known}), to adapt from; a family's own checkpoint goes before it"
-    return Verdict(entry.id, True, reason, OTHER, 0.0)
-
-
-def _trained_on(entry: Entry) -> Device | None:
-    """The device whose programs it learnt from, or its family where that device has no data file."""
-    for name in (entry.data.get("device"), entry.family):
-        try:
-            return get_device(str(name))
-        except UnknownDeviceError:
-            continue
-    return None
+    return _best(_newest(entries), device, f"no checkpoint fits {device.name}")
 
 
 def trace_text(verdicts: Iterable[Verdict]) -> str:
@@ -127,44 +70,108 @@ def trace_text(verdicts: Iterable[Verdict]) -> str:
     return "; ".join(lines) or "no checkpoint is published"
 
 
-def _named(entries: list[Entry], name: str, device: Device | None) -> Entry:
+def _called(entries: list[Entry], name: str, device: Device | None, aliases: Mapping[str, str]) -> Resolution:
+    """By a checkpoint's own name, else by an old one, else by a family."""
+    plain, at, version = name.partition("@")
+    if all(entry.name != plain for entry in entries):
+        if plain in aliases:
+            found = _named(entries, aliases[plain] + at + version, device)
+            return replace(found, warnings=(f"{plain} is called {aliases[plain]} now", *found.warnings))
+        if family := None if at else _device_called(name):
+            return _of_family(entries, family)
+    return _named(entries, name, device)
+
+
+def _device_called(name: str) -> Device | None:
+    try:
+        return get_device(name)
+    except UnknownDeviceError:
+        return None
+
+
+def _of_family(entries: list[Entry], device: Device) -> Resolution:
+    of_family = [entry for entry in _newest(entries) if entry.family == device.family]
+    return _best(of_family, device, f"no checkpoint of the family {device.family} can be used")
+
+
+def _best(candidates: list[Entry], device: Device, none_fits: str) -> Resolution:
+    """The one that fits the device best."""
+    ranked = in_order((judge(entry, device), entry) for entry in candidates)
+    verdicts = tuple(verdict for verdict, _ in ranked)
+    if not ranked or not ranked[0][0].accepted:
+        raise NoFittingCheckpointError(
+            f"{none_fits} ({trace_text(verdicts)})",
+            remedy="collect and train one: tchub collect --device local, then tchub train",
+            device=device.name,
+            verdicts=[verdict.as_dict() for verdict in verdicts],
+        )
+    return Resolution(ranked[0][1], verdicts)
+
+
+def _named(entries: list[Entry], name: str, device: Device | None) -> Resolution:
     wanted = CheckpointName.parse(name)
     versions = [entry for entry in entries if entry.name == wanted.name]
     if not versions:
         raise _unknown(entries, wanted.name, device)
     if wanted.version is not None:
-        exact = [entry for entry in versions if entry.version == str(wanted.version)]
-        if not exact:
-            known = sorted((entry.semver for entry in versions), reverse=True)
-            raise UnknownVersionError(
-                f"{wanted.name} has no version {wanted.version}",
-                remedy=f"use one of: {', '.join(map(str, known))}",
-                name=wanted.name,
-                version=str(wanted.version),
-                known=[str(version) for version in known],
-            )
-        versions = exact
-    newest = _loadable(versions) or max(versions, key=lambda entry: entry.semver)
-    require_loadable(newest)
-    return newest
+        versions = _exactly(versions, wanted)
+    chosen = _newest_of(versions)
+    require_loadable(chosen)
+    verdict = Verdict(chosen.id, True, "named" if wanted.version else "the newest version that can be used here")
+    newer = tuple(_other_version(entry, chosen) for entry in versions if entry.semver > chosen.semver)
+    note = (f"{chosen.id} is deprecated: {chosen.deprecated}",) if chosen.deprecated else ()
+    return Resolution(chosen, (verdict, *newer), note)
 
 
-def _loadable(versions: list[Entry]) -> Entry | None:
-    """The newest that this tchub can load; a pre-release only when there is no release."""
-    usable = [entry for entry in versions if why_not(entry) is None]
-    return max(usable, key=lambda entry: (not entry.semver.pre, entry.semver), default=None)
+def _exactly(versions: list[Entry], wanted: CheckpointName) -> list[Entry]:
+    exact = [entry for entry in versions if entry.version == str(wanted.version)]
+    if not exact:
+        known = sorted((entry.semver for entry in versions), reverse=True)
+        raise UnknownVersionError(
+            f"{wanted.name} has no version {wanted.version}",
+            remedy=f"use one of: {', '.join(map(str, known))}",
+            name=wanted.name,
+            version=str(wanted.version),
+            known=[str(version) for version in known],
+        )
+    return exact
+
+
+def other_versions(entries: Iterable[Entry], verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """Verdicts on the versions that a resolution did not look at, because another one of the checkpoint was taken."""
+    told = {verdict.id for verdict in verdicts}
+    entries = sorted(entries, key=lambda entry: (entry.name, entry.semver), reverse=True)
+    taken = {entry.name: entry for entry in reversed(entries) if entry.id in told}
+    return [_other_version(e, taken[e.name]) for e in entries if e.name in taken and e.id not in told]
+
+
+def _other_version(entry: Entry, taken: Entry) -> Verdict:
+    if reason := why_not(entry):
+        return rejected(entry, reason)
+    if entry.deprecated:
+        return rejected(entry, f"deprecated: {entry.deprecated}")
+    if entry.semver.pre and not taken.semver.pre:
+        reason = "a pre-release, taken only by its name"
+    else:
+        reason = f"{'older' if entry.semver < taken.semver else 'newer'} than {taken.version}"
+    return Verdict(entry.id, True, "can be used here", passed_over=reason)
 
 
 def _newest(entries: list[Entry]) -> list[Entry]:
-    """One version of each published checkpoint; of those that cannot be loaded the newest, to say why."""
+    """One version of each published checkpoint."""
     names = sorted({entry.name for entry in entries if not entry.is_local})
-    groups = [[entry for entry in entries if entry.name == name] for name in names]
-    return [_loadable(group) or max(group, key=lambda entry: entry.semver) for group in groups]
+    return [_newest_of([entry for entry in entries if entry.name == name]) for name in names]
 
 
-def _order(verdict: Verdict, entry: Entry) -> tuple[Any, ...]:
-    rank = _UNKNOWN_RANK if verdict.rank is None else verdict.rank
-    return (not verdict.accepted, rank, verdict.gap or 0.0, -(entry.metrics.get("top1") or 0.0), verdict.id)
+def _newest_of(versions: list[Entry]) -> Entry:
+    """The newest that can be used; a deprecated one or a pre-release only when there is no other.
+
+    Of those that cannot be used the newest, to say why.
+    """
+    return max(
+        versions,
+        key=lambda entry: (why_not(entry) is None, not entry.deprecated, not entry.semver.pre, entry.semver),
+    )
 
 
 def _unknown(entries: list[Entry], name: str, device: Device | None) -> UnknownCheckpointError:
@@ -173,7 +180,7 @@ def _unknown(entries: list[Entry], name: str, device: Device | None) -> UnknownC
     message = f"no checkpoint is called {name}"
     if nearest:
         message += f"; nearest: {', '.join(nearest)}"
-    verdicts = sorted((judge(entry, device) for entry in _newest(entries)), key=_nearness) if device else []
+    verdicts = [v for v, _ in in_order((judge(entry, device), entry) for entry in _newest(entries))] if device else []
     if device:
         message += f". For this device ({device.name}): {trace_text(verdicts)}"
     fitting = next((verdict.id.partition("@")[0] for verdict in verdicts if verdict.accepted), None)
@@ -185,7 +192,3 @@ def _unknown(entries: list[Entry], name: str, device: Device | None) -> UnknownC
         nearest=nearest,
         verdicts=[verdict.as_dict() for verdict in verdicts],
     )
-
-
-def _nearness(verdict: Verdict) -> tuple[Any, ...]:
-    return (not verdict.accepted, verdict.rank or 0, verdict.gap or 0.0, verdict.id)

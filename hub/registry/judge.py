@@ -1,0 +1,126 @@
+"""Does a checkpoint fit a device, and what was measured of it there? A verdict with its reason in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ...zoo.devices import Device, distance, get_device
+from ...zoo.devices.distance import OTHER
+from ...zoo.devices.errors import UnknownDeviceError
+from .compat import why_not
+from .entry import TRANSFER, Entry
+
+_CHANCE = 0.5  # the pairwise accuracy of choosing at random
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a checkpoint scored on a device, on programs that it had not seen.
+
+    Attributes:
+        here: whether that is the very device that is asked about; else it is one of its family.
+    """
+
+    device: str
+    here: bool
+    pairwise: float | None = None
+    top1: float | None = None
+    tasks: float | None = None
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether it ranked pairs of programs no better than a coin would."""
+        return self.pairwise is not None and self.pairwise <= _CHANCE
+
+    def __str__(self) -> str:
+        names = {"top1": "top-1", "pairwise": "pairwise"}
+        told = [f"{text} {value:.2f}" for key, text in names.items() if (value := getattr(self, key)) is not None]
+        return f"measured on {'this device' if self.here else 'its family'} ({self.device}): {', '.join(told) or '-'}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the resolution thought of one checkpoint.
+
+    Attributes:
+        reason: why it fits, or why it does not.
+        rank: the device distance's rank, smaller is nearer; None when it was rejected.
+        gap: how far the spec sheets are apart; None when it was rejected.
+        measured: its score on the device or its family; None where there is none.
+        passed_over: why another one was chosen; empty for the chosen one.
+    """
+
+    id: str
+    accepted: bool
+    reason: str
+    rank: int | None = None
+    gap: float | None = None
+    measured: Measured | None = None
+    passed_over: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self)
+
+
+def rejected(entry: Entry, reason: str) -> Verdict:
+    """The verdict on a checkpoint that is out of the question."""
+    return Verdict(entry.id, False, reason, passed_over=reason)
+
+
+def judge(entry: Entry, device: Device) -> Verdict:
+    """Whether a checkpoint fits a device, and why."""
+    reason = why_not(entry) or (f"deprecated: {entry.deprecated}" if entry.deprecated else None)
+    if reason:
+        return rejected(entry, reason)
+    if entry.is_knowledge_base:
+        return _judge_knowledge_base(entry, device)
+    trained_on = _trained_on(entry)
+    if trained_on is None:
+        return rejected(entry, f"no spec sheet of its device family {entry.family} is known")
+    found = distance(device, trained_on)
+    if not found.compatible:
+        return rejected(entry, found.reason)
+    measured = measured_near(entry, device)
+    reason = f"{found.reason}; {measured}" if measured else found.reason
+    return Verdict(entry.id, True, reason, found.rank, found.gap, measured)
+
+
+def measured_near(entry: Entry, device: Device) -> Measured | None:
+    """Its score on this device, else the best-known one on a device of the family (of most tasks)."""
+    rows = {_known(name): row for name, row in entry.transfer.items()}
+    if not entry.is_knowledge_base:
+        # The held-out networks of its own corpus were measured on the corpus's device.
+        rows[_known(str(entry.data.get("device")))] = entry.metrics | {"tasks": entry.data.get("tasks")}
+    near = {known: row for known, row in rows.items() if known and known.family == device.family and _tells(row)}
+    if not near:
+        return None
+    best = max(near, key=lambda known: (known == device, near[known].get("tasks") or 0, known.name))
+    return Measured(best.name, best == device, **{key: near[best].get(key) for key in TRANSFER})
+
+
+def _tells(row: Mapping[str, Any]) -> bool:
+    return any(row.get(key) is not None for key in ("pairwise", "top1"))
+
+
+def _judge_knowledge_base(entry: Entry, device: Device) -> Verdict:
+    """It knows several devices and is tuned to none: every family of the device's instruction set is nearer."""
+    if entry.family != device.kind:
+        return rejected(entry, f"{device.name} is a {device.kind}, it has learnt {entry.family}s")
+    known = ", ".join(entry.measured_on)
+    reason = f"a knowledge base of {entry.family}s ({known}), to adapt from; a family's own checkpoint goes before it"
+    return Verdict(entry.id, True, reason, OTHER, 0.0, measured_near(entry, device))
+
+
+def _trained_on(entry: Entry) -> Device | None:
+    """The device whose programs it learnt from, or its family where that device has no data file."""
+    return _known(str(entry.data.get("device"))) or _known(entry.family)
+
+
+def _known(name: str) -> Device | None:
+    try:
+        return get_device(name)
+    except UnknownDeviceError:
+        return None
