@@ -1,0 +1,136 @@
+"""Writes the catalogue into a folder: `index.html`, a page a checkpoint in `c/`, plots, and `catalogue.json`."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ...zoo.plain_json import json_file
+from ..registry import Registry
+from ..registry.describe import read_json
+from ..registry.errors import IndexFileError
+from .catalogue import Listed, published
+from .errors import ForeignFolderError, SiteWriteError
+from .pages import assets, checkpoint_page, index_page
+from .query import arranged
+
+SITE_FORMAT = 1
+CATALOGUE = "catalogue.json"
+TITLE = "Pretrained cost models"
+# The folders that are the catalogue's own: pages and plots of checkpoints that are no longer listed are removed.
+_OWN = ("c/*.html", "plots/*/*.svg")
+
+
+@dataclass(frozen=True)
+class Built:
+    """What was written.
+
+    Attributes:
+        path: the folder; checkpoints: the names that have a page.
+        written: files that are new or changed; removed: files of an earlier catalogue that are gone.
+        files: how many there are in all.
+    """
+
+    path: Path
+    checkpoints: tuple[str, ...]
+    written: int
+    removed: int
+    files: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {
+            "path": str(self.path),
+            "index": str(self.path / "index.html"),
+            "checkpoints": list(self.checkpoints),
+            "written": self.written,
+            "removed": self.removed,
+            "files": self.files,
+        }
+
+
+def build(registry: Registry, output: Path, title: str = TITLE) -> Built:
+    """Write the catalogue of the registry's published checkpoints.
+
+    Equal checkpoints make equal bytes. Each file is replaced whole, `index.html` after the pages that it leads to.
+    Hidden files (`.git`, `.nojekyll`) and files of other kinds stay.
+
+    Raises:
+        ForeignFolderError: the folder holds other files, and no earlier catalogue.
+        SiteWriteError: it cannot be written.
+        IntegrityError, IndexFileError: a checkpoint's files are damaged (see `catalogue.published`).
+    """
+    _require_own(output)
+    listed = published(registry)
+    files = render(listed, title)
+    try:
+        written = sum(_write(output / name, data) for name, data in files.items())
+        removed = _remove_others(output, files)
+    except OSError as error:
+        raise SiteWriteError(
+            f"{error.filename or output} cannot be written: {error.strerror or error}",
+            remedy="give --output a folder that can be written, on a disk with room; then run it again",
+            path=str(output),
+        ) from error
+    return Built(output, tuple(one.entry.name for one in listed), written, removed, len(files))
+
+
+def render(listed: list[Listed], title: str = TITLE) -> dict[str, bytes]:
+    """All files of the catalogue: path from its folder -> content, `index.html` last."""
+    records = {one.entry.name: one.as_dict() for one in listed}
+    files = assets() | {CATALOGUE: _catalogue(records, title)}
+    for one in listed:
+        family = arranged(other.entry for other in listed if other.entry.family == one.entry.family)
+        files[one.page] = checkpoint_page(title, one, records[one.entry.name], family, {}).encode()
+    return files | {"index.html": index_page(title, records, listed).encode()}
+
+
+def _catalogue(records: Mapping[str, Mapping[str, Any]], title: str) -> bytes:
+    return json_file(
+        {"format": SITE_FORMAT, "title": title, "checkpoints": [records[name] for name in sorted(records)]}
+    )
+
+
+def _require_own(output: Path) -> None:
+    """Refuse a folder with files that are not a catalogue's."""
+    if not output.exists() or (output.is_dir() and not [f for f in output.iterdir() if not f.name.startswith(".")]):
+        return
+    try:
+        earlier = output.is_dir() and read_json(output / CATALOGUE)
+    except IndexFileError:
+        earlier = None
+    if not (earlier and "format" in earlier and "checkpoints" in earlier):
+        raise ForeignFolderError(
+            f"{output} holds other files than a catalogue's",
+            remedy="give --output a new folder, or an empty one",
+            path=str(output),
+        )
+
+
+def _write(path: Path, data: bytes) -> bool:
+    """Replace a file whole, unless it is the same already; whether it was written."""
+    if path.is_file() and path.read_bytes() == data:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(partial).chmod(0o644)
+        os.replace(partial, path)
+    except BaseException:
+        Path(partial).unlink(missing_ok=True)
+        raise
+    return True
+
+
+def _remove_others(output: Path, files: Mapping[str, bytes]) -> int:
+    """Pages and plots that this catalogue does not hold."""
+    others = [path for pattern in _OWN for path in output.glob(pattern) if str(path.relative_to(output)) not in files]
+    for path in others:
+        path.unlink()
+    return len(others)
