@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...zoo.adapt import SAMPLERS
 from .options import device_options, output_options
 from .output import Output
 
@@ -32,7 +31,10 @@ if TYPE_CHECKING:
     "--from", "sources", metavar="A,B",
     help="Further checkpoints, of which the best is adapted, and folders of corpora of other devices to learn from.",
 )  # fmt: skip
-@click.option("--sampler", default="rdu", show_default=True, help=f"What picks programs: {', '.join(SAMPLERS)}.")
+@click.option(
+    "--sampler", default="rdu", show_default=True,
+    help="What picks programs: random, stratified, alt, balto, fasor, rdu, rdu+ or strata.",
+)  # fmt: skip
 @click.option(
     "--rounds", default=3, show_default=True,
     help="Rounds of picking, each with a model update; with --budget auto the least.",

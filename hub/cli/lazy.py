@@ -14,11 +14,15 @@ class LazyGroup(click.Group):
 
     Args:
         modules: command's name to module's name; each module holds a click command named `command`.
+        sections: of a long help, a command's name to the title above it and those that follow.
     """
 
-    def __init__(self, *args: Any, modules: Mapping[str, str], **options: Any) -> None:
+    def __init__(
+        self, *args: Any, modules: Mapping[str, str], sections: Mapping[str, str] | None = None, **options: Any
+    ) -> None:
         super().__init__(*args, **options)
         self.modules = dict(modules)
+        self.sections = dict(sections or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, in the order of `modules`."""
@@ -29,3 +33,19 @@ class LazyGroup(click.Group):
         if cmd_name not in self.modules:
             return None
         return import_module(f".{self.modules[cmd_name]}", __package__).command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands with their short helps, in sections where there are any."""
+        if not self.sections:
+            super().format_commands(ctx, formatter)
+            return
+        room = formatter.width - 6 - max(map(len, self.modules))
+        rows: dict[str, list[tuple[str, str]]] = {}
+        title = ""
+        for name in self.modules:
+            title = self.sections.get(name, title)
+            command = self.get_command(ctx, name)
+            rows.setdefault(title, []).append((name, command.get_short_help_str(room) if command else ""))
+        for title, listed in rows.items():
+            with formatter.section(title):
+                formatter.write_dl(listed, col_max=max(map(len, self.modules)))

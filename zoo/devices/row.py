@@ -18,10 +18,13 @@ unknown number becomes 0. The row is never all zero, so that it is never taken f
 
 from __future__ import annotations
 
-import numpy as np
+from typing import TYPE_CHECKING
 
 from .errors import HardwareRowError
 from .sheet import SpecSheet
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # name -> (unit, scale) of log2(1 + x / unit) / scale
 CPU_SCALES: dict[str, tuple[float, float]] = {
@@ -71,6 +74,8 @@ def hardware_row(spec: SpecSheet, width: int, device: str) -> np.ndarray:
         HardwareRowError: no row of this width is defined for this kind, or a GPU sheet lacks a number
             that has no marker.
     """
+    import numpy as np
+
     expected = ROW_WIDTHS[spec.kind]
     if width != expected:
         raise HardwareRowError(
@@ -96,4 +101,6 @@ def hardware_row(spec: SpecSheet, width: int, device: str) -> np.ndarray:
 
 
 def _scaled(value: float | None, unit: float, scale: float) -> float:
+    import numpy as np
+
     return float(np.log2(1 + (value or 0.0) / unit) / scale)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from .errors import BadDeviceError, NewerDeviceFormatError
 from .row import hardware_row
 from .sheet import SHEETS, CpuSpec, GpuSpec, SpecSheet
+
+if TYPE_CHECKING:
+    import numpy as np
 
 __all__ = ["FORMAT", "CpuSpec", "Device", "GpuSpec", "SpecSheet"]
 

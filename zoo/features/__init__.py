@@ -3,8 +3,23 @@
 `schema` names the contracts, `rows` documents every column, `encoder` makes it fast.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from .errors import DeviceKindError, UnknownSchemaError
 from .schema import SCHEMAS, FeatureSchema, get_schema
-from .skeleton import Skeleton
+
+if TYPE_CHECKING:
+    from .skeleton import Skeleton
 
 __all__ = ["SCHEMAS", "DeviceKindError", "FeatureSchema", "Skeleton", "UnknownSchemaError", "get_schema"]
+
+
+def __getattr__(name: str) -> Any:
+    """`Skeleton`, imported when first used: it needs numpy and the readers of programs, the schemas do not."""
+    if name != "Skeleton":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .skeleton import Skeleton
+
+    return Skeleton

@@ -29,6 +29,7 @@ import numpy as np
 
 from .footprint import footprint
 from .nest import REDUCTION_LEVELS, SPATIAL_LEVELS, Axis, Outline, reduction_levels, spatial_levels
+from .sizes import PROGRAM_COLUMNS
 
 SLOTS, REDUCTION_SLOTS, OTHERS, COPIES, LOCATIONS = 4, 3, 4, 3, 4
 _SPATIAL = SLOTS * SPATIAL_LEVELS
@@ -38,7 +39,8 @@ _KINDS = (
     *("ComputeInline", "ReverseComputeInline", "CacheRead", "CacheWrite", "RFactor", "Annotate"),
 )
 _WARP = 32
-PROGRAM_COLUMNS = _SPATIAL + _REDUCTION + 7 + 8 + 12 + 8 + 8 + 6 + 3 * OTHERS + COPIES + 16 + 6 + LOCATIONS + 18 + 3
+_COLUMNS = _SPATIAL + _REDUCTION + 7 + 8 + 12 + 8 + 8 + 6 + 3 * OTHERS + COPIES + 16 + 6 + LOCATIONS + 18 + 3
+assert _COLUMNS == PROGRAM_COLUMNS, "say it in `sizes`, and raise the version of the schemas"
 
 
 class Plan:

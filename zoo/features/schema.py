@@ -1,4 +1,7 @@
-"""Feature schemas: the input contract that a checkpoint is bound to, by name and version."""
+"""Feature schemas: the input contract that a checkpoint is bound to, by name and version.
+
+What makes the matrices is imported when the first one is made: the names alone are asked for far more often.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,17 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from ..devices.sheet import GpuSpec
-from ..primitives import PrimitiveSequence
-from .encoder import Encoder
 from .errors import DeviceKindError, FeatureSourceError, UnknownSchemaError
-from .nest_columns import PROGRAM_COLUMNS
-from .nest_encoder import NestEncoder
-from .rows import CPU, GPU
-from .statements import STATEMENT_ROWS, STATEMENT_WIDTH
+from .sizes import PROGRAM_COLUMNS, STATEMENT_ROWS, STATEMENT_WIDTH
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ..devices import Device
+    from ..primitives import PrimitiveSequence
+    from .encoder import Encoder
+    from .nest_encoder import NestEncoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +61,8 @@ class FeatureSchema:
             DeviceKindError: the device is not of the schema's kind.
             FeatureSourceError: the schema is one of statements, which a sequence does not tell.
         """
+        import numpy as np
+
         if self.source == "statements":
             raise FeatureSourceError(
                 f"the schema {self.name} describes {self.source}, which need a lowered program",
@@ -121,12 +124,17 @@ def get_schema(name: str) -> FeatureSchema:
 
 @cache
 def _encoder(kind: str) -> Encoder:
+    from .encoder import Encoder
+    from .rows import CPU, GPU
+
     return Encoder(CPU if kind == "cpu" else GPU)
 
 
 @cache
 def _nests(kind: str) -> NestEncoder:
     """One memory of structures a kind of device: CPU and GPU programs share none."""
+    from .nest_encoder import NestEncoder
+
     return NestEncoder()
 
 

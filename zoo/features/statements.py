@@ -28,13 +28,10 @@ import numpy as np
 
 from ..corpus.schema import OPS
 from .errors import StatementShapeError
+from .sizes import PERSTORE_WIDTH, STATEMENT_ROWS, STATEMENT_WIDTH
 
-PERSTORE_WIDTH = 164
-"""Columns that PerStoreFeature gives with `extract_workload=False`."""
-STATEMENT_WIDTH = PERSTORE_WIDTH + len(OPS)
-"""Columns of a statement with its operator: 174."""
-STATEMENT_ROWS = 10
-"""Statements of a program."""
+assert PERSTORE_WIDTH + len(OPS) == STATEMENT_WIDTH, "say it in `sizes`, and raise the version of the schemas"
+
 ITERATIONS = 161
 """The column that tells how often a statement runs, as log2(1 + n)."""
 
