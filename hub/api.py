@@ -38,14 +38,16 @@ def pull(
     source: str | None = None,
     offline: bool = False,
     device: Device | LocalDevice | None = None,
+    lock: str | Path | None = None,
 ) -> PulledCheckpoint:
     """Fetch a checkpoint into this machine's store and verify its sha256.
 
     Args:
         name: `arch-family` or `arch-family@X.Y.Z`; None picks the checkpoint that fits the device best.
-        source: force a source: `bundled`, `file:///folder` or `hf://org/name`.
+        source: force a source: `bundled`, `file:///folder`, `https://host/folder` or `hf://org/name`.
         offline: use no network.
         device: the device to fit; None for this machine (detected only when there is no name).
+        lock: a lock file, e.g. `tchub.lock`: take exactly the version that it pins, whatever is newer.
 
     Returns:
         The folder, the index entry, where the files came from, and the reasons of the choice.
@@ -54,6 +56,8 @@ def pull(
         TchubError: a subclass for each way this can fail (see `tchub.hub.registry.errors`).
     """
     registry = Registry.default()
+    if lock is not None:
+        return registry.fetch(registry.pinned(name, Path(lock)), source=source, offline=offline)
     try:
         return registry.pull(name, source=source, offline=offline, device=_device(device, detect=name is None))
     except UnknownCheckpointError:
@@ -79,33 +83,34 @@ def resolve(name: str | None = None, *, device: Device | LocalDevice | None = No
     return _resolve(Registry.default(), name, device)
 
 
-def load(name: str | None = None, *, offline: bool = False) -> Checkpoint:
+def load(name: str | None = None, *, offline: bool = False, lock: str | Path | None = None) -> Checkpoint:
     """A checkpoint, ready to score: from the store or the wheel, else fetched first; verified at every load.
 
     Args:
         name: `arch-family[+variant][@X.Y.Z]`; None for the one that fits this machine best.
         offline: never fetch.
+        lock: a lock file, e.g. `tchub.lock`: load exactly the version that it pins.
 
     Raises:
         TchubError: a subclass for each way this can fail.
     """
     from ..zoo.models import Checkpoint
 
-    return Checkpoint.load(locate(name, offline=offline).path)
+    return Checkpoint.load(locate(name, offline=offline, lock=lock).path)
 
 
-def locate(name: str | None = None, *, offline: bool = False) -> PulledCheckpoint:
+def locate(name: str | None = None, *, offline: bool = False, lock: str | Path | None = None) -> PulledCheckpoint:
     """The verified files of a checkpoint, fetched only when they are neither in a store nor in the wheel.
 
     Raises:
         TchubError: a subclass for each way this can fail.
     """
     registry = Registry.default()
-    resolution = _resolve(registry, name)
+    resolution = registry.pinned(name, Path(lock)) if lock is not None else _resolve(registry, name)
     if registry.is_here(resolution.entry):
         path, where = registry.locate(resolution.entry)
         return PulledCheckpoint(path, where, resolution)
-    return registry.pull(resolution.entry.id, offline=offline)
+    return registry.fetch(resolution, offline=offline)
 
 
 def verify(name: str) -> tuple[Entry, Verification, str]:

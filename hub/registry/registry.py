@@ -10,9 +10,11 @@ from typing import Any
 
 from ...zoo.devices import Device
 from ...zoo.errors import TchubWarning
+from .compat import require_loadable
 from .describe import describe
 from .entry import Entry
 from .index import Index
+from .lock import LockFile
 from .offline import network_ruled_out
 from .resolve import Resolution, resolve
 from .sources import FolderSource, Source, bundled_root, fetch, parse_source, sources_for
@@ -134,14 +136,32 @@ class Registry:
             the errors of `resolve`, `sources.fetch` and `Store.add`.
         """
         offline = offline or network_ruled_out()
-        resolution = self._with_source(source, offline).resolve(name, device)
+        return self.fetch(self._with_source(source, offline).resolve(name, device), source=source, offline=offline)
+
+    def pinned(self, name: str | None, lock: Path) -> Resolution:
+        """What a lock file pins, whatever newer versions there are.
+
+        Args:
+            name: a checkpoint; None where only one is pinned.
+
+        Raises:
+            LockFileError: the file cannot be used, does not pin it, or is at odds with the index.
+            IncompatibleCheckpointError: this tchub cannot load it.
+        """
+        entry = LockFile.read(lock).entry(name, self.index)
+        require_loadable(entry)
+        return Resolution(entry, ())
+
+    def fetch(self, resolution: Resolution, *, source: str | None = None, offline: bool = False) -> PulledCheckpoint:
+        """Fetch what was chosen unless it is stored here, and verify it; arguments and errors as for `pull`."""
         entry = resolution.entry
         if entry.is_local:
             return PulledCheckpoint(*self.locate(entry), resolution)
         used = ["store"]
 
         def fill(folder: Path) -> None:
-            used[0] = fetch(entry, folder, self._sources(entry, source), offline=offline)
+            sources = self._sources(entry, source)
+            used[0] = fetch(entry, folder, sources, offline=offline or network_ruled_out())
 
         return PulledCheckpoint(self.cache.add(entry, fill), used[0], resolution)
 

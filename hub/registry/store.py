@@ -13,20 +13,19 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import filelock
 import platformdirs
 
 from .entry import Entry
 from .errors import CheckpointNameError, ImmutableVersionError, IndexFileError, NotInstalledError, StoreError
+from .exclusive import exclusive
 from .names import CheckpointName, Version
 from .verify import Outcome, Verification, verify_folder
 
 RECORD = "entry.json"
-_LOCK_SECONDS = 120
 _PREFIX = ".partial-"
 
 
@@ -104,7 +103,7 @@ class Store:
         """
         if self._holds(entry):  # also before the lock, which a read-only store cannot take
             return self.path(entry)
-        with self._locked(entry.name):
+        with self.locked(entry.name):
             if self._holds(entry):
                 return self.path(entry)
             with self._staging(entry.name) as staging:
@@ -124,7 +123,7 @@ class Store:
             StoreError: the store cannot be written.
         """
         CheckpointName.parse(name)
-        with self._locked(name), self._staging(name) as staging:
+        with self.locked(name), self._staging(name) as staging:
             entry = fill(staging, str(self.next_version(name)))
             verify_folder(staging, entry.files).require("this is a fault of the writer")
             self._commit(entry, staging)
@@ -176,29 +175,30 @@ class Store:
         """A folder beside the versions of `name` (one file system: a rename is atomic), removed after."""
         with self._guard(self.root / name):
             (self.root / name).mkdir(parents=True, exist_ok=True)
+            self.clean(name)
             staging = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self.root / name))
             try:
                 yield staging
             finally:
                 shutil.rmtree(staging, ignore_errors=True)
 
+    def leftovers(self, name: str) -> list[Path]:
+        """Folders of `name` that a process was writing; while `locked`, each is of one that was killed."""
+        return sorted((self.root / name).glob(f"{_PREFIX}*"))
+
+    def clean(self, name: str) -> None:
+        """Remove the leftovers of killed processes; only while `locked`."""
+        for path in self.leftovers(name):
+            shutil.rmtree(path, ignore_errors=True)
+
     @contextmanager
-    def _locked(self, name: str) -> Iterator[None]:
-        with self._guard(self.root):
-            self.root.mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(self.root / f".{name}.lock", timeout=_LOCK_SECONDS)
-            try:
-                lock.acquire()
-            except filelock.Timeout as error:
-                raise StoreError(
-                    f"another process has held {lock.lock_file} for {_LOCK_SECONDS} s",
-                    remedy="wait for it, or end it; the lock frees itself when its process ends",
-                    path=str(lock.lock_file),
-                ) from error
-        try:
+    def locked(self, name: str, seconds: float = 120.0) -> Iterator[None]:
+        """Be the only process that writes versions of `name`; raises StoreError after `seconds` of waiting."""
+        with ExitStack() as held:
+            with self._guard(self.root):
+                self.root.mkdir(parents=True, exist_ok=True)
+                held.enter_context(exclusive(self.root / f".{name}.lock", seconds))
             yield
-        finally:
-            lock.release()
 
     @contextmanager
     def _guard(self, path: Path) -> Iterator[None]:

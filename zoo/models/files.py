@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 
+from ..atomic import write_atomically
 from .errors import CheckpointError
 
 # Where a checkpoint keeps what its model learnt, by `Architecture.weights`.
@@ -28,18 +27,3 @@ def write_folder(folder: Path, files: dict[str, bytes]) -> None:
             remedy="give a folder that can be written, on a disk with room",
             path=str(folder),
         ) from error
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replaces one file whole."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -17,8 +17,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from ..atomic import write_atomically
 from ..models.base import CostModel
-from ..models.files import write_atomically
 from .errors import ResumeError
 
 STATE_FILE = "state.safetensors"

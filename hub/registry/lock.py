@@ -1,0 +1,163 @@
+"""The lock file: which version of each checkpoint a project uses, down to the sha256 of every file.
+
+`tchub.lock` holds enough to fetch a checkpoint without an index, and equal pins are equal bytes, so that it can be
+committed and compared.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ...zoo.atomic import write_atomically
+from .entry import Entry
+from .errors import IndexFileError, LockFileError
+from .exclusive import exclusive
+from .fields import bad, check_format, read_document
+from .index import Index
+from .names import CheckpointName
+from .store import store_error
+
+LOCK_FILE = "tchub.lock"
+LOCK_FORMAT = 1
+# What a pin says, besides the name: where the files are, what they must be, and what can load them.
+_FIELDS = (
+    "version", "arch", "family", "format", "feature_schema", "feature_version", "tvm_range",
+    "weights_licence", "data_licence", "sources", "revision", "files",
+)  # fmt: skip
+_MAX_PINS = 1000
+
+
+@dataclass(frozen=True)
+class LockFile:
+    """The pins of a project.
+
+    Attributes:
+        path: where the file is.
+        pins: name -> what is pinned. Such an entry tells nothing of scores and data.
+    """
+
+    path: Path
+    pins: Mapping[str, Entry] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, path: Path) -> LockFile:
+        """Read a lock file.
+
+        Raises:
+            LockFileError: it is missing, malformed, unsafe, too large or of a newer format.
+        """
+        try:
+            return cls(path, _pins(read_document(path), str(path)))
+        except IndexFileError as error:
+            if not path.exists():
+                raise LockFileError(
+                    f"there is no lock file {path}", remedy="make it: tchub pull NAME --lock", path=str(path)
+                ) from error
+            newer = error.fields.get("format") is not None
+            remedy = error.remedy if newer else "restore it, or make it again: tchub pull NAME --lock"
+            raise LockFileError(error.message, remedy=remedy, **error.fields) from error
+
+    def entry(self, name: str | None, index: Index) -> Entry:
+        """What is pinned, with the facts of the index where it lists the same files.
+
+        Args:
+            name: `arch-family`, or `arch-family@X.Y.Z`, which must be the pinned version; None for the only pin.
+
+        Raises:
+            LockFileError: it is not pinned, another version is, or the index lists other files for this version.
+        """
+        if name is None:
+            name = self._only_name()
+        wanted = CheckpointName.parse(name)
+        pin = self.pins.get(wanted.name)
+        if pin is None or (wanted.version and str(wanted.version) != pin.version):
+            what = f"pins {pin.id}, not {name}" if pin else f"does not pin {name}"
+            raise self._error(f"{self.path} {what}", f"pin it: tchub pull {name} --lock", name=name)
+        listed = next((entry for entry in index.entries if entry.id == pin.id), None)
+        if listed is None:
+            return pin
+        self._require_same(pin, listed)
+        sources = tuple(dict.fromkeys((*pin.sources, *listed.sources)))
+        return replace(listed, sources=sources, revision=pin.revision or listed.revision)
+
+    def _only_name(self) -> str:
+        if len(self.pins) != 1:
+            raise self._error(
+                f"{self.path} pins {len(self.pins)} checkpoints",
+                f"name one: {', '.join(sorted(self.pins))}" if self.pins else "pin one: tchub pull NAME --lock",
+            )
+        return next(iter(self.pins))
+
+    def with_pins(self, entries: Iterable[Entry]) -> LockFile:
+        """With these pinned, in place of other versions of the same names.
+
+        Raises:
+            LockFileError: an entry is of this machine alone, or has other files than the same version's pin.
+        """
+        pins = dict(self.pins)
+        for entry in entries:
+            if entry.is_local:
+                raise self._error(
+                    f"{entry.id} was adapted on this machine, so nobody else could fetch it",
+                    "pin the checkpoint that it was adapted from, or publish it first",
+                    name=entry.name,
+                )
+            before = pins.get(entry.name)
+            if before and before.version == entry.version:
+                self._require_same(before, entry)
+            pins[entry.name] = entry
+        return replace(self, pins=pins)
+
+    def to_json(self) -> str:
+        """The file's text."""
+        pins = {name: {key: entry.as_dict()[key] for key in _FIELDS} for name, entry in self.pins.items()}
+        return json.dumps({"format": LOCK_FORMAT, "checkpoints": pins}, indent=2, sort_keys=True) + "\n"
+
+    def _require_same(self, pin: Entry, listed: Entry) -> None:
+        names = sorted({*pin.files, *listed.files})
+        differing = [name for name in names if pin.files.get(name) != listed.files.get(name)]
+        if differing:
+            raise self._error(
+                f"the index lists other files for {pin.id} than {self.path}: {', '.join(differing)} differ",
+                "versions never change: ask the index's maintainers; to accept the change remove the pin by hand",
+                name=pin.name,
+                files=differing,
+            )
+
+    def _error(self, message: str, remedy: str, **fields: Any) -> LockFileError:
+        return LockFileError(message, remedy=remedy, path=str(self.path), **fields)
+
+
+def pin(path: Path, entries: Iterable[Entry]) -> LockFile:
+    """Add entries to a lock file, or make it; other names in it stay as they are, whoever writes at the same time.
+
+    Raises:
+        LockFileError: the file that is there cannot be used, or at odds with an entry.
+        StoreError: it cannot be written; it is as it was before.
+    """
+    try:
+        with exclusive(path.with_name(f".{path.name}.writing")):
+            found = (LockFile.read(path) if path.exists() else LockFile(path)).with_pins(entries)
+            write_atomically(path, found.to_json().encode())
+    except OSError as error:
+        raise store_error(error, path, "--lock-file") from error
+    return found
+
+
+def _pins(raw: Mapping[str, Any], where: str) -> dict[str, Entry]:
+    check_format(raw.get("format"), LOCK_FORMAT, where)
+    listed = raw.get("checkpoints")
+    if not isinstance(listed, dict) or len(listed) > _MAX_PINS:
+        raise bad(where, f"no object of up to {_MAX_PINS} checkpoints in it")
+    return {name: _pin(name, body, where) for name, body in listed.items()}
+
+
+def _pin(name: str, body: object, where: str) -> Entry:
+    entry = Entry.from_dict(body | {"name": name} if isinstance(body, dict) else body, where)
+    if entry.is_local:
+        raise bad(where, f"{name} is of one machine alone")
+    return entry
