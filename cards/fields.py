@@ -80,3 +80,27 @@ def read_whole(raw: Mapping[str, Any], key: str) -> int | None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
         raise wrong(key, "a whole number")
     return value
+
+
+def read_required_number(raw: Mapping[str, Any], key: str) -> float:
+    """The number called `key`, which must be there and finite."""
+    value = read_number(raw, key)
+    if value is None:
+        raise wrong(key, "a number")
+    return value
+
+
+def read_numbers(raw: Mapping[str, Any], key: str) -> tuple[float, ...]:
+    """The list of finite numbers called `key`; () when it is missing."""
+    value = raw.get(key) or []
+    if not isinstance(value, list | tuple):
+        raise wrong(key, "a list of numbers")
+    return tuple(read_required_number({key: item}, key) for item in value)
+
+
+def read_truth(raw: Mapping[str, Any], key: str) -> bool | None:
+    """The true or false called `key`."""
+    value = raw.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise wrong(key, "true or false")
+    return value

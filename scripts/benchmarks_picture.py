@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tchub.cards.theme import LIGHT, STYLE, svg_text
 from tuning_runs import OURS, STOCK
 
-# name -> colour on light paper, colour on dark paper.
-COLOURS = {
-    "paper": ("#ffffff", "#0d1117"),
-    "ink": ("#1f2328", "#e6edf3"),
-    "soft": ("#656d76", "#8d96a0"),
-    "rule": ("#d8dee4", "#2c333b"),
-    "ours": ("#0b6e99", "#4fb3d9"),
-    "stock": ("#c2571a", "#f0935a"),
-}
-LIGHT = {name: light for name, (light, _) in COLOURS.items()}
 # Of the summaries: (benchmark, key, words).
 GAINS = (
     ("tuning", "time_ratio", "less time to stock's latency"),
@@ -74,14 +64,8 @@ def draw(found: Found) -> str:
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
-    style: Any = {
-        "svg.fonttype": "none", "svg.hashsalt": "tchub", "font.size": 9, "font.family": "sans-serif",
-        "text.color": LIGHT["ink"], "axes.labelcolor": LIGHT["soft"], "xtick.color": LIGHT["soft"],
-        "ytick.color": LIGHT["soft"], "axes.edgecolor": LIGHT["rule"], "axes.facecolor": "none",
-        "figure.facecolor": LIGHT["paper"], "axes.spines.top": False, "axes.spines.right": False,
-    }  # fmt: skip
     panels, bars = curves(found), gains(found)
-    with mpl.rc_context(style):
+    with mpl.rc_context(STYLE):
         columns = min(3, len(panels)) or 1
         rows = -(-len(panels) // columns) or 1
         figure: Any = plt.figure(figsize=(11.5, 1.9 + 1.65 * rows), layout="constrained")
@@ -90,10 +74,9 @@ def draw(found: Found) -> str:
             part.set_facecolor("none")
         _draw_curves(left, panels, rows, columns)
         _draw_gains(right, bars)
-        text = io.StringIO()
-        figure.savefig(text, format="svg", metadata={"Date": None})
+        text = svg_text(figure)
         plt.close(figure)
-    return _themed(text.getvalue(), fingerprint(found))
+    return text.replace("</svg>", f"{_comment(fingerprint(found))}\n</svg>") + "\n"
 
 
 def _draw_curves(
@@ -143,16 +126,3 @@ def _draw_gains(part: Any, bars: Sequence[tuple[str, float]]) -> None:
     )
     axis.title.set_fontsize(9)
     axis.spines["left"].set_visible(False)
-
-
-def _themed(svg: str, mark: str) -> str:
-    """Colours for a dark page beside those of a light one, and the mark of the figures."""
-    rules = "".join(
-        f'[style*="{kind}: {light}"] {{ {kind}: {dark} !important }}\n'
-        for light, dark in COLOURS.values()
-        for kind in ("fill", "stroke")
-    )
-    theme = f"<style>@media (prefers-color-scheme: dark) {{\n{rules}}}</style>"
-    head, tail = svg.split("<defs>", 1)
-    lines = "\n".join(line.rstrip() for line in f"{head}{theme}\n<defs>{tail}".splitlines())
-    return lines.replace("</svg>", f"{_comment(mark)}\n</svg>") + "\n"

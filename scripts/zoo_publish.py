@@ -84,6 +84,16 @@ def _hashes(folder: Path) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
+def refresh_hashes() -> None:
+    """The manifest's hashes of what is in the wheel, after its metrics were written again."""
+    manifest = json.loads(MANIFEST.read_text())
+    for name, entry in manifest.items():
+        folder = WHEEL / name / entry["version"]
+        if folder.is_dir():
+            entry["files"] = {file: sha256 for file, sha256 in _hashes(folder).items() if file in entry["files"]}
+    MANIFEST.write_text(json.dumps(manifest, indent=2) + "\n")
+
+
 def _metrics(job: Job, seed: int) -> dict[str, Any]:
     return json.loads((job.folder(seed) / "metrics.json").read_text())
 

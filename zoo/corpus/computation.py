@@ -7,7 +7,25 @@ convolutions that differ in it alone never stand on both sides of a split.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+
+_IMAGE = r"n(?P<n>\d+)c(?P<c>\d+)h(?P<h>\d+)w(?P<w>\d+)"
+_WINDOW = r"r(?P<r>\d+x\d+)-s(?P<s>\d+x\d+)"
+# The reverse of the functions below: a text's form, and the same in words.
+_WORDS = (
+    (
+        rf"conv2d-{_IMAGE}-k(?P<k>\d+){_WINDOW}-g(?P<g>\d+)",
+        "convolution of {n}x{c}x{h}x{w} in {g} groups, {k} filters of {r}, stride {s}",
+    ),
+    (rf"conv2d-{_IMAGE}-k(?P<k>\d+){_WINDOW}", "convolution of {n}x{c}x{h}x{w}, {k} filters of {r}, stride {s}"),
+    (rf"depthwise-{_IMAGE}-{_WINDOW}", "depthwise convolution of {n}x{c}x{h}x{w}, filters of {r}, stride {s}"),
+    (r"matmul-b1m(?P<m>\d+)n(?P<n>\d+)k(?P<k>\d+)", "matrix product, {m}x{k} by {k}x{n}"),
+    (r"matmul-b(?P<b>\d+)m(?P<m>\d+)n(?P<n>\d+)k(?P<k>\d+)", "{b} matrix products, {m}x{k} by {k}x{n}"),
+    (rf"(?P<kind>avg|max)pool-{_IMAGE}-{_WINDOW}", "{kind} pooling of {n}x{c}x{h}x{w}, window of {r}, stride {s}"),
+    (r"reduction-(?P<shape>[\dx]+)-over(?P<axes>[\d.]+)", "reduction of {shape} over axes {axes}"),
+    (r"elementwise-(?P<shape>[\dx]+)", "elementwise on {shape}"),
+)
 
 
 def conv2d(
@@ -46,3 +64,11 @@ def elementwise(shape: Sequence[int]) -> str:
 def unknown(text: str) -> str:
     """A computation known by its framework's name for it alone (a hash of its graph, a fused subgraph)."""
     return f"other-{text}"
+
+
+def in_words(text: str) -> str | None:
+    """A computation's text for people; None for one that is known by a name alone, see `unknown`."""
+    for form, words in _WORDS:
+        if found := re.fullmatch(form, text):
+            return words.format(**found.groupdict())
+    return None

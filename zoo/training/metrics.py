@@ -65,6 +65,17 @@ def evaluate_scores(
     }
 
 
+def task_scores(scores: np.ndarray, latency: np.ndarray, group: np.ndarray) -> dict[int, dict[str, float]]:
+    """Task -> its own top1 (an unweighted ratio) and, where two of its programs have an order, pairwise."""
+    found: dict[int, dict[str, float]] = {}
+    for task, rank, seconds in _tasks(scores, latency, group):
+        values, chance = _best_of_top(rank, seconds, 1)
+        share = _pair_share(rank, seconds)
+        found[task] = {"top1": float((seconds.min() / values) @ chance)}
+        found[task] |= {} if share is None else {"pairwise": share}
+    return found
+
+
 def evaluate_random(latency: np.ndarray, group: np.ndarray, weights: np.ndarray) -> dict[str, float]:
     """What a random order gets, in expectation and in closed form (order statistics, no simulation).
 

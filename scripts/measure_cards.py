@@ -1,0 +1,262 @@
+"""Measure what the cards' plots show, and write it into every published metrics.json: curves and transfer.
+
+    python scripts/measure_cards.py
+    python scripts/measure_cards.py --checkpoint tilenet-k80
+
+`curves` are of the test split that the checkpoint's scores are of; `transfer` are scores on every other corpus of the
+same kind of device, of test tasks that compute nothing of the training. The scores are made again first: where they
+differ from those of metrics.json, that is told, and nothing of the checkpoint is written if it is by more than
+`--tolerance`. What was measured is kept under `runs/zoo/curves`; a run that was killed goes on. Nothing is trained.
+
+Programs of statement models must be lowered first, 15 ms each: elsewhere than on their own test split they are judged
+on `STATEMENT_PROGRAMS` programs a task at most.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+from benchmarking import ROOT
+from tchub.zoo.training.unseen import learnt_computations, unseen_tasks
+from zoo_plan import RUNS, open_corpus, read_plan, statement_store
+from zoo_publish import WHEEL, refresh_hashes
+
+if TYPE_CHECKING:
+    from tchub.zoo.corpus import Corpus
+    from tchub.zoo.features import FeatureSchema
+    from tchub.zoo.models import Checkpoint
+    from tchub.zoo.training import RankingDataset
+
+STATEMENT_PROGRAMS = 64
+_REVISION = 1  # raise when what is measured changes its meaning
+_OWN = "epyc-turin"  # the repository's own corpus
+
+
+@dataclass
+class Reader:
+    """Programs as the matrices of one feature schema; each corpus's tasks that judge are read once."""
+
+    schema: FeatureSchema
+    kept: dict[tuple[str, int], RankingDataset | None] = field(default_factory=dict)
+
+    def read(self, name: str, per_task: int = 0) -> RankingDataset | None:
+        """All valid programs of the tasks that judge, or `per_task` of each at random."""
+        from tchub.zoo.training.read import Share, read_programs
+
+        if (name, per_task) not in self.kept:
+            corpus, share = open_once(name), Share(per_task=per_task)
+            tasks = unseen_tasks(corpus, ()).tasks
+            self.kept[name, per_task] = read_programs(corpus, tasks, self.schema, statement_store(), share)[0]
+        return self.kept[name, per_task]
+
+    def read_only(self, name: str, tasks: Collection[str], per_task: int) -> RankingDataset | None:
+        """Those of some of the tasks; None without any."""
+        data = self.read(name, per_task)
+        if data is None:
+            return None
+        wanted = np.array([task in tasks for task in data.task_ids])
+        rows = np.flatnonzero(wanted[data.group])
+        return data.take(rows) if len(rows) else None
+
+
+@dataclass(frozen=True)
+class Published:
+    """A checkpoint as it is in the wheel."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.folder.parent.name
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        return json.loads((self.folder / "metrics.json").read_text())
+
+    @property
+    def config(self) -> dict[str, Any]:
+        return json.loads((self.folder / "config.json").read_text())
+
+    @property
+    def learnt(self) -> list[str]:
+        """The corpora of the training, the target first."""
+        training = self.config["training"]
+        return [corpus["name"] for corpus in (training["corpus"], *training.get("sources", ()))]
+
+    @property
+    def judged_on(self) -> list[str]:
+        """Corpora of the family's own device that nothing was learnt from, where another device stood in for it."""
+        config = self.config
+        place = read_plan()["families"].get(config["name"].removeprefix(f"{config['arch']}-"), {})
+        return place.get("judged_on", [])
+
+    @property
+    def judged_by(self) -> list[str]:
+        """The corpora whose test split the published scores are of."""
+        return [row["corpus"] for row in self.metrics.get("devices", ())] or [self.metrics["corpus"]]
+
+    @property
+    def stored(self) -> dict[str, dict[str, float]]:
+        """The published scores, by corpus."""
+        devices = {row["corpus"]: row["now"] for row in self.metrics.get("devices", ())}
+        return devices or {self.metrics["corpus"]: self.metrics["results"]["model"]}
+
+
+@cache
+def open_once(name: str) -> Corpus:
+    """A corpus of the zoo."""
+    return open_corpus(name)
+
+
+@cache
+def readers() -> dict[str, Reader]:
+    """Feature schema -> its reader; one at a time fits the memory."""
+    return {}
+
+
+def reader(schema: str) -> Reader:
+    """The reader of a schema; what others read is forgotten."""
+    from tchub.zoo.features import get_schema
+
+    if schema not in readers():
+        readers().clear()
+        readers()[schema] = Reader(get_schema(schema))
+    return readers()[schema]
+
+
+def measure(published: Published) -> dict[str, Any]:
+    """Curves and transfer of a checkpoint, and the scores made again; from the journal where it has them."""
+    journal = RUNS / "curves" / f"{published.name}.json"
+    weights = hashlib.sha256((published.folder / "model.safetensors").read_bytes()).hexdigest()
+    if journal.is_file() and (found := json.loads(journal.read_text()))["of"] == [_REVISION, weights]:
+        return found
+    from tchub.zoo.models import Checkpoint
+    from tchub.zoo.models.files import write_folder
+    from tchub.zoo.plain_json import json_file
+
+    started = time.perf_counter()
+    checkpoint = Checkpoint.load(published.folder)
+    found = {"of": [_REVISION, weights], **_curves(published, checkpoint), "transfer": _transfer(published, checkpoint)}
+    write_folder(journal.parent, {journal.name: json_file(found)})
+    click.echo(f"{time.strftime('%H:%M:%S')} {published.name}: {time.perf_counter() - started:.0f} s", err=True)
+    return found
+
+
+def _curves(published: Published, checkpoint: Checkpoint) -> dict[str, Any]:
+    from tchub.zoo.corpus import computations
+    from tchub.zoo.training import evaluate_scores, predict
+    from tchub.zoo.training.measured_curves import Ranked, measure_curves
+
+    parts, again = [], {}
+    for name in published.judged_by:
+        corpus = open_once(name)
+        data = reader(checkpoint.config.feature_schema).read(name)
+        assert data is not None, f"{name} has no test programs"
+        scores = predict(checkpoint.model, data.features)
+        again[name] = evaluate_scores(scores, data.latency, data.group, data.task_weights)
+        parts.append(Ranked(name, corpus.tasks, data, scores, computations(corpus)))
+    return {"again": again, "curves": measure_curves(parts)}
+
+
+def _transfer(published: Published, checkpoint: Checkpoint) -> list[dict[str, Any]]:
+    learnt = learnt_computations([open_once(name) for name in published.learnt])
+    devices = {open_once(name).meta["device"] for name in published.learnt}
+    others = [name for name in _corpora(checkpoint) if name not in published.judged_by]
+    rows = (_transfer_row(name, checkpoint, learnt, devices, name in published.judged_on) for name in others)
+    return [row for row in rows if row]
+
+
+def _corpora(checkpoint: Checkpoint) -> Iterator[str]:
+    """Corpora of the checkpoint's kind of device whose programs its features can tell."""
+    from tchub.zoo.features import get_schema
+    from tchub.zoo.training.inputs import is_statements
+    from tchub.zoo.training.read import corpus_device
+
+    plan = read_plan()
+    with_statements = {name for place in plan["families"].values() for name in place.get("statements", ())}
+    schema = get_schema(checkpoint.config.feature_schema)
+    for name in (*plan["corpora"], _OWN):
+        if is_statements(schema) and name not in with_statements:
+            continue
+        if corpus_device(open_once(name)).kind == schema.kind:
+            yield name
+
+
+def _transfer_row(
+    name: str, checkpoint: Checkpoint, learnt: set[str], devices: set[str], known_too: bool
+) -> dict[str, Any] | None:
+    """Scores on a corpus's unseen tasks; `known_too` also counts tasks that were learnt on other devices."""
+    from tchub.zoo.training import evaluate_model, evaluate_random
+    from tchub.zoo.training.inputs import is_statements
+
+    corpus = open_once(name)
+    unseen = unseen_tasks(corpus, learnt)
+    found = unseen_tasks(corpus, ()) if known_too else unseen
+    read = reader(checkpoint.config.feature_schema)
+    cap = STATEMENT_PROGRAMS if is_statements(read.schema) else 0
+    data = read.read_only(name, found.tasks, cap)
+    if data is None:
+        return None
+    return {
+        "corpus": name,
+        "device": corpus.meta["device"],
+        "device_learnt": corpus.meta["device"] in devices,
+        "split": found.part,
+        "tasks": len(np.unique(data.group)),
+        "tasks_known": len(found.tasks) - len(unseen.tasks),
+        "tasks_left_out": found.seen,
+        "programs": len(data),
+        **({"programs_per_task": cap} if cap else {}),
+        "metrics": evaluate_model(checkpoint.model, data),
+        "random": evaluate_random(data.latency, data.group, data.task_weights),
+    }
+
+
+def difference(published: Published, again: dict[str, dict[str, float]]) -> float:
+    """The largest difference of a score made again from the published one."""
+    stored = published.stored
+    return max(abs(again[name][key] - value) for name, scores in stored.items() for key, value in scores.items())
+
+
+@click.command()
+@click.option("--checkpoint", "names", multiple=True, help="Only these; all that are in the wheel otherwise.")
+@click.option("--tolerance", default=0.005, show_default=True, help="A score made again may differ by this.")
+def main(names: tuple[str, ...], tolerance: float) -> None:
+    """Measure curves and transfer of every published checkpoint."""
+    import torch
+    from tchub.zoo.models.files import write_folder
+    from tchub.zoo.plain_json import json_file
+
+    torch.set_num_threads(1)
+    found = [Published(path.parent) for path in sorted(WHEEL.glob("*/*/config.json"))]
+    chosen = [published for published in found if not names or published.name in names]
+    refused = []
+    for published in sorted(chosen, key=lambda published: (published.config["feature_schema"], published.name)):
+        measured = measure(published)
+        apart = difference(published, measured["again"])
+        if apart > 0:
+            click.echo(f"{published.name}: a score made again differs by {apart:.2g}", err=True)
+        if not apart <= tolerance:
+            refused.append(published.name)
+            continue
+        metrics = published.metrics | {key: measured[key] for key in ("curves", "transfer")}
+        write_folder(published.folder, {"metrics.json": json_file(metrics)})
+    refresh_hashes()
+    subprocess.run([sys.executable, "scripts/build_index.py", "--replace"], cwd=ROOT, check=True)
+    if refused:
+        raise click.ClickException(f"not written, for their scores differ: {', '.join(refused)}")
+
+
+if __name__ == "__main__":
+    main()
