@@ -13,7 +13,9 @@ from .output import Output
 
 @click.command(short_help="Measure a corpus of programs.")
 @device_options
-@click.option("--suite", default="reference", show_default=True, help="A suite, network or operator.")
+@click.option(
+    "--suite", default="reference", show_default=True, help="A suite, network or operator; several with commas."
+)
 @click.option("--programs", default=1000, show_default=True, type=click.IntRange(8), help="Programs in all.")
 @click.option(
     "--out",
@@ -57,20 +59,12 @@ def command(
       tchub collect --suite full --programs 12000 --out graviton --device rpc://tracker.lan:9190/graviton
       tchub corpus merge epyc/shard-*-of-8 --out epyc
     """
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from ..tuning.collect import CollectProgress, collect
+    from ..tuning.collect import collect
     from ..tuning.shards import Shard
+    from .collect_progress import shown_collecting
 
     part = Shard.parse(shard) if shard else None
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=out.console, disable=out.mode != "human") as bars:
-        bar = bars.add_task("collecting", total=programs)
-
-        def tell(p: CollectProgress) -> None:
-            bars.update(bar, completed=p.done, total=max(p.total, p.done), description=f"{p.phase} {p.task[:32]}")
-
+    with shown_collecting(out, programs) as tell:
         result = collect(
             suite,
             programs,

@@ -87,15 +87,10 @@ def command(
 
 
 def _load(name_or_path: str) -> Checkpoint:
-    """A folder when there is one of this name or it is written like a path, else a name of the registry."""
-    path = Path(name_or_path)
-    if path.is_dir() or len(path.parts) > 1:
-        from ...zoo.models import Checkpoint
+    from ...zoo.models import Checkpoint
+    from .checkpoints import find_folder
 
-        return Checkpoint.load(path)
-    from ..api import load
-
-    return load(name_or_path)
+    return Checkpoint.load(find_folder(name_or_path))
 
 
 def _draw(result: dict[str, Any], console: Console) -> None:

@@ -13,7 +13,7 @@ from ..device.detect import LocalDevice
 from ..device.journal import Entry, Journal
 from ..device.measure import MeasureConfig
 from ..device.prefetch import prefetch
-from .collected import export
+from .collected import LICENCE, export
 from .device_choice import ChosenDevice, choose_device
 from .errors import NoCandidateError, NoTaskError
 from .history import open_sharing_journal
@@ -85,7 +85,7 @@ def _load_tasks(journal: Journal, suite: str, target: Any, progress: Callable[[s
     from .tasks import TuningTask, merge, tasks_of
 
     found: list[TuningTask] = []
-    for name in SUITES.get(suite, (suite,)):
+    for name in (name for part in suite.split(",") for name in SUITES.get(part, (part,))):
         noted = journal.noted(f"tasks of {name}, {LAYOUTS[0]}")
         if noted is None:
             progress(f"extracting the tasks of {name}")
@@ -171,6 +171,7 @@ def collect(
     seed: int = 0,
     shard: Shard | None = None,
     besides: Sequence[Path | str] = (),
+    licence: str = LICENCE,
     config: MeasureConfig | None = None,
     progress: Callable[[CollectProgress], None] = lambda _: None,
     say: Callable[[str], None] = lambda _: None,
@@ -181,7 +182,7 @@ def collect(
     with the same `out` goes on where the first one stopped; nothing is measured twice.
 
     Args:
-        suite: a suite, a network or an operator of the reference workloads.
+        suite: a suite, a network or an operator of the reference workloads, or several with commas between.
         programs: shared evenly by the tasks; a task with a smaller space gives fewer.
         out: the corpus folder; the journal lies in it as `journal.sqlite`.
         device: `local`, or `rpc://host:port/key` for the servers of TVM's RPC tracker.
@@ -190,6 +191,7 @@ def collect(
         shard: measure its share of the tasks only, in a folder of its own inside `out`; each task gets as many
             programs as it would without. `merge_corpora` makes one corpus of all.
         besides: corpora whose tasks are left out.
+        licence: of the measurements, as the corpus will say.
         progress, say: told after each program, and of each step.
 
     Raises:
@@ -226,7 +228,7 @@ def collect(
             collector.run(rich)
             outcomes = dict(measurer.outcomes)
         command = _command(chosen, suite, asked, seed, threads, shard, besides)
-        corpus = export(journal, rich, facts, folder, command=command)
+        corpus = export(journal, rich, facts, folder, command=command, licence=licence)
     failed = sum(not program.valid for program in corpus.iter_programs())
     return CollectResult(
         str(folder),

@@ -17,7 +17,7 @@ from ..device.measure import MeasureConfig
 if TYPE_CHECKING:
     from .tasks import TuningTask
 
-_LICENCE = "Apache-2.0"
+LICENCE = "Apache-2.0"
 
 
 def to_program(entry: Entry, device: LocalDevice, tvm_version: str) -> Program:
@@ -41,7 +41,15 @@ def to_program(entry: Entry, device: LocalDevice, tvm_version: str) -> Program:
     )
 
 
-def export(journal: Journal, tasks: Sequence[TuningTask], device: LocalDevice, folder: Path, *, command: str) -> Corpus:
+def export(
+    journal: Journal,
+    tasks: Sequence[TuningTask],
+    device: LocalDevice,
+    folder: Path,
+    *,
+    command: str,
+    licence: str = LICENCE,
+) -> Corpus:
     """Add the journal's programs of these tasks to the corpus folder; the journal stays as it is."""
     import tvm
 
@@ -71,7 +79,7 @@ def export(journal: Journal, tasks: Sequence[TuningTask], device: LocalDevice, f
         "target": device.target,
         "tvm_version": version,
         "command": command,
-        "licence": _LICENCE,
+        "licence": licence,
         "notes": "measured by tchub with forked workers, random inputs; latency is the median of the repeats",
         "timing": asdict(MeasureConfig().timing),
     }

@@ -1,0 +1,105 @@
+"""Step: what no file and no measurement can tell: who, and under which licences. There is no default licence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+from ...zoo.errors import TchubError
+from ..publish.check_card import is_spdx
+from ..registry import CheckpointName, Registry, Version
+from .errors import BadFactError, MissingFactsError
+from .settings import FACTS_FILE, CardFacts
+from .step import Ask, Done, Walk
+
+_LICENCE = "an SPDX identifier, e.g. Apache-2.0 or CC-BY-4.0"
+QUESTIONS = {
+    "authors": "Who are the authors, as they are to be cited?",
+    "weights_licence": f"Under which licence do you give the weights? ({_LICENCE})",
+    "data_licence": f"And the programs measured here, with their latencies? ({_LICENCE})",
+}
+_LIMITS = "What should users know that no number tells? (empty: nothing)"
+
+
+class AskFacts:
+    """Authors and licences from the options, from `contribute.toml`, or from the person at the terminal."""
+
+    name = "facts"
+    title = "authors, licences, limits"
+
+    def inputs(self, walk: Walk) -> dict[str, Any]:
+        """What was given; answers are kept with the state and not asked for twice."""
+        return {"given": asdict(walk.settings.facts), "measures": walk.settings.measures, "for": _default_name(walk)}
+
+    def run(self, walk: Walk) -> Done:
+        """Gather the facts.
+
+        Raises:
+            MissingFactsError: one is missing, and there is nobody to ask; all that are missing are named.
+            BadFactError: a licence is no SPDX identifier, or a name or version is none.
+        """
+        given = walk.settings.facts
+        wanted = [key for key in QUESTIONS if walk.settings.measures or key != "data_licence"]
+        missing = [key for key in wanted if not getattr(given, key)]
+        for key in set(wanted) - set(missing):
+            if why := _wrong(key)(getattr(given, key)):
+                raise BadFactError(f"{key}: {why}", remedy=f"give {_LICENCE}", key=key, value=getattr(given, key))
+        if walk.ask is None:
+            _require(walk, missing)
+        facts = given if walk.ask is None else _asked(walk.ask, given, missing)
+        return Done(asdict(_named(replace(facts, limits=facts.limits or ()), _default_name(walk))))
+
+
+def _require(walk: Walk, missing: list[str]) -> None:
+    """Nobody can be asked: all must have been given, also the yes to publishing, before hours are spent."""
+    settings = walk.settings
+    if missing:
+        raise MissingFactsError(
+            f"not told: {', '.join(missing)}",
+            remedy=f"give {' '.join(map(_option, missing))}, or write them into {walk.folder / FACTS_FILE}",
+            missing=missing,
+        )
+    if settings.publish and settings.repo and not settings.confirmed:
+        raise MissingFactsError(
+            f"nobody is there to agree to publishing in {settings.repo}",
+            remedy="add --yes, or --no-publish",
+            missing=["yes"],
+        )
+
+
+def _asked(ask: Ask, given: CardFacts, missing: list[str]) -> CardFacts:
+    answers: dict[str, Any] = {key: ask.text(QUESTIONS[key], _wrong(key)) for key in missing}
+    if given.limits is None:
+        said = ask.text(_LIMITS, lambda _: None).strip()
+        answers["limits"] = (said,) if said else ()
+    return replace(given, **answers)
+
+
+def _wrong(key: str) -> Callable[[str], str | None]:
+    """What is wrong with an answer, None for a good one."""
+    if key == "authors":
+        return lambda text: None if text.strip() else "nobody is named"
+    return lambda text: None if is_spdx(text) else f"{text!r} is no SPDX licence"
+
+
+def _option(key: str) -> str:
+    return f"--{key.replace('_', '-')} ..."
+
+
+def _default_name(walk: Walk) -> str:
+    from .training import recipe_of
+
+    return f"{recipe_of(walk.settings).arch}-{walk.found['device']['family']}"
+
+
+def _named(facts: CardFacts, default: str) -> CardFacts:
+    """With a name and a version: those that were given, else the first that nobody has."""
+    name = facts.name or default
+    try:
+        known = [entry.semver for entry in Registry.default().index.entries if entry.name == name]
+        version = facts.version or str(max(known).next_minor() if known else Version(1, 0, 0))
+        CheckpointName.parse(f"{name}@{version}")
+    except TchubError as error:
+        raise BadFactError(error.message, remedy=error.remedy, key="name", value=name) from error
+    return replace(facts, name=name, version=version)

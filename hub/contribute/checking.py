@@ -1,0 +1,37 @@
+"""Step: what a reviewer will look at."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..registry.verify import sha256_of
+from .collecting import content
+from .step import Done, Walk
+
+
+class Check:
+    """`tchub check`, with the corpora. What is wrong stops here, before anything leaves the machine."""
+
+    name = "check"
+    title = "what a reviewer looks at"
+
+    def inputs(self, walk: Walk) -> dict[str, Any]:
+        """The folder's files and the programs."""
+        folder = walk.folder / walk.found["card"]["folder"]
+        files = {path.name: sha256_of(path) for path in sorted(folder.iterdir()) if path.is_file()}
+        return {"files": files, "programs": content(walk)}
+
+    def run(self, walk: Walk) -> Done:
+        """Ask all questions; raises CheckFailedError when an answer is no.
+
+        What a base learnt can only be compared by who has its corpora: that one question may stay open.
+        """
+        from ..publish.check import check
+
+        folder = walk.folder / walk.found["card"]["folder"]
+        report = check(folder, corpora=walk.found["collect"]["corpora"], note=walk.note)
+        for finding in report.findings:
+            walk.note(f"  {finding.outcome}: {finding.name}: {finding.detail}")
+        if report.failed:
+            report.require()
+        return Done({"findings": report.as_dict()["findings"]})

@@ -1,0 +1,59 @@
+"""Step: how well does it rank programs of networks that it never saw, and what would others have done?"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ...zoo.models.files import write_folder
+from ...zoo.plain_json import json_file
+from ..registry.store import cache_root
+from ..registry.verify import sha256_of
+from .collecting import content, opened
+from .step import Done, Walk
+from .training import load_base, trained
+
+FILE = "metrics.json"
+
+
+class Evaluate:
+    """Scores on the test tasks, beside random choice, XGBoost, a tenth of the data, and the start."""
+
+    name = "evaluate"
+    title = "scores beside the baselines"
+
+    def inputs(self, walk: Walk) -> dict[str, Any]:
+        """Weights, programs, and the start, which is a baseline too."""
+        weights = sha256_of(trained(walk) / walk.found["train"]["weights"])
+        return {"weights": weights, "programs": content(walk), "base": walk.settings.base, "seed": walk.settings.seed}
+
+    def run(self, walk: Walk) -> Done:
+        """Write `metrics.json`: what the training said, and the scores."""
+        from ...zoo.models import Checkpoint
+        from ..tuning.evaluate import BASELINES, evaluate
+
+        checkpoint, corpus = Checkpoint.load(trained(walk)), opened(walk)[0]
+        options: dict[str, Any] = {"seed": walk.settings.seed, "cache": cache_root().parent / "statements"}
+        found = evaluate(checkpoint, corpus, baselines=BASELINES, note=walk.note, **options)
+        if walk.settings.base:
+            walk.note("baseline: base")
+            start = evaluate(load_base(walk.settings.base), corpus, **options)
+            found["results"]["base"] = start["results"]["model"]
+        said = json.loads((trained(walk) / "metrics.json").read_bytes())
+        metrics = said | {key: value for key, value in found.items() if key != "checkpoint"}
+        write_folder(walk.folder, {FILE: json_file(metrics)})
+        _tell(walk, metrics)
+        return Done({"results": metrics["results"]}, [walk.folder / FILE])
+
+
+def _tell(walk: Walk, metrics: dict[str, Any]) -> None:
+    walk.note(f"{metrics['programs']} programs of {metrics['tasks']} test tasks:")
+    for name, scores in metrics["results"].items():
+        told = ", ".join(f"{key} {scores[key]:.3f}" for key in ("top1", "top5", "pairwise"))
+        walk.note(f"  {scores.get('label') or name}: {told}")
+
+
+def metrics_of(walk: Walk) -> Path:
+    """The file, for the steps after this one."""
+    return walk.folder / FILE
