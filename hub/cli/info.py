@@ -1,4 +1,4 @@
-"""`tchub info`: one checkpoint in full."""
+"""`tchub info`: one checkpoint in full, or several side by side."""
 
 from __future__ import annotations
 
@@ -14,43 +14,63 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from ..api import CheckpointInfo
     from ..registry import Entry
 
 _IN_SUMMARY = ("base", "weights_licence", "data", "measured_on", "devices")
+_MOST_COMPARED = 4
 
 
 @click.command("info")
-@click.argument("name")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
 @click.option("--card", is_flag=True, help="Print the whole model card (Markdown).")
 @output_options
-def command(name: str, card: bool, out: Output) -> None:
+def command(names: tuple[str, ...], card: bool, out: Output) -> None:
     """Show a checkpoint: its card's summary, scores beside baselines, files with sha256, and lineage.
+
+    Two to four names are shown side by side; as JSON they are a list.
 
     \b
     Examples:
       tchub info tcl-epyc
       tchub info tcl-epyc@1.0.0 --json
       tchub info tcl-epyc --card
+      tchub info tcl-epyc tilenet-epyc tenset-mlp-epyc
     """
     from ..api import describe_checkpoint
 
-    found = describe_checkpoint(name)
+    if len(names) > _MOST_COMPARED or (card and len(names) > 1):
+        raise click.UsageError("one checkpoint has its card shown, and up to four are compared")
+    found = [describe_checkpoint(name) for name in names]
+    if len(found) > 1:
+        from .comparison import compare
+
+        compare(found, out)
+        return
+    _show(found[0], names[0], card, out)
+
+
+def _show(found: CheckpointInfo, name: str, card: bool, out: Output) -> None:
     entry = found.entry
-    result = entry.as_dict() | {
-        "path": str(found.path) if found.path else None,
-        "size": entry.size,
-        "origin": entry.origin or None,
-        "measured_on": list(entry.measured_on),
-        "results": found.metrics.get("results", {}),
-    }
+    result = _as_json(found) | ({"card": found.card} if card else {})
     if card:
-        result["card"] = found.card
         out.data(result, lambda console: console.print(found.card, markup=False, soft_wrap=True))
     else:
         out.data(result, lambda console: _draw(entry, found.metrics, console))
     if found.path is None:
         out.note(f"{entry.id} is not on this machine; this is what the index says")
     out.hint(f"tchub adapt {name} --device local --budget 10%" if found.path else f"tchub pull {name}")
+
+
+def _as_json(found: CheckpointInfo) -> dict[str, Any]:
+    entry = found.entry
+    return entry.as_dict() | {
+        "path": str(found.path) if found.path else None,
+        "size": entry.size,
+        "origin": entry.origin or None,
+        "measured_on": list(entry.measured_on),
+        "results": found.metrics.get("results", {}),
+    }
 
 
 def _draw(entry: Entry, metrics: Mapping[str, Any], console: Console) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Mapping
@@ -9,10 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...cards.plots import Plot, plots_of
 from ...zoo.plain_json import json_file
 from ..registry import Registry
-from ..registry.describe import read_json
-from ..registry.errors import IndexFileError
 from .catalogue import Listed, published
 from .errors import ForeignFolderError, SiteWriteError
 from .pages import assets, checkpoint_page, index_page
@@ -66,7 +66,7 @@ def build(registry: Registry, output: Path, title: str = TITLE) -> Built:
     """
     _require_own(output)
     listed = published(registry)
-    files = render(listed, title)
+    files = render(listed, title, output)
     try:
         written = sum(_write(output / name, data) for name, data in files.items())
         removed = _remove_others(output, files)
@@ -79,20 +79,33 @@ def build(registry: Registry, output: Path, title: str = TITLE) -> Built:
     return Built(output, tuple(one.entry.name for one in listed), written, removed, len(files))
 
 
-def render(listed: list[Listed], title: str = TITLE) -> dict[str, bytes]:
-    """All files of the catalogue: path from its folder -> content, `index.html` last."""
+def render(listed: list[Listed], title: str = TITLE, earlier: Path | None = None) -> dict[str, bytes]:
+    """All files of the catalogue: path from its folder -> content, `index.html` last.
+
+    Args:
+        earlier: a folder whose plots are taken over where they show the same figures: drawing takes a while.
+    """
     records = {one.entry.name: one.as_dict() for one in listed}
     files = assets() | {CATALOGUE: _catalogue(records, title)}
     for one in listed:
         family = arranged(other.entry for other in listed if other.entry.family == one.entry.family)
-        files[one.page] = checkpoint_page(title, one, records[one.entry.name], family, {}).encode()
+        plots = plots_of(one.metrics)
+        files |= {_path(one, plot): _drawn(plot, earlier and earlier / _path(one, plot)) for plot in plots}
+        shown = [(f"../{_path(one, plot)}", plot.title, plot.words) for plot in plots]
+        files[one.page] = checkpoint_page(title, one, records[one.entry.name], family, shown).encode()
     return files | {"index.html": index_page(title, records, listed).encode()}
 
 
+def _path(one: Listed, plot: Plot) -> str:
+    return f"plots/{one.entry.name}/{plot.file}"
+
+
+def _drawn(plot: Plot, earlier: Path | None) -> bytes:
+    return earlier.read_bytes() if earlier and plot.is_current(earlier) else plot.to_svg().encode()
+
+
 def _catalogue(records: Mapping[str, Mapping[str, Any]], title: str) -> bytes:
-    return json_file(
-        {"format": SITE_FORMAT, "title": title, "checkpoints": [records[name] for name in sorted(records)]}
-    )
+    return json_file({"format": SITE_FORMAT, "title": title, "checkpoints": list(records.values())})
 
 
 def _require_own(output: Path) -> None:
@@ -100,10 +113,10 @@ def _require_own(output: Path) -> None:
     if not output.exists() or (output.is_dir() and not [f for f in output.iterdir() if not f.name.startswith(".")]):
         return
     try:
-        earlier = output.is_dir() and read_json(output / CATALOGUE)
-    except IndexFileError:
+        earlier = json.loads((output / CATALOGUE).read_bytes())
+    except (OSError, ValueError, RecursionError):
         earlier = None
-    if not (earlier and "format" in earlier and "checkpoints" in earlier):
+    if not (isinstance(earlier, dict) and {"format", "checkpoints"} <= set(earlier)):
         raise ForeignFolderError(
             f"{output} holds other files than a catalogue's",
             remedy="give --output a new folder, or an empty one",

@@ -51,14 +51,14 @@ def index_page(title: str, records: Mapping[str, Mapping[str, Any]], listed: Seq
 
 
 def checkpoint_page(
-    title: str, one: Listed, record: Mapping[str, Any], family: Sequence[Entry], plots: Mapping[str, str]
+    title: str, one: Listed, record: Mapping[str, Any], family: Sequence[Entry], plots: Sequence[tuple[str, str, str]]
 ) -> str:
     """One checkpoint's page.
 
     Args:
         record: its `as_dict()`.
         family: its family's checkpoints, itself included.
-        plots: a picture's address from the page -> what it shows.
+        plots: of each picture its address from the page, its title, and what it shows in words.
     """
     others = [entry.name for entry in family if entry.name != one.entry.name]
     columns = [key for key in TITLES if any(line[key] is not None for line in record["results"])]
@@ -131,7 +131,5 @@ def _family_title(entry: Entry) -> str:
 
 
 def _family_phrase(entry: Entry) -> str:
-    kind = _KINDS[kind_of(entry)]
-    return (
-        f"{kind}s: a start for further devices" if entry.is_knowledge_base else f"{kind}s of the family {entry.family}"
-    )
+    kinds = f"{_KINDS[kind_of(entry)]}s"
+    return f"{kinds}: a start for further devices" if entry.is_knowledge_base else f"{kinds} of the family {entry.family}"
