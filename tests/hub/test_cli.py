@@ -242,7 +242,7 @@ def test_the_hub_through_the_environment_as_a_user_has_it(zoo, tmp_path):
 
 
 def test_the_shell_completes_commands():
-    environment = os.environ | {"_TCHUB_COMPLETE": "bash_complete", "COMP_WORDS": "tchub pu", "COMP_CWORD": "1"}
+    environment = os.environ | {"_TCHUB_COMPLETE": "bash_complete", "COMP_WORDS": "tchub pul", "COMP_CWORD": "1"}
     argv = [sys.executable, "-c", "import sys; from tchub.hub.cli import main; sys.exit(main())"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
     assert done.stdout.split() == ["plain,pull"]
