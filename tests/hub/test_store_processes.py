@@ -1,0 +1,145 @@
+"""The store under many processes at once, and under processes that are killed: one whole version, or none."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from mirror_server import MirrorServer, running, silent
+from tchub.hub.registry import Entry, Store, resolve
+from toy_checkpoints import publish, write_index
+
+ID = "tcl-epyc@0.9.0"  # no version that ships
+
+# Forked, so that fifty processes cost no more than one import.
+_FIFTY = f"""
+import os, sys
+from tchub.hub.registry import Registry
+import tchub.hub.registry.web
+
+def child(start):
+    os.close(start[1])
+    os.read(start[0], 1)  # all begin together
+    os._exit(0 if Registry.default().pull("{ID}").path.is_dir() else 1)
+
+start = os.pipe()
+children = [pid for _ in range(50) if (pid := os.fork()) or child(start)]
+os.close(start[1])
+codes = [os.waitpid(pid, 0)[1] for pid in children]
+assert not any(name.split(".")[0] in ("torch", "tvm") for name in sys.modules)
+sys.exit(len(children) != 50 or any(codes))
+"""
+
+_PULL = f"""
+from tchub.hub.registry import Registry
+Registry.default().pull("{ID}")
+"""
+
+# Dies by its own hand at the rename that would make the version count: before it, and after it.
+_DIES = f"""
+import os, signal
+from tchub.hub.registry import Registry
+rename = os.rename
+def die(source, target):
+    if str(target).endswith("0.9.0"):
+        {{after}}
+        os.kill(os.getpid(), signal.SIGKILL)
+    rename(source, target)
+os.rename = die
+Registry.default().pull("{ID}")
+"""
+
+
+@pytest.fixture
+def mirror():
+    with running() as server:
+        yield server
+
+
+@pytest.fixture
+def entry(tmp_path, mirror, monkeypatch) -> Entry:
+    """A checkpoint that a mirror holds, and an environment in which processes find it there."""
+    entry = publish(tmp_path / "zoo", "tcl-epyc", "0.9.0", entry={"sources": [mirror.url]})
+    mirror.add(tmp_path / "zoo")
+    monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "index.json", entry)))
+    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
+    for name in ("TCHUB_SOURCES", "TCHUB_OFFLINE", "HF_HUB_OFFLINE", "HTTP_PROXY", "http_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    return entry
+
+
+@pytest.fixture
+def store(tmp_path) -> Store:
+    return Store(tmp_path / "cache" / "checkpoints")
+
+
+def run(script: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", script])
+
+
+def run_until_it_downloads(mirror: MirrorServer) -> subprocess.Popen[bytes]:
+    """A pull that waits for a mirror which does not answer."""
+    mirror.answers = [silent(60)]
+    process = run(_PULL)
+    while not mirror.seen:
+        assert process.poll() is None
+        time.sleep(0.01)
+    return process
+
+
+def partial(store: Store) -> list[Path]:
+    return [path for path in store.root.rglob("*") if ".partial-" in path.name]
+
+
+def fetched(mirror: MirrorServer, entry: Entry) -> bool:
+    """Whether each file was asked for once."""
+    return sorted(mirror.paths) == sorted(f"/tcl-epyc/0.9.0/{name}" for name in entry.files)
+
+
+def test_fifty_processes_pulling_at_once_store_one_whole_version(entry, store, mirror):
+    assert run(_FIFTY).wait(120) == 0
+    assert store.verify(entry).ok
+    assert fetched(mirror, entry), "one of them fetched, the others waited and found it"
+    assert partial(store) == []
+
+
+def test_a_pull_killed_while_it_downloads_leaves_nothing_that_counts_and_the_next_cleans_up(entry, store, mirror):
+    process = run_until_it_downloads(mirror)
+    assert partial(store)
+    process.kill()
+    process.wait()
+    assert store.entries() == []
+    assert partial(store)
+    mirror.seen.clear()
+    assert run(_PULL).wait(60) == 0
+    assert fetched(mirror, entry)
+    assert store.verify(entry).ok
+    assert partial(store) == []
+
+
+@pytest.mark.parametrize("after", ["pass", "rename(source, target)"])
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_pull_killed_at_the_rename_leaves_a_whole_version_or_none(entry, store, after, damaged):
+    if damaged:
+        assert run(_PULL).wait(60) == 0
+        (store.path(entry) / "README.md").unlink()
+    assert run(_DIES.format(after=after)).wait(60) == -signal.SIGKILL
+    assert store.verify(entry).ok == (after != "pass")
+    assert run(_PULL).wait(60) == 0
+    assert store.verify(entry).ok
+    assert resolve(store.entries(), ID).entry == entry
+
+
+def test_what_another_process_is_writing_is_not_cleaned_up(entry, store, mirror, tmp_path):
+    process = run_until_it_downloads(mirror)
+    other = publish(tmp_path / "other", "tcl-t4", "0.9.0")
+    store.add(other, lambda dest: shutil.copytree(tmp_path / "other/tcl-t4/0.9.0", dest, dirs_exist_ok=True))
+    assert store.verify(other).ok
+    assert len(partial(store)) == 1
+    process.kill()
+    process.wait()
