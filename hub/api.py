@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .registry import Entry, PulledCheckpoint, Registry, Resolution, Verification
+from .registry import Entry, Index, PulledCheckpoint, Registry, Resolution, Verification
 from .registry.describe import read_json
 from .registry.errors import UnknownCheckpointError
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from ..zoo.devices import Device
     from ..zoo.models import Checkpoint
     from .device.detect import LocalDevice
+    from .registry.refresh import Refreshed
 
 
 def list_checkpoints(*, family: str | None = None, arch: str | None = None, local: bool = False) -> list[Entry]:
@@ -150,6 +151,35 @@ def describe_checkpoint(name: str) -> CheckpointInfo:
     entry = _resolve(registry, name).entry
     path = registry.folder(entry)
     return CheckpointInfo(entry, path, read_json(path / "metrics.json") if path else {})
+
+
+def refresh_index(source: str | None = None) -> Refreshed:
+    """Fetch the newest index, check that a trusted key signed it, and use it from now on.
+
+    Args:
+        source: `file:///folder`, `https://host/folder` or `hf://org/name`; None for TCHUB_INDEX_SOURCE, else the
+            project's repository.
+
+    Raises:
+        TchubError: it is not there, nobody who is trusted vouches for it, it is older than the one here.
+    """
+    from .registry.index_place import open_place
+    from .registry.refresh import refresh
+    from .registry.snapshot import index_folder
+    from .registry.trust import root_keys, today
+
+    return refresh(open_place(source), index_folder(), root_keys(), Index.shipped(), today())
+
+
+def describe_index() -> dict[str, Any]:
+    """Which indexes are in use, from where, signed by whom; the trusted keys, old names and deprecated checkpoints.
+
+    Raises:
+        TchubError: the refreshed index is there and cannot be used.
+    """
+    from .registry.overview import overview
+
+    return overview()
 
 
 def _resolve(registry: Registry, name: str | None, device: Device | LocalDevice | None = None) -> Resolution:

@@ -87,3 +87,35 @@ class NetworkError(SourceError):
 
 class NoSourceError(SourceError):
     """Every source was tried. Field: `tried`, what each of them said."""
+
+
+class UntrustedError(TchubError):
+    """A file that no trusted key vouches for. Fields: `path`, and `key` where one is named."""
+
+
+class WrongSignatureError(UntrustedError):
+    """The file and its signature do not belong together: one of them was changed, or the signature is unreadable."""
+
+
+class UnknownKeyError(UntrustedError):
+    """It is signed, by a key that is not trusted here."""
+
+
+class ExpiredKeyError(UntrustedError):
+    """It is signed by a trusted key outside of the days that the key is for."""
+
+
+class RevokedKeyError(UntrustedError):
+    """It is signed by a key that was taken back."""
+
+
+class NoTrustedKeyError(UntrustedError):
+    """No key is trusted on this machine, so that nothing can be checked."""
+
+
+class RollbackError(UntrustedError):
+    """An older state in place of a newer one. Fields: `path`, `serial`, `known`."""
+
+
+class KeyFileError(TchubError):
+    """A private key that cannot be read, written or unlocked. Field: `path`."""

@@ -66,11 +66,9 @@ def _check_texts(value: object) -> None:
             _check_texts(inner)
 
 
-def bad(where: str, why: str) -> IndexFileError:
+def bad(where: str, why: str, remedy: str = "fetch the file again, or reinstall tchub") -> IndexFileError:
     """The error of a file (or of one entry in it) that cannot be used."""
-    return IndexFileError(
-        f"{where} cannot be used: {why}", remedy="fetch the file again, or reinstall tchub", path=where
-    )
+    return IndexFileError(f"{where} cannot be used: {why}", remedy=remedy, path=where)
 
 
 def check_format(number: object, newest: int, where: str) -> None:

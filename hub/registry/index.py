@@ -6,7 +6,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -67,11 +67,16 @@ class Index:
 
     @classmethod
     def default(cls) -> Index:
-        """The index of the wheel, or the file that the environment variable TCHUB_INDEX names."""
+        """The index of the wheel with what `tchub index refresh` brought, or the file that TCHUB_INDEX names."""
+        from .snapshot import with_refreshed
+
         override = os.environ.get("TCHUB_INDEX")
-        if override:
-            return cls.read(Path(override))
-        return cls.parse((resources.files("tchub.hub.registry") / "index.json").read_bytes(), "index.json")
+        return cls.read(Path(override)) if override else with_refreshed(cls.shipped())
+
+    @classmethod
+    def shipped(cls) -> Index:
+        """The index of the wheel."""
+        return cls.parse((resources.files("tchub.hub.registry") / INDEX_FILE).read_bytes(), INDEX_FILE)
 
     def to_json(self) -> str:
         """The file's text: sorted, so that equal indexes are equal bytes."""
@@ -89,6 +94,19 @@ class Index:
         known = {entry.id for entry in self.entries}
         further = (entry for entry in more if entry.id not in known)
         return Index((*self.entries, *further), self.serial, self.aliases)
+
+    def joined(self, other: Index) -> Index:
+        """Both indexes; a version of both stays as it is here, but the newer index says whether it is deprecated."""
+        newer, older = sorted((other, self), key=lambda index: index.serial, reverse=True)
+        deprecated = {entry.id: entry.deprecated for entry in newer.entries}
+        own = (
+            entry
+            if deprecated.get(entry.id, entry.deprecated) == entry.deprecated
+            else replace(entry, deprecated=deprecated[entry.id])
+            for entry in self.entries
+        )
+        both = Index(tuple(own), newer.serial, {**older.aliases, **newer.aliases})
+        return both.merged(other.entries)
 
 
 def _aliases(raw: Mapping[str, Any], entries: Iterable[Entry], where: str) -> dict[str, str]:

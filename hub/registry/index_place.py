@@ -1,0 +1,104 @@
+"""Where a signed index is fetched from: a folder, a static mirror, or a repository on the Hub."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ...zoo.untrusted import read_plain
+from .errors import NotInSourceError, OfflineError, SourceError
+from .hf import HfSource
+from .hub_errors import Errand, typed
+from .mirror import Mirror, Reply
+from .offline import network_ruled_out
+from .sources import FolderSource, parse_source
+
+INDEX_REPO = "tchub/index"
+VARIABLE = "TCHUB_INDEX_SOURCE"
+_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class IndexPlace:
+    """A place whose small files are read, all of one state of it.
+
+    Attributes:
+        uri: as a user writes it.
+        read: a file's bytes by its name and the most bytes that it may have; a third argument is the ETag of an
+            earlier reply. Raises NotInSourceError for no such file, else another SourceError.
+        commit, date: which state it is, where the place has a history.
+    """
+
+    uri: str
+    read: Callable[[str, int, str | None], Reply]
+    commit: str | None = None
+    date: str | None = None
+
+
+def open_place(text: str | None = None) -> IndexPlace:
+    """The place that a user named, that TCHUB_INDEX_SOURCE names, or the project's own repository.
+
+    Raises:
+        UnknownSourceError: not one of the known forms.
+        SourceError: the Hub cannot be reached.
+    """
+    source = parse_source(text or os.environ.get(VARIABLE) or f"hf://{INDEX_REPO}")
+    if isinstance(source, HfSource):
+        return _on_hub(source.repo)
+    if isinstance(source, FolderSource):
+        root = source.root
+        return IndexPlace(source.uri, lambda name, limit, _: Reply(_bounded(root / name, limit), None))
+    assert isinstance(source, Mirror)
+    return IndexPlace(source.uri, source.read)
+
+
+def _bounded(path: Path, limit: int) -> bytes:
+    about = {"remedy": "use another --source", "path": str(path)}
+    try:
+        return read_plain(path, limit)
+    except FileNotFoundError as error:
+        raise NotInSourceError(f"{path.parent} has no {path.name}", **about) from error
+    except (OSError, ValueError) as error:
+        raise SourceError(f"{path} cannot be read: {error}", **about) from error
+
+
+def _on_hub(repo: str) -> IndexPlace:
+    """The newest commit is asked for once, and everything is read at that one."""
+    from huggingface_hub import HfApi
+
+    uri = f"hf://{repo}"
+    if network_ruled_out():
+        raise OfflineError(
+            f"{uri} cannot be asked: the network is ruled out",
+            remedy="run it without TCHUB_OFFLINE and HF_HUB_OFFLINE, or use --source file:///folder",
+            source=uri,
+        )
+    with typed(Errand(repo, fields={"source": uri})):
+        found = HfApi(library_name="tchub").model_info(repo, timeout=_SECONDS)
+    commit, date = str(found.sha), found.last_modified
+    return IndexPlace(
+        uri,
+        lambda name, limit, _: Reply(_from_hub(repo, name, commit, limit), None),
+        commit,
+        date and date.isoformat(timespec="seconds"),
+    )
+
+
+def _from_hub(repo: str, name: str, commit: str, limit: int) -> bytes:
+    """Past the Hub's cache: a damaged copy there would stay in the way."""
+    from huggingface_hub import hf_hub_download
+
+    errand = Errand(repo, name, commit, fields={"source": f"hf://{repo}", "file": name})
+    with TemporaryDirectory() as scratch, typed(errand):
+        size = hf_hub_download(repo, name, revision=commit, cache_dir=scratch, dry_run=True).file_size
+        if size is not None and size > limit:
+            raise SourceError(
+                f"{name} of {repo} has {size} bytes, and no more than {limit} are read",
+                remedy="check the repository's name",
+                **errand.fields,
+            )
+        path = hf_hub_download(repo, name, revision=commit, cache_dir=scratch, library_name="tchub")
+        return _bounded(Path(path), limit)

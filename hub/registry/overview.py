@@ -1,0 +1,41 @@
+"""Which indexes are in use on this machine, and who vouches for them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from .index import Index
+from .snapshot import Opened, Snapshot, index_folder
+from .trust import root_keys
+
+
+def overview() -> dict[str, Any]:
+    """As JSON: the indexes (None for one that is not in use), the trusted keys, old names, deprecated checkpoints.
+
+    Raises:
+        UntrustedError, IndexFileError: the refreshed index, the wheel's, or TCHUB_INDEX's cannot be used.
+    """
+    override = os.environ.get("TCHUB_INDEX")
+    root, shipped = root_keys(), Index.shipped()
+    snapshot = None if override else Snapshot.read(index_folder())
+    opened = snapshot and snapshot.open(root)
+    used = Index.read(Path(override)) if override else shipped.joined(opened.index) if opened else shipped
+    return {
+        "override": override and _counts(used) | {"path": override},
+        "shipped": None if override else _counts(shipped),
+        "refreshed": opened and _facts(opened),
+        "keys": [key.as_dict() for key in (opened.keys if opened else root).keys],
+        "aliases": dict(used.aliases),
+        "deprecated": {entry.id: entry.deprecated for entry in used.entries if entry.deprecated},
+    }
+
+
+def _facts(opened: Opened) -> dict[str, Any]:
+    told = {key: getattr(opened.snapshot, key) for key in ("source", "commit", "date", "fetched")}
+    return _counts(opened.index) | told | {"key": opened.key.id, "keys": opened.keys.serial}
+
+
+def _counts(index: Index) -> dict[str, Any]:
+    return {"serial": index.serial, "checkpoints": len(index.entries)}

@@ -1,0 +1,159 @@
+"""Fetch the index, check who vouches for it, and keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+from ...zoo.errors import TchubError
+from .errors import ImmutableVersionError, NotInSourceError, RollbackError
+from .exclusive import exclusive
+from .fields import MAX_BYTES
+from .index import INDEX_FILE, Index
+from .index_place import IndexPlace
+from .rotation import Link, follow, link_name
+from .signature import MAX_SIGNATURE_BYTES, SUFFIX
+from .snapshot import SNAPSHOT_FILE, Opened, Snapshot
+from .store import store_error
+from .trust import KeySet
+
+
+@dataclass(frozen=True)
+class Refreshed:
+    """What a refresh did.
+
+    Attributes:
+        serial, before: of the index now, and of the stored one before; None where there was none.
+        key: which key signed it.
+        keys: serial of the set of trusted keys.
+        added: checkpoints that neither the wheel nor the index before had.
+        deprecated: checkpoints that were not deprecated before.
+        unusable: why the stored index before could not be used, or None.
+    """
+
+    source: str
+    commit: str | None
+    date: str | None
+    serial: int
+    before: int | None
+    key: str
+    keys: int
+    added: tuple[str, ...]
+    deprecated: tuple[str, ...]
+    unusable: str | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self)
+
+
+def refresh(place: IndexPlace, folder: Path, root: KeySet, wheel: Index, today: date) -> Refreshed:
+    """Replace the stored index by the one of a place, when a trusted key signed it and it is no older.
+
+    Args:
+        folder: where the index is kept.
+        root: the keys that are trusted to begin with.
+        wheel: the index that ships with tchub, whose versions do not change either.
+
+    Raises:
+        SourceError: the place does not give it.
+        UntrustedError: one class for each: wrong signature, a key that is unknown, expired or revoked, or none
+            trusted at all, an older index or set of keys.
+        IndexFileError: it cannot be read.
+        ImmutableVersionError: it changes what a version is.
+        StoreError: it cannot be kept.
+    """
+    before, unusable = _stored(folder, root)
+    fetched = _fetch(place, before, root, today)
+    _require_same_versions(fetched.index, (wheel, *([before.index] if before else [])))
+    _keep(fetched, folder, root)
+    known = wheel.joined(before.index) if before else wheel
+    old = {entry.id: entry.deprecated for entry in known.entries}
+    return Refreshed(
+        place.uri,
+        place.commit,
+        place.date,
+        fetched.index.serial,
+        before and before.index.serial,
+        fetched.key.id,
+        fetched.keys.serial,
+        tuple(entry.id for entry in fetched.index.entries if entry.id not in old),
+        tuple(entry.id for entry in fetched.index.entries if entry.deprecated and not old.get(entry.id)),
+        unusable,
+    )
+
+
+def _stored(folder: Path, root: KeySet) -> tuple[Opened | None, str | None]:
+    """The stored index; one that cannot be used is about to be replaced, and said."""
+    try:
+        snapshot = Snapshot.read(folder)
+        return snapshot and snapshot.open(root), None
+    except TchubError as error:
+        return None, error.message
+
+
+def _fetch(place: IndexPlace, before: Opened | None, root: KeySet, today: date) -> Opened:
+    """Keys first, then the index; nothing of it is parsed before its signature was found to be good."""
+    links = dict(before.snapshot.links) if before else {}
+    keys, new = follow(before.keys if before else root, lambda n: _link(place, n), place.uri, today)
+    etag = before.snapshot.etag if before and before.snapshot.source == place.uri else None
+    reply = place.read(INDEX_FILE, MAX_BYTES, etag)
+    data = before.snapshot.index if before and reply.data is None else reply.data or b""
+    signature = place.read(INDEX_FILE + SUFFIX, MAX_SIGNATURE_BYTES, None).data or b""
+    where = f"{place.uri}/{INDEX_FILE}"
+    key = keys.require(data, signature, where, today)
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    snapshot = Snapshot(place.uri, now, data, signature, place.commit, place.date, reply.etag, links | new)
+    return Opened(snapshot, Index.parse(data, where), key, keys)
+
+
+def _link(place: IndexPlace, serial: int) -> Link | None:
+    name = link_name(serial)
+    try:
+        data = place.read(name, MAX_BYTES, None).data or b""
+    except NotInSourceError:
+        return None
+    return Link(data, place.read(name + SUFFIX, MAX_SIGNATURE_BYTES, None).data or b"")
+
+
+def _require_same_versions(index: Index, known: Iterable[Index]) -> None:
+    """Raise ImmutableVersionError when a version has another config or other weights than before."""
+    listed = {entry.id: entry for entry in index.entries}
+    for entry in (entry for one in known for entry in one.entries):
+        now = listed.get(entry.id)
+        if now is not None and any(now.files.get(name) != entry.files[name] for name in entry.lasting_files):
+            raise ImmutableVersionError(
+                f"the index lists other files for {entry.id} than before; versions never change",
+                remedy="tell who publishes it; your index stays as it was",
+                checkpoint=entry.id,
+            )
+
+
+def _keep(fetched: Opened, folder: Path, root: KeySet) -> None:
+    """Store it, unless another process has stored a newer one meanwhile."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with exclusive(folder / ".lock"):
+            stored, _ = _stored(folder, root)
+            if stored:
+                _require_newer(fetched, stored, folder)
+            fetched.snapshot.write(folder)
+    except OSError as error:
+        raise store_error(error, Path(error.filename or folder)) from error
+
+
+def _require_newer(fetched: Opened, stored: Opened, folder: Path) -> None:
+    new, old = fetched.index.serial, stored.index.serial
+    if new > old or (new == old and fetched.snapshot.index == stored.snapshot.index):
+        return
+    state = "another index of the same" if new == old else "an older index, of"
+    raise RollbackError(
+        f"{fetched.snapshot.source} has {state} serial {new}; the one here is of serial {old}",
+        remedy=f"use an up-to-date --source; to go back on purpose, remove {folder / SNAPSHOT_FILE}",
+        path=fetched.snapshot.source,
+        serial=new,
+        known=old,
+    )

@@ -1,0 +1,86 @@
+"""Signing a file of a publisher, and checking one: an index, or a set of keys."""
+
+from __future__ import annotations
+
+from datetime import date
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...zoo.atomic import write_atomically
+from ...zoo.untrusted import read_plain
+from .errors import WrongSignatureError
+from .fields import MAX_BYTES, bad, parse_document
+from .index import Index
+from .keys import TrustedKey
+from .signature import MAX_SIGNATURE_BYTES, SUFFIX, Signature, sign
+from .store import store_error
+from .trust import KeySet
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+
+def signature_path(path: Path) -> Path:
+    """`index.json.sig` for `index.json`."""
+    return path.with_name(path.name + SUFFIX)
+
+
+def sign_file(path: Path, private: Ed25519PrivateKey) -> tuple[Signature, Index | KeySet]:
+    """Write the signature beside the file; also gives what was signed.
+
+    Raises:
+        IndexFileError: it is neither an index nor a set of keys that clients would take.
+        StoreError: the signature cannot be written.
+    """
+    data = _read(path)
+    content = _content(data, str(path))
+    made = sign(data, private)
+    _write(signature_path(path), made.to_json())
+    return made, content
+
+
+def check_file(path: Path, keys: KeySet, today: date) -> tuple[TrustedKey, Index | KeySet]:
+    """The key that signed a file, and what is in it.
+
+    Raises:
+        UntrustedError: one class for each thing that can be wrong with the signature or its key.
+        IndexFileError: the file cannot be read.
+    """
+    data = _read(path)
+    try:
+        signature = read_plain(signature_path(path), MAX_SIGNATURE_BYTES)
+    except (OSError, ValueError) as error:
+        raise WrongSignatureError(
+            f"{signature_path(path)} cannot be read: {error}", remedy=f"tchub index sign {path}", path=str(path)
+        ) from error
+    key = keys.require(data, signature, str(path), today)
+    return key, _content(data, str(path))
+
+
+def read_keys(path: Path) -> KeySet:
+    """A set of keys from its file; raises IndexFileError."""
+    return KeySet.parse(_read(path), str(path))
+
+
+def write_keys(path: Path, keys: KeySet) -> None:
+    """Write a set of keys; raises StoreError."""
+    _write(path, keys.to_json())
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        write_atomically(path, text.encode())
+    except OSError as error:
+        raise store_error(error, path) from error
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return read_plain(path, MAX_BYTES)
+    except (OSError, ValueError) as error:
+        raise bad(str(path), str(error)) from error
+
+
+def _content(data: bytes, where: str) -> Index | KeySet:
+    raw = parse_document(data, where)
+    return KeySet.from_dict(raw, where) if "keys" in raw else Index.from_dict(raw, where)
