@@ -21,6 +21,7 @@ COMMANDS = {
     "resolve": "resolve",
     "pull": "pull",
     "verify": "verify",
+    "cache": "cache",
     "index": "index",
     "site": "site",
     "adapt": "adapt",

@@ -22,6 +22,7 @@ import platformdirs
 from .entry import Entry
 from .errors import CheckpointNameError, ImmutableVersionError, IndexFileError, NotInstalledError, StoreError
 from .exclusive import exclusive
+from .fields import read_document
 from .names import CheckpointName, Version
 from .verify import Outcome, Verification, verify_folder
 
@@ -64,7 +65,7 @@ class Store:
 
     def entries(self) -> list[Entry]:
         """What is stored, by name and version; a folder without a readable record is no checkpoint."""
-        return [e for path in sorted(self.root.glob(f"*/*/{RECORD}")) if (e := self._read(path)) is not None]
+        return [e for path in sorted(self.root.glob(f"*/*/{RECORD}")) if (e := self.record(path.parent)) is not None]
 
     def get(self, name: str, version: str | None = None) -> Entry | None:
         """The stored entry of this version, or of the newest one."""
@@ -139,7 +140,7 @@ class Store:
     def _holds(self, entry: Entry) -> bool:
         """Whether this version is here and whole; one that is whole but of other content is not to be replaced."""
         path = self.path(entry)
-        stored = self._read(path / RECORD)
+        stored = self.record(path)
         if stored and stored.files != entry.files and verify_folder(path, stored.files).ok:
             raise ImmutableVersionError(
                 f"{path} is whole, but the index lists other files for {entry.id}; versions never change",
@@ -163,19 +164,21 @@ class Store:
             raise
         shutil.rmtree(damaged, ignore_errors=True)
 
-    def _read(self, path: Path) -> Entry | None:
+    def record(self, folder: Path) -> Entry | None:
+        """The entry that a stored version was checked against; None for a folder that is no version of a checkpoint."""
         try:
-            entry = Entry.from_dict(json.loads(path.read_text(encoding="utf-8")), str(path))
-        except (OSError, ValueError, IndexFileError):
+            entry = Entry.from_dict(read_document(folder / RECORD), str(folder / RECORD))
+        except IndexFileError:
             return None
-        return entry if self.path(entry) == path.parent else None
+        return entry if self.path(entry) == folder else None
 
     @contextmanager
     def _staging(self, name: str) -> Iterator[Path]:
         """A folder beside the versions of `name` (one file system: a rename is atomic), removed after."""
-        with self._guard(self.root / name):
+        with self.guarded(self.root / name):
             (self.root / name).mkdir(parents=True, exist_ok=True)
-            self.clean(name)
+            for leftover in self.leftovers(name):
+                shutil.rmtree(leftover, ignore_errors=True)
             staging = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self.root / name))
             try:
                 yield staging
@@ -183,25 +186,30 @@ class Store:
                 shutil.rmtree(staging, ignore_errors=True)
 
     def leftovers(self, name: str) -> list[Path]:
-        """Folders of `name` that a process was writing; while `locked`, each is of one that was killed."""
+        """Folders of `name` that a process was writing or removing; while `locked`, each is of one that was killed."""
         return sorted((self.root / name).glob(f"{_PREFIX}*"))
 
-    def clean(self, name: str) -> None:
-        """Remove the leftovers of killed processes; only while `locked`."""
-        for path in self.leftovers(name):
-            shutil.rmtree(path, ignore_errors=True)
+    def remove(self, folder: Path) -> None:
+        """Remove a version or a leftover, only while `locked`; raises StoreError.
+
+        A version is gone by one rename, so that nobody sees half of it, whenever this process is killed.
+        """
+        with self.guarded(folder):
+            if not folder.name.startswith(_PREFIX):
+                folder = folder.rename(folder.with_name(f"{_PREFIX}{folder.name}"))
+            shutil.rmtree(folder)
 
     @contextmanager
     def locked(self, name: str, seconds: float = 120.0) -> Iterator[None]:
         """Be the only process that writes versions of `name`; raises StoreError after `seconds` of waiting."""
         with ExitStack() as held:
-            with self._guard(self.root):
+            with self.guarded(self.root):
                 self.root.mkdir(parents=True, exist_ok=True)
                 held.enter_context(exclusive(self.root / f".{name}.lock", seconds))
             yield
 
     @contextmanager
-    def _guard(self, path: Path) -> Iterator[None]:
+    def guarded(self, path: Path) -> Iterator[None]:
         """Turn the operating system's errors into StoreError with a remedy."""
         try:
             yield

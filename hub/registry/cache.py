@@ -1,0 +1,221 @@
+"""What the cache holds, how large it is, and what of it can go.
+
+Only the cache: checkpoints that were adapted here (TCHUB_HOME) are never touched, wherever they are.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .entry_files import WEIGHT_FILES
+from .errors import CheckpointNameError, StoreError
+from .names import CheckpointName, Version
+from .store import Store
+from .verify import Outcome
+
+CHECKPOINTS = "checkpoints"
+# Folders beside the checkpoints: what each holds, and can be made or fetched again.
+OTHERS = {
+    "statements": "features of replayed programs",
+    "kernels": "compiled programs",
+    "index": "the refreshed index",
+}
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing in the cache.
+
+    Attributes:
+        what: `checkpoints`, or one of `OTHERS`.
+        name: `tcl-epyc@1.0.0`; of other things and leftovers the folder's name.
+        size: bytes on disk, as the files say.
+        used: when it was last read, as far as the file system keeps it, else when it was written; seconds since the
+            epoch.
+        outcome: of a checkpoint, whether it is whole; None for a leftover of a download and for other things.
+    """
+
+    what: str
+    name: str
+    path: Path
+    size: int
+    used: float
+    outcome: Outcome | None = None
+
+    @property
+    def state(self) -> str:
+        """In a word: a checkpoint's outcome, or what it is else."""
+        return str(self.outcome) if self.outcome else OTHERS.get(self.what, "partial")
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        outcome = self.outcome.value if self.outcome else None
+        return {"what": self.what, "name": self.name, "path": str(self.path), "size": self.size,
+                "used": self.used, "outcome": outcome}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Something that was, or would be, removed.
+
+    Attributes:
+        freed: bytes.
+        reason: why it can go, or, when nothing was freed, why it had to stay.
+    """
+
+    item: Item
+    freed: int
+    reason: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return self.item.as_dict() | {"freed": self.freed, "reason": self.reason}
+
+
+def contents(store: Store) -> list[Item]:
+    """Everything in the cache: checkpoints by name and version, leftovers of downloads, then the other folders."""
+    checkpoints = [
+        item
+        for name in _names(store)
+        for item in (*_versions(store, name), *(left.item for left in _leftovers(store, name)))
+    ]
+    others = (store.root.parent / what for what in OTHERS)
+    return [*checkpoints, *(_item(path.name, path.name, path) for path in others if path.is_dir())]
+
+
+def sizes(store: Store) -> dict[str, int]:
+    """Bytes of each part of the cache; nothing is checked."""
+    folders = {CHECKPOINTS: [store.root / name for name in _names(store)]}
+    folders |= {what: [store.root.parent / what] for what in OTHERS}
+    return {
+        what: sum(info.st_size for one in paths for info in _files(one).values()) for what, paths in folders.items()
+    }
+
+
+def prune(
+    store: Store, *, keep: int = 1, unused_for: float | None = None, what: str = CHECKPOINTS, dry_run: bool = False
+) -> list[Removal]:
+    """Remove what is not needed: damaged copies and leftovers always, and older versions.
+
+    A name of which a process is writing a version right now is left alone.
+
+    Args:
+        keep: of each checkpoint keep this many whole versions, the newest; 0 removes all.
+        unused_for: remove only versions, or files of other folders, that were not read for this many seconds.
+        what: `checkpoints`, or one of `OTHERS` to empty that folder instead.
+        dry_run: remove nothing.
+
+    Returns:
+        What was removed, or would be.
+
+    Raises:
+        StoreError: the cache cannot be written.
+    """
+    before = time.time() - unused_for if unused_for is not None else None
+    if what == CHECKPOINTS:
+        return [gone for name in _names(store) for gone in _prune_name(store, name, keep, before, dry_run)]
+    return _empty(store, store.root.parent / what, before, dry_run)
+
+
+def _prune_name(store: Store, name: str, keep: int, before: float | None, dry_run: bool) -> list[Removal]:
+    try:
+        with store.locked(name, seconds=0.0):
+            found = [*_leftovers(store, name), *_unneeded(_versions(store, name), keep, before)]
+            for gone in () if dry_run else found:
+                store.remove(gone.item.path)
+    except StoreError as error:
+        if "errno" in error.fields:
+            raise
+        return [Removal(_item(CHECKPOINTS, name, store.root / name), 0, "left alone: another process is writing it")]
+    return found
+
+
+def _leftovers(store: Store, name: str) -> list[Removal]:
+    items = [_item(CHECKPOINTS, f"{name}/{path.name}", path) for path in store.leftovers(name)]
+    return [Removal(item, item.size, "left behind by a process that was stopped") for item in items]
+
+
+def _unneeded(versions: list[Item], keep: int, before: float | None) -> Iterator[Removal]:
+    whole = [item for item in versions if item.outcome is Outcome.OK]
+    older = whole[: max(0, len(whole) - keep)]
+    for item in versions:
+        if item.outcome is not Outcome.OK:
+            yield Removal(item, item.size, f"damaged: {item.outcome}")
+        elif item in older and (before is None or item.used < before):
+            yield Removal(item, item.size, f"not among the newest {keep}" if keep else "all were to go")
+
+
+def _empty(store: Store, folder: Path, before: float | None, dry_run: bool) -> list[Removal]:
+    """Remove a folder's files, but for hidden ones, which are being written."""
+    gone = [
+        (path, info.st_size)
+        for path, info in _files(folder).items()
+        if not path.name.startswith(".") and (before is None or _used(info) < before)
+    ]
+    with store.guarded(folder):
+        for path, _ in () if dry_run else gone:
+            path.unlink(missing_ok=True)
+    freed = sum(size for _, size in gone)
+    return [Removal(_item(folder.name, folder.name, folder), freed, OTHERS[folder.name])] if gone else []
+
+
+def _names(store: Store) -> list[str]:
+    """Names of fetched checkpoints; one that was adapted here is none, even where both roots are one folder."""
+    return [path.name for path in sorted(store.root.glob("*")) if path.is_dir() and _is_fetched(path.name)]
+
+
+def _is_fetched(name: str) -> bool:
+    try:
+        parsed = CheckpointName.parse(name)
+    except CheckpointNameError:
+        return False
+    return parsed.variant is None and parsed.version is None
+
+
+def _versions(store: Store, name: str) -> list[Item]:
+    """Versions of a name, oldest first, each checked."""
+    found = []
+    for path in (store.root / name).iterdir():
+        with suppress(CheckpointNameError):
+            found.append((Version.parse(path.name), path))
+    return [_checked(store, name, path) for _, path in sorted(found) if not path.is_symlink()]
+
+
+def _checked(store: Store, name: str, path: Path) -> Item:
+    before = _files(path)
+    weights = [info for file, info in before.items() if file.name in WEIGHT_FILES]
+    entry = store.record(path)
+    outcome = store.verify(entry).outcome if entry else Outcome.MISSING_FILE
+    for file, info in before.items():
+        with suppress(OSError):  # looking at the cache is no use of it
+            os.utime(file, ns=(info.st_atime_ns, info.st_mtime_ns))
+    return replace(_item(CHECKPOINTS, f"{name}@{path.name}", path, weights), outcome=outcome)
+
+
+def _item(what: str, name: str, path: Path, read: Iterable[os.stat_result] = ()) -> Item:
+    """A folder; when it was used is told by the files that are `read`, else by all of them, else by itself."""
+    infos = list(_files(path).values())
+    used = max(map(_used, list(read) or infos or [path.stat()]))
+    return Item(what, name, path, sum(info.st_size for info in infos), used)
+
+
+def _used(info: os.stat_result) -> float:
+    return max(info.st_atime, info.st_mtime)
+
+
+def _files(folder: Path) -> dict[Path, os.stat_result]:
+    """Every plain file under a folder; one that goes meanwhile is left out."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        with suppress(FileNotFoundError):
+            info = path.lstat()
+            if stat.S_ISREG(info.st_mode):
+                found[path] = info
+    return found

@@ -1,0 +1,198 @@
+"""`tchub cache`: what is there, what goes, and what never does."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+import pytest
+from tchub.hub.cli import main
+from tchub.hub.registry import Registry, Store
+from tchub.hub.registry.cache import prune
+from tchub.hub.registry.errors import StoreError
+from toy_checkpoints import publish, write_index, write_toy
+
+DAY = 86400
+VERSIONS = ("0.9.0", "0.9.1", "0.10.0")
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch) -> Store:
+    """Three versions of one checkpoint and one of another, all fetched."""
+    root = tmp_path / "zoo"
+    entries = [publish(root, "tcl-epyc", version) for version in VERSIONS] + [publish(root, "tcl-t4", "0.9.0")]
+    monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "index.json", *entries)))
+    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    registry = Registry.default()
+    for entry in entries:
+        registry.pull(entry.id, source=root.as_uri())
+    return registry.cache
+
+
+def run(capsys, *args: str) -> tuple[int, str, str]:
+    code = main(["cache", *args])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def run_json(capsys, *args: str):
+    code, out, _ = run(capsys, *args, "--json")
+    assert code == 0
+    return json.loads(out)
+
+
+def stored(cache: Store) -> list[str]:
+    return [entry.id for entry in cache.entries()]
+
+
+def age(folder: Path, days: float) -> None:
+    """Let a folder's files have been written and read that long ago."""
+    for path in folder.iterdir():
+        os.utime(path, (time.time() - days * DAY,) * 2)
+
+
+def test_list_tells_size_last_use_and_whether_a_copy_is_whole(cache, capsys):
+    (cache.root / "tcl-t4/0.9.0/model.safetensors").write_bytes(b"damaged")
+    age(cache.root / "tcl-epyc/0.9.0", days=40)
+    rows = {row["name"]: row for row in run_json(capsys, "list")}
+    assert list(rows) == ["tcl-epyc@0.9.0", "tcl-epyc@0.9.1", "tcl-epyc@0.10.0", "tcl-t4@0.9.0"]
+    assert [row["outcome"] for row in rows.values()] == ["ok", "ok", "ok", "size-mismatch"]
+    folder = cache.root / "tcl-epyc/0.9.0"
+    assert rows["tcl-epyc@0.9.0"]["size"] == sum(path.stat().st_size for path in folder.iterdir())
+    assert time.time() - rows["tcl-epyc@0.9.0"]["used"] == pytest.approx(40 * DAY, abs=60)
+    out = run(capsys, "list")[1]
+    assert "tcl-epyc@0.10.0" in out
+    assert "size-mismatch" in out
+
+
+def test_looking_is_no_use(cache, capsys):
+    age(cache.root / "tcl-epyc/0.9.0", days=40)
+    for _ in range(2):
+        row = run_json(capsys, "list")[0]
+        assert time.time() - row["used"] > 39 * DAY
+
+
+def test_other_parts_of_the_cache_are_listed_and_what_is_none_of_tchubs_is_not(cache, capsys, tmp_path):
+    (tmp_path / "cache/statements/a").mkdir(parents=True)
+    (tmp_path / "cache/statements/a/features.npy").write_bytes(b"1234")
+    (tmp_path / "cache/photos").mkdir()
+    assert [(row["what"], row["size"]) for row in run_json(capsys, "list")][-1] == ("statements", 4)
+    assert run_json(capsys, "size")["by"]["statements"] == 4
+
+
+def test_size_and_path(cache, capsys, tmp_path):
+    size = run_json(capsys, "size")
+    assert size["bytes"] == sum(row["size"] for row in run_json(capsys, "list")) > 0
+    assert run(capsys, "path") == (0, f"{tmp_path / 'cache'}\n", "")
+
+
+def test_an_empty_cache(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "none"))
+    assert run_json(capsys, "list") == []
+    assert run_json(capsys, "size")["bytes"] == 0
+    assert run_json(capsys, "prune", "--all")["removed"] == []
+    assert not (tmp_path / "none").exists()
+
+
+def test_prune_keeps_the_newest_version_of_each_name(cache, capsys):
+    before = run_json(capsys, "size")["bytes"]
+    result = run_json(capsys, "prune")
+    assert [gone["name"] for gone in result["removed"]] == ["tcl-epyc@0.9.0", "tcl-epyc@0.9.1"]
+    assert stored(cache) == ["tcl-epyc@0.10.0", "tcl-t4@0.9.0"]
+    assert result["freed"] == before - run_json(capsys, "size")["bytes"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "left"),
+    [
+        (["--keep", "2"], ["tcl-epyc@0.10.0", "tcl-epyc@0.9.1", "tcl-t4@0.9.0"]),
+        (["--all"], []),
+        (["--all", "--older-than", "30d"], ["tcl-epyc@0.10.0", "tcl-epyc@0.9.1", "tcl-t4@0.9.0"]),
+        (["--older-than", "8w"], ["tcl-epyc@0.10.0", "tcl-epyc@0.9.0", "tcl-epyc@0.9.1", "tcl-t4@0.9.0"]),
+    ],
+)
+def test_what_prune_keeps(cache, capsys, options, left):
+    age(cache.root / "tcl-epyc/0.9.0", days=40)
+    would = run_json(capsys, "prune", *options, "--dry-run")
+    assert len(stored(cache)) == 4, "a dry run removes nothing"
+    did = run_json(capsys, "prune", *options)
+    assert did["removed"] == would["removed"]
+    assert stored(cache) == left
+
+
+def test_damaged_copies_go_and_do_not_count_as_the_newest(cache, capsys):
+    (cache.root / "tcl-epyc/0.10.0/model.safetensors").write_bytes(b"damaged")
+    (cache.root / "tcl-epyc/0.9.0/entry.json").unlink()
+    reasons = {gone["name"]: gone["reason"] for gone in run_json(capsys, "prune")["removed"]}
+    assert reasons == {"tcl-epyc@0.10.0": "damaged: size-mismatch", "tcl-epyc@0.9.0": "damaged: missing-file"}
+    assert stored(cache) == ["tcl-epyc@0.9.1", "tcl-t4@0.9.0"]
+
+
+def test_what_a_stopped_download_left_goes(cache, capsys):
+    partial = cache.root / "tcl-t4/.partial-abc"
+    partial.mkdir()
+    (partial / "model.safetensors").write_bytes(b"half")
+    assert run_json(capsys, "list")[-1]["name"] == "tcl-t4/.partial-abc"
+    assert run_json(capsys, "prune", "--keep", "9")["freed"] == 4
+    assert not partial.exists()
+
+
+def test_a_name_that_another_process_is_writing_is_left_alone(cache, capsys):
+    with cache.locked("tcl-epyc"):
+        result = run_json(capsys, "prune", "--all")
+    assert [(gone["name"], gone["freed"] > 0) for gone in result["removed"]] == [
+        ("tcl-epyc", False), ("tcl-t4@0.9.0", True)
+    ]  # fmt: skip
+    assert "another process is writing it" in result["removed"][0]["reason"]
+    assert len(stored(cache)) == 3
+
+
+def test_adapted_checkpoints_stay_even_where_both_roots_are_one_folder(cache, capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("TCHUB_HOME", str(tmp_path / "cache"))
+    registry = Registry.default()
+    base = registry.resolve("tcl-t4").entry
+    adapted = registry.register_local("tcl-t4+local", lambda f, v: write_toy(f, "tcl-t4+local", v), base)
+    (registry.home.path(adapted) / "README.md").write_text("damaged")
+    run_json(capsys, "prune", "--all")
+    assert stored(registry.home) == [adapted.id]
+
+
+def test_what_lies_beside_the_checkpoints_is_not_touched(cache, capsys, tmp_path):
+    (cache.root / "notes").mkdir()
+    (cache.root / "tcl-t4" / "notes").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    (cache.root / "tcl-t4" / "0.9.9").symlink_to(tmp_path / "elsewhere")
+    run_json(capsys, "prune", "--all")
+    assert (cache.root / "notes").is_dir()
+    assert (cache.root / "tcl-t4/notes").is_dir()
+    assert (tmp_path / "elsewhere").is_dir()
+
+
+def test_another_part_of_the_cache_is_emptied_when_it_is_named(cache, capsys, tmp_path):
+    folder = tmp_path / "cache/statements"
+    folder.mkdir()
+    for name in ("old.npy", "new.npy", ".being-written"):
+        (folder / name).write_bytes(b"1234")
+    os.utime(folder / "old.npy", (0, 0))
+    assert run_json(capsys, "prune", "--what", "statements", "--older-than", "1d")["freed"] == 4
+    assert run_json(capsys, "prune", "--what", "statements")["freed"] == 4
+    assert [path.name for path in folder.iterdir()] == [".being-written"]
+    assert len(stored(cache)) == 4
+
+
+def test_an_age_that_is_none_is_wrong_usage(cache, capsys):
+    assert run(capsys, "prune", "--older-than", "soon")[0] == 2
+
+
+def test_a_cache_that_cannot_be_written_is_an_error(cache, monkeypatch):
+    def refuse(*args: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    with pytest.raises(StoreError, match="cannot be written"):
+        prune(cache)
+    assert len(stored(cache)) == 4
