@@ -7,7 +7,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from .entry import Entry
+from .entry import TRANSFER, Entry
 from .entry_files import CONFIG_FILE, WEIGHT_FILES
 from .errors import IndexFileError
 from .names import KINDS
@@ -61,6 +61,21 @@ def scores_of(metrics: dict[str, Any]) -> dict[str, float | None]:
     """top1, top5 and pairwise of the model itself, from a metrics.json."""
     model = as_object(as_object(metrics.get("results")).get("model"))
     return {key: model[key] for key in METRICS if isinstance(model.get(key), int | float)}
+
+
+def transfer_of(metrics: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Device -> scores there, of the devices that it did not learn from; of several corpora that of most tasks."""
+    rows = metrics.get("transfer")
+    found: dict[str, dict[str, float]] = {}
+    for row in map(as_object, rows if isinstance(rows, list) else ()):
+        told = as_object(row.get("metrics")) | {"tasks": row.get("tasks")}
+        scores = {key: told[key] for key in TRANSFER if isinstance(told.get(key), int | float)}
+        device = row.get("device")
+        if not isinstance(device, str) or row.get("device_learnt") or not scores:
+            continue
+        if device not in found or scores.get("tasks", 0) > found[device].get("tasks", 0):
+            found[device] = scores
+    return found
 
 
 def as_object(value: object) -> dict[str, Any]:
@@ -133,10 +148,14 @@ def _of_kind(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _facts(config: dict[str, Any], metrics: dict[str, Any]) -> dict[str, Any]:
+    from ...zoo.primitives.metaschedule import TVM_RELEASES
+
     lineage = as_object(config.get("lineage"))
     return {
         "weights_licence": lineage.get("weights_licence"),
         "lineage": lineage,
         "metrics": scores_of(metrics),
+        "transfer": transfer_of(metrics),
+        "tvm_range": TVM_RELEASES,
         **(_of_kind(config) if config.get("family") in KINDS else _of_family(config)),
     }

@@ -19,6 +19,9 @@ from .template import Template
 if TYPE_CHECKING:
     from tvm.s_tir.schedule import Trace
 
+TVM_RELEASES = ">=0.27,<0.28"
+"""The releases whose live traces are read here, and whose candidates every feature schema is therefore made of."""
+
 _TEMPLATE_LIMIT = 4096
 _of_text: dict[str, Template] = {}
 _of_hash: dict[int, Template] = {}
