@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .api import list_checkpoints, load, pull
     from .device.detect import detect_local
+    from .publish.publish import publish_checkpoint
     from .tuning.adapt import adapt
     from .tuning.collect import collect
     from .tuning.cost_model import tvm_cost_model
@@ -25,9 +26,26 @@ _HOME = {
     "tvm_cost_model": ".tuning.cost_model",
     "collect": ".tuning.collect",
     "detect_local": ".device.detect",
+    "publish_checkpoint": ".publish.publish",
 }
+# The networks of the zoo with `from_pretrained`; each has a knowledge base, whose name ends in KB.
+_NETWORKS = (
+    *("ATFormer", "ATFormer1L", "ATFormerM", "LSTM", "MHA", "MTLTLP"),
+    *("TCL", "TLP", "TabNet", "TenSetMLP", "TileNet"),
+)
+_HOME |= {name: ".pretrained" for network in _NETWORKS for name in (network, f"{network}KB")}
 
-__all__ = ["adapt", "collect", "detect_local", "list_checkpoints", "load", "pull", "tune", "tvm_cost_model"]
+__all__ = [
+    "adapt",
+    "collect",
+    "detect_local",
+    "list_checkpoints",
+    "load",
+    "publish_checkpoint",
+    "pull",
+    "tune",
+    "tvm_cost_model",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -40,4 +58,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted({*globals(), *_HOME})

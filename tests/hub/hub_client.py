@@ -12,12 +12,20 @@ from huggingface_hub import HfApi
 _OWN = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE")
 
 
-def use_client(monkeypatch: pytest.MonkeyPatch, tmp: Path) -> None:
-    """This process's client: no token of the user's, no Xet, no pauses between its tries."""
+def use_client(monkeypatch: pytest.MonkeyPatch, tmp: Path, endpoint: str | None = None) -> None:
+    """This process's client: no token and no cache of the user's, no Xet, no pauses between its tries."""
     for name in _OWN:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp / "no-token"))
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_DISABLE_XET", True)
+    constants: dict[str, object] = {
+        "HF_TOKEN_PATH": str(tmp / "no-token"),
+        "HF_HUB_CACHE": str(tmp / "hf"),
+        "HF_HUB_DISABLE_XET": True,
+    }
+    if endpoint:  # as HF_ENDPOINT is read when the client is imported
+        template = f"{endpoint}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        constants |= {"ENDPOINT": endpoint, "HUGGINGFACE_CO_URL_TEMPLATE": template}
+    for name, value in constants.items():
+        monkeypatch.setattr(f"huggingface_hub.constants.{name}", value)
     monkeypatch.setattr("time.sleep", lambda seconds: None)
 
 
