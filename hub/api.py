@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .registry import Entry, Index, PulledCheckpoint, Registry, Resolution, Verification
 from .registry.describe import read_json
 from .registry.errors import UnknownCheckpointError
+from .registry.lock import LockFile
 
 if TYPE_CHECKING:
     from ..zoo.devices import Device
@@ -114,15 +115,27 @@ def locate(name: str | None = None, *, offline: bool = False, lock: str | Path |
     return registry.fetch(resolution, offline=offline)
 
 
-def verify(name: str) -> tuple[Entry, Verification, str]:
+def verify(name: str, *, lock: str | Path | None = None) -> tuple[Entry, Verification, str]:
     """Check a checkpoint's files on this machine, without fetching or raising for what is wrong with them.
+
+    Args:
+        name: a checkpoint.
+        lock: a lock file: check them against what it pins.
 
     Returns:
         The entry, the outcome, and which copy was checked: `store` or `bundled`.
     """
     registry = Registry.default()
-    entry = _resolve(registry, name).entry
+    entry = (registry.pinned(name, Path(lock)) if lock is not None else _resolve(registry, name)).entry
     return entry, *registry.verify(entry)
+
+
+def verify_all(*, lock: str | Path | None = None) -> list[tuple[Entry, Verification, str]]:
+    """Check everything that is on this machine, or, here or not, everything that a lock file pins; as `verify`."""
+    registry = Registry.default()
+    if lock is not None:
+        return [verify(name, lock=lock) for name in sorted(LockFile.read(Path(lock)).pins)]
+    return [(entry, *registry.verify(entry)) for entry in list_checkpoints() if registry.is_here(entry)]
 
 
 @dataclass(frozen=True)

@@ -173,6 +173,20 @@ def test_verify_answers_with_a_named_outcome_and_an_exit_code(zoo, capsys, tmp_p
     assert run(capsys, "verify", "tcl-epyc")[0] == 0
 
 
+def test_verify_all_checks_what_is_here_and_fails_for_one_that_is_not_whole(zoo, capsys, tmp_path, monkeypatch):
+    entries = [publish(zoo, name, "0.9.0", entry={"sources": [zoo.as_uri()]}) for name in ("tcl-epyc", "tcl-t4")]
+    monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "unshipped.json", *entries)))
+    assert run_json(capsys, "verify", "--all") == (0, [])
+    run(capsys, "pull", "tcl-epyc", "tcl-t4")
+    code, rows = run_json(capsys, "verify", "--all")
+    assert (code, {row["name"]: row["outcome"] for row in rows}) == (0, {"tcl-epyc": "ok", "tcl-t4": "ok"})
+    (tmp_path / "cache/checkpoints/tcl-t4/0.9.0/README.md").unlink()
+    code, out, err = run(capsys, "verify", "--all")
+    assert (code, out) == (1, "ok tcl-epyc@0.9.0\nmissing-file tcl-t4@0.9.0\n")
+    assert "next: tchub pull tcl-t4@0.9.0" in err
+    assert run(capsys, "verify")[0] == run(capsys, "verify", "tcl-epyc", "--all")[0] == 2
+
+
 @pytest.mark.parametrize("args", [("pull", "a/b"), ("info", "tcl-epyc@9.9.9"), ("pull", "tcl-epyc", "--source", "x")])
 def test_every_error_has_a_remedy_on_stderr_and_json_on_stdout(zoo, capsys, args):
     code, out, err = run(capsys, *args, "--json")

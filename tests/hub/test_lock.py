@@ -128,6 +128,16 @@ def test_load_and_pull_take_a_lock_file(project):
     assert hub.pull(lock="tchub.lock").entry.version == "1.0.0", "the only pin needs no name"
 
 
+def test_verify_checks_against_the_pins(project, capsys):
+    (epyc, _) = pull_and_pin(["tcl-epyc", "tcl-t4"])
+    newer(project)
+    code, rows = run_json(capsys, "verify", "--lock-file", "tchub.lock")
+    assert (code, [(row["version"], row["outcome"]) for row in rows]) == (0, [("1.0.0", "ok")] * 2)
+    (epyc.path / "README.md").write_text("changed")
+    assert run_json(capsys, "verify", "tcl-epyc", "--lock-file", "tchub.lock")[1]["outcome"] == "size-mismatch"
+    assert main(["verify", "--lock-file", "tchub.lock"]) == 1
+
+
 def test_another_place_for_the_file(project, capsys):
     assert main(["pull", "tcl-epyc", "--lock", "--lock-file", "other.json"]) == 0
     assert main(["pull", "--frozen", "--lock-file", "other.json"]) == 0
