@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
+import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tchub.hub.registry import Entry, Index, describe
+from packaging.specifiers import SpecifierSet
+from tchub.hub.registry import Entry, Index, describe, fields, index
+from tchub.hub.registry.entry import _CLAUSE
 from tchub.hub.registry.entry_files import WEIGHT_FILES
 from tchub.hub.registry.errors import IndexFileError
 from tchub.zoo.errors import TchubError
 from tchub.zoo.models import files as model_files
+from tchub.zoo.primitives.metaschedule import TVM_RELEASES
 from toy_checkpoints import publish, write_index, write_toy
 
+ROOT = Path(__file__).resolve().parents[2]
 GOOD = {
     "name": "tcl-epyc",
     "version": "1.0.0",
@@ -71,7 +78,19 @@ def test_a_licence_has_no_default(tmp_path, licence):
         ({"files": {"config.json": GOOD["files"]["config.json"]}}, "model.safetensors, model.json, model.txt"),
         ({"files": GOOD["files"] | {"model.txt": {"size": 1, "sha256": "c" * 64}}}, "needs one of"),
         ({"parameters": "many"}, "parameters"),
+        ({"parameters": -1}, "parameters"),
         ({"files": None}, "files"),
+        ({"files": GOOD["files"] | {f"f{i}.md": {"size": 1, "sha256": "c" * 64} for i in range(40)}}, "files"),
+        ({"sources": ["file:///a"] * 20}, "sources"),
+        ({"sources": ["file:///" + "a" * 600]}, "sources"),
+        ({"tvm_range": "0.27"}, "tvm_range"),
+        ({"tvm_range": ">=0.27,newest"}, "tvm_range"),
+        ({"tvm_range": 27}, "tvm_range"),
+        ({"transfer": [0.8]}, "transfer"),
+        ({"transfer": {"t4": 0.8}}, "transfer to t4"),
+        ({"transfer": {"t4": {"pairwise": "high"}}}, "transfer to t4"),
+        ({"transfer": {"t4": {"mood": 1}}}, "transfer to t4"),
+        ({"transfer": {f"d{i}": {"top1": 0.5} for i in range(300)}}, "devices"),
     ],
 )
 def test_a_wrong_field_is_named(change, why):
@@ -147,6 +166,151 @@ def test_a_version_listed_twice_is_refused():
         Index.parse(json.dumps({"format": 1, "checkpoints": [GOOD, GOOD]}))
 
 
+def listing(**changes) -> str:
+    """The text of an index of one good checkpoint."""
+    return json.dumps({"format": 1, "serial": 3, "checkpoints": [GOOD]} | changes)
+
+
+def test_serial_and_old_names_are_read():
+    found = Index.parse(listing(aliases={"tcl-rome": "tcl-epyc"}))
+    assert (found.serial, found.aliases) == (3, {"tcl-rome": "tcl-epyc"})
+    assert Index.parse(found.to_json()) == found
+
+
+@pytest.mark.parametrize(
+    ("aliases", "why"),
+    [
+        ({"tcl-rome": "tcl-milan"}, "not the name of a checkpoint"),
+        ({"tcl-epyc": "tcl-epyc"}, "is the name of a checkpoint"),
+        ({"tcl-rome": "tcl-milan", "tcl-milan": "tcl-epyc"}, "'tcl-milan', which is not the name"),
+        ({"tcl-rome": "tcl-milan", "tcl-milan": "tcl-rome"}, "not the name of a checkpoint"),
+        ({"../up": "tcl-epyc"}, "not a checkpoint name"),
+        ({"tcl-rome@1.0.0": "tcl-epyc"}, "not a checkpoint name"),
+        ({"tcl-rome": ["tcl-epyc"]}, "not the name of a checkpoint"),
+        (["tcl-rome"], "aliases"),
+    ],
+)
+def test_an_old_name_leads_to_a_checkpoint_at_once_and_hides_none(aliases, why):
+    with pytest.raises(IndexFileError, match=why):
+        Index.parse(listing(aliases=aliases))
+
+
+def test_an_index_of_the_first_release_is_still_read():
+    found = Index.read(Path(__file__).with_name("index_of_0_1.json"))
+    assert [entry.id for entry in found.entries] == ["tcl-epyc@1.0.0", "tilenet-kb-gpu@1.0.0"]
+    assert found.serial == 0
+    assert {(entry.tvm_range, len(entry.transfer)) for entry in found.entries} == {("", 0)}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (listing().replace("20", "NaN"), "NaN"),
+        (listing().replace("20", "1e999"), "too large"),
+        (listing().replace("20", "9" * 5000), "digit"),
+        (listing().replace("20", "9" * 30), "64 bits"),
+        (listing().replace('"serial"', '"format": 1, "serial"'), "twice"),
+        (listing(serial=-1), "serial"),
+        (listing(serial=True), "serial"),
+        (listing(note="\x1b[31mred"), "control characters"),
+        (listing(note="x" * 30_000), "30000 characters"),
+        ('{"a":' * 50 + "1" + "}" * 50, "nested"),
+        ("[]", "not a JSON object"),
+    ],
+)
+def test_what_readers_could_disagree_about_or_choke_on_is_refused(text, why):
+    with pytest.raises(IndexFileError, match=why):
+        Index.parse(text)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path, monkeypatch):
+    path = tmp_path / "index.json"
+    path.touch()
+    os.truncate(path, fields.MAX_BYTES + 1)
+    with pytest.raises(IndexFileError, match="larger than 8388608 bytes"):
+        Index.read(path)
+    with pytest.raises(IndexFileError, match="larger than"):
+        Index.parse(b" " * (fields.MAX_BYTES + 1))
+
+
+def test_the_number_of_checkpoints_is_bounded(monkeypatch):
+    monkeypatch.setattr(index, "_MAX_ENTRIES", 2)
+    with pytest.raises(IndexFileError, match="more than 2 checkpoints"):
+        Index.parse(listing(checkpoints=[GOOD | {"version": f"1.0.{i}"} for i in range(3)]))
+
+
+def test_of_two_indexes_the_versions_of_the_first_stay_and_the_newer_one_deprecates():
+    ours = Index.parse(listing(serial=1, aliases={"tcl-rome": "tcl-epyc"}))
+    changed = GOOD | {"deprecated": "a leak", "arch": "tlp"}
+    theirs = Index.parse(listing(serial=2, checkpoints=[changed, GOOD | {"version": "1.1.0"}]))
+    both = ours.joined(theirs)
+    assert [(e.id, e.arch, e.deprecated) for e in both.entries] == [
+        ("tcl-epyc@1.0.0", "tcl", "a leak"),
+        ("tcl-epyc@1.1.0", "tcl", None),
+    ]
+    assert (both.serial, both.aliases) == (2, {"tcl-rome": "tcl-epyc"})
+    older = Index.parse(listing(serial=0, checkpoints=[changed]))
+    assert ours.joined(older).entries == ours.entries
+
+
+def test_the_releases_of_tvm_and_the_scores_elsewhere_are_described(tmp_path):
+    folder = write_toy(tmp_path / "toy", "tcl-epyc")
+    rows = [
+        {"corpus": "one", "device": "xeon", "tasks": 3, "metrics": {"pairwise": 0.6, "top1": 0.5, "top5": 0.9}},
+        {"corpus": "two", "device": "xeon", "tasks": 8, "metrics": {"pairwise": 0.7, "top1": 0.4}},
+        {"corpus": "own", "device": "epyc", "device_learnt": True, "tasks": 9, "metrics": {"pairwise": 0.9}},
+        {"corpus": "nobody's", "tasks": 2, "metrics": {"pairwise": 0.8}},
+    ]
+    metrics = json.loads((folder / "metrics.json").read_text()) | {"transfer": rows}
+    (folder / "metrics.json").write_text(json.dumps(metrics))
+    entry = describe(folder, "tcl-epyc", "1.0.0")
+    assert entry.transfer == {"xeon": {"pairwise": 0.7, "top1": 0.4, "tasks": 8}}
+    assert entry.tvm_range == TVM_RELEASES
+
+
+def test_the_releases_of_tvm_that_are_read_hold_the_one_that_tchub_installs():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    pinned = next(text.partition("==")[2] for text in project["dependencies"] if text.startswith("apache-tvm=="))
+    assert pinned in SpecifierSet(TVM_RELEASES)
+
+
+@given(st.from_regex(_CLAUSE, fullmatch=True))
+def test_every_range_of_versions_that_is_taken_can_be_asked(clause):
+    assert isinstance(SpecifierSet(clause).contains("0.27.0"), bool)
+
+
+numbers = st.integers(0, 2**40) | st.floats(0, 1)
+texts = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=12)
+scores = st.dictionaries(st.sampled_from(["pairwise", "top1", "tasks"]), numbers)
+versions = st.builds("{}.{}.{}".format, *[st.integers(0, 99)] * 3)
+entries = st.builds(
+    lambda **fields: Entry.from_dict(GOOD | fields),
+    name=st.sampled_from(["tcl-epyc", "tlp-t4", "tenset-mlp-a100", "tcl-epyc+local"]),
+    version=versions,
+    arch=texts,
+    family=texts,
+    format=st.integers(1, 9),
+    feature_version=st.integers(0, 9),
+    parameters=st.none() | st.integers(0, 2**50),
+    tvm=texts,
+    tvm_range=st.sampled_from(["", ">=0.27", ">=0.27,<0.28", "==0.27.0.post1"]),
+    sources=st.lists(texts, max_size=3),
+    revision=st.none() | st.from_regex(r"[0-9a-f]{40}", fullmatch=True),
+    data=st.dictionaries(texts, texts | numbers | st.lists(texts, max_size=2), max_size=3),
+    metrics=st.dictionaries(texts, st.none() | numbers, max_size=3),
+    transfer=st.dictionaries(texts, scores, max_size=3),
+    lineage=st.dictionaries(texts, texts, max_size=3),
+    deprecated=st.none() | texts,
+)
+
+
+@given(st.lists(entries, max_size=3, unique_by=lambda entry: entry.id), st.integers(0, 2**40))
+def test_any_index_survives_a_round_trip(listed, serial):
+    aliases = {f"old-{number}": entry.name for number, entry in enumerate(listed)}
+    whole = Index(tuple(sorted(listed, key=lambda entry: (entry.name, entry.semver))), serial, aliases)
+    assert Index.parse(whole.to_json()) == whole
+
+
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -163,7 +327,10 @@ def parsed_or_refused(text: str) -> object:
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.sampled_from([*GOOD, "sources", "metrics", "data", "revision", "deprecated", "tvm"]), json_values)
+@given(
+    st.sampled_from([*GOOD, "sources", "metrics", "data", "revision", "deprecated", "tvm", "tvm_range", "transfer"]),
+    json_values,
+)
 def test_any_value_in_any_field_gives_an_entry_or_a_typed_error(key, value):
     text = json.dumps({"format": 1, "checkpoints": [GOOD | {key: value}]})
     assert parsed_or_refused(text)
