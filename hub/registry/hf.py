@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from .entry import Entry
-from .errors import RevisionMissingError
+from .errors import NetworkError, RevisionMissingError
 from .hub_errors import Errand, typed
 from .index import Index
 from .verify import Outcome, Verification, verify_file
+from .watched import StalledError, within
+
+_SLOWEST = 16 << 10  # bytes a second of the slowest line that is waited for
 
 
 class HfSource:
@@ -23,12 +26,17 @@ class HfSource:
         repo: `org/name`.
         endpoint: the Hub's address; None for HF_ENDPOINT or the public one.
         cache_dir: huggingface_hub's cache; None for its own default (HF_HOME, HF_HUB_CACHE).
+        patience: seconds that a file may take, besides the time that its bytes take on a slow line. The client has
+            time-outs, but waits for as long as a busy server asks, and for one that sends a byte now and then.
     """
 
     network = True
 
-    def __init__(self, repo: str, *, endpoint: str | None = None, cache_dir: Path | None = None) -> None:
+    def __init__(
+        self, repo: str, *, endpoint: str | None = None, cache_dir: Path | None = None, patience: float = 120.0
+    ) -> None:
         self.repo = repo
+        self.patience = patience
         self.uri = f"hf://{repo}"
         self._where = {"endpoint": endpoint, "cache_dir": cache_dir}
 
@@ -58,13 +66,24 @@ class HfSource:
 
     def _download(self, entry: Entry, name: str, *, offline: bool) -> Path:
         """The file in the Hub's cache, which is refreshed once when it is damaged."""
+        about = {"source": self.uri, "checkpoint": entry.id, "file": name}
+        seconds = self.patience + entry.files[name].size / _SLOWEST
+        with typed(Errand(self.repo, name, entry.revision, offline=offline, fields=about)):
+            try:
+                return within(seconds, lambda: self._get_whole(entry, name, offline=offline))
+            except StalledError as error:
+                raise NetworkError(
+                    f"the Hub hangs, or is too slow: {name} of {self.repo} did not come in {seconds:.0f} s",
+                    remedy="check the connection, proxy and HF_ENDPOINT, try again later, or use --source file:///folder",
+                    **about,
+                ) from error
+
+    def _get_whole(self, entry: Entry, name: str, *, offline: bool) -> Path:
         from huggingface_hub.constants import is_offline_mode
 
-        about = {"source": self.uri, "checkpoint": entry.id, "file": name}
-        with typed(Errand(self.repo, name, entry.revision, offline=offline, fields=about)):
-            path, cached = self._get(entry, name, offline=offline, force=False)
-            if cached and not (offline or is_offline_mode()) and not verify_file(path, entry.files[name]).ok:
-                path, _ = self._get(entry, name, offline=False, force=True)
+        path, cached = self._get(entry, name, offline=offline, force=False)
+        if cached and not (offline or is_offline_mode()) and not verify_file(path, entry.files[name]).ok:
+            path, _ = self._get(entry, name, offline=False, force=True)
         return path
 
     def _get(self, entry: Entry, name: str, *, offline: bool, force: bool) -> tuple[Path, bool]:

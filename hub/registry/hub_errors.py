@@ -86,6 +86,12 @@ def typed(errand: Errand) -> Iterator[None]:
         raise _failed(errand, error) from error
     except _transport_errors() as error:
         raise _failed(errand, error) from error
+    except UnicodeEncodeError:  # not chained: it holds the header, and so the token
+        raise TokenError(
+            "the access token holds characters that no token has",
+            remedy="hf auth login, or set HF_TOKEN again",
+            **fields,
+        ) from None
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
@@ -121,15 +127,24 @@ def _refused(errand: Errand, error: Any) -> SourceError:
             status=status,
             **errand.fields,
         )
-    remedy = "wait a little and try again" if status == 429 else f"try again later, or {errand.instead}"
+    pause = error.response.headers.get("Retry-After", "")
+    when = f"in {pause} s" if pause.isdecimal() else "later"
     message = f"the Hub answered HTTP {status} for {errand.repo}"
-    return NetworkError(message, remedy=remedy, status=status, **errand.fields)
+    return NetworkError(message, remedy=f"try again {when}, or {errand.instead}", status=status, **errand.fields)
 
 
 def _failed(errand: Errand, error: BaseException) -> SourceError:
-    text = str(error).splitlines()[0] if str(error) else ""
+    text = without_token(str(error).splitlines()[0] if str(error) else "")
     return NetworkError(
         f"{errand.repo} could not be {errand.doing}: {type(error).__name__}{': ' + text if text else ''}",
         remedy=f"check the connection, proxy and HF_ENDPOINT, or {errand.instead}",
         **errand.fields,
     )
+
+
+def without_token(text: str) -> str:
+    """The text with nothing of the access token in it: a client may quote a header that it could not send."""
+    from huggingface_hub import get_token
+
+    token = get_token()
+    return text.replace(token, "***").replace(repr(token)[1:-1], "***") if token else text

@@ -51,6 +51,11 @@ def watched(produce: Callable[[], Iterator[T]], first: float, each: float) -> It
             events.get_nowait()  # makes room for a thread that waits to put
 
 
+def within(seconds: float, call: Callable[[], T]) -> T:
+    """What a call returns, in a thread of its own; raises StalledError when it takes longer."""
+    return next(watched(lambda: iter((call(),)), seconds, seconds))
+
+
 def _run(produce: Callable[[], Iterator[Any]], events: queue.Queue[tuple[str, Any]], left: threading.Event) -> None:
     try:
         for item in produce():

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -229,13 +230,12 @@ def test_looking_at_the_zoo_imports_neither_torch_nor_tvm(zoo, code):
 
 
 def test_the_hub_through_the_environment_as_a_user_has_it(zoo, tmp_path):
-    from hub_server import running
+    from hub_protocol import running
 
-    commit = "ab" * 20
-    pinned = {"sources": ["hf://zoo/tlp-epyc"], "revision": commit}
-    entry = publish(tmp_path / "other", "tlp-epyc", entry=pinned)
+    entry = publish(tmp_path / "other", "tlp-epyc")
     with running() as server:
-        server.add("zoo/tlp-epyc", commit, tmp_path / "other" / "tlp-epyc" / "1.0.0")
+        commit = server.add("zoo/tlp-epyc", tmp_path / "other" / "tlp-epyc" / "1.0.0")
+        entry = replace(entry, sources=("hf://zoo/tlp-epyc",), revision=commit)
         environment = os.environ | {
             "TCHUB_INDEX": str(write_index(tmp_path / "other.json", entry)),
             "HF_ENDPOINT": server.url,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hub_server import HubServer, running
+from hub_protocol import HubServer, running
 from tchub.hub.registry.entry import Entry
 from tchub.hub.registry.errors import (
     GatedError,
@@ -16,6 +18,7 @@ from tchub.hub.registry.errors import (
     NotInSourceError,
     OfflineError,
     RevisionMissingError,
+    SourceError,
     StoreError,
     TokenError,
 )
@@ -23,7 +26,6 @@ from tchub.hub.registry.hf import HfSource
 from toy_checkpoints import make_registry, publish
 
 REPO = "zoo/tcl-epyc"
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @pytest.fixture
@@ -34,10 +36,10 @@ def hub(tmp_path):
 
 @pytest.fixture
 def entry(tmp_path, hub) -> Entry:
-    pinned = {"revision": COMMIT, "sources": [f"hf://{REPO}"]}
-    entry = publish(tmp_path / "origin", "tcl-epyc", entry=pinned)
-    hub.add(REPO, COMMIT, tmp_path / "origin" / "tcl-epyc" / "1.0.0")
-    return entry
+    """A checkpoint in a repository, pinned to its commit."""
+    entry = publish(tmp_path / "origin", "tcl-epyc")
+    commit = hub.add(REPO, tmp_path / "origin" / "tcl-epyc" / "1.0.0")
+    return replace(entry, revision=commit, sources=(f"hf://{REPO}",))
 
 
 @pytest.fixture
@@ -56,14 +58,26 @@ def dest(tmp_path) -> Path:
 
 
 def same_bytes(hub: HubServer, dest: Path) -> bool:
-    files = hub.repos[REPO][COMMIT]
+    files = hub.repos[REPO].files()
+    del files[".gitattributes"]
     return {path.name: path.read_bytes() for path in dest.iterdir()} == files
+
+
+def rewrite(hub: HubServer, entry: Entry, **files: bytes | None) -> None:
+    """Let the pinned commit hold other bytes (`_` stands for `.` in names), or a file no more."""
+    repo = hub.repos[REPO]
+    commit = repo.commits[entry.revision]
+    new = {name.replace("_", "."): data for name, data in files.items()}
+    kept = {name: file for name, file in commit.files.items() if name not in new}
+    kept |= {name: replace(commit.files[name], data=data) for name, data in new.items() if data is not None}
+    repo.commits[entry.revision] = replace(commit, files=kept)
+    hub.objects |= {file.sha256: file.data for file in kept.values()}
 
 
 def test_all_files_arrive_at_the_pinned_commit(hub, entry, source, dest):
     source.fetch(entry, dest)
     assert same_bytes(hub, dest)
-    assert all(f"/resolve/{COMMIT}/" in line or "/cdn/" in line for line in hub.requests)
+    assert all(f"/resolve/{entry.revision}/" in line or "/cdn/" in line for line in hub.requests)
     assert not any(path.is_symlink() for path in dest.iterdir())
 
 
@@ -117,16 +131,16 @@ def test_an_entry_without_a_commit_is_refused_before_any_request(hub, tmp_path, 
 
 
 def test_a_gated_repository(hub, entry, source, dest):
-    hub.gated.add(REPO)
+    hub.repos[REPO].gated = True
     with pytest.raises(GatedError, match="terms") as caught:
         source.fetch(entry, dest)
     assert "hf auth login" in caught.value.remedy
 
 
 def test_a_good_token_opens_a_gated_repository(hub, entry, source, dest, monkeypatch):
-    hub.gated.add(REPO)
-    hub.tokens.add("hf_good")
-    monkeypatch.setenv("HF_TOKEN", "hf_good")
+    hub.repos[REPO].gated = True
+    hub.repos[REPO].granted.add("ada")
+    monkeypatch.setenv("HF_TOKEN", hub.login("hf_good", user="ada"))
     source.fetch(entry, dest)
     assert same_bytes(hub, dest)
 
@@ -138,13 +152,15 @@ def test_a_refused_token_is_not_taken_for_a_missing_repository(hub, entry, sourc
 
 
 def test_a_token_without_permission(hub, entry, source, dest):
-    hub.status = 403
+    hub.faults.answer(403)
     with pytest.raises(TokenError) as caught:
         source.fetch(entry, dest)
     assert caught.value.fields["status"] == 403
 
 
-@pytest.mark.parametrize("make_missing", [lambda hub: hub.repos.clear(), lambda hub: hub.private.add(REPO)])
+@pytest.mark.parametrize(
+    "make_missing", [lambda hub: hub.repos.clear(), lambda hub: setattr(hub.repos[REPO], "private", True)]
+)
 def test_a_missing_or_private_repository(hub, entry, source, dest, make_missing):
     make_missing(hub)
     with pytest.raises(NotInSourceError, match="does not exist, or is private"):
@@ -152,23 +168,62 @@ def test_a_missing_or_private_repository(hub, entry, source, dest, make_missing)
 
 
 def test_a_commit_that_is_gone(hub, entry, source, dest):
-    hub.repos[REPO] = {"f" * 40: {}}
-    with pytest.raises(RevisionMissingError, match=COMMIT):
+    del hub.repos[REPO].commits[entry.revision]
+    with pytest.raises(RevisionMissingError, match=entry.revision):
         source.fetch(entry, dest)
 
 
 def test_a_file_that_is_gone(hub, entry, source, dest):
-    del hub.repos[REPO][COMMIT]["metrics.json"]
+    rewrite(hub, entry, metrics_json=None)
     with pytest.raises(NotInSourceError, match=r"no file metrics\.json"):
         source.fetch(entry, dest)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_failing_or_busy_server(hub, entry, source, dest, status):
-    hub.status = status
+    hub.faults.answer(status)
     with pytest.raises(NetworkError, match=str(status)) as caught:
         source.fetch(entry, dest)
     assert caught.value.remedy
+
+
+def test_a_rate_limit_says_when_to_try_again(hub, entry, source, dest):
+    hub.faults.answer(429, retry_after=60)
+    with pytest.raises(NetworkError) as caught:
+        source.fetch(entry, dest)
+    assert caught.value.remedy.startswith("try again in 60 s")
+
+
+def test_a_pause_that_is_too_long_is_not_waited_for(hub, entry, source, dest, monkeypatch):
+    monkeypatch.undo()  # the client's pauses are real again
+    hub.faults.answer(429, retry_after=3600)
+    source.patience = 0.5
+    began = time.monotonic()
+    with pytest.raises(NetworkError, match="hangs, or is too slow"):
+        source.fetch(entry, dest)
+    assert time.monotonic() - began < 5
+
+
+def test_a_server_that_hangs_ends_in_bounded_time(hub, entry, source, dest):
+    hub.faults.stall()
+    source.patience = 0.5
+    began = time.monotonic()
+    with pytest.raises(NetworkError, match=r"config\.json of zoo/tcl-epyc did not come"):
+        source.fetch(entry, dest)
+    assert time.monotonic() - began < 5
+    assert list(dest.iterdir()) == []
+
+
+@pytest.mark.parametrize("token", ["hf_secret", "hf_secret\x01", "hf_s\u00e9cret"])
+@pytest.mark.parametrize("status", [None, 401, 403, 429, 500])
+def test_no_error_shows_the_token(hub, entry, source, dest, monkeypatch, token, status):
+    monkeypatch.setenv("HF_TOKEN", token)
+    if status:
+        hub.faults.answer(status)
+    with pytest.raises(SourceError) as caught:
+        source.fetch(entry, dest)
+    assert token not in str(caught.value.as_dict().values())
+    assert "cret" not in caught.value.message
 
 
 def test_a_server_that_is_not_there(entry, source, dest, tmp_path):
@@ -179,7 +234,7 @@ def test_a_server_that_is_not_there(entry, source, dest, tmp_path):
 
 
 def test_a_connection_that_breaks_leaves_nothing_that_is_taken_for_whole(hub, entry, source, dest, tmp_path):
-    hub.truncate = 1
+    hub.faults.truncate(1, "^GET")
     with pytest.raises(NetworkError):
         source.fetch(entry, dest)
     assert list((tmp_path / "hf").rglob("snapshots/*/*")) == []
@@ -187,15 +242,14 @@ def test_a_connection_that_breaks_leaves_nothing_that_is_taken_for_whole(hub, en
 
 
 def test_another_size_is_refused_before_a_byte_is_fetched(hub, entry, source, dest):
-    hub.repos[REPO][COMMIT]["config.json"] += b" "
+    rewrite(hub, entry, config_json=hub.repos[REPO].files()["config.json"] + b" ")
     with pytest.raises(IntegrityError, match="wrong size"):
         source.fetch(entry, dest)
     assert hub.downloads() == []
 
 
 def test_other_bytes_of_the_same_size_never_reach_the_store(hub, entry, source, tmp_path, monkeypatch):
-    data = hub.repos[REPO][COMMIT]["model.safetensors"]
-    hub.repos[REPO][COMMIT]["model.safetensors"] = data[:-1] + b"\1"
+    rewrite(hub, entry, model_safetensors=hub.repos[REPO].files()["model.safetensors"][:-1] + b"\1")
     registry = make_registry(tmp_path, entry)
     monkeypatch.setattr("tchub.hub.registry.sources.HfSource", lambda repo: source)
     with pytest.raises(IntegrityError, match="wrong sha256"):
