@@ -22,7 +22,10 @@ _VERSION = re.compile(rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})(?:-({_PRE}(?:\.{_
 _MAX_LENGTH = 128
 # What stands in place of a family in a knowledge base's entry: it has learnt several devices of that kind.
 KINDS = ("cpu", "gpu")
-_REMEDY = "write arch-family, e.g. tcl-epyc, tcl-epyc@1.0.0 or tcl-epyc+local; `tchub list` shows all names"
+_REMEDY = (
+    "write arch-family, e.g. tcl-epyc, tcl-epyc@1.0.0 or tcl-epyc+local (`tchub list` shows all names), "
+    "or a device family (`tchub devices`)"
+)
 
 
 @total_ordering

@@ -139,10 +139,11 @@ def _exactly(versions: list[Entry], wanted: CheckpointName) -> list[Entry]:
 
 def other_versions(entries: Iterable[Entry], verdicts: Iterable[Verdict]) -> list[Verdict]:
     """Verdicts on the versions that a resolution did not look at, because another one of the checkpoint was taken."""
-    told = {verdict.id for verdict in verdicts}
-    entries = sorted(entries, key=lambda entry: (entry.name, entry.semver), reverse=True)
-    taken = {entry.name: entry for entry in reversed(entries) if entry.id in told}
-    return [_other_version(e, taken[e.name]) for e in entries if e.name in taken and e.id not in told]
+    known = {entry.id: entry for entry in entries}
+    told = [known[verdict.id] for verdict in verdicts if verdict.id in known]
+    taken = {entry.name: entry for entry in reversed(told)}  # the first verdict on a name is on the version it means
+    rest = [entry for entry in known.values() if entry.name in taken and entry not in told]
+    return [_other_version(e, taken[e.name]) for e in sorted(rest, key=lambda e: (e.name, e.semver), reverse=True)]
 
 
 def _other_version(entry: Entry, taken: Entry) -> Verdict:

@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.metadata import version
+
 import pytest
-from tchub.hub.registry import resolve
+from hypothesis import given
+from hypothesis import strategies as st
+from tchub.hub.registry import Entry, Index, compat, resolve
 from tchub.hub.registry.errors import (
     CheckpointNameError,
     IncompatibleCheckpointError,
@@ -11,8 +20,10 @@ from tchub.hub.registry.errors import (
     UnknownCheckpointError,
     UnknownVersionError,
 )
-from tchub.zoo.devices import get_device
-from toy_checkpoints import publish
+from tchub.hub.registry.resolve import other_versions
+from tchub.zoo.devices import get_device, list_devices
+from tchub.zoo.errors import TchubWarning
+from toy_checkpoints import make_registry, publish
 
 
 @pytest.fixture
@@ -97,11 +108,190 @@ def test_at_equal_distance_the_better_score_wins(tmp_path):
     assert resolve(entries, device=get_device("epyc")).entry.name == "tlp-epyc"
 
 
-def test_a_deprecated_checkpoint_is_not_chosen_but_can_be_named(tmp_path):
+def test_a_deprecated_checkpoint_is_not_chosen_but_can_be_named_and_warns(tmp_path):
     old = publish(tmp_path, "tcl-epyc", entry={"deprecated": "trained on a leaky split"})
     with pytest.raises(NoFittingCheckpointError, match="leaky split"):
         resolve([old], device=get_device("epyc"))
-    assert resolve([old], "tcl-epyc").entry is old
+    found = resolve([old], "tcl-epyc")
+    assert found.entry is old
+    assert found.warnings == ("tcl-epyc@1.0.0 is deprecated: trained on a leaky split",)
+
+
+def test_a_name_passes_over_a_deprecated_version_and_says_so(tmp_path):
+    good = publish(tmp_path, "tcl-epyc", "1.0.0")
+    bad = publish(tmp_path, "tcl-epyc", "1.1.0", entry={"deprecated": "a leak"})
+    found = resolve([bad, good], "tcl-epyc")
+    assert (found.entry, found.warnings) == (good, ())
+    assert [(v.id, v.passed_over) for v in found.verdicts] == [
+        ("tcl-epyc@1.0.0", ""),
+        ("tcl-epyc@1.1.0", "deprecated: a leak"),
+    ]
+    assert resolve([bad, good], "tcl-epyc@1.1.0").warnings == ("tcl-epyc@1.1.0 is deprecated: a leak",)
+
+
+def test_every_other_version_has_its_reason(entries):
+    found = resolve(entries, "tcl-epyc")
+    assert {v.id: v.passed_over for v in (*found.verdicts, *other_versions(entries, found.verdicts))} == {
+        "tcl-epyc@1.1.0": "",
+        "tcl-epyc@2.0.0": "its format 99 is newer than this tchub's 1: upgrade tchub",
+        "tcl-epyc@1.2.0-rc.1": "a pre-release, taken only by its name",
+        "tcl-epyc@1.0.0": "older than 1.1.0",
+    }
+
+
+def test_an_old_name_still_works_and_warns(entries):
+    aliases = {"tcl-rome": "tcl-epyc"}
+    found = resolve(entries, "tcl-rome", aliases=aliases)
+    assert (found.entry.id, found.warnings) == ("tcl-epyc@1.1.0", ("tcl-rome is called tcl-epyc now",))
+    assert resolve(entries, "tcl-rome@1.0.0", aliases=aliases).entry.id == "tcl-epyc@1.0.0"
+    assert resolve(entries, "tcl-epyc", aliases={"tcl-epyc": "tcl-a100"}).entry.family == "epyc"
+
+
+def test_the_registry_passes_its_warnings_on(tmp_path):
+    registry = make_registry(tmp_path, publish(tmp_path, "tcl-epyc"))
+    renamed = replace(registry, index=replace(registry.index, aliases={"tcl-rome": "tcl-epyc"}))
+    with pytest.warns(TchubWarning, match="tcl-rome is called tcl-epyc now"):
+        assert renamed.resolve("tcl-rome").entry.name == "tcl-epyc"
+
+
+@pytest.mark.parametrize("name", ["k80", "K80", "tesla k80"])
+def test_a_family_in_place_of_a_name_means_its_best_checkpoint(tmp_path, name):
+    entries = [
+        publish(tmp_path, "tcl-k80", feature_schema="tcl-gpu", entry={"metrics": {"top1": 0.7}}),
+        publish(tmp_path, "tlp-k80", feature_schema="tcl-gpu", entry={"metrics": {"top1": 0.8}}),
+        publish(tmp_path, "tcl-k80+local", feature_schema="tcl-gpu", entry={"metrics": {"top1": 0.9}}),
+        publish(tmp_path, "tcl-a100", feature_schema="tcl-gpu", entry={"metrics": {"top1": 0.9}}),
+    ]
+    found = resolve(entries, name)
+    assert found.entry.name == "tlp-k80"
+    assert [verdict.id for verdict in found.verdicts] == ["tlp-k80@1.0.0", "tcl-k80@1.0.0"]
+
+
+def test_a_family_without_a_checkpoint_is_said(entries):
+    with pytest.raises(NoFittingCheckpointError, match="of the family k80 can be used"):
+        resolve(entries, "k80")
+
+
+def test_what_is_neither_a_name_nor_a_family_is_refused(entries):
+    with pytest.raises(CheckpointNameError) as caught:
+        resolve(entries, "toaster")
+    assert "device family" in caught.value.remedy
+
+
+def test_a_checkpoint_for_another_tvm_is_passed_over_and_refused_by_name(tmp_path, monkeypatch):
+    entries = [
+        publish(tmp_path, "tcl-epyc", "1.0.0", entry={"tvm_range": ">=0.27,<0.28"}),
+        publish(tmp_path, "tcl-epyc", "1.1.0", entry={"tvm_range": ">=0.28"}),
+    ]
+    monkeypatch.setattr(compat, "installed_tvm", lambda: "0.27.0.post1")
+    found = resolve(entries, "tcl-epyc")
+    assert found.entry.version == "1.0.0"
+    assert found.verdicts[1].reason == "it scores candidates of TVM >=0.28, and TVM 0.27.0.post1 is installed"
+    with pytest.raises(IncompatibleCheckpointError) as caught:
+        resolve(entries, "tcl-epyc@1.1.0")
+    assert caught.value.remedy == "pip install 'apache-tvm>=0.28', or choose another version of the checkpoint"
+    monkeypatch.setattr(compat, "installed_tvm", lambda: None)
+    assert resolve(entries, "tcl-epyc").entry.version == "1.1.0", "without a TVM there is nothing to object to"
+
+
+def test_the_tvm_that_is_installed_is_told_without_importing_it():
+    done = "import sys; from tchub.hub.registry.compat import installed_tvm as i; print(i(), 'tvm' in sys.modules)"
+    out = subprocess.run([sys.executable, "-c", done], capture_output=True, text=True, check=True).stdout.split()
+    assert out == [version("apache-tvm"), "False"]
+
+
+def chosen_for(device: str, *entries) -> dict[str, str]:
+    """Who was chosen for a device, and why each other one was not."""
+    found = resolve(entries, device=get_device(device))
+    return {verdict.id.partition("@")[0]: verdict.passed_over for verdict in found.verdicts}
+
+
+def measured(tmp_path, name: str, **devices: float):
+    """A GPU checkpoint and its top-1 on other devices; its own held-out networks are all the same."""
+    transfer = {device: {"top1": top1, "pairwise": top1, "tasks": 5} for device, top1 in devices.items()}
+    return publish(tmp_path, name, feature_schema="tcl-gpu", entry={"transfer": transfer})
+
+
+def test_what_was_measured_on_the_device_beats_the_nearer_spec_sheet(tmp_path):
+    near, told = measured(tmp_path, "tcl-rtx2080ti"), measured(tmp_path, "tcl-k80", rtx3090=0.8)
+    assert chosen_for("rtx3090", near, told) == {
+        "tcl-k80": "",
+        "tcl-rtx2080ti": "not measured on this device or its family; "
+        "tcl-k80@1.0.0 was measured on this device (rtx3090): top-1 0.80, pairwise 0.80",
+    }
+
+
+def test_of_two_that_were_measured_the_better_one_wins(tmp_path):
+    entries = measured(tmp_path, "tcl-rtx2080ti", rtx3090=0.7), measured(tmp_path, "tcl-k80", rtx3090=0.8)
+    assert chosen_for("rtx3090", *entries) == {
+        "tcl-k80": "",
+        "tcl-rtx2080ti": "measured on this device (rtx3090): top-1 0.70, pairwise 0.70; "
+        "tcl-k80@1.0.0 has top-1 0.80, pairwise 0.80",
+    }
+
+
+def test_this_device_counts_more_than_its_family(tmp_path):
+    family = publish(tmp_path, "tcl-xeon", entry={"transfer": {"epyc-7452": {"top1": 0.9}}})
+    here = publish(tmp_path, "tlp-xeon", entry={"transfer": {"epyc-turin": {"top1": 0.6}, "epyc-7452": {"top1": 0.1}}})
+    assert chosen_for("epyc-turin", family, here) == {
+        "tlp-xeon": "",
+        "tcl-xeon": "measured on its family (epyc-7452): top-1 0.90; "
+        "tlp-xeon@1.0.0 was measured on this device (epyc-turin): top-1 0.60",
+    }
+
+
+def test_what_ranks_no_better_than_a_coin_there_comes_last(tmp_path):
+    coin, silent = measured(tmp_path, "tcl-rtx2080ti", rtx3090=0.49), measured(tmp_path, "tcl-k80")
+    assert chosen_for("rtx3090", coin, silent) == {
+        "tcl-k80": "",
+        "tcl-rtx2080ti": "no better than chance: measured on this device (rtx3090): top-1 0.49, pairwise 0.49",
+    }
+
+
+def test_a_rank_farther_is_a_rank_farther_whatever_was_measured(tmp_path):
+    same_vendor, other_vendor = measured(tmp_path, "tcl-k80"), measured(tmp_path, "tcl-mi50", t4=0.99)
+    why = chosen_for("t4", same_vendor, other_vendor)["tcl-mi50"]
+    assert why.startswith("2 ranks farther: another instruction set (ptx and gcn)")
+
+
+def test_without_a_measurement_the_spec_sheets_decide_and_then_the_own_score(tmp_path):
+    why = chosen_for("rtx3090", measured(tmp_path, "tcl-rtx2080ti"), measured(tmp_path, "tcl-k80"))
+    assert re.fullmatch(r"spec sheets [\d.]+x apart, those of tcl-rtx2080ti@1\.0\.0 [\d.]+x", why["tcl-k80"])
+    entries = [
+        publish(tmp_path, name, feature_schema="tcl-gpu", entry={"metrics": {"top1": score}})
+        for name, score in (("zzz-k80", 0.7), ("tcl-k80", 0.7), ("tlp-k80", 0.6))
+    ]
+    why = chosen_for("rtx3090", *entries)
+    assert why["tlp-k80"] == "top-1 0.60 on its held-out networks, tcl-k80@1.0.0 has 0.70"
+    assert why["zzz-k80"] == "fits as well as tcl-k80@1.0.0, which is the first by name"
+
+
+def test_verdicts_are_plain_json(tmp_path):
+    found = resolve([measured(tmp_path, "tcl-k80", rtx3090=0.8)], device=get_device("rtx3090"))
+    verdict = json.loads(json.dumps(found.verdicts[0].as_dict()))
+    assert verdict["rank"] == 2
+    assert verdict["gap"] > 0
+    assert verdict["measured"] == {"device": "rtx3090", "here": True, "pairwise": 0.8, "top1": 0.8, "tasks": 5}
+
+
+@pytest.fixture(scope="module")
+def wheel() -> tuple[Entry, ...]:
+    return Index.shipped().entries
+
+
+@given(data=st.data(), device=st.sampled_from([d.name for d in list_devices()]))
+def test_the_choice_does_not_depend_on_the_order_of_the_index(wheel, data, device):
+    some = data.draw(st.lists(st.sampled_from(wheel), min_size=1, max_size=8, unique_by=lambda entry: entry.id))
+    scores = st.fixed_dictionaries({"top1": st.sampled_from([0.3, 0.6]), "pairwise": st.sampled_from([0.4, 0.6])})
+    told = [replace(entry, transfer=data.draw(st.dictionaries(st.just(device), scores))) for entry in some]
+
+    def verdicts(entries):
+        try:
+            return resolve(entries, device=get_device(device)).verdicts
+        except NoFittingCheckpointError as error:
+            return error.fields["verdicts"]
+
+    assert verdicts(told) == verdicts(data.draw(st.permutations(told)))
 
 
 def test_local_checkpoints_are_found_by_name_and_never_chosen_for_a_device(tmp_path):
