@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...cards import CardError
 from ...cards.plots import Plot, plots_of
 from ...zoo.plain_json import json_file
 from ..registry import Registry
@@ -89,11 +90,18 @@ def render(listed: list[Listed], title: str = TITLE, earlier: Path | None = None
     files = assets() | {CATALOGUE: _catalogue(records, title)}
     for one in listed:
         family = arranged(other.entry for other in listed if other.entry.family == one.entry.family)
-        plots = plots_of(one.metrics)
+        plots = _plots(one)
         files |= {_path(one, plot): _drawn(plot, earlier and earlier / _path(one, plot)) for plot in plots}
         shown = [(f"../{_path(one, plot)}", plot.title, plot.words) for plot in plots]
         files[one.page] = checkpoint_page(title, one, records[one.entry.name], family, shown).encode()
     return files | {"index.html": index_page(title, records, listed).encode()}
+
+
+def _plots(one: Listed) -> tuple[Plot, ...]:
+    try:
+        return plots_of(one.metrics)
+    except CardError as error:
+        raise CardError(f"metrics of {one.entry.id}: {error.message}", remedy=error.remedy, **error.fields) from error
 
 
 def _path(one: Listed, plot: Plot) -> str:

@@ -132,4 +132,4 @@ def _family_title(entry: Entry) -> str:
 
 def _family_phrase(entry: Entry) -> str:
     kinds = f"{_KINDS[kind_of(entry)]}s"
-    return f"{kinds}: a start for further devices" if entry.is_knowledge_base else f"{kinds} of the family {entry.family}"
+    return f"{kinds}: a start for others" if entry.is_knowledge_base else f"{kinds} of the family {entry.family}"

@@ -243,10 +243,12 @@ function browse() {
     box.addEventListener("change", () => choose(name, box.checked));
     row.querySelector(".pick").append(box);
   }
-  form.addEventListener("input", () => {
-    for (const key of ["q", ...FILTERS]) state[key] = form.elements[key].value;
-    update();
-  });
+  for (const event of ["input", "change"]) {
+    form.addEventListener(event, () => {
+      for (const key of ["q", ...FILTERS]) state[key] = form.elements[key].value;
+      update();
+    });
+  }
   form.addEventListener("submit", (event) => event.preventDefault());
   form.addEventListener("reset", () => {
     for (const key of ["q", ...FILTERS]) state[key] = "";

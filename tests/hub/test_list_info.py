@@ -1,0 +1,156 @@
+"""`tchub list` and `tchub info`: search, kinds, orders and comparison, with the catalogue's own facts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tchub.hub.cli import main
+from tchub.hub.registry import Index, Registry
+from tchub.hub.site.catalogue import published
+from tchub.hub.site.facts import kind_of
+from tchub.hub.site.query import SORT_KEYS, arranged, found
+from tchub.zoo.features import SCHEMAS, get_schema
+from toy_checkpoints import publish, write_index
+
+SHIPPED = Index.default().entries
+
+
+@pytest.fixture
+def zoo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Three checkpoints of two families, none of which ships; the better one of `epyc` comes second by name."""
+    root = tmp_path / "zoo"
+    source = {"sources": [root.as_uri()]}
+    low = {"metrics": {"top1": 0.5, "top5": 0.9, "pairwise": 0.99}}
+    entries = [
+        publish(root, "lstm-epyc", entry=source | low),
+        publish(root, "tlp-epyc", entry=source, feature_schema="nest-cpu"),
+        publish(root, "lstm-a100", entry=source, feature_schema="tcl-gpu"),
+    ]
+    monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "index.json", *entries)))
+    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "200")
+    return root
+
+
+def run(capsys: Any, *arguments: str) -> tuple[int, str, str]:
+    code = main(list(arguments))
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def names(capsys: Any, *arguments: str) -> list[str]:
+    return [row["name"] for row in json.loads(run(capsys, "list", *arguments, "--json")[1])]
+
+
+def test_by_default_families_stay_together_and_the_best_of_each_comes_first(zoo: Path, capsys: Any) -> None:
+    assert names(capsys) == ["tlp-epyc", "lstm-epyc", "lstm-a100"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "wanted"),
+    [
+        (["--sort", "name"], ["lstm-a100", "lstm-epyc", "tlp-epyc"]),
+        (["--sort", "pairwise"], ["lstm-epyc", "lstm-a100", "tlp-epyc"]),
+        (["--kind", "gpu"], ["lstm-a100"]),
+        (["--search", "AMD lstm"], ["lstm-epyc"]),
+        (["--search", "nvidia"], ["lstm-a100"]),
+        (["--search", "nest", "--kind", "gpu"], []),
+    ],
+)
+def test_list_searches_filters_and_sorts(zoo: Path, capsys: Any, arguments: list[str], wanted: list[str]) -> None:
+    assert names(capsys, *arguments) == wanted
+
+
+def test_scores_sorted_across_families_come_with_a_caution(zoo: Path, capsys: Any) -> None:
+    caution = "scores of different families do not compare"
+    assert caution in run(capsys, "list", "--sort", "top1")[2]
+    assert caution not in run(capsys, "list", "--sort", "top1", "--family", "epyc")[2]
+    assert caution not in run(capsys, "list")[2]
+
+
+def test_lines_that_are_read_by_a_program_are_whole(zoo: Path, capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    lines = run(capsys, "list", "--quiet")[1].splitlines()
+    assert len(lines) == 4
+    assert all("Apache-2.0, data CC0-1.0" in line for line in lines[1:])
+
+
+def test_an_order_that_there_is_not_is_wrong_usage(zoo: Path, capsys: Any) -> None:
+    assert run(capsys, "list", "--sort", "beauty")[0] == 2
+
+
+# Comparison
+
+
+def test_info_of_several_sets_them_side_by_side(zoo: Path, capsys: Any) -> None:
+    code, out, err = run(capsys, "info", "lstm-epyc", "tlp-epyc", "lstm-a100")
+    assert code == 0
+    (head,) = [line.split() for line in out.splitlines() if "1.0.0" in line and "lstm-epyc" in line]
+    assert head == ["lstm-epyc", "1.0.0", "tlp-epyc", "1.0.0", "lstm-a100", "1.0.0"]
+    (top1,) = [line.split() for line in out.splitlines() if line.startswith("top-1")]
+    assert top1 == ["top-1", "0.500", "0.910", "0.910"]
+    assert "scores cannot be held against each other" in err
+    assert "lstm-a100@1.0.0 is not on this machine" in err
+
+
+def test_checkpoints_judged_on_the_same_programs_compare_without_a_caution(zoo: Path, capsys: Any) -> None:
+    for name in ("lstm-epyc", "tlp-epyc"):
+        run(capsys, "pull", name)
+    err = run(capsys, "info", "lstm-epyc", "tlp-epyc")[2]
+    assert "held against each other" not in err
+
+
+def test_compared_as_json_is_what_the_catalogue_holds(zoo: Path, capsys: Any) -> None:
+    told = json.loads(run(capsys, "info", "lstm-epyc", "lstm-a100", "--json")[1])
+    listed = {one.entry.name: one.as_dict() for one in published(Registry.default())}
+    for one in told:
+        assert one.items() <= listed[one["name"]].items()
+
+
+def test_every_fact_of_a_list_is_in_the_catalogue(zoo: Path, capsys: Any) -> None:
+    listed = {one.entry.name: one.as_dict() for one in published(Registry.default())}
+    for row in json.loads(run(capsys, "list", "--json")[1]):
+        assert row.items() <= listed[row["name"]].items()
+
+
+@pytest.mark.parametrize("arguments", [["a-b"] * 5, ["lstm-epyc", "lstm-a100", "--card"], []])
+def test_more_than_four_or_several_cards_are_wrong_usage(zoo: Path, capsys: Any, arguments: list[str]) -> None:
+    assert run(capsys, "info", *arguments)[0] == 2
+
+
+# What search and order promise
+
+
+def test_the_kind_of_every_feature_schema_is_told_by_its_name() -> None:
+    for name in SCHEMAS:
+        assert kind_of(replace(SHIPPED[0], feature_schema=name)) == get_schema(name).kind
+
+
+@given(st.permutations(SHIPPED), st.sampled_from(SORT_KEYS))
+def test_an_order_does_not_depend_on_the_order_before_and_loses_nothing(entries: list[Any], key: str) -> None:
+    assert arranged(entries, key) == arranged(SHIPPED, key)
+    assert {e.id for e in arranged(entries, key)} == {e.id for e in SHIPPED}
+
+
+@given(st.lists(st.sampled_from(["tcl", "KB", "epyc", "Apache", "nvidia", "gpu", "none", "0"])), st.text(max_size=3))
+def test_a_further_word_never_finds_more(words: list[str], more: str) -> None:
+    few = found(SHIPPED, " ".join([*words, more]))
+    assert [e for e in found(SHIPPED, " ".join(words)) if e in few] == few
+
+
+def test_words_may_stand_in_any_order_and_case() -> None:
+    assert [e.name for e in found(SHIPPED, "TURING base TILENET")] == ["tilenet-kb-gpu"]
+    assert found(SHIPPED, " ") == list(SHIPPED)
+
+
+def test_in_the_order_by_family_knowledge_bases_come_after_the_families_of_their_kind() -> None:
+    families = list(dict.fromkeys(e.family for e in arranged(SHIPPED)))
+    assert families.index("cpu") < families.index("a100") < families.index("gpu") == len(families) - 1
+    scores = [e.metrics["top1"] for e in arranged(SHIPPED) if e.family == "t4"]
+    assert scores == sorted(scores, reverse=True)
