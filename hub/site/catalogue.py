@@ -59,6 +59,8 @@ def record(entry: Entry, metrics: Mapping[str, Any]) -> dict[str, Any]:
         "results": results_of(entry, metrics),
         "facts": facts(entry),
         "tvm": entry.tvm,
+        "tvm_range": entry.tvm_range,
+        "transfer": {device: dict(row) for device, row in sorted(entry.transfer.items())},
         "sources": list(entry.sources),
         "revision": entry.revision,
         "files": {name: {"size": file.size, "sha256": file.sha256} for name, file in sorted(entry.files.items())},
@@ -78,12 +80,14 @@ class Listed:
     Attributes:
         entry: its newest version; older: the others, newest first.
         metrics, card: its metrics.json and README.md; empty when they are not at hand.
+        aliases: names that it had earlier.
     """
 
     entry: Entry
     older: tuple[Entry, ...] = ()
     metrics: Mapping[str, Any] = field(default_factory=dict)
     card: str = ""
+    aliases: tuple[str, ...] = ()
 
     @property
     def page(self) -> str:
@@ -92,7 +96,8 @@ class Listed:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form, as in catalogue.json."""
-        return record(self.entry, self.metrics) | {"page": self.page, "versions": [e.version for e in self.versions]}
+        versions = [entry.version for entry in self.versions]
+        return record(self.entry, self.metrics) | {"page": self.page, "versions": versions, "aliases": self.aliases}
 
     @property
     def versions(self) -> tuple[Entry, ...]:
@@ -138,11 +143,13 @@ def published(registry: Registry) -> list[Listed]:
 def _listed(registry: Registry, versions: list[Entry]) -> Listed:
     entry = newest(versions)
     older = sorted((e for e in versions if e is not entry), key=lambda e: e.semver, reverse=True)
+    aliases = sorted(old for old, name in registry.index.aliases.items() if name == entry.name)
+    listed = Listed(entry, tuple(older), aliases=tuple(aliases))
     folder = registry.folder(entry)
     if folder is None:
-        return Listed(entry, tuple(older))
+        return listed
     verify_folder(folder, entry.files).require(f"fetch it again: tchub pull {entry.id}")
-    return Listed(entry, tuple(older), read_json(folder / "metrics.json"), _text(folder / "README.md"))
+    return replace(listed, metrics=read_json(folder / "metrics.json"), card=_text(folder / "README.md"))
 
 
 def _text(path: Path) -> str:

@@ -25,6 +25,7 @@ def facts(entry: Entry) -> dict[str, str]:
         "data licence": entry.data_licence,
         "features": entry.feature_schema,
         "TVM": entry.tvm or "-",
+        "for TVM": entry.tvm_range,
         "adapted from": str(entry.lineage.get("base") or ""),
         "deprecated": entry.deprecated or "",
     }

@@ -107,7 +107,7 @@ def _environment() -> jinja2.Environment:
         "size": size_text,
         "data": lambda data: data_text(data, device=False),
         "family_title": _family_title,
-        "family_phrase": _family_phrase,
+        "lede": _lede,
     }
     return environment
 
@@ -115,7 +115,8 @@ def _environment() -> jinja2.Environment:
 def _browsed(entry: Entry, record: Mapping[str, Any]) -> dict[str, Any]:
     """What the script of the index page needs of a checkpoint."""
     told = ("name", "page", "family", "arch", "kind", "origin", "parameters", "size", "scores", "spread", "judged_on")
-    return {key: record[key] for key in told} | {"facts": record["facts"], "search": searchable(entry)}
+    search = " ".join([searchable(entry), *record["aliases"]])
+    return {key: record[key] for key in (*told, "facts")} | {"search": search}
 
 
 def _judged(records: Sequence[Mapping[str, Any]]) -> str:
@@ -130,6 +131,8 @@ def _family_title(entry: Entry) -> str:
     return f"{kind} knowledge bases" if entry.is_knowledge_base else f"{entry.family}, {kind}"
 
 
-def _family_phrase(entry: Entry) -> str:
+def _lede(entry: Entry) -> str:
     kinds = f"{_KINDS[kind_of(entry)]}s"
-    return f"{kinds}: a start for others" if entry.is_knowledge_base else f"{kinds} of the family {entry.family}"
+    if entry.is_knowledge_base:
+        return f"Ranks tensor programs for {kinds}. It has learnt several: a start for a further one."
+    return f"Ranks tensor programs for {kinds} of the family {entry.family}."

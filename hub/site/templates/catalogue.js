@@ -205,10 +205,10 @@ function browse() {
   function scoreRow(chosen, key, title) {
     const values = chosen.map((one) => one.scores[key]);
     if (values.every((score) => score === null)) return null;
-    const best = comparable(chosen) ? Math.max(...values) : null;
+    const best = comparable(chosen) ? Math.max(...values).toFixed(3) : null;
     const row = line(title, chosen.map((one) => scoreText(one, key)));
     [...row.cells].slice(1).forEach((cell, i) => {
-      if (values[i] === null || values[i] !== best) return;
+      if (values[i] === null || values[i].toFixed(3) !== best) return;
       cell.className = "best";
       cell.append(make("span", { className: "unseen" }, " (highest)"));
     });
@@ -271,5 +271,5 @@ function browse() {
   form.hidden = false;
   read();
   show();
-  if (state.compare.length > 1) $("comparison").scrollIntoView();
+  if (state.compare.length > 1) $("comparison").scrollIntoView({ behavior: "instant" });
 }
