@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .api import list_checkpoints, load, pull
+    from .api import list_checkpoints, load, pull, refresh_index, resolve
     from .device.detect import detect_local
     from .publish.publish import publish_checkpoint
     from .tuning.adapt import adapt
@@ -21,6 +21,8 @@ _HOME = {
     "list_checkpoints": ".api",
     "pull": ".api",
     "load": ".api",
+    "refresh_index": ".api",
+    "resolve": ".api",
     "adapt": ".tuning.adapt",
     "tune": ".tuning.tune",
     "tvm_cost_model": ".tuning.cost_model",
@@ -43,6 +45,8 @@ __all__ = [
     "load",
     "publish_checkpoint",
     "pull",
+    "refresh_index",
+    "resolve",
     "tune",
     "tvm_cost_model",
 ]
