@@ -6,6 +6,7 @@ A card's numbers come from a checkpoint's config.json and metrics.json; `check_c
 from .data import MEASURED, TRANSFERRED, Corpus, Origin, origin
 from .errors import CardError
 from .evaluation import Evaluation, FewShot, Scores, Transfer
+from .plots import draw
 from .render import MISSING, check_card, render_card
 from .schema import CardData, Training, missing
 
@@ -23,6 +24,7 @@ __all__ = [
     "Training",
     "Transfer",
     "check_card",
+    "draw",
     "missing",
     "origin",
     "render_card",

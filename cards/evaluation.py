@@ -26,8 +26,6 @@ BASELINES = {
     "ten_percent": "same architecture, trained on a random 10% of the data (mean of 3 seeds)",
 }
 RIVALS = {"gbdt": "gradient-boosted trees", "fine-tune": "fine-tuning by gradient steps"}
-# By these a rival is said to be ahead.
-_DECIDING = ("top1", "mean_top1", "pairwise")
 
 
 @dataclass(frozen=True)
@@ -68,8 +66,8 @@ class Scores:
         return cls(key, read_text(line, "label") or label, **means, **counts, spread=spread)
 
     def ahead_of(self, other: Scores) -> dict[str, tuple[float, float]]:
-        """The deciding scores that are higher here: name -> (here, there)."""
-        pairs = {name: (getattr(self, name), getattr(other, name)) for name in _DECIDING}
+        """The scores that are higher here: name -> (here, there)."""
+        pairs = {name: (getattr(self, name), getattr(other, name)) for name in SCORES}
         return {name: (a, b) for name, (a, b) in pairs.items() if a is not None and b is not None and a > b}
 
 
@@ -144,7 +142,7 @@ class Evaluation:
 
     @property
     def beaten_by(self) -> tuple[Scores, ...]:
-        """Baselines with a higher top-1, mean top-1 or pairwise accuracy than the checkpoint."""
+        """Baselines that have a higher score than the checkpoint."""
         model = self.model
         return () if model is None else tuple(line for line in self.scores if line.ahead_of(model))
 

@@ -6,6 +6,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from .data import licences
 from .evaluation import Scores
+from .licences import hub_licence
 from .schema import CardData
 
 # Tasks and metrics that the Hub shows; its own list has none for ranking tensor programs.
@@ -26,7 +27,7 @@ def metadata(data: CardData) -> str:
     card = ModelCardData(
         model_name=data.name,
         library_name="tchub",
-        license=data.licence.lower() if data.licence else None,
+        **hub_licence(data.licence),
         pipeline_tag=TASK,
         tags=tags,
         datasets=datasets or None,
@@ -42,21 +43,24 @@ def metadata(data: CardData) -> str:
 
 
 def _results(data: CardData) -> list[EvalResult]:
-    line, run = data.evaluation.model, data.evaluation
-    if line is None:
-        return []
+    """The scores of each split, and of a knowledge base those of each device."""
+    run = data.evaluation
     corpus = run.corpus or data.corpus.name or "unknown"
+    lines = [(corpus, run.split, run.model), (corpus, "validation", run.validation)]
+    lines += [(device.corpus, run.split, device.now) for device in data.devices]
     return [
         EvalResult(
             task_type=TASK,
             task_name="ranking the programs of a task",
             dataset_type=corpus,
             dataset_name=corpus,
-            dataset_split=run.split,
+            dataset_split=split,
             metric_type=key,
             metric_name=_NAMES[key],
             metric_value=_value(line, key),
         )
+        for corpus, split, line in lines
+        if line is not None
         for key in _NAMES
         if _value(line, key) is not None
     ]

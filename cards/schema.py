@@ -4,16 +4,19 @@ Read from config.json: name, version, arch, model, feature_schema, family, devic
     lineage    weights_licence (SPDX id), base (name@version that it was adapted from), authors, limits (list of
                texts), and of the device's own data: data (`measured` or `transferred`), measured_on (devices),
                stand_in (a sentence)
-    training   command, seed, seconds, parameters, stages, init, tasks_fraction, programs_fraction,
-               programs_per_task, and corpus and each of sources: {name, device, cpu_model, framework, licence,
-               source, programs, tasks, programs_without_features, how, networks, held_out (networks whose tasks
-               are in no training split)}
+    training   command, seed, seconds, machine, kilojoules (of energy, where it was measured), parameters, stages,
+               init, tasks_fraction, programs_fraction, programs_per_task, and corpus and each of sources: {name,
+               device, cpu_model, framework, licence, source, programs, tasks, programs_without_features, how,
+               networks, held_out (networks whose tasks are in no training split)}
 Read from metrics.json: corpus, split, device, seed, command, tasks, programs, validation,
     results          name -> {top1, top5, mean_top1, mean_top5, pairwise, label}, where `model` is the checkpoint
                      and the others are its baselines; a score is a number or {mean, stdev}
     seeds            {count, chosen_by, score -> {mean, stdev}}
     few_shot         number of labels -> scores; few_shot_rivals: name -> number of labels -> scores
-    transfer         list of {corpus, split, metrics, random}
+    transfer         list of {corpus, split, device, device_learnt, tasks, programs, programs_per_task, tasks_known,
+                     tasks_left_out, metrics, random}, see `evaluation.Transfer`
+    curves           see `zoo.training.measured_curves.measure_curves`
+    tuning           list of {network, device, trials, seconds, ms, rival: {name, seconds, ms}}
     devices          of a knowledge base, in the order of learning: list of {corpus, device, gate, column, learnt, now}
 """
 
@@ -23,6 +26,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .curves import Curves, Tuning, read_curves, read_tuning
 from .data import Corpus, Origin, belongs, origin, read_corpora
 from .devices import KINDS, LearntDevice, read_devices
 from .evaluation import METRICS_FORMAT, Evaluation, Scores, read_evaluation
@@ -41,6 +45,7 @@ class Training:
     """How the weights came about.
 
     Attributes:
+        seconds, machine, kilojoules: time spent, where, and the energy if that was measured.
         stages: 2 when the sources were learnt first and then the target alone; init: whose weights were the start.
         parameters: trained numbers, or the nodes of trees.
         tasks_fraction, programs_fraction, programs_per_task: what was taken of the target's training programs.
@@ -50,6 +55,8 @@ class Training:
     command: str | None = None
     seed: int | None = None
     seconds: float | None = None
+    machine: str | None = None
+    kilojoules: float | None = None
     parameters: int | None = None
     stages: int | None = None
     init: str | None = None
@@ -68,6 +75,7 @@ class CardData:
         model: the architecture's settings.
         corpora: learnt from and judged by; the target's is first.
         devices: of a knowledge base, that it has learnt.
+        curves: how it ranks the programs that its scores are of; tuning: networks that were tuned with it.
         spec: spec sheet of the device family: number -> (value, source).
     """
 
@@ -88,6 +96,8 @@ class CardData:
     origin: Origin = field(default_factory=Origin)
     evaluation: Evaluation = field(default_factory=Evaluation)
     devices: tuple[LearntDevice, ...] = ()
+    curves: Curves | None = None
+    tuning: tuple[Tuning, ...] = ()
     spec: Spec = field(default_factory=dict)
 
     @property
@@ -153,6 +163,8 @@ class CardData:
             origin=origin(lineage, corpora, family, read_text(device, "name")),
             evaluation=read_evaluation(metrics),
             devices=read_devices(metrics),
+            curves=read_curves(metrics),
+            tuning=read_tuning(metrics),
             spec=spec or {},
         )
 
@@ -162,6 +174,8 @@ def _training(raw: Mapping[str, Any]) -> Training:
         command=read_text(raw, "command"),
         seed=read_whole(raw, "seed"),
         seconds=read_number(raw, "seconds"),
+        machine=read_text(raw, "machine"),
+        kilojoules=read_number(raw, "kilojoules"),
         parameters=read_whole(raw, "parameters"),
         stages=read_whole(raw, "stages"),
         init=read_text(raw, "init"),

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Write the cards and the index of the checkpoints that ship in the wheel; or check that they are up to date.
+"""Write cards, plots and the index of the checkpoints that ship in the wheel; or check that they are up to date.
 
 For every `zoo/checkpoints/<name>/<version>/`: README.md is rendered from config.json and metrics.json,
-`cards/<name>.md` is the card of the newest version, and `hub/registry/index.json` lists sizes and sha256. What only
-publishing knows (sources, revision, deprecated) is kept from the index as it is. A listed version whose weights or
-config changed is refused: versions never change.
+`cards/<name>.md` is the card of the newest version, `cards/plots/<name>/` holds its plots, and
+`hub/registry/index.json` lists sizes and sha256. What only publishing knows (sources, revision, deprecated) is kept
+from the index as it is. A listed version whose weights or config changed is refused: versions never change.
 
 Examples:
   scripts/build_index.py
@@ -15,18 +15,21 @@ Examples:
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
-import os
 import sys
-import tempfile
 from pathlib import Path
 
-from tchub.cards import render_card
+from tchub.cards import draw, render_card
+from tchub.cards.files import write_text
+from tchub.cards.plots import plots_of
 from tchub.hub.registry import Entry, Index, Version, describe
 from tchub.hub.registry.describe import read_json
 from tchub.zoo.errors import TchubError
 
 ROOT = Path(__file__).resolve().parent.parent
+# Fields of an entry that only publishing knows.
+_PUBLISHED = ("sources", "revision", "deprecated")
 
 
 class ChangedVersionError(TchubError):
@@ -57,16 +60,22 @@ def build(root: Path, *, write: bool, replace: bool = False) -> tuple[list[str],
         The files that were (or are) out of date, relative to `root`, and the index as it should be.
     """
     index_path = root / "hub/registry/index.json"
-    old = {entry.id: entry for entry in (Index.read(index_path).entries if index_path.is_file() else ())}
+    listed = Index.read(index_path) if index_path.is_file() else Index()
+    old = {entry.id: entry for entry in listed.entries}
     stale: list[str] = []
     entries = [_version(folder, old, stale, root, write, replace) for folder in _folders(root)]
     shipped = {entry.id for entry in entries}
     # What the index lists but the wheel does not hold lives on the Hub, and stays listed.
     remote = [entry for entry in old.values() if entry.id not in shipped and entry.sources]
-    index = Index((*entries, *remote))
+    index = Index((*entries, *remote), listed.serial, listed.aliases)
+    if index.to_json() != listed.to_json():
+        index = dataclasses.replace(index, serial=listed.serial + 1)
     for name in sorted({entry.name for entry in entries}):
         newest = max((e for e in entries if e.name == name), key=lambda entry: entry.semver)
-        _put(root / "cards" / f"{name}.md", _card(_folder(root, newest)), stale, root, write)
+        folder = _folder(root, newest)
+        _put(root / "cards" / f"{name}.md", _card(folder, f"plots/{name}"), stale, root, write)
+        _draw(folder, root / "cards/plots" / name, stale, root, write)
+    stale += _orphans(root, {entry.name for entry in index.entries}, write)
     _put(index_path, index.to_json(), stale, root, write)
     return stale, index
 
@@ -80,8 +89,31 @@ def _folder(root: Path, entry: Entry) -> Path:
     return root / "zoo/checkpoints" / entry.name / entry.version
 
 
-def _card(folder: Path) -> str:
-    return render_card(read_json(folder / "config.json"), read_json(folder / "metrics.json"))
+def _card(folder: Path, plots: str = "plots") -> str:
+    return render_card(read_json(folder / "config.json"), read_json(folder / "metrics.json"), plots)
+
+
+def _draw(folder: Path, to: Path, stale: list[str], root: Path, write: bool) -> None:
+    """Plots that are out of date, and files beside them that are no plot of the checkpoint (any more)."""
+    metrics = read_json(folder / "metrics.json")
+    plots = {plot.file: plot for plot in plots_of(metrics)}
+    stale += [str((to / file).relative_to(root)) for file, plot in plots.items() if not plot.is_current(to / file)]
+    for path in sorted(to.glob("*")):
+        if path.name not in plots:
+            stale.append(str(path.relative_to(root)))
+            if write:
+                path.unlink()
+    if write:
+        draw(metrics, to)
+
+
+def _orphans(root: Path, names: set[str], write: bool) -> list[str]:
+    """Cards and plots of checkpoints that are not there."""
+    cards = [path for path in (root / "cards").glob("*.md") if path.stem not in names]
+    found = cards + [path for path in (root / "cards/plots").glob("*/*") if path.parent.name not in names]
+    for path in found if write else ():
+        path.unlink()
+    return sorted(str(path.relative_to(root)) for path in found)
 
 
 def _version(folder: Path, old: dict[str, Entry], stale: list[str], root: Path, write: bool, replace: bool) -> Entry:
@@ -89,11 +121,7 @@ def _version(folder: Path, old: dict[str, Entry], stale: list[str], root: Path, 
     _put(folder / "README.md", _card(folder), stale, root, write)
     name, version = folder.parent.name, folder.name
     listed = old.get(f"{name}@{version}")
-    kept = (
-        {"sources": list(listed.sources), "revision": listed.revision, "deprecated": listed.deprecated}
-        if listed
-        else {}
-    )
+    kept = {key: listed.as_dict()[key] for key in _PUBLISHED} if listed else {}
     entry = describe(folder, name, version, **kept)
     changed = [file for file in entry.lasting_files if listed and listed.files.get(file) != entry.files[file]]
     if changed and not replace:
@@ -112,11 +140,7 @@ def _put(path: Path, text: str, stale: list[str], root: Path, write: bool) -> No
         return
     stale.append(str(path.relative_to(root)))
     if write:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(temporary).chmod(0o644)
-        os.replace(temporary, path)
+        write_text(path, text)
 
 
 def report(index: Index, stale: list[str], as_json: bool, what: str) -> None:

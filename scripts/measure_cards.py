@@ -1,12 +1,13 @@
-"""Measure what the cards' plots show, and write it into every published metrics.json: curves and transfer.
+"""Measure what the cards' plots show, and write it into every published metrics.json: curves, transfer, tuning.
 
     python scripts/measure_cards.py
     python scripts/measure_cards.py --checkpoint tilenet-k80
 
 `curves` are of the test split that the checkpoint's scores are of; `transfer` are scores on every other corpus of the
-same kind of device, of test tasks that compute nothing of the training. The scores are made again first: where they
-differ from those of metrics.json, that is told, and nothing of the checkpoint is written if it is by more than
-`--tolerance`. What was measured is kept under `runs/zoo/curves`; a run that was killed goes on. Nothing is trained.
+same kind of device, of test tasks that compute nothing of the training; `tuning` are its runs of the benchmark. The
+scores are made again first: where they differ from those of metrics.json, that is told, and nothing of the checkpoint
+is written if it is by more than `--tolerance`. What was measured is kept under `runs/zoo/curves`; a run that was killed
+goes on. Nothing is trained.
 
 Programs of statement models must be lowered first, 15 ms each: elsewhere than on their own test split they are judged
 on `STATEMENT_PROGRAMS` programs a task at most.
@@ -27,8 +28,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-from benchmarking import ROOT
+from benchmarking import FOLDER, ROOT
 from tchub.zoo.training.unseen import learnt_computations, unseen_tasks
+from tuning_runs import STOCK
 from zoo_plan import RUNS, open_corpus, read_plan, statement_store
 from zoo_publish import WHEEL, refresh_hashes
 
@@ -223,6 +225,27 @@ def _transfer_row(
     }
 
 
+def tuning(published: Published) -> list[dict[str, Any]]:
+    """The runs of the tuning benchmark that this checkpoint was part of, beside stock MetaSchedule's."""
+    report = json.loads((FOLDER / "tuning.json").read_text())
+    runs = report["details"]["runs"]
+    stock = {(run["network"], run["seed"]): run for run in runs if run["system"] == STOCK}
+    rows = []
+    for run in runs:
+        if run["facts"].get("model") == f"{published.name}@{published.folder.name}":
+            rival = stock.get((run["network"], run["seed"]))
+            row = {"network": run["network"], "device": report["machine"]["device"], "trials": run["trials_per_task"]}
+            rows.append(row | _line(run) | ({"rival": {"name": "stock MetaSchedule", **_line(rival)}} if rival else {}))
+    return rows
+
+
+def _line(run: dict[str, Any]) -> dict[str, list[float]]:
+    return {
+        "seconds": [round(seconds, 2) for _, seconds, _ in run["curve"]],
+        "ms": [round(ms, 4) for *_, ms in run["curve"]],
+    }
+
+
 def difference(published: Published, again: dict[str, dict[str, float]]) -> float:
     """The largest difference of a score made again from the published one."""
     stored = published.stored
@@ -251,6 +274,7 @@ def main(names: tuple[str, ...], tolerance: float) -> None:
             refused.append(published.name)
             continue
         metrics = published.metrics | {key: measured[key] for key in ("curves", "transfer")}
+        metrics |= {"tuning": rows} if (rows := tuning(published)) else {}
         write_folder(published.folder, {"metrics.json": json_file(metrics)})
     refresh_hashes()
     subprocess.run([sys.executable, "scripts/build_index.py", "--replace"], cwd=ROOT, check=True)

@@ -89,7 +89,7 @@ def test_the_repositorys_own_index_and_cards_are_up_to_date(build):
         ("zoo", "checkpoints/tcl-epyc/1.0.0/model.safetensors"),
         ("zoo", "checkpoints/tcl-epyc/1.0.0/README.md"),
         ("hub", "registry/index.json"),
-        ("cards", "card.md.j2"),
+        ("cards", "templates/card.md.j2"),
         ("cards", "tcl-epyc.md"),
     ],
 )

@@ -70,5 +70,5 @@ def in_words(text: str) -> str | None:
     """A computation's text for people; None for one that is known by a name alone, see `unknown`."""
     for form, words in _WORDS:
         if found := re.fullmatch(form, text):
-            return words.format(**found.groupdict())
+            return words.format(**{name: value.replace(".", ", ") for name, value in found.groupdict().items()})
     return None

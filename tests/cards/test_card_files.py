@@ -1,0 +1,121 @@
+"""Cards, plots, metrics and the index agree; whichever of them is touched, the check says which file is wrong."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from huggingface_hub import ModelCard
+from tchub.cards import CardData, missing
+from tchub.cards.licences import HUB_LICENCES
+from tchub.cards.plots import plots_of
+from tchub.hub.registry import Index
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = runpy.run_path(str(ROOT / "scripts" / "build_index.py"))["build"]
+NAME = "tilenet-epyc"
+FOLDER = Path("zoo/checkpoints") / NAME / "1.0.0"
+CARD, README, METRICS = Path("cards") / f"{NAME}.md", FOLDER / "README.md", FOLDER / "metrics.json"
+PLOTS, INDEX = Path("cards/plots") / NAME, Path("hub/registry/index.json")
+PUBLISHED = sorted((ROOT / "zoo/checkpoints").glob("*/*/config.json"))
+
+
+@pytest.fixture
+def repository(tmp_path) -> Path:
+    """A repository of one published checkpoint, up to date."""
+    for folder in ("cards", "hub/registry"):
+        (tmp_path / folder).mkdir(parents=True)
+    shutil.copytree(ROOT / FOLDER, tmp_path / FOLDER)
+    BUILD(tmp_path, write=True)
+    return tmp_path
+
+
+def stale(repository: Path) -> set[str]:
+    """What a check finds."""
+    return set(BUILD(repository, write=False)[0])
+
+
+def edit(old: str, new: str) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new, 1))
+
+    return change
+
+
+def score(path: Path) -> None:
+    """Another top-1 in metrics.json."""
+    metrics = json.loads(path.read_text())
+    metrics["results"]["model"]["top1"] = 0.999
+    metrics["curves"]["top_k"][0]["model"] = 0.999
+    path.write_text(json.dumps(metrics))
+
+
+def test_what_was_built_is_up_to_date(repository):
+    assert stale(repository) == set()
+    assert {path.name for path in (repository / PLOTS).iterdir()} >= {"top-k.svg", "scatter.svg", "calibration.svg"}
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "found"),
+    [
+        (CARD, edit("top-1 score", "best score"), {CARD}),
+        (CARD, Path.unlink, {CARD}),
+        (README, edit("| random choice | 0", "| random choice | 1"), {README, INDEX}),
+        (PLOTS / "top-k.svg", edit("random choice", "blind guess"), {PLOTS / "top-k.svg"}),
+        (PLOTS / "scatter.svg", Path.unlink, {PLOTS / "scatter.svg"}),
+        (PLOTS / "old.svg", Path.touch, {PLOTS / "old.svg"}),
+        (METRICS, score, {CARD, README, PLOTS / "top-k.svg", INDEX}),
+        (INDEX, edit('"top1": 0.', '"top1": 1.'), {INDEX}),
+        (Path("cards/gone.md"), Path.touch, {Path("cards/gone.md")}),
+    ],
+)
+def test_each_kind_of_disagreement_is_found_and_mended(repository, path, change, found):
+    change(repository / path)
+    assert stale(repository) == {str(file) for file in found}
+    BUILD(repository, write=True)
+    assert stale(repository) == set()
+
+
+def test_a_check_writes_nothing(repository):
+    score(repository / METRICS)
+    before = {path: path.read_bytes() for path in repository.rglob("*") if path.is_file()}
+    stale(repository)
+    assert {path: path.read_bytes() for path in repository.rglob("*") if path.is_file()} == before
+
+
+def test_the_index_counts_its_publications(repository):
+    first = Index.read(repository / INDEX).serial
+    BUILD(repository, write=True)
+    assert Index.read(repository / INDEX).serial == first, "nothing was published"
+    score(repository / METRICS)
+    BUILD(repository, write=True)
+    assert Index.read(repository / INDEX).serial == first + 1
+
+
+@pytest.mark.parametrize("config", PUBLISHED, ids=lambda path: path.parent.parent.name)
+def test_every_published_card_is_complete_and_the_hub_accepts_its_head(config):
+    metrics = json.loads((config.parent / "metrics.json").read_text())
+    told = json.loads(config.read_text())
+    assert missing(CardData.from_files(told, metrics)) == ()
+    card = ModelCard.load(config.parent / "README.md")
+    assert card.data.license in HUB_LICENCES
+    assert card.data.library_name == "tchub"
+    values = {(r.dataset_type, r.dataset_split, r.metric_type): r.metric_value for r in card.data.eval_results or []}
+    assert values[metrics["corpus"], "test", "top1"] == round(metrics["results"]["model"]["top1"], 4)
+    assert [plot.file for plot in plots_of(metrics)][:3] == ["top-k.svg", "scatter.svg", "calibration.svg"]
+
+
+@pytest.mark.parametrize("config", PUBLISHED, ids=lambda path: path.parent.parent.name)
+def test_top_1_and_top_5_of_the_curve_are_the_published_scores(config):
+    metrics = json.loads((config.parent / "metrics.json").read_text())
+    curve = {row["k"]: row for row in metrics["curves"]["top_k"]}
+    tolerance = 5e-5 if metrics["curves"]["programs"] == metrics["programs"] else 5e-3
+    for k in (1, 5):
+        assert curve[k]["model"] == pytest.approx(metrics["results"]["model"][f"top{k}"], abs=tolerance)
+        assert curve[k]["random"] == pytest.approx(metrics["results"]["random"][f"top{k}"], abs=tolerance)
