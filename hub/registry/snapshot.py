@@ -15,6 +15,7 @@ from typing import Any
 from ...zoo.atomic import write_atomically
 from ...zoo.errors import TchubError, TchubWarning
 from ...zoo.untrusted import parse_json, read_plain
+from .errors import IndexFileError
 from .fields import MAX_BYTES, bad, check_format, optional
 from .index import INDEX_FILE, Index
 from .keys import TrustedKey
@@ -62,13 +63,15 @@ class Snapshot:
             return cls._from_dict(parse_json(read_plain(path, _LIMIT)), str(path))
         except FileNotFoundError:
             return None
+        except IndexFileError as error:
+            raise IndexFileError(error.message, remedy=_REMEDY, path=str(path)) from error
         except (OSError, ValueError) as error:
             raise bad(str(path), str(error), _REMEDY) from error
 
     @classmethod
     def _from_dict(cls, raw: Any, where: str) -> Snapshot:
         if not isinstance(raw, dict):
-            raise bad(where, "not a JSON object", _REMEDY)
+            raise bad(where, "not a JSON object")
         check_format(raw.get("format"), SNAPSHOT_FORMAT, where)
         texts = {key: optional(raw, key, str, "", where) for key in ("source", "fetched", "index", "signature")}
         told = {key: optional(raw, key, str, None, where) for key in ("commit", "date", "etag")}
@@ -146,5 +149,5 @@ def with_refreshed(index: Index) -> Index:
 
 def _link(raw: object, where: str) -> Link:
     if not isinstance(raw, list) or len(raw) != 2 or not all(isinstance(text, str) for text in raw):
-        raise bad(where, "a set of keys is not a pair of texts", _REMEDY)
+        raise bad(where, "a set of keys is not a pair of texts")
     return Link(raw[0].encode(), raw[1].encode())
