@@ -39,15 +39,15 @@ def command(names: tuple[str, ...], card: bool, out: Output) -> None:
     """
     from ..api import describe_checkpoint
 
-    if len(names) > _MOST_COMPARED or (card and len(names) > 1):
+    name, *others = names
+    if len(names) > _MOST_COMPARED or (card and others):
         raise click.UsageError("one checkpoint has its card shown, and up to four are compared")
-    found = [describe_checkpoint(name) for name in names]
-    if len(found) > 1:
+    if others:
         from .comparison import compare
 
-        compare(found, out)
-        return
-    _show(found[0], names[0], card, out)
+        compare([describe_checkpoint(name) for name in names], out)
+    else:
+        _show(describe_checkpoint(name), name, card, out)
 
 
 def _show(found: CheckpointInfo, name: str, card: bool, out: Output) -> None:

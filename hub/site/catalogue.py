@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ def record(entry: Entry, metrics: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def comparable(records: list[dict[str, Any]]) -> bool:
+def comparable(records: Sequence[Mapping[str, Any]]) -> bool:
     """Whether scores can be held against each other: all were judged on the same programs."""
     return len({one["judged_on"] or one["name"] for one in records}) == 1
 

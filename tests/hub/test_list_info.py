@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.cli import main
+from tchub.hub.cli.list import command as list_command
 from tchub.hub.registry import Index, Registry
 from tchub.hub.site.catalogue import published
 from tchub.hub.site.facts import kind_of
@@ -154,3 +155,8 @@ def test_in_the_order_by_family_knowledge_bases_come_after_the_families_of_their
     assert families.index("cpu") < families.index("a100") < families.index("gpu") == len(families) - 1
     scores = [e.metrics["top1"] for e in arranged(SHIPPED) if e.family == "t4"]
     assert scores == sorted(scores, reverse=True)
+
+
+def test_the_command_offers_the_orders_that_there_are() -> None:
+    (option,) = [parameter for parameter in list_command.params if parameter.name == "sort"]
+    assert option.type.to_info_dict()["choices"] == SORT_KEYS
