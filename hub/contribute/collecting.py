@@ -14,7 +14,7 @@ from .step import Done, Walk
 if TYPE_CHECKING:
     from ..tuning.collect import CollectResult
 
-FOLDER = "corpus"
+FOLDER = "corpora"
 
 
 class Collect:
@@ -35,7 +35,7 @@ class Collect:
 
     def run(self, walk: Walk) -> Done:
         """Measure, then see whether the corpora can be trusted."""
-        folder = walk.folder / FOLDER
+        folder = walk.folder / FOLDER / walk.found["device"]["device"]  # the card calls a corpus by its folder
         if walk.settings.measures:
             found = _measure(walk, folder)
             walk.note(f"{found.programs} programs of {found.tasks} tasks ({found.failed} failed)")

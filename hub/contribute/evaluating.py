@@ -9,12 +9,12 @@ from typing import Any
 from ...zoo.models.files import write_folder
 from ...zoo.plain_json import json_file
 from ..registry.store import cache_root
-from ..registry.verify import sha256_of
 from .collecting import content, opened
 from .step import Done, Walk
-from .training import load_base, trained
+from .training import load_base, trained, trained_files
 
 FILE = "metrics.json"
+LABELS = {"model": "this checkpoint", "ten_percent": "same, from 10% random data"}
 
 
 class Evaluate:
@@ -24,9 +24,14 @@ class Evaluate:
     title = "scores beside the baselines"
 
     def inputs(self, walk: Walk) -> dict[str, Any]:
-        """Weights, programs, and the start, which is a baseline too."""
-        weights = sha256_of(trained(walk) / walk.found["train"]["weights"])
-        return {"weights": weights, "programs": content(walk), "base": walk.settings.base, "seed": walk.settings.seed}
+        """What was trained, the programs, and the start, which is a baseline too."""
+        settings = walk.settings
+        return {
+            "trained": trained_files(walk),
+            "programs": content(walk),
+            "base": settings.base,
+            "seed": settings.seed,
+        }
 
     def run(self, walk: Walk) -> Done:
         """Write `metrics.json`: what the training said, and the scores."""
@@ -35,7 +40,7 @@ class Evaluate:
 
         checkpoint, corpus = Checkpoint.load(trained(walk)), opened(walk)[0]
         options: dict[str, Any] = {"seed": walk.settings.seed, "cache": cache_root().parent / "statements"}
-        found = evaluate(checkpoint, corpus, baselines=BASELINES, note=walk.note, **options)
+        found = evaluate(checkpoint, corpus, baselines=BASELINES, curves=True, note=walk.note, **options)
         if walk.settings.base:
             walk.note("baseline: base")
             start = evaluate(load_base(walk.settings.base), corpus, **options)
@@ -51,7 +56,7 @@ def _tell(walk: Walk, metrics: dict[str, Any]) -> None:
     walk.note(f"{metrics['programs']} programs of {metrics['tasks']} test tasks:")
     for name, scores in metrics["results"].items():
         told = ", ".join(f"{key} {scores[key]:.3f}" for key in ("top1", "top5", "pairwise"))
-        walk.note(f"  {scores.get('label') or name}: {told}")
+        walk.note(f"  {scores.get('label') or LABELS.get(name, name)}: {told}")
 
 
 def metrics_of(walk: Walk) -> Path:

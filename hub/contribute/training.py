@@ -10,6 +10,7 @@ from ...zoo.models.config import CONFIG_FILE
 from ...zoo.models.files import WEIGHT_FILES, write_folder
 from ...zoo.plain_json import json_file
 from ..registry.store import cache_root
+from ..registry.verify import sha256_of
 from .collecting import content, opened
 from .settings import Settings
 from .step import Done, Walk
@@ -96,6 +97,11 @@ def command(settings: Settings, corpora: list[Path]) -> str:
 def trained(walk: Walk) -> Path:
     """The folder of the checkpoint, for the steps after this one."""
     return walk.folder / walk.found["train"]["folder"]
+
+
+def trained_files(walk: Walk) -> dict[str, str]:
+    """Config and weights -> sha256."""
+    return {name: sha256_of(trained(walk) / name) for name in (CONFIG_FILE, walk.found["train"]["weights"])}
 
 
 def _told(entry: dict[str, float], epochs: int) -> str:

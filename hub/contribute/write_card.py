@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ..registry.verify import sha256_of
 from .evaluating import metrics_of
 from .settings import CardFacts
 from .step import Done, Walk
-from .training import trained
+from .training import trained, trained_files
 
 FOLDER = "checkpoint"
 
@@ -29,9 +29,9 @@ class WriteCard:
     title = "the folder to publish"
 
     def inputs(self, walk: Walk) -> dict[str, Any]:
-        """Weights, scores and facts."""
-        weights = sha256_of(trained(walk) / walk.found["train"]["weights"])
-        return {"weights": weights, "metrics": sha256_of(metrics_of(walk)), "facts": walk.found["facts"]}
+        """What was trained, its scores, and the facts."""
+        facts = walk.found["facts"]
+        return {"trained": trained_files(walk), "metrics": sha256_of(metrics_of(walk)), "facts": facts}
 
     def run(self, walk: Walk) -> Done:
         """Write all four files, then put the folder in its place."""
@@ -58,8 +58,6 @@ class WriteCard:
 
 def with_facts(config: CheckpointConfig, facts: CardFacts, measured_here: bool) -> CheckpointConfig:
     """The config with what only a person knew."""
-    from dataclasses import replace
-
     lineage = config.lineage | {"authors": facts.authors, "weights_licence": facts.weights_licence}
     lineage |= {"base": config.training.get("init"), "limits": list(facts.limits or ())}
     corpus = config.training["corpus"] | ({"licence": facts.data_licence} if measured_here else {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from huggingface_hub import ModelCard
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+from yaml import YAMLError
 
 from ...cards import MISSING, Corpus, check_card, missing
 from .findings import Finding, failed, passed
@@ -36,8 +37,8 @@ def check_metadata(subject: Subject) -> Finding:
     """The head of the card is one that the Hub reads: licence, library, task, and scores as a model-index."""
     try:
         data = ModelCard(subject.text).data
-    except ValueError as error:
-        return failed("metadata", f"the Hub cannot read the card's head: {error}", _RENDER)
+    except (ValueError, TypeError, KeyError, YAMLError) as error:
+        return failed("metadata", f"the Hub cannot read the card's head: {' '.join(str(error).split())}", _RENDER)
     keys = ("license", "library_name", "pipeline_tag", "tags", "eval_results")
     if lacking := [key for key in keys if not getattr(data, key, None)]:
         return failed("metadata", f"the card's head lacks {', '.join(lacking)}", _RENDER)

@@ -13,9 +13,8 @@ from ..registry.names import KINDS, CheckpointName
 from ..registry.store import RECORD
 from ..registry.verify import records_of
 from .findings import Finding, failed, passed
-from .subject import Subject
+from .subject import MAX_TEXT_BYTES, Subject
 
-MAX_TEXT_BYTES = 4 << 20
 # What a file that is said to be text, or a file of tensors, begins with when it is something else.
 _DISGUISES = {b"\x80": "a pickle", b"PK": "a zip archive", b"\x1f\x8b": "a gzip archive", b"\x7fELF": "a program"}
 _FOLDER_REMEDY = "make a folder of these files alone: tchub contribute does"
@@ -87,7 +86,7 @@ def check_name(subject: Subject) -> Finding:
     rest = parsed.name.removeprefix(f"{arch}-")
     if rest == parsed.name or _family_of(rest) != family:
         remedy = f"call it {arch}-{family}"
-        return failed("name", f"{parsed.name} is not a name for {arch} and the family {family}", remedy)
+        return failed("name", f"{parsed.name} is no name for {arch} and the family {family}", remedy)
     return passed("name", str(parsed))
 
 

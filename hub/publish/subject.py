@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...cards import CardData
+from ...cards import CardData, CardError
 from ..registry.describe import as_object, read_json
 from ..registry.entry_files import CONFIG_FILE
 from ..registry.index import Index
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 TOLERANCE = 0.002
 CARD_FILE, METRICS_FILE = "README.md", "metrics.json"
+MAX_TEXT_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,16 @@ class Subject:
 
     @cached_property
     def text(self) -> str:
-        """The card; empty without one."""
+        """The card; empty without one. Raises CardError for one that is no text."""
         path = self.folder / CARD_FILE
-        return path.read_text(encoding="utf-8") if path.is_file() else ""
+        try:
+            with path.open("rb") as file:
+                return file.read(MAX_TEXT_BYTES).decode()
+        except FileNotFoundError:
+            return ""
+        except (OSError, UnicodeDecodeError) as error:
+            remedy = "write it again from config.json and metrics.json"
+            raise CardError(f"{CARD_FILE} cannot be read: {error}", remedy=remedy, field=CARD_FILE) from error
 
     @cached_property
     def card(self) -> CardData:

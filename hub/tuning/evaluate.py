@@ -40,6 +40,7 @@ def evaluate(
     *,
     baselines: Iterable[str] = (),
     labels: int = 0,
+    curves: bool = False,
     seed: int = 0,
     threads: int = 1,
     cache: Path | None = None,
@@ -55,6 +56,7 @@ def evaluate(
             `evaluate_xgboost`); the checkpoint's own recipe on 10% of the training programs, picked at random,
             mean of three seeds.
         labels: also rank with so many programs of each task known, at most half of them, which do not count.
+        curves: also what a card draws: top-k, calibration, failures (see `measure_curves`).
         seed: of the 10%, of the training on them, and of the labels.
         threads: for XGBoost, and processes that replay programs.
         cache: folder for statement features, which statement models and XGBoost read.
@@ -62,7 +64,7 @@ def evaluate(
 
     Returns:
         format, corpus, split, tasks, programs, and results: for "model" and each baseline top1, top5,
-        mean_top1, mean_top5, pairwise; with labels also few_shot: their number -> the scores.
+        mean_top1, mean_top5, pairwise; with labels also few_shot: their number -> the scores; curves where asked.
 
     Raises:
         DeviceKindError: the checkpoint is for the other kind of device.
@@ -84,6 +86,7 @@ def evaluate(
         )
     results: dict[str, Any] = {"model": evaluate_model(checkpoint.model, data)}
     few_shot = {"few_shot": {str(labels): _evaluate_few_shot(checkpoint, data, labels, seed)}} if labels else {}
+    drawn = {"curves": _curves(checkpoint, corpus, data)} if curves else {}
     for name in baselines:
         note(f"baseline: {name}")
         if name == "random":
@@ -103,6 +106,7 @@ def evaluate(
         "programs": len(data),
         "results": results,
         **few_shot,
+        **drawn,
     }
 
 
@@ -120,6 +124,15 @@ def _check_kind(checkpoint: Checkpoint, device: Device) -> None:
 def _evaluate_few_shot(checkpoint: Checkpoint, data: RankingDataset, labels: int, seed: int) -> dict[str, float]:
     known = draw_labels(data, labels, seed)
     return evaluate_unknown(data, known, few_shot_scores(checkpoint.model, data, labels, seed))
+
+
+def _curves(checkpoint: Checkpoint, corpus: Corpus, data: RankingDataset) -> dict[str, Any]:
+    from ...zoo.corpus import computations
+    from ...zoo.training import predict
+    from ...zoo.training.measured_curves import Ranked, measure_curves
+
+    scores = predict(checkpoint.model, data.features)
+    return measure_curves([Ranked(corpus.path.resolve().name, corpus.tasks, data, scores, computations(corpus))])
 
 
 def _evaluate_ten_percent(

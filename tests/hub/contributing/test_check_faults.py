@@ -1,0 +1,306 @@
+"""Each question of `tchub check`, by a checkpoint that is wrong in that one way."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from contribute_kit import FakeMeasurer, Finished, fake_machine, settings
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.numpy import load, save
+from tchub.cards import render_card
+from tchub.hub.contribute.walk import contribute
+from tchub.hub.publish.check import QUESTIONS, CheckFailedError, Finding, Report, check
+from tchub.hub.registry import Index, describe
+from tchub.zoo.corpus import Corpus, write_corpus
+
+
+@pytest.fixture
+def folder(finished: Finished, tmp_path: Path) -> Path:
+    """A checkpoint without a fault, to break."""
+    return Path(shutil.copytree(finished.checkpoint, tmp_path / "checkpoint"))
+
+
+def edited(folder: Path, name: str, change: Callable[[dict[str, Any]], None], *, card: bool = True) -> None:
+    """Change a JSON file, and keep the card in step with it."""
+    path = folder / name
+    body = json.loads(path.read_text())
+    change(body)
+    path.write_text(json.dumps(body))
+    if card:
+        files = (json.loads((folder / file).read_text()) for file in ("config.json", "metrics.json"))
+        (folder / "README.md").write_text(render_card(*files))
+
+
+def only_wrong(report: Report, name: str) -> Finding:
+    """The one finding that failed."""
+    assert [finding.name for finding in report.failed] == [name]
+    assert not report.ok
+    (finding,) = report.failed
+    assert finding.remedy
+    return finding
+
+
+def failing(folder: Path, name: str, **options: Any) -> Finding:
+    return only_wrong(check(folder, evaluate=False, **options), name)
+
+
+def test_a_file_too_many(folder: Path) -> None:
+    (folder / "curve.csv").write_text("epoch,loss\n")
+    assert "curve.csv does not belong" in failing(folder, "files").detail
+
+
+@pytest.mark.parametrize("name", ["config.json", "metrics.json", "README.md", "model.safetensors"])
+def test_a_link_is_no_file_of_a_checkpoint(folder: Path, name: str, tmp_path: Path) -> None:
+    (folder / name).rename(tmp_path / name)
+    (folder / name).symlink_to(tmp_path / name)
+    findings = {finding.name: finding for finding in check(folder, evaluate=False).failed}
+    assert f"{name} is a link" in findings["files"].detail
+
+
+def test_two_files_of_weights(folder: Path) -> None:
+    (folder / "model.txt").write_text("tree\n")
+    assert "2 files of weights" in failing(folder, "files").detail
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [(pickle.dumps({"w": 1}), "a pickle"), (b"PK\3\4" + bytes(60), "a zip archive"), (b"\0" * 9, "is no")],
+)
+def test_a_pickle_or_an_archive_in_disguise(folder: Path, data: bytes, what: str) -> None:
+    (folder / "model.safetensors").write_bytes(data)
+    findings = {finding.name: finding for finding in check(folder, evaluate=False).failed}
+    assert set(findings) >= {"files", "weights"}
+    assert what in findings["files"].detail
+
+
+def test_a_pickle_called_a_card(folder: Path) -> None:
+    (folder / "README.md").write_bytes(pickle.dumps({"w": 1}))
+    findings = {finding.name: finding.detail for finding in check(folder, evaluate=False).failed}
+    assert "README.md is a pickle" in findings["files"]
+
+
+def test_weights_that_are_not_finite(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    tensors = load(path.read_bytes())
+    first = next(iter(tensors))
+    path.write_bytes(save(tensors | {first: np.full_like(tensors[first], np.nan)}))
+    assert "NaN" in failing(folder, "weights").detail
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("tcl-epyc+local", "one machine"),
+        ("tlp-epyc", "no name for"),
+        ("tcl-v100", "no name for"),
+        ("TCL", "not a"),
+    ],
+)
+def test_a_name_that_says_something_else(folder: Path, name: str, said: str) -> None:
+    edited(folder, "config.json", lambda config: config.update(name=name))
+    assert said in failing(folder, "name").detail
+
+
+def test_a_version_that_is_published_with_other_weights(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    published = describe(folder, config["name"], config["version"])
+    index = Index((published,))
+    assert check(folder, evaluate=False, index=index).ok, "the very same files may be published again"
+    edited(folder, "config.json", lambda config: config["training"].update(seconds=1.0))
+    wrong = failing(folder, "version", index=index)
+    assert "another config.json" in wrong.detail
+    assert str(published.semver.next_minor()) in str(wrong.remedy)
+
+
+def test_a_family_without_a_spec_sheet(folder: Path) -> None:
+    edited(folder, "config.json", lambda config: config.update(family="z80", name="tcl-z80"))
+    assert "no device is called 'z80'" in failing(folder, "device").detail
+
+
+def test_the_sheet_of_another_device_needs_a_reason(folder: Path) -> None:
+    def other(config: dict[str, Any]) -> None:
+        config.update(family="xeon", name="tcl-xeon", version="7.0.0")
+        config["lineage"].update(data="transferred")
+
+    edited(folder, "config.json", other)
+    assert "the spec sheet is that of" in failing(folder, "device").detail
+    edited(folder, "config.json", lambda config: config["lineage"].update(stand_in="It is like one."))
+    assert check(folder, evaluate=False).ok
+
+
+@pytest.mark.parametrize("key", ["authors", "weights_licence"])
+def test_a_fact_that_is_missing(folder: Path, key: str) -> None:
+    edited(folder, "config.json", lambda config: config["lineage"].pop(key))
+    findings = {finding.name: finding.detail for finding in check(folder, evaluate=False).failed}
+    assert f"lineage.{key}" in findings["facts"]
+
+
+def test_a_card_that_was_written_by_hand(folder: Path) -> None:
+    card = folder / "README.md"
+    card.write_text(card.read_text().replace("Ada Lovelace", "Eve"))
+    assert "lines differ" in failing(folder, "card").detail
+
+
+def test_a_card_whose_head_the_hub_cannot_read(folder: Path) -> None:
+    card = folder / "README.md"
+    card.write_text(card.read_text().replace("tags:\n", "tags: [\n", 1))
+    names = {finding.name for finding in check(folder, evaluate=False).failed}
+    assert names == {"card", "metadata"}
+
+
+@pytest.mark.parametrize("licence", ["mine", "none found"])
+def test_weights_without_a_licence_of_spdx(folder: Path, licence: str) -> None:
+    edited(folder, "config.json", lambda config: config["lineage"].update(weights_licence=licence))
+    assert f"weights: {licence}" in failing(folder, "licences").detail
+
+
+def test_data_may_be_without_a_licence_but_not_of_an_unknown_one(folder: Path) -> None:
+    edited(folder, "config.json", lambda config: config["training"]["corpus"].update(licence="none found"))
+    assert check(folder, evaluate=False).ok
+    edited(folder, "config.json", lambda config: config["training"]["corpus"].update(licence="see website"))
+    assert "see website" in failing(folder, "licences").detail
+
+
+@pytest.mark.parametrize("value", [1.5, -0.1, None])
+def test_a_score_that_cannot_be(folder: Path, value: float | None) -> None:
+    edited(folder, "metrics.json", lambda metrics: metrics["results"]["model"].update(mean_top5=value))
+    assert "model.mean_top5" in failing(folder, "metrics").detail
+
+
+def test_scores_without_random_choice_beside_them(folder: Path) -> None:
+    edited(folder, "metrics.json", lambda metrics: metrics["results"].pop("random"))
+    findings = {finding.name: finding.detail for finding in check(folder, evaluate=False).failed}
+    assert "random" in findings["metrics"]
+
+
+def test_a_score_that_does_not_come_out_again(folder: Path, finished: Finished) -> None:
+    def better(metrics: dict[str, Any]) -> None:
+        metrics["results"]["model"]["pairwise"] -= 0.01
+
+    edited(folder, "metrics.json", better)
+    wrong = only_wrong(check(folder, corpora=[finished.corpus]), "scores")
+    assert "pairwise" in wrong.detail
+    assert "(+0.0100)" in wrong.detail
+    assert check(folder, corpora=[finished.corpus], tolerance=0.02).ok
+
+
+def test_another_corpus_of_the_same_name(folder: Path, finished: Finished, tmp_path: Path) -> None:
+    corpus = Corpus.open(finished.corpus)
+    programs = [program for program in corpus.iter_programs() if int(program.key[0], 16) % 4]
+    write_corpus(tmp_path / corpus.path.name, corpus.meta, corpus.tasks.values(), programs)
+    names = {finding.name for finding in check(folder, corpora=[tmp_path / corpus.path.name]).failed}
+    assert "scores" in names
+
+
+def test_a_training_that_cannot_have_left_out_the_test_tasks(folder: Path, finished: Finished, tmp_path: Path) -> None:
+    """The corpus now tests on tasks that the checkpoint, by its own count, must have learnt."""
+    corpus = Corpus.open(finished.corpus)
+    told = json.loads((folder / "config.json").read_text())["training"]["corpus"]["tasks"]
+    ids = sorted(corpus.tasks)
+    split = {"train": ids[: told - 1], "test": ids[told - 1 :]}
+    other = write_corpus(
+        tmp_path / corpus.path.name, {**corpus.meta, "split": split}, corpus.tasks.values(), corpus.iter_programs()
+    )
+    found = {finding.name: finding for finding in check(folder, corpora=[other]).failed}
+    assert f"{told} tasks of {corpus.path.name} were learnt, {told - 1} are no test" in found["leak"].detail
+
+
+def test_what_its_start_had_learnt_counts_too(
+    folder: Path, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The start learnt tasks that judge now: it was trained before this corpus kept them out."""
+    corpus = Corpus.open(finished.corpus)
+    split = {"train": sorted(corpus.tasks)[:1], "test": sorted(corpus.tasks)[1:]}
+    strict = write_corpus(
+        tmp_path / "strict", {**corpus.meta, "split": split}, corpus.tasks.values(), corpus.iter_programs()
+    )
+    started = json.loads((folder / "config.json").read_text())
+    start = f"{started['name']}@{started['version']}"
+    monkeypatch.setenv("TCHUB_INDEX", str(tmp_path / "index.json"))
+    (tmp_path / "index.json").write_text(Index((describe(folder, *start.split("@")),)).to_json())
+    shutil.copytree(folder, tmp_path / "cache" / "checkpoints" / start.replace("@", "/"))
+    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
+
+    def from_it(config: dict[str, Any]) -> None:
+        config["version"] = "9.0.0"
+        config["training"]["init"] = start
+        config["training"]["corpus"] |= {"name": "strict", "tasks": 1, "programs": 1}
+
+    edited(folder, "config.json", from_it, card=False)
+    edited(folder, "metrics.json", lambda metrics: metrics.update(corpus="strict"))
+    found = {finding.name: finding for finding in check(folder, corpora=[strict]).findings}
+    assert found["leak"].outcome == "not-checked", "the start's corpus is not at hand"
+    found = {finding.name: finding for finding in check(folder, corpora=[strict, corpus]).findings}
+    assert found["leak"].outcome == "failed"
+    assert f"by its start {start}" in found["leak"].detail
+
+
+def test_a_failing_check_stops_a_contribution_before_anything_is_published(
+    mine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[Any] = []
+    fake_machine(monkeypatch, FakeMeasurer())
+    monkeypatch.setattr("tchub.hub.publish.publish.publish_checkpoint", lambda *a, **k: called.append(a))
+    monkeypatch.setattr("tchub.cards.render.MISSING", "Ada")  # what the card says is now a gap
+    monkeypatch.setattr("tchub.hub.publish.check_card.MISSING", "Ada")
+    asked = settings(mine, publish=True, repo="ada/tcl-epyc", confirmed=True)
+    with pytest.raises(CheckFailedError, match="card: ") as caught:
+        contribute(replace(asked), again_from="check")
+    assert any(finding["outcome"] == "failed" for finding in caught.value.fields["findings"])
+    assert called == []
+
+
+@pytest.fixture(scope="module")
+def odd(finished: Finished, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint whose files are anything."""
+    return Path(shutil.copytree(finished.checkpoint, tmp_path_factory.mktemp("odd") / "checkpoint"))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.sampled_from(["results", "corpus", "devices", "seeds", "curves", "tasks", "transfer", "format"]), json_values)
+def test_whatever_the_metrics_hold_the_check_ends_in_findings(
+    odd: Path, finished: Finished, key: str, value: Any
+) -> None:
+    metrics = json.loads((finished.checkpoint / "metrics.json").read_text())
+    (odd / "metrics.json").write_text(json.dumps(metrics | {key: value}))
+    report = check(odd, index=Index())
+    assert [finding.name for finding in report.findings] == list(QUESTIONS)
+
+
+@given(st.binary() | st.text().map(str.encode) | st.text().map(lambda text: f"---\n{text}\n---\n".encode()))
+def test_whatever_the_card_says_the_check_ends_in_findings(odd: Path, card: bytes) -> None:
+    (odd / "README.md").write_bytes(card)
+    report = check(odd, evaluate=False, index=Index())
+    assert "card" in {finding.name for finding in report.failed}
+
+
+outcomes = st.lists(st.sampled_from(["ok", "failed", "not-checked"]), min_size=1)
+
+
+@given(outcomes, st.booleans())
+def test_a_report_passes_when_nothing_failed_and_nothing_is_open_that_may_not_be(
+    said: list[Any], allowed: bool
+) -> None:
+    report = Report(tuple(Finding(str(i), outcome, "", "do it") for i, outcome in enumerate(said)), allowed)
+    assert report.ok == ("failed" not in said and (allowed or "not-checked" not in said))
+    assert report.as_dict()["ok"] == report.ok
+    if report.ok:
+        report.require()
+    else:
+        with pytest.raises(CheckFailedError):
+            report.require()

@@ -1,0 +1,131 @@
+"""From a machine to a checkpoint: all nine steps, with stand-ins for the measuring alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contribute_kit import Answers, FakeMeasurer, Finished, fake_machine, settings
+from tchub.hub.cli import main
+from tchub.hub.contribute.walk import NAMES, contribute
+from tchub.hub.publish.check import check
+from tchub.zoo.corpus import Corpus
+from tchub.zoo.models import Checkpoint
+
+
+def test_a_contribution_is_a_checkpoint_that_passes_every_check(finished: Finished) -> None:
+    assert [step.name for step in finished.passed] == list(NAMES)
+    assert {step.outcome for step in finished.passed} == {"done"}
+    files = {path.name for path in finished.checkpoint.iterdir()}
+    assert files == {"config.json", "model.safetensors", "metrics.json", "README.md"}
+    report = check(finished.checkpoint, corpora=[finished.corpus])
+    assert report.ok, report.failed
+
+
+def test_the_card_tells_who_and_under_which_licences(finished: Finished) -> None:
+    lineage = Checkpoint.load(finished.checkpoint).config.lineage
+    assert lineage["authors"] == "Ada Lovelace"
+    assert lineage["weights_licence"] == "Apache-2.0"
+    assert Corpus.open(finished.corpus).meta["licence"] == "CC-BY-4.0"
+    card = (finished.checkpoint / "README.md").read_text()
+    assert "CC-BY-4.0" in card
+    assert "A toy." in card
+
+
+def test_its_scores_stand_beside_the_baselines(finished: Finished) -> None:
+    results = json.loads((finished.checkpoint / "metrics.json").read_text())["results"]
+    assert set(results) == {"model", "random", "xgboost", "ten_percent"}
+    assert any("random choice" in note or "random:" in note for note in finished.notes)
+
+
+def test_the_same_command_does_nothing_twice(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measurer = FakeMeasurer()
+    fake_machine(monkeypatch, measurer)
+    files = {path: path.read_bytes() for path in (mine / "checkpoint").iterdir()}
+    again = contribute(settings(mine))
+    assert {step.outcome for step in again} == {"kept"}
+    assert measurer.paid == 0
+    assert files == {path: path.read_bytes() for path in (mine / "checkpoint").iterdir()}
+
+
+def test_a_start_from_another_checkpoint_is_told_and_is_a_baseline(
+    mine: Path, finished: Finished, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_machine(monkeypatch, FakeMeasurer())
+    monkeypatch.setattr("tchub.hub.tuning.evaluate.BASELINES", ("random",))
+    passed = contribute(settings(mine, base=str(finished.checkpoint), recipe=None))
+    config = Checkpoint.load(mine / "checkpoint").config
+    assert config.lineage["base"] == config.training["init"] == "tcl-epyc@" + _version(finished)
+    assert {"base", "random"} <= set(json.loads((mine / "checkpoint" / "metrics.json").read_text())["results"])
+    assert [step.name for step in passed if step.outcome == "kept"] == ["preflight", "device", "facts", "collect"]
+
+
+def _version(finished: Finished) -> str:
+    return Checkpoint.load(finished.checkpoint).config.version
+
+
+def test_given_corpora_are_not_measured_again(finished: Finished, tmp_path: Path, monkeypatch: Any) -> None:
+    measurer = FakeMeasurer()
+    fake_machine(monkeypatch, measurer)
+    monkeypatch.setattr("tchub.hub.tuning.evaluate.BASELINES", ("random",))
+    contribute(settings(tmp_path / "other", corpora=(finished.corpus,)))
+    assert measurer.paid == 0
+    assert Checkpoint.load(tmp_path / "other" / "checkpoint").config.training["corpus"]["licence"] == "CC-BY-4.0"
+
+
+class Hub:
+    """Where a publication would go."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Path, str]] = []
+
+    def __call__(self, path: Path, repo: str, **_: Any) -> Any:
+        self.calls.append((path, repo))
+        return type("Done", (), {"url": f"https://hub/{repo}", "as_dict": lambda self: {"repo": repo}})()
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
+    found = Hub()
+    monkeypatch.setattr("tchub.hub.publish.publish.publish_checkpoint", found)
+    fake_machine(monkeypatch, FakeMeasurer())
+    return found
+
+
+def test_it_is_published_when_the_person_agrees(mine: Path, hub: Hub) -> None:
+    person = Answers({})
+    passed = contribute(settings(mine, publish=True, repo="ada/tcl-epyc"), ask=person)
+    assert hub.calls == [(mine / "checkpoint", "ada/tcl-epyc")]
+    assert passed[-1].facts == {"published": {"repo": "ada/tcl-epyc"}}
+    assert person.asked == [f"Publish {mine / 'checkpoint'} in the Hub repository ada/tcl-epyc?"]
+    contribute(settings(mine, publish=True, repo="ada/tcl-epyc"), ask=person)
+    assert len(hub.calls) == 1, "what is published is not published again"
+
+
+def test_without_a_yes_nothing_leaves_the_machine(mine: Path, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+    from tchub.hub.contribute.errors import NotAgreedError
+
+    with pytest.raises(NotAgreedError, match="ready in"):
+        contribute(settings(mine, publish=True, repo="ada/tcl-epyc"), ask=Answers({}, agrees=False))
+    assert hub.calls == []
+
+
+def test_the_command_reports_every_step(mine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    fake_machine(monkeypatch, FakeMeasurer())
+    asked = settings(mine)
+    command = ["contribute", "--output", mine, "--networks", ",".join(asked.networks), "--programs", asked.programs]
+    command += ["--recipe", asked.recipe, "--authors", "Ada Lovelace", "--weights-licence", "Apache-2.0"]
+    command += ["--data-licence", "CC-BY-4.0", "--limit", "A toy.", "--no-publish", "--json"]
+    assert main([str(word) for word in command]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [step["name"] for step in said["steps"]] == list(NAMES)
+
+
+def test_a_licence_of_the_data_belongs_to_what_is_measured(
+    finished: Finished, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["contribute", "--output", tmp_path, "--corpus", finished.corpus, "--data-licence", "MIT"]
+    assert main([str(word) for word in command]) == 2
+    assert "a --corpus says its own" in capsys.readouterr().err
