@@ -152,9 +152,12 @@ def _tenth(row: Mapping[str, Any]) -> Tenth:
 def _part(row: Mapping[str, Any]) -> Part:
     return Part(
         read_text(row, "operator") or "other",
-        **{key: read_text(row, key) for key in ("words", "corpus")},
-        **{key: read_whole(row, key) for key in ("tasks", "programs")},
-        **{key: read_number(row, key) for key in ("top1", "pairwise")},
+        read_text(row, "words"),
+        read_text(row, "corpus"),
+        read_whole(row, "tasks"),
+        read_whole(row, "programs"),
+        read_number(row, "top1"),
+        read_number(row, "pairwise"),
     )
 
 

@@ -42,7 +42,7 @@ def draw_top_k(figure: Any, curves: Curves, run: Evaluation) -> None:
         points = [(place, score) for place, score in points if score is not None]
         if points:
             style = {"s": 26, "facecolors": "none", "edgecolors": LIGHT["soft"], "zorder": 3}
-            axis.scatter(*zip(*points, strict=True), marker=mark, label=line.label.split(",")[0], **style)
+            axis.scatter(*zip(*points, strict=True), marker=mark, label=line.label.split(" (")[0], **style)
     axis.set(
         ylim=(0, 1.03), xlabel="k: programs measured, those ranked highest", ylabel="top-k score (1: the best found)"
     )
@@ -74,7 +74,7 @@ def draw_calibration(figure: Any, curves: Curves) -> None:
         ylabel="measured: lowest latency / latency",
     )  # fmt: skip
     _grid(axis, "y")
-    axis.legend(loc="upper left", frameon=False, fontsize=8)
+    axis.legend(loc="lower right", frameon=False, fontsize=8)
 
 
 def draw_transfer(figure: Any, rows: Sequence[Transfer]) -> None:

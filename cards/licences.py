@@ -15,13 +15,13 @@ osl-3.0 postgresql ofl-1.1 ncsa unlicense zlib pddl unknown other
 HUB_LICENCES = frozenset(_KNOWN.split())
 
 
-def hub_licence(spdx: str | None) -> dict[str, str]:
-    """The fields of a card's head for a licence: one that the Hub does not know is `other`, with its own name.
+def hub_licence(spdx: str | None) -> tuple[str | None, str | None]:
+    """The `license` and `license_name` of a card's head: one that the Hub does not know is `other`, with its own name.
 
     Args:
         spdx: an SPDX id, such as `Apache-2.0` or `GPL-3.0-only`; None when there is none.
     """
     if spdx is None:
-        return {}
+        return None, None
     name = spdx.lower().removesuffix("-only").removesuffix("-or-later")
-    return {"license": name} if name in HUB_LICENCES else {"license": "other", "license_name": spdx.lower()}
+    return (name, None) if name in HUB_LICENCES else ("other", spdx.lower())

@@ -24,10 +24,12 @@ def metadata(data: CardData) -> str:
     if data.origin.data:
         tags.append(data.origin.data)
     datasets = [corpus.name for corpus in data.corpora if corpus.name and "/" in corpus.name]
+    licence, licence_name = hub_licence(data.licence)
     card = ModelCardData(
         model_name=data.name,
         library_name="tchub",
-        **hub_licence(data.licence),
+        license=licence,
+        license_name=licence_name,
         pipeline_tag=TASK,
         tags=tags,
         datasets=datasets or None,

@@ -23,7 +23,7 @@ from .files import write_text
 from .theme import STYLE, svg_text
 
 # What a drawing depends on besides its figures: raise it when the plots change their looks.
-REVISION = 1
+REVISION = 2
 _MARK = re.compile(r"<!-- figures ([0-9a-f]{16}) drawing ([0-9a-f]{16}) -->\n</svg>\n\Z")
 _ROW, _AROUND = 0.24, 1.0  # inches of a row of the transfer plot, and of what is around them
 

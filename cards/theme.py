@@ -20,7 +20,7 @@ COLOURS = {
     "stock": ("#c2571a", "#f0935a"),
 }
 LIGHT = {name: light for name, (light, _) in COLOURS.items()}
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "svg.fonttype": "none", "svg.hashsalt": "tchub", "font.size": 9, "font.family": "sans-serif",
     "font.sans-serif": ["DejaVu Sans", "Arial"],
     "text.color": LIGHT["ink"], "axes.labelcolor": LIGHT["soft"], "xtick.color": LIGHT["soft"],
