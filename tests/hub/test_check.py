@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from tchub.hub.cli import main
+from tchub.hub.contribute.walk import NAMES
 from tchub.hub.publish.check import QUESTIONS, check
 from tchub.hub.registry.sources import bundled_root
 
@@ -52,7 +54,8 @@ def test_the_published_scores_of_a_checkpoint_come_out_again_on_the_repositorys_
     assert report.ok, report.failed
 
 
-def test_reviewers_are_told_to_ask_the_same_questions() -> None:
+def test_reviewers_are_told_to_ask_the_same_questions_and_contributors_of_every_step() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    listed = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
-    assert [name for name in listed if name in QUESTIONS] == list(QUESTIONS)
+    _, steps, questions = re.split(r"(?m)^## Contributing a checkpoint$|^### What reviewers look at$", text)
+    assert re.findall(r"(?m)^\| `(.*?)` \|", steps) == list(NAMES)
+    assert re.findall(r"(?m)^\| `(.*?)` \|", questions) == list(QUESTIONS)
