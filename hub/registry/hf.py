@@ -13,6 +13,7 @@ from .entry import Entry
 from .errors import NetworkError, RevisionMissingError
 from .hub_errors import Errand, typed
 from .index import Index
+from .offline import network_ruled_out
 from .verify import Outcome, Verification, verify_file
 from .watched import StalledError, within
 
@@ -56,6 +57,7 @@ class HfSource:
                 source=self.uri,
                 checkpoint=entry.id,
             )
+        offline = offline or network_ruled_out()
         for name in entry.files:
             cached = self._download(entry, name, offline=offline)
             shutil.copyfile(cached, dest / name)
@@ -69,8 +71,10 @@ class HfSource:
         about = {"source": self.uri, "checkpoint": entry.id, "file": name}
         seconds = self.patience + entry.files[name].size / _SLOWEST
         with typed(Errand(self.repo, name, entry.revision, offline=offline, fields=about)):
+            if offline:
+                return self._cached(entry, name)
             try:
-                return within(seconds, lambda: self._get_whole(entry, name, offline=offline))
+                return within(seconds, lambda: self._get_whole(entry, name))
             except StalledError as error:
                 raise NetworkError(
                     f"the Hub hangs, or is too slow: {name} of {self.repo} did not come in {seconds:.0f} s",
@@ -78,19 +82,27 @@ class HfSource:
                     **about,
                 ) from error
 
-    def _get_whole(self, entry: Entry, name: str, *, offline: bool) -> Path:
-        from huggingface_hub.constants import is_offline_mode
+    def _cached(self, entry: Entry, name: str) -> Path:
+        """The file in the Hub's cache, found without the client's downloads: those ask the Hub even offline."""
+        from huggingface_hub import try_to_load_from_cache
+        from huggingface_hub.errors import OfflineModeIsEnabled
 
-        path, cached = self._get(entry, name, offline=offline, force=False)
-        if cached and not (offline or is_offline_mode()) and not verify_file(path, entry.files[name]).ok:
-            path, _ = self._get(entry, name, offline=False, force=True)
+        path = try_to_load_from_cache(self.repo, name, self._where["cache_dir"], entry.revision)
+        if not isinstance(path, str):
+            raise OfflineModeIsEnabled(name)
+        return Path(path).resolve()
+
+    def _get_whole(self, entry: Entry, name: str) -> Path:
+        path, cached = self._get(entry, name, force=False)
+        if cached and not verify_file(path, entry.files[name]).ok:
+            path, _ = self._get(entry, name, force=True)
         return path
 
-    def _get(self, entry: Entry, name: str, *, offline: bool, force: bool) -> tuple[Path, bool]:
+    def _get(self, entry: Entry, name: str, *, force: bool) -> tuple[Path, bool]:
         """The file's resolved path, and whether it was in the cache before."""
         from huggingface_hub import hf_hub_download
 
-        ask: dict[str, Any] = {"revision": entry.revision, "local_files_only": offline, **self._where}
+        ask: dict[str, Any] = {"revision": entry.revision, **self._where}
         # Ask for the size first: a server that would send something else is refused before a byte is stored.
         known = hf_hub_download(self.repo, name, dry_run=True, **ask)
         size = entry.files[name].size

@@ -18,6 +18,7 @@ from .errors import (
     SourceError,
     TokenError,
 )
+from .offline import VARIABLES
 from .store import store_error
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
@@ -111,7 +112,7 @@ def _unreachable(errand: Errand, error: Exception, offline: bool) -> SourceError
         )
         return OfflineError(
             f"{missing}, and the network is ruled out",
-            remedy=f"run once without --offline (and without HF_HUB_OFFLINE), or {errand.instead}",
+            remedy=f"run once without --offline (and without {' and '.join(VARIABLES)}), or {errand.instead}",
             **errand.fields,
         )
     cause = error.__cause__

@@ -62,7 +62,7 @@ def _run(produce: Callable[[], Iterator[Any]], events: queue.Queue[tuple[str, An
             events.put(("item", item))
             if left.is_set():
                 return
-    except Exception as error:
+    except BaseException as error:  # whatever it is: nobody shall wait for a thread that is no more
         events.put(("error", error))
     else:
         events.put(("end", None))

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Read when huggingface_hub is imported: its client reports to the public Hub, whatever HF_ENDPOINT says.
+os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 
 @pytest.fixture(autouse=True)
