@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from .query import arranged
 SITE_FORMAT = 1
 CATALOGUE = "catalogue.json"
 TITLE = "Pretrained cost models"
+_CARDS = Path(str(resources.files("tchub.cards")))
 # The folders that are the catalogue's own: pages and plots of checkpoints that are no longer listed are removed.
 _OWN = ("c/*.html", "plots/*/*.svg")
 
@@ -83,16 +85,15 @@ def render(listed: list[Listed], title: str = TITLE, earlier: Path | None = None
     """All files of the catalogue: path from its folder -> content, `index.html` last.
 
     Args:
-        earlier: a folder whose plots are taken over where they show the same figures: drawing takes a while.
+        earlier: a catalogue whose plots are taken over where they show the same figures: drawing takes a while.
     """
     records = {one.entry.name: one.as_dict() for one in listed}
     files = assets() | {CATALOGUE: _catalogue(records, title)}
     for one in listed:
         family = arranged(other.entry for other in listed if other.entry.family == one.entry.family)
-        plots = _plots(one)
-        files |= {_path(one, plot): _drawn(plot, earlier and earlier / _path(one, plot)) for plot in plots}
-        shown = [(f"../{_path(one, plot)}", plot.title, plot.words) for plot in plots]
-        files[one.page] = checkpoint_page(title, one, records[one.entry.name], family, shown).encode()
+        plots = {f"plots/{one.entry.name}/{plot.file}": plot for plot in _plots(one)}
+        files |= {path: _drawn(plot, path, earlier) for path, plot in plots.items()}
+        files[one.page] = checkpoint_page(title, one, records[one.entry.name], family, plots).encode()
     return files | {"index.html": index_page(title, records, listed).encode()}
 
 
@@ -103,12 +104,12 @@ def _plots(one: Listed) -> tuple[Plot, ...]:
         raise CardError(f"metrics of {one.entry.id}: {error.message}", remedy=error.remedy, **error.fields) from error
 
 
-def _path(one: Listed, plot: Plot) -> str:
-    return f"plots/{one.entry.name}/{plot.file}"
-
-
-def _drawn(plot: Plot, earlier: Path | None) -> bytes:
-    return earlier.read_bytes() if earlier and plot.is_current(earlier) else plot.to_svg().encode()
+def _drawn(plot: Plot, path: str, earlier: Path | None) -> bytes:
+    """As it was drawn for an earlier catalogue or for the published cards, or drawn now."""
+    for folder in filter(None, (earlier, _CARDS)):
+        if plot.is_current(folder / path):
+            return (folder / path).read_bytes()
+    return plot.to_svg().encode()
 
 
 def _catalogue(records: Mapping[str, Mapping[str, Any]], title: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Cards as HTML. A card is data: no HTML of its own, no script, no link but to http(s), no picture from elsewhere."""
+"""Cards as HTML. A card is data: no HTML of its own, no script, no link but to http(s), no picture."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ _HEAD = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
 _DEEPER = {"h1": "h3", "h2": "h3", "h3": "h4", "h4": "h5", "h5": "h6", "h6": "h6"}
 
 
-def card_html(text: str, pictures: Mapping[str, str] | None = None) -> str:
+def card_html(text: str, figures: Mapping[str, str] | None = None) -> str:
     """The card's Markdown as HTML, without its YAML head and its title.
 
     HTML in it is shown as text.
 
     Args:
-        pictures: address in the card -> address from the page; any other picture becomes its description.
+        figures: what the page shows as figures: picture's address in the card, which is the figure's id too -> title.
+            Such a picture becomes a link to the figure, any other its description.
     """
     parser = _parser()
     tokens = _without_title(parser.parse(_HEAD.sub("", text)))
-    return parser.renderer.render(list(_safe(tokens, pictures or {})), parser.options, {})
+    return parser.renderer.render(list(_safe(tokens, figures or {})), parser.options, {})
 
 
 @cache
@@ -49,7 +50,7 @@ def _without_title(tokens: Sequence[Token]) -> Sequence[Token]:
     return tokens[3:] if titled else tokens
 
 
-def _safe(tokens: Sequence[Token], pictures: Mapping[str, str]) -> Iterator[Token]:
+def _safe(tokens: Sequence[Token], figures: Mapping[str, str]) -> Iterator[Token]:
     for token in tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = _DEEPER[token.tag]
@@ -57,20 +58,26 @@ def _safe(tokens: Sequence[Token], pictures: Mapping[str, str]) -> Iterator[Toke
             # The page's own policy refuses styles in the text; a column's alignment becomes a class.
             token.attrs = {"class": str(token.attrGet("style")).rpartition(":")[2]}
         if token.children:
-            token.children = list(_safe_inline(token.children, pictures))
+            token.children = list(_safe_inline(token.children, figures))
         yield token
 
 
-def _safe_inline(tokens: Sequence[Token], pictures: Mapping[str, str]) -> Iterator[Token]:
+def _safe_inline(tokens: Sequence[Token], figures: Mapping[str, str]) -> Iterator[Token]:
     linked = False
     for token in tokens:
         if token.type == "link_open":
             linked = str(token.attrGet("href")).lower().startswith(("http://", "https://"))
             token.attrSet("rel", "noreferrer")
-        if token.type == "image" and token.attrGet("src") not in pictures:
-            yield Token("text", "", 0, content=token.content)
-            continue
         if token.type == "image":
-            token.attrSet("src", pictures[str(token.attrGet("src"))])
-        if linked or not token.type.startswith("link_"):
+            yield from _figure(str(token.attrGet("src")), token.content, figures)
+        elif linked or not token.type.startswith("link_"):
             yield token
+
+
+def _figure(address: str, words: str, figures: Mapping[str, str]) -> Iterator[Token]:
+    if address not in figures:
+        yield Token("text", "", 0, content=words)
+        return
+    yield Token("link_open", "a", 1, attrs={"href": f"#{address}"})
+    yield Token("text", "", 0, content=f"Plot: {figures[address]}")
+    yield Token("link_close", "a", -1)

@@ -1,4 +1,4 @@
-"""The pages' HTML: Jinja templates that escape everything but what `markdown` made."""
+"""The pages' HTML: Jinja templates that escape everything but what `markdown` made, which is safe."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
+from ...cards.plots import Plot
 from ..cli.text import data_text, number_text, score_text, size_text
 from ..registry import Entry
 from .catalogue import Listed, comparable
@@ -51,14 +52,14 @@ def index_page(title: str, records: Mapping[str, Mapping[str, Any]], listed: Seq
 
 
 def checkpoint_page(
-    title: str, one: Listed, record: Mapping[str, Any], family: Sequence[Entry], plots: Sequence[tuple[str, str, str]]
+    title: str, one: Listed, record: Mapping[str, Any], family: Sequence[Entry], plots: Mapping[str, Plot]
 ) -> str:
     """One checkpoint's page.
 
     Args:
         record: its `as_dict()`.
         family: its family's checkpoints, itself included.
-        plots: of each picture its address from the page, its title, and what it shows in words.
+        plots: by path from the catalogue's folder.
     """
     others = [entry.name for entry in family if entry.name != one.entry.name]
     columns = [key for key in TITLES if any(line[key] is not None for line in record["results"])]
@@ -74,7 +75,7 @@ def checkpoint_page(
         titles=TITLES,
         columns=columns,
         best={key: max(line[key] for line in record["results"] if line[key] is not None) for key in columns},
-        card=Markup(card_html(one.card)),  # `markdown` made it safe
+        card=Markup(card_html(one.card, {f"plots/{plot.file}": plot.title for plot in plots.values()})),
     )
 
 
