@@ -10,6 +10,7 @@ from typing import Any
 from .entry import TRANSFER, Entry
 from .entry_files import CONFIG_FILE, WEIGHT_FILES
 from .errors import IndexFileError
+from .fields import is_number
 from .names import KINDS
 from .verify import records_of
 
@@ -69,7 +70,7 @@ def transfer_of(metrics: dict[str, Any]) -> dict[str, dict[str, float]]:
     found: dict[str, dict[str, float]] = {}
     for row in map(as_object, rows if isinstance(rows, list) else ()):
         told = as_object(row.get("metrics")) | {"tasks": row.get("tasks")}
-        scores = {key: told[key] for key in TRANSFER if isinstance(told.get(key), int | float)}
+        scores = {key: value for key in TRANSFER if is_number(value := told.get(key))}
         device = row.get("device")
         if not isinstance(device, str) or row.get("device_learnt") or not scores:
             continue

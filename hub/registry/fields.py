@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from ...zoo.untrusted import parse_json, read_plain
 from .errors import IndexFileError
@@ -73,7 +73,7 @@ def bad(where: str, why: str, remedy: str = "fetch the file again, or reinstall 
 
 def check_format(number: object, newest: int, where: str) -> None:
     """Refuse a file of a newer format, or one without a format number (raises IndexFileError)."""
-    if not is_whole(number) or not isinstance(number, int) or number < 1:
+    if not is_whole(number) or number < 1:
         raise bad(where, "no format number")
     if number > newest:
         raise IndexFileError(
@@ -84,12 +84,12 @@ def check_format(number: object, newest: int, where: str) -> None:
         )
 
 
-def is_whole(value: object) -> bool:
+def is_whole(value: object) -> TypeGuard[int]:
     """Whether it is a whole number; True and False are none."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Whether it is a number of any kind; True and False are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 

@@ -11,6 +11,7 @@ from ...zoo.devices.distance import OTHER
 from ...zoo.devices.errors import UnknownDeviceError
 from .compat import why_not
 from .entry import TRANSFER, Entry
+from .fields import is_number
 
 _CHANCE = 0.5  # the pairwise accuracy of choosing at random
 
@@ -90,19 +91,25 @@ def judge(entry: Entry, device: Device) -> Verdict:
 
 def measured_near(entry: Entry, device: Device) -> Measured | None:
     """Its score on this device, else the best-known one on a device of the family (of most tasks)."""
-    rows = {_known(name): row for name, row in entry.transfer.items()}
-    if not entry.is_knowledge_base:
-        # The held-out networks of its own corpus were measured on the corpus's device.
-        rows[_known(str(entry.data.get("device")))] = entry.metrics | {"tasks": entry.data.get("tasks")}
-    near = {known: row for known, row in rows.items() if known and known.family == device.family and _tells(row)}
-    if not near:
-        return None
-    best = max(near, key=lambda known: (known == device, near[known].get("tasks") or 0, known.name))
-    return Measured(best.name, best == device, **{key: near[best].get(key) for key in TRANSFER})
+    near = [
+        Measured(known.name, known.name == device.name, **{key: _number(row.get(key)) for key in TRANSFER})
+        for name, row in _scores(entry).items()
+        if (known := _known(name)) and known.family == device.family
+    ]
+    telling = [one for one in near if one.top1 is not None or one.pairwise is not None]
+    return max(telling, key=lambda one: (one.here, one.tasks or 0, one.device), default=None)
 
 
-def _tells(row: Mapping[str, Any]) -> bool:
-    return any(row.get(key) is not None for key in ("pairwise", "top1"))
+def _scores(entry: Entry) -> dict[str, Mapping[str, Any]]:
+    """By device; the held-out networks of its own corpus were measured on that corpus's device."""
+    if entry.is_knowledge_base:
+        return dict(entry.transfer)
+    own = dict(entry.metrics) | {"tasks": entry.data.get("tasks")}
+    return {**entry.transfer, str(entry.data.get("device")): own}
+
+
+def _number(value: Any) -> float | None:
+    return value if is_number(value) else None
 
 
 def _judge_knowledge_base(entry: Entry, device: Device) -> Verdict:

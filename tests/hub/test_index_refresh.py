@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,6 +147,31 @@ def test_two_indexes_of_one_serial_are_refused(publisher, cache, epyc, t4):
     publisher.refresh(cache)
     publisher.publish(epyc, t4)
     unchanged(cache, publisher.keys, lambda: publisher.refresh(cache), RollbackError)
+
+
+def test_a_newer_index_that_another_process_stored_meanwhile_stays(publisher, cache, epyc, t4):
+    publisher.publish(epyc, serial=1)
+    slow = open_place(publisher.root.as_uri())
+
+    def read(name, limit, etag):
+        reply = slow.read(name, limit, etag)
+        if name == "index.json.sig":
+            publisher.publish(epyc, t4, serial=2)
+            publisher.refresh(cache)
+        return reply
+
+    with pytest.raises(RollbackError):
+        publisher.refresh(cache, place=replace(slow, read=read))
+    assert kept(cache, publisher.keys).serial == 2
+
+
+def test_many_refreshes_at_once_leave_one_whole_index(publisher, cache, epyc):
+    index = publisher.publish(epyc)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: publisher.refresh(cache), range(16)))
+    assert {one.serial for one in found} == {1}
+    assert kept(cache, publisher.keys) == index
+    assert sorted(path.name for path in cache.iterdir()) == [".lock", SNAPSHOT_FILE]
 
 
 def test_a_version_whose_weights_change_is_refused(publisher, cache, epyc, tmp_path):

@@ -266,6 +266,12 @@ def test_without_a_measurement_the_spec_sheets_decide_and_then_the_own_score(tmp
     assert why["zzz-k80"] == "fits as well as tcl-k80@1.0.0, which is the first by name"
 
 
+@pytest.mark.parametrize("data", [{"device": "t4", "tasks": "many"}, {"device": ["t4"]}, {"device": None}, {}])
+def test_data_of_any_form_is_judged(tmp_path, data):
+    entry = publish(tmp_path, "tcl-t4", feature_schema="tcl-gpu", entry={"data": data})
+    assert resolve([entry], device=get_device("t4")).entry is entry
+
+
 def test_verdicts_are_plain_json(tmp_path):
     found = resolve([measured(tmp_path, "tcl-k80", rtx3090=0.8)], device=get_device("rtx3090"))
     verdict = json.loads(json.dumps(found.verdicts[0].as_dict()))
