@@ -140,7 +140,7 @@ class Mirror:
         from .web import BROKEN
 
         response, pieces = self._ask(session, name, {"Range": f"bytes={file.tell()}-"} if file.tell() else {})
-        if response.status_code != 206:
+        if file.tell() and response.status_code != 206:  # the whole file, from a server without ranges
             file.seek(0)
             file.truncate()
         announced = _announced(response)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mirror_server import MirrorServer, broken_off, dripping, endless, running, silent, status
-from tchub.hub.registry import Entry, parse_source
+from tchub.hub.registry import Entry, Store, parse_source
 from tchub.hub.registry.errors import (
     InsecureSourceError,
     IntegrityError,
@@ -18,6 +18,7 @@ from tchub.hub.registry.errors import (
     NotInSourceError,
     OfflineError,
     SourceError,
+    StoreError,
     TokenError,
     UnknownSourceError,
 )
@@ -205,6 +206,17 @@ def test_an_endless_body_is_cut_off_at_the_size_of_the_index(server, entry, sour
     with pytest.raises(IntegrityError, match="wrong size"):
         source.fetch(entry, dest)
     assert (dest / "config.json").stat().st_size <= entry.files["config.json"].size
+
+
+def test_a_disk_that_is_full_while_a_file_arrives(server, entry, source, tmp_path):
+    def fill(folder: Path) -> None:
+        (folder / "model.safetensors").symlink_to("/dev/full")
+        source.fetch(entry, folder)
+
+    with pytest.raises(StoreError, match="no space left") as caught:
+        Store(tmp_path / "store").add(entry, fill)
+    assert "TCHUB_CACHE" in caught.value.remedy
+    assert list((tmp_path / "store" / "tcl-epyc").iterdir()) == []
 
 
 def test_a_small_file_is_read_up_to_a_limit(server, source):
