@@ -165,12 +165,14 @@ def _tuning(row: Mapping[str, Any]) -> Tuning:
     network = read_text(row, "network")
     if network is None:
         raise wrong("tuning", "a list of rows that each name a network")
-    rival = read_object(row, "rival")
+    rival, ours = read_object(row, "rival"), _line(row)
+    if not ours:
+        raise wrong("seconds", "a list of numbers")
     return Tuning(
         network,
         read_text(row, "device"),
         read_whole(row, "trials"),
-        _line(row),
+        ours,
         _line(rival),
         read_text(rival, "name"),
     )

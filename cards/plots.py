@@ -24,7 +24,9 @@ from .theme import STYLE, svg_text
 
 # What a drawing depends on besides its figures: raise it when the plots change their looks.
 REVISION = 2
+_TOLD = (1, 5, 10)  # of the top-k curve, in words
 _MARK = re.compile(r"<!-- figures ([0-9a-f]{16}) drawing ([0-9a-f]{16}) -->\n</svg>\n\Z")
+_SIZE = (5.6, 3.4)  # inches
 _ROW, _AROUND = 0.24, 1.0  # inches of a row of the transfer plot, and of what is around them
 
 
@@ -80,13 +82,15 @@ def plots_of(metrics: Mapping[str, Any]) -> tuple[Plot, ...]:
     Raises:
         CardError: a field has the wrong type.
     """
-    run, curves = read_evaluation(metrics), read_curves(metrics)
-    found = _of_curves(run, curves) if curves else []
-    if len(run.transfer) > 1:
-        found.append(_transfer(run))
-    if tuning := read_tuning(metrics):
-        found.append(_tuning(tuning))
-    return tuple(found)
+    run, curves, tuning = read_evaluation(metrics), read_curves(metrics) or Curves(), read_tuning(metrics)
+    possible = (
+        _top_k(run, curves) if curves.top_k else None,
+        _scatter(curves) if curves.predicted else None,
+        _calibration(curves) if curves.calibration else None,
+        _transfer(run) if len(run.transfer) > 1 else None,
+        _tuning(tuning) if tuning else None,
+    )
+    return tuple(plot for plot in possible if plot)
 
 
 def draw(
@@ -113,36 +117,36 @@ def draw(
     return tuple(plot.file for plot in plots)
 
 
-def _of_curves(run: Evaluation, curves: Curves) -> list[Plot]:
-    found = []
-    if curves.top_k:
-        told = [row for row in curves.top_k if row.k in (1, 5, 10)]
-        words = "; ".join(
-            f"k = {row.k}: {row.model:.3f}" + ("" if row.random is None else f", random choice {row.random:.3f}")
-            for row in told
-        )
-        rivals = [[line.label, line.top1, line.top5] for line in run.scores if line.key not in ("model", "random")]
-        figures = [[asdict(row) for row in curves.top_k], rivals]
-        paint = partial(draw_top_k, curves=curves, run=run)
-        found.append(Plot("top-k.svg", "Top-k score", f"Top-k score. {words}.", (5.6, 3.4), figures, paint))
-    if curves.predicted:
-        words = (
-            f"{len(curves.predicted)} programs: place within the task by the score, against lowest latency of the "
-            "task / latency as measured."
-        )
-        figures = [curves.predicted, curves.measured]
-        paint = partial(draw_scatter, curves=curves)
-        found.append(Plot("scatter.svg", "Predicted against measured", words, (5.6, 3.4), figures, paint))
-    if curves.calibration:
-        first, last = curves.calibration[0], curves.calibration[-1]
-        words = (
-            f"Mean measured label by tenth of the ranking: {first.mean:.3f} in the lowest tenth, {last.mean:.3f} in "
-            f"the highest; it rises in {curves.rises} of {len(curves.calibration) - 1} steps."
-        )
-        figures = [asdict(tenth) for tenth in curves.calibration]
-        paint = partial(draw_calibration, curves=curves)
-        found.append(Plot("calibration.svg", "Calibration", words, (5.6, 3.4), figures, paint))
-    return found
+def _top_k(run: Evaluation, curves: Curves) -> Plot:
+    words = "; ".join(
+        f"k = {row.k}: {row.model:.3f}" + ("" if row.random is None else f", random choice {row.random:.3f}")
+        for row in curves.top_k
+        if row.k in _TOLD
+    )
+    rivals = [[line.label, line.top1, line.top5] for line in run.scores if line.key not in ("model", "random")]
+    figures = [[asdict(row) for row in curves.top_k], rivals]
+    paint = partial(draw_top_k, curves=curves, run=run)
+    return Plot("top-k.svg", "Top-k score", f"Top-k score. {words}.", _SIZE, figures, paint)
+
+
+def _scatter(curves: Curves) -> Plot:
+    words = (
+        f"{len(curves.predicted)} programs: place within the task by the score, against lowest latency of the task / "
+        "latency as measured."
+    )
+    figures = [curves.predicted, curves.measured]
+    paint = partial(draw_scatter, curves=curves)
+    return Plot("scatter.svg", "Predicted against measured", words, _SIZE, figures, paint)
+
+
+def _calibration(curves: Curves) -> Plot:
+    first, last = curves.calibration[0], curves.calibration[-1]
+    words = (
+        f"Mean measured label by tenth of the ranking: {first.mean:.3f} in the lowest tenth, {last.mean:.3f} in the "
+        f"highest; it rises in {curves.rises} of {len(curves.calibration) - 1} steps."
+    )
+    figures = [asdict(tenth) for tenth in curves.calibration]
+    return Plot("calibration.svg", "Calibration", words, _SIZE, figures, partial(draw_calibration, curves=curves))
 
 
 def _transfer(run: Evaluation) -> Plot:

@@ -149,13 +149,18 @@ def measure(published: Published) -> dict[str, Any]:
 
     started = time.perf_counter()
     checkpoint = Checkpoint.load(published.folder)
-    found = {"of": [_REVISION, weights], **_curves(published, checkpoint), "transfer": _transfer(published, checkpoint)}
+    found = {
+        "of": [_REVISION, weights],
+        **curves_of(published, checkpoint),
+        "transfer": _transfer(published, checkpoint),
+    }
     write_folder(journal.parent, {journal.name: json_file(found)})
     click.echo(f"{time.strftime('%H:%M:%S')} {published.name}: {time.perf_counter() - started:.0f} s", err=True)
     return found
 
 
-def _curves(published: Published, checkpoint: Checkpoint) -> dict[str, Any]:
+def curves_of(published: Published, checkpoint: Checkpoint) -> dict[str, Any]:
+    """`curves`, and `again`: the scores of each corpus as they come out now."""
     from tchub.zoo.corpus import computations
     from tchub.zoo.training import evaluate_scores, predict
     from tchub.zoo.training.measured_curves import Ranked, measure_curves

@@ -80,7 +80,8 @@ def _base_entry(base: Base, folder: Path, ships: bool) -> dict[str, Any]:
 
 
 def _hashes(folder: Path) -> dict[str, str]:
-    files = sorted(path for path in folder.iterdir() if path.is_file())
+    """Of all that a card is made from; the card itself follows."""
+    files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != "README.md")
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
@@ -90,7 +91,7 @@ def refresh_hashes() -> None:
     for name, entry in manifest.items():
         folder = WHEEL / name / entry["version"]
         if folder.is_dir():
-            entry["files"] = {file: sha256 for file, sha256 in _hashes(folder).items() if file in entry["files"]}
+            entry["files"] = _hashes(folder)
     MANIFEST.write_text(json.dumps(manifest, indent=2) + "\n")
 
 

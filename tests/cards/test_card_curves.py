@@ -131,6 +131,7 @@ def test_papers_are_cited_as_bibtex_beside_the_checkpoint_itself(arch):
         ({"curves": {"failures": {"tasks": [{"words": 3}]}}}, "words"),
         ({"tuning": [{"seconds": [1]}]}, "tuning"),
         ({"tuning": [{"network": "a", "seconds": [1], "ms": []}]}, "ms"),
+        ({"tuning": [{"network": "a"}]}, "seconds"),
         ({"transfer": [{"corpus": "a", "device_learnt": "no"}]}, "device_learnt"),
     ],
 )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import importlib
 import json
 import runpy
 import shutil
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import ModelCard
@@ -25,13 +29,27 @@ PUBLISHED = sorted((ROOT / "zoo/checkpoints").glob("*/*/config.json"))
 
 
 @pytest.fixture
-def repository(tmp_path) -> Path:
+def measuring(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """`scripts/measure_cards.py`."""
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    return importlib.import_module("measure_cards")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory) -> Path:
     """A repository of one published checkpoint, up to date."""
+    root = tmp_path_factory.mktemp("built")
     for folder in ("cards", "hub/registry"):
-        (tmp_path / folder).mkdir(parents=True)
-    shutil.copytree(ROOT / FOLDER, tmp_path / FOLDER)
-    BUILD(tmp_path, write=True)
-    return tmp_path
+        (root / folder).mkdir(parents=True)
+    shutil.copytree(ROOT / FOLDER, root / FOLDER)
+    BUILD(root, write=True)
+    return root
+
+
+@pytest.fixture
+def repository(built, tmp_path) -> Path:
+    """One that a test may spoil."""
+    return shutil.copytree(built, tmp_path / "repository")
 
 
 def stale(repository: Path) -> set[str]:
@@ -119,3 +137,35 @@ def test_top_1_and_top_5_of_the_curve_are_the_published_scores(config):
     for k in (1, 5):
         assert curve[k]["model"] == pytest.approx(metrics["results"]["model"][f"top{k}"], abs=tolerance)
         assert curve[k]["random"] == pytest.approx(metrics["results"]["random"][f"top{k}"], abs=tolerance)
+
+
+def test_plots_are_no_part_of_the_wheel(tmp_path):
+    path = tmp_path / "plots" / NAME / "top-k.svg"
+    path.parent.mkdir(parents=True)
+    path.touch()
+    patterns = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-data"]
+    assert not any(path in tmp_path.glob(pattern) for pattern in patterns["tchub.cards"])
+
+
+def test_the_tuning_runs_of_the_cards_are_those_of_the_benchmark(measuring):
+    for config in PUBLISHED:
+        metrics = json.loads((config.parent / "metrics.json").read_text())
+        assert metrics.get("tuning", []) == measuring.tuning(measuring.Published(config.parent)), "run measure_cards.py"
+
+
+def test_the_manifest_has_the_hashes_of_what_ships():
+    manifest = json.loads((ROOT / "docs/benchmarks/zoo.json").read_text())
+    for name, entry in manifest.items():
+        folder = ROOT / "zoo/checkpoints" / name / entry["version"]
+        for file, digest in entry["files"].items() if entry["ships"] else ():
+            assert hashlib.sha256((folder / file).read_bytes()).hexdigest() == digest, f"{name}: {file}"
+
+
+@pytest.mark.slow
+def test_the_curves_come_out_again_from_the_weights_and_the_corpus(measuring):
+    from tchub.zoo.models import Checkpoint
+
+    published = measuring.Published(ROOT / FOLDER)
+    found = measuring.curves_of(published, Checkpoint.load(published.folder))
+    assert found["curves"] == published.metrics["curves"]
+    assert found["again"]["epyc-turin"] == pytest.approx(published.metrics["results"]["model"], abs=1e-6)
