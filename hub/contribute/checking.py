@@ -18,7 +18,7 @@ class Check:
     def inputs(self, walk: Walk) -> dict[str, Any]:
         """The folder's files and the programs."""
         folder = walk.folder / walk.found["card"]["folder"]
-        files = {path.name: sha256_of(path) for path in sorted(folder.iterdir()) if path.is_file()}
+        files = {str(path.relative_to(folder)): sha256_of(path) for path in sorted(folder.rglob("*")) if path.is_file()}
         return {"files": files, "programs": content(walk)}
 
     def run(self, walk: Walk) -> Done:

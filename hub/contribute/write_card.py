@@ -1,4 +1,4 @@
-"""Step: the folder that is published: config, weights, metrics and card, and nothing else."""
+"""Step: the folder that is published: config, weights, metrics, and the card with its plots; nothing else."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ...cards import render_card
+from ...cards import draw, render_card
 from ...zoo.models.config import CONFIG_FILE, CheckpointConfig
 from ...zoo.models.files import write_folder
+from ..publish.check_files import PLOTS
 from ..registry.verify import sha256_of
 from .evaluating import metrics_of
 from .settings import CardFacts
@@ -34,7 +35,7 @@ class WriteCard:
         return {"trained": trained_files(walk), "metrics": sha256_of(metrics_of(walk)), "facts": facts}
 
     def run(self, walk: Walk) -> Done:
-        """Write all four files, then put the folder in its place."""
+        """Write all files, then put the folder in its place."""
         config = with_facts(
             CheckpointConfig.read(trained(walk)), CardFacts.from_dict(walk.found["facts"]), walk.settings.measures
         )
@@ -50,10 +51,12 @@ class WriteCard:
                 "README.md": card.encode(),
             }
             write_folder(Path(made) / FOLDER, files)
+            plots = draw(json.loads(metrics), Path(made) / FOLDER / PLOTS)
             shutil.rmtree(folder, ignore_errors=True)
             os.replace(Path(made) / FOLDER, folder)
         walk.note(f"{config.name} {config.version} in {folder}")
-        return Done({"folder": FOLDER, "name": config.name, "version": config.version}, [folder / f for f in files])
+        written = [folder / name for name in (*files, *(f"{PLOTS}/{name}" for name in plots))]
+        return Done({"folder": FOLDER, "name": config.name, "version": config.version}, written)
 
 
 def with_facts(config: CheckpointConfig, facts: CardFacts, measured_here: bool) -> CheckpointConfig:

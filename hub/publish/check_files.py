@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+from ...cards.plots import plots_of
 from ...zoo.devices import UnknownDeviceError, get_device
 from ...zoo.devices.spec import Device
 from ..registry.describe import OPTIONAL_FILES
@@ -17,26 +18,44 @@ from .subject import MAX_TEXT_BYTES, Subject
 
 # What a file that is said to be text, or a file of tensors, begins with when it is something else.
 _DISGUISES = {b"\x80": "a pickle", b"PK": "a zip archive", b"\x1f\x8b": "a gzip archive", b"\x7fELF": "a program"}
+# What the store or the Hub's client keeps beside a checkpoint is never published.
+_BESIDE = (RECORD, ".cache")
+PLOTS = "plots"
 _FOLDER_REMEDY = "make a folder of these files alone: tchub contribute does"
 
 
 def check_files(subject: Subject) -> Finding:
-    """Config, one file of weights, metrics and card, and nothing else; each a plain file and what its name says."""
+    """Config, one file of weights, metrics, card and plots, and nothing else; plain files that are what they say."""
     try:
-        # What the store or the Hub's client keeps beside a checkpoint is never published.
-        found = {path.name: path for path in subject.folder.iterdir() if path.name not in (RECORD, ".cache")}
+        found = {path.name: path for path in subject.folder.iterdir() if path.name not in _BESIDE}
     except OSError as error:
         return failed("files", f"{subject.folder}: {error.strerror}", "give the folder of a checkpoint")
+    plots = found.pop(PLOTS, None)
     weights = [name for name in WEIGHT_FILES if name in found]
     wanted = (CONFIG_FILE, *OPTIONAL_FILES)
     problems = [f"{name} is missing" for name in wanted if name not in found]
     problems += [f"{len(weights)} files of weights, not one"] if len(weights) != 1 else []
     problems += [f"{name} does not belong to it" for name in sorted(set(found) - {*wanted, *weights})]
     problems += [f"{name} {wrong}" for name in (*wanted, *weights) if name in found and (wrong := _wrong(found[name]))]
+    problems += _wrong_plots(subject, plots) if plots is not None else []
     if problems:
         return failed("files", "; ".join(problems), _FOLDER_REMEDY)
     size = sum(path.stat().st_size for path in found.values())
     return passed("files", f"{len(found)} plain files, {size:,} bytes")
+
+
+def _wrong_plots(subject: Subject, folder: Path) -> list[str]:
+    """What is in the folder of plots and was not drawn from metrics.json."""
+    if folder.is_symlink() or not folder.is_dir():
+        return [f"{folder.name} is no folder"]
+    drawn = {plot.file: plot for plot in plots_of(subject.metrics)}
+    problems = []
+    for path in sorted(folder.iterdir()):
+        if wrong := _wrong(path):
+            problems.append(f"{PLOTS}/{path.name} {wrong}")
+        elif path.name not in drawn or not drawn[path.name].is_current(path):
+            problems.append(f"{PLOTS}/{path.name} is not drawn from these metrics")
+    return problems
 
 
 def _wrong(path: Path) -> str | None:

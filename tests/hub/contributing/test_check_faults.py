@@ -58,6 +58,12 @@ def test_a_file_too_many(folder: Path) -> None:
     assert "curve.csv does not belong" in failing(folder, "files").detail
 
 
+def test_a_plot_that_was_drawn_from_other_figures(folder: Path) -> None:
+    plot = folder / "plots" / "top-k.svg"
+    plot.write_text(plot.read_text().replace("</svg>", "<script/></svg>", 1))
+    assert "plots/top-k.svg is not drawn from these metrics" in failing(folder, "files").detail
+
+
 @pytest.mark.parametrize("name", ["config.json", "metrics.json", "README.md", "model.safetensors"])
 def test_a_link_is_no_file_of_a_checkpoint(folder: Path, name: str, tmp_path: Path) -> None:
     (folder / name).rename(tmp_path / name)

@@ -6,9 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from contribute_kit import Answers, FakeMeasurer, Finished, fake_machine, settings
 from tchub.hub.cli import main
+from tchub.hub.cli.contribute import command as contribute_command
 from tchub.hub.contribute.walk import NAMES, contribute
 from tchub.hub.publish.check import check
 from tchub.zoo.corpus import Corpus
@@ -19,7 +21,7 @@ def test_a_contribution_is_a_checkpoint_that_passes_every_check(finished: Finish
     assert [step.name for step in finished.passed] == list(NAMES)
     assert {step.outcome for step in finished.passed} == {"done"}
     files = {path.name for path in finished.checkpoint.iterdir()}
-    assert files == {"config.json", "model.safetensors", "metrics.json", "README.md"}
+    assert files == {"config.json", "model.safetensors", "metrics.json", "README.md", "plots"}
     report = check(finished.checkpoint, corpora=[finished.corpus])
     assert report.ok, report.failed
 
@@ -40,14 +42,18 @@ def test_its_scores_stand_beside_the_baselines(finished: Finished) -> None:
     assert any("random choice" in note or "random:" in note for note in finished.notes)
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in (folder / "checkpoint").rglob("*") if path.is_file()}
+
+
 def test_the_same_command_does_nothing_twice(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measurer = FakeMeasurer()
     fake_machine(monkeypatch, measurer)
-    files = {path: path.read_bytes() for path in (mine / "checkpoint").iterdir()}
+    files = contents(mine)
     again = contribute(settings(mine))
     assert {step.outcome for step in again} == {"kept"}
     assert measurer.paid == 0
-    assert files == {path: path.read_bytes() for path in (mine / "checkpoint").iterdir()}
+    assert files == contents(mine)
 
 
 def test_a_start_from_another_checkpoint_is_told_and_is_a_baseline(
@@ -121,6 +127,12 @@ def test_the_command_reports_every_step(mine: Path, capsys: pytest.CaptureFixtur
     assert main([str(word) for word in command]) == 0
     said = json.loads(capsys.readouterr().out)
     assert [step["name"] for step in said["steps"]] == list(NAMES)
+
+
+def test_the_command_knows_the_steps_without_loading_them() -> None:
+    (option,) = (option for option in contribute_command.params if option.name == "again_from")
+    assert isinstance(option.type, click.Choice)
+    assert tuple(option.type.choices) == NAMES
 
 
 def test_a_licence_of_the_data_belongs_to_what_is_measured(
