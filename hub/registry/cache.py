@@ -149,7 +149,7 @@ def _unneeded(versions: list[Item], keep: int, before: float | None) -> Iterator
         if item.outcome is not Outcome.OK:
             yield Removal(item, item.size, f"damaged: {item.outcome}")
         elif item in older and (before is None or item.used < before):
-            yield Removal(item, item.size, f"not among the newest {keep}" if keep else "all were to go")
+            yield Removal(item, item.size, f"not among the newest {keep}" if keep else "no version is kept")
 
 
 def _empty(store: Store, folder: Path, before: float | None, dry_run: bool) -> list[Removal]:

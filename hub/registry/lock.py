@@ -73,7 +73,7 @@ class LockFile:
         if name is None:
             name = self._only_name()
         wanted = CheckpointName.parse(name)
-        pin = self.pins.get(wanted.name)
+        pin = self.pins.get(wanted.name) or self.pins.get(index.aliases.get(wanted.name, ""))
         if pin is None or (wanted.version and str(wanted.version) != pin.version):
             what = f"pins {pin.id}, not {name}" if pin else f"does not pin {name}"
             raise self._error(f"{self.path} {what}", f"pin it: tchub pull {name} --lock", name=name)

@@ -153,6 +153,12 @@ def test_equal_pins_are_equal_bytes_in_whatever_order_they_came(project, tmp_pat
     assert (tmp_path / "b.lock").read_bytes() == first
 
 
+def test_an_old_name_leads_to_the_pin_of_the_new_one(project):
+    pull_and_pin(["tcl-epyc"])
+    index = replace(Index.read(project.parent / "index.json"), aliases={"tlp-epyc": "tcl-epyc"})
+    assert LockFile.read(project / "tchub.lock").entry("tlp-epyc", index).name == "tcl-epyc"
+
+
 # Refusals
 
 
