@@ -54,26 +54,41 @@ def ingest(results: Path, bundle: Bundle, device: str, folder: Path) -> IngestRe
         BundleResultsError: results of another bundle, or lines that are none; nothing is written then.
         CorpusMismatchError: the corpus is of another device, CPU or target.
     """
-    machine, lines = read_results(results, bundle)
-    sheet = get_device(device)
-    programs = {program["id"]: program for program in bundle.manifest["programs"]}
-    wrong = _wrong_outputs(lines)
-    meta = _meta(bundle, sheet, machine)
-    judged = {number: _judged(line, number in wrong) for number, line in lines.items()}
-    made = [_program(programs[number], line, meta) for number, line in judged.items()]
-    made += [_program(p, _unbuilt(p), meta) for p in programs.values() if p["error"]]
-    used = {program.task_id for program in made}
-    tasks = [_task(task, bundle) for task in bundle.manifest["tasks"] if task["task_id"] in used]
-    corpus = merge_corpus(folder, meta, tasks, made)
+    judged = judged_programs(results, bundle, device)
+    corpus = merge_corpus(folder, judged.meta, judged.tasks, judged.programs)
     return IngestResult(
         str(folder),
-        len(lines),
-        sum(not program.valid for program in made),
-        len(wrong),
-        len(programs) - len(made),
+        judged.results,
+        sum(not program.valid for program in judged.programs),
+        judged.wrong,
+        len(bundle.manifest["programs"]) - len(judged.programs),
         len(corpus.tasks),
         corpus.meta["programs"],
     )
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What results come to before they reach a corpus: its facts, tasks and programs; the counts of `IngestResult`."""
+
+    meta: dict[str, Any]
+    tasks: list[Task]
+    programs: list[Program]
+    results: int
+    wrong: int
+
+
+def judged_programs(results: Path, bundle: Bundle, device: str) -> Judged:
+    """The programs of a file of results, those that computed something else marked as failed; see `ingest`."""
+    machine, lines = read_results(results, bundle)
+    programs = {program["id"]: program for program in bundle.manifest["programs"]}
+    wrong = _wrong_outputs(lines)
+    meta = _meta(bundle, get_device(device), machine)
+    made = [_program(programs[number], _judged(line, number in wrong), meta) for number, line in lines.items()]
+    made += [_program(p, _unbuilt(p), meta) for p in programs.values() if p["error"]]
+    used = {program.task_id for program in made}
+    tasks = [_task(task, bundle) for task in bundle.manifest["tasks"] if task["task_id"] in used]
+    return Judged(meta, tasks, made, len(lines), len(wrong))
 
 
 def read_results(path: Path, bundle: Bundle) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
@@ -117,24 +132,41 @@ def _read_line(line: bytes, identity: str, programs: dict[int, Any]) -> tuple[st
         value = json.loads(line)
         kind = value["kind"]
         if kind == "machine":
-            return ("machine", value) if value["bundle"] == identity else ("of another bundle", None)
+            if value["bundle"] != identity:
+                return "of another bundle", None
+            return ("machine", value) if _is_machine(value) else ("with impossible values", None)
         program = programs.get(value["id"])
         if kind != "program" or program is None or program["task_id"] != value["task_id"]:
             return "of an unknown program", None
         if not program["sha256"] or value["sha256"] != program["sha256"]:
             return "of another library", None
         return ("program", value) if _sound(value) else ("with impossible values", None)
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "not readable", None
 
 
+def _is_machine(line: dict[str, Any]) -> bool:
+    return isinstance(line["cpu_model"], str) and isinstance(line.get("gpu"), str | None)
+
+
 def _sound(line: dict[str, Any]) -> bool:
-    latencies = line["latencies"]
-    if not isinstance(line["measured_at"], int | float) or not isinstance(line["seconds"], int | float):
+    latencies, sums = line["latencies"], line.get("fingerprint") or []
+    if not isinstance(line["message"], str | None) or not all(
+        _is_time(line[key]) for key in ("measured_at", "seconds")
+    ):
+        return False
+    if not isinstance(sums, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in sums):
+        return False
+    if not all(type(one) in (int, float) for pair in sums for one in pair):  # of any size: a task may overflow
         return False
     if line["error"] is not None:
-        return line["error"] in _ON_SITE_ERRORS and not latencies
-    return bool(latencies) and all(isinstance(x, int | float) and math.isfinite(x) and x > 0 for x in latencies)
+        return line["error"] in _ON_SITE_ERRORS and latencies == []
+    return isinstance(latencies, list) and bool(latencies) and all(_is_time(x) and x > 0 for x in latencies)
+
+
+def _is_time(value: Any) -> bool:
+    """A number of seconds, of a run or since 1970."""
+    return type(value) in (int, float) and 0 <= value < 1e12
 
 
 def _named(machine: dict[str, Any]) -> tuple[str, str]:
@@ -149,8 +181,11 @@ def _wrong_outputs(lines: dict[int, dict[str, Any]]) -> set[int]:
             by_task.setdefault(line["task_id"], []).append(line)
     wrong: set[int] = set()
     for group in by_task.values():
-        usual = [[median(sums) for sums in zip(*column, strict=True)] for column in _columns(group)]
-        wrong |= {line["id"] for line in group if not _agree(line["fingerprint"], usual)}
+        ((arguments, _),) = Counter(len(line["fingerprint"]) for line in group).most_common(1)
+        alike = [line for line in group if len(line["fingerprint"]) == arguments]
+        usual = [[median(sums) for sums in zip(*column, strict=True)] for column in _columns(alike)]
+        right = {line["id"] for line in alike if _agree(line["fingerprint"], usual)}
+        wrong |= {line["id"] for line in group} - right
     return wrong
 
 

@@ -16,6 +16,9 @@ class UnknownDeviceError(DeviceError):
 class BadDeviceError(DeviceError):
     """A device's data is not of the right form. Fields: where, field."""
 
+    def __init__(self, message: str, *, remedy: str = "mend the file, or fetch it again", **fields: object) -> None:
+        super().__init__(message, remedy=remedy, **fields)
+
 
 class NewerDeviceFormatError(DeviceError):
     """The device's data was written by a newer release. Fields: where, found, supported."""

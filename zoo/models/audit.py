@@ -31,7 +31,10 @@ MAX_WEIGHT_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class Audited:
-    """A folder that passed: its config, and the very bytes that were checked, so that none changes later."""
+    """A folder that passed: its config, and the very bytes that were checked, so that none changes later.
+
+    Of trees the bytes are the checked file written anew, see `tree_files`.
+    """
 
     config: CheckpointConfig
     weights: bytes
@@ -91,8 +94,7 @@ def _read_weights(file: BinaryIO, size: int, arch: str, model: ModelConfig) -> b
         raise ValueError(f"it is larger than {MAX_WEIGHT_BYTES >> 20} MiB")
     if isinstance(model, TreeConfig):
         weights = file.read(min(size, MAX_TREE_BYTES + 1))
-        check_trees(weights, get_architecture(arch).weights, model.columns)
-        return weights
+        return check_trees(weights, get_architecture(arch).weights, model.columns)
     head, announced = read_header(file, size)
     _check_tensors(announced, arch, model, size)
     weights = head + file.read(size - len(head))

@@ -8,7 +8,6 @@ from typing import Self
 import numpy as np
 import torch
 
-from .lightgbm_file import checked_part
 from .registry import register
 from .trees import SCHEMAS, TreeConfig, TreeModel, library
 
@@ -72,7 +71,7 @@ class LightGBMRanker(TreeModel):
     def restore(self, data: bytes) -> None:
         lightgbm = library("lightgbm")
         try:
-            self.booster = lightgbm.Booster(model_str=checked_part(data).decode())
+            self.booster = lightgbm.Booster(model_str=data.decode())
         except lightgbm.basic.LightGBMError as error:
             raise ValueError(str(error)) from error
 

@@ -2,13 +2,13 @@
 
 The libraries follow the indices in such a file without checking them all, so a damaged or hostile file could
 send them out of bounds or round in circles: here every tree is walked first. They also read numbers, repeated
-fields and encodings more leniently than Python does, each in its own way; a file that could mean one thing here
-and another there is refused.
+fields and encodings each in a way of its own, so that a file could mean one thing here and another there: what they
+are given is the file written anew from what was understood here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,8 +28,11 @@ class Tree:
     values: Sequence[float]
 
 
-def check_trees(data: bytes, library: str, columns: int) -> None:
+def check_trees(data: bytes, library: str, columns: int) -> bytes:
     """Checks objective, columns and every tree.
+
+    Returns:
+        The file written anew from what was checked, which is what the library may be given.
 
     Raises:
         ValueError: with what is wrong.
@@ -37,15 +40,17 @@ def check_trees(data: bytes, library: str, columns: int) -> None:
     if len(data) > MAX_TREE_BYTES:
         raise ValueError(f"it is larger than {MAX_TREE_BYTES >> 20} MiB")
     try:
-        for number, tree in enumerate(_reader(library)(data, columns)):
+        trees, rewritten = _reader(library)(data, columns)
+        for number, tree in enumerate(trees):
             _check_tree(tree, columns, number)
     except (KeyError, TypeError, AttributeError, IndexError, OverflowError) as error:
-        raise ValueError(f"it is no model of {library} ({error!r})") from error
+        raise ValueError(f"it is no model of {library} ({error!r:.200})") from error
+    return rewritten
 
 
 def count_nodes(data: bytes, library: str, columns: int) -> int:
     """Nodes, leaves included, of the trees in a file that passed `check_trees`."""
-    return sum(len(tree.left) for tree in _reader(library)(data, columns))
+    return sum(len(tree.left) for tree in _reader(library)(data, columns)[0])
 
 
 def check_header(library: str, objective: object, found: int, columns: int) -> None:
@@ -60,7 +65,7 @@ def check_header(library: str, objective: object, found: int, columns: int) -> N
         raise ValueError(f"it reads {found} columns, not {columns}")
 
 
-def _reader(library: str) -> Callable[[bytes, int], Iterator[Tree]]:
+def _reader(library: str) -> Callable[[bytes, int], tuple[list[Tree], bytes]]:
     from . import lightgbm_file, xgboost_file
 
     return {"xgboost": xgboost_file.read, "lightgbm": lightgbm_file.read}[library]
@@ -82,3 +87,5 @@ def _check_tree(tree: Tree, columns: int, number: int) -> None:
             if not 0 <= tree.column[node] < columns:
                 raise ValueError(f"tree {number} reads column {tree.column[node]} of {columns}")
             stack += [tree.left[node], tree.right[node]]
+    if len(seen) < count:
+        raise ValueError(f"tree {number} has nodes that belong to nothing")

@@ -82,7 +82,7 @@ class TreeModel(CostModel):
 
     @abstractmethod
     def restore(self, data: bytes) -> None:
-        """Takes over the trees of `dump`, checked by `tree_files.check_trees` before.
+        """Takes over trees as `tree_files.check_trees` has written them.
 
         Raises:
             MissingPackageError: the library is not installed.

@@ -67,12 +67,15 @@ def from_trace_json(obj: Sequence[Any] | str | bytes) -> PrimitiveSequence:
         TraceFormatError: not JSON, not of that form, or an instruction or a decision is malformed.
     """
     instructions, decisions = _pair(obj)
-    key = str(instructions)
-    template = _of_text.get(key)
-    if template is None:
-        template = Template(_plain(instructions))
-        _remember(_of_text, key, template)
-    return template.fill(_decisions(template, decisions))
+    try:
+        key = str(instructions)
+        template = _of_text.get(key)
+        if template is None:
+            template = Template(_plain(instructions))
+            _remember(_of_text, key, template)
+        return template.fill(_decisions(template, decisions))
+    except RecursionError:
+        raise TraceFormatError("a trace is not nested as deep as this") from None
 
 
 @cache
@@ -94,7 +97,7 @@ def _remember(store: dict[Any, Template], key: Any, template: Template) -> None:
 def _pair(obj: Sequence[Any] | str | bytes) -> tuple[list[Any], list[Any]]:
     try:
         instructions, decisions = json.loads(obj) if isinstance(obj, str | bytes) else obj
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TraceFormatError(f"not a trace of the form [instructions, decisions]: {error}") from error
     except TypeError:
         raise TraceFormatError(f"not a trace of the form [instructions, decisions]: {obj!r:.80}") from None
@@ -115,7 +118,7 @@ def _live_decisions(template: Template, pairs: Any) -> list[Decision]:
 def _decisions(template: Template, pairs: list[Any]) -> list[Decision]:
     try:
         answers = {int(_plain(index)): _decision(_plain(answer)) for index, answer in pairs}
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise TraceFormatError(f"a decision is [instruction index, answer]: {pairs!r:.200}") from None
     for slot, index in enumerate(template.samplers):
         if index not in answers and slot in template.needed:

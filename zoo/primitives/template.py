@@ -74,7 +74,7 @@ class Template:
                 raise
             except TraceFormatError as error:
                 raise TraceFormatError(error.message, index=index, instruction=instruction) from error
-            except (IndexError, KeyError, ValueError, TypeError, AttributeError) as error:
+            except (IndexError, KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
                 message = f"{name} does not have the operands it should: {error}"
                 raise TraceFormatError(message, index=index, instruction=instruction) from error
         self.samplers = tuple(samplers)

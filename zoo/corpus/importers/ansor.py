@@ -20,7 +20,7 @@ from ...primitives import TraceFormatError, UnknownInstructionError, from_ansor_
 from ..errors import CorpusError
 from ..schema import OPS, Program, Task
 from .ansor_workload import read_workload
-from .base import ERRORS, BadRecordError, Broken, Entry, ImportContext
+from .base import ERRORS, MISSHAPEN, BadRecordError, Broken, Entry, ImportContext
 from .files import PACKED_ERRORS, find_logs, open_text
 
 _SENTINEL = 1e10
@@ -90,6 +90,8 @@ class _Reader:
             return self._entry(line, where)
         except BadRecordError as bad:
             return bad.at(where)
+        except MISSHAPEN as error:
+            return Broken("wrong-shape", where, f"it holds what no record does: {error!r:.200}")
 
     def _entry(self, line: str, where: str) -> Entry:
         key, target, steps, result = _record(line)

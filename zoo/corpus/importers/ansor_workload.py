@@ -60,6 +60,13 @@ def read_workload(key: list[Any]) -> Workload:
         return unknown
 
 
+def _product(shape: Shape) -> int:
+    """Python would multiply a text or a list by a length too, and take as much memory."""
+    if not all(type(extent) is int for extent in shape):
+        raise TypeError(f"a shape holds something else than whole numbers: {shape!r:.80}")
+    return prod(shape)
+
+
 # Functions by name
 
 
@@ -97,11 +104,11 @@ def _matmul(m: int, n: int, k: int, batch: int = 1, dtype: str = "") -> Workload
 
 def _reduction_layer(shape: Shape, axes: Any, *_: Any) -> Workload:
     axes = [axes] if isinstance(axes, int) else axes
-    return Workload("reduce", float(prod(shape)), computation.reduction(shape, axes))
+    return Workload("reduce", float(_product(shape)), computation.reduction(shape, axes))
 
 
 def _relu_layer(*shape: int) -> Workload:
-    return Workload("elementwise", float(prod(shape)), computation.elementwise(shape))
+    return Workload("elementwise", float(_product(shape)), computation.elementwise(shape))
 
 
 _FUNCTIONS: dict[str, Callable[..., Workload]] = {

@@ -17,7 +17,7 @@ from typing import Any
 from ...primitives import TraceFormatError, from_autotvm
 from ..schema import Program, Task
 from .autotvm_task import make_task, unpadded_tasks, without_padding, workload_text
-from .base import ERRORS, BadRecordError, Broken, Entry, ImportContext
+from .base import ERRORS, MISSHAPEN, BadRecordError, Broken, Entry, ImportContext
 from .files import PACKED_ERRORS, find_logs, open_text
 
 _SENTINEL = 1e9
@@ -64,6 +64,8 @@ class _Reader:
             return self._entry(line, where, unpadded)
         except BadRecordError as bad:
             return bad.at(where)
+        except MISSHAPEN as error:
+            return Broken("wrong-shape", where, f"it holds what no record does: {error!r:.200}")
 
     def _entry(self, line: str, where: str, unpadded: frozenset[str]) -> Entry:
         target, template, args, entity, result, version = _record(line)

@@ -24,6 +24,9 @@ ERRORS: Mapping[int, tuple[str, str]] = {
 }
 """Error number of Ansor and AutoTVM -> (one of `schema.ERROR_KINDS`, what it means)."""
 
+MISSHAPEN = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError)
+"""What Python raises where a value of a log is of another form than every record that the tools themselves write."""
+
 
 class BadRecordError(Exception):
     """Why a record is broken, inside an importer: `Broken`'s kind and message."""

@@ -21,7 +21,7 @@ from typing import Any
 from ...primitives import TraceFormatError, UnknownInstructionError, from_trace_json
 from ..errors import UnknownLogError
 from ..schema import Program, Task
-from .base import BadRecordError, Broken, Entry, ImportContext
+from .base import MISSHAPEN, BadRecordError, Broken, Entry, ImportContext
 from .files import PACKED_ERRORS, find_packed, open_text
 from .metaschedule_tasks import Workloads
 
@@ -92,11 +92,11 @@ def _read(line: str, where: str, workloads: Workloads, context: ImportContext) -
     try:
         index, trace, times, target, arguments = _record(line)
         task = workloads.task(index, arguments)
-        if task is None:
-            raise BadRecordError("unknown-workload", f"there is no workload {index}")
         return Entry(task, _program(task, trace, times, target, context, where))
     except BadRecordError as bad:
         return bad.at(where)
+    except MISSHAPEN as error:
+        return Broken("wrong-shape", where, f"it holds what no record does: {error!r:.200}")
 
 
 def _record(line: str) -> tuple[int, list[Any], list[float] | None, Any, list[Any]]:

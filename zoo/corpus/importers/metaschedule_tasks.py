@@ -13,7 +13,9 @@ from .. import computation
 from ..errors import CorpusError
 from ..schema import OPS, Task
 from ..tir import computation_of_module
+from .base import MISSHAPEN, BadRecordError
 from .files import find_packed, open_text
+from .tvmscript import read_script
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -37,16 +39,24 @@ class Workloads:
         with open_text(file) as lines:
             self._lines = [line for line in lines if line.strip()]
         self._scripts = _beside(folder, SCRIPTS)
-        self._told = {int(row["workload"]): row for row in _beside(folder, TASKS) if "workload" in row}
+        told = (row for row in _beside(folder, TASKS) if isinstance(row, dict))
+        self._told = {row["workload"]: row for row in told if isinstance(row.get("workload"), int)}
         self._facts = facts
         self._tasks: dict[int, Task] = {}
 
-    def task(self, index: int, arguments: list[Any]) -> Task | None:
-        """The task of a record with these arguments; None where there is no such workload."""
+    def task(self, index: int, arguments: list[Any]) -> Task:
+        """The task of a record with these arguments.
+
+        Raises:
+            BadRecordError: there is no such workload, or it cannot be read.
+        """
         if not 0 <= index < len(self._lines):
-            return None
+            raise BadRecordError("unknown-workload", f"there is no workload {index}")
         if index not in self._tasks:
-            self._tasks[index] = self._make(index, arguments)
+            try:
+                self._tasks[index] = self._make(index, arguments)
+            except (*MISSHAPEN, RuntimeError) as error:  # the last of TVM's own
+                raise BadRecordError("unknown-workload", f"workload {index} cannot be read: {error!r:.200}") from error
         return self._tasks[index]
 
     def _make(self, index: int, arguments: list[Any]) -> Task:
@@ -79,8 +89,7 @@ class Workloads:
             return cast("IRModule", tvm.ir.load_json(graph))
         if index >= len(self._scripts):
             return None
-        found = tvm.script.from_source(self._scripts[index])
-        return found if isinstance(found, tvm.IRModule) else tvm.IRModule({"main": found})
+        return read_script(self._scripts[index])
 
 
 def _beside(folder: Path, name: str) -> list[Any]:
@@ -90,7 +99,7 @@ def _beside(folder: Path, name: str) -> list[Any]:
     try:
         with open_text(file) as text:
             rows = json.load(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CorpusError(f"{file} is not JSON: {error}", remedy="mend it or move it away", path=str(file)) from error
     return rows if isinstance(rows, list) else []
 
