@@ -14,7 +14,7 @@ from tchub.zoo.features import get_schema
 from tchub.zoo.models import Checkpoint, CheckpointConfig, TileNet, create
 from tchub.zoo.models.informed import HALF_TREES, MAX_CONTEXT, MIN_TREES, trust_in_trees
 from tchub.zoo.models.task_trees import grow
-from tchub.zoo.models.tilenet import CONTEXT_SIZES, MIN_QUERIES
+from tchub.zoo.models.tilenet import CONTEXT_SIZES, MAX_DEVICES, MIN_QUERIES
 from tchub.zoo.training import get_loss, pairwise_accuracy
 
 WIDTH = 12
@@ -288,3 +288,79 @@ def test_a_checkpoint_keeps_what_it_answers(tmp_path: Path) -> None:
     loaded = Checkpoint.load(tmp_path).model
     assert isinstance(loaded, TileNet)
     assert np.array_equal(loaded.score_given(x, x[:10], latency), model.score_given(x, x[:10], latency))
+
+
+# Devices that were not learnt
+
+
+def of_device(model: TileNet, sheet: float, n: int = 30) -> torch.Tensor:
+    """Programs (n, 1, width) of a device whose sheet holds one number in every column; the programs are equal."""
+    x = torch.rand(n, 1, model.config.width, generator=torch.Generator().manual_seed(0))
+    slot = model.device_slot(x)
+    assert slot is not None
+    slot.fill_(sheet)
+    return x
+
+
+def new_reader(device_dropout: float) -> TileNet:
+    """A model of two devices, of the sheets 1 and 2."""
+    torch.manual_seed(0)
+    model = create("tilenet", width=get_schema("nest-gpu").width, hidden=16, device_dropout=device_dropout)
+    assert isinstance(model, TileNet)
+    model.prepare(torch.cat([of_device(model, 1), of_device(model, 2)]))
+    return model.eval()
+
+
+def test_an_unknown_device_is_read_without_its_sheet_and_a_known_one_with_it() -> None:
+    model = new_reader(0.5)
+    one, two, other, another = (model(of_device(model, sheet)) for sheet in (1, 2, 5, 9))
+    assert torch.equal(other, another)
+    assert not torch.allclose(one, two)
+    assert not torch.allclose(one, other)
+
+
+def test_an_unknown_device_is_read_as_the_mean_of_those_known() -> None:
+    model, plain = new_reader(0.5), new_reader(0.0)
+    torch.testing.assert_close(model(of_device(model, 7)), plain(of_device(plain, 1.5)))
+
+
+def test_without_device_dropout_every_sheet_is_read_and_none_is_noted() -> None:
+    """So are all checkpoints that were made before the setting was."""
+    model = new_reader(0.0)
+    assert not torch.allclose(model(of_device(model, 5)), model(of_device(model, 9)))
+    assert "devices" not in model.state_dict()
+
+
+def test_training_leaves_the_sheet_out_of_some_batches() -> None:
+    model = new_reader(0.5).train()
+    for layer in model.modules():
+        if isinstance(layer, torch.nn.Dropout):
+            layer.p = 0.0
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        found = [bool(torch.equal(model(of_device(model, 1)), model(of_device(model, 2)))) for _ in range(40)]
+        assert 2 <= sum(found) <= 22  # of both passes, a quarter without
+
+
+def test_an_admitted_device_is_known_and_the_oldest_makes_room() -> None:
+    model = new_reader(0.5)
+    blind = model(of_device(model, 5))
+    model.admit(of_device(model, 5))
+    assert not torch.allclose(model(of_device(model, 5)), blind)
+    for sheet in range(100, 100 + MAX_DEVICES - 1):
+        model.admit(of_device(model, sheet))
+    noted = model.get_buffer("devices")[:, 0].tolist()
+    assert noted[-1] == 5
+    assert len(set(noted)) == MAX_DEVICES
+
+
+def test_a_checkpoint_knows_its_devices_when_it_is_loaded(tmp_path: Path) -> None:
+    schema, model = get_schema("nest-gpu"), new_reader(0.5)
+    config = CheckpointConfig(
+        name="tilenet-t4", version="1.0.0", arch="tilenet", model=model.config.as_dict(),
+        feature_schema=schema.name, feature_version=schema.version, family="t4",
+    )  # fmt: skip
+    Checkpoint(config, model, get_device("t4")).save(tmp_path)
+    loaded = Checkpoint.load(tmp_path).model
+    for sheet in (1, 2, 5):
+        assert torch.equal(loaded(of_device(model, sheet)), model(of_device(model, sheet)))
