@@ -48,7 +48,7 @@ def draw_top_k(figure: Any, curves: Curves, run: Evaluation) -> None:
     )
     axis.set_xticks(list(places.values()), [str(k) for k in places])
     _grid(axis, "y")
-    axis.legend(loc="lower right", frameon=False, fontsize=8)
+    figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8)
 
 
 def draw_calibration(figure: Any, curves: Curves) -> None:

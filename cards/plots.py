@@ -23,10 +23,10 @@ from .files import write_text
 from .theme import STYLE, svg_text
 
 # What a drawing depends on besides its figures: raise it when the plots change their looks.
-REVISION = 2
+REVISION = 3
 _TOLD = (1, 5, 10)  # of the top-k curve, in words
 _MARK = re.compile(r"<!-- figures ([0-9a-f]{16}) drawing ([0-9a-f]{16}) -->\n</svg>\n\Z")
-_SIZE = (5.6, 3.4)  # inches
+_SIZE, _TALL = (5.6, 3.4), (5.6, 3.9)  # inches
 _ROW, _AROUND = 0.24, 1.0  # inches of a row of the transfer plot, and of what is around them
 
 
@@ -126,7 +126,7 @@ def _top_k(run: Evaluation, curves: Curves) -> Plot:
     rivals = [[line.label, line.top1, line.top5] for line in run.scores if line.key not in ("model", "random")]
     figures = [[asdict(row) for row in curves.top_k], rivals]
     paint = partial(draw_top_k, curves=curves, run=run)
-    return Plot("top-k.svg", "Top-k score", f"Top-k score. {words}.", _SIZE, figures, paint)
+    return Plot("top-k.svg", "Top-k score", f"Top-k score. {words}.", _TALL, figures, paint)
 
 
 def _scatter(curves: Curves) -> Plot:
