@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, BinaryIO
 from .address import require_plain, require_private
 from .entry import Entry
 from .entry_files import CONFIG_FILE, FileRecord
-from .errors import NetworkError, NotInSourceError, OfflineError, SourceError, TokenError
+from .errors import IntegrityError, NetworkError, NotInSourceError, OfflineError, SourceError, TokenError
 from .fields import MAX_BYTES
 from .index import INDEX_FILE, Index
 from .offline import VARIABLES, network_ruled_out
-from .verify import Outcome, Verification
+from .verify import Outcome
 from .watched import StalledError
 
 if TYPE_CHECKING:
@@ -154,8 +154,13 @@ class Mirror:
 
     def _require_size(self, name: str, expected: int, actual: int) -> None:
         if actual != expected:
-            Verification(Outcome.SIZE_MISMATCH, Path(f"{self.uri}/{name}"), expected, actual).require(
-                "the mirror and the index disagree; use another --source"
+            raise IntegrityError(
+                f"{self.uri}/{name} has the wrong size: expected {expected}, found {actual}",
+                remedy="the mirror and the index disagree; use another --source",
+                outcome=Outcome.SIZE_MISMATCH.value,
+                path=f"{self.uri}/{name}",
+                expected=expected,
+                actual=actual,
             )
 
     def _ask(self, session: Session, name: str, headers: dict[str, str]) -> tuple[Response, Iterator[bytes]]:

@@ -195,7 +195,9 @@ class Registry:
 
     def _with_source(self, source: str | None, offline: bool) -> Registry:
         """A source that was named may bring an index of its own, for checkpoints that ours does not list."""
-        if source is None or (offline and parse_source(source).network):
+        if source is None:
             return self
-        further = parse_source(source).index(offline=offline)
-        return replace(self, index=self.index.merged(further.entries))
+        place = parse_source(source)
+        if offline and place.network:
+            return self
+        return replace(self, index=self.index.merged(place.index(offline=offline).entries))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from mirror_server import MirrorServer, broken_off, dripping, endless, running, silent, status
 from tchub.hub.registry import Entry, Store, parse_source
@@ -152,6 +152,24 @@ def test_a_broken_download_goes_on_where_it_stopped(server, entry, source, dest)
     source.fetch(entry, dest)
     assert arrived(dest) == server.files
     assert [headers.get("range") for _, headers in server.seen][:3] == [None, "bytes=100-", "bytes=150-"]
+
+
+@settings(max_examples=20)
+@given(breaks=st.lists(st.integers(0, 100), max_size=3), ranges=st.booleans())
+def test_wherever_it_breaks_off_every_byte_arrives(tmp_path_factory, breaks, ranges):
+    tmp = tmp_path_factory.mktemp("mirror")
+    entry = publish(tmp / "zoo", "tcl-epyc")
+    with running() as server:
+        server.add(tmp / "zoo")
+        server.ranges = ranges
+        data, at = server.files[f"/{VERSION}/config.json"], 0
+        for length in breaks:
+            start = at if ranges else 0
+            server.answers.append(broken_off(data[start:], length, code=206 if start else 200))
+            at = start + length
+        (tmp / "dest").mkdir()
+        Mirror(server.url, patience=5).fetch(entry, tmp / "dest")
+        assert arrived(tmp / "dest") == server.files
 
 
 def test_a_server_without_ranges_sends_a_broken_file_again(server, entry, source, dest):
