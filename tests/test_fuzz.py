@@ -1,0 +1,96 @@
+"""Every reader of foreign files, fed with a few hundred damaged and hostile ones: `scripts/fuzz.py` feeds many more."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
+from fuzz_mutate import FORMS, mutate
+from fuzz_run import make_input, run
+from fuzz_targets import TARGETS, Target, mend_trees
+from limits import limited_memory, limited_time
+from tchub.zoo.errors import TchubError
+
+KEPT = sorted(path for path in Path(__file__).with_name("fuzz_inputs").rglob("*") if path.is_file())
+INPUTS = {"card": 60, "metaschedule": 100}  # the slow ones
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_no_input_ends_in_anything_but_a_typed_error(name: str, tmp_path: Path) -> None:
+    result = run(TARGETS[name], INPUTS.get(name, 300), seed=1, folder=tmp_path)
+    assert not result.crashes
+    assert not result.hangs
+    assert result.accepted, "not even the real files are taken: the fuzzer feeds something else"
+    assert result.refused, "nothing is refused: the fuzzer damages nothing"
+
+
+@pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name}/{path.name}")
+def test_what_once_was_a_crash_is_none_any_more(path: Path) -> None:
+    target = TARGETS[path.parent.name]
+    with limited_memory(1 << 30), limited_time(30), suppress(TchubError):
+        target.run(path.read_bytes())
+
+
+def of(run_one: object) -> Target:
+    return Target("toy", "json", lambda: [b'{"a": [1, 2]}'], run_one)  # type: ignore[arg-type]
+
+
+def test_the_fuzzer_sees_a_crash_and_keeps_its_input(tmp_path: Path) -> None:
+    def brittle(data: bytes) -> None:
+        if b"null" in data:
+            raise KeyError("null")
+
+    result = run(of(brittle), 200, seed=0, folder=tmp_path)
+    (name,) = result.crashes.values()
+    assert b"null" in (tmp_path / name).read_bytes()
+
+
+def test_the_fuzzer_sees_a_hang(tmp_path: Path) -> None:
+    def endless(data: bytes) -> None:
+        while b"null" in data:
+            pass
+
+    target = Target("toy", "json", lambda: [b'{"a": [1, 2]}'], endless, seconds=0.05)
+    assert run(target, 100, seed=0, folder=tmp_path).hangs
+
+
+def test_the_fuzzer_sees_an_error_without_a_remedy(tmp_path: Path) -> None:
+    def curt(_: bytes) -> None:
+        raise TchubError("no")
+
+    assert "TchubError without a remedy" in run(of(curt), 3, seed=0, folder=tmp_path).crashes
+
+
+def test_an_input_can_be_made_again_from_its_number() -> None:
+    target = TARGETS["index"]
+    made = [make_input(target, 0, number) for number in range(50)]
+    assert made == [make_input(target, 0, number) for number in range(50)]
+    assert len(set(made)) > 40
+    assert made != [make_input(target, 1, number) for number in range(50)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_file_is_bent_and_damaged(form: str) -> None:
+    data = {"tensors": b"\x0c\0\0\0\0\0\0\0" + b'{"a": [1,2]}' + b"1234"}.get(form, b'{"a": [1, 2]}\n')
+    made = {mutate(Random(seed), data, [data], form) for seed in range(200)}
+    assert len(made) > 100
+
+
+def test_the_sizes_of_a_file_of_trees_are_put_right_again() -> None:
+    whole = TARGETS["lightgbm"].seeds()[0]
+    cut = whole.replace(b"shrinkage=", b"shrinkage=1")
+    mended = {mend_trees(Random(seed), cut) for seed in range(30)}
+    assert whole.replace(b"\ntree_sizes=", b"\nx=") not in mended
+    accepted = 0
+    for data in mended:
+        try:
+            TARGETS["lightgbm"].run(data)
+            accepted += 1
+        except TchubError:
+            continue
+    assert accepted
