@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from ...zoo.errors import TchubError
 from ..publish.check_card import is_spdx
 from ..registry import CheckpointName, Registry, Version
+from ..registry.errors import CheckpointNameError
 from .errors import BadFactError, MissingFactsError
 from .settings import FACTS_FILE, CardFacts
 from .step import Ask, Done, Walk
+from .training import recipe_of
 
 _LICENCE = "an SPDX identifier, e.g. Apache-2.0 or CC-BY-4.0"
 QUESTIONS = {
@@ -19,6 +20,7 @@ QUESTIONS = {
     "weights_licence": f"Under which licence do you give the weights? ({_LICENCE})",
     "data_licence": f"And the programs measured here, with their latencies? ({_LICENCE})",
 }
+_LASTING = (*QUESTIONS, "limits")
 _LIMITS = "What should users know that no number tells? (empty: nothing)"
 
 
@@ -29,8 +31,9 @@ class AskFacts:
     title = "authors, licences, limits"
 
     def inputs(self, walk: Walk) -> dict[str, Any]:
-        """What was given; answers are kept with the state and not asked for twice."""
-        return {"given": asdict(walk.settings.facts), "measures": walk.settings.measures, "for": _default_name(walk)}
+        """What was given, and what it is for."""
+        what = {"arch": recipe_of(walk.settings).arch, "family": walk.found["device"]["family"]}
+        return {"given": asdict(walk.settings.facts), "measures": walk.settings.measures} | what
 
     def run(self, walk: Walk) -> Done:
         """Gather the facts.
@@ -39,16 +42,18 @@ class AskFacts:
             MissingFactsError: one is missing, and there is nobody to ask; all that are missing are named.
             BadFactError: a licence is no SPDX identifier, or a name or version is none.
         """
-        given = walk.settings.facts
+        # What was answered before is not asked again because another fact is given now.
+        given = walk.settings.facts.over(CardFacts.from_dict({key: walk.before.get(key) for key in _LASTING}))
         wanted = [key for key in QUESTIONS if walk.settings.measures or key != "data_licence"]
         missing = [key for key in wanted if not getattr(given, key)]
-        for key in set(wanted) - set(missing):
-            if why := _wrong(key)(getattr(given, key)):
-                raise BadFactError(f"{key}: {why}", remedy=f"give {_LICENCE}", key=key, value=getattr(given, key))
+        for key, value in ((key, getattr(given, key)) for key in wanted if key not in missing):
+            if why := _wrong(key)(value):
+                raise BadFactError(f"{key}: {why}", remedy=f"give {_LICENCE}", key=key, value=value)
         if walk.ask is None:
             _require(walk, missing)
-        facts = given if walk.ask is None else _asked(walk.ask, given, missing)
-        return Done(asdict(_named(replace(facts, limits=facts.limits or ()), _default_name(walk))))
+        else:
+            given = _asked(walk.ask, given, missing)
+        return Done(asdict(_named(replace(given, limits=given.limits or ()), self.inputs(walk))))
 
 
 def _require(walk: Walk, missing: list[str]) -> None:
@@ -87,19 +92,15 @@ def _option(key: str) -> str:
     return f"--{key.replace('_', '-')} ..."
 
 
-def _default_name(walk: Walk) -> str:
-    from .training import recipe_of
-
-    return f"{recipe_of(walk.settings).arch}-{walk.found['device']['family']}"
-
-
-def _named(facts: CardFacts, default: str) -> CardFacts:
-    """With a name and a version: those that were given, else the first that nobody has."""
-    name = facts.name or default
+def _named(facts: CardFacts, what: dict[str, Any]) -> CardFacts:
+    """With a name and a version: those that were given, else the zoo's name and the first version that nobody has."""
+    listed = Registry.default().index.entries
+    usual = (entry.name for entry in listed if (entry.arch, entry.family) == (what["arch"], what["family"]))
+    name = facts.name or next(usual, f"{what['arch']}-{what['family']}")
+    known = [entry.semver for entry in listed if entry.name == name]
+    version = facts.version or str(max(known).next_minor() if known else Version(1, 0, 0))
     try:
-        known = [entry.semver for entry in Registry.default().index.entries if entry.name == name]
-        version = facts.version or str(max(known).next_minor() if known else Version(1, 0, 0))
         CheckpointName.parse(f"{name}@{version}")
-    except TchubError as error:
+    except CheckpointNameError as error:
         raise BadFactError(error.message, remedy=error.remedy, key="name", value=name) from error
     return replace(facts, name=name, version=version)

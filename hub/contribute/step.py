@@ -32,6 +32,7 @@ class Walk:
     Attributes:
         settings: of the contribution.
         found: what the finished steps found, by step.
+        before: what the step at hand found in an earlier run, with other inputs.
         ask: asks a person; None where there is nobody.
         note: told what is being done.
         progress: told after each program that is measured.
@@ -39,6 +40,7 @@ class Walk:
 
     settings: Settings
     found: dict[str, dict[str, Any]] = field(default_factory=dict)
+    before: dict[str, Any] = field(default_factory=dict)
     ask: Ask | None = None
     note: Callable[[str], None] = lambda _: None
     progress: Callable[[CollectProgress], None] = lambda _: None

@@ -86,7 +86,7 @@ def contribute(
     with locked(settings.output):
         state = State.open(settings.output)
         told = CardFacts.read(settings.output / FACTS_FILE)
-        walk = Walk(replace(settings, facts=settings.facts.over(told)), {}, ask, note, progress)
+        walk = Walk(replace(settings, facts=settings.facts.over(told)), ask=ask, note=note, progress=progress)
         if again_from is not None:
             names = [step.name for step in steps]
             state.forget(tuple(names[names.index(again_from) :]))
@@ -102,6 +102,7 @@ def _pass(step: Step, number: int, count: int, walk: Walk, state: State) -> Pass
         walk.found[step.name] = state.records[step.name].facts
         return Passed(step.name, "kept", 0.0, walk.found[step.name])
     walk.note(title + (f" (again: {', '.join(changed)} changed)" if changed else ""))
+    walk.before = state.records[step.name].facts if step.name in state.records else {}
     started = time.monotonic()
     done = step.run(walk)
     state.keep(step.name, Record(inputs, done.facts, digests(walk.folder, done.files)))

@@ -11,6 +11,7 @@ from .findings import Finding, failed, passed
 from .subject import Subject
 
 _SHOWN = 4
+_HEAD = ("license", "library_name", "pipeline_tag", "tags", "eval_results")
 _RENDER = "write README.md again from config.json and metrics.json: tchub contribute does"
 
 
@@ -39,10 +40,10 @@ def check_metadata(subject: Subject) -> Finding:
         data = ModelCard(subject.text).data
     except (ValueError, TypeError, KeyError, YAMLError) as error:
         return failed("metadata", f"the Hub cannot read the card's head: {' '.join(str(error).split())}", _RENDER)
-    keys = ("license", "library_name", "pipeline_tag", "tags", "eval_results")
-    if lacking := [key for key in keys if not getattr(data, key, None)]:
+    told = {key: getattr(data, key, None) for key in _HEAD}
+    if lacking := [key for key, value in told.items() if not value]:
         return failed("metadata", f"the card's head lacks {', '.join(lacking)}", _RENDER)
-    return passed("metadata", f"the Hub reads the card's head, with {len(data.eval_results or ())} scores")
+    return passed("metadata", f"the Hub reads the card's head, with {len(told['eval_results'] or ())} scores")
 
 
 def check_licences(subject: Subject) -> Finding:

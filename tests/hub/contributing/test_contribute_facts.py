@@ -61,6 +61,9 @@ def test_at_a_terminal_what_is_missing_is_asked_for_until_it_is_right_and_never_
     assert facts["limits"] == ("Little data.",)
     assert len(person.asked) == 6
     assert facts_of(contribute(small, ask=Answers({}), steps=ASKING))["authors"] == "Ada"
+    other = replace(small, facts=CardFacts(weights_licence="MIT"))
+    facts = facts_of(contribute(other, steps=ASKING))
+    assert (facts["authors"], facts["weights_licence"]) == ("Ada", "MIT"), "only what is said anew has changed"
 
 
 def test_a_file_in_the_folder_answers_and_options_are_ahead_of_it(tmp_path: Path) -> None:
