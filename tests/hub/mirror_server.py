@@ -46,7 +46,7 @@ class Handler(BaseHTTPRequestHandler):
 
     state: MirrorServer
     protocol_version = "HTTP/1.1"
-    wbufsize = 0
+    disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         mirror = self.state
