@@ -177,8 +177,8 @@ def refresh_index(source: str | None = None) -> Refreshed:
         TchubError: it is not there, nobody who is trusted vouches for it, it is older than the one here.
     """
     from .registry.index_place import open_place
+    from .registry.key_chain import index_folder
     from .registry.refresh import refresh
-    from .registry.snapshot import index_folder
     from .registry.trust import root_keys, today
 
     return refresh(open_place(source), index_folder(), root_keys(), Index.shipped(), today())

@@ -42,7 +42,7 @@ def draw(found: dict[str, Any], console: Console) -> None:
     for name in ("override", "shipped", "refreshed"):
         if index := found[name]:
             line(name, ", ".join(f"{key} {value}" for key, value in index.items() if value is not None))
-    for key in found["keys"]:
+    for key in found["keys"]["trusted"]:
         state = "taken back" if key["revoked"] else f"good from {key['not_before']} to {key['not_after']}"
         line("key", f"{key['id']}, {state}")
     for old, new in found["aliases"].items():

@@ -24,8 +24,8 @@ def command(path: Path, out: Output) -> None:
       tchub index verify mirror/index.json
       TCHUB_TRUSTED_KEYS=keys.json tchub index verify mirror/keys-2.json --json
     """
+    from ..registry.key_chain import index_folder, trusted_keys
     from ..registry.signed_file import check_file
-    from ..registry.snapshot import index_folder, trusted_keys
     from ..registry.trust import today
 
     key, content = check_file(path, trusted_keys(index_folder()), today())

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from .index import Index
-from .snapshot import Opened, Snapshot, index_folder
-from .trust import root_keys
+from .key_chain import index_folder, trusted_keys
+from .snapshot import Opened, open_snapshot
 
 
 def overview() -> dict[str, Any]:
@@ -18,15 +18,15 @@ def overview() -> dict[str, Any]:
         UntrustedError, IndexFileError: the refreshed index, the wheel's, or TCHUB_INDEX's cannot be used.
     """
     override = os.environ.get("TCHUB_INDEX")
-    root, shipped = root_keys(), Index.shipped()
-    snapshot = None if override else Snapshot.read(index_folder())
-    opened = snapshot and snapshot.open(root)
+    folder, shipped = index_folder(), Index.shipped()
+    keys = trusted_keys(folder)
+    opened = None if override else open_snapshot(folder, keys)
     used = Index.read(Path(override)) if override else shipped.joined(opened.index) if opened else shipped
     return {
         "override": override and _counts(used) | {"path": override},
         "shipped": None if override else _counts(shipped),
         "refreshed": opened and _facts(opened),
-        "keys": [key.as_dict() for key in (opened.keys if opened else root).keys],
+        "keys": {"serial": keys.serial, "trusted": [key.as_dict() for key in keys.keys]},
         "aliases": dict(used.aliases),
         "deprecated": {entry.id: entry.deprecated for entry in used.entries if entry.deprecated},
     }
@@ -34,7 +34,7 @@ def overview() -> dict[str, Any]:
 
 def _facts(opened: Opened) -> dict[str, Any]:
     told = {key: getattr(opened.snapshot, key) for key in ("source", "commit", "date", "fetched")}
-    return _counts(opened.index) | told | {"key": opened.key.id, "keys": opened.keys.serial}
+    return _counts(opened.index) | told | {"key": opened.key.id}
 
 
 def _counts(index: Index) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -14,9 +15,10 @@ from .exclusive import exclusive
 from .fields import MAX_BYTES
 from .index import INDEX_FILE, Index
 from .index_place import IndexPlace
+from .key_chain import read_chain, write_chain
 from .rotation import Link, follow, link_name
 from .signature import MAX_SIGNATURE_BYTES, SUFFIX
-from .snapshot import SNAPSHOT_FILE, Opened, Snapshot
+from .snapshot import SNAPSHOT_FILE, Opened, Snapshot, open_snapshot
 from .store import store_error
 from .trust import KeySet
 
@@ -31,7 +33,7 @@ class Refreshed:
         keys: serial of the set of trusted keys.
         added: checkpoints that neither the wheel nor the index before had.
         deprecated: checkpoints that were not deprecated before.
-        unusable: why the stored index before could not be used, or None.
+        unusable: why what was stored before could not be used, or None.
     """
 
     source: str
@@ -66,10 +68,14 @@ def refresh(place: IndexPlace, folder: Path, root: KeySet, wheel: Index, today: 
         ImmutableVersionError: it changes what a version is.
         StoreError: it cannot be kept.
     """
-    before, unusable = _stored(folder, root)
-    fetched = _fetch(place, before, root, today)
-    _require_same_versions(fetched.index, (wheel, *([before.index] if before else [])))
-    _keep(fetched, folder, root)
+    with _alone(folder):
+        keys, lost_keys = _follow(place, folder, root, today)
+        before, lost_index = _stored(folder, keys)
+        fetched = _fetch(place, before, keys, today)
+        _require_same_versions(fetched.index, (wheel, *([before.index] if before else [])))
+        if before:
+            _require_newer(fetched, before, folder)
+        fetched.snapshot.write(folder)
     known = wheel.joined(before.index) if before else wheel
     old = {entry.id: entry.deprecated for entry in known.entries}
     return Refreshed(
@@ -79,26 +85,51 @@ def refresh(place: IndexPlace, folder: Path, root: KeySet, wheel: Index, today: 
         fetched.index.serial,
         before and before.index.serial,
         fetched.key.id,
-        fetched.keys.serial,
+        keys.serial,
         tuple(entry.id for entry in fetched.index.entries if entry.id not in old),
         tuple(entry.id for entry in fetched.index.entries if entry.deprecated and not old.get(entry.id)),
-        unusable,
+        lost_keys or lost_index,
     )
 
 
-def _stored(folder: Path, root: KeySet) -> tuple[Opened | None, str | None]:
-    """The stored index; one that cannot be used is about to be replaced, and said."""
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """One refresh at a time; raises StoreError where the folder cannot be written, before anything is fetched."""
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(exclusive(folder / ".lock"))
+        except OSError as error:
+            raise store_error(error, Path(error.filename or folder)) from error
+        yield
+
+
+def _follow(place: IndexPlace, folder: Path, root: KeySet, today: date) -> tuple[KeySet, str | None]:
+    """The newest keys that the stored chain and then the place lead to, and why the stored one is of no use.
+
+    New links are kept at once: whatever becomes of the index, a key that was taken back stays taken back.
+    """
     try:
-        snapshot = Snapshot.read(folder)
-        return snapshot and snapshot.open(root), None
+        keys, links = follow(root, read_chain(folder).get, str(folder), None)
+        lost = None
+    except TchubError as error:
+        keys, links, lost = root, {}, error.message
+    keys, new = follow(keys, lambda serial: _link(place, serial), place.uri, today)
+    if new or lost:
+        write_chain(folder, links | new)
+    return keys, lost
+
+
+def _stored(folder: Path, keys: KeySet) -> tuple[Opened | None, str | None]:
+    """The stored index; one that is of no use is about to be replaced, and said."""
+    try:
+        return open_snapshot(folder, keys), None
     except TchubError as error:
         return None, error.message
 
 
-def _fetch(place: IndexPlace, before: Opened | None, root: KeySet, today: date) -> Opened:
-    """Keys first, then the index; nothing of it is parsed before its signature was found to be good."""
-    links = dict(before.snapshot.links) if before else {}
-    keys, new = follow(before.keys if before else root, lambda n: _link(place, n), place.uri, today)
+def _fetch(place: IndexPlace, before: Opened | None, keys: KeySet, today: date) -> Opened:
+    """Nothing of it is parsed before its signature was found to be good."""
     etag = before.snapshot.etag if before and before.snapshot.source == place.uri else None
     reply = place.read(INDEX_FILE, MAX_BYTES, etag)
     data = before.snapshot.index if before and reply.data is None else reply.data or b""
@@ -106,8 +137,8 @@ def _fetch(place: IndexPlace, before: Opened | None, root: KeySet, today: date) 
     where = f"{place.uri}/{INDEX_FILE}"
     key = keys.require(data, signature, where, today)
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    snapshot = Snapshot(place.uri, now, data, signature, place.commit, place.date, reply.etag, links | new)
-    return Opened(snapshot, Index.parse(data, where), key, keys)
+    snapshot = Snapshot(place.uri, now, data, signature, place.commit, place.date, reply.etag)
+    return Opened(snapshot, Index.parse(data, where), key)
 
 
 def _link(place: IndexPlace, serial: int) -> Link | None:
@@ -130,19 +161,6 @@ def _require_same_versions(index: Index, known: Iterable[Index]) -> None:
                 remedy="tell who publishes it; your index stays as it was",
                 checkpoint=entry.id,
             )
-
-
-def _keep(fetched: Opened, folder: Path, root: KeySet) -> None:
-    """Store it, unless another process has stored a newer one meanwhile."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with exclusive(folder / ".lock"):
-            stored, _ = _stored(folder, root)
-            if stored:
-                _require_newer(fetched, stored, folder)
-            fetched.snapshot.write(folder)
-    except OSError as error:
-        raise store_error(error, Path(error.filename or folder)) from error
 
 
 def _require_newer(fetched: Opened, stored: Opened, folder: Path) -> None:

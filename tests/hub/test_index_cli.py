@@ -83,7 +83,7 @@ def test_show_as_json_tells_indexes_keys_old_names_and_deprecated_ones(mirror, k
     done("index", "refresh")
     found = done("index", "show")
     assert found["refreshed"]["source"] == mirror.as_uri()
-    assert found["refreshed"]["key"] == found["keys"][0]["id"]
+    assert found["refreshed"]["key"] == found["keys"]["trusted"][0]["id"]
     assert (found["aliases"], found["deprecated"]) == ({}, {})
 
 
