@@ -102,6 +102,7 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}  # facts keep their order
     environment.filters |= {
         "number": number_text,
         "score": score_text,

@@ -53,12 +53,22 @@ class Catalogue:
         """The index page, with what is told after `#`."""
         self.browser.get("about:blank")  # the same address with another `#` would not load anew
         self.browser.get(self.index.as_uri() + (f"#{told}" if told else ""))
+        self._wait_for("index.html")
 
     def visit(self, path: Path) -> None:
         self.browser.get(path.as_uri())
+        self._wait_for(path.name)
+
+    def follow(self, selector: str, name: str) -> None:
+        """Click a link, which leads to the page of this file name."""
+        self.click(selector)
+        self._wait_for(name)
+
+    def _wait_for(self, name: str) -> None:
+        self.until(f"return location.pathname.endsWith('/{name}') && document.readyState === 'complete'")
 
     def address(self) -> str:
-        return self.browser.current_url
+        return self.run("return location.href")
 
     # Running and asking
 
@@ -122,10 +132,12 @@ class Catalogue:
         )
 
     def comparison(self) -> dict[str, list[str]]:
-        return self.run(
-            "return Object.fromEntries([...document.querySelectorAll('#comparison tbody tr')]"
-            ".map(row => [...row.cells].map(cell => cell.textContent)).map(([title, ...cells]) => [title, cells]))"
+        """Its lines from top to bottom: title -> cells."""
+        lines = self.run(
+            "return [...document.querySelectorAll('#comparison tbody tr')]"
+            ".map(row => [...row.cells].map(cell => cell.textContent))"
         )
+        return {title: cells for title, *cells in lines}
 
     def background(self) -> list[int]:
         return self.run("return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
