@@ -133,11 +133,35 @@ def parse_source(text: str) -> Source:
 
 
 def sources_for(entry: Entry, forced: str | None = None) -> list[Source]:
-    """The sources to try for a checkpoint, in order."""
+    """The sources to try for a checkpoint, in order; raises UnknownSourceError for one that the user wrote."""
     if forced is not None:
         return [parse_source(forced)]
     mirrors = [item.strip() for item in os.environ.get("TCHUB_SOURCES", "").split(",") if item.strip()]
-    return [bundled(), *(parse_source(text) for text in (*mirrors, *entry.sources) if text != "bundled")]
+    listed = [text for text in entry.sources if text != "bundled"]
+    return [bundled(), *(parse_source(text) for text in mirrors if text != "bundled"), *map(_listed, listed)]
+
+
+def _listed(text: str) -> Source:
+    try:
+        return parse_source(text)
+    except SourceError as error:
+        return _UnusableSource(text, error)
+
+
+class _UnusableSource:
+    """A source of an index that this tchub does not know, or does not trust: others may give the checkpoint."""
+
+    network = False
+
+    def __init__(self, uri: str, error: SourceError) -> None:
+        self.uri = uri
+        self.error = error
+
+    def fetch(self, entry: Entry, dest: Path, *, offline: bool = False) -> None:
+        raise self.error
+
+    def index(self, *, offline: bool = False) -> Index:
+        return Index()
 
 
 def fetch(entry: Entry, dest: Path, sources: list[Source], *, offline: bool = False) -> str:

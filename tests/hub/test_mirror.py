@@ -31,7 +31,16 @@ WEIGHTS = f"/{VERSION}/model.safetensors"
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch):
-    for name in ("TCHUB_MIRROR_TOKEN", "TCHUB_OFFLINE", "HF_HUB_OFFLINE", "HTTP_PROXY", "http_proxy", "TCHUB_SOURCES"):
+    for name in (
+        "TCHUB_MIRROR_TOKEN",
+        "TCHUB_OFFLINE",
+        "HF_HUB_OFFLINE",
+        "HTTP_PROXY",
+        "http_proxy",
+        "TCHUB_SOURCES",
+        "NO_PROXY",
+        "no_proxy",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("urllib3.util.Retry._sleep_backoff", lambda self: None)
 
@@ -292,6 +301,12 @@ def test_a_redirect_away_from_tls_is_not_followed(server, source, where):
     server.answers = [status(302, Location=where)]
     with pytest.raises(InsecureSourceError, match="not encrypted"):
         source.read("index.json", 10)
+
+
+def test_the_proxy_of_the_environment_is_used(server, source, monkeypatch):
+    monkeypatch.setenv("http_proxy", server.url)
+    server.files["http://localhost:1/zoo/index.json"] = b"by proxy"
+    assert Mirror("http://localhost:1/zoo", patience=2).read("index.json", 10).data == b"by proxy"
 
 
 def test_redirects_in_a_circle_end(server, source):

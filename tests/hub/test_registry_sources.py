@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from tchub.hub.registry import parse_source
 from tchub.hub.registry.errors import (
+    InsecureSourceError,
     IntegrityError,
     NoSourceError,
     NotInSourceError,
+    SourceError,
     UnknownCheckpointError,
     UnknownSourceError,
 )
@@ -19,8 +21,9 @@ VERSION = "tcl-epyc/1.0.0"
 
 
 @pytest.fixture(autouse=True)
-def no_mirrors(monkeypatch):
-    monkeypatch.delenv("TCHUB_SOURCES", raising=False)
+def plain_environment(monkeypatch):
+    for name in ("TCHUB_SOURCES", "TCHUB_OFFLINE", "HF_HUB_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
 
 
 def test_the_wheel_is_tried_first(tmp_path):
@@ -86,6 +89,30 @@ def test_a_source_with_a_damaged_file_is_passed_over(tmp_path, monkeypatch):
     monkeypatch.setenv("TCHUB_SOURCES", (tmp_path / "bad").as_uri())
     pulled = make_registry(tmp_path, entry).pull("tcl-epyc")
     assert pulled.source == (tmp_path / "good").as_uri()
+
+
+@pytest.mark.parametrize("other", ["s3://of-a-later-release", "http://example.org/zoo", "https://me:pw@example.org"])
+def test_a_source_that_the_index_lists_and_nobody_can_use_is_passed_over(tmp_path, other):
+    sources = [other, (tmp_path / "good").as_uri()]
+    entry = publish(tmp_path / "good", "tcl-epyc", entry={"sources": sources})
+    assert make_registry(tmp_path, entry).pull("tcl-epyc").source == sources[1]
+    alone = publish(tmp_path / "bad", "tcl-t4", entry={"sources": [other]})
+    with pytest.raises(SourceError) as caught:
+        make_registry(tmp_path / "again", alone).pull("tcl-t4")
+    assert caught.value.remedy.startswith(("write ", "use https://"))
+
+
+def test_a_mirror_that_is_down_is_passed_over(tmp_path, monkeypatch):
+    monkeypatch.setattr("urllib3.util.Retry._sleep_backoff", lambda self: None)
+    entry = publish(tmp_path / "good", "tcl-epyc", entry={"sources": [(tmp_path / "good").as_uri()]})
+    monkeypatch.setenv("TCHUB_SOURCES", "http://127.0.0.1:9")
+    assert make_registry(tmp_path, entry).pull("tcl-epyc").source == (tmp_path / "good").as_uri()
+
+
+def test_a_source_that_the_user_wrote_wrongly_is_an_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("TCHUB_SOURCES", "http://example.org/zoo")
+    with pytest.raises(InsecureSourceError):
+        make_registry(tmp_path, publish(tmp_path / "zoo", "tcl-epyc")).pull("tcl-epyc")
 
 
 def test_a_damaged_only_source_is_named_with_the_outcome(tmp_path):
