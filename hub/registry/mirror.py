@@ -73,6 +73,7 @@ class Mirror:
         Raises:
             SourceError: a subclass for each way this can fail.
         """
+        etag = etag if etag and etag.isascii() and etag.isprintable() else None  # what a header can carry
         with self._reading(name, offline) as session:
             response, pieces = self._ask(session, name, {"If-None-Match": etag} if etag else {})
             if etag and response.status_code == 304:

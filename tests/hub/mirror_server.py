@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import hashlib
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 
 @dataclass
@@ -88,8 +96,8 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def running() -> Iterator[MirrorServer]:
-    """A server in a thread of this process."""
+def running(certificate: Path | None = None) -> Iterator[MirrorServer]:
+    """A server in a thread of this process; with a certificate (`make_certificate`) it speaks TLS."""
     mirror = MirrorServer()
 
     class Bound(Handler):
@@ -98,13 +106,36 @@ def running() -> Iterator[MirrorServer]:
     server = ThreadingHTTPServer(("127.0.0.1", 0), Bound)
     server.daemon_threads = True
     server.block_on_close = False  # some answers never end by themselves
-    mirror.url = f"http://127.0.0.1:{server.server_address[1]}"
+    if certificate:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    mirror.url = f"{'https' if certificate else 'http'}://127.0.0.1:{server.server_address[1]}"
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
     try:
         yield mirror
     finally:
         server.shutdown()
         server.server_close()
+
+
+def make_certificate(path: Path) -> Path:
+    """A key and a certificate for 127.0.0.1 that nobody signed."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path.write_bytes(secret + certificate.public_bytes(pem))
+    return path
 
 
 def status(code: int, **headers: str) -> Callable[[Handler], None]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from mirror_server import MirrorServer, broken_off, dripping, endless, running, silent, status
+from mirror_server import MirrorServer, broken_off, dripping, endless, make_certificate, running, silent, status
 from tchub.hub.registry import Entry, Store, parse_source
 from tchub.hub.registry.errors import (
     InsecureSourceError,
@@ -271,7 +271,8 @@ def test_an_unchanged_file_is_not_sent_again(server, source):
     assert first.data == b"one"
     assert source.read("index.json", 10, first.etag).data is None
     server.files["/index.json"] = b"two"
-    assert source.read("index.json", 10, first.etag).data == b"two"
+    for etag in (first.etag, "with\nnewline", "\u2603", "x" * 9999):
+        assert source.read("index.json", 10, etag).data == b"two"
 
 
 # Redirects and secrets
@@ -286,6 +287,19 @@ def test_a_redirect_is_followed_and_the_token_stays_with_the_mirrors_host(server
         assert source.read("index.json", 10).data == b"data"
         assert server.seen[0][1]["authorization"] == "Bearer secret"
         assert "authorization" not in other.seen[0][1]
+
+
+def test_a_certificate_is_checked(tmp_path, monkeypatch):
+    certificate = make_certificate(tmp_path / "server.pem")
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
+    monkeypatch.delenv("CURL_CA_BUNDLE", raising=False)
+    with running(certificate) as server:
+        server.files["/index.json"] = b"data"
+        mirror = Mirror(server.url, patience=5)
+        with pytest.raises(NetworkError, match="could not be read: SSLError"):
+            mirror.read("index.json", 10)
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
+        assert mirror.read("index.json", 10).data == b"data"
 
 
 def test_a_redirect_within_the_mirror_keeps_the_token(server, source, monkeypatch):
