@@ -160,8 +160,11 @@ def _other_version(entry: Entry, taken: Entry) -> Verdict:
 
 def _newest(entries: list[Entry]) -> list[Entry]:
     """One version of each published checkpoint."""
-    names = sorted({entry.name for entry in entries if not entry.is_local})
-    return [_newest_of([entry for entry in entries if entry.name == name]) for name in names]
+    groups: dict[str, list[Entry]] = {}
+    for entry in entries:
+        if not entry.is_local:
+            groups.setdefault(entry.name, []).append(entry)
+    return [_newest_of(group) for group in groups.values()]
 
 
 def _newest_of(versions: list[Entry]) -> Entry:
