@@ -66,10 +66,10 @@ def build(registry: Registry, output: Path, title: str = TITLE) -> Built:
         SiteWriteError: it cannot be written.
         IntegrityError, IndexFileError: a checkpoint's files are damaged (see `catalogue.published`).
     """
-    _require_own(output)
     listed = published(registry)
-    files = render(listed, title, output)
     try:
+        _require_own(output)
+        files = render(listed, title, output)
         written = sum(_write(output / name, data) for name, data in files.items())
         removed = _remove_others(output, files)
     except OSError as error:

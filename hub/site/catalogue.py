@@ -153,4 +153,4 @@ def _listed(registry: Registry, versions: list[Entry]) -> Listed:
 
 
 def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""

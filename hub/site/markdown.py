@@ -69,9 +69,11 @@ def _safe_inline(tokens: Sequence[Token], figures: Mapping[str, str]) -> Iterato
             linked = str(token.attrGet("href")).lower().startswith(("http://", "https://"))
             token.attrSet("rel", "noreferrer")
         if token.type == "image":
-            yield from _figure(str(token.attrGet("src")), token.content, figures)
+            yield from _figure(str(token.attrGet("src")), token.content, {} if linked else figures)
         elif linked or not token.type.startswith("link_"):
             yield token
+        if token.type == "link_close":
+            linked = False
 
 
 def _figure(address: str, words: str, figures: Mapping[str, str]) -> Iterator[Token]:

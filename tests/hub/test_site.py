@@ -154,6 +154,8 @@ def test_a_picture_in_a_card_leads_to_the_pages_own_figure() -> None:
     read = Page(card_html("![words](plots/scatter.svg) ![more](plots/other.svg)", {"plots/scatter.svg": "Scatter"}))
     assert (read.one("a")["href"], read.one("a").text) == ("#plots/scatter.svg", "Plot: Scatter")
     assert "more" in read.one("p").text
+    linked = Page(card_html("[![words](plots/scatter.svg)](https://x.org)", {"plots/scatter.svg": "Scatter"}))
+    assert (linked.one("a")["href"], linked.one("a").text) == ("https://x.org", "words")
 
 
 def test_a_page_tells_earlier_names_tvm_releases_and_scores_on_other_devices(registry: Registry) -> None:
