@@ -174,6 +174,15 @@ def test_verify_answers_with_a_named_outcome_and_an_exit_code(zoo, capsys, tmp_p
     assert run(capsys, "verify", "tcl-epyc")[0] == 0
 
 
+def test_several_names_are_pulled_in_one_command(zoo, capsys):
+    code, rows = run_json(capsys, "pull", "tcl-epyc@1.0.0", "tcl-a100")
+    assert code == 0
+    assert [(row["name"], row["version"]) for row in rows] == [("tcl-epyc", "1.0.0"), ("tcl-a100", "1.0.0")]
+    _, out, err = run(capsys, "pull", "tcl-epyc", "tcl-a100")
+    assert "tcl-epyc" in out
+    assert "tcl-a100@1.0.0 already here" in err
+
+
 def test_verify_all_checks_what_is_here_and_fails_for_one_that_is_not_whole(zoo, capsys, tmp_path, monkeypatch):
     entries = [publish(zoo, name, "0.9.0", entry={"sources": [zoo.as_uri()]}) for name in ("tcl-epyc", "tcl-t4")]
     monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "unshipped.json", *entries)))

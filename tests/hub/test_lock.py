@@ -96,6 +96,11 @@ def test_lock_without_names_or_pins_pins_what_fits_this_machine(project, monkeyp
     assert pins(project) == {"tcl-epyc": "1.0.0"}
 
 
+def test_a_family_pins_what_was_chosen_for_it(project):
+    pull_and_pin(["epyc"])
+    assert pins(project) == {"tcl-epyc": "1.0.0"}
+
+
 def test_frozen_without_names_pulls_all_pins(project, capsys):
     pull_and_pin(["tcl-epyc", "tcl-t4"])
     code, rows = run_json(capsys, "pull", "--frozen")
