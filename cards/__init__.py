@@ -5,10 +5,13 @@ A card's numbers come from a checkpoint's config.json and metrics.json; `check_c
 
 from .data import MEASURED, TRANSFERRED, Corpus, Origin, origin
 from .errors import CardError
-from .evaluation import Evaluation, FewShot, Scores, Transfer
+from .evaluation import Evaluation, FewShot
 from .plots import draw
 from .render import MISSING, check_card, render_card
-from .schema import CardData, Training, missing
+from .required import missing
+from .schema import CardData, Training
+from .scores import Scores
+from .transfer import Transfer
 
 __all__ = [
     "MEASURED",

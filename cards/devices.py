@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .evaluation import Scores
 from .fields import read_number, read_object, read_objects, read_required
+from .scores import Scores
 
 # A checkpoint of one of these has learnt several devices of a kind; all others are of a device family.
 KINDS = {"cpu": "CPUs", "gpu": "GPUs"}

@@ -7,68 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import CardError
-from .fields import as_object, read_number, read_object, read_objects, read_text, read_truth, read_whole, wrong
+from .fields import as_object, read_number, read_object, read_text, read_whole, wrong
+from .scores import BASELINES, SCORES, Scores
+from .transfer import Transfer, read_transfer
 
 METRICS_FORMAT = 1
-SCORES = ("top1", "top5", "pairwise", "mean_top1", "mean_top5")
-TITLES = {
-    "top1": "top-1",
-    "top5": "top-5",
-    "pairwise": "pairwise accuracy",
-    "mean_top1": "mean top-1",
-    "mean_top5": "mean top-5",
-}
-BASELINES = {
-    "random": "random choice",
-    "xgboost": "XGBoost",
-    "tenset-mlp": "TenSet-MLP",
-    "base": "the checkpoint that it was adapted from",
-    "ten_percent": "same architecture, trained on a random 10% of the data (mean of 3 seeds)",
-}
 RIVALS = {"gbdt": "gradient-boosted trees", "fine-tune": "fine-tuning by gradient steps"}
-
-
-@dataclass(frozen=True)
-class Scores:
-    """One line of a table of scores; a number that was not measured is None.
-
-    Attributes:
-        key: its name in metrics.json.
-        label: its name for people.
-        spread: score -> standard deviation over seeds, where the file has one.
-    """
-
-    key: str
-    label: str
-    top1: float | None = None
-    top5: float | None = None
-    pairwise: float | None = None
-    mean_top1: float | None = None
-    mean_top5: float | None = None
-    tasks: int | None = None
-    programs: int | None = None
-    spread: Mapping[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, key: str, label: str, line: Mapping[str, Any]) -> Scores:
-        """From an object whose scores are numbers, or objects of `mean` and `stdev`."""
-        means, spread = {}, {}
-        for name in SCORES:
-            value = line.get(name)
-            told = value if isinstance(value, Mapping) else {"mean": value}
-            try:
-                means[name], deviation = read_number(told, "mean"), read_number(told, "stdev")
-            except CardError as error:
-                raise wrong(name, "a number") from error
-            if deviation is not None:
-                spread[name] = deviation
-        counts = {name: read_whole(line, name) for name in ("tasks", "programs")}
-        return cls(key, read_text(line, "label") or label, **means, **counts, spread=spread)
-
-    def ahead_of(self, other: Scores) -> dict[str, tuple[float, float]]:
-        """The scores that are higher here: name -> (here, there)."""
-        pairs = {name: (getattr(self, name), getattr(other, name)) for name in SCORES}
-        return {name: (a, b) for name, (a, b) in pairs.items() if a is not None and b is not None and a > b}
 
 
 @dataclass(frozen=True)
@@ -77,36 +21,6 @@ class FewShot:
 
     labels: int
     lines: tuple[Scores, ...]
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """Scores on a corpus other than the one that the checkpoint is for, without learning anything more for it.
-
-    Attributes:
-        split: the part of the corpus; `all` where it keeps no tasks for testing.
-        device: that it was measured on; device_learnt: whether programs of that device are in the training.
-        tasks, programs: that were ranked; programs_per_task: where no more of each task were looked at.
-        tasks_known: of these tasks those that were learnt, on other devices.
-        tasks_left_out: tasks of the part that are not counted, for they compute the same as a training task.
-    """
-
-    corpus: str
-    split: str | None
-    scores: Scores
-    random: Scores | None
-    device: str | None = None
-    device_learnt: bool | None = None
-    tasks: int | None = None
-    programs: int | None = None
-    programs_per_task: int | None = None
-    tasks_known: int | None = None
-    tasks_left_out: int | None = None
-
-    @property
-    def lost(self) -> bool:
-        """Whether choosing at random is ahead."""
-        return self.random is not None and bool(self.random.ahead_of(self.scores))
 
 
 @dataclass(frozen=True)
@@ -175,7 +89,7 @@ def read_evaluation(metrics: Mapping[str, Any]) -> Evaluation:
         chosen_by=read_text(seeds, "chosen_by"),
         spread=_spread(seeds),
         few_shot=_few_shot(metrics),
-        transfer=tuple(_transfer(row) for row in read_objects(metrics, "transfer")),
+        transfer=read_transfer(metrics),
     )
 
 
@@ -224,22 +138,3 @@ def _labels(text: str) -> int:
     if not text.isdecimal():
         raise wrong("few_shot", "keyed by numbers of labels")
     return int(text)
-
-
-def _transfer(row: Mapping[str, Any]) -> Transfer:
-    random = read_object(row, "random")
-    corpus = read_text(row, "corpus")
-    if corpus is None:
-        raise wrong("transfer", "a list of rows that each name a corpus")
-    return Transfer(
-        corpus,
-        read_text(row, "split"),
-        Scores.read("model", corpus, read_object(row, "metrics")),
-        Scores.read("random", BASELINES["random"], random) if random else None,
-        read_text(row, "device"),
-        read_truth(row, "device_learnt"),
-        **{
-            key: read_whole(row, key)
-            for key in ("tasks", "programs", "programs_per_task", "tasks_known", "tasks_left_out")
-        },
-    )

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from .curves import Curves, Tuning
-from .evaluation import Evaluation, Transfer
+from .evaluation import Evaluation
 from .theme import LIGHT
+from .transfer import Transfer
 
 _OURS: dict[str, Any] = {"color": LIGHT["ours"], "linewidth": 1.8}
 _OTHER: dict[str, Any] = {"color": LIGHT["stock"], "linewidth": 1.5, "linestyle": (0, (4, 2))}

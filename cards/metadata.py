@@ -5,9 +5,9 @@ from __future__ import annotations
 from huggingface_hub import EvalResult, ModelCardData
 
 from .data import licences
-from .evaluation import Scores
 from .licences import hub_licence
 from .schema import CardData
+from .scores import Scores
 
 # Tasks and metrics that the Hub shows; its own list has none for ranking tensor programs.
 TASK = "tabular-regression"

@@ -14,12 +14,12 @@ import jinja2
 from ..zoo.devices import Device, get_device
 from ..zoo.errors import TchubError
 from .devices import KINDS
-from .evaluation import TITLES, Scores
 from .fields import read_required
 from .metadata import metadata
 from .papers import entry, papers_of
 from .plots import plots_of
 from .schema import CardData, Training
+from .scores import TITLES, Scores
 
 MISSING = "[More Information Needed]"
 _GAP = re.compile(r"\n{3,}")

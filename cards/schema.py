@@ -14,7 +14,7 @@ Read from metrics.json: corpus, split, device, seed, command, tasks, programs, v
     seeds            {count, chosen_by, score -> {mean, stdev}}
     few_shot         number of labels -> scores; few_shot_rivals: name -> number of labels -> scores
     transfer         list of {corpus, split, device, device_learnt, tasks, programs, programs_per_task, tasks_known,
-                     tasks_left_out, metrics, random}, see `evaluation.Transfer`
+                     tasks_left_out, metrics, random}, see `transfer.Transfer`
     curves           see `zoo.training.measured_curves.measure_curves`
     tuning           list of {network, device, trials, seconds, ms, rival: {name, seconds, ms}}
     devices          of a knowledge base, in the order of learning: list of {corpus, device, gate, column, learnt, now}
@@ -29,13 +29,10 @@ from typing import Any
 from .curves import Curves, Tuning, read_curves, read_tuning
 from .data import Corpus, Origin, belongs, origin, read_corpora
 from .devices import KINDS, LearntDevice, read_devices
-from .evaluation import METRICS_FORMAT, Evaluation, Scores, read_evaluation
+from .evaluation import METRICS_FORMAT, Evaluation, read_evaluation
 from .fields import read_number, read_object, read_required, read_text, read_texts, read_whole
 
-__all__ = ["METRICS_FORMAT", "CardData", "Corpus", "Evaluation", "Scores", "missing"]
-
-# Without these a checkpoint cannot be compared with others.
-_PUBLISHED_SCORES = ("top1", "top5", "pairwise")
+__all__ = ["METRICS_FORMAT", "CardData"]
 
 Spec = Mapping[str, tuple[float | None, str]]
 
@@ -184,32 +181,3 @@ def _training(raw: Mapping[str, Any]) -> Training:
         programs_per_task=read_whole(raw, "programs_per_task"),
         judged_apart="sources" in raw,
     )
-
-
-def missing(data: CardData) -> tuple[str, ...]:
-    """What a card needs before it is published and lacks, as `file: field`; () when nothing does.
-
-    A knowledge base is judged on several devices, so it has no one device.
-    """
-    run = data.evaluation
-    wanted: dict[str, object] = {
-        "config.json: lineage.weights_licence": data.licence,
-        "config.json: lineage.authors": data.authors,
-        "config.json: training.command": data.training.command,
-        "config.json: training.seed": data.training.seed,
-        "config.json: training.seconds": data.training.seconds,
-        "config.json: training.corpus": data.corpora,
-        "config.json: devices that the training was measured on": data.origin.data,
-        "metrics.json: corpus": run.corpus,
-        "metrics.json: split": run.split,
-        "metrics.json: device": run.device or data.devices,
-        "metrics.json: tasks": run.tasks,
-        "metrics.json: programs": run.programs,
-        "metrics.json: results.random": next((line for line in run.scores if line.key == "random"), None),
-    }
-    wanted |= {f"metrics.json: results.model.{key}": getattr(run.model, key, None) for key in _PUBLISHED_SCORES}
-    for at, corpus in enumerate(data.corpora):
-        where = f"config.json: training.{'corpus' if at == 0 else f'sources[{at - 1}]'}"
-        facts = ("name", "device", "licence", "programs", "tasks", "how")
-        wanted |= {f"{where}.{key}": getattr(corpus, key) for key in facts}
-    return tuple(name for name, value in wanted.items() if value is None or value in ("", ()))
