@@ -30,7 +30,7 @@ def command(out: Output) -> None:
     """
     from ..registry import Registry
     from ..registry.cache import contents
-    from .text import size_text
+    from ..text import size_text
 
     store = Registry.default().cache
     items = contents(store)
@@ -45,7 +45,7 @@ def command(out: Output) -> None:
 def _draw(items: list[Item], console: Console) -> None:
     from rich.table import Table
 
-    from .text import size_text
+    from ..text import size_text
 
     table = Table(box=None, pad_edge=False)
     for title in ("what", "name", "size", "last used", "state"):

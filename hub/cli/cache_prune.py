@@ -49,7 +49,7 @@ def command(keep: int, everything: bool, older_than: float | None, what: str, dr
     """
     from ..registry import Registry
     from ..registry.cache import prune
-    from .text import size_text
+    from ..text import size_text
 
     store = Registry.default().cache
     removed = prune(store, keep=0 if everything else keep, unused_for=older_than, what=what, dry_run=dry_run)

@@ -20,7 +20,7 @@ def command(out: Output) -> None:
     """
     from ..registry import Registry
     from ..registry.cache import sizes
-    from .text import size_text
+    from ..text import size_text
 
     store = Registry.default().cache
     found = sizes(store)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..site.catalogue import comparable, record
 from ..site.scores import TITLES
+from ..text import score_text
 from .output import Output
-from .text import score_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from .text import score_text
+from ..text import score_text
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -76,9 +76,9 @@ def _as_json(found: CheckpointInfo) -> dict[str, Any]:
 def _draw(entry: Entry, metrics: Mapping[str, Any], console: Console) -> None:
     from rich.table import Table
 
+    from ..text import size_text
     from .distill_text import device_table
     from .summary import draw_summary
-    from .text import size_text
 
     draw_summary(entry, metrics, console)
     if metrics.get("devices"):

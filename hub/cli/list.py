@@ -66,7 +66,7 @@ def draw(entries: list[Entry], console: Console) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from .text import data_text, family_text, number_text, score_text, size_text
+    from ..text import data_text, family_text, number_text, score_text, size_text
 
     if not console.is_terminal:
         console.width = max(console.width, _PIPED)

@@ -88,7 +88,7 @@ def draw(found: Resolution, verdicts: Iterable[Verdict], console: Console) -> No
 
 def _numbers(verdict: Verdict) -> tuple[str, str, str, str]:
     """Rank, gap, and the scores on this device or its family."""
-    from .text import score_text
+    from ..text import score_text
 
     rank = "-" if verdict.rank is None else str(verdict.rank)
     gap = "-" if verdict.gap is None else f"{2**verdict.gap:.2g}x"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..site.facts import facts
 from ..site.scores import results_of
-from .text import score_text
+from ..text import score_text
 
 if TYPE_CHECKING:
     from rich.console import Console

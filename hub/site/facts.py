@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..cli.text import data_text, family_text, number_text, size_text
 from ..registry.entry import Entry
 from ..registry.names import KINDS
+from ..text import data_text, family_text, number_text, size_text
 
 
 def kind_of(entry: Entry) -> str:

@@ -12,8 +12,8 @@ import jinja2
 from markupsafe import Markup
 
 from ...cards.plots import Plot
-from ..cli.text import data_text, number_text, score_text, size_text
 from ..registry import Entry
+from ..text import data_text, number_text, score_text, size_text
 from .catalogue import Listed, comparable
 from .facts import kind_of, searchable
 from .markdown import card_html

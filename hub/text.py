@@ -1,4 +1,4 @@
-"""Numbers and facts as people read them, the same in every command."""
+"""Numbers and facts as people read them, the same in every command and on every page."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..registry import Entry
+    from .registry import Entry
 
 _STEP = 1024.0
 
