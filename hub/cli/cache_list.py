@@ -51,6 +51,6 @@ def _draw(items: list[Item], console: Console) -> None:
     for title in ("what", "name", "size", "last used", "state"):
         table.add_column(title, justify="right" if title == "size" else "left", no_wrap=True)
     for item in items:
-        day = datetime.fromtimestamp(item.used, UTC).date().isoformat()
+        day = "-" if item.used is None else datetime.fromtimestamp(item.used, UTC).date().isoformat()
         table.add_row(item.what, item.name, size_text(item.size), day, item.state)
     console.print(table)

@@ -38,7 +38,7 @@ class Item:
         name: `tcl-epyc@1.0.0`; of other things and leftovers the folder's name.
         size: bytes on disk, as the files say.
         used: when it was last read, as far as the file system keeps it, else when it was written; seconds since the
-            epoch.
+            epoch, or None without a file.
         outcome: of a checkpoint, whether it is whole; None for a leftover of a download and for other things.
     """
 
@@ -46,7 +46,7 @@ class Item:
     name: str
     path: Path
     size: int
-    used: float
+    used: float | None
     outcome: Outcome | None = None
 
     @property
@@ -148,7 +148,7 @@ def _unneeded(versions: list[Item], keep: int, before: float | None) -> Iterator
     for item in versions:
         if item.outcome is not Outcome.OK:
             yield Removal(item, item.size, f"damaged: {item.outcome}")
-        elif item in older and (before is None or item.used < before):
+        elif item in older and (before is None or (item.used or 0.0) < before):
             yield Removal(item, item.size, f"not among the newest {keep}" if keep else "no version is kept")
 
 
@@ -200,9 +200,9 @@ def _checked(store: Store, name: str, path: Path) -> Item:
 
 
 def _item(what: str, name: str, path: Path, read: Iterable[os.stat_result] = ()) -> Item:
-    """A folder; when it was used is told by the files that are `read`, else by all of them, else by itself."""
+    """A folder; when it was used is told by the files that are `read`, else by all of them."""
     infos = list(_files(path).values())
-    used = max(map(_used, list(read) or infos or [path.stat()]))
+    used = max(map(_used, list(read) or infos), default=None)
     return Item(what, name, path, sum(info.st_size for info in infos), used)
 
 

@@ -132,6 +132,14 @@ def test_damaged_copies_go_and_do_not_count_as_the_newest(cache, capsys):
     assert stored(cache) == ["tcl-epyc@0.9.1", "tcl-t4@0.9.0"]
 
 
+def test_a_download_that_ends_while_the_cache_is_looked_at(cache, capsys, monkeypatch):
+    partial = cache.root / "tcl-t4" / ".partial-abc"
+    monkeypatch.setattr(Store, "leftovers", lambda self, name: [partial] if name == "tcl-t4" else [])
+    row = run_json(capsys, "list")[-1]
+    assert (row["name"], row["size"], row["used"]) == ("tcl-t4/.partial-abc", 0, None)
+    assert run(capsys, "list")[0] == 0
+
+
 def test_what_a_stopped_download_left_goes(cache, capsys):
     partial = cache.root / "tcl-t4/.partial-abc"
     partial.mkdir()
