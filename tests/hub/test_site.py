@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -399,3 +400,14 @@ def test_a_foreign_folder_is_said_with_a_remedy(tmp_path: Path, capsys: Any) -> 
 def test_help_has_examples(arguments: list[str], capsys: Any) -> None:
     assert main([*arguments, "--help"]) == 0
     assert "tchub site build --output" in capsys.readouterr().out.split("Examples:")[1]
+
+
+# What ships
+
+
+def test_templates_style_sheet_and_script_are_in_the_wheel() -> None:
+    root = Path(__file__).resolve().parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["tchub.hub"]
+    packed = {path for pattern in patterns for path in (root / "hub").glob(pattern)}
+    assert set((root / "hub" / "site" / "templates").iterdir()) <= packed
