@@ -57,19 +57,12 @@ class AskFacts:
 
 
 def _require(walk: Walk, missing: list[str]) -> None:
-    """Nobody can be asked: all must have been given, also the yes to publishing, before hours are spent."""
-    settings = walk.settings
+    """Nobody can be asked: all must have been given, before hours are spent."""
     if missing:
         raise MissingFactsError(
             f"not told: {', '.join(missing)}",
             remedy=f"give {' '.join(map(_option, missing))}, or write them into {walk.folder / FACTS_FILE}",
             missing=missing,
-        )
-    if settings.publish and settings.repo and not settings.confirmed:
-        raise MissingFactsError(
-            f"nobody is there to agree to publishing in {settings.repo}",
-            remedy="add --yes, or --no-publish",
-            missing=["yes"],
         )
 
 

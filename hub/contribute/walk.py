@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from .ask_facts import AskFacts
 from .checking import Check
 from .collecting import Collect
+from .errors import MissingFactsError
 from .evaluating import Evaluate
 from .preflight import Preflight
 from .publishing import Publish
@@ -79,10 +80,11 @@ def contribute(
         steps: in their order.
 
     Raises:
-        MissingFactsError: a licence or the authors were not given, and there is nobody to ask.
+        MissingFactsError: a licence, the authors or the yes to publishing were not given, and there is nobody to ask.
         ContributionStateError: the output folder cannot be used.
         TchubError: a subclass for each way a step can fail.
     """
+    _require_answers(settings, ask)
     with locked(settings.output):
         state = State.open(settings.output)
         told = CardFacts.read(settings.output / FACTS_FILE)
@@ -91,6 +93,16 @@ def contribute(
             names = [step.name for step in steps]
             state.forget(tuple(names[names.index(again_from) :]))
         return [_pass(step, number, len(steps), walk, state) for number, step in enumerate(steps, 1)]
+
+
+def _require_answers(settings: Settings, ask: Ask | None) -> None:
+    """Whether anybody will agree to publish is settled before hours are spent."""
+    if settings.publish and settings.repo and ask is None and not settings.confirmed:
+        raise MissingFactsError(
+            f"nobody is there to agree to publishing in {settings.repo}",
+            remedy="add --yes, or --no-publish",
+            missing=["yes"],
+        )
 
 
 def _pass(step: Step, number: int, count: int, walk: Walk, state: State) -> Passed:

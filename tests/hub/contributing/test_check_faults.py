@@ -6,7 +6,6 @@ import json
 import pickle
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -258,9 +257,10 @@ def test_a_failing_check_stops_a_contribution_before_anything_is_published(
     monkeypatch.setattr("tchub.hub.publish.publish.publish_checkpoint", lambda *a, **k: called.append(a))
     monkeypatch.setattr("tchub.cards.render.MISSING", "Ada")  # what the card says is now a gap
     monkeypatch.setattr("tchub.hub.publish.check_card.MISSING", "Ada")
+    monkeypatch.setattr("tchub.hub.publish.repository.Repository.require_login", lambda self: None)
     asked = settings(mine, publish=True, repo="ada/tcl-epyc", confirmed=True)
     with pytest.raises(CheckFailedError, match="card: ") as caught:
-        contribute(replace(asked), again_from="check")
+        contribute(asked, again_from="check")
     assert any(finding["outcome"] == "failed" for finding in caught.value.fields["findings"])
     assert called == []
 

@@ -96,6 +96,7 @@ class Hub:
 def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     found = Hub()
     monkeypatch.setattr("tchub.hub.publish.publish.publish_checkpoint", found)
+    monkeypatch.setattr("tchub.hub.publish.repository.Repository.require_login", lambda self: None)
     fake_machine(monkeypatch, FakeMeasurer())
     return found
 

@@ -16,6 +16,7 @@ from tchub.hub.contribute.walk import STEPS, contribute
 from tchub.hub.device.detect import detect_local
 from tchub.hub.device.doctor import Check
 from tchub.hub.device.host_facts import read_host_facts
+from tchub.hub.publish.errors import NotLoggedInError
 
 ASKING = STEPS[:3]
 
@@ -42,6 +43,15 @@ def test_without_a_terminal_all_that_is_missing_is_named_at_once(tmp_path: Path,
 def test_without_a_terminal_publishing_needs_a_yes_beforehand(tmp_path: Path) -> None:
     with pytest.raises(MissingFactsError, match="nobody is there to agree"):
         contribute(settings(tmp_path / "mine", publish=True, repo="ada/tcl-epyc"))
+
+
+def test_who_cannot_publish_is_told_before_anything_is_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measurer: FakeMeasurer
+) -> None:
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    with pytest.raises(NotLoggedInError, match="no access token"):
+        contribute(settings(tmp_path / "mine", publish=True, repo="ada/tcl-epyc", confirmed=True))
+    assert measurer.paid == 0
 
 
 @pytest.mark.parametrize("licence", ["none found", "Apache", "all mine", "MIT or so"])
