@@ -54,9 +54,9 @@ class Faults:
         """The connection is closed without an answer, `before` or `after` the request was carried out."""
         self._add(Fault(pattern, times, hangs_up=when))
 
-    def stall(self, pattern: str = _ANY, *, times: int | None = None) -> Fault:
-        """Requests wait, before they are carried out, until `release.set()` or the end of the server."""
-        return self._add(Fault(pattern, times, release=threading.Event()))
+    def stall(self, pattern: str = _ANY, *, times: int | None = None, lost: bool = False) -> Fault:
+        """Requests wait until `release.set()` or the end of the server; then they are carried out, or are lost."""
+        return self._add(Fault(pattern, times, hangs_up="before" if lost else "", release=threading.Event()))
 
     def clear(self) -> None:
         """All is well again; whoever waits goes on."""

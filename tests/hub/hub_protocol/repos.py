@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from urllib.parse import parse_qs
 
-from .access import require_user, require_writer
+from .access import require_files, require_user, require_writer
 from .repository import MAIN, Commit, File, Repo
 from .state import HubServer
 from .wire import Answer, RefusedError, Request, as_json, route
@@ -45,7 +45,9 @@ def newest(hub: HubServer, request: Request, repo: str) -> Answer:
 @route("GET", "/api/models/{repo}/revision/{revision}")
 def info(hub: HubServer, request: Request, repo: str, revision: str) -> Answer:
     """The state at a revision."""
-    found, _ = hub.visible(request, repo)
+    found, who = hub.visible(request, repo)
+    if request.flag("blobs"):
+        require_files(found, who)
     commit = found.at(revision)
     siblings = [
         {"rfilename": path} | (_blob(file) if request.flag("blobs") else {}) for path, file in commit.files.items()

@@ -1,0 +1,118 @@
+"""The pull request that asks an index to list a checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ..registry.entry import Entry
+from ..registry.errors import IndexFileError, NotInSourceError
+from ..registry.index import Index
+from .errors import VersionTakenError
+from .repository import Repository
+
+INDEX_FILE = "index.json"
+
+
+@dataclass(frozen=True)
+class IndexRequest:
+    """What became of the question.
+
+    Attributes:
+        repo: the index's repository.
+        url: of the pull request; None when the checkpoint is listed already.
+        serial: the index's number once it is merged, or now.
+    """
+
+    repo: str
+    url: str | None
+    serial: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {"repo": self.repo, "url": self.url, "serial": self.serial}
+
+
+def request_entry(repository: Repository, entry: Entry) -> IndexRequest:
+    """Ask the index in `repository` to list `entry`, unless it does or is asked already.
+
+    The request changes index.json on top of the newest commit and raises its serial. After it is merged a
+    maintainer signs the index again.
+
+    Raises:
+        VersionTakenError: the index lists this version with other files.
+        IndexFileError: its index.json cannot be read.
+        SourceError: the Hub or the token fails, or there is no such repository.
+    """
+    head = repository.require_head()
+    index = _index_at(repository, head)
+    listed = _find(index, entry)
+    if listed is not None:
+        _require_same(repository, listed, entry)
+        if listed.revision is not None:
+            return IndexRequest(repository.id, None, index.serial)
+    title = f"Add {entry.id}"
+    wanted = _with(index, entry, listed)
+    known = repository.requested(title, lambda ref: _asks_for(repository, ref, entry))
+    if known is not None:
+        return IndexRequest(repository.id, known.url, wanted.serial)
+    with TemporaryDirectory() as scratch:
+        path = Path(scratch) / INDEX_FILE
+        path.write_text(wanted.to_json(), encoding="utf-8")
+        made = repository.propose({INDEX_FILE: path}, (), title, _describe(entry, wanted), head)
+    return IndexRequest(repository.id, made.url, wanted.serial)
+
+
+def _index_at(repository: Repository, revision: str) -> Index:
+    """The index of a revision; an empty one where there is no file yet."""
+    try:
+        text = repository.read(INDEX_FILE, revision)
+    except NotInSourceError:
+        return Index()
+    return Index.parse(text, f"{repository.uri}/{INDEX_FILE}")
+
+
+def _asks_for(repository: Repository, ref: str, entry: Entry) -> bool:
+    """Whether a pull request is this very one; anybody may have opened it, so its file may be anything."""
+    try:
+        return _find(_index_at(repository, ref), entry) == entry
+    except IndexFileError:
+        return False
+
+
+def _find(index: Index, entry: Entry) -> Entry | None:
+    return next((listed for listed in index.entries if listed.id == entry.id), None)
+
+
+def _with(index: Index, entry: Entry, listed: Entry | None) -> Index:
+    """The next index; what is listed of the same files without a commit gets one."""
+    others = tuple(one for one in index.entries if one is not listed)
+    return replace(index, entries=(*others, entry), serial=index.serial + 1)
+
+
+def _require_same(repository: Repository, listed: Entry, entry: Entry) -> None:
+    changed = sorted({*listed.files, *entry.files} - {n for n, r in entry.files.items() if listed.files.get(n) == r})
+    if changed:
+        raise VersionTakenError(
+            f"{repository.id} lists {entry.id} with another {', '.join(changed)}; versions never change",
+            remedy=f"publish it as a new version: --version {entry.semver.next_minor()}",
+            repo=repository.id,
+            version=entry.version,
+            files=changed,
+        )
+
+
+def _describe(entry: Entry, index: Index) -> str:
+    """What a reviewer reads first."""
+    scores = ", ".join(f"{key} {value:.3f}" for key, value in entry.metrics.items() if value is not None)
+    files = "\n".join(
+        f"- `{name}`: {record.size:,} bytes, sha256 `{record.sha256}`" for name, record in sorted(entry.files.items())
+    )
+    return (
+        f"Lists {entry.id} ({entry.arch}, family {entry.family}), from {', '.join(entry.sources)} at commit "
+        f"`{entry.revision}`.\n\nScores of its own test tasks: {scores or 'none'}. Licences: weights "
+        f"{entry.weights_licence}; data {entry.data_licence}.\n\n{files}\n\nSerial {index.serial}. After merging, "
+        "sign the index again: `tchub index sign`."
+    )

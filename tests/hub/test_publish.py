@@ -1,0 +1,172 @@
+"""A checkpoint trained here goes out by `tchub publish` and comes back by `tchub pull` on another machine."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hub_client import client, use_client
+from hub_protocol import running
+from huggingface_hub import ModelCard
+from publish_kit import Desk, Person, train
+from tchub.hub.publish.findings import CheckFailedError
+from tchub.hub.publish.publish import publish_checkpoint
+
+REPO, INDEX = "lab/tcl-epyc", "tchub/index"
+NAME = "tcl-epyc@0.1.0"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> tuple[Path, Path]:
+    return train(tmp_path_factory.mktemp("training"))
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    with running() as server:
+        use_client(monkeypatch, tmp_path, server.url)
+        server.add(INDEX, {"index.json": b'{"format": 1, "serial": 6, "checkpoints": []}'})
+        server.login("hf_ada", "ada", "write", ("lab",))
+        yield server
+
+
+@pytest.fixture
+def desk(hub, trained, tmp_path, monkeypatch) -> Desk:
+    """Ada's, with a copy of the checkpoint that may be changed."""
+    monkeypatch.setenv("HF_TOKEN", "hf_ada")
+    return Desk(hub, shutil.copytree(trained[0], tmp_path / "run"), trained[1])
+
+
+def test_out_by_one_person_and_back_by_another_with_every_byte_the_same(hub, trained, tmp_path):
+    checkpoint, corpus = trained
+    ada = Person(hub, tmp_path / "ada", "hf_ada")
+    code, done, said = ada.run("publish", checkpoint, "--repo", REPO, "--corpus", corpus, "--index-repo", INDEX)
+    assert code == 0, said
+    assert (done["outcome"], done["tag"]) == ("published", "v0.1.0")
+    assert done["url"] == f"{hub.url}/{REPO}/tree/v0.1.0"
+    assert hub.repos[REPO].tags() == {"v0.1.0": done["commit"]}
+    assert "hf_ada" not in said + json.dumps(done), "the token is never said"
+
+    client(hub, hub.login("hf_owner", "tchub", "write")).merge_pull_request(INDEX, 1)
+    index = tmp_path / "index.json"
+    index.write_bytes(hub.repos[INDEX].files()["index.json"])
+    bob = Person(hub, tmp_path / "bob")
+    code, pulled, said = bob.run("pull", NAME, TCHUB_INDEX=str(index))
+    assert code == 0, said
+    assert (pulled["source"], pulled["verified"]) == (f"hf://{REPO}", "ok")
+    published = hub.repos[REPO].files("v0.1.0")
+    for name in ("config.json", "model.safetensors", "metrics.json"):
+        assert (Path(pulled["path"]) / name).read_bytes() == published[name] == (checkpoint / name).read_bytes()
+    assert (Path(pulled["path"]) / "README.md").read_bytes() == published["README.md"]
+    assert pulled["files"] == {name: done["files"][name] for name in pulled["files"]}
+    assert bob.run("verify", NAME, TCHUB_INDEX=str(index))[1]["outcome"] == "ok"
+
+
+def test_all_files_are_one_commit(hub, desk):
+    done = desk.publish(REPO)
+    history = hub.repos[REPO].history("main")
+    assert [commit.title for commit in history] == [f"Publish {NAME}", "initial commit"]
+    assert history[0].id == done.commit
+    assert set(history[0].files) == {".gitattributes", *done.files}
+
+
+def test_the_request_to_the_index_says_what_it_adds(hub, desk):
+    done = desk.publish(REPO, index_repo=INDEX)
+    request = hub.repos[INDEX].pulls[0]
+    assert done.index.as_dict() == {"repo": INDEX, "url": f"{hub.url}/{INDEX}/discussions/1", "serial": 7}
+    assert request.title == f"Add {NAME}"
+    for fact in (f"hf://{REPO}", done.commit, done.files["model.safetensors"], "Apache-2.0", "tchub index sign"):
+        assert fact in request.description
+    listed = json.loads(hub.repos[INDEX].files(request.ref)["index.json"])
+    assert listed["serial"] == 7
+    assert [entry["revision"] for entry in listed["checkpoints"]] == [done.commit]
+    assert json.loads(hub.repos[INDEX].files()["index.json"])["checkpoints"] == []
+
+
+def test_the_card_is_one_that_the_hub_reads_and_accepts(hub, desk, tmp_path):
+    desk.publish(REPO)
+    card = ModelCard.load(client(hub).hf_hub_download(REPO, "README.md", cache_dir=tmp_path / "cards"))
+    card.validate()
+    data = card.data
+    assert (data.library_name, data.license, data.pipeline_tag) == ("tchub", "apache-2.0", "tabular-regression")
+    scores = {(result.dataset_split, result.metric_type): result.metric_value for result in data.eval_results}
+    model = json.loads((desk.checkpoint / "metrics.json").read_text())["results"]["model"]
+    assert scores["test", "top1"] == round(model["top1"], 4)
+
+
+def test_the_plots_of_the_card_are_where_it_looks_for_them(hub, desk):
+    others = {f"other-{i}": {"top1": 0.1 * i, "top5": 0.5, "pairwise": 0.5} for i in (1, 2)}
+    desk.change(transfer=[{"corpus": name, "split": "test", "metrics": row} for name, row in others.items()])
+    desk.publish(REPO)
+    files = hub.repos[REPO].files()
+    assert b"](plots/transfer.svg)" in files["README.md"]
+    assert files["plots/transfer.svg"].startswith(b"<?xml")
+
+
+def test_a_dry_run_checks_and_asks_the_hub_nothing(hub, desk, monkeypatch):
+    monkeypatch.delenv("HF_TOKEN")
+    done = desk.publish(REPO, dry_run=True)
+    assert (done.outcome, done.commit) == ("dry-run", None)
+    assert {"config.json", "model.safetensors", "metrics.json", "README.md"} <= set(done.files)
+    assert hub.requests == []
+
+
+def test_what_does_not_pass_the_check_never_leaves_the_machine(hub, desk):
+    with pytest.raises(CheckFailedError, match="needs the corpus on-epyc"):
+        publish_checkpoint(desk.checkpoint, REPO)
+    desk.change(results={})
+    with pytest.raises(CheckFailedError, match=r"results\.random"):
+        desk.publish(REPO)
+    assert REPO not in hub.repos
+
+
+def test_a_folder_that_is_no_checkpoint_is_named_by_what_is_missing(hub, desk, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(CheckFailedError, match=r"config\.json is missing"):
+        publish_checkpoint(tmp_path / "empty", REPO)
+
+
+def test_another_version_is_published_without_a_change_of_the_folder(hub, desk):
+    before = {path.name: path.read_bytes() for path in desk.checkpoint.iterdir()}
+    done = desk.publish(REPO, version="0.2.0")
+    assert (done.version, done.tag) == ("0.2.0", "v0.2.0")
+    assert json.loads(hub.repos[REPO].files("v0.2.0")["config.json"])["version"] == "0.2.0"
+    assert {path.name: path.read_bytes() for path in desk.checkpoint.iterdir()} == before
+
+
+def test_each_version_stays_where_its_tag_is(hub, desk):
+    first = desk.publish(REPO)
+    second = desk.publish(REPO, version="0.2.0")
+    assert hub.repos[REPO].tags() == {"v0.1.0": first.commit, "v0.2.0": second.commit}
+    assert json.loads(hub.repos[REPO].files("v0.1.0")["config.json"])["version"] == "0.1.0"
+
+
+def test_a_private_repository(hub, desk):
+    desk.publish(REPO, private=True)
+    assert hub.repos[REPO].private
+
+
+def test_a_version_drops_the_files_of_an_older_one_and_leaves_the_owners_alone(hub, desk):
+    hub.add(REPO, {"model.json": b"{}", "plots/old.svg": b"<svg/>", "notes.txt": b"the owner's own"})
+    desk.publish(REPO)
+    files = hub.repos[REPO].files()
+    assert "notes.txt" in files
+    assert not {"model.json", "plots/old.svg"} & set(files)
+
+
+def test_a_proposal_changes_nothing_until_it_is_merged_and_then_the_owner_tags_it(hub, desk, monkeypatch):
+    hub.add("zoo/tcl", {"README.md": b"# ours\n"})
+    done = desk.publish("zoo/tcl", create_pr=True, index_repo=INDEX)
+    assert (done.outcome, done.tag, done.index) == ("proposed", None, None)
+    assert done.url == f"{hub.url}/zoo/tcl/discussions/1"
+    assert "model.safetensors" not in hub.repos["zoo/tcl"].files()
+    assert desk.publish("zoo/tcl", create_pr=True).url == done.url, "asked again, it is the same request"
+
+    monkeypatch.setenv("HF_TOKEN", hub.login("hf_zoe", "zoe", "write", ("zoo",)))
+    client(hub, "hf_zoe").merge_pull_request("zoo/tcl", 1)
+    merged = hub.repos["zoo/tcl"].head
+    tagged = desk.publish("zoo/tcl", index_repo=INDEX)
+    assert (tagged.tag, tagged.commit, hub.repos["zoo/tcl"].head) == ("v0.1.0", merged, merged)
+    assert desk.publish("zoo/tcl", create_pr=True).outcome == "already-published"

@@ -1,0 +1,312 @@
+"""What can go wrong while a checkpoint is published: each with its error, and with nothing lost or mixed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hub_client import client, use_client
+from hub_protocol import HubServer, running
+from publish_kit import Desk, Person, train
+from tchub.hub.publish.errors import (
+    ChangedMeanwhileError,
+    NotAllowedError,
+    NotLoggedInError,
+    PublishError,
+    VersionTakenError,
+)
+from tchub.hub.publish.publish import Published
+from tchub.hub.publish.repository import Repository
+from tchub.hub.registry.errors import (
+    GatedError,
+    IndexFileError,
+    NetworkError,
+    NotInSourceError,
+    OfflineError,
+    TokenError,
+)
+
+REPO, INDEX = "lab/tcl-epyc", "tchub/index"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> tuple[Path, Path]:
+    return train(tmp_path_factory.mktemp("training"))
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    with running() as server:
+        use_client(monkeypatch, tmp_path, server.url)
+        server.add(INDEX, {"index.json": b'{"format": 1, "serial": 6, "checkpoints": []}'})
+        server.login("hf_ada", "ada", "write", ("lab",))
+        yield server
+
+
+@pytest.fixture
+def desk(hub, trained, tmp_path, monkeypatch) -> Desk:
+    monkeypatch.setenv("HF_TOKEN", "hf_ada")
+    return Desk(hub, shutil.copytree(trained[0], tmp_path / "run"), trained[1])
+
+
+def titles(hub: HubServer, repo: str = REPO) -> list[str]:
+    return [commit.title for commit in hub.repos[repo].history("main")]
+
+
+# Who may
+
+
+def test_nobody_is_logged_in(hub, desk, monkeypatch):
+    monkeypatch.delenv("HF_TOKEN")
+    with pytest.raises(NotLoggedInError) as caught:
+        desk.publish(REPO)
+    assert "hf auth login" in caught.value.remedy
+    assert hub.requests == []
+
+
+def test_an_expired_token(hub, desk):
+    hub.expire("hf_ada")
+    with pytest.raises(TokenError, match="refused the token") as caught:
+        desk.publish(REPO)
+    assert "hf auth login" in caught.value.remedy
+    assert "hf_ada" not in json.dumps(caught.value.as_dict())
+    assert REPO not in hub.repos
+
+
+def test_a_token_that_only_reads_is_told_before_anything_is_evaluated(hub, desk, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", hub.login("hf_read", "ada", "read", ("lab",)))
+    with pytest.raises(NotAllowedError, match="only reads"):
+        desk.publish(REPO)
+    assert hub.requests == ["GET /api/whoami-v2"]
+
+
+def test_a_repository_of_others(hub, desk):
+    hub.add("zoo/tcl", {"README.md": b"# theirs\n"})
+    with pytest.raises(NotAllowedError, match="may not write to zoo/tcl") as caught:
+        desk.publish("zoo/tcl")
+    assert "--create-pr" in caught.value.remedy
+    assert titles(hub, "zoo/tcl") == ["files", "initial commit"]
+
+
+def test_a_repository_that_may_not_be_made(hub, desk):
+    with pytest.raises(NotAllowedError, match="may not write to zoo/new"):
+        desk.publish("zoo/new")
+
+
+def test_a_gated_repository_of_others(hub, desk):
+    hub.add("zoo/tcl", {"README.md": b"# theirs\n"})
+    hub.repos["zoo/tcl"].gated = True
+    with pytest.raises(GatedError, match="terms"):
+        desk.publish("zoo/tcl", create_pr=True)
+
+
+def test_a_proposal_to_a_repository_that_is_not_there(hub, desk):
+    with pytest.raises(NotInSourceError, match="does not exist, or is private"):
+        desk.publish("zoo/none", create_pr=True)
+
+
+def test_a_name_that_is_no_repository(hub, desk):
+    for name in ("tcl-epyc", "lab/tcl/epyc", "../x", "lab/"):
+        with pytest.raises(PublishError, match="is no repository"):
+            desk.publish(name)
+
+
+# The server and the network
+
+
+def test_a_rate_limit_is_waited_out(hub, desk):
+    for route in ("repos/create", "preupload", "/commit/", "/tag/"):
+        hub.faults.answer(429, route, times=2, retry_after=1)
+    done = desk.publish(REPO)
+    assert hub.repos[REPO].tags() == {"v0.1.0": done.commit}
+
+
+def test_a_server_that_fails_for_a_moment(hub, desk):
+    for route in ("whoami", "/api/models/lab/tcl-epyc$", "objects/batch", "/upload/", "/tag/"):
+        hub.faults.answer(503, route, times=2)
+    assert desk.publish(REPO).outcome == "published"
+    assert titles(hub) == ["Publish tcl-epyc@0.1.0", "initial commit"]
+
+
+@pytest.mark.parametrize("status", [429, 500])
+def test_a_server_that_goes_on_failing(hub, desk, status):
+    hub.faults.answer(status, "/commit/")
+    with pytest.raises(NetworkError, match=str(status)) as caught:
+        desk.publish(REPO)
+    assert "again" in caught.value.remedy
+    assert titles(hub) == ["initial commit"]
+
+
+def test_the_network_is_ruled_out(hub, desk, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(OfflineError):
+        desk.publish(REPO)
+
+
+def test_a_server_that_is_not_there(desk, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
+    with pytest.raises(NetworkError, match="could not be reached") as caught:
+        desk.publish(REPO)
+    assert "HF_ENDPOINT" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("route", "question"),
+    [
+        ("GET /api/models/lab/x$", lambda repository, path: repository.head()),
+        ("/refs", lambda repository, path: repository.tagged("v1.0.0")),
+        ("/revision/", lambda repository, path: repository.files("main")),
+        ("/discussions", lambda repository, path: repository.requested("title", bool)),
+        ("/tag/", lambda repository, path: repository.set_tag("v1.0.0", "0" * 40, "text")),
+        ("/commit/", lambda repository, path: repository.propose({"a.txt": path}, (), "title", "text", "0" * 40)),
+    ],
+)
+def test_a_server_that_hangs_is_not_waited_for_for_ever(hub, desk, route, question, tmp_path):
+    (tmp_path / "a.txt").write_text("a")
+    hub.add("lab/x", {"README.md": b"# x\n"})
+    stall = hub.faults.stall(route, lost=True)
+    with pytest.raises(NetworkError, match="Timeout"):
+        question(Repository("lab/x", seconds=0.2), tmp_path / "a.txt")
+    assert stall.reached.is_set()
+
+
+def test_an_upload_that_breaks_is_finished_by_the_same_command(hub, desk):
+    hub.faults.hang_up("PUT /upload/")
+    with pytest.raises(NetworkError):
+        desk.publish(REPO)
+    assert titles(hub) == ["initial commit"]
+    hub.faults.clear()
+    assert desk.publish(REPO).outcome == "published"
+
+
+def test_a_card_that_the_hub_refuses_is_told_in_its_words(hub, desk):
+    path = desk.checkpoint / "config.json"
+    config = json.loads(path.read_text())
+    config["lineage"]["base"] = "no repository/of the Hub"
+    path.write_text(json.dumps(config))
+    with pytest.raises(PublishError, match="base_model"):
+        desk.publish(REPO)
+    assert titles(hub) == ["initial commit"]
+
+
+# Interrupted
+
+
+def test_killed_between_the_commit_and_the_tag_it_is_finished_without_a_second_commit(hub, desk, tmp_path):
+    stall = hub.faults.stall("/tag/", lost=True)
+    ada = Person(hub, tmp_path / "ada", "hf_ada")
+    process = ada.start("publish", desk.checkpoint, "--repo", REPO, "--corpus", desk.corpus)
+    assert stall.reached.wait(120)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert (titles(hub), hub.repos[REPO].tags()) == (["Publish tcl-epyc@0.1.0", "initial commit"], {})
+    hub.faults.clear()
+    done = desk.publish(REPO)
+    assert titles(hub) == ["Publish tcl-epyc@0.1.0", "initial commit"]
+    assert hub.repos[REPO].tags() == {"v0.1.0": done.commit}
+
+
+@pytest.mark.parametrize("route", ["/commit/", "/tag/", "repos/create"])
+def test_an_answer_that_was_lost_after_the_deed(hub, desk, route):
+    hub.faults.hang_up(route, when="after", times=1)
+    with pytest.raises(NetworkError):
+        desk.publish(REPO)
+    desk.publish(REPO)
+    assert titles(hub) == ["Publish tcl-epyc@0.1.0", "initial commit"]
+    assert set(hub.repos[REPO].tags()) == {"v0.1.0"}
+
+
+def test_interrupted_before_the_index_was_asked(hub, desk):
+    first = desk.publish(REPO)
+    again = desk.publish(REPO, index_repo=INDEX)
+    assert (again.outcome, again.commit) == ("already-published", first.commit)
+    assert again.index.url == f"{hub.url}/{INDEX}/discussions/1"
+    assert desk.publish(REPO, index_repo=INDEX).index.url == again.index.url, "asked once"
+    assert len(hub.repos[INDEX].pulls) == 1
+
+
+# Versions never change
+
+
+def test_the_same_version_again_is_nothing_to_do(hub, desk):
+    first, again = desk.publish(REPO), desk.publish(REPO)
+    assert (again.outcome, again.commit, again.tag) == ("already-published", first.commit, "v0.1.0")
+    assert titles(hub) == ["Publish tcl-epyc@0.1.0", "initial commit"]
+
+
+@pytest.mark.parametrize("proposes", [False, True])
+def test_the_same_version_with_other_bytes_is_refused(hub, desk, proposes):
+    first = desk.publish(REPO)
+    desk.change(seed=1)
+    with pytest.raises(VersionTakenError, match=r"another metrics\.json.*never change") as caught:
+        desk.publish(REPO, create_pr=proposes)
+    assert "--version 0.2.0" in caught.value.remedy
+    assert hub.repos[REPO].tags() == {"v0.1.0": first.commit}
+
+
+def test_an_index_that_lists_the_version_with_other_files(hub, desk):
+    desk.publish(REPO, index_repo=INDEX)
+    client(hub, hub.login("hf_owner", "tchub", "write")).merge_pull_request(INDEX, 1)
+    assert desk.publish(REPO, index_repo=INDEX).index.url is None, "listed already"
+    desk.change(seed=1)
+    with pytest.raises(VersionTakenError, match=r"tchub/index lists tcl-epyc@0\.1\.0 with another"):
+        desk.publish("lab/a-second-repository", index_repo=INDEX)
+    assert len(hub.repos[INDEX].pulls) == 1
+
+
+def test_an_index_that_cannot_be_read(hub, desk):
+    hub.add(INDEX, {"index.json": b"{"})
+    with pytest.raises(IndexFileError, match="tchub/index"):
+        desk.publish(REPO, index_repo=INDEX)
+    assert set(hub.repos[REPO].tags()) == {"v0.1.0"}, "what was published stays"
+
+
+def test_a_request_of_the_same_title_with_another_content_is_not_taken_for_ours(hub, desk, tmp_path):
+    (tmp_path / "index.json").write_text("{")
+    mallory = client(hub, hub.login("hf_mallory", "mallory", "write"))
+    mallory.upload_file(
+        path_or_fileobj=tmp_path / "index.json", path_in_repo="index.json", repo_id=INDEX, create_pr=True,
+        commit_message="Add tcl-epyc@0.1.0",
+    )  # fmt: skip
+    assert desk.publish(REPO, index_repo=INDEX).index.url == f"{hub.url}/{INDEX}/discussions/2"
+
+
+# Several at once
+
+
+def in_a_thread(publish: Callable[[], Published]) -> Future[Published]:
+    return ThreadPoolExecutor(1).submit(publish)
+
+
+def test_a_push_that_came_between_is_an_error_and_never_a_mix(hub, desk):
+    hub.add(REPO, {"notes.txt": b"1"})
+    stall = hub.faults.stall("preupload", times=1)
+    publishing = in_a_thread(lambda: desk.publish(REPO))
+    assert stall.reached.wait(60)
+    hub.add(REPO, {"notes.txt": b"2"})
+    stall.release.set()
+    with pytest.raises(ChangedMeanwhileError, match="somebody else pushed"):
+        publishing.result(60)
+    assert titles(hub) == ["files", "files", "initial commit"]
+    assert desk.publish(REPO).outcome == "published"
+
+
+@pytest.mark.parametrize(("route", "loser"), [("preupload", ChangedMeanwhileError), ("/tag/", VersionTakenError)])
+def test_two_publish_other_bytes_under_one_version_and_one_of_them_wins(hub, desk, tmp_path, route, loser):
+    other = replace(desk, checkpoint=shutil.copytree(desk.checkpoint, tmp_path / "other"))
+    other.change(seed=1)
+    stall = hub.faults.stall(route, times=1)
+    slower = in_a_thread(lambda: other.publish(REPO))
+    assert stall.reached.wait(60)
+    winner = desk.publish(REPO)
+    stall.release.set()
+    with pytest.raises(loser):
+        slower.result(60)
+    assert hub.repos[REPO].tags() == {"v0.1.0": winner.commit}
+    assert hub.repos[REPO].files("v0.1.0")["metrics.json"] == (desk.checkpoint / "metrics.json").read_bytes()
