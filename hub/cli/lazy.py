@@ -39,13 +39,14 @@ class LazyGroup(click.Group):
         if not self.sections:
             super().format_commands(ctx, formatter)
             return
-        room = formatter.width - 6 - max(map(len, self.modules))
+        longest = max(map(len, self.modules))
         rows: dict[str, list[tuple[str, str]]] = {}
         title = ""
         for name in self.modules:
             title = self.sections.get(name, title)
             command = self.get_command(ctx, name)
-            rows.setdefault(title, []).append((name, command.get_short_help_str(room) if command else ""))
+            told = command.get_short_help_str(formatter.width - 6 - longest) if command else ""
+            rows.setdefault(title, []).append((name.ljust(longest), told))
         for title, listed in rows.items():
             with formatter.section(title):
-                formatter.write_dl(listed, col_max=max(map(len, self.modules)))
+                formatter.write_dl(listed)

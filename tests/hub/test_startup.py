@@ -1,0 +1,77 @@
+"""A command that needs no model starts at once: what it imports, command by command, each in a Python of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tchub.hub.cli import COMMANDS, SECTIONS, cli
+
+# Half a second and more each, or of no use to a command that only reads a list.
+HEAVY = ("torch", "tvm", "transformers", "matplotlib", "pyarrow", "numpy", "scipy", "xgboost", "lightgbm")
+PROGRAM = """
+import contextlib, io, json, sys
+from tchub.hub.cli import main
+found = {}
+for arguments in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()):
+        code = main(arguments)
+    found[" ".join(arguments)] = [code, [name for name in json.loads(sys.argv[2]) if name in sys.modules]]
+print(json.dumps(found))
+"""
+
+
+def heavy_imports(tmp_path: Path, *commands: list[str]) -> dict[str, tuple[int, list[str]]]:
+    """Exit code and heavy modules after each of several commands, run one after the other by one Python."""
+    places = {"TCHUB_CACHE": str(tmp_path / "cache"), "TCHUB_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-c", PROGRAM, json.dumps(commands), json.dumps(HEAVY)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | places)
+    return {name: (code, heavy) for name, (code, heavy) in json.loads(done.stdout).items()}
+
+
+def test_no_help_of_any_command_imports_anything_heavy(tmp_path: Path) -> None:
+    slow = {"corpus"}  # whose own help lists commands that name the frameworks of a corpus
+    found = heavy_imports(tmp_path, ["--help"], *([name, "--help"] for name in COMMANDS if name not in slow))
+    assert found == dict.fromkeys(found, (0, []))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["list"],
+        ["list", "--json"],
+        ["info", "tcl-epyc"],
+        ["resolve", "tcl-epyc", "--device", "epyc"],
+        ["pull", "tcl-epyc", "--offline"],
+        ["verify", "tcl-epyc"],
+        ["cache", "list"],
+        ["cache", "size"],
+        ["index", "show"],
+        ["devices"],
+    ],
+    ids=" ".join,
+)
+def test_what_only_looks_at_the_zoo_imports_nothing_heavy(tmp_path: Path, command: list[str]) -> None:
+    before = [["pull", "tcl-epyc", "--offline"]] if command[0] == "verify" else []
+    found = heavy_imports(tmp_path, *before, command)
+    assert found[" ".join(command)] == (0, [])
+
+
+def test_the_python_module_imports_nothing_heavy() -> None:
+    code = f"import sys, tchub.hub, tchub.hub.registry; print([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_command_stands_in_a_section_of_the_help() -> None:
+    assert next(iter(COMMANDS)) in SECTIONS
+    assert set(SECTIONS) <= set(COMMANDS)
+    with cli.make_context("tchub", [], resilient_parsing=True) as context:
+        text = cli.get_help(context)
+    titles = [line.rstrip(":") for line in text.splitlines() if line.endswith(":") and line[0] != " "]
+    assert titles == ["Options", *SECTIONS.values()]
+    assert all(f"\n  {name} " in text for name in COMMANDS)
