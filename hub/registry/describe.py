@@ -7,7 +7,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from .entry import TRANSFER, Entry
+from .entry import LEARNT, TRANSFER, Entry
 from .entry_files import CONFIG_FILE, WEIGHT_FILES
 from .errors import IndexFileError
 from .fields import is_number
@@ -65,17 +65,15 @@ def scores_of(metrics: dict[str, Any]) -> dict[str, float | None]:
 
 
 def transfer_of(metrics: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Device -> scores there, of the devices that it did not learn from; of several corpora that of most tasks."""
+    """Device -> scores there, from a metrics.json; of several corpora of a device those of most tasks."""
     rows = metrics.get("transfer")
     found: dict[str, dict[str, float]] = {}
     for row in map(as_object, rows if isinstance(rows, list) else ()):
         told = as_object(row.get("metrics")) | {"tasks": row.get("tasks")}
         scores = {key: value for key in TRANSFER if is_number(value := told.get(key))}
         device = row.get("device")
-        if not isinstance(device, str) or row.get("device_learnt") or not scores:
-            continue
-        if device not in found or scores.get("tasks", 0) > found[device].get("tasks", 0):
-            found[device] = scores
+        if isinstance(device, str) and scores and scores.get("tasks", 0) >= found.get(device, {}).get("tasks", 0):
+            found[device] = scores | ({LEARNT: True} if row.get("device_learnt") else {})
     return found
 
 

@@ -15,6 +15,7 @@ from .names import KINDS, CheckpointName, Version
 
 ORIGINS = ("measured", "transferred")
 TRANSFER = ("pairwise", "top1", "tasks")
+LEARNT = "learnt"
 _MAX_SOURCES = 16
 _MAX_SOURCE = 500  # characters
 _MAX_DEVICES = 256
@@ -40,7 +41,8 @@ class Entry:
         family: device family; of a knowledge base the kind of the devices that it has learnt.
         data: what was measured: corpus, device, programs, tasks; of a knowledge base all its devices' together.
         metrics: top1, top5 and pairwise on the held-out networks.
-        transfer: device -> pairwise, top1 and tasks, measured on a device that it did not learn from.
+        transfer: device -> pairwise, top1 and tasks, measured on other programs of that device than its own
+            held-out networks; `learnt` where it learnt from programs of the device.
         deprecated: why not to use it any more, or None.
     """
 
@@ -189,6 +191,10 @@ def _transfer(raw: dict[str, Any], where: str) -> dict[str, dict[str, float]]:
     if len(rows) > _MAX_DEVICES:
         raise bad(where, f"transfer to more than {_MAX_DEVICES} devices")
     for device, row in rows.items():
-        if not isinstance(row, dict) or not row.keys() <= set(TRANSFER) or not all(map(is_number, row.values())):
+        if not isinstance(row, dict) or not all(_is_score(key, value) for key, value in row.items()):
             raise bad(where, f"transfer to {device[:80]} is not an object of the numbers {', '.join(TRANSFER)}")
     return rows
+
+
+def _is_score(key: str, value: object) -> bool:
+    return isinstance(value, bool) if key == LEARNT else key in TRANSFER and is_number(value)

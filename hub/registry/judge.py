@@ -38,7 +38,9 @@ class Measured:
     def __str__(self) -> str:
         names = {"top1": "top-1", "pairwise": "pairwise"}
         told = [f"{text} {value:.2f}" for key, text in names.items() if (value := getattr(self, key)) is not None]
-        return f"measured on {'this device' if self.here else 'its family'} ({self.device}): {', '.join(told) or '-'}"
+        where = f"{'this device' if self.here else 'its family'} ({self.device})"
+        tasks = "" if self.tasks is None else f" of {self.tasks:g} task{'s' if self.tasks != 1 else ''}"
+        return f"measured on {where}: {', '.join(told) or '-'}{tasks}"
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,8 @@ def test_a_licence_has_no_default(tmp_path, licence):
         ({"transfer": {"t4": 0.8}}, "transfer to t4"),
         ({"transfer": {"t4": {"pairwise": "high"}}}, "transfer to t4"),
         ({"transfer": {"t4": {"mood": 1}}}, "transfer to t4"),
+        ({"transfer": {"t4": {"learnt": 1}}}, "transfer to t4"),
+        ({"transfer": {"t4": {"top1": True}}}, "transfer to t4"),
         ({"transfer": {f"d{i}": {"top1": 0.5} for i in range(300)}}, "devices"),
     ],
 )
@@ -258,13 +260,16 @@ def test_the_releases_of_tvm_and_the_scores_elsewhere_are_described(tmp_path):
     rows = [
         {"corpus": "one", "device": "xeon", "tasks": 3, "metrics": {"pairwise": 0.6, "top1": 0.5, "top5": 0.9}},
         {"corpus": "two", "device": "xeon", "tasks": 8, "metrics": {"pairwise": 0.7, "top1": 0.4}},
-        {"corpus": "own", "device": "epyc", "device_learnt": True, "tasks": 9, "metrics": {"pairwise": 0.9}},
+        {"corpus": "own", "device": "ryzen", "device_learnt": True, "tasks": 9, "metrics": {"pairwise": 0.9}},
         {"corpus": "nobody's", "tasks": 2, "metrics": {"pairwise": 0.8}},
     ]
     metrics = json.loads((folder / "metrics.json").read_text()) | {"transfer": rows}
     (folder / "metrics.json").write_text(json.dumps(metrics))
     entry = describe(folder, "tcl-epyc", "1.0.0")
-    assert entry.transfer == {"xeon": {"pairwise": 0.7, "top1": 0.4, "tasks": 8}}
+    assert entry.transfer == {
+        "xeon": {"pairwise": 0.7, "top1": 0.4, "tasks": 8},
+        "ryzen": {"pairwise": 0.9, "tasks": 9, "learnt": True},
+    }
     assert entry.tvm_range == TVM_RELEASES
 
 
@@ -281,7 +286,9 @@ def test_every_range_of_versions_that_is_taken_can_be_asked(clause):
 
 numbers = st.integers(0, 2**40) | st.floats(0, 1)
 texts = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=12)
-scores = st.dictionaries(st.sampled_from(["pairwise", "top1", "tasks"]), numbers)
+scores = st.fixed_dictionaries(
+    {}, optional={"pairwise": numbers, "top1": numbers, "tasks": numbers, "learnt": st.booleans()}
+)
 versions = st.builds("{}.{}.{}".format, *[st.integers(0, 99)] * 3)
 entries = st.builds(
     lambda **fields: Entry.from_dict(GOOD | fields),

@@ -217,7 +217,7 @@ def test_what_was_measured_on_the_device_beats_the_nearer_spec_sheet(tmp_path):
     assert chosen_for("rtx3090", near, told) == {
         "tcl-k80": "",
         "tcl-rtx2080ti": "not measured on this device or its family; "
-        "tcl-k80@1.0.0 was measured on this device (rtx3090): top-1 0.80, pairwise 0.80",
+        "tcl-k80@1.0.0 was measured on this device (rtx3090): top-1 0.80, pairwise 0.80 of 5 tasks",
     }
 
 
@@ -225,7 +225,7 @@ def test_of_two_that_were_measured_the_better_one_wins(tmp_path):
     entries = measured(tmp_path, "tcl-rtx2080ti", rtx3090=0.7), measured(tmp_path, "tcl-k80", rtx3090=0.8)
     assert chosen_for("rtx3090", *entries) == {
         "tcl-k80": "",
-        "tcl-rtx2080ti": "measured on this device (rtx3090): top-1 0.70, pairwise 0.70; "
+        "tcl-rtx2080ti": "measured on this device (rtx3090): top-1 0.70, pairwise 0.70 of 5 tasks; "
         "tcl-k80@1.0.0 has top-1 0.80, pairwise 0.80",
     }
 
@@ -244,7 +244,8 @@ def test_what_ranks_no_better_than_a_coin_there_comes_last(tmp_path):
     coin, silent = measured(tmp_path, "tcl-rtx2080ti", rtx3090=0.49), measured(tmp_path, "tcl-k80")
     assert chosen_for("rtx3090", coin, silent) == {
         "tcl-k80": "",
-        "tcl-rtx2080ti": "no better than chance: measured on this device (rtx3090): top-1 0.49, pairwise 0.49",
+        "tcl-rtx2080ti": "no better than chance: "
+        "measured on this device (rtx3090): top-1 0.49, pairwise 0.49 of 5 tasks",
     }
 
 
