@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import benchmarks_adaptation as adaptation
+import benchmarks_hub as hub
 import benchmarks_shapes as shapes
 from benchmarks_local import local, lost_local
 
@@ -140,6 +141,31 @@ SECTIONS = (
         "Import and one epoch of training of a made-up corpus, each in one process.",
         (),
         ("make", "import", "train"),
+    ),
+    Section(
+        "fuzz",
+        "Damaged and hostile files",
+        "Every reader of files that somebody else wrote, fed with real ones whose structure was bent and whose bytes "
+        "were damaged. Each ends in a file that is taken, a typed error with a remedy, or a record that is counted as "
+        "broken; anything else is a crash, and more than 5 seconds are a hang. One input may take 1 GiB.",
+        (
+            ("fewest_inputs", 100_000, "inputs of a target"),
+            ("crashes<", 0, "crashes"),
+            ("hangs<", 0, "hangs"),
+        ),
+        shape=hub.fuzz,
+    ),
+    Section(
+        "startup",
+        "Until a command answers",
+        "Commands that need no model, in turn, beside Python that does nothing and the help of the Hub's own command "
+        "line; medians of wall time.",
+        (
+            ("help_beside_hf", 1, "`hf --help`'s time over `tchub --help`'s"),
+            ("torch_or_tvm_imported<", 0, "of these commands, those that import torch or TVM"),
+        ),
+        shape=hub.startup,
+        lost=hub.lost_startup,
     ),
     Section(
         "scale", "What one process of each engine manages", "What the figures mean: [at a thousand devices](scale.md)."
