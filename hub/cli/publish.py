@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @click.option("--private", is_flag=True, help="Make the repository private.")
 @click.option("--create-pr", is_flag=True, help="Propose it by a pull request, where you may not write.")
 @click.option(
-    "--index-repo", metavar="ORG/NAME", envvar="TCHUB_INDEX_REPO", show_envvar=True,
-    help="The index that is asked, by a pull request, to list it.",
+    "--index-repo", metavar="ORG/NAME",
+    help="The index that is asked, by a pull request, to list it. Default: tchub/index; with --private, none.",
 )  # fmt: skip
 @click.option("--no-index", is_flag=True, help="Ask no index.")
 @click.option(
@@ -58,19 +58,23 @@ def command(
     \b
     Examples:
       tchub publish runs/tilenet-epyc --repo me/tilenet-epyc --corpus corpora/epyc-turin --dry-run
-      tchub publish runs/tilenet-epyc --repo me/tilenet-epyc --corpus corpora/epyc-turin --index-repo tchub/index
+      tchub publish runs/tilenet-epyc --repo me/tilenet-epyc --corpus corpora/epyc-turin
       tchub publish runs/tilenet-epyc --repo lab/tilenet-epyc --corpus corpora/epyc-turin --create-pr
     """
     from ..publish.publish import publish_checkpoint
+    from ..registry.index_place import INDEX_REPO
     from .checkpoints import find_folder
 
+    if index_repo and no_index:
+        raise click.UsageError("--index-repo and --no-index exclude each other")
+    asked = index_repo or (None if no_index or private else INDEX_REPO)
     done = publish_checkpoint(
         find_folder(name_or_path),
         repo,
         version=version,
         private=private,
         create_pr=create_pr,
-        index_repo=None if no_index else index_repo,
+        index_repo=asked,
         corpora=corpora,
         evaluate=not without_evaluation,
         threads=threads,

@@ -9,11 +9,9 @@ from typing import Any
 
 from ..registry.entry import Entry
 from ..registry.errors import IndexFileError, NotInSourceError
-from ..registry.index import Index
+from ..registry.index import INDEX_FILE, Index
 from .errors import VersionTakenError
 from .repository import Repository
-
-INDEX_FILE = "index.json"
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,8 @@ class IndexRequest:
 def request_entry(repository: Repository, entry: Entry) -> IndexRequest:
     """Ask the index in `repository` to list `entry`, unless it does or is asked already.
 
-    The request changes index.json on top of the newest commit and raises its serial. After it is merged a
-    maintainer signs the index again.
+    The request changes index.json on top of the newest commit and raises its serial. A maintainer adds the
+    signature to it and merges it.
 
     Raises:
         VersionTakenError: the index lists this version with other files.
@@ -113,6 +111,6 @@ def _describe(entry: Entry, index: Index) -> str:
     return (
         f"Lists {entry.id} ({entry.arch}, family {entry.family}), from {', '.join(entry.sources)} at commit "
         f"`{entry.revision}`.\n\nScores of its own test tasks: {scores or 'none'}. Licences: weights "
-        f"{entry.weights_licence}; data {entry.data_licence}.\n\n{files}\n\nSerial {index.serial}. After merging, "
-        "sign the index again: `tchub index sign`."
+        f"{entry.weights_licence}; data {entry.data_licence}.\n\n{files}\n\nSerial {index.serial}. Before merging, "
+        "sign this index.json (`tchub index sign`) and add index.json.sig to this request, so that both change at once."
     )

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from hub_client import client, use_client
-from hub_protocol import running
+from hub_protocol import HubServer, running
 from huggingface_hub import ModelCard
 from publish_kit import Desk, Person, train
+from tchub.hub.cli import main
 from tchub.hub.publish.findings import CheckFailedError
 from tchub.hub.publish.publish import publish_checkpoint
 
@@ -39,21 +40,32 @@ def desk(hub, trained, tmp_path, monkeypatch) -> Desk:
     return Desk(hub, shutil.copytree(trained[0], tmp_path / "run"), trained[1])
 
 
+def sign_and_merge(hub: HubServer, number: int, folder: Path) -> Path:
+    """What the index's owner does with a request; the key that others shall trust."""
+    owner, ref, key = client(hub, hub.login("hf_owner", "tchub", "write")), f"refs/pr/{number}", folder / "release.pem"
+    index = folder / "index.json"
+    index.write_bytes(hub.repos[INDEX].files(ref)["index.json"])
+    assert main(["index", "keygen", "--out", str(key), "--quiet"]) == 0
+    assert main(["index", "sign", str(index), "--key", str(key), "--quiet"]) == 0
+    signature = folder / "index.json.sig"
+    owner.upload_file(path_or_fileobj=signature, path_in_repo=signature.name, repo_id=INDEX, revision=ref)
+    owner.merge_pull_request(INDEX, number)
+    return Path(f"{key}.pub")
+
+
 def test_out_by_one_person_and_back_by_another_with_every_byte_the_same(hub, trained, tmp_path):
     checkpoint, corpus = trained
     ada = Person(hub, tmp_path / "ada", "hf_ada")
-    code, done, said = ada.run("publish", checkpoint, "--repo", REPO, "--corpus", corpus, "--index-repo", INDEX)
+    code, done, said = ada.run("publish", checkpoint, "--repo", REPO, "--corpus", corpus)
     assert code == 0, said
     assert (done["outcome"], done["tag"]) == ("published", "v0.1.0")
     assert done["url"] == f"{hub.url}/{REPO}/tree/v0.1.0"
     assert hub.repos[REPO].tags() == {"v0.1.0": done["commit"]}
     assert "hf_ada" not in said + json.dumps(done), "the token is never said"
 
-    client(hub, hub.login("hf_owner", "tchub", "write")).merge_pull_request(INDEX, 1)
-    index = tmp_path / "index.json"
-    index.write_bytes(hub.repos[INDEX].files()["index.json"])
-    bob = Person(hub, tmp_path / "bob")
-    code, pulled, said = bob.run("pull", NAME, TCHUB_INDEX=str(index))
+    bob, trust = Person(hub, tmp_path / "bob"), {"TCHUB_TRUSTED_KEYS": str(sign_and_merge(hub, 1, tmp_path))}
+    assert bob.run("index", "refresh", **trust)[1]["serial"] == 7
+    code, pulled, said = bob.run("pull", NAME, **trust)
     assert code == 0, said
     assert (pulled["source"], pulled["verified"]) == (f"hf://{REPO}", "ok")
     published = hub.repos[REPO].files("v0.1.0")
@@ -61,7 +73,7 @@ def test_out_by_one_person_and_back_by_another_with_every_byte_the_same(hub, tra
         assert (Path(pulled["path"]) / name).read_bytes() == published[name] == (checkpoint / name).read_bytes()
     assert (Path(pulled["path"]) / "README.md").read_bytes() == published["README.md"]
     assert pulled["files"] == {name: done["files"][name] for name in pulled["files"]}
-    assert bob.run("verify", NAME, TCHUB_INDEX=str(index))[1]["outcome"] == "ok"
+    assert bob.run("verify", NAME, **trust)[1]["outcome"] == "ok"
 
 
 def test_all_files_are_one_commit(hub, desk):
