@@ -46,6 +46,7 @@ def entry(tmp_path, hub) -> Entry:
 def source(tmp_path, hub, monkeypatch) -> HfSource:
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_HUB_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)  # read once, when it is imported
     monkeypatch.setattr("huggingface_hub.constants.HF_TOKEN_PATH", str(tmp_path / "no-token"))
     monkeypatch.setattr("time.sleep", lambda seconds: None)  # the client's pauses between tries
     return HfSource(REPO, endpoint=hub.url, cache_dir=tmp_path / "hf")
