@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from math import prod
 from pathlib import Path
 from typing import Any
 
+from ...zoo.untrusted import parse_json, read_plain
 from .entry import LEARNT, TRANSFER, Entry
 from .entry_files import CONFIG_FILE, WEIGHT_FILES
 from .errors import IndexFileError
@@ -89,14 +89,12 @@ def read_json(path: Path) -> dict[str, Any]:
         IndexFileError: it is there and is not a JSON object, or too large to be one.
     """
     try:
-        if path.stat().st_size > _MAX_JSON_BYTES:
-            raise ValueError(f"larger than {_MAX_JSON_BYTES} bytes")
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = parse_json(read_plain(path, _MAX_JSON_BYTES))
         if not isinstance(value, dict):
             raise ValueError("not a JSON object")
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise IndexFileError(
             f"{path} cannot be used: {error}", remedy="fetch the checkpoint again", path=str(path)
         ) from error
