@@ -60,7 +60,7 @@ def record(entry: Entry, metrics: Mapping[str, Any]) -> dict[str, Any]:
         "facts": facts(entry),
         "tvm": entry.tvm,
         "tvm_range": entry.tvm_range,
-        "transfer": {device: dict(row) for device, row in sorted(entry.transfer.items()) if not row.get("learnt")},
+        "transfer": {device: dict(row) for device, row in sorted(entry.transfer.items())},
         "sources": list(entry.sources),
         "revision": entry.revision,
         "files": {name: {"size": file.size, "sha256": file.sha256} for name, file in sorted(entry.files.items())},
