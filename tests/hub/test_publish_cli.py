@@ -1,0 +1,96 @@
+"""The command line of `tchub publish`: what it prints, what it suggests next, what it refuses as wrong usage."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from hub_client import use_client
+from hub_protocol import running
+from publish_kit import train
+from tchub.hub.cli import main
+
+REPO, INDEX = "lab/tcl-epyc", "tchub/index"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> tuple[Path, Path]:
+    return train(tmp_path_factory.mktemp("training"))
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    with running() as server:
+        use_client(monkeypatch, tmp_path, server.url)
+        server.add(INDEX, {"index.json": b'{"format": 1, "serial": 6, "checkpoints": []}'})
+        monkeypatch.setenv("HF_TOKEN", server.login("hf_ada", "ada", "write", ("lab",)))
+        yield server
+
+
+@pytest.fixture
+def publish(hub, trained, tmp_path, capsys):
+    folder = shutil.copytree(trained[0], tmp_path / "run")
+
+    def run(*options: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        code = main(["publish", str(folder), "--repo", REPO, "--corpus", str(trained[1]), *options])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def test_it_says_what_is_where_and_what_comes_next(hub, publish):
+    code, out, said = publish()
+    assert code == 0
+    assert out.splitlines()[0] == f"published: tcl-epyc@0.1.0 at {hub.url}/{REPO}/tree/v0.1.0"
+    assert f"commit: {hub.repos[REPO].head}" in out
+    assert f"index: {hub.url}/{INDEX}/discussions/1" in out
+    assert said.splitlines()[-1].startswith("next: tchub index refresh && tchub pull tcl-epyc@0.1.0")
+
+
+def test_the_data_is_on_stdout_alone(publish):
+    _, out, _ = publish("--json", "--no-index")
+    done = json.loads(out)
+    assert set(done) == {"name", "version", "repo", "outcome", "files", "url", "commit", "tag", "index"}
+    assert done["index"] is None
+
+
+def test_quiet_says_nothing_besides(publish):
+    code, out, said = publish("--quiet", "--no-index", "--dry-run")
+    assert (code, said) == (0, "")
+    assert out.startswith("dry-run: tcl-epyc@0.1.0")
+
+
+@pytest.mark.parametrize(
+    ("options", "next_step"),
+    [
+        (("--dry-run",), f"--repo {REPO}"),
+        (("--no-index",), "--index-repo ORG/NAME"),
+        (("--private",), "--index-repo ORG/NAME"),
+    ],
+)
+def test_the_next_step_fits_what_was_done(publish, options, next_step):
+    assert next_step in publish(*options)[2].splitlines()[-1]
+
+
+def test_a_private_checkpoint_is_not_listed_unless_it_is_asked_for(hub, publish):
+    publish("--private")
+    assert hub.repos[INDEX].pulls == []
+    publish("--private", "--index-repo", INDEX)
+    assert len(hub.repos[INDEX].pulls) == 1
+
+
+def test_an_index_and_none_exclude_each_other(publish):
+    code, _, said = publish("--index-repo", INDEX, "--no-index")
+    assert code == 2
+    assert "exclude each other" in said
+
+
+def test_an_error_is_json_with_a_remedy(hub, publish):
+    hub.expire("hf_ada")
+    code, out, said = publish("--json")
+    assert (code, json.loads(out)["error"]) == (1, "TokenError")
+    assert "remedy: it may be expired" in said
