@@ -81,6 +81,16 @@ def toy(folder: Path, name: str, top1: float, top5: float, pairwise: float, para
     return describe(folder, name, "1.0.0")
 
 
+def test_without_a_browser_tests_are_skipped_and_fail_where_one_is_required(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("TCHUB_BROWSER", raising=False)
+    with pytest.raises(pytest.skip.Exception):
+        programs()
+    monkeypatch.setenv("TCHUB_BROWSER", "required")
+    with pytest.raises(pytest.fail.Exception):
+        programs()
+
+
 # Search, filters, order
 
 
