@@ -24,10 +24,9 @@ _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 @dataclass(frozen=True)
 class Request:
-    """A pull request: where it is read, and the reference that holds its commit."""
+    """A pull request: where it is read, and its commit."""
 
     url: str
-    ref: str
     commit: str
 
 
@@ -127,7 +126,7 @@ class Repository:
         if known is not None:
             return known
         made = self._commit(files, stale, title, text, parent=parent, propose=True)
-        return Request(str(made.pr_url), str(made.pr_revision), made.oid)
+        return Request(str(made.pr_url), made.oid)
 
     def requested(self, title: str, fits: Callable[[str], bool]) -> Request | None:
         """An open pull request of this title whose state fits."""
@@ -139,7 +138,7 @@ class Repository:
         for found in listed:
             ref = f"refs/pr/{found.num}"
             if found.title == title and fits(ref):
-                return Request(found.url, ref, str(self._info(ref).sha))
+                return Request(found.url, str(self._info(ref).sha))
         return None
 
     def set_tag(self, tag: str, commit: str, text: str) -> None:

@@ -3,39 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
-from pathlib import Path
 
 import pytest
-from hub_client import use_client
-from hub_protocol import running
-from publish_kit import train
+from publish_kit import INDEX, REPO
 from tchub.hub.cli import main
 
-REPO, INDEX = "lab/tcl-epyc", "tchub/index"
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> tuple[Path, Path]:
-    return train(tmp_path_factory.mktemp("training"))
-
 
 @pytest.fixture
-def hub(tmp_path, monkeypatch):
-    with running() as server:
-        use_client(monkeypatch, tmp_path, server.url)
-        server.add(INDEX, {"index.json": b'{"format": 1, "serial": 6, "checkpoints": []}'})
-        monkeypatch.setenv("HF_TOKEN", server.login("hf_ada", "ada", "write", ("lab",)))
-        yield server
-
-
-@pytest.fixture
-def publish(hub, trained, tmp_path, capsys):
-    folder = shutil.copytree(trained[0], tmp_path / "run")
-
+def publish(desk, capsys):
     def run(*options: str) -> tuple[int, str, str]:
         capsys.readouterr()
-        code = main(["publish", str(folder), "--repo", REPO, "--corpus", str(trained[1]), *options])
+        code = main(["publish", str(desk.checkpoint), "--repo", REPO, "--corpus", str(desk.corpus), *options])
         said = capsys.readouterr()
         return code, said.out, said.err
 

@@ -3,41 +3,18 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
-from hub_client import client, use_client
-from hub_protocol import HubServer, running
+from hub_client import client
+from hub_protocol import HubServer
 from huggingface_hub import ModelCard
-from publish_kit import Desk, Person, train
+from publish_kit import INDEX, REPO, Person
 from tchub.hub.cli import main
 from tchub.hub.publish.findings import CheckFailedError
 from tchub.hub.publish.publish import publish_checkpoint
 
-REPO, INDEX = "lab/tcl-epyc", "tchub/index"
 NAME = "tcl-epyc@0.1.0"
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> tuple[Path, Path]:
-    return train(tmp_path_factory.mktemp("training"))
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    with running() as server:
-        use_client(monkeypatch, tmp_path, server.url)
-        server.add(INDEX, {"index.json": b'{"format": 1, "serial": 6, "checkpoints": []}'})
-        server.login("hf_ada", "ada", "write", ("lab",))
-        yield server
-
-
-@pytest.fixture
-def desk(hub, trained, tmp_path, monkeypatch) -> Desk:
-    """Ada's, with a copy of the checkpoint that may be changed."""
-    monkeypatch.setenv("HF_TOKEN", "hf_ada")
-    return Desk(hub, shutil.copytree(trained[0], tmp_path / "run"), trained[1])
 
 
 def sign_and_merge(hub: HubServer, number: int, folder: Path) -> Path:

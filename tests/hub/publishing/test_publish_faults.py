@@ -8,12 +8,11 @@ import signal
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from hub_client import client, use_client
-from hub_protocol import HubServer, running
-from publish_kit import Desk, Person, train
+from hub_client import client
+from hub_protocol import HubServer
+from publish_kit import INDEX, REPO, Person
 from tchub.hub.publish.errors import (
     ChangedMeanwhileError,
     NotAllowedError,
@@ -31,28 +30,6 @@ from tchub.hub.registry.errors import (
     OfflineError,
     TokenError,
 )
-
-REPO, INDEX = "lab/tcl-epyc", "tchub/index"
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory) -> tuple[Path, Path]:
-    return train(tmp_path_factory.mktemp("training"))
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    with running() as server:
-        use_client(monkeypatch, tmp_path, server.url)
-        server.add(INDEX, {"index.json": b'{"format": 1, "serial": 6, "checkpoints": []}'})
-        server.login("hf_ada", "ada", "write", ("lab",))
-        yield server
-
-
-@pytest.fixture
-def desk(hub, trained, tmp_path, monkeypatch) -> Desk:
-    monkeypatch.setenv("HF_TOKEN", "hf_ada")
-    return Desk(hub, shutil.copytree(trained[0], tmp_path / "run"), trained[1])
 
 
 def titles(hub: HubServer, repo: str = REPO) -> list[str]:

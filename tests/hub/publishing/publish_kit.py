@@ -14,6 +14,7 @@ from hub_client import environment
 from hub_protocol import HubServer
 from tchub.hub.publish.publish import Published, publish_checkpoint
 
+REPO, INDEX = "lab/tcl-epyc", "tchub/index"
 RECIPE = """
 arch: tcl
 epochs: 2
