@@ -25,6 +25,7 @@ DIFFERENCES = (
     ("ours_minus_finetune", "ours", "fine-tune"),
     ("ours_minus_finetune_strata", "ours", "fine-tune-strata"),
     ("finetune_minus_scratch", "fine-tune", "scratch"),
+    ("full_minus_finetune", "full", "fine-tune"),
 )
 RIVALS = ("scratch", "trees")
 # Pairwise accuracy of any order before there is a label.

@@ -6,16 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.models import CostModel
 from tchub.zoo.training import RankingDataset
 from transfer_continual import base_seconds, chosen, continual, gone_on
 from transfer_data import SHARE, Scene, draw
 from transfer_models import Made, kept_model, recipe, train_new
-from transfer_ours import on_strata, ours
+from transfer_ours import on_strata, ours, starts
 
 CROSS, IN_TASK, BOTH = PROTOCOLS = ("cross-task", "in-task", "both")
 
@@ -85,14 +83,15 @@ class Case:
         parts = {CROSS: [self.tenth], IN_TASK: [self.own_labels], BOTH: [self.tenth, self.own_labels]}
         return RankingDataset.concat(parts[self.protocol])
 
-    def base(self) -> Made:
-        """The model that was trained on the sources, all at once."""
-        folder = self.models / self.scene.place / f"{self.arch}-{self.seed}"
-        return kept_model(folder, self.scene, lambda: self.train(self.scene.all_given))
+    def base(self, seed: int | None = None) -> Made:
+        """The model that was trained on the sources, all at once, by the case's seed or another."""
+        seed = self.seed if seed is None else seed
+        folder = self.models / self.scene.place / f"{self.arch}-{seed}"
+        return kept_model(folder, self.scene, lambda: train_new(self.scene, self.scene.all_given, seed, self.arch))
 
-    def train(self, data: RankingDataset, **settings: Any) -> Made:
+    def train(self, data: RankingDataset) -> Made:
         """A new model of the case's architecture and seed."""
-        return train_new(self.scene, data, self.seed, self.arch, **settings)
+        return train_new(self.scene, data, self.seed, self.arch)
 
     def told(self, model: CostModel) -> np.ndarray:
         """(N,) scores of the judging tasks' programs by a model that takes the labels as context.
@@ -156,12 +155,8 @@ def context(case: Case) -> Answer:
 
 
 def tuned(case: Case) -> Answer:
-    """The model of the sources, fine-tuned on what was measured: on many labels as a column is, else until it stops."""
-    base = case.base().model
-    if case.protocol == IN_TASK:
-        model = fine_tune(base, case.measured, FineTuneConfig(seed=case.seed)).model
-    else:
-        model = gone_on(base, case)
+    """The model of the sources, fine-tuned on what was measured."""
+    model = gone_on(case.base().model, case)
     return Answer(case.told(model), model.parameter_count())
 
 
@@ -210,6 +205,11 @@ def our_own(case: Case) -> Answer:
     return Answer(*ours(case))
 
 
+def of_starts(case: Case) -> float:
+    """Seconds of the models of the sources that `ours` begins with."""
+    return sum(made.seconds for made in starts(case))
+
+
 def of_base(case: Case) -> float:
     """Seconds of the model of the sources."""
     return case.base().seconds
@@ -252,6 +252,6 @@ METHODS: dict[str, Method] = {
     "multi-task": Method(multi, "multi-task", before=None, slow=True),
     "continual": Method(learnt_on, "continual distillation", before=base_seconds),
     "continual-chosen": Method(learnt_on_chosen, "the same, sources chosen, rehearsal", (CROSS,), before=None, seeds=2),
-    "ours": Method(our_own, "ours", before=base_seconds),
+    "ours": Method(our_own, "ours", before=of_starts),
     "full": Method(full, "all of the target's training data", (CROSS,), before=None, seeds=2),
 }

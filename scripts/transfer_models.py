@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from tchub.zoo.models import Checkpoint, CheckpointConfig, CostModel, create
@@ -44,14 +43,14 @@ def steps_of(data: RankingDataset, programs: int, groups: int) -> int:
     return max(1, math.ceil(cut / groups))
 
 
-def train_new(scene: Scene, data: RankingDataset, seed: int, arch: str = "tilenet", **settings: Any) -> Made:
+def train_new(scene: Scene, data: RankingDataset, seed: int, arch: str = "tilenet") -> Made:
     """A model of random weights, trained on some programs."""
-    started = time.process_time()
+    started, found = time.process_time(), recipe(arch, data)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = create(arch, width=scene.schema.width, hardware=scene.schema.hardware, **settings)
+        model = create(arch, **{"width": scene.schema.width, "hardware": scene.schema.hardware} | found.model)
     model.prepare(torch.from_numpy(data.features))
-    train(model, data, None, recipe(arch, data), seed)
+    train(model, data, None, found, seed)
     return Made(model.eval(), time.process_time() - started)
 
 
