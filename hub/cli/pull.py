@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--offline", is_flag=True, help="Use no network: the wheel, folders and the Hub's cache only.")
 @click.option("--lock", is_flag=True, help="Pin what is pulled in the lock file; without a NAME, renew its pins.")
 @click.option("--frozen", is_flag=True, help="Pull exactly what the lock file pins; without a NAME, all of it.")
-@click.option("--lock-file", type=click.Path(path_type=Path), default=Path("tchub.lock"), show_default=True)
+@click.option("--lock-file", type=click.Path(path_type=Path), metavar="PATH", help="[default: tchub.lock]")
 @output_options
 def command(
     names: tuple[str, ...],
@@ -32,7 +32,7 @@ def command(
     offline: bool,
     lock: bool,
     frozen: bool,
-    lock_file: Path,
+    lock_file: Path | None,
     out: Output,
 ) -> None:
     """Fetch checkpoints into this machine's store and verify their sha256.
@@ -51,8 +51,13 @@ def command(
       tchub pull tcl-epyc tilenet-t4 --lock     # writes tchub.lock
       tchub pull --frozen                       # the same files, anywhere and at any time
     """
+    from ..registry.lock import LOCK_FILE
+
     if lock and frozen:
         raise click.UsageError("--lock changes the lock file, --frozen follows it: give one of them")
+    if lock_file and not (lock or frozen):
+        raise click.UsageError("--lock-file needs --lock, to change it, or --frozen, to follow it")
+    lock_file = lock_file or Path(LOCK_FILE)
     how: dict[str, Any] = {"source": source, "offline": offline}
     if lock or frozen:
         from ..pinning import pull_and_pin, pull_pinned

@@ -148,6 +148,7 @@ def test_another_place_for_the_file(project, capsys):
     assert main(["pull", "--frozen", "--lock-file", "other.json"]) == 0
     assert not (project / "tchub.lock").exists()
     assert main(["pull", "--lock", "--frozen"]) == 2
+    assert main(["pull", "tcl-epyc", "--lock-file", "other.json"]) == 2
 
 
 def test_equal_pins_are_equal_bytes_in_whatever_order_they_came(project, tmp_path):
