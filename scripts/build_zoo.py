@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -50,12 +51,17 @@ def import_logs(data: Path) -> None:
         out = RUNS / "corpora" / name
         if (out / "corpus.json").is_file():
             continue
-        command = ["tchub", "corpus", "import", str(data / facts["log"]), "--out", str(out)]
+        command = ["corpus", "import", str(data / facts["log"]), "--out", str(out)]
         command += [word for key in ("device", "licence", "source") for word in (f"--{key}", facts[key])]
         command += [word for key in ("tasks", "split") if key in facts for word in (f"--{key}", str(data / facts[key]))]
-        click.echo(" ".join(command), err=True)
-        subprocess.run(command, check=True)
+        run_tchub(command)
     _count_corpora()
+
+
+def run_tchub(words: list[str]) -> None:
+    """Say a command of tchub and run it, with this interpreter: its folder need not be on the path."""
+    click.echo(f"{time.strftime('%H:%M:%S')} tchub {' '.join(words)}", err=True)
+    subprocess.run([sys.executable, "-m", "tchub.hub.cli", *words], check=True)
 
 
 def _count_corpora() -> None:
@@ -218,11 +224,10 @@ def distill(names: tuple[str, ...]) -> None:
             "authors": "the tchub project",
             "out": base.folder,
         }
-        command = ["tchub", "distill", f"new:{base.settings['arch']}", "--resume"]
+        command = ["distill", f"new:{base.settings['arch']}", "--resume"]
         command += [word for name in base.corpora for word in ("--corpus", str(corpus_folder(name)))]
         command += [word for key, value in options.items() if value for word in (f"--{key}", str(value))]
-        click.echo(f"{time.strftime('%H:%M:%S')} {' '.join(command)}", err=True)
-        subprocess.run(command, check=True)
+        run_tchub(command)
 
 
 @main.command()

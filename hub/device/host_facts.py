@@ -6,9 +6,9 @@ import os
 import platform
 import re
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
+
+from ...zoo.this_cpu import cpu_info
 
 SYS_CPU = Path("/sys/devices/system/cpu")
 PROC_CPUINFO = Path("/proc/cpuinfo")
@@ -67,7 +67,7 @@ def read_host_facts() -> HostFacts:
     """Read this machine's facts. Never fails on a machine that hides them: fields stay None or empty."""
     import psutil
 
-    info = _cpuinfo()
+    info = cpu_info()
     threads = os.cpu_count()
     cores = psutil.cpu_count(logical=False) or threads
     arm = _arm_ids(_text(PROC_CPUINFO))
@@ -144,17 +144,6 @@ def read_gpus() -> tuple[GpuFacts, ...]:
         return ()
     finally:
         pynvml.nvmlShutdown()
-
-
-@cache
-def _cpuinfo() -> dict[str, Any]:
-    """py-cpuinfo's answer; it takes a second, and the CPU does not change under a process."""
-    import cpuinfo
-
-    try:
-        return cpuinfo.get_cpu_info() or {}
-    except Exception as error:  # py-cpuinfo raises bare Exception on systems it does not know
-        return {"brand_raw": f"unknown ({error})"}
 
 
 def _arm_ids(text: str) -> dict[str, str]:

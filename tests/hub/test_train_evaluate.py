@@ -85,6 +85,7 @@ def test_train_then_evaluate(capsys, tmp_path, corpus, recipe, monkeypatch):
     assert checkpoint.device.name == "epyc-turin"
     assert checkpoint.config.lineage["weights_licence"] == "Apache-2.0"
     assert checkpoint.config.training["corpus"]["licence"] == "CC0-1.0"
+    assert "thread" in checkpoint.config.training["machine"], "what trained it, for the card"
     assert (out / "curve.csv").is_file()
 
     judged = run(capsys, "evaluate", out, "--corpus", corpus.path, "--baselines")

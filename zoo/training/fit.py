@@ -18,6 +18,7 @@ from .errors import StartPointError
 from .gather import Gathered, describe_corpus, gather, load_part
 from .inputs import StatementStore, is_statements, resolve_schema
 from .loop import TrainResult, evaluate_model, train
+from .machine import machine
 from .read import Share, corpus_device
 from .state import PRETRAIN_FOLDER
 from .trees import grow
@@ -115,6 +116,7 @@ def fit(
         "parameters": model.parameter_count(),
         "seed": seed,
         "seconds": round(sum(entry["seconds"] for each in results for entry in each.history), 1),
+        "machine": machine(torch_device),
         "best_epoch": result.best_epoch,
         "stages": len(stages),
         "init": init and f"{init.config.name}@{init.config.version}",
