@@ -30,7 +30,7 @@ class _Age(click.ParamType):
 @click.option("--all", "everything", is_flag=True, help="Keep none (the same as --keep 0).")
 @click.option("--older-than", type=_Age(), metavar="AGE", help="Remove only what was not used for 12h, 30d, 8w.")
 @click.option(
-    "--what", type=click.Choice(["checkpoints", "statements", "kernels", "index"]), default="checkpoints",
+    "--what", type=click.Choice(["checkpoints", "statements", "kernels"]), default="checkpoints",
     show_default=True, help="Fetched checkpoints, or empty another part of the cache.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")

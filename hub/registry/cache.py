@@ -21,12 +21,14 @@ from .store import Store
 from .verify import Outcome
 
 CHECKPOINTS = "checkpoints"
-# Folders beside the checkpoints: what each holds, and can be made or fetched again.
+# Folders beside the checkpoints, and what each holds.
 OTHERS = {
     "statements": "features of replayed programs",
     "kernels": "compiled programs",
     "index": "the refreshed index",
 }
+# Not the index: its folder remembers which keys and which serial were followed, so that nothing older passes for new.
+PRUNABLE = (CHECKPOINTS, "statements", "kernels")
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def prune(
     Args:
         keep: of each checkpoint keep this many whole versions, the newest; 0 removes all.
         unused_for: remove only versions, or files of other folders, that were not read for this many seconds.
-        what: `checkpoints`, or one of `OTHERS` to empty that folder instead.
+        what: one of `PRUNABLE`: `checkpoints`, or another folder, which is emptied.
         dry_run: remove nothing.
 
     Returns:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tchub.hub.cli import main
 from tchub.hub.registry import Registry, Store
-from tchub.hub.registry.cache import prune
+from tchub.hub.registry.cache import PRUNABLE, prune
 from tchub.hub.registry.errors import StoreError
 from toy_checkpoints import publish, write_index, write_toy
 
@@ -190,6 +190,16 @@ def test_another_part_of_the_cache_is_emptied_when_it_is_named(cache, capsys, tm
     assert run_json(capsys, "prune", "--what", "statements")["freed"] == 4
     assert [path.name for path in folder.iterdir()] == [".being-written"]
     assert len(stored(cache)) == 4
+
+
+def test_the_refreshed_index_and_its_keys_are_listed_and_never_pruned(cache, capsys, tmp_path):
+    (tmp_path / "cache/index").mkdir()
+    (tmp_path / "cache/index/refreshed.json").write_text("{}")
+    assert run_json(capsys, "list")[-1]["what"] == "index"
+    for what in PRUNABLE:
+        run_json(capsys, "prune", "--all", "--what", what)
+    assert run(capsys, "prune", "--what", "index")[0] == 2
+    assert (tmp_path / "cache/index/refreshed.json").is_file()
 
 
 def test_an_age_that_is_none_is_wrong_usage(cache, capsys):
