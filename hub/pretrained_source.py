@@ -11,14 +11,17 @@ from typing import TYPE_CHECKING, Any
 from ..zoo.errors import TchubError
 from .registry.describe import as_object, read_json
 from .registry.entry_files import CONFIG_FILE
-from .registry.errors import CheckpointNameError, IntegrityError
+from .registry.errors import CheckpointNameError, IntegrityError, NetworkError
 from .registry.hub_errors import Errand, typed
 from .registry.names import Version
+from .registry.offline import network_ruled_out
+from .registry.watched import StalledError, within
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 MAIN = "main"
+ANSWER_SECONDS = 60.0
 
 
 class RevisionError(TchubError):
@@ -62,7 +65,7 @@ def find_checkpoint(place: str | Path, scratch: Path, access: Access) -> Path:
         return Path(place)
     from .api import locate
 
-    return locate(place, offline=access.local_files_only).path
+    return locate(place, offline=_is_offline(access)).path
 
 
 def newest_version(names: Iterable[str]) -> str | None:
@@ -104,12 +107,20 @@ def _newest(repo: str, access: Access) -> str:
 def _is_offline(access: Access) -> bool:
     from huggingface_hub.constants import is_offline_mode
 
-    return access.local_files_only or is_offline_mode()
+    return access.local_files_only or network_ruled_out() or is_offline_mode()
 
 
 def _tags(repo: str, access: Access) -> list[str]:
     with typed(Errand(repo, fields={"source": f"hf://{repo}"})):
-        return [tag.name for tag in _api(access).list_repo_refs(repo).tags]
+        try:
+            refs = within(ANSWER_SECONDS, lambda: _api(access).list_repo_refs(repo))
+        except StalledError as error:
+            raise NetworkError(
+                f"the Hub hangs: the versions of {repo} did not come in {ANSWER_SECONDS:.0f} s",
+                remedy="check the connection, proxy and HF_ENDPOINT, or try again later",
+                source=f"hf://{repo}",
+            ) from error
+    return [tag.name for tag in refs.tags]
 
 
 def _api(access: Access) -> HfApi:
@@ -131,7 +142,7 @@ def _file(repo: str, name: str, revision: str, access: Access, limit: int) -> Pa
     """A file in the Hub's cache; one that is larger than any checkpoint's is refused before a byte is fetched."""
     api = _api(access)
     where: dict[str, Any] = {"revision": revision, "cache_dir": access.cache_dir}
-    where["local_files_only"] = access.local_files_only
+    where["local_files_only"] = _is_offline(access)
     fields = {"source": f"hf://{repo}", "file": name}
     with typed(Errand(repo, name, revision, offline=_is_offline(access), fields=fields)):
         size = api.hf_hub_download(repo, name, dry_run=True, **where).file_size

@@ -16,7 +16,7 @@ from real_checkpoint import environment, make_checkpoint, publish_real, rewrite_
 from tchub import hub
 from tchub.hub.pretrained import NoFactsError, PretrainedNetwork, WrongArchitectureError
 from tchub.hub.pretrained_source import RevisionError, newest_version
-from tchub.hub.registry.errors import IntegrityError, NotInSourceError, OfflineError, RevisionMissingError
+from tchub.hub.registry.errors import IntegrityError, NetworkError, NotInSourceError, OfflineError, RevisionMissingError
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
 from tchub.zoo.models import (
@@ -179,6 +179,23 @@ def test_what_the_hub_does_not_have(server, tmp_path):
         hub.TCL.from_pretrained(REPO, revision="v9.9.9")
     with pytest.raises(OfflineError):
         hub.TCL.from_pretrained(REPO, local_files_only=True)
+
+
+def test_tchubs_own_word_for_offline_holds(server, tmp_path, monkeypatch):
+    small("tcl").save(tmp_path)
+    server.add(REPO, tmp_path)
+    hub.TCL.from_pretrained(REPO)
+    server.requests.clear()
+    monkeypatch.setenv("TCHUB_OFFLINE", "1")
+    assert hub.TCL.from_pretrained(REPO).checkpoint.config.arch == "tcl"
+    assert server.requests == []
+
+
+def test_a_hub_that_hangs_is_not_waited_for_for_ever(server, monkeypatch):
+    monkeypatch.setattr("tchub.hub.pretrained_source.ANSWER_SECONDS", 0.2)
+    server.faults.stall("/refs", lost=True)
+    with pytest.raises(NetworkError, match="the Hub hangs"):
+        hub.TCL.from_pretrained(REPO)
 
 
 def test_a_file_that_is_larger_than_any_checkpoint_is_not_fetched(server, tmp_path):
