@@ -68,7 +68,8 @@ def command(
     out.data(report.as_dict(), lambda console: draw(report, console))
     if not report.ok:
         raise click.exceptions.Exit(1)
-    out.hint(f"tchub publish {name_or_path} --repo ORGANISATION/NAME")
+    given = "".join(f"--corpus {path} " for path in corpora)
+    out.hint(f"tchub publish {name_or_path} {given}--repo ORGANISATION/NAME")
 
 
 def draw(report: Report, console: Console) -> None:

@@ -90,7 +90,9 @@ def command(
     result = {"output": str(output), "steps": [step.as_dict() for step in passed]}
     out.data(result, lambda console: draw(passed, console))
     if "published" not in passed[-1].facts:
-        out.hint(f"tchub publish {output / 'checkpoint'} --repo {settings.repo or 'ORGANISATION/NAME'}")
+        (collected,) = (step.facts["corpora"] for step in passed if step.name == "collect")
+        given = " ".join(f"--corpus {path}" for path in collected)
+        out.hint(f"tchub publish {output / 'checkpoint'} {given} --repo {settings.repo or 'ORGANISATION/NAME'}")
 
 
 def draw(passed: list[Passed], console: Console) -> None:

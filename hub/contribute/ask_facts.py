@@ -33,7 +33,7 @@ class AskFacts:
     def inputs(self, walk: Walk) -> dict[str, Any]:
         """What was given, and what it is for."""
         what = {"arch": recipe_of(walk.settings).arch, "family": walk.found["device"]["family"]}
-        return {"given": asdict(walk.settings.facts), "measures": walk.settings.measures} | what
+        return asdict(walk.settings.facts) | {"measures": walk.settings.measures} | what
 
     def run(self, walk: Walk) -> Done:
         """Gather the facts.

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ...cards.evaluation import read_evaluation
+from ...cards.scores import TITLES
 from ...zoo.models.files import write_folder
 from ...zoo.plain_json import json_file
 from ..registry.store import cache_root
@@ -14,7 +16,6 @@ from .step import Done, Walk
 from .training import load_base, trained, trained_files
 
 FILE = "metrics.json"
-LABELS = {"model": "this checkpoint", "ten_percent": "same, from 10% random data"}
 
 
 class Evaluate:
@@ -53,10 +54,14 @@ class Evaluate:
 
 
 def _tell(walk: Walk, metrics: dict[str, Any]) -> None:
-    walk.note(f"{metrics['programs']} programs of {metrics['tasks']} test tasks:")
-    for name, scores in metrics["results"].items():
-        told = ", ".join(f"{key} {scores[key]:.3f}" for key in ("top1", "top5", "pairwise"))
-        walk.note(f"  {scores.get('label') or LABELS.get(name, name)}: {told}")
+    """The scores of all, and who is ahead: to be known before anything is published."""
+    run = read_evaluation(metrics)
+    walk.note(f"{run.programs} programs of {run.tasks} test tasks:")
+    for line in run.scores:
+        told = ", ".join(f"{TITLES[key]} {getattr(line, key):.3f}" for key in ("top1", "top5", "pairwise"))
+        walk.note(f"  {line.label.strip('*')}: {told}")
+    if ahead := [line.label for line in run.beaten_by]:
+        walk.note(f"ahead of it in a score: {', '.join(ahead)}; the card says so, and more programs may help")
 
 
 def metrics_of(walk: Walk) -> Path:

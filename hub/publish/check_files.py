@@ -41,7 +41,8 @@ def check_files(subject: Subject) -> Finding:
     if problems:
         return failed("files", "; ".join(problems), _FOLDER_REMEDY)
     size = sum(path.stat().st_size for path in found.values())
-    return passed("files", f"{len(found)} plain files, {size:,} bytes")
+    drawn = f", and {len(list(plots.iterdir()))} plots" if plots else ""
+    return passed("files", f"{len(found)} plain files, {size:,} bytes{drawn}")
 
 
 def _wrong_plots(subject: Subject, folder: Path) -> list[str]:

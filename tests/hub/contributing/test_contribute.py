@@ -39,7 +39,9 @@ def test_the_card_tells_who_and_under_which_licences(finished: Finished) -> None
 def test_its_scores_stand_beside_the_baselines(finished: Finished) -> None:
     results = json.loads((finished.checkpoint / "metrics.json").read_text())["results"]
     assert set(results) == {"model", "random", "xgboost", "ten_percent"}
-    assert any("random choice" in note or "random:" in note for note in finished.notes)
+    said = "\n".join(finished.notes)
+    assert "this checkpoint: top-1 0." in said
+    assert "random choice: top-1 0." in said
 
 
 def contents(folder: Path) -> dict[Path, bytes]:
