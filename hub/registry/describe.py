@@ -24,7 +24,8 @@ _MAX_JSON_BYTES = 4 << 20
 def describe(folder: Path, name: str, version: str, **facts: Any) -> Entry:
     """Describe the files of a checkpoint as they are now.
 
-    The licences come from `facts`, or from the config: `lineage.weights_licence`, `training.corpus.licence`.
+    The licences come from `facts`, or from the config: `lineage.weights_licence`, and those of all corpora in
+    `training`.
 
     Args:
         folder: holds config.json, the weights (one of `WEIGHT_FILES`) and maybe metrics.json and README.md.
@@ -115,21 +116,29 @@ def _parameters(config: dict[str, Any], weights: Path) -> int | None:
         return None  # whether the files are whole is the sha256's to tell
 
 
+def _corpora(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every corpus that it learnt from or was judged by: the target's first, then the sources."""
+    sources = as_object(config.get("training")).get("sources")
+    return [corpus_of(config), *map(as_object, sources if isinstance(sources, list) else ())]
+
+
+def _licences(corpora: list[dict[str, Any]]) -> str | None:
+    """The licences of all corpora, each once."""
+    return ", ".join(dict.fromkeys(str(corpus["licence"]) for corpus in corpora if corpus.get("licence"))) or None
+
+
 def _of_family(config: dict[str, Any]) -> dict[str, Any]:
-    """The target's corpus."""
-    corpus = corpus_of(config)
+    """The target's corpus; the licences are those of the sources too."""
     device = as_object(config.get("device")).get("name")
-    known = ({"device": device} if device else {}) | corpus
+    known = ({"device": device} if device else {}) | corpus_of(config)
     data = {key: known[key] for key in ("name", "device", "cpu_model", "programs", "tasks") if key in known}
-    return {"data_licence": corpus.get("licence"), "data": data}
+    return {"data_licence": _licences(_corpora(config)), "data": data}
 
 
 def _of_kind(config: dict[str, Any]) -> dict[str, Any]:
     """All corpora of a knowledge base together."""
-    sources = as_object(config.get("training")).get("sources")
-    corpora = [as_object(one) for one in (corpus_of(config), *(sources if isinstance(sources, list) else ()))]
+    corpora = _corpora(config)
     counts = {key: sum(c[key] for c in corpora if isinstance(c.get(key), int)) for key in ("programs", "tasks")}
-    licences = dict.fromkeys(str(c["licence"]) for c in corpora if c.get("licence"))
     name = ", ".join(str(c["name"]) for c in corpora if c.get("name"))
     lineage = as_object(config.get("lineage"))
     learnt = lineage.get("devices")
@@ -138,7 +147,7 @@ def _of_kind(config: dict[str, Any]) -> dict[str, Any]:
         for device in map(as_object, learnt if isinstance(learnt, list) else ())
     ]
     return {
-        "data_licence": ", ".join(licences) or None,
+        "data_licence": _licences(corpora),
         "data": {"name": name} | counts,
         "lineage": lineage | {"devices": devices},
     }
