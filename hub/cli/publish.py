@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,11 @@ def command(
         note=out.note,
     )
     out.data(done.as_dict(), lambda console: _draw(done, console))
-    out.hint(_next(done, name_or_path))
+    again = ["tchub", "publish", name_or_path, "--repo", repo]
+    again += ["--version", version] if version else []
+    again += [part for corpus in corpora for part in ("--corpus", str(corpus))]
+    again += ["--without-evaluation"] if without_evaluation else []
+    out.hint(_next(done, shlex.join(again)))
 
 
 def _draw(done: Published, console: Console) -> None:
@@ -96,8 +101,7 @@ def _draw(done: Published, console: Console) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _next(done: Published, path: str) -> str:
-    again = f"tchub publish {path} --repo {done.repo}"
+def _next(done: Published, again: str) -> str:
     if done.outcome == "dry-run":
         return again
     if done.outcome == "proposed":

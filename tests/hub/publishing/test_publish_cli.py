@@ -45,13 +45,17 @@ def test_quiet_says_nothing_besides(publish):
 @pytest.mark.parametrize(
     ("options", "next_step"),
     [
-        (("--dry-run",), f"--repo {REPO}"),
+        (("--dry-run",), f"--repo {REPO} --corpus "),
+        (("--dry-run", "--version", "0.2.0"), "--version 0.2.0"),
+        (("--create-pr",), f"once {{url}}/{REPO}/discussions/1 is merged"),
         (("--no-index",), "--index-repo ORG/NAME"),
         (("--private",), "--index-repo ORG/NAME"),
     ],
 )
-def test_the_next_step_fits_what_was_done(publish, options, next_step):
-    assert next_step in publish(*options)[2].splitlines()[-1]
+def test_the_next_step_fits_what_was_done(hub, publish, options, next_step):
+    if "--create-pr" in options:
+        hub.add(REPO, {"README.md": b"# theirs\n"})
+    assert next_step.format(url=hub.url) in publish(*options)[2].splitlines()[-1]
 
 
 def test_a_private_checkpoint_is_not_listed_unless_it_is_asked_for(hub, publish):
