@@ -3,7 +3,7 @@
     python scripts/fuzz.py [--target index --target lock] [--inputs 100000] [--seed 0] [--json]
 
 Each target runs in a process of its own, so that code of other libraries may die there too. What may not be is kept in
-`runs/fuzz/TARGET` and told; a file of a bug that was mended goes to `tests/fuzz_inputs/TARGET`, where the tests read it
+`runs/fuzzing/TARGET` and told; a file of a bug that was mended goes to `tests/fuzz_inputs/TARGET`, where the tests read it
 for ever.
 """
 
@@ -22,7 +22,7 @@ from benchmarking import FOLDER, ROOT, finish
 from filelock import FileLock
 from fuzz_targets import TARGETS
 
-KEPT = ROOT / "runs" / "fuzz"
+KEPT = ROOT / "runs" / "fuzzing"
 # A target that dies this often has told what there is to tell.
 _MAX_DEATHS = 20
 
@@ -77,7 +77,7 @@ def main(targets: tuple[str, ...], inputs: int, seed: int, as_json: bool) -> Non
         found.append(fuzz(name, inputs, seed))
         told = ", ".join(f"{count} {kind}" for kind, count in found[-1]["refused"].items())
         click.echo(f"{name}: {found[-1]['inputs']} inputs, {found[-1]['accepted']} accepted, {told}", err=True)
-        with FileLock(KEPT / "lock"):
+        with FileLock(KEPT / ".writing"):
             rows = {row["target"]: row for row in (*_kept(), found[-1])}
             listed = [rows[target] for target in TARGETS if target in rows]
             finish("fuzz", summary(listed), {"targets": listed}, [seed], as_json and name == chosen[-1], started)

@@ -44,7 +44,10 @@ def read(data: bytes, columns: int) -> tuple[list[Tree], bytes]:
         raise ValueError(f"its booster is {booster['name']!r:.80}, not gbtree")
     _check_rounds(booster["model"])
     made = [_tree(tree, number, columns) for number, tree in enumerate(booster["model"]["trees"])]
-    trees = [Tree(*(tree[name] for name in _WHOLE), [v for name in _FLOATS for v in tree[name]]) for tree in made]
+    trees = [
+        Tree(one["left_children"], one["right_children"], one["split_indices"], [v for n in _FLOATS for v in one[n]])
+        for one in made
+    ]
     model = {
         "gbtree_model_param": {"num_parallel_tree": "1", "num_trees": str(len(made))},
         "iteration_indptr": list(range(len(made) + 1)),

@@ -9,7 +9,7 @@ from shapes that fit together, an operand, a weight after it, and the result at 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import nan, prod
@@ -60,7 +60,7 @@ def read_workload(key: list[Any]) -> Workload:
         return unknown
 
 
-def _product(shape: Shape) -> int:
+def _product(shape: Sequence[int]) -> int:
     """Python would multiply a text or a list by a length too, and take as much memory."""
     if not all(type(extent) is int for extent in shape):
         raise TypeError(f"a shape holds something else than whole numbers: {shape!r:.80}")
