@@ -9,6 +9,9 @@ from typing import Any
 import click
 import pytest
 from contribute_kit import Answers, FakeMeasurer, Finished, fake_machine, settings
+from hub_client import use_client
+from hub_protocol import running
+from huggingface_hub import snapshot_download
 from tchub.hub.cli import main
 from tchub.hub.cli.contribute import command as contribute_command
 from tchub.hub.contribute.walk import NAMES, contribute
@@ -101,6 +104,20 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     monkeypatch.setattr("tchub.hub.publish.repository.Repository.require_login", lambda self: None)
     fake_machine(monkeypatch, FakeMeasurer())
     return found
+
+
+def test_the_whole_way_ends_on_the_hub_with_every_byte(mine: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    fake_machine(monkeypatch, FakeMeasurer())
+    with running() as server:
+        use_client(monkeypatch, tmp_path / "client", server.url)
+        monkeypatch.setenv("HF_TOKEN", server.login("hf_ada", "ada", "write"))
+        passed = contribute(settings(mine, publish=True, repo="ada/tcl-epyc", confirmed=True))
+        tag = passed[-1].facts["published"]["tag"]
+        fetched = Path(snapshot_download("ada/tcl-epyc", revision=tag, cache_dir=tmp_path / "elsewhere"))
+    ours = {path.relative_to(mine / "checkpoint"): data for path, data in contents(mine).items()}
+    theirs = {path.relative_to(fetched): path.read_bytes() for path in fetched.rglob("*") if path.is_file()}
+    theirs.pop(Path(".gitattributes"), None)
+    assert theirs == ours
 
 
 def test_it_is_published_when_the_person_agrees(mine: Path, hub: Hub) -> None:
