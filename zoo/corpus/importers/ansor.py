@@ -21,7 +21,7 @@ from ..errors import CorpusError
 from ..schema import OPS, Program, Task
 from .ansor_workload import read_workload
 from .base import ERRORS, MISSHAPEN, BadRecordError, Broken, Entry, ImportContext
-from .files import PACKED_ERRORS, find_logs, open_text
+from .files import PACKED_ERRORS, find_logs, open_lines
 
 _SENTINEL = 1e10
 """The cost in seconds that Ansor writes for a program without one."""
@@ -77,7 +77,7 @@ class _Reader:
     def read(self, file: Path) -> Iterator[Entry | Broken]:
         where = file.name
         try:
-            with open_text(file) as lines:
+            with open_lines(file) as lines:
                 for number, line in enumerate(lines, 1):
                     where = f"{file.name}:{number}"
                     if line.strip():

@@ -18,7 +18,7 @@ from ...primitives import TraceFormatError, from_autotvm
 from ..schema import Program, Task
 from .autotvm_task import make_task, unpadded_tasks, without_padding, workload_text
 from .base import ERRORS, MISSHAPEN, BadRecordError, Broken, Entry, ImportContext
-from .files import PACKED_ERRORS, find_logs, open_text
+from .files import PACKED_ERRORS, find_logs, open_lines
 
 _SENTINEL = 1e9
 """The cost in seconds that AutoTVM writes for a program without one."""
@@ -51,7 +51,7 @@ class _Reader:
         where = file.name
         unpadded = unpadded_tasks(file)
         try:
-            with open_text(file) as lines:
+            with open_lines(file) as lines:
                 for number, line in enumerate(lines, 1):
                     where = f"{file.name}:{number}"
                     if line.strip():

@@ -6,6 +6,7 @@ import gzip
 import json
 import lzma
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -15,12 +16,24 @@ _OPENERS: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open}
 PACKED_ERRORS = (OSError, EOFError, lzma.LZMAError)
 SUFFIXES = tuple(end + packed for packed in ("", *_OPENERS) for end in (".json", ".jsonl", ".log"))
 """How the names of logs end."""
+LONGEST_LINE = 16 << 20
+"""Characters; a record has some thousands, a module in a database up to a million."""
 _LOOK = 20  # lines that are looked at before a file is nobody's
 
 
 def open_text(file: Path) -> IO[str]:
     """Open a text file, unpacking `.xz` and `.gz`; bytes that are no UTF-8 become marks."""
     return cast("IO[str]", _OPENERS.get(file.suffix, open)(file, "rt", encoding="utf-8", errors="replace"))
+
+
+@contextmanager
+def open_lines(file: Path) -> Iterator[Iterator[str]]:
+    """The lines of a text file, unpacked; one that is longer than any record comes in pieces, which are none.
+
+    A packed file of some kilobytes may hold a line of gigabytes.
+    """
+    with open_text(file) as text:
+        yield iter(lambda: text.readline(LONGEST_LINE), "")
 
 
 def find_packed(folder: Path, name: str) -> Path | None:
@@ -68,7 +81,7 @@ def sniff_framework(source: Path | str) -> str:
 
 def _first_lines(file: Path) -> Iterator[str]:
     try:
-        with open_text(file) as lines:
+        with open_lines(file) as lines:
             for _, line in zip(range(_LOOK), lines, strict=False):
                 yield line
     except PACKED_ERRORS as error:

@@ -22,7 +22,7 @@ from ...primitives import TraceFormatError, UnknownInstructionError, from_trace_
 from ..errors import UnknownLogError
 from ..schema import Program, Task
 from .base import MISSHAPEN, BadRecordError, Broken, Entry, ImportContext
-from .files import PACKED_ERRORS, find_packed, open_text
+from .files import PACKED_ERRORS, find_packed, open_lines
 from .metaschedule_tasks import Workloads
 
 RECORDS, WORKLOADS = "database_tuning_record.json", "database_workload.json"
@@ -53,7 +53,7 @@ def read_metaschedule(path: str | Path, context: ImportContext) -> Iterator[Entr
     workloads = Workloads(folder, files[0], context.facts)
     where = files[1].name
     try:
-        with open_text(files[1]) as lines:
+        with open_lines(files[1]) as lines:
             for number, line in enumerate(lines, 1):
                 where = f"{files[1].name}:{number}"
                 if line.strip():

@@ -14,7 +14,7 @@ from ..errors import CorpusError
 from ..schema import OPS, Task
 from ..tir import computation_of_module
 from .base import MISSHAPEN, BadRecordError
-from .files import find_packed, open_text
+from .files import find_packed, open_lines, open_text
 from .tvmscript import read_script
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Workloads:
     """
 
     def __init__(self, folder: Path, file: Path, facts: Mapping[str, Mapping[str, Any]]) -> None:
-        with open_text(file) as lines:
+        with open_lines(file) as lines:
             self._lines = [line for line in lines if line.strip()]
         self._scripts = _beside(folder, SCRIPTS)
         told = (row for row in _beside(folder, TASKS) if isinstance(row, dict))
