@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from ..registry.describe import METRICS
 from ..registry.entry import Entry
 from ..registry.errors import IndexFileError, NotInSourceError
 from ..registry.index import INDEX_FILE, Index
@@ -104,7 +105,7 @@ def _require_same(repository: Repository, listed: Entry, entry: Entry) -> None:
 
 def _describe(entry: Entry, index: Index) -> str:
     """What a reviewer reads first."""
-    scores = ", ".join(f"{key} {value:.3f}" for key, value in entry.metrics.items() if value is not None)
+    scores = ", ".join(f"{key} {value:.3f}" for key in METRICS if (value := entry.metrics.get(key)) is not None)
     files = "\n".join(
         f"- `{name}`: {record.size:,} bytes, sha256 `{record.sha256}`" for name, record in sorted(entry.files.items())
     )

@@ -60,9 +60,9 @@ def corpus_of(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def scores_of(metrics: dict[str, Any]) -> dict[str, float | None]:
-    """top1, top5 and pairwise of the model itself, from a metrics.json."""
-    model = as_object(as_object(metrics.get("results")).get("model"))
-    return {key: model[key] for key in METRICS if isinstance(model.get(key), int | float)}
+    """top1, top5 and pairwise of the model itself, and of how many tasks they are, from a metrics.json."""
+    told = as_object(as_object(metrics.get("results")).get("model")) | {"tasks": metrics.get("tasks")}
+    return {key: value for key in (*METRICS, "tasks") if is_number(value := told.get(key))}
 
 
 def transfer_of(metrics: dict[str, Any]) -> dict[str, dict[str, float]]:

@@ -40,7 +40,7 @@ class Entry:
         tvm_range: the TVM releases whose candidates it can score, as a PEP 440 specifier; empty for any.
         family: device family; of a knowledge base the kind of the devices that it has learnt.
         data: what was measured: corpus, device, programs, tasks; of a knowledge base all its devices' together.
-        metrics: top1, top5 and pairwise on the held-out networks.
+        metrics: top1, top5 and pairwise on the held-out networks, and how many tasks those are.
         transfer: device -> pairwise, top1 and tasks, measured on other programs of that device than its own
             held-out networks; `learnt` where it learnt from programs of the device.
         deprecated: why not to use it any more, or None.

@@ -106,8 +106,7 @@ def _scores(entry: Entry) -> dict[str, Mapping[str, Any]]:
     """By device; the held-out networks of its own corpus were measured on that corpus's device."""
     if entry.is_knowledge_base:
         return dict(entry.transfer)
-    own = dict(entry.metrics) | {"tasks": entry.data.get("tasks")}
-    return {**entry.transfer, str(entry.data.get("device")): own}
+    return {**entry.transfer, str(entry.data.get("device")): entry.metrics}
 
 
 def _number(value: Any) -> float | None:
