@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .api import list_checkpoints, load, pull, refresh_index, resolve
+    from .contributing.walk import contribute
     from .device.detect import detect_local
-    from .publish.publish import publish_checkpoint
+    from .publishing.check import check
+    from .publishing.publish import publish
     from .tuning.adapt import adapt
     from .tuning.collect import collect
     from .tuning.cost_model import tvm_cost_model
@@ -28,7 +30,9 @@ _HOME = {
     "tvm_cost_model": ".tuning.cost_model",
     "collect": ".tuning.collect",
     "detect_local": ".device.detect",
-    "publish_checkpoint": ".publish.publish",
+    "check": ".publishing.check",
+    "publish": ".publishing.publish",
+    "contribute": ".contributing.walk",
 }
 # The networks of the zoo with `from_pretrained`; each has a knowledge base, whose name ends in KB.
 _NETWORKS = (
@@ -39,11 +43,13 @@ _HOME |= {name: ".pretrained" for network in _NETWORKS for name in (network, f"{
 
 __all__ = [
     "adapt",
+    "check",
     "collect",
+    "contribute",
     "detect_local",
     "list_checkpoints",
     "load",
-    "publish_checkpoint",
+    "publish",
     "pull",
     "refresh_index",
     "resolve",

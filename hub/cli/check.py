@@ -13,7 +13,7 @@ from .output import Output
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..publish.check import Report
+    from ..publishing.check import Report
 
 _MARKS = {"ok": "ok", "failed": "FAIL", "not-checked": "open"}
 
@@ -53,7 +53,7 @@ def command(
     """
     import torch
 
-    from ..publish.check import check
+    from ..publishing.check import check
     from .checkpoints import find_folder
 
     torch.set_num_threads(threads)

@@ -13,7 +13,7 @@ from .output import Output
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..contribute.walk import Passed
+    from ..contributing.walk import Passed
 
 _FOLDER: Any = click.Path(file_okay=False, path_type=Path)
 _STEPS = ("preflight", "device", "facts", "collect", "train", "evaluate", "card", "check", "publish")
@@ -73,8 +73,8 @@ def command(
       tchub contribute --corpus corpora/epyc-turin --from tilenet-xeon --repo me/tilenet-epyc
       tchub contribute --output mine --step train
     """
-    from ..contribute.settings import CardFacts, Settings
-    from ..contribute.walk import contribute
+    from ..contributing.settings import CardFacts, Settings
+    from ..contributing.walk import contribute
     from .asking import Terminal
     from .collect_progress import shown_collecting
 

@@ -14,7 +14,7 @@ from .output import Output
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..publish.publish import Published
+    from ..publishing.publish import Published
 
 
 @click.command("publish")
@@ -62,14 +62,14 @@ def command(
       tchub publish runs/tilenet-epyc --repo me/tilenet-epyc --corpus corpora/epyc-turin
       tchub publish runs/tilenet-epyc --repo lab/tilenet-epyc --corpus corpora/epyc-turin --create-pr
     """
-    from ..publish.publish import publish_checkpoint
+    from ..publishing.publish import publish
     from ..registry.index_place import INDEX_REPO
     from .checkpoints import find_folder
 
     if index_repo and no_index:
         raise click.UsageError("--index-repo and --no-index exclude each other")
     asked = index_repo or (None if no_index or private else INDEX_REPO)
-    done = publish_checkpoint(
+    done = publish(
         find_folder(name_or_path),
         repo,
         version=version,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from tchub.hub.cli import main
-from tchub.hub.contribute.walk import NAMES
-from tchub.hub.publish.check import QUESTIONS, check
+from tchub.hub.contributing.walk import NAMES
+from tchub.hub.publishing.check import QUESTIONS, check
 from tchub.hub.registry.sources import bundled_root
 
 CHECKPOINTS = sorted(path.parent for path in bundled_root().glob("*/*/config.json"))

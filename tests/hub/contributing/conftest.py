@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from contribute_kit import FakeMeasurer, Finished, copied, fake_machine, settings
-from tchub.hub.contribute.walk import contribute
+from tchub.hub.contributing.walk import contribute
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from fake_tuning import latency_of_key
-from tchub.hub.contribute.settings import CardFacts, Settings
-from tchub.hub.contribute.walk import Passed
+from tchub.hub.contributing.settings import CardFacts, Settings
+from tchub.hub.contributing.walk import Passed
 from tchub.hub.device.doctor import Check
 from tchub.hub.device.measurement import Measurement
 

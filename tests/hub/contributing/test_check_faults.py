@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import load, save
 from tchub.cards import render_card
-from tchub.hub.contribute.walk import contribute
-from tchub.hub.publish.check import QUESTIONS, CheckFailedError, Finding, Report, check
+from tchub.hub.contributing.walk import contribute
+from tchub.hub.publishing.check import QUESTIONS, CheckFailedError, Finding, Report, check
 from tchub.hub.registry import Index, describe
 from tchub.zoo.corpus import Corpus, write_corpus
 
@@ -254,10 +254,10 @@ def test_a_failing_check_stops_a_contribution_before_anything_is_published(
 ) -> None:
     called: list[Any] = []
     fake_machine(monkeypatch, FakeMeasurer())
-    monkeypatch.setattr("tchub.hub.publish.publish.publish_checkpoint", lambda *a, **k: called.append(a))
+    monkeypatch.setattr("tchub.hub.publishing.publish.publish", lambda *a, **k: called.append(a))
     monkeypatch.setattr("tchub.cards.render.MISSING", "Ada")  # what the card says is now a gap
-    monkeypatch.setattr("tchub.hub.publish.check_card.MISSING", "Ada")
-    monkeypatch.setattr("tchub.hub.publish.repository.Repository.require_login", lambda self: None)
+    monkeypatch.setattr("tchub.hub.publishing.check_card.MISSING", "Ada")
+    monkeypatch.setattr("tchub.hub.publishing.repository.Repository.require_login", lambda self: None)
     asked = settings(mine, publish=True, repo="ada/tcl-epyc", confirmed=True)
     with pytest.raises(CheckFailedError, match="card: ") as caught:
         contribute(asked, again_from="check")

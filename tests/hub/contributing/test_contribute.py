@@ -14,8 +14,8 @@ from hub_protocol import running
 from huggingface_hub import snapshot_download
 from tchub.hub.cli import main
 from tchub.hub.cli.contribute import command as contribute_command
-from tchub.hub.contribute.walk import NAMES, contribute
-from tchub.hub.publish.check import check
+from tchub.hub.contributing.walk import NAMES, contribute
+from tchub.hub.publishing.check import check
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.models import Checkpoint
 
@@ -100,8 +100,8 @@ class Hub:
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Hub:
     found = Hub()
-    monkeypatch.setattr("tchub.hub.publish.publish.publish_checkpoint", found)
-    monkeypatch.setattr("tchub.hub.publish.repository.Repository.require_login", lambda self: None)
+    monkeypatch.setattr("tchub.hub.publishing.publish.publish", found)
+    monkeypatch.setattr("tchub.hub.publishing.repository.Repository.require_login", lambda self: None)
     fake_machine(monkeypatch, FakeMeasurer())
     return found
 
@@ -131,7 +131,7 @@ def test_it_is_published_when_the_person_agrees(mine: Path, hub: Hub) -> None:
 
 
 def test_without_a_yes_nothing_leaves_the_machine(mine: Path, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
-    from tchub.hub.contribute.errors import NotAgreedError
+    from tchub.hub.contributing.errors import NotAgreedError
 
     with pytest.raises(NotAgreedError, match="ready in"):
         contribute(settings(mine, publish=True, repo="ada/tcl-epyc"), ask=Answers({}, agrees=False))

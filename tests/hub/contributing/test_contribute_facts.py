@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 from contribute_kit import FACTS, Answers, FakeMeasurer, fake_machine, settings
-from tchub.hub.contribute.errors import BadFactError, MissingFactsError, NoSpecSheetError, NotReadyError
-from tchub.hub.contribute.settings import FACTS_FILE, CardFacts
-from tchub.hub.contribute.spec_sheet import FILL_IN, TEMPLATE
-from tchub.hub.contribute.walk import STEPS, contribute
+from tchub.hub.contributing.errors import BadFactError, MissingFactsError, NoSpecSheetError, NotReadyError
+from tchub.hub.contributing.settings import FACTS_FILE, CardFacts
+from tchub.hub.contributing.spec_sheet import FILL_IN, TEMPLATE
+from tchub.hub.contributing.walk import STEPS, contribute
 from tchub.hub.device.detect import detect_local
 from tchub.hub.device.doctor import Check
 from tchub.hub.device.host_facts import read_host_facts
-from tchub.hub.publish.errors import NotLoggedInError
+from tchub.hub.publishing.errors import NotLoggedInError
 
 ASKING = STEPS[:3]
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from contribute_kit import FACTS, FakeMeasurer, fake_machine, settings
-from tchub.hub.contribute.errors import ContributionStateError
-from tchub.hub.contribute.state import STATE_FILE, State, locked
-from tchub.hub.contribute.step import Done, Walk
-from tchub.hub.contribute.walk import NAMES, STEPS, contribute
+from tchub.hub.contributing.errors import ContributionStateError
+from tchub.hub.contributing.state import STATE_FILE, State, locked
+from tchub.hub.contributing.step import Done, Walk
+from tchub.hub.contributing.walk import NAMES, STEPS, contribute
 
 
 class Stopped(Exception):
@@ -125,9 +125,9 @@ def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
 HANGING = """
 import sys, time
 from pathlib import Path
-from tchub.hub.contribute.settings import Settings
-from tchub.hub.contribute.step import Done
-from tchub.hub.contribute.walk import contribute
+from tchub.hub.contributing.settings import Settings
+from tchub.hub.contributing.step import Done
+from tchub.hub.contributing.walk import contribute
 
 class Quick:
     name, title = "quick", "ends"

@@ -12,7 +12,7 @@ from typing import Any
 from device_corpora import make_corpus
 from hub_client import environment
 from hub_protocol import HubServer
-from tchub.hub.publish.publish import Published, publish_checkpoint
+from tchub.hub.publishing.publish import Published, publish
 
 REPO, INDEX = "lab/tcl-epyc", "tchub/index"
 RECIPE = """
@@ -76,8 +76,8 @@ class Desk:
     corpus: Path
 
     def publish(self, repo: str, **options: Any) -> Published:
-        """`publish_checkpoint`, with the corpus."""
-        return publish_checkpoint(self.checkpoint, repo, corpora=[self.corpus], **options)
+        """`publish`, with the corpus."""
+        return publish(self.checkpoint, repo, corpora=[self.corpus], **options)
 
     def change(self, **metrics: Any) -> None:
         """Other bytes of the same version, which still pass the check."""

@@ -11,8 +11,8 @@ from hub_protocol import HubServer
 from huggingface_hub import ModelCard
 from publish_kit import INDEX, REPO, Person
 from tchub.hub.cli import main
-from tchub.hub.publish.findings import CheckFailedError
-from tchub.hub.publish.publish import publish_checkpoint
+from tchub.hub.publishing.findings import CheckFailedError
+from tchub.hub.publishing.publish import publish
 
 NAME = "tcl-epyc@0.1.0"
 
@@ -104,7 +104,7 @@ def test_a_dry_run_checks_and_asks_the_hub_nothing(hub, desk, monkeypatch):
 
 def test_what_does_not_pass_the_check_never_leaves_the_machine(hub, desk):
     with pytest.raises(CheckFailedError, match="needs the corpus on-epyc"):
-        publish_checkpoint(desk.checkpoint, REPO)
+        publish(desk.checkpoint, REPO)
     desk.change(results={})
     with pytest.raises(CheckFailedError, match=r"results\.random"):
         desk.publish(REPO)
@@ -114,7 +114,7 @@ def test_what_does_not_pass_the_check_never_leaves_the_machine(hub, desk):
 def test_a_folder_that_is_no_checkpoint_is_named_by_what_is_missing(hub, desk, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(CheckFailedError, match=r"config\.json is missing"):
-        publish_checkpoint(tmp_path / "empty", REPO)
+        publish(tmp_path / "empty", REPO)
 
 
 def test_another_version_is_published_without_a_change_of_the_folder(hub, desk):

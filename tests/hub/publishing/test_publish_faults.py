@@ -13,15 +13,15 @@ import pytest
 from hub_client import client
 from hub_protocol import HubServer
 from publish_kit import INDEX, REPO, Person
-from tchub.hub.publish.errors import (
+from tchub.hub.publishing.errors import (
     ChangedMeanwhileError,
     NotAllowedError,
     NotLoggedInError,
     PublishError,
     VersionTakenError,
 )
-from tchub.hub.publish.publish import Published
-from tchub.hub.publish.repository import Repository
+from tchub.hub.publishing.publish import Published
+from tchub.hub.publishing.repository import Repository
 from tchub.hub.registry.errors import (
     GatedError,
     IndexFileError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import metadata
 from typing import Any
 
-from ..publish.repository import Repository
+from ..publishing.repository import Repository
 from .errors import NotReadyError
 from .step import Done, Walk
 

@@ -48,7 +48,7 @@ class Published:
         return asdict(self)
 
 
-def publish_checkpoint(
+def publish(
     path: Path | str,
     repo: str,
     *,

@@ -13,7 +13,7 @@ from typing import Any
 from ...cards import draw, render_card
 from ...zoo.models.config import CONFIG_FILE, CheckpointConfig
 from ...zoo.models.files import write_folder
-from ..publish.check_files import PLOTS
+from ..publishing.check_files import PLOTS
 from ..registry.verify import sha256_of
 from .evaluating import metrics_of
 from .settings import CardFacts

@@ -26,7 +26,7 @@ class Check:
 
         What a base learnt can only be compared by who has its corpora: that one question may stay open.
         """
-        from ..publish.check import check
+        from ..publishing.check import check
 
         folder = walk.folder / walk.found["card"]["folder"]
         report = check(folder, corpora=walk.found["collect"]["corpora"], note=walk.note)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
-from ..publish.check_card import is_spdx
+from ..publishing.check_card import is_spdx
 from ..registry import CheckpointName, Registry, Version
 from ..registry.errors import CheckpointNameError
 from .errors import BadFactError, MissingFactsError

@@ -22,7 +22,7 @@ class Publish:
 
     def run(self, walk: Walk) -> Done:
         """Publish, or leave the folder ready for it."""
-        from ..publish.publish import publish_checkpoint
+        from ..publishing.publish import publish
 
         settings, folder = walk.settings, walk.folder / walk.found["card"]["folder"]
         repo = settings.repo
@@ -36,7 +36,7 @@ class Publish:
                 path=str(folder),
             )
         # The step before has evaluated these very files.
-        done = publish_checkpoint(folder, repo, index_repo=settings.index_repo, evaluate=False, note=walk.note)
+        done = publish(folder, repo, index_repo=settings.index_repo, evaluate=False, note=walk.note)
         walk.note(f"published: {done.url}")
         return Done({"published": done.as_dict()})
 
