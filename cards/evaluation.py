@@ -135,6 +135,6 @@ def _few_shot(metrics: Mapping[str, Any]) -> tuple[FewShot, ...]:
 
 
 def _labels(text: str) -> int:
-    if not text.isdecimal():
+    if not text.isdecimal() or len(text) > 9:
         raise wrong("few_shot", "keyed by numbers of labels")
     return int(text)

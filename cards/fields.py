@@ -41,6 +41,8 @@ def read_text(raw: Mapping[str, Any], key: str) -> str | None:
     value = raw.get(key)
     if value is not None and not isinstance(value, str):
         raise wrong(key, "text")
+    if value and any("\ud800" <= letter <= "\udfff" for letter in value):  # half a character, which no file can hold
+        raise wrong(key, "text")
     return value or None
 
 

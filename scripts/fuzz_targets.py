@@ -112,6 +112,8 @@ def read_card(data: bytes) -> str | None:
         config, metrics = files["config"], files["metrics"]
     except (ValueError, RecursionError, KeyError, TypeError):
         return "not the fuzzer's pair of files"
+    if not isinstance(config, dict) or not isinstance(metrics, dict):
+        return "not the fuzzer's pair of files"
     _, head, _ = render_card(config, metrics).split("---\n", 2)
     assert isinstance(yaml.load(head, yaml.CSafeLoader), dict)
     return None
