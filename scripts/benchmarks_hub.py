@@ -9,7 +9,7 @@ from typing import Any
 def fuzz(job: Mapping[str, Any]) -> dict[str, Any]:
     """A row a target; the kinds of refusal, the commonest first."""
     return {
-        "": [
+        "by target": [
             {
                 "target": row["target"],
                 "inputs": row["inputs"],
@@ -27,7 +27,7 @@ def fuzz(job: Mapping[str, Any]) -> dict[str, Any]:
 def startup(job: Mapping[str, Any]) -> dict[str, Any]:
     """A row a command."""
     return {
-        "": [
+        "by command": [
             {
                 "command": f"`{name}`",
                 "ms": row["median_ms"],

@@ -59,10 +59,11 @@ def picture_words(found: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _section(section: Section, job: Mapping[str, Any]) -> Iterator[str]:
     facts = job["machine"]
+    seeds = f"seeds {', '.join(map(str, job['seeds']))}, " if job["seeds"] else ""
     yield from (f"## {section.title}", section.words, "")
     yield (
         f"Measured on {facts['device']} ({facts['cpu_model']}, {facts['cores']} cores), {job['date']}, "
-        f"seeds {', '.join(map(str, job['seeds']))}, by `{job['command']}`."
+        f"{seeds}by `{job['command']}`."
     )
     yield ""
     if section.goals:
