@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import re
 from pathlib import Path
 
 import pytest
@@ -266,15 +265,3 @@ def test_the_command_line_shows_error_and_remedy_and_exits_with_1(zoo, capsys):
     captured = capsys.readouterr()
     assert json.loads(captured.out)["error"] == "UnknownCheckpointError"
     assert [line.split(":")[0] for line in captured.err.splitlines()] == ["error", "remedy"]
-
-
-def test_every_row_of_the_table_names_an_error_and_a_test_that_exist():
-    lines = (ROOT / "docs/faults.md").read_text().splitlines()
-    rows = [line for line in lines if line.startswith("|") and "`tests" in line]
-    assert len(rows) >= 20
-    sources = "\n".join(path.read_text() for floor in ("hub", "zoo") for path in (ROOT / floor).rglob("*.py"))
-    for row in rows:
-        path, test = re.search(r"`(tests/[^:`]+)::(\w+)`", row).groups()
-        assert re.search(rf"^def {test}\b", (ROOT / path).read_text(), re.MULTILINE), row
-        error = re.search(r"`([A-Z]\w+Error)`", row)
-        assert error is None or re.search(rf"^class {error[1]}\b", sources, re.MULTILINE), row
