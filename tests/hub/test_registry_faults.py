@@ -15,8 +15,6 @@ from tchub.hub.registry import Registry, describe
 from tchub.zoo.devices import get_device
 from toy_checkpoints import write_index
 
-ROOT = Path(__file__).resolve().parents[2]
-
 
 @pytest.fixture
 def zoo(tmp_path, monkeypatch) -> Path:
