@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from ..zoo.errors import TchubError
 from .registry.describe import as_object, read_json
 from .registry.entry_files import CONFIG_FILE
-from .registry.errors import CheckpointNameError, IntegrityError, NetworkError
-from .registry.hub_errors import Errand, typed
+from .registry.errors import CheckpointNameError, IntegrityError
+from .registry.hf import SLOWEST
+from .registry.hub_errors import Errand, answered
 from .registry.names import Version
 from .registry.offline import network_ruled_out
-from .registry.watched import StalledError, within
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
@@ -111,15 +111,8 @@ def _is_offline(access: Access) -> bool:
 
 
 def _tags(repo: str, access: Access) -> list[str]:
-    with typed(Errand(repo, fields={"source": f"hf://{repo}"})):
-        try:
-            refs = within(ANSWER_SECONDS, lambda: _api(access).list_repo_refs(repo))
-        except StalledError as error:
-            raise NetworkError(
-                f"the Hub hangs: the versions of {repo} did not come in {ANSWER_SECONDS:.0f} s",
-                remedy="check the connection, proxy and HF_ENDPOINT, or try again later",
-                source=f"hf://{repo}",
-            ) from error
+    errand = Errand(repo, instead="give a revision", fields={"source": f"hf://{repo}"})
+    refs = answered(errand, ANSWER_SECONDS, lambda: _api(access).list_repo_refs(repo))
     return [tag.name for tag in refs.tags]
 
 
@@ -144,13 +137,15 @@ def _file(repo: str, name: str, revision: str, access: Access, limit: int) -> Pa
     where: dict[str, Any] = {"revision": revision, "cache_dir": access.cache_dir}
     where["local_files_only"] = _is_offline(access)
     fields = {"source": f"hf://{repo}", "file": name}
-    with typed(Errand(repo, name, revision, offline=_is_offline(access), fields=fields)):
-        size = api.hf_hub_download(repo, name, dry_run=True, **where).file_size
-        if size is not None and size > limit:
-            raise IntegrityError(
-                f"{name} of {repo} has {size:,} bytes, more than any checkpoint's",
-                remedy="it is no checkpoint of tchub; check the repository's name",
-                outcome="size-mismatch",
-                path=f"hf://{repo}/{name}",
-            )
-        return Path(api.hf_hub_download(repo, name, force_download=access.force_download, **where))
+    errand = Errand(repo, name, revision, offline=_is_offline(access), fields=fields)
+    size = answered(errand, ANSWER_SECONDS, lambda: api.hf_hub_download(repo, name, dry_run=True, **where).file_size)
+    if size is not None and size > limit:
+        raise IntegrityError(
+            f"{name} of {repo} has {size:,} bytes, more than any checkpoint's",
+            remedy="it is no checkpoint of tchub; check the repository's name",
+            outcome="size-mismatch",
+            path=f"hf://{repo}/{name}",
+        )
+    where["force_download"] = access.force_download
+    seconds = ANSWER_SECONDS + (limit if size is None else size) / SLOWEST
+    return Path(answered(errand, seconds, lambda: api.hf_hub_download(repo, name, **where)))

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from .entry import Entry
-from .errors import NetworkError, RevisionMissingError
-from .hub_errors import Errand, typed
+from .errors import RevisionMissingError
+from .hub_errors import Errand, answered, typed
 from .index import Index
 from .offline import network_ruled_out
 from .verify import Outcome, Verification, verify_file
-from .watched import StalledError, within
 
-_SLOWEST = 16 << 10  # bytes a second of the slowest line that is waited for
+SLOWEST = 16 << 10  # bytes a second of the slowest line that is waited for
 
 
 class HfSource:
@@ -27,8 +26,7 @@ class HfSource:
         repo: `org/name`.
         endpoint: the Hub's address; None for HF_ENDPOINT or the public one.
         cache_dir: huggingface_hub's cache; None for its own default (HF_HOME, HF_HUB_CACHE).
-        patience: seconds that a file may take, besides the time that its bytes take on a slow line. The client has
-            time-outs, but waits for as long as a busy server asks, and for one that sends a byte now and then.
+        patience: seconds that a file may take, besides the time that its bytes take on a slow line.
     """
 
     network = True
@@ -69,18 +67,12 @@ class HfSource:
     def _download(self, entry: Entry, name: str, *, offline: bool) -> Path:
         """The file in the Hub's cache, which is refreshed once when it is damaged."""
         about = {"source": self.uri, "checkpoint": entry.id, "file": name}
-        seconds = self.patience + entry.files[name].size / _SLOWEST
-        with typed(Errand(self.repo, name, entry.revision, offline=offline, fields=about)):
-            if offline:
+        seconds = self.patience + entry.files[name].size / SLOWEST
+        errand = Errand(self.repo, name, entry.revision, offline=offline, fields=about)
+        if offline:
+            with typed(errand):
                 return self._cached(entry, name)
-            try:
-                return within(seconds, lambda: self._get_whole(entry, name))
-            except StalledError as error:
-                raise NetworkError(
-                    f"the Hub hangs, or is too slow: {name} of {self.repo} did not come in {seconds:.0f} s",
-                    remedy="check the connection, proxy and HF_ENDPOINT, try again later, or use --source file:///folder",
-                    **about,
-                ) from error
+        return answered(errand, seconds, lambda: self._get_whole(entry, name))
 
     def _cached(self, entry: Entry, name: str) -> Path:
         """The file in the Hub's cache, found without the client's downloads: those ask the Hub even offline."""

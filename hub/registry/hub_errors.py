@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from .errors import (
     GatedError,
@@ -17,9 +18,13 @@ from .errors import (
     RevisionMissingError,
     SourceError,
     TokenError,
+    UnknownSourceError,
 )
 from .offline import VARIABLES
 from .store import store_error
+from .watched import StalledError, within
+
+T = TypeVar("T")
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 ELSEWHERE = "use --source file:///folder"
@@ -46,6 +51,26 @@ class Errand:
     fields: Mapping[str, Any] = field(default_factory=dict)
 
 
+def answered(errand: Errand, seconds: float, call: Callable[[], T]) -> T:
+    """What a call of the Hub's client returns, with its errors as `typed` has them, in bounded time.
+
+    The client has time-outs, but waits for as long as a busy server asks, and for one that sends a byte now and then.
+
+    Raises:
+        NetworkError: it took longer than `seconds`.
+    """
+    with typed(errand):
+        try:
+            return within(seconds, call)
+        except StalledError as error:
+            what = f"{errand.file} of {errand.repo}" if errand.file else errand.repo
+            raise NetworkError(
+                f"the Hub hangs, or is too slow: {what} did not come in {seconds:.0f} s",
+                remedy=f"check the connection, proxy and HF_ENDPOINT, try again later, or {errand.instead}",
+                **errand.fields,
+            ) from error
+
+
 @contextmanager
 def typed(errand: Errand) -> Iterator[None]:
     """Turns what huggingface_hub raises into a SourceError, or a StoreError for its cache."""
@@ -55,6 +80,10 @@ def typed(errand: Errand) -> Iterator[None]:
     repo, fields = errand.repo, errand.fields
     try:
         yield
+    except hub.HFValidationError as error:
+        raise UnknownSourceError(
+            f"{repo!r} is not the name of a repository", remedy="write org/name, as its page on the Hub", **fields
+        ) from error
     except hub.GatedRepoError as error:
         raise GatedError(
             f"{repo} is gated: its terms have to be accepted first",
@@ -85,7 +114,7 @@ def typed(errand: Errand) -> Iterator[None]:
         if error.errno in _DISK:
             raise store_error(error, Path(error.filename or HF_HUB_CACHE), "HF_HOME") from error
         raise _failed(errand, error) from error
-    except _transport_errors() as error:
+    except (*_transport_errors(), json.JSONDecodeError) as error:  # the latter of a login page in the Hub's place
         raise _failed(errand, error) from error
     except UnicodeEncodeError:  # not chained: it holds the header, and so the token
         raise TokenError(

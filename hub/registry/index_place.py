@@ -7,18 +7,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from ...zoo.untrusted import read_plain
 from .errors import NotInSourceError, OfflineError, SourceError
 from .hf import HfSource
-from .hub_errors import Errand, typed
+from .hub_errors import Errand, answered
 from .mirror import Mirror, Reply
 from .offline import network_ruled_out
 from .sources import FolderSource, parse_source
 
 INDEX_REPO = "tchub/index"
 VARIABLE = "TCHUB_INDEX_SOURCE"
-_SECONDS = 20.0
+_SECONDS, _FILE_SECONDS = 60.0, 600.0  # for an answer, and for a file of up to 8 MiB on a slow line
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,8 @@ def _on_hub(repo: str) -> IndexPlace:
             remedy="run it without TCHUB_OFFLINE and HF_HUB_OFFLINE, or use --source file:///folder",
             source=uri,
         )
-    with typed(Errand(repo, fields={"source": uri})):
-        found = HfApi(library_name="tchub").model_info(repo, timeout=_SECONDS)
+    errand = Errand(repo, fields={"source": uri})
+    found = answered(errand, _SECONDS, lambda: HfApi(library_name="tchub").model_info(repo, timeout=_SECONDS))
     commit, date = str(found.sha), found.last_modified
     return IndexPlace(
         uri,
@@ -92,13 +93,13 @@ def _from_hub(repo: str, name: str, commit: str, limit: int) -> bytes:
     from huggingface_hub import hf_hub_download
 
     errand = Errand(repo, name, commit, fields={"source": f"hf://{repo}", "file": name})
-    with TemporaryDirectory() as scratch, typed(errand):
-        size = hf_hub_download(repo, name, revision=commit, cache_dir=scratch, dry_run=True).file_size
+    with TemporaryDirectory(ignore_cleanup_errors=True) as scratch:  # a download that was given up may go on in it
+        ask: dict[str, Any] = {"revision": commit, "cache_dir": scratch, "library_name": "tchub"}
+        size = answered(errand, _SECONDS, lambda: hf_hub_download(repo, name, dry_run=True, **ask).file_size)
         if size is not None and size > limit:
             raise SourceError(
                 f"{name} of {repo} has {size} bytes, and no more than {limit} are read",
                 remedy="check the repository's name",
                 **errand.fields,
             )
-        path = hf_hub_download(repo, name, revision=commit, cache_dir=scratch, library_name="tchub")
-        return _bounded(Path(path), limit)
+        return _bounded(Path(answered(errand, _FILE_SECONDS, lambda: hf_hub_download(repo, name, **ask))), limit)

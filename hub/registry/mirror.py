@@ -46,6 +46,8 @@ class Mirror:
 
     Args:
         uri: the folder's address; `http` is for servers on this machine only.
+        named: whether the user named it. One that an index or a lock file lists is sent no token: who wrote that
+            file could have it sent anywhere.
         patience: seconds that a connection, a read and each 64 KiB of an answer may take.
 
     Raises:
@@ -55,10 +57,11 @@ class Mirror:
 
     network = True
 
-    def __init__(self, uri: str, *, patience: float = 20.0) -> None:
+    def __init__(self, uri: str, *, named: bool = True, patience: float = 20.0) -> None:
         require_plain(uri)
         require_private(uri)
         self.uri = uri.rstrip("/")
+        self.named = named
         self.patience = patience
 
     def read(self, name: str, limit: int, etag: str | None = None, *, offline: bool = False) -> Reply:
@@ -182,8 +185,7 @@ class Mirror:
         if status in (401, 403):
             raise TokenError(
                 f"{self.uri} refused to give {name} (HTTP {status})",
-                remedy="set TCHUB_MIRROR_TOKEN, or check that it is right and still valid; some servers say the same "
-                "of a file that is not there",
+                remedy=f"{self._token_remedy()}; some servers say the same of a file that is not there",
                 **about,
             )
         if status in (404, 410):
@@ -210,7 +212,7 @@ class Mirror:
         from .web import BROKEN, open_session, reason_of
 
         try:
-            with open_session(_token()) as session:
+            with open_session(_token() if self.named else None) as session:
                 yield session
         except StalledError as error:
             raise NetworkError(
@@ -220,6 +222,11 @@ class Mirror:
             raise NetworkError(
                 f"{self.uri} could not be read: {reason_of(error)}", remedy=_CHECK, **self._about(what)
             ) from error
+
+    def _token_remedy(self) -> str:
+        if self.named:
+            return "set TCHUB_MIRROR_TOKEN, or check that it is right and still valid"
+        return f"name {self.uri} by --source or in TCHUB_SOURCES: TCHUB_MIRROR_TOKEN goes to no other mirror"
 
     def _about(self, what: str) -> dict[str, str]:
         return {"source": self.uri, "file": what}

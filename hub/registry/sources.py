@@ -7,21 +7,25 @@ mirror); then those that the index lists for the checkpoint. What arrives is che
 from __future__ import annotations
 
 import os
-import shutil
+from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from ...zoo.errors import TchubError
+from ...zoo.untrusted import open_plain
 from .entry import Entry
+from .entry_files import FileRecord
 from .errors import IntegrityError, NoSourceError, NotInSourceError, SourceError, UnknownSourceError
 from .hf import HfSource
 from .index import INDEX_FILE, Index
 from .mirror import Mirror
-from .verify import verify_folder
+from .verify import Outcome, Verification, verify_folder
 
 _FORMS = "bundled, file:///folder, https://host/folder or hf://org/name"
+_OTHER_FILES = "holds other files than the index; use another --source"
+_PIECE = 1 << 20
 
 
 class Source(Protocol):
@@ -61,31 +65,35 @@ class FolderSource:
         self.uri = uri or root.absolute().as_uri()
 
     def fetch(self, entry: Entry, dest: Path, *, offline: bool = False) -> None:
-        """Copy the files; raises NotInSourceError when one is not there."""
-        folder = self._folder(entry)
-        for name in entry.files:
-            if not (folder / name).is_file():
-                raise NotInSourceError(
-                    f"{folder} has no {name}",
-                    remedy="copy the checkpoint's whole folder",
-                    **_about(self, entry),
-                )
-            self._copy(folder / name, dest / name, entry)
+        """Copy the files.
+
+        Raises:
+            NotInSourceError: one is not there, or cannot be read.
+            IntegrityError: one has another size than in the index; nothing of it is copied.
+        """
+        for name, record in entry.files.items():
+            with (dest / name).open("wb") as copy:
+                for piece in self._read(entry, name, record):
+                    copy.write(piece)
 
     def index(self, *, offline: bool = False) -> Index:
         """Its `index.json`, where it has one; raises IndexFileError."""
         path = self.root / INDEX_FILE
         return Index.read(path) if path.is_file() else Index()
 
-    def _copy(self, path: Path, dest: Path, entry: Entry) -> None:
+    def _read(self, entry: Entry, name: str, record: FileRecord) -> Iterator[bytes]:
+        """A file in pieces, of the size that the index says."""
         try:
-            shutil.copyfile(path, dest)
-        except OSError as error:
-            if error.filename != str(path):
-                raise
+            path = self._folder(entry) / name
+            with open_plain(path) as (file, size):
+                if size != record.size:
+                    Verification(Outcome.SIZE_MISMATCH, path, record.size, size).require(f"{self.uri} {_OTHER_FILES}")
+                for _ in range(0, size, _PIECE):
+                    yield file.read(_PIECE)
+        except (OSError, ValueError) as error:
             raise NotInSourceError(
-                f"{path} cannot be read: {error.strerror}",
-                remedy="check its permissions",
+                f"{name} of {self.uri} cannot be read: {getattr(error, 'strerror', None) or error}",
+                remedy="copy the checkpoint's whole folder, and check the files' permissions",
                 **_about(self, entry),
             ) from error
 
@@ -110,8 +118,11 @@ def bundled_root() -> Path:
     return Path(str(resources.files("tchub.zoo.checkpoints")))
 
 
-def parse_source(text: str) -> Source:
-    """The source that a user wrote.
+def parse_source(text: str, *, named: bool = True) -> Source:
+    """The source of a uri.
+
+    Args:
+        named: whether the user wrote it; False for what an index or a lock file lists, which is sent no token.
 
     Raises:
         UnknownSourceError: not one of the known forms.
@@ -128,7 +139,7 @@ def parse_source(text: str) -> Source:
     if parts.scheme == "hf" and text.removeprefix("hf://").count("/") == 1:
         return HfSource(text.removeprefix("hf://"))
     if parts.scheme in ("https", "http"):
-        return Mirror(text)
+        return Mirror(text, named=named)
     raise UnknownSourceError(f"{text!r} is not a source", remedy=f"write {_FORMS}", source=text)
 
 
@@ -143,7 +154,7 @@ def sources_for(entry: Entry, forced: str | None = None) -> list[Source]:
 
 def _listed(text: str) -> Source:
     try:
-        return parse_source(text)
+        return parse_source(text, named=False)
     except SourceError as error:
         return _UnusableSource(text, error)
 
@@ -177,9 +188,7 @@ def fetch(entry: Entry, dest: Path, sources: list[Source], *, offline: bool = Fa
     for source in sources:
         try:
             source.fetch(entry, dest, offline=offline)
-            verify_folder(dest, entry.files).require(
-                f"{source.uri} holds other files than the index; use another --source"
-            )
+            verify_folder(dest, entry.files).require(f"{source.uri} {_OTHER_FILES}")
             return source.uri
         except (SourceError, IntegrityError) as error:
             failed[source.uri] = error

@@ -319,6 +319,26 @@ def test_a_hub_that_fails_is_a_typed_error(publisher, tmp_path, monkeypatch):
         open_place("hf://tchub/index")
 
 
+@pytest.mark.parametrize("what", ["/api/models/tchub/index", "index.json"])
+def test_a_hub_that_hangs_is_not_waited_for_for_ever(publisher, cache, tmp_path, monkeypatch, what):
+    monkeypatch.setattr("tchub.hub.registry.index_place._SECONDS", 0.3)
+    with running_hub() as server:
+        use_client(monkeypatch, tmp_path, server.url)
+        server.add("tchub/index", {"index.json": b"{}"})
+        server.faults.stall(what, lost=True)
+        with pytest.raises(NetworkError, match="hangs, or is too slow"):
+            publisher.refresh(cache, place=open_place("hf://tchub/index"))
+
+
+def test_a_login_page_in_the_hubs_place_is_a_typed_error(tmp_path, monkeypatch):
+    with mirror_server.running() as server:
+        use_client(monkeypatch, tmp_path, server.url)
+        server.files["/api/models/tchub/index"] = b"<html>please log in</html>"
+        with pytest.raises(NetworkError) as caught:
+            open_place("hf://tchub/index")
+        assert "HF_ENDPOINT" in caught.value.remedy
+
+
 def test_offline_the_hub_is_not_asked(monkeypatch):
     monkeypatch.setenv("TCHUB_OFFLINE", "1")
     with pytest.raises(OfflineError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -287,6 +288,19 @@ def test_a_redirect_is_followed_and_the_token_stays_with_the_mirrors_host(server
         assert source.read("index.json", 10).data == b"data"
         assert server.seen[0][1]["authorization"] == "Bearer secret"
         assert "authorization" not in other.seen[0][1]
+
+
+def test_a_mirror_that_a_lock_file_or_an_index_lists_is_sent_no_token(server, entry, tmp_path, monkeypatch):
+    monkeypatch.setenv("TCHUB_MIRROR_TOKEN", "secret")
+    listed = replace(entry, sources=(server.url,))
+    registry = make_registry(tmp_path, listed)
+    server.token = "secret"
+    with pytest.raises(TokenError) as caught:
+        registry.pull("tcl-epyc")
+    assert "TCHUB_SOURCES" in caught.value.remedy
+    assert all("authorization" not in headers for _, headers in server.seen)
+    monkeypatch.setenv("TCHUB_SOURCES", server.url)
+    assert registry.pull("tcl-epyc").source == server.url
 
 
 def test_a_certificate_is_checked(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from tchub import hub
 from tchub.hub.cli import main
 from tchub.hub.registry import Registry, describe
 from tchub.zoo.devices import get_device
-from toy_checkpoints import write_index
+from toy_checkpoints import fill_disk, write_index
 
 
 @pytest.fixture
@@ -162,18 +162,8 @@ def test_an_index_of_a_newer_format(zoo):
     assert (error["error"], error["remedy"]) == ("IndexFileError", "upgrade tchub: pip install -U tchub")
 
 
-def fail_writes(monkeypatch, number: int) -> None:
-    """Let every copy into the store fail after half of its bytes."""
-
-    def copy(source, target):
-        Path(target).write_bytes(Path(source).read_bytes()[:100])
-        raise OSError(number, os.strerror(number), str(target))
-
-    monkeypatch.setattr("shutil.copyfile", copy)
-
-
 def test_a_disk_that_is_full_while_fetching(zoo, monkeypatch):
-    fail_writes(monkeypatch, errno.ENOSPC)
+    fill_disk(monkeypatch)
     error = refusal(lambda: hub.pull(NAME))
     assert error["error"] == "StoreError"
     assert "no space left" in str(error["message"])
@@ -195,7 +185,7 @@ def test_a_disk_that_is_full_keeps_the_older_version(zoo, monkeypatch):
     make_checkpoint(version="1.0.1").save(newer)
     entries = [*Registry.default().index.entries, describe(newer, NAME, "1.0.1", sources=[(zoo / "zoo").as_uri()])]
     write_index(zoo / "index.json", *entries)
-    fail_writes(monkeypatch, errno.ENOSPC)
+    fill_disk(monkeypatch)
     assert refusal(lambda: hub.pull(NAME))["error"] == "StoreError"
     assert tree(zoo / "cache/checkpoints" / NAME / VERSION) == before
     assert [entry.version for entry in Registry.default().cache.entries()] == [VERSION]

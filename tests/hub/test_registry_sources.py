@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,10 +14,11 @@ from tchub.hub.registry.errors import (
     NoSourceError,
     NotInSourceError,
     SourceError,
+    StoreError,
     UnknownCheckpointError,
     UnknownSourceError,
 )
-from toy_checkpoints import make_registry, publish, write_index, write_toy
+from toy_checkpoints import fill_disk, make_registry, publish, write_index, write_toy
 
 VERSION = "tcl-epyc/1.0.0"
 
@@ -156,12 +159,48 @@ def test_a_link_out_of_the_source_arrives_as_a_plain_file(tmp_path):
 def test_a_file_that_cannot_be_read_is_a_fault_of_the_source(tmp_path, monkeypatch):
     entry = publish(tmp_path / "wheel", "tcl-epyc")
 
-    def refuse(source, target):
-        raise PermissionError(13, "Permission denied", str(source))
+    @contextmanager
+    def refuse(path):
+        raise PermissionError(13, "Permission denied", str(path))
+        yield
 
-    monkeypatch.setattr("shutil.copyfile", refuse)
-    with pytest.raises(NotInSourceError, match="cannot be read"):
+    monkeypatch.setattr("tchub.hub.registry.sources.open_plain", refuse)
+    with pytest.raises(NotInSourceError, match=r"config\.json of bundled cannot be read: Permission denied"):
         make_registry(tmp_path, entry, wheel=tmp_path / "wheel").pull("tcl-epyc")
+
+
+def test_a_file_of_another_size_is_refused_before_a_byte_is_copied(tmp_path):
+    entry = publish(tmp_path / "wheel", "tcl-epyc")
+    with (tmp_path / "wheel" / VERSION / "model.safetensors").open("wb") as file:
+        file.truncate(1 << 40)
+    dest = tmp_path / "dest"
+    dest.mkdir()
+    with pytest.raises(IntegrityError, match="wrong size") as caught:
+        parse_source((tmp_path / "wheel").as_uri()).fetch(entry, dest)
+    assert caught.value.fields["outcome"] == "size-mismatch"
+    assert (dest / "model.safetensors").stat().st_size == 0
+
+
+@pytest.mark.parametrize("folder", ["a" * 300, "a%00b"])
+def test_a_folder_that_no_file_system_has_is_passed_over(tmp_path, folder):
+    sources = [f"file:///{folder}", (tmp_path / "good").as_uri()]
+    entry = publish(tmp_path / "good", "tcl-epyc", entry={"sources": sources})
+    assert make_registry(tmp_path, entry).pull("tcl-epyc").source == sources[1]
+
+
+def test_a_disk_that_is_full_is_no_fault_of_the_source(tmp_path, monkeypatch):
+    entry = publish(tmp_path / "wheel", "tcl-epyc")
+    registry = make_registry(tmp_path, entry, wheel=tmp_path / "wheel")
+    fill_disk(monkeypatch)
+    with pytest.raises(StoreError, match="no space left"):
+        registry.pull("tcl-epyc")
+
+
+@pytest.mark.parametrize("repo", ["bad name/!!", "../x", "/", "a/..", "a--b/c"])
+def test_a_repository_that_cannot_be_is_passed_over(tmp_path, repo):
+    entry = publish(tmp_path / "good", "tcl-epyc")
+    listed = replace(entry, sources=(f"hf://{repo}", (tmp_path / "good").as_uri()), revision="0" * 40)
+    assert make_registry(tmp_path, listed).pull("tcl-epyc").source == listed.sources[1]
 
 
 def test_without_a_pull_the_wheels_own_copy_is_used_in_place(tmp_path):

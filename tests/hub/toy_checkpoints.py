@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from safetensors.numpy import save
 from tchub.hub.registry import Entry, Index, Registry, Store, describe
 
@@ -64,3 +65,14 @@ def write_index(path: Path, *entries: Entry) -> Path:
     """An index file."""
     path.write_text(Index(entries).to_json())
     return path
+
+
+def fill_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on the disk is full for what is fetched: its files are opened on a device that takes no byte."""
+    open_file = Path.open
+
+    def open_full(path: Path, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        partial = "w" in mode and any(part.startswith(".partial-") for part in path.parts)
+        return open_file(Path("/dev/full") if partial else path, mode, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", open_full)
