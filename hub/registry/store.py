@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -179,7 +179,9 @@ class Store:
             (self.root / name).mkdir(parents=True, exist_ok=True)
             for leftover in self.leftovers(name):
                 shutil.rmtree(leftover, ignore_errors=True)
-            staging = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=self.root / name))
+            # Not by tempfile, whose folders are for their maker alone: a cache is shared, and copied to web servers.
+            staging = self.root / name / f"{_PREFIX}{secrets.token_hex(4)}"
+            staging.mkdir()
             try:
                 yield staging
             finally:
