@@ -17,6 +17,10 @@ class NotAllowedError(PublishError):
     """The token may not write to the repository."""
 
 
+class OtherCheckpointError(PublishError):
+    """The repository is that of another checkpoint, or of another model. Field: `held` (its name, or None)."""
+
+
 class VersionTakenError(PublishError):
     """This version is out with other bytes; versions never change. Fields: `version`, `files`."""
 

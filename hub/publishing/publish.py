@@ -14,6 +14,7 @@ from .errors import VersionTakenError
 from .index_request import IndexRequest, request_entry
 from .plan import Plan, lay_out, make_plan
 from .repository import Repository, differing
+from .tenant import require_own
 
 if TYPE_CHECKING:
     from ...zoo.corpus import Corpus
@@ -79,7 +80,8 @@ def publish(
 
     Raises:
         CheckFailedError: it may not be published as it is.
-        PublishError: not logged in, not allowed, the version is taken, or somebody else pushed meanwhile.
+        PublishError: not logged in, not allowed, the repository is another checkpoint's, the version is taken, or
+            somebody else pushed meanwhile.
         SourceError: a class each for what the Hub, the token or the network refuses.
     """
     repository = Repository(repo)
@@ -104,6 +106,7 @@ def _push(
         note(f"making the repository {repository.id}")
         repository.create(private=private)
         head = repository.require_head()
+    require_own(plan.entry, repository, head)
     commit, outcome = repository.tagged(plan.tag), "already-published"
     if commit is None:
         outcome = "published"
@@ -130,6 +133,7 @@ def _commit(plan: Plan, repository: Repository, head: str) -> str:
 
 def _propose(plan: Plan, repository: Repository) -> Published:
     head = repository.require_head()
+    require_own(plan.entry, repository, head)
     tagged = repository.tagged(plan.tag)
     if tagged is not None:
         _require_same(plan, repository, tagged)

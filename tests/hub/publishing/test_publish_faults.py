@@ -17,6 +17,7 @@ from tchub.hub.publishing.errors import (
     ChangedMeanwhileError,
     NotAllowedError,
     NotLoggedInError,
+    OtherCheckpointError,
     PublishError,
     VersionTakenError,
 )
@@ -92,6 +93,25 @@ def test_a_name_that_is_no_repository(hub, desk):
     for name in ("tcl-epyc", "lab/tcl/epyc", "../x", "lab/"):
         with pytest.raises(PublishError, match="is no repository"):
             desk.publish(name)
+
+
+@pytest.mark.parametrize(
+    ("config", "held"),
+    [
+        (b'{"name": "tcl-t4", "feature_schema": "tcl-gpu"}', "tcl-t4"),
+        (b'{"name": "tcl-epyc", "model_type": "bert"}', "another model"),
+        (b"no JSON", "another model"),
+        (b" " * (2 << 20), "another model"),
+    ],
+)
+@pytest.mark.parametrize("proposes", [False, True])
+def test_a_repository_that_holds_something_else(hub, desk, config, held, proposes):
+    hub.add(REPO, {"config.json": config, "model.safetensors": b"theirs"})
+    with pytest.raises(OtherCheckpointError, match=f"holds {held}") as caught:
+        desk.publish(REPO, create_pr=proposes)
+    assert "--repo lab/tcl-epyc" in caught.value.remedy
+    assert titles(hub) == ["files", "initial commit"]
+    assert hub.repos[REPO].tags() == {}
 
 
 # The server and the network
