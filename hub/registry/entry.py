@@ -92,6 +92,10 @@ class Entry:
         """The config and the weights: what makes this version what it is."""
         return CONFIG_FILE, next(name for name in WEIGHT_FILES if name in self.files)
 
+    def changed_in(self, other: Entry) -> list[str]:
+        """Lasting files that another listing of this version has otherwise; card and metrics may be corrected."""
+        return [name for name in self.lasting_files if other.files.get(name) != self.files[name]]
+
     @property
     def origin(self) -> str:
         """`measured`: it learnt from programs of its own family; `transferred`: from others'; empty: not told."""

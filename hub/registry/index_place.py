@@ -78,7 +78,7 @@ def _on_hub(repo: str) -> IndexPlace:
             source=uri,
         )
     errand = Errand(repo, fields={"source": uri})
-    found = answered(errand, _SECONDS, lambda: HfApi(library_name="tchub").model_info(repo, timeout=_SECONDS))
+    found = answered(errand, _SECONDS, lambda: HfApi(library_name="tchub").model_info(repo))
     commit, date = str(found.sha), found.last_modified
     return IndexPlace(
         uri,

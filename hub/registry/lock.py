@@ -62,13 +62,13 @@ class LockFile:
             raise LockFileError(error.message, remedy=remedy, **error.fields) from error
 
     def entry(self, name: str | None, index: Index) -> Entry:
-        """What is pinned, with the facts of the index where it lists the same files.
+        """What is pinned, with the facts of the index, and the card that it lists, where it lists the same model.
 
         Args:
             name: `arch-family`, or `arch-family@X.Y.Z`, which must be the pinned version; None for the only pin.
 
         Raises:
-            LockFileError: it is not pinned, another version is, or the index lists other files for this version.
+            LockFileError: it is not pinned, another version is, or the index lists another config or other weights.
         """
         if name is None:
             name = self._only_name()
@@ -82,7 +82,7 @@ class LockFile:
             return pin
         self._require_same(pin, listed)
         sources = tuple(dict.fromkeys((*pin.sources, *listed.sources)))
-        return replace(listed, sources=sources, revision=pin.revision or listed.revision)
+        return replace(listed, sources=sources, revision=listed.revision or pin.revision)
 
     def _only_name(self) -> str:
         if len(self.pins) != 1:
@@ -118,9 +118,7 @@ class LockFile:
         return json.dumps({"format": LOCK_FORMAT, "checkpoints": pins}, indent=2, sort_keys=True) + "\n"
 
     def _require_same(self, pin: Entry, listed: Entry) -> None:
-        names = sorted({*pin.files, *listed.files})
-        differing = [name for name in names if pin.files.get(name) != listed.files.get(name)]
-        if differing:
+        if differing := pin.changed_in(listed):
             raise self._error(
                 f"the index lists other files for {pin.id} than {self.path}: {', '.join(differing)} differ",
                 "versions never change: ask the index's maintainers; to accept the change remove the pin by hand",

@@ -155,7 +155,7 @@ def _require_same_versions(index: Index, known: Iterable[Index]) -> None:
     listed = {entry.id: entry for entry in index.entries}
     for entry in (entry for one in known for entry in one.entries):
         now = listed.get(entry.id)
-        if now is not None and any(now.files.get(name) != entry.files[name] for name in entry.lasting_files):
+        if now is not None and entry.changed_in(now):
             raise ImmutableVersionError(
                 f"the index lists other files for {entry.id} than before; versions never change",
                 remedy="tell who publishes it; your index stays as it was",

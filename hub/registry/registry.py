@@ -94,7 +94,9 @@ class Registry:
         folder = self.folder(entry)
         if folder is None:
             return Verification(Outcome.NOT_INSTALLED, self.store_of(entry).path(entry)), "store"
-        return verify_folder(folder, entry.files), "bundled" if folder == self._in_wheel(entry) else "store"
+        if folder == self._in_wheel(entry):
+            return verify_folder(folder, entry.files), "bundled"
+        return self.store_of(entry).verify(entry), "store"
 
     def locate(self, entry: Entry) -> tuple[Path, str]:
         """The verified folder of a checkpoint that is here, and which copy it is: `store` or `bundled`.
@@ -103,11 +105,11 @@ class Registry:
             NotInstalledError: it is in neither.
             IntegrityError: the files are not what the index says.
         """
+        if self.folder(entry) != self._in_wheel(entry):
+            return self.store_of(entry).require(entry), "store"
         found, where = self.verify(entry)
-        if where == "bundled":
-            found.require("reinstall tchub: its own files are damaged")
-            return found.path, where
-        return self.store_of(entry).require(entry), where
+        found.require("reinstall tchub: its own files are damaged")
+        return found.path, where
 
     def is_here(self, entry: Entry) -> bool:
         """Whether its files are on this machine, damaged or not."""

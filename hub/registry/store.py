@@ -73,9 +73,12 @@ class Store:
         return max(found, key=lambda entry: entry.semver, default=None)
 
     def verify(self, entry: Entry) -> Verification:
-        """Check the stored files against an entry."""
+        """Check the stored files against an entry; a card or metrics that were corrected since may be as they came."""
         folder = self.path(entry)
-        return verify_folder(folder, entry.files) if folder.is_dir() else Verification(Outcome.NOT_INSTALLED, folder)
+        if not folder.is_dir():
+            return Verification(Outcome.NOT_INSTALLED, folder)
+        stored = self.record(folder)
+        return verify_folder(folder, (entry if stored is None or stored.changed_in(entry) else stored).files)
 
     def require(self, entry: Entry) -> Path:
         """The folder of a stored version, verified.
@@ -95,7 +98,7 @@ class Store:
     def add(self, entry: Entry, fill: Callable[[Path], None]) -> Path:
         """Store a version: `fill` writes its files into an empty folder, which is checked and then renamed.
 
-        A version that is already here and whole is left as it is; a damaged one is replaced.
+        A version that is already here and whole is left as it is; one that is damaged, or has an older card, is replaced.
 
         Raises:
             IntegrityError: what `fill` wrote is not what the entry says.
@@ -138,16 +141,16 @@ class Store:
         return max(taken).next_patch() if taken else Version(1, 0, 0)
 
     def _holds(self, entry: Entry) -> bool:
-        """Whether this version is here and whole; one that is whole but of other content is not to be replaced."""
+        """Whether this version is here, as it is listed; one that is whole with another model is not to be replaced."""
         path = self.path(entry)
         stored = self.record(path)
-        if stored and stored.files != entry.files and verify_folder(path, stored.files).ok:
+        if stored and stored.changed_in(entry) and verify_folder(path, stored.files).ok:
             raise ImmutableVersionError(
                 f"{path} is whole, but the index lists other files for {entry.id}; versions never change",
                 remedy=f"ask the index's maintainers; to accept the change remove {path}",
                 path=str(path),
             )
-        return stored is not None and self.verify(entry).ok
+        return stored is not None and verify_folder(path, entry.files).ok
 
     def _commit(self, entry: Entry, staging: Path) -> None:
         final = self.path(entry)

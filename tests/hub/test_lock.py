@@ -23,6 +23,7 @@ from tchub.hub.registry.errors import (
     StoreError,
 )
 from tchub.hub.registry.lock import LockFile, pin
+from tchub.hub.registry.verify import records_of
 from toy_checkpoints import publish, write_index
 
 
@@ -200,11 +201,25 @@ def test_an_index_with_other_files_for_the_pinned_version(project):
 def test_a_pin_at_odds_with_the_index_names_the_files(project):
     pull_and_pin(["tcl-epyc"])
     lock = LockFile.read(project / "tchub.lock")
-    listed = replace(lock.pins["tcl-epyc"], files={**lock.pins["tcl-epyc"].files, "README.md": FileRecord(1, "0" * 64)})
+    listed = replace(
+        lock.pins["tcl-epyc"], files={**lock.pins["tcl-epyc"].files, "config.json": FileRecord(1, "0" * 64)}
+    )
     for call in (lambda: lock.entry("tcl-epyc", Index((listed,))), lambda: lock.with_pins([listed])):
-        with pytest.raises(LockFileError, match=r"README\.md differ") as caught:
+        with pytest.raises(LockFileError, match=r"config\.json differ") as caught:
             call()
-        assert caught.value.fields["files"] == ["README.md"]
+        assert caught.value.fields["files"] == ["config.json"]
+
+
+def test_a_card_that_was_corrected_since_is_taken_from_the_index(project):
+    pull_and_pin(["tcl-epyc"])
+    (listed, *others) = Index.read(project.parent / "index.json").entries
+    card = project.parent / "zoo" / "tcl-epyc" / "1.0.0" / "README.md"
+    card.write_text("corrected")
+    files = dict(listed.files) | records_of(card.parent, ("README.md",))
+    release(project, replace(listed, files=files), *others)
+    assert pull_pinned()[0].card == "corrected"
+    pull_and_pin(["tcl-epyc"])
+    assert LockFile.read(project / "tchub.lock").pins["tcl-epyc"].files == files
 
 
 def test_pinned_files_that_are_nowhere(project):

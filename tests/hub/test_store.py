@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -265,10 +266,26 @@ def test_a_version_is_for_all_to_read_whom_the_umask_lets(store, entry, fill):
 
 def test_a_version_whose_content_changed_in_the_index_is_refused(store, entry, fill):
     path = store.add(entry, fill)
-    moved = replace(entry, files=dict(entry.files) | {"README.md": FileRecord(3, "0" * 64)})
-    with pytest.raises(ImmutableVersionError, match="other files"):
-        store.add(moved, lambda folder: pytest.fail("fetched"))
+    for name in entry.lasting_files:
+        moved = replace(entry, files=dict(entry.files) | {name: FileRecord(3, "0" * 64)})
+        with pytest.raises(ImmutableVersionError, match="other files"):
+            store.add(moved, lambda folder: pytest.fail("fetched"))
     assert store.require(entry) == path
+
+
+def test_a_version_whose_card_was_corrected_still_serves_and_the_next_pull_brings_the_card(store, entry, fill):
+    path = store.add(entry, fill)
+
+    def corrected(folder: Path) -> None:
+        fill(folder)
+        (folder / "README.md").write_text("corrected")
+
+    record = FileRecord(9, hashlib.sha256(b"corrected").hexdigest())
+    listed = replace(entry, files=dict(entry.files) | {"README.md": record})
+    assert store.require(listed) == path
+    assert store.add(listed, corrected) == path
+    assert (path / "README.md").read_text() == "corrected"
+    assert store.require(entry) == path, "an older index serves as well"
 
 
 def test_an_adapted_checkpoint_inherits_the_licences_of_its_base(tmp_path, entry):
