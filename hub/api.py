@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .registry import Entry, Index, PulledCheckpoint, Registry, Resolution, Verification
-from .registry.describe import read_json
+from .registry.describe import read_card, read_json
 from .registry.errors import UnknownCheckpointError
 from .registry.lock import LockFile
 
@@ -154,8 +154,7 @@ class CheckpointInfo:
     @property
     def card(self) -> str:
         """The model card's text; empty when it is not here."""
-        path = self.path / "README.md" if self.path else None
-        return path.read_text(encoding="utf-8") if path and path.is_file() else ""
+        return read_card(self.path) if self.path else ""
 
 
 def describe_checkpoint(name: str) -> CheckpointInfo:

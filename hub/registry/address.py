@@ -26,14 +26,20 @@ def require_plain(url: str) -> None:
         )
 
 
-def require_private(url: str) -> None:
+def require_private(url: str, inside: str = "") -> None:
     """Refuse what others could read and change on its way: anything but https, and http to this machine itself.
+
+    Args:
+        inside: where a redirect to `url` came from; one that came by https may not even lead to this machine's http,
+            whose servers may trust whoever asks from here.
 
     Raises:
         InsecureSourceError: another scheme, or http to another machine.
+        ValueError: no address at all.
     """
     parts = urlsplit(url)
-    if parts.scheme == "https" or (parts.scheme == "http" and _is_loopback(parts.hostname or "")):
+    local = parts.scheme == "http" and _is_loopback(parts.hostname or "")
+    if parts.scheme == "https" or (local and not inside.startswith("https:")):
         return
     raise InsecureSourceError(
         f"{parts.scheme}://{parts.hostname} is not encrypted: anyone on the way could read and change what it sends",

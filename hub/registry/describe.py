@@ -10,15 +10,17 @@ from ...zoo.untrusted import parse_json, read_plain
 from .entry import LEARNT, TRANSFER, Entry
 from .entry_files import CONFIG_FILE, WEIGHT_FILES
 from .errors import IndexFileError
-from .fields import is_number
+from .fields import check_texts, is_number
 from .names import KINDS
 from .verify import records_of
 
-OPTIONAL_FILES = ("metrics.json", "README.md")
+CARD_FILE = "README.md"
+OPTIONAL_FILES = ("metrics.json", CARD_FILE)
 METRICS = ("top1", "top5", "pairwise")
 # Of each device of a knowledge base; its scores are in metrics.json.
 _DEVICE_FACTS = ("corpus", "device", "licence", "version", "gate")
 _MAX_JSON_BYTES = 4 << 20
+_MAX_CARD_BYTES = 4 << 20
 
 
 def describe(folder: Path, name: str, version: str, **facts: Any) -> Entry:
@@ -91,6 +93,7 @@ def read_json(path: Path) -> dict[str, Any]:
     """
     try:
         value = parse_json(read_plain(path, _MAX_JSON_BYTES))
+        check_texts(value)
         if not isinstance(value, dict):
             raise ValueError("not a JSON object")
     except FileNotFoundError:
@@ -100,6 +103,24 @@ def read_json(path: Path) -> dict[str, Any]:
             f"{path} cannot be used: {error}", remedy="fetch the checkpoint again", path=str(path)
         ) from error
     return value
+
+
+def read_card(folder: Path) -> str:
+    """The card of a checkpoint's folder without control characters; empty when there is none.
+
+    Raises:
+        IndexFileError: it cannot be read, or is too large to be one.
+    """
+    path = folder / CARD_FILE
+    try:
+        text = read_plain(path, _MAX_CARD_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as error:
+        raise IndexFileError(
+            f"{path} cannot be used: {error}", remedy="fetch the checkpoint again", path=str(path)
+        ) from error
+    return "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")
 
 
 def _parameters(config: dict[str, Any], weights: Path) -> int | None:

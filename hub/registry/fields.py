@@ -41,7 +41,7 @@ def parse_document(data: bytes, where: str) -> dict[str, Any]:
         raise bad(where, f"it is larger than {MAX_BYTES} bytes")
     try:
         value = parse_json(data)
-        _check_texts(value)
+        check_texts(value)
     except json.JSONDecodeError as error:
         raise bad(where, f"not JSON: {error}") from error
     except ValueError as error:
@@ -51,7 +51,8 @@ def parse_document(data: bytes, where: str) -> dict[str, Any]:
     return value
 
 
-def _check_texts(value: object) -> None:
+def check_texts(value: object) -> None:
+    """Refuse, as ValueError, a very long text and control characters, which could write anything onto a terminal."""
     if isinstance(value, str):
         if len(value) > _MAX_TEXT:
             raise ValueError(f"it holds a text of {len(value)} characters")
@@ -59,11 +60,11 @@ def _check_texts(value: object) -> None:
             raise ValueError(f"it holds control characters: {value[:40]!r}")
     elif isinstance(value, dict):
         for key, inner in value.items():
-            _check_texts(key)
-            _check_texts(inner)
+            check_texts(key)
+            check_texts(inner)
     elif isinstance(value, list):
         for inner in value:
-            _check_texts(inner)
+            check_texts(inner)
 
 
 def bad(where: str, why: str, remedy: str = "fetch the file again, or reinstall tchub") -> IndexFileError:

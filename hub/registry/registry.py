@@ -11,7 +11,7 @@ from typing import Any
 from ...zoo.devices import Device
 from ...zoo.errors import TchubWarning
 from .compat import require_loadable
-from .describe import describe
+from .describe import describe, read_card
 from .entry import Entry
 from .index import Index
 from .lock import LockFile
@@ -44,8 +44,7 @@ class PulledCheckpoint:
     @property
     def card(self) -> str:
         """The model card's text; empty when the checkpoint has none (one adapted on this machine)."""
-        path = self.path / "README.md"
-        return path.read_text(encoding="utf-8") if path.is_file() else ""
+        return read_card(self.path)
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ class Store:
     def add(self, entry: Entry, fill: Callable[[Path], None]) -> Path:
         """Store a version: `fill` writes its files into an empty folder, which is checked and then renamed.
 
-        A version that is already here and whole is left as it is; one that is damaged, or has an older card, is replaced.
+        A version that is here and whole is left as it is; one that is damaged, or has an older card, is replaced.
 
         Raises:
             IntegrityError: what `fill` wrote is not what the entry says.

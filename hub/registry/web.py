@@ -13,6 +13,7 @@ from urllib.parse import urljoin
 from requests import PreparedRequest, RequestException, Response, Session
 from requests.adapters import HTTPAdapter
 from requests.auth import AuthBase
+from requests.exceptions import InvalidURL
 from urllib3.exceptions import HTTPError, InvalidHeader, MaxRetryError
 from urllib3.response import BaseHTTPResponse
 from urllib3.util import Retry
@@ -88,8 +89,11 @@ class _SafeSession(Session):
     def get_redirect_target(self, resp: Response) -> str | None:
         target = super().get_redirect_target(resp)
         if target is not None:
-            target = urljoin(resp.url, target)
-            require_private(target)
+            try:
+                target = urljoin(resp.url, target)
+                require_private(target, inside=resp.url)
+            except ValueError as error:  # an address that is none
+                raise InvalidURL("a redirect leads to no address") from error
         return target
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..registry import Entry, FolderSource, Index, Registry, parse_source, verify_folder
-from ..registry.describe import read_json
+from ..registry.describe import read_card, read_json
 from ..registry.errors import UnknownSourceError
 from ..registry.fields import is_whole
 from .facts import device_titles, facts, kind_of
@@ -149,8 +149,4 @@ def _listed(registry: Registry, versions: list[Entry]) -> Listed:
     if folder is None:
         return listed
     verify_folder(folder, entry.files).require(f"fetch it again: tchub pull {entry.id}")
-    return replace(listed, metrics=read_json(folder / "metrics.json"), card=_text(folder / "README.md"))
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    return replace(listed, metrics=read_json(folder / "metrics.json"), card=read_card(folder))

@@ -12,12 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.cli import main
 from tchub.hub.cli.list import command as list_command
-from tchub.hub.registry import Index, Registry
+from tchub.hub.registry import Index, Registry, describe
+from tchub.hub.registry.verify import records_of
 from tchub.hub.site.catalogue import published
 from tchub.hub.site.facts import kind_of
 from tchub.hub.site.query import SORT_KEYS, arranged, found
 from tchub.zoo.features import SCHEMAS, get_schema
-from toy_checkpoints import publish, write_index
+from toy_checkpoints import publish, write_index, write_toy
 
 SHIPPED = Index.default().entries
 
@@ -126,6 +127,31 @@ def test_more_than_four_or_several_cards_are_wrong_usage(zoo: Path, capsys: Any,
 
 
 # What search and order promise
+
+
+@pytest.mark.parametrize("card", [b"\x1b]0;mine\x07\x1b[2J", "\u202e\x9b2J".encode(), b"\xff\xfe", b"\r"])
+def test_a_card_puts_nothing_but_text_onto_a_terminal(zoo: Path, capsys: Any, card: bytes) -> None:
+    folder = write_toy(zoo / "tcl-epyc" / "1.0.0", "tcl-epyc")
+    (folder / "README.md").write_bytes(b"# A card\n\tof " + card)
+    write_index(zoo.parent / "index.json", describe(folder, "tcl-epyc", "1.0.0", sources=[zoo.as_uri()]))
+    assert main(["pull", "tcl-epyc"]) == 0
+    capsys.readouterr()
+    assert main(["info", "tcl-epyc", "--card", "--quiet"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("# A card\n")
+    assert all(letter.isprintable() or letter in "\n\t" for letter in shown)
+
+
+def test_scores_with_control_characters_are_refused(zoo: Path, capsys: Any) -> None:
+    folder = write_toy(zoo / "tcl-epyc" / "1.0.0", "tcl-epyc")
+    entry = describe(folder, "tcl-epyc", "1.0.0", sources=[zoo.as_uri()])
+    (folder / "metrics.json").write_text(json.dumps({"format": 1, "results": {"\x1b[2J": {"top1": 0.5}}}))
+    records = records_of(folder, ("metrics.json",))
+    write_index(zoo.parent / "index.json", replace(entry, files={**entry.files, **records}))
+    main(["pull", "tcl-epyc"])
+    capsys.readouterr()
+    assert main(["info", "tcl-epyc"]) == 1
+    assert "control characters" in capsys.readouterr().err
 
 
 def test_the_kind_of_every_feature_schema_is_told_by_its_name() -> None:

@@ -331,6 +331,23 @@ def test_a_redirect_away_from_tls_is_not_followed(server, source, where):
         source.read("index.json", 10)
 
 
+def test_a_redirect_from_tls_to_a_plain_server_of_this_machine_is_not_followed(tmp_path, monkeypatch):
+    certificate = make_certificate(tmp_path / "server.pem")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
+    with running(certificate) as server, running() as local:
+        server.answers = [status(302, Location=f"{local.url}/admin")]
+        with pytest.raises(InsecureSourceError):
+            Mirror(server.url, patience=5).read("index.json", 10)
+        assert local.seen == []
+
+
+@pytest.mark.parametrize("where", ["http://[", "//[x", "http://127.0.0.1:99999/"])
+def test_a_redirect_to_no_address_is_a_typed_error(server, source, where):
+    server.answers = [status(302, Location=where)]
+    with pytest.raises(NetworkError, match="InvalidURL"):
+        source.read("index.json", 10)
+
+
 def test_the_proxy_of_the_environment_is_used(server, source, monkeypatch):
     monkeypatch.setenv("http_proxy", server.url)
     server.files["http://localhost:1/zoo/index.json"] = b"by proxy"
