@@ -33,6 +33,7 @@ from .adapt_store import finish
 from .adapt_tools import Tools, chosen_tools
 from .candidate_features import pool_features
 from .device_choice import choose_device
+from .device_kind import require_kind
 from .interrupt import StopFlag
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ def adapt(
         BudgetError, UnknownSamplerError, AdaptArgumentError: an argument makes no sense.
         MethodError: no such method, or it lacks what it learns from.
         SourceSchemaError: a source reads other features than the checkpoint.
+        DeviceKindError: the checkpoint is for the other kind of device.
         NotTrainableError: the checkpoint is of trees.
         EmptyPoolError: no task has a choice of programs.
         MeasurementFailureRateError: nearly every program failed.
@@ -133,6 +135,7 @@ def adapt(
         base = begin.bases[0]
         applying(method, base.checkpoint.model, len(begin.corpora))
         local = tools.detect(device, cores)
+        require_kind(base.checkpoint, local.device)
     variant = variant_of(target, cores, address and address.key)
     job = AdaptJob(begin, local, workload or DEFAULT_WORKLOAD, settings, cores, programs_per_task, tools, variant)
     place = f"-rpc-{address.key}" if address else f"-{local.mcpu}" if target else ""

@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...zoo.errors import TchubError
-from ...zoo.features import DeviceKindError, get_schema
 from ...zoo.training import TrainConfig, evaluate_model, evaluate_random
 from ...zoo.training.few_shot import draw_labels, evaluate_unknown, few_shot_scores
 from ...zoo.training.fit import METRICS_FORMAT, corpus_device, fit, load_parts
 from ...zoo.training.inputs import StatementStore
+from .device_kind import require_kind
 from .xgboost_baseline import evaluate_xgboost
 
 if TYPE_CHECKING:
     from ...zoo.corpus import Corpus
-    from ...zoo.devices import Device
     from ...zoo.models import Checkpoint
     from ...zoo.training import RankingDataset
 
@@ -74,7 +73,7 @@ def evaluate(
     """
     own = checkpoint.device.name == corpus.meta["device"]
     device = checkpoint.device if own else corpus_device(corpus)
-    _check_kind(checkpoint, device)
+    require_kind(checkpoint, device)
     store = StatementStore(cache, workers=threads)
     data = load_parts(corpus, checkpoint.config.feature_schema, device, (split,), store).get(split)
     if data is None:
@@ -108,17 +107,6 @@ def evaluate(
         **few_shot,
         **drawn,
     }
-
-
-def _check_kind(checkpoint: Checkpoint, device: Device) -> None:
-    schema = get_schema(checkpoint.config.feature_schema)
-    if schema.kind != device.kind:
-        raise DeviceKindError(
-            f"{checkpoint.config.name} reads {schema.name}, but the programs are for {device.name}, a {device.kind}",
-            remedy=f"choose a checkpoint of a {device.kind} family (`tchub list`)",
-            schema=schema.name,
-            device=device.name,
-        )
 
 
 def _evaluate_few_shot(checkpoint: Checkpoint, data: RankingDataset, labels: int, seed: int) -> dict[str, float]:

@@ -32,7 +32,7 @@ class ModelChoice:
 
 def choose_model(
     checkpoint: str | None, *, seed: int = 0, update: str = "auto", online: OnlineSettings | None = None,
-    device: Device | None = None,
+    device: Device | None = None, runs_on: Device | None = None,
 ) -> ModelChoice:  # fmt: skip
     """The model that `tune` was asked for.
 
@@ -41,9 +41,11 @@ def choose_model(
         seed: of the stock model's random warm-up, and of `none`.
         update: how a checkpoint learns while tuning, see `cost_model.PretrainedScorer`.
         device: whose spec sheet a checkpoint is told; None for its own.
+        runs_on: the device that the programs are for, where it is known.
 
     Raises:
         ValueError: an unknown `update`.
+        DeviceKindError: the checkpoint is for the other kind of device.
         TchubError: the model cannot learn that way, or whatever the registry raises.
     """
     if checkpoint == "stock":
@@ -52,9 +54,12 @@ def choose_model(
         return ModelChoice("none", "no model (random choice)", lambda: _random(seed))
     from .adapt_tools import find_base
     from .cost_model import OnlineSettings, check_update, resolve_update, tvm_cost_model
+    from .device_kind import require_kind
 
     check_update(update)
     base = find_base(checkpoint)
+    if runs_on is not None:
+        require_kind(base.checkpoint, runs_on)
     update = resolve_update(update, base.checkpoint.model)
     told = base.checkpoint
     if device is not None and device.kind == told.device.kind:  # a row of the other kind has another width

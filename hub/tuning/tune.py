@@ -115,6 +115,7 @@ def tune(
         progress: told of every step.
 
     Raises:
+        DeviceKindError: the checkpoint is for the other kind of device.
         TuneArgumentError: an argument makes no sense.
         UnknownDeviceChoiceError, NoServerError, RemoteTargetError, LocalTargetError, NoCrossCompilerError: the device
             cannot be used; NoServerError also when its servers went away: the folder holds all that was measured.
@@ -137,7 +138,11 @@ def tune(
         progress.stage("find out what the device is" if device != "local" else "load the cost model")
         chosen = choose_device(device, threads, target=target, linker=linker)
         checkpoint = checkpoint or fitting_checkpoint(chosen)
-        models = [choose_model(checkpoint, seed=seed, update=update, online=online, device=chosen.sheet)]
+        models = [
+            choose_model(
+                checkpoint, seed=seed, update=update, online=online, device=chosen.sheet, runs_on=chosen.facts.device
+            )
+        ]
         if compare_stock and models[0].name != "stock":
             models.append(choose_model("stock", seed=seed))
         job = open_job(network, chosen, threads, layout, settings, (builder, runner), stop, progress, folder, stack)

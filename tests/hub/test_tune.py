@@ -30,6 +30,8 @@ from tchub.hub.tuning.latency_worker import add_compiled, answer, arrays, check,
 from tchub.hub.tuning.models import choose_model
 from tchub.hub.tuning.search import SearchSettings
 from tchub.hub.tuning.tune import TuneArgumentError
+from tchub.zoo.devices import get_device
+from tchub.zoo.features import DeviceKindError
 
 SEARCH = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1)
 
@@ -211,6 +213,11 @@ def test_what_is_no_network_is_said(tmp_path: Path, name: str, content: bytes | 
 def test_an_unknown_way_to_learn_is_refused() -> None:
     with pytest.raises(ValueError, match="few-shot"):
         choose_model("tcl-epyc", update="often")
+
+
+def test_a_checkpoint_of_gpus_tunes_no_programs_of_a_cpu() -> None:
+    with pytest.raises(DeviceKindError, match="reads tcl-gpu, but the programs are for"):
+        choose_model("tcl-k80", runs_on=get_device("epyc"))
 
 
 # The output check and the clock -----------------------------------------------------------------------

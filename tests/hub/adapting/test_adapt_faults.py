@@ -23,6 +23,7 @@ from tchub.hub.tuning.tasks import TuningTask
 from tchub.zoo.adapt import SAMPLERS, BudgetError, LabelError, UnknownSamplerError
 from tchub.zoo.adapt.errors import MethodError
 from tchub.zoo.corpus.schema import OPS as CLASSES
+from tchub.zoo.features import DeviceKindError
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(base: Base, tmp_path: Path):
@@ -169,6 +170,15 @@ def test_arguments_without_a_meaning_are_refused_with_a_remedy(base: Base, tmp_p
 def test_only_this_machine_can_be_measured():
     with pytest.raises(UnknownDeviceChoiceError, match="v100"):
         detect("v100", 1)
+
+
+def test_a_checkpoint_of_gpus_is_refused_where_programs_are_for_a_cpu(base: Base, tmp_path: Path):
+    config = replace(base.checkpoint.config, feature_schema="tcl-gpu")
+    lab = Lab()
+    with pytest.raises(DeviceKindError, match="reads tcl-gpu, but the programs are for") as caught:
+        run(replace(base, checkpoint=replace(base.checkpoint, config=config)), lab, tmp_path)
+    assert "tchub list --kind cpu" in caught.value.remedy
+    assert lab.opened == 0
 
 
 def test_two_runs_may_not_measure_at_the_same_time(base: Base, tmp_path: Path):
