@@ -46,5 +46,5 @@ def command(
     result = {"path": str(path), "serial": following.serial, "keys": [key.as_dict() for key in following.keys]}
     out.data(result, lambda console: console.print(str(path), highlight=False, markup=False))
     good = sum(key.revoked is None for key in following.keys)
-    out.note(f"{good} keys are trusted, {len(following.keys) - good} taken back")
+    out.note(f"keys trusted: {good}, taken back: {len(following.keys) - good}")
     out.hint(f"tchub index sign {path} --key KEYFILE")

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from rich.console import Console
+    from rich.table import Table
 
     from ..api import CheckpointInfo
     from ..registry import Entry
@@ -51,6 +52,8 @@ def command(names: tuple[str, ...], card: bool, out: Output) -> None:
 
 
 def _show(found: CheckpointInfo, name: str, card: bool, out: Output) -> None:
+    from .summary import next_step
+
     entry = found.entry
     result = _as_json(found) | ({"card": found.card} if card else {})
     if card:
@@ -59,7 +62,7 @@ def _show(found: CheckpointInfo, name: str, card: bool, out: Output) -> None:
         out.data(result, lambda console: _draw(entry, found.metrics, console))
     if found.path is None:
         out.note(f"{entry.id} is not on this machine; this is what the index says")
-    out.hint(f"tchub adapt {name} --device local --budget 10%" if found.path else f"tchub pull {name}")
+    out.hint(next_step(entry, name) if found.path else f"tchub pull {name}")
 
 
 def _as_json(found: CheckpointInfo) -> dict[str, Any]:
@@ -90,6 +93,21 @@ def _draw(entry: Entry, metrics: Mapping[str, Any], console: Console) -> None:
     for file, record in sorted(entry.files.items()):
         table.add_row(f"  {file}", size_text(record.size), record.sha256)
     console.print(table)
+    console.print(_lineage(entry))
+
+
+def _lineage(entry: Entry) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 1))
     for key, value in entry.lineage.items():
-        if key not in _IN_SUMMARY and value is not None:
-            console.print(f"  {key}: {value}", markup=False, highlight=False)
+        if key not in _IN_SUMMARY and value:
+            table.add_row(Text(f"  {key:<16}"), Text("\n".join(_lines(value))))
+    return table
+
+
+def _lines(value: Any) -> list[str]:
+    if isinstance(value, dict):
+        return [f"{key}: {one}" for key, one in value.items()]
+    return [str(one) for one in value] if isinstance(value, list) else [str(value)]

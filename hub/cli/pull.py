@@ -75,8 +75,9 @@ def command(
     if lock:
         out.note(f"{len(pulled)} pinned in {lock_file}")
     if pulled:
-        name = names[0] if single and names else pulled[0].entry.name
-        out.hint(f"tchub adapt {name} --device local --budget 10%")
+        from .summary import next_step
+
+        out.hint(next_step(pulled[0].entry, names[0] if single and names else ""))
 
 
 def _result(pulled: PulledCheckpoint) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..site.facts import facts
+from ..site.facts import facts, kind_of
 from ..site.scores import results_of
 from ..text import score_text
 
@@ -23,6 +23,19 @@ def draw_summary(entry: Entry, metrics: Mapping[str, Any], console: Console) -> 
     for key, value in facts(entry).items():
         console.print(f"  {key:<16} {escape(value)}", highlight=False)
     draw_scores(entry, metrics, console)
+
+
+def next_step(entry: Entry, name: str) -> str:
+    """The command that comes after a checkpoint is here: a CPU's programs are measured here, a GPU's travel to it.
+
+    Args:
+        entry: what a name led to.
+        name: as it was given; a family or an old name leads somewhere else tomorrow.
+    """
+    called = entry.id if "@" in name else entry.name
+    if kind_of(entry) == "gpu":
+        return f"tchub bundle build --workload bert-tiny --target DEVICE --checkpoint {called} --output bundle.zip"
+    return f"tchub adapt {called} --device local --budget 10%"
 
 
 def draw_scores(entry: Entry, metrics: Mapping[str, Any], console: Console) -> None:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from ...zoo.devices import Device, get_device
+from ...zoo.devices import Device, get_device, list_devices
 from ...zoo.devices.errors import UnknownDeviceError
 from .compat import require_loadable, why_not
 from .entry import Entry
@@ -109,7 +109,7 @@ def _best(candidates: list[Entry], device: Device, none_fits: str) -> Resolution
 
 
 def _named(entries: list[Entry], name: str, device: Device | None) -> Resolution:
-    wanted = CheckpointName.parse(name)
+    wanted = _parsed(entries, name)
     versions = [entry for entry in entries if entry.name == wanted.name]
     if not versions:
         raise _unknown(entries, wanted.name, device)
@@ -121,6 +121,18 @@ def _named(entries: list[Entry], name: str, device: Device | None) -> Resolution
     newer = tuple(_other_version(entry, chosen) for entry in versions if entry.semver > chosen.semver)
     note = (f"{chosen.id} is deprecated: {chosen.deprecated}",) if chosen.deprecated else ()
     return Resolution(chosen, (verdict, *newer), note)
+
+
+def _parsed(entries: list[Entry], name: str) -> CheckpointName:
+    try:
+        return CheckpointName.parse(name)
+    except CheckpointNameError as error:
+        known = {entry.name for entry in entries}.union(*((d.name, d.family, *d.aliases) for d in list_devices()))
+        nearest = difflib.get_close_matches(name.lower(), sorted(known), n=3, cutoff=0.75)
+        if not nearest or "@" in name:
+            raise
+        message = f"{error.message}; nearest: {', '.join(nearest)}"
+        raise CheckpointNameError(message, remedy=f"try {nearest[0]}; {error.remedy}", name=name) from None
 
 
 def _exactly(versions: list[Entry], wanted: CheckpointName) -> list[Entry]:

@@ -101,6 +101,13 @@ def test_pull_fetches_verifies_and_says_what_comes_next(zoo, capsys, tmp_path):
     assert (tmp_path / "cache/checkpoints/tcl-epyc/1.1.0/model.safetensors").is_file()
 
 
+def test_what_comes_next_names_what_was_chosen_and_fits_its_kind_of_device(zoo, capsys):
+    assert "next: tchub adapt tcl-epyc --device local" in run(capsys, "pull", "epyc")[2]
+    assert "next: tchub adapt tcl-epyc@1.0.0 --device local" in run(capsys, "pull", "tcl-epyc@1.0.0")[2]
+    assert "next: tchub bundle build" in run(capsys, "pull", "tcl-a100")[2]
+    assert "--checkpoint tcl-a100 " in run(capsys, "info", "tcl-a100")[2]
+
+
 def test_pull_as_json(zoo, capsys):
     code, result = run_json(capsys, "pull", "tcl-epyc@1.0.0")
     assert code == 0

@@ -178,6 +178,13 @@ def test_what_is_neither_a_name_nor_a_family_is_refused(entries):
     assert "device family" in caught.value.remedy
 
 
+@pytest.mark.parametrize(("typed", "meant"), [("TCL-epyc", "tcl-epyc"), ("epycc", "epyc"), ("telsa k80", "tesla-k80")])
+def test_a_slip_of_the_pen_is_answered_with_what_was_meant(entries, typed, meant):
+    with pytest.raises(CheckpointNameError, match=f"nearest: .*{meant}") as caught:
+        resolve(entries, typed)
+    assert caught.value.remedy.startswith(f"try {meant}; ")
+
+
 def test_a_checkpoint_for_another_tvm_is_passed_over_and_refused_by_name(tmp_path, monkeypatch):
     entries = [
         publish(tmp_path, "tcl-epyc", "1.0.0", entry={"tvm_range": ">=0.27,<0.28"}),
