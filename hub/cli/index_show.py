@@ -26,9 +26,13 @@ def command(out: Output) -> None:
       tchub index show --json
     """
     from ..api import describe_index
+    from ..registry.trust import today
 
     result = describe_index()
     out.data(result, lambda console: draw(result, console))
+    expires = (result["refreshed"] or {}).get("expires")
+    if expires and expires < today().isoformat():
+        out.note(f"the refreshed index was to be replaced by {expires}: newer ones may be held back from you")
     out.hint("tchub index refresh")
 
 

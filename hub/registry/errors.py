@@ -117,5 +117,9 @@ class RollbackError(UntrustedError):
     """An older state in place of a newer one. Fields: `path`, `serial`, `known`."""
 
 
+class ExpiredIndexError(UntrustedError):
+    """A signed index after its last day: newer ones may be held back. Field: `expires`."""
+
+
 class KeyFileError(TchubError):
     """A private key that cannot be read, written or unlocked. Field: `path`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -111,3 +112,11 @@ def optional(raw: Mapping[str, Any], key: str, kind: type, default: Any, where: 
     if not isinstance(value, kind):
         raise bad(where, f"{key} is not of type {kind.__name__}")
     return value
+
+
+def day(raw: Mapping[str, Any], key: str, where: str) -> date:
+    """A day such as 2026-01-31; raises IndexFileError."""
+    try:
+        return date.fromisoformat(optional(raw, key, str, "", where))
+    except ValueError as error:
+        raise bad(where, f"{key} is not a day such as 2026-01-31") from error

@@ -7,13 +7,14 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from .entry import Entry
-from .errors import CheckpointNameError
-from .fields import bad, check_format, optional, parse_document, read_document, whole
+from .errors import CheckpointNameError, ExpiredIndexError
+from .fields import bad, check_format, day, optional, parse_document, read_document, whole
 from .names import CheckpointName
 
 INDEX_FORMAT = 1
@@ -29,11 +30,13 @@ class Index:
     Attributes:
         serial: grows with every publication; 0 where there is none.
         aliases: a checkpoint's old name -> the name that it has now.
+        expires: the last day (UTC) on which it is taken for the newest; None where the publisher set none.
     """
 
     entries: tuple[Entry, ...] = ()
     serial: int = 0
     aliases: Mapping[str, str] = field(default_factory=dict)
+    expires: date | None = None
 
     @classmethod
     def read(cls, path: Path) -> Index:
@@ -63,7 +66,8 @@ class Index:
         twice = sorted(id for id, count in Counter(entry.id for entry in entries).items() if count > 1)
         if twice:
             raise bad(where, f"listed twice: {', '.join(twice[:10])}")
-        return cls(entries, whole(raw, "serial", 0, where), _aliases(raw, entries, where))
+        expires = None if raw.get("expires") is None else day(raw, "expires", where)
+        return cls(entries, whole(raw, "serial", 0, where), _aliases(raw, entries, where), expires)
 
     @classmethod
     def default(cls) -> Index:
@@ -86,14 +90,24 @@ class Index:
             "serial": self.serial,
             "aliases": dict(self.aliases),
             "checkpoints": [entry.as_dict() for entry in ordered],
-        }
+        } | ({"expires": self.expires.isoformat()} if self.expires else {})
         return json.dumps(body, indent=2, sort_keys=True, allow_nan=False) + "\n"
 
     def merged(self, more: Iterable[Entry]) -> Index:
         """This index with further entries; a version of both stays as it is here (versions never change)."""
         known = {entry.id for entry in self.entries}
         further = (entry for entry in more if entry.id not in known)
-        return Index((*self.entries, *further), self.serial, self.aliases)
+        return replace(self, entries=(*self.entries, *further))
+
+    def require_current(self, where: str, today: date) -> None:
+        """Raise ExpiredIndexError after the last day on which it is taken for the newest."""
+        if self.expires and today > self.expires:
+            raise ExpiredIndexError(
+                f"{where} was to be replaced by {self.expires}, and it is {today}",
+                remedy="check this machine's clock; else newer ones are held back from you: use another --source",
+                path=where,
+                expires=self.expires.isoformat(),
+            )
 
     def joined(self, other: Index) -> Index:
         """Both indexes; a version of both stays as it is here, but the newer index says whether it is deprecated."""

@@ -9,7 +9,7 @@ from datetime import date
 from typing import Any
 
 from .errors import ExpiredKeyError, RevokedKeyError
-from .fields import bad, optional
+from .fields import bad, day, optional
 from .signature import ALGORITHM, PUBLIC_BYTES, decode, key_id
 
 
@@ -60,7 +60,7 @@ class TrustedKey:
         public = decode(raw.get("public"), PUBLIC_BYTES)
         if public is None or raw.get("algorithm") != ALGORITHM or raw.get("id") != key_id(public):
             raise bad(where, f"the key {str(raw.get('id'))[:40]!r} is no {ALGORITHM} key of that id")
-        days = _day(raw, "not_before", where), _day(raw, "not_after", where)
+        days = day(raw, "not_before", where), day(raw, "not_after", where)
         return cls(public, *days, _revocation(raw, where))
 
     def require_usable(self, where: str, today: date | None) -> None:
@@ -84,13 +84,6 @@ class TrustedKey:
             )
 
 
-def _day(raw: Mapping[str, Any], key: str, where: str) -> date:
-    try:
-        return date.fromisoformat(optional(raw, key, str, "", where))
-    except ValueError as error:
-        raise bad(where, f"{key} is not a day such as 2026-01-31") from error
-
-
 def _revocation(raw: Mapping[str, Any], where: str) -> Revocation | None:
     told = optional(raw, "revoked", dict, None, where)
-    return told and Revocation(_day(told, "date", where), optional(told, "reason", str, "no reason given", where))
+    return told and Revocation(day(told, "date", where), optional(told, "reason", str, "no reason given", where))

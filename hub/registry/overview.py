@@ -34,7 +34,8 @@ def overview() -> dict[str, Any]:
 
 def _facts(opened: Opened) -> dict[str, Any]:
     told = {key: getattr(opened.snapshot, key) for key in ("source", "commit", "date", "fetched")}
-    return _counts(opened.index) | told | {"key": opened.key.id}
+    expires = opened.index.expires
+    return _counts(opened.index) | told | {"key": opened.key.id, "expires": expires and expires.isoformat()}
 
 
 def _counts(index: Index) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def refresh(place: IndexPlace, folder: Path, root: KeySet, wheel: Index, today: 
     Raises:
         SourceError: the place does not give it.
         UntrustedError: one class for each: wrong signature, a key that is unknown, expired or revoked, or none
-            trusted at all, an older index or set of keys.
+            trusted at all, an older index or set of keys, an index after its last day.
         IndexFileError: it cannot be read.
         ImmutableVersionError: it changes what a version is.
         StoreError: it cannot be kept.
@@ -136,9 +136,11 @@ def _fetch(place: IndexPlace, before: Opened | None, keys: KeySet, today: date) 
     signature = place.read(INDEX_FILE + SUFFIX, MAX_SIGNATURE_BYTES, None).data or b""
     where = f"{place.uri}/{INDEX_FILE}"
     key = keys.require(data, signature, where, today)
+    index = Index.parse(data, where)
+    index.require_current(where, today)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     snapshot = Snapshot(place.uri, now, data, signature, place.commit, place.date, reply.etag)
-    return Opened(snapshot, Index.parse(data, where), key)
+    return Opened(snapshot, index, key)
 
 
 def _link(place: IndexPlace, serial: int) -> Link | None:

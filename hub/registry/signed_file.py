@@ -54,7 +54,10 @@ def check_file(path: Path, keys: KeySet, today: date) -> tuple[TrustedKey, Index
             f"{signature_path(path)} cannot be read: {error}", remedy=f"tchub index sign {path}", path=str(path)
         ) from error
     key = keys.require(data, signature, str(path), today)
-    return key, _content(data, str(path))
+    content = _content(data, str(path))
+    if isinstance(content, Index):
+        content.require_current(str(path), today)
+    return key, content
 
 
 def read_keys(path: Path) -> KeySet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,17 @@ def test_show_as_json_tells_indexes_keys_old_names_and_deprecated_ones(mirror, k
     assert found["refreshed"]["source"] == mirror.as_uri()
     assert found["refreshed"]["key"] == found["keys"]["trusted"][0]["id"]
     assert (found["aliases"], found["deprecated"]) == ({}, {})
+
+
+def test_show_warns_of_an_index_after_its_last_day(mirror, key, run, done, monkeypatch):
+    path = mirror / "index.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"expires": "2999-12-31"}))
+    done("index", "sign", path, "--key", key)
+    done("index", "refresh")
+    assert done("index", "show")["refreshed"]["expires"] == "2999-12-31"
+    assert "held back" not in run("index", "show")[2]
+    monkeypatch.setattr("tchub.hub.registry.trust.today", lambda: date(3000, 1, 1))
+    assert "was to be replaced by 2999-12-31" in run("index", "show")[2]
 
 
 def test_show_of_an_own_index_file_says_so(mirror, key, done, monkeypatch):

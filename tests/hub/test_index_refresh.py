@@ -6,6 +6,7 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import mirror_server
@@ -16,6 +17,7 @@ from index_publisher import TODAY, YEAR, Publisher
 from tchub import hub
 from tchub.hub.registry import Index
 from tchub.hub.registry.errors import (
+    ExpiredIndexError,
     ExpiredKeyError,
     ImmutableVersionError,
     IndexFileError,
@@ -143,6 +145,15 @@ def test_an_older_index_is_refused(publisher, cache, epyc):
     error = unchanged(cache, publisher.keys, lambda: publisher.refresh(cache), RollbackError)
     assert (error.fields["serial"], error.fields["known"]) == (4, 5)
     assert str(cache / SNAPSHOT_FILE) in error.remedy
+
+
+def test_an_index_after_its_last_day_is_refused_so_that_nobody_holds_newer_ones_back_for_long(publisher, cache, epyc):
+    publisher.publish(epyc, expires=TODAY)
+    assert publisher.refresh(cache).serial == 1
+    with pytest.raises(ExpiredIndexError, match="was to be replaced by") as caught:
+        publisher.refresh(cache, today=TODAY + timedelta(days=1))
+    assert caught.value.fields["expires"] == TODAY.isoformat()
+    assert open_snapshot(cache, publisher.keys).index.entries == (epyc,), "what was fetched stays in use"
 
 
 def test_two_indexes_of_one_serial_are_refused(publisher, cache, epyc, t4):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tomllib
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -177,6 +178,15 @@ def test_serial_and_old_names_are_read():
     found = Index.parse(listing(aliases={"tcl-rome": "tcl-epyc"}))
     assert (found.serial, found.aliases) == (3, {"tcl-rome": "tcl-epyc"})
     assert Index.parse(found.to_json()) == found
+
+
+def test_the_last_day_of_an_index_is_kept():
+    found = Index.parse(listing(expires="2026-12-31"))
+    assert found.expires == date(2026, 12, 31)
+    assert Index.parse(found.to_json()) == found
+    for wrong in ("soon", 5, "2026-13-01"):
+        with pytest.raises(IndexFileError, match="expires"):
+            Index.parse(listing(expires=wrong))
 
 
 @pytest.mark.parametrize(
