@@ -9,9 +9,8 @@ from ...cards.plots import plots_of
 from ...zoo.devices import UnknownDeviceError, get_device
 from ...zoo.devices.spec import Device
 from ..registry.describe import OPTIONAL_FILES
-from ..registry.entry_files import CONFIG_FILE, WEIGHT_FILES
+from ..registry.entry_files import CONFIG_FILE, RECORD, WEIGHT_FILES
 from ..registry.names import KINDS, CheckpointName
-from ..registry.store import RECORD
 from ..registry.verify import records_of
 from .findings import Finding, failed, passed
 from .subject import MAX_TEXT_BYTES, Subject

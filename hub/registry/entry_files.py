@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .fields import bad, is_whole
 
 CONFIG_FILE = "config.json"
+RECORD = "entry.json"  # the store's own, beside the files of a version
 # One of these holds what a model learnt: tensors, XGBoost's trees, LightGBM's trees. Equal to `zoo.models`' own names
 # (a test holds them together); importing those would import torch.
 WEIGHT_FILES = ("model.safetensors", "model.json", "model.txt")
@@ -36,11 +37,13 @@ def read_files(raw: object, where: str) -> dict[str, FileRecord]:
         raise bad(where, f"files needs one of {', '.join(WEIGHT_FILES)}")
     if len(raw) > _MAX_FILES:
         raise bad(where, f"more than {_MAX_FILES} files")
+    if len({name.lower() for name in raw}) < len(raw):
+        raise bad(where, "two file names that differ in their case alone, which some file systems take for one")
     return {name: _file(name, record, where) for name, record in raw.items()}
 
 
 def _file(name: str, record: object, where: str) -> FileRecord:
-    if not _FILE.fullmatch(name):
+    if not _FILE.fullmatch(name) or name == RECORD:
         raise bad(where, f"file name {name[:80]!r} is not allowed")
     if not isinstance(record, dict) or not is_whole(record.get("size")) or not isinstance(record.get("sha256"), str):
         raise bad(where, f"{name} has no size or sha256")

@@ -20,13 +20,13 @@ from pathlib import Path
 import platformdirs
 
 from .entry import Entry
+from .entry_files import RECORD
 from .errors import CheckpointNameError, ImmutableVersionError, IndexFileError, NotInstalledError, StoreError
 from .exclusive import exclusive
 from .fields import read_document
 from .names import CheckpointName, Version
 from .verify import Outcome, Verification, verify_folder
 
-RECORD = "entry.json"
 _PREFIX = ".partial-"
 
 

@@ -55,7 +55,7 @@ def find_base(name: str | None) -> Base:
 def _recorded_licences(folder: Path) -> dict[str, str]:
     """Of a folder that lies in a store, or is a copy of one, what its record says; files alone may not tell."""
     from ..registry.describe import read_json
-    from ..registry.store import RECORD
+    from ..registry.entry_files import RECORD
 
     record = read_json(folder / RECORD)
     return {key: str(record[key]) for key in ("weights_licence", "data_licence") if record.get(key)}

@@ -112,11 +112,18 @@ def test_a_wrong_field_is_named(change, why):
         ".hidden.json",
         "a/b.json",
         "x" * 99 + ".md",
+        "entry.json",
     ],
 )
 def test_no_file_name_leaves_the_folder_or_names_a_pickle(name):
     files = GOOD["files"] | {name: {"size": 1, "sha256": "c" * 64}}
     with pytest.raises(IndexFileError, match="not allowed"):
+        Entry.from_dict(GOOD | {"files": files})
+
+
+def test_no_two_file_names_are_one_where_case_does_not_count():
+    files = GOOD["files"] | {"Config.json": {"size": 1, "sha256": "c" * 64}}
+    with pytest.raises(IndexFileError, match="case alone"):
         Entry.from_dict(GOOD | {"files": files})
 
 
