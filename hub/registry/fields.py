@@ -22,13 +22,19 @@ def read_document(path: Path) -> dict[str, Any]:
     Raises:
         IndexFileError: it cannot be read, is too large, or is not what `parse_document` takes.
     """
+    return parse_document(read_file(path), str(path))
+
+
+def read_file(path: Path) -> bytes:
+    """The bytes of a file, of which there may be `MAX_BYTES`; raises IndexFileError."""
     try:
-        data = read_plain(path, MAX_BYTES)
+        return read_plain(path, MAX_BYTES)
+    except FileNotFoundError as error:
+        raise bad(str(path), "there is no such file", "check the path") from error
     except OSError as error:
         raise bad(str(path), error.strerror or str(error)) from error
     except ValueError as error:
         raise bad(str(path), str(error)) from error
-    return parse_document(data, str(path))
 
 
 def parse_document(data: bytes, where: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...zoo.atomic import write_atomically
 from ...zoo.untrusted import read_plain
 from .errors import WrongSignatureError
-from .fields import MAX_BYTES, bad, parse_document
+from .fields import parse_document, read_file
 from .index import Index
 from .keys import TrustedKey
 from .signature import MAX_SIGNATURE_BYTES, SUFFIX, Signature, sign
@@ -32,7 +32,7 @@ def sign_file(path: Path, private: Ed25519PrivateKey) -> tuple[Signature, Index 
         IndexFileError: it is neither an index nor a set of keys that clients would take.
         StoreError: the signature cannot be written.
     """
-    data = _read(path)
+    data = read_file(path)
     content = _content(data, str(path))
     made = sign(data, private)
     _write(signature_path(path), made.to_json())
@@ -46,7 +46,7 @@ def check_file(path: Path, keys: KeySet, today: date) -> tuple[TrustedKey, Index
         UntrustedError: one class for each thing that can be wrong with the signature or its key.
         IndexFileError: the file cannot be read.
     """
-    data = _read(path)
+    data = read_file(path)
     try:
         signature = read_plain(signature_path(path), MAX_SIGNATURE_BYTES)
     except (OSError, ValueError) as error:
@@ -62,11 +62,15 @@ def check_file(path: Path, keys: KeySet, today: date) -> tuple[TrustedKey, Index
 
 def read_keys(path: Path) -> KeySet:
     """A set of keys from its file; raises IndexFileError."""
-    return KeySet.parse(_read(path), str(path))
+    return KeySet.parse(read_file(path), str(path))
 
 
 def write_keys(path: Path, keys: KeySet) -> None:
-    """Write a set of keys; raises StoreError."""
+    """Write a set of keys, into a folder that is made where it is missing; raises StoreError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise store_error(error, path) from error
     _write(path, keys.to_json())
 
 
@@ -75,13 +79,6 @@ def _write(path: Path, text: str) -> None:
         write_atomically(path, text.encode())
     except OSError as error:
         raise store_error(error, path) from error
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_plain(path, MAX_BYTES)
-    except (OSError, ValueError) as error:
-        raise bad(str(path), str(error)) from error
 
 
 def _content(data: bytes, where: str) -> Index | KeySet:

@@ -122,6 +122,21 @@ def test_a_refreshed_index_that_is_damaged_stops_show_but_not_list(mirror, key, 
     assert "could not be used" in err
 
 
+@pytest.mark.parametrize(("verb", "options"), [("verify", []), ("trust", ["--revoke", "0" * 16, "--reason", "lost"])])
+def test_a_file_that_is_not_there_is_said_in_words(key, run, tmp_path, verb, options):
+    code, _, err = run("index", verb, tmp_path / "none.json", *options)
+    assert code == 1
+    assert "none.json cannot be used: there is no such file" in err
+    assert "remedy: check the path" in err
+
+
+def test_the_next_set_of_keys_may_lie_in_a_new_folder(key, done, tmp_path):
+    new = tmp_path / "new.pem"
+    done("index", "keygen", "--out", new)
+    made = done("index", "trust", tmp_path / "release.pem.pub", "--add", f"{new}.pub", "--out", tmp_path / "a" / "b")
+    assert json.loads((tmp_path / "a/b/keys-2.json").read_text())["keys"] == made["keys"]
+
+
 def test_keys_are_rotated_step_by_step(mirror, key, run, done, tmp_path):
     done("index", "sign", mirror / "index.json", "--key", key)
     done("index", "refresh")
