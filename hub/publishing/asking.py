@@ -54,7 +54,7 @@ def _again(call: Callable[[], T], statuses: tuple[int, ...]) -> T:
 
 def _pause(told: str | None, attempt: int) -> float:
     """Seconds until the next try: what the server says, else longer each time."""
-    seconds = float(told) if told and told.isdigit() else 2.0 ** (attempt - 1)
+    seconds = float(told) if told and told.isdecimal() else 2.0 ** (attempt - 1)
     return min(seconds, _LONGEST_PAUSE)
 
 

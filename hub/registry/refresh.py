@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...zoo.errors import TchubError
-from .errors import ImmutableVersionError, NotInSourceError, RollbackError
+from .errors import ImmutableVersionError, NotInSourceError, RollbackError, TokenError
 from .exclusive import exclusive
 from .fields import MAX_BYTES
 from .index import INDEX_FILE, Index
@@ -147,7 +147,7 @@ def _link(place: IndexPlace, serial: int) -> Link | None:
     name = link_name(serial)
     try:
         data = place.read(name, MAX_BYTES, None).data or b""
-    except NotInSourceError:
+    except (NotInSourceError, TokenError):  # some servers refuse what is not there; if all is refused, the index tells
         return None
     return Link(data, place.read(name + SUFFIX, MAX_SIGNATURE_BYTES, None).data or b"")
 

@@ -29,6 +29,7 @@ from tchub.hub.registry.errors import (
     RollbackError,
     SourceError,
     StoreError,
+    TokenError,
     UnknownKeyError,
     UnknownSourceError,
     WrongSignatureError,
@@ -283,6 +284,18 @@ def test_a_mirror_is_asked_only_for_what_changed(publisher, cache, epyc):
         publisher.publish(epyc, serial=2)
         mirror.add(publisher.root)
         assert publisher.refresh(cache, place=open_place(mirror.url)).serial == 2
+
+
+def test_a_mirror_that_refuses_what_is_not_there_ends_the_chain_of_keys(publisher, cache, epyc):
+    publisher.publish(epyc)
+    with mirror_server.running() as mirror:
+        mirror.add(publisher.root)
+        mirror.answers = [mirror_server.status(403)]
+        assert publisher.refresh(cache, place=open_place(mirror.url)).serial == 1
+        assert mirror.paths[0] == "/keys-2.json"
+        mirror.token = "secret"
+        with pytest.raises(TokenError):
+            publisher.refresh(cache, place=open_place(mirror.url))
 
 
 def test_a_mirror_that_sends_too_much_or_fails_is_a_typed_error(publisher, cache, epyc):
