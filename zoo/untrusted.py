@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
@@ -84,8 +85,8 @@ _TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        keys = [key for key, _ in pairs]
-        raise ValueError(f"it says {next(key for key in keys if keys.count(key) > 1)!r:.80} twice")
+        (twice, _) = Counter(key for key, _ in pairs).most_common(1)[0]
+        raise ValueError(f"it says {twice!r:.80} twice")
     return made
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import socket
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -101,3 +102,12 @@ def test_a_link_to_a_file_is_followed(tmp_path):
     (tmp_path / "blob").write_bytes(b"data")
     (tmp_path / "link").symlink_to("blob")
     assert read_plain(tmp_path / "link", 10) == b"data"
+
+
+def test_a_key_twice_among_very_many_is_found_without_comparing_all_with_all():
+    keys = [*range(200_000), 199_999]
+    text = "{" + ",".join(f'"{key}":0' for key in keys) + "}"
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="it says '199999' twice"):
+        parse_json(text.encode())
+    assert time.monotonic() - began < 20
