@@ -200,6 +200,15 @@ def test_four_are_compared_and_the_fifth_is_refused_aloud(index: Catalogue) -> N
     assert index.element("chosen").get_attribute("role") == "status"
 
 
+def test_the_first_click_after_typing_is_not_lost(index: Catalogue) -> None:
+    index.type("q", "epyc")
+    index.pick("tcl-epyc")
+    assert index.picked() == ["tcl-epyc"]
+    index.click("th[data-sort=size] button")
+    index.pick("tilenet-epyc")
+    assert sorted(index.picked()) == ["tcl-epyc", "tilenet-epyc"]
+
+
 def test_a_comparison_marks_the_highest_score_of_one_family(index: Catalogue) -> None:
     index.pick("tcl-epyc", "tilenet-epyc")
     assert not index.shown("apart")

@@ -123,14 +123,22 @@ function browse() {
     };
   }
 
-  function arrange(shown) {
-    const [key, backwards] = [sortKey(), state.sort.startsWith("-")];
+  let order = null; // of the rows as they stand: they move only when it changes, since a row that moves loses its click
+
+  function move(key, backwards) {
+    if (order === state.sort) return;
+    order = state.sort;
     if (key === "family") {
       data.forEach((one) => groups.find((group) => group.dataset.family === one.family).append(rows.get(one.name)));
       (backwards ? [...groups].reverse() : groups).forEach((group) => table.append(group));
     } else {
       [...data].sort(compareBy(key, backwards)).forEach((one) => flat.append(rows.get(one.name)));
     }
+  }
+
+  function arrange(shown) {
+    const [key, backwards] = [sortKey(), state.sort.startsWith("-")];
+    move(key, backwards);
     const seen = new Set(shown.map((one) => one.name));
     rows.forEach((row, name) => (row.hidden = !seen.has(name)));
     groups.forEach((group) => (group.hidden = !group.querySelector("tr[data-name]:not([hidden])")));
