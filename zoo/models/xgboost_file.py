@@ -17,6 +17,7 @@ _FLOATS = ("split_conditions", "base_weights", "loss_changes", "sum_hessian")
 _WHOLE = ("left_children", "right_children", "split_indices")
 _CATEGORIES = ("categories", "categories_nodes", "categories_segments", "categories_sizes")
 _ROOT = 2**31 - 1  # the parent of a root
+_LARGEST = 3.4028235e38  # as XGBoost writes it: it holds 32 bits, and a larger number would be infinite
 _BASE_SCORE = re.compile(r"\[?[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,2})?\]?")
 # What the objectives ask for when they are loaded; it matters to training alone, so XGBoost's own defaults do.
 _OBJECTIVE_PARAMETERS = {
@@ -43,6 +44,7 @@ def read(data: bytes, columns: int) -> tuple[list[Tree], bytes]:
     if booster["name"] != "gbtree":
         raise ValueError(f"its booster is {booster['name']!r:.80}, not gbtree")
     _check_rounds(booster["model"])
+    _check_range([float(said["base_score"].strip("[]"))])
     made = [_tree(tree, number, columns) for number, tree in enumerate(booster["model"]["trees"])]
     trees = [
         Tree(one["left_children"], one["right_children"], one["split_indices"], [v for n in _FLOATS for v in one[n]])
@@ -87,6 +89,8 @@ def _tree(tree: dict[str, Any], number: int, columns: int) -> dict[str, Any]:
     if [_number(said[name]) for name in ("num_deleted", "num_feature", "size_leaf_vector")] != [0, columns, 1]:
         raise ValueError("a tree has deleted nodes, other columns, or leaves of several numbers")
     made = {name: _array(tree, name, count, (int, float)) for name in _FLOATS}
+    for name in _FLOATS:
+        _check_range(made[name])
     made |= {name: _array(tree, name, count, (int,)) for name in _WHOLE}
     default = [int(bool(value)) for value in _array(tree, "default_left", count, (int, bool))]
     parents = [_ROOT] * count
@@ -106,6 +110,11 @@ def _array(tree: dict[str, Any], name: str, count: int, kinds: tuple[type, ...])
     if not set(map(type, values)) <= set(kinds):
         raise ValueError(f"{name} of a tree holds something else than numbers")
     return values
+
+
+def _check_range(values: list[float]) -> None:
+    if not all(-_LARGEST <= value <= _LARGEST for value in values):
+        raise ValueError("it holds NaN, or numbers that are infinite in 32 bits")
 
 
 def _number(text: str) -> int:
