@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -94,8 +95,11 @@ def _warnings_in_words(*, quiet: bool) -> Iterator[None]:
 def main(args: list[str] | None = None) -> int:
     """Run the command line; returns the exit code (the console script passes it to `sys.exit`)."""
     argv = sys.argv[1:] if args is None else args
+    quiet = "--quiet" in argv
+    if quiet:
+        os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # the Hub's client reads it when a command imports it
     try:
-        with _warnings_in_words(quiet="--quiet" in argv):
+        with _warnings_in_words(quiet=quiet):
             return int(cli.main(args=argv, standalone_mode=False, prog_name="tchub") or 0)
     except TchubError as error:
         _report(error, "--json" in argv)

@@ -365,7 +365,10 @@ def test_a_source_is_linked_where_a_browser_can_open_it() -> None:
 # The command
 
 
-def test_the_command_writes_the_catalogue_and_says_where(registry: Registry, tmp_path: Path, capsys: Any) -> None:
+def test_the_command_writes_the_catalogue_and_says_where(
+    registry: Registry, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
     write_index(registry.wheel / "index.json", *registry.index.entries)
     arguments = ["--output", str(tmp_path / "out"), "--source", registry.wheel.as_uri(), "--title", "Ours"]
     assert main(["site", "build", *arguments, "--json"]) == 0

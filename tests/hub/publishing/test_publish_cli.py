@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from publish_kit import INDEX, REPO
+from publish_kit import INDEX, REPO, Person
 from tchub.hub.cli import main
 
 
@@ -40,6 +40,15 @@ def test_quiet_says_nothing_besides(publish):
     code, out, said = publish("--quiet", "--no-index", "--dry-run")
     assert (code, said) == (0, "")
     assert out.startswith("dry-run: tcl-epyc@0.1.0")
+
+
+def test_quiet_silences_the_progress_of_the_hubs_client_too(hub, trained, tmp_path):
+    checkpoint, corpus = trained
+    ada = Person(hub, tmp_path / "ada", "hf_ada")
+    command = ("publish", checkpoint, "--repo", REPO, "--corpus", corpus, "--no-index", "--quiet")
+    out, said = ada.start(*command, HF_HUB_DISABLE_PROGRESS_BARS="0").communicate(timeout=120)
+    assert out.startswith("published: ")
+    assert said == ""
 
 
 @pytest.mark.parametrize(
