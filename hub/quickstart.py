@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .tuning.run_folder import write_atomic
+from ..zoo.atomic import write_atomically
 
 if TYPE_CHECKING:
     from .tuning.adapt_settings import AdaptProgress
@@ -133,7 +133,7 @@ def _adapted(folder: Path, progress: QuickstartProgress) -> dict[str, Any]:
         "pairwise_after": result.guard.adapted,
     }
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(path, json.dumps(state, indent=2))
+    write_atomically(path, json.dumps(state, indent=2).encode())
     return state
 
 

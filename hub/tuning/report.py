@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...zoo.atomic import write_atomically
 from ...zoo.plain_json import plain
 from .report_page import TITLES, render
-from .run_folder import write_atomic
 from .trials import Trial, curve
 
 if TYPE_CHECKING:
@@ -189,8 +189,8 @@ def agreement(trials: Sequence[Trial]) -> dict[str, Any]:
 
 def write_report(report: dict[str, Any], folder: Path) -> None:
     """Write `report.json` and `report.html`, each atomically."""
-    write_atomic(folder / "report.json", json.dumps(plain(report), indent=1, allow_nan=False))
-    write_atomic(folder / "report.html", render(report))
+    write_atomically(folder / "report.json", json.dumps(plain(report), indent=1, allow_nan=False).encode())
+    write_atomically(folder / "report.html", render(report).encode())
 
 
 __all__ = ["TITLES", "RunOutcome", "agreement", "machine_facts", "make_report", "render", "spearman", "write_report"]

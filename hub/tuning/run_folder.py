@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import filelock
 
+from ...zoo.atomic import write_atomically
 from .errors import TuningStateError
 
 FORMAT = 1
@@ -58,7 +58,7 @@ def claim(folder: Path, facts: dict[str, Any], *, resume: bool = True) -> bool:
     path = folder / "session.json"
     if not path.is_file():
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, json.dumps({"format": FORMAT} | facts, indent=2))
+        write_atomically(path, json.dumps({"format": FORMAT} | facts, indent=2).encode())
         return False
     before = _read(path)
     differing = [key for key in IDENTITY if before.get(key) != json.loads(json.dumps(facts.get(key)))]
@@ -96,7 +96,7 @@ def read_phases(folder: Path, names: Iterable[str]) -> dict[str, float]:
 
 def write_phases(folder: Path, phases: Mapping[str, float]) -> None:
     """Keep the seconds of each phase for the part of the run that goes on."""
-    write_atomic(folder / PHASES_FILE, json.dumps(dict(phases)))
+    write_atomically(folder / PHASES_FILE, json.dumps(dict(phases)).encode())
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -117,10 +117,3 @@ def _read(path: Path) -> dict[str, Any]:
 def _short(value: Any) -> str:
     text = value if isinstance(value, str) else json.dumps(value)
     return text if len(text) < 80 else text[:77] + "..."
-
-
-def write_atomic(path: Path, text: str) -> None:
-    """Write a file so that a reader sees the old one or the new one."""
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
