@@ -306,6 +306,7 @@ def test_a_phone_shows_no_page_wider_than_itself(index: Catalogue, site: Path) -
         if page:
             index.visit(page)
         assert index.run("return document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        assert index.run("return theme.scrollHeight <= theme.clientHeight"), "a button's words stay within it"
 
 
 def test_without_scripts_it_is_a_plain_table(index: Catalogue) -> None:
