@@ -3,8 +3,8 @@
     python scripts/fuzz.py [--target index --target lock] [--inputs 100000] [--seed 0] [--json]
 
 Each target runs in a process of its own, so that code of other libraries may die there too. What may not be is kept in
-`runs/fuzzing/TARGET` and told; a file of a bug that was mended goes to `tests/fuzz_inputs/TARGET`, where the tests read it
-for ever.
+`runs/fuzzing/TARGET` and told; a file of a bug that was mended goes to `tests/fuzz_inputs/TARGET`, where the tests read
+it for ever.
 """
 
 from __future__ import annotations
