@@ -12,10 +12,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from ...zoo.models.files import write_folder
 from ...zoo.plain_json import json_file
+from ..folder_lock import alone_in
 from ..registry.verify import sha256_of
 from .errors import ContributionStateError
 
@@ -97,18 +96,12 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         ContributionStateError: another one is in it, or it cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(folder / ".lock", timeout=0)
-        lock.acquire()
-    except filelock.Timeout as error:
-        raise _bad(folder, "another process works in it", "wait for it, or choose another --output") from error
-    except OSError as error:
-        raise _bad(folder, f"it cannot be written: {error.strerror}", "choose another --output") from error
-    try:
+    with alone_in(
+        folder,
+        lambda: _bad(folder, "another process works in it", "wait for it, or choose another --output"),
+        lambda error: _bad(folder, f"it cannot be written: {error.strerror}", "choose another --output"),
+    ):
         yield
-    finally:
-        lock.release()
 
 
 def digests(folder: Path, paths: list[Path]) -> dict[str, str]:

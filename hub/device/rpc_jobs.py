@@ -15,7 +15,7 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from .worker import ArgsInfo, TimingConfig, time_kernel
+from .worker import ArgsInfo, TimingConfig, last_line, time_kernel
 
 _HERE = __name__
 CONNECT, RUN, CROSS_BUILD = f"{_HERE}:connect", f"{_HERE}:run", f"{_HERE}:cross_build"
@@ -111,13 +111,13 @@ def run(library: str, args_info: ArgsInfo, config: TimingConfig, best: float | N
         module = session.remote.load_module(name)
         device = session.remote.cpu()
     except Exception as error:
-        fault = f"the server cannot load the program: {_last_line(error)}"
+        fault = f"the server cannot load the program: {last_line(error)}"
         return RemoteRun(fault=fault, refused=_is_alive(session))
     try:
         costs = time_kernel(module, _arguments(session, args_info), device, config, best)
         session.remote.remove(name)
     except Exception as error:
-        message = _last_line(error)
+        message = last_line(error)
         if _is_alive(session):
             return RemoteRun(error=message)
         return RemoteRun(fault=f"the server is gone: {message}")
@@ -153,11 +153,6 @@ def _is_alive(session: _Session) -> bool:
     except Exception:
         return False
     return True
-
-
-def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else repr(error))[:500]
 
 
 def linked_by(linker: str) -> Callable[..., None]:

@@ -16,7 +16,7 @@ from .build_job import build, warm_compiler
 from .run_job import ArgsInfo, make_reference, run
 from .timing import TimingConfig, time_kernel
 
-__all__ = ["ArgsInfo", "TimingConfig", "WorkerSetup", "serve", "set_up", "time_kernel", "warm_up"]
+__all__ = ["ArgsInfo", "TimingConfig", "WorkerSetup", "last_line", "serve", "set_up", "time_kernel", "warm_up"]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def serve(connection: Connection) -> None:
         try:
             answer = (True, _find(job)(*args))
         except Exception as error:
-            answer = (False, type(error).__name__, _last_line(error))
+            answer = (False, type(error).__name__, last_line(error))
         connection.send(answer)
 
 
@@ -75,7 +75,8 @@ def _find(job: str) -> Callable[..., Any]:
     return getattr(import_module(module), name)
 
 
-def _last_line(error: Exception) -> str:
+def last_line(error: Exception) -> str:
+    """What an error says in the end, where compilers tell what it was; at most 500 characters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else repr(error))[:500]
 

@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import filelock
-
 from ...zoo.adapt.budget import Budget, parse_budget
 from ...zoo.adapt.choose_method import applying, check_method
 from ...zoo.adapt.fine_tune import FineTuneConfig, check_trainable
@@ -19,6 +17,7 @@ from ...zoo.adapt.stopping import WORTH
 from ...zoo.errors import TchubError
 from ...zoo.threads import one_thread
 from ..device.rpc_address import parse_device
+from ..folder_lock import alone_in
 from ..registry import home_root
 from ..registry.store import store_error
 from .adapt_job import AdaptJob
@@ -173,22 +172,13 @@ def _default_folder(name: str, workload: str) -> Path:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """One adaptation a folder: two would measure at the same time, on the same cores."""
-    lock = filelock.FileLock(folder / ".lock", timeout=0)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except filelock.Timeout as error:
-        raise AdaptBusyError(
-            f"another process adapts in {folder}",
-            remedy="wait for it, or give another folder with --work-dir",
-            path=str(folder),
-        ) from error
-    except OSError as error:
-        raise store_error(error, folder, "TCHUB_HOME") from error
-    try:
+    busy = f"another process adapts in {folder}"
+    with alone_in(
+        folder,
+        lambda: AdaptBusyError(busy, remedy="wait for it, or give another folder with --work-dir", path=str(folder)),
+        lambda error: store_error(error, folder, "TCHUB_HOME"),
+    ):
         yield
-    finally:
-        lock.release()
 
 
 __all__ = ["AdaptProgress", "AdaptResult", "adapt"]

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import filelock
-
 from ...zoo.atomic import write_atomically
+from ..folder_lock import alone_in
 from .errors import TuningStateError
 
 FORMAT = 1
@@ -25,24 +24,17 @@ def locked(folder: Path) -> Iterator[None]:
     Raises:
         TuningStateError: another process tunes into it, or it cannot be written.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(folder / ".lock", timeout=0)
-        lock.acquire()
-    except filelock.Timeout:
-        raise TuningStateError(
-            f"another process tunes into {folder}", remedy="wait for it, or choose another --output", path=str(folder)
-        ) from None
-    except OSError as error:
-        raise TuningStateError(
+    busy = f"another process tunes into {folder}"
+    with alone_in(
+        folder,
+        lambda: TuningStateError(busy, remedy="wait for it, or choose another --output", path=str(folder)),
+        lambda error: TuningStateError(
             f"{folder} cannot be written: {error.strerror or error}",
             remedy="choose another --output",
             path=str(folder),
-        ) from error
-    try:
+        ),
+    ):
         yield
-    finally:
-        lock.release()
 
 
 def claim(folder: Path, facts: dict[str, Any], *, resume: bool = True) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tchub.zoo.corpus.errors import CorpusError
-from tchub.zoo.corpus.importers.ansor import read_ansor, read_network_tasks
+from tchub.zoo.corpus.importers.ansor import read_ansor
 from tchub.zoo.corpus.importers.base import Broken, Entry, ImportContext
 from tchub.zoo.primitives import PrimitiveSequence, from_ansor_steps
 
@@ -128,20 +128,6 @@ def test_facts_overrule_guesses(tmp_path: Path) -> None:
     facts = {key: {"name": "attention", "op": "batch_matmul", "flops": 7.0, "networks": (("bert", 12),)}}
     task = entry(tmp_path, ImportContext("t4", facts=facts), key=[HASH]).task
     assert (task.name, task.op, task.flops, task.networks) == ("attention", "batch_matmul", 7.0, (("bert", 12),))
-
-
-def test_network_weights_are_read_from_tensets_task_file(tmp_path: Path) -> None:
-    tasks = [
-        ["resnet", [["[1]", "cuda", 3], ["[1]", "cuda", 1], ["[2]", "cuda", 2]]],
-        [["bert", [8]], [["[1]", "", 5]]],
-    ]
-    found = read_network_tasks(write(tmp_path / "all_tasks.json", tasks))
-    assert found == {
-        "[1]": {"networks": (('["bert",[8]]', 5), ("resnet", 4))},
-        "[2]": {"networks": (("resnet", 2),)},
-    }
-    with pytest.raises(CorpusError, match="lists no tasks"):
-        read_network_tasks(write(tmp_path / "other.json", {"a": 1}))
 
 
 # Results, devices and damage

@@ -17,7 +17,6 @@ from statistics import median
 from typing import Any
 
 from ...primitives import TraceFormatError, UnknownInstructionError, from_ansor_steps
-from ..errors import CorpusError
 from ..schema import OPS, Program, Task
 from .ansor_workload import read_workload
 from .base import ERRORS, MISSHAPEN, BadRecordError, Broken, Entry, ImportContext
@@ -39,31 +38,6 @@ def read_ansor(path: str | Path, context: ImportContext) -> Iterator[Entry | Bro
     reader = _Reader(context)
     for file in find_logs(Path(path)):
         yield from reader.read(file)
-
-
-def read_network_tasks(path: str | Path) -> dict[str, dict[str, Any]]:
-    """Reads which networks hold which tasks: JSON `[[network, [[workload key, target, weight], ...]], ...]`.
-
-    Returns:
-        Workload key -> `{"networks": ((network, weight), ...)}`, to be `ImportContext.facts`.
-
-    Raises:
-        CorpusError: not a file of that form.
-    """
-    weights: dict[str, dict[str, int]] = {}
-    try:
-        for network, tasks in json.loads(Path(path).read_text(encoding="utf-8")):
-            name = network if isinstance(network, str) else json.dumps(network, separators=(",", ":"))
-            for key, _, weight in tasks:
-                of_key = weights.setdefault(str(key), {})
-                of_key[name] = of_key.get(name, 0) + int(weight)
-    except (OSError, ValueError, TypeError) as error:
-        raise CorpusError(
-            f"{path} lists no tasks of networks: {error}",
-            remedy="Pass JSON of the form [[network, [[workload key, target, weight], ...]], ...].",
-            path=str(path),
-        ) from error
-    return {key: {"networks": tuple(sorted(of_key.items()))} for key, of_key in weights.items()}
 
 
 class _Reader:
