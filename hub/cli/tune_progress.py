@@ -65,7 +65,8 @@ class _Lines(TuneProgress):
     def session(self, label: str, view: SessionView) -> None:
         if time.monotonic() - self._last >= LINE_EVERY:
             self._last = time.monotonic()
-            text = f"{label}: {view.done}/{view.trials} programs, sum of tasks {_ms(view.latency())} ms"
+            best = _ms(view.latency())
+            text = f"{label}: {view.done}/{view.trials} programs" + (f", sum of tasks {best} ms" if best else "")
             self._console.print(text, highlight=False, markup=False)
 
 
