@@ -18,6 +18,7 @@ from pathlib import Path
 
 import click
 import psutil
+from benchmarking import ROOT
 
 SERVERS = 3
 TRIALS = 48
@@ -75,9 +76,9 @@ class Victim:
         return []
 
     def said(self) -> str:
-        """The last line of its output."""
+        """The last line of its output, with paths as they are within the repository."""
         self._log.seek(0)
-        return (self._log.read().strip().splitlines() or ["nothing"])[-1][:300]
+        return (self._log.read().strip().splitlines() or ["nothing"])[-1].replace(f"{ROOT}/", "")[:300]
 
     def end(self) -> int:
         """Wait for its end; returns the exit code."""
