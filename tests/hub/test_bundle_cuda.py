@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import zipfile
 from pathlib import Path
@@ -122,8 +121,6 @@ def test_a_machine_without_a_driver_says_so(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def real_bundle(tmp_path_factory: pytest.TempPathFactory, small_task: Any) -> Path:
     """Programs of a matrix product and of a softmax, which takes several kernels, compiled by nvcc for the H200."""
-    if shutil.which("nvcc") is None:
-        pytest.skip("nvcc is NVIDIA's, and nothing else of tchub needs it: without it no CUDA program can be compiled")
     from tchub.hub.tuning.operators import operator_module
     from tchub.hub.tuning.tasks import make_task
     from tchub.zoo.corpus.workloads import OperatorSpec
@@ -137,6 +134,7 @@ def real_bundle(tmp_path_factory: pytest.TempPathFactory, small_task: Any) -> Pa
     return path
 
 
+@pytest.mark.nvcc
 def test_the_ptx_is_right_for_the_gpu_and_for_the_manifest(real_bundle: Path, tmp_path: Path) -> None:
     bundle = Bundle(real_bundle)
     assert (bundle.manifest["code"], bundle.manifest["arch"]) == ("ptx", "sm_90")
@@ -159,6 +157,7 @@ def test_the_ptx_is_right_for_the_gpu_and_for_the_manifest(real_bundle: Path, tm
             assert limit is None or np.prod([int(n or 1) for n in limit.groups()]) == np.prod(launch["block"])
 
 
+@pytest.mark.nvcc
 def test_a_cuda_bundle_becomes_a_corpus(real_bundle: Path, driver_library: str, tmp_path: Path) -> None:
     machine = bare_machine(tmp_path / "site", "--driver", driver_library)
     machine.environment["FAKE_CUDA_LOG"] = str(tmp_path / "launches")

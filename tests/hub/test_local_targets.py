@@ -29,11 +29,6 @@ from tchub.zoo.corpus import CorpusMismatchError, merge_corpus
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import Checkpoint
 
-# What is refused on any machine is tested on any.
-X86 = pytest.mark.skipif(
-    platform.machine() != "x86_64",
-    reason="LLVM takes the levels of x86-64 for x86 programs alone; tchub refuses them elsewhere, which is tested",
-)
 FOREIGN = "aarch64" if platform.machine() == "x86_64" else "x86_64"
 FOREIGN_CPU = {"aarch64": "neoverse-n1", "x86_64": "znver4"}[FOREIGN]
 # A device of the other architecture, and the word of its target that no CPU here answers to.
@@ -60,7 +55,7 @@ def level(local: LocalDevice, name: str, facts: HostFacts = FACTS, **more: Any) 
 # What a target may use ------------------------------------------------------------------------------
 
 
-@X86
+@pytest.mark.x86
 @pytest.mark.parametrize(("name", "bytes_"), [*zip(LEVELS, (16, 16, 32, 64), strict=True)])
 def test_the_spec_sheet_has_the_simd_width_of_the_target(local: LocalDevice, name: str, bytes_: int) -> None:
     device = level(local, name).device
@@ -71,7 +66,7 @@ def test_the_spec_sheet_has_the_simd_width_of_the_target(local: LocalDevice, nam
     assert same_row == (bytes_ == local.device.spec.values()["simd_bytes"])
 
 
-@X86
+@pytest.mark.x86
 def test_a_level_has_the_extensions_of_the_one_below_and_more(local: LocalDevice) -> None:
     extensions = [set(level(local, name).isa) for name in LEVELS]
     assert all(low < high for low, high in pairwise(extensions))
@@ -79,13 +74,13 @@ def test_a_level_has_the_extensions_of_the_one_below_and_more(local: LocalDevice
     assert extensions[-1] <= set(local.isa)
 
 
-@X86
+@pytest.mark.x86
 def test_attributes_of_a_target_count(local: LocalDevice) -> None:
     assert level(local, "x86-64-v2", mattr=["+avx"]).device.spec.values()["simd_bytes"] == 32
     assert level(local, "x86-64-v4", mattr=["-avx512f"]).device.spec.values()["simd_bytes"] == 32
 
 
-@X86
+@pytest.mark.x86
 def test_the_cores_are_those_asked_for_not_those_of_the_targets_own_machine(local: LocalDevice) -> None:
     target = parse_target("xeon-e5-2673")
     assert target is not None
@@ -93,7 +88,7 @@ def test_the_cores_are_those_asked_for_not_those_of_the_targets_own_machine(loca
     assert with_target(local, target, replace(FACTS, flags=frozenset())).target == target | {"num-cores": 2}
 
 
-@X86
+@pytest.mark.x86
 def test_a_level_of_llvm_is_a_target_by_its_name() -> None:
     assert parse_target("x86-64-v2") == {"kind": "llvm", "mcpu": "x86-64-v2"}
 
@@ -101,7 +96,7 @@ def test_a_level_of_llvm_is_a_target_by_its_name() -> None:
 # What cannot run here -------------------------------------------------------------------------------
 
 
-@X86
+@pytest.mark.x86
 def test_extensions_that_the_cpu_lacks_are_named(local: LocalDevice) -> None:
     older = replace(FACTS, flags=frozenset(flag for flag in V4 if not flag.startswith("avx512")))
     assert level(local, "x86-64-v3", older).mcpu == "x86-64-v3"
@@ -111,7 +106,7 @@ def test_extensions_that_the_cpu_lacks_are_named(local: LocalDevice) -> None:
     assert "x86-64-v2" in str(caught.value.remedy)
 
 
-@X86
+@pytest.mark.x86
 def test_a_machine_that_hides_its_flags_is_not_held_to_lack_any(local: LocalDevice) -> None:
     assert level(local, "x86-64-v4", replace(FACTS, flags=frozenset())).mcpu == "x86-64-v4"
 
@@ -153,7 +148,7 @@ class Enough(Exception):
     """The call got as far as the test looks."""
 
 
-@X86
+@pytest.mark.x86
 def test_tune_searches_for_the_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[ChosenDevice] = []
     sheets: list[Any] = []
@@ -172,7 +167,7 @@ def test_tune_searches_for_the_target(tmp_path: Path, monkeypatch: pytest.Monkey
     assert seen[0].options == ["--device", "local", "--target", '{"kind": "llvm", "mcpu": "x86-64-v2"}']
 
 
-@X86
+@pytest.mark.x86
 def test_a_tuning_model_is_told_the_sheet_of_the_target(local: LocalDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = make_checkpoint()
     told: list[Checkpoint] = []
@@ -184,7 +179,7 @@ def test_a_tuning_model_is_told_the_sheet_of_the_target(local: LocalDevice, monk
     assert [found.device for found in told] == [checkpoint.device, narrow, checkpoint.device]
 
 
-@X86
+@pytest.mark.x86
 def test_collect_keeps_a_scope_for_each_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collecting, "_load_tasks", lambda *_: [])
     for target in (None, "x86-64-v2", "x86-64"):
@@ -196,7 +191,7 @@ def test_collect_keeps_a_scope_for_each_target(tmp_path: Path, monkeypatch: pyte
         assert len({str(scope["target"]) for scope in facts}) == len(facts) == 3
 
 
-@X86
+@pytest.mark.x86
 def test_a_corpus_takes_no_programs_of_another_target(tmp_path: Path, local: LocalDevice) -> None:
     def meta(device: LocalDevice) -> dict[str, Any]:
         facts = {"device": device.device.name, "family": device.family, "cpu_model": device.cpu_model}
@@ -210,7 +205,7 @@ def test_a_corpus_takes_no_programs_of_another_target(tmp_path: Path, local: Loc
 # Machine code ----------------------------------------------------------------------------------------
 
 
-@X86
+@pytest.mark.x86
 def test_programs_of_a_level_hold_its_registers_and_no_wider_ones(small_candidates: list[Any]) -> None:
     import tvm
 
