@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...zoo.errors import TchubError
+from ..registry.entry import Entry
 
 
 class PublishError(TchubError):
@@ -23,6 +26,17 @@ class OtherCheckpointError(PublishError):
 
 class VersionTakenError(PublishError):
     """This version is out with other bytes; versions never change. Fields: `version`, `files`."""
+
+    @classmethod
+    def of(cls, entry: Entry, repo: str, what: str, files: Sequence[str]) -> VersionTakenError:
+        """The error of a version that a repository has, as `what`, with other files."""
+        return cls(
+            f"{repo} {what} with another {', '.join(files)}; versions never change",
+            remedy=f"publish it as a new version: --version {entry.semver.next_minor()}",
+            repo=repo,
+            version=entry.version,
+            files=list(files),
+        )
 
 
 class ChangedMeanwhileError(PublishError):

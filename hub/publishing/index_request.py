@@ -94,13 +94,7 @@ def _with(index: Index, entry: Entry, listed: Entry | None) -> Index:
 def _require_same(repository: Repository, listed: Entry, entry: Entry) -> None:
     changed = sorted({*listed.files, *entry.files} - {n for n, r in entry.files.items() if listed.files.get(n) == r})
     if changed:
-        raise VersionTakenError(
-            f"{repository.id} lists {entry.id} with another {', '.join(changed)}; versions never change",
-            remedy=f"publish it as a new version: --version {entry.semver.next_minor()}",
-            repo=repository.id,
-            version=entry.version,
-            files=changed,
-        )
+        raise VersionTakenError.of(entry, repository.id, f"lists {entry.id}", changed)
 
 
 def _describe(entry: Entry, index: Index) -> str:

@@ -41,14 +41,14 @@ class Plan:
         return f"v{self.entry.version}"
 
     @property
-    def lasting(self) -> dict[str, Path]:
-        """What makes the version what it is, and is verified after every fetch."""
+    def listed(self) -> dict[str, Path]:
+        """What the index lists: verified after every fetch, and the same for good under a tag."""
         return {name: self.folder / name for name in self.entry.files}
 
     @property
     def files(self) -> dict[str, Path]:
         """All that is uploaded: path in the repository -> file."""
-        return {**self.lasting, **self.plots}
+        return {**self.listed, **self.plots}
 
     def stale(self, there: Mapping[str, Any]) -> list[str]:
         """Of the files in the repository those of an older version that this one does not have."""

@@ -126,7 +126,7 @@ def _push(
 def _commit(plan: Plan, repository: Repository, head: str) -> str:
     """The commit that holds the files: the newest one, where an earlier try got so far, else a new one."""
     there = repository.files(head)
-    if not differing(plan.lasting, there):
+    if not differing(plan.listed, there):
         return head
     return repository.commit(plan.files, plan.stale(there), _title(plan), _text(plan), parent=head)
 
@@ -145,16 +145,9 @@ def _propose(plan: Plan, repository: Repository) -> Published:
 
 
 def _require_same(plan: Plan, repository: Repository, commit: str) -> None:
-    entry = plan.entry
-    changed = differing(plan.lasting, repository.files(commit))
+    changed = differing(plan.listed, repository.files(commit))
     if changed:
-        raise VersionTakenError(
-            f"{repository.id} has {plan.tag} with another {', '.join(changed)}; versions never change",
-            remedy=f"publish it as a new version: --version {entry.semver.next_minor()}",
-            repo=repository.id,
-            version=entry.version,
-            files=changed,
-        )
+        raise VersionTakenError.of(plan.entry, repository.id, f"has {plan.tag}", changed)
 
 
 def _title(plan: Plan) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,12 @@ def make_registry(tmp: Path, *entries: Entry, wheel: Path | None = None) -> Regi
         Store(tmp / "home", "TCHUB_HOME"),
         wheel or tmp / "empty-wheel",
     )
+
+
+def with_entry(registry: Registry, **changes: Any) -> Registry:
+    """The registry with fields of its first entry changed."""
+    first, *others = registry.index.entries
+    return replace(registry, index=Index((replace(first, **changes), *others)))
 
 
 def write_index(path: Path, *entries: Entry) -> Path:

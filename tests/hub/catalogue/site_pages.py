@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 _EMPTY = {"meta", "link", "input", "img", "br", "hr"}
@@ -72,3 +74,11 @@ class Page(HTMLParser):
     def data(self) -> Any:
         """The JSON for the script."""
         return json.loads(self.one("script", type="application/json").text)
+
+
+def page(path: Path) -> Page:
+    return Page(path.read_text())
+
+
+def pages(site: Path) -> Iterator[tuple[Path, Page]]:
+    return ((path, page(path)) for path in sorted(site.rglob("*.html")))
