@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import filelock
-
 from .errors import StoreError
 
 _PATIENCE = 120.0
@@ -25,6 +23,8 @@ def exclusive(path: Path, seconds: float = _PATIENCE) -> Iterator[None]:
         StoreError: another process held it for that long. Field: `path`.
         OSError: the file cannot be made.
     """
+    import filelock  # brings asyncio, and most commands lock nothing
+
     lock = filelock.FileLock(path, timeout=seconds)
     try:
         lock.acquire()
