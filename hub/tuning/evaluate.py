@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...zoo.errors import TchubError
-from ...zoo.training import TrainConfig, evaluate_model, evaluate_random
+from ...zoo.training import TrainConfig, evaluate_model, evaluate_random, evaluate_scores, predict
 from ...zoo.training.few_shot import draw_labels, evaluate_unknown, few_shot_scores
 from ...zoo.training.fit import METRICS_FORMAT, corpus_device, fit, load_parts
 from ...zoo.training.inputs import StatementStore
@@ -83,9 +83,10 @@ def evaluate(
             corpus=str(corpus.path),
             split=split,
         )
-    results: dict[str, Any] = {"model": evaluate_model(checkpoint.model, data)}
+    scores = predict(checkpoint.model, data.features)
+    results: dict[str, Any] = {"model": evaluate_scores(scores, data.latency, data.group, data.task_weights)}
     few_shot = {"few_shot": {str(labels): _evaluate_few_shot(checkpoint, data, labels, seed)}} if labels else {}
-    drawn = {"curves": _curves(checkpoint, corpus, data)} if curves else {}
+    drawn = {"curves": _curves(corpus, data, scores)} if curves else {}
     for name in baselines:
         note(f"baseline: {name}")
         if name == "random":
@@ -114,12 +115,10 @@ def _evaluate_few_shot(checkpoint: Checkpoint, data: RankingDataset, labels: int
     return evaluate_unknown(data, known, few_shot_scores(checkpoint.model, data, labels, seed))
 
 
-def _curves(checkpoint: Checkpoint, corpus: Corpus, data: RankingDataset) -> dict[str, Any]:
+def _curves(corpus: Corpus, data: RankingDataset, scores: np.ndarray) -> dict[str, Any]:
     from ...zoo.corpus import computations
-    from ...zoo.training import predict
     from ...zoo.training.measured_curves import Ranked, measure_curves
 
-    scores = predict(checkpoint.model, data.features)
     return measure_curves([Ranked(corpus.path.resolve().name, corpus.tasks, data, scores, computations(corpus))])
 
 
