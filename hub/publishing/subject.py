@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...cards import CardData, CardError
-from ..registry.describe import as_object, read_json
+from ..registry.describe import CARD_FILE, METRICS_FILE, as_object, read_json
 from ..registry.entry_files import CONFIG_FILE
 from ..registry.index import Index
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ...zoo.models import Checkpoint
 
 TOLERANCE = 0.002
-CARD_FILE, METRICS_FILE = "README.md", "metrics.json"
 MAX_TEXT_BYTES = 4 << 20
 
 

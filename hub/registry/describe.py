@@ -6,21 +6,21 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from ...zoo.untrusted import parse_json, read_plain
+from ...zoo.untrusted import read_plain
 from .entry import LEARNT, TRANSFER, Entry
 from .entry_files import CONFIG_FILE, WEIGHT_FILES
 from .errors import IndexFileError
-from .fields import check_texts, is_number
+from .fields import bad, is_number, parse_document
 from .names import KINDS
 from .verify import records_of
 
-CARD_FILE = "README.md"
-OPTIONAL_FILES = ("metrics.json", CARD_FILE)
+METRICS_FILE, CARD_FILE = "metrics.json", "README.md"
+OPTIONAL_FILES = (METRICS_FILE, CARD_FILE)
 METRICS = ("top1", "top5", "pairwise")
 # Of each device of a knowledge base; its scores are in metrics.json.
 _DEVICE_FACTS = ("corpus", "device", "licence", "version", "gate")
-_MAX_JSON_BYTES = 4 << 20
-_MAX_CARD_BYTES = 4 << 20
+_MAX_BYTES = 4 << 20
+_REMEDY = "fetch the checkpoint again"
 
 
 def describe(folder: Path, name: str, version: str, **facts: Any) -> Entry:
@@ -50,7 +50,7 @@ def describe(folder: Path, name: str, version: str, **facts: Any) -> Entry:
     raw = {key: config.get(key) for key in ("arch", "family", "format", "feature_schema", "tvm")}
     raw["feature_version"] = config.get("feature_version", 1)
     raw["parameters"] = _parameters(config, folder / weights[0])
-    raw |= _facts(config, read_json(folder / "metrics.json")) | facts | {"name": name, "version": version}
+    raw |= _facts(config, read_json(folder / METRICS_FILE)) | facts | {"name": name, "version": version}
     raw["files"] = {file: {"size": record.size, "sha256": record.sha256} for file, record in records.items()}
     return Entry.from_dict(raw, str(folder))
 
@@ -91,18 +91,8 @@ def read_json(path: Path) -> dict[str, Any]:
     Raises:
         IndexFileError: it is there and is not a JSON object, or too large to be one.
     """
-    try:
-        value = parse_json(read_plain(path, _MAX_JSON_BYTES))
-        check_texts(value)
-        if not isinstance(value, dict):
-            raise ValueError("not a JSON object")
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:
-        raise IndexFileError(
-            f"{path} cannot be used: {error}", remedy="fetch the checkpoint again", path=str(path)
-        ) from error
-    return value
+    data = _read(path)
+    return {} if data is None else parse_document(data, str(path), _REMEDY)
 
 
 def read_card(folder: Path) -> str:
@@ -111,16 +101,18 @@ def read_card(folder: Path) -> str:
     Raises:
         IndexFileError: it cannot be read, or is too large to be one.
     """
-    path = folder / CARD_FILE
-    try:
-        text = read_plain(path, _MAX_CARD_BYTES).decode(errors="replace")
-    except FileNotFoundError:
-        return ""
-    except (OSError, ValueError) as error:
-        raise IndexFileError(
-            f"{path} cannot be used: {error}", remedy="fetch the checkpoint again", path=str(path)
-        ) from error
+    text = (_read(folder / CARD_FILE) or b"").decode(errors="replace")
     return "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")
+
+
+def _read(path: Path) -> bytes | None:
+    """The bytes of a small file, or None when there is no such file; raises IndexFileError."""
+    try:
+        return read_plain(path, _MAX_BYTES)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise bad(str(path), str(error), _REMEDY) from error
 
 
 def _parameters(config: dict[str, Any], weights: Path) -> int | None:

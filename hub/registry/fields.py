@@ -14,6 +14,7 @@ from .errors import IndexFileError
 MAX_BYTES = 8 << 20  # of a file; an index of 2,000 checkpoints is smaller
 _MAX_TEXT = 20_000  # of one text, in characters
 _LINES = str.maketrans("", "", "\n\t")
+_REMEDY = "fetch the file again, or reinstall tchub"
 
 
 def read_document(path: Path) -> dict[str, Any]:
@@ -37,7 +38,7 @@ def read_file(path: Path) -> bytes:
         raise bad(str(path), str(error)) from error
 
 
-def parse_document(data: bytes, where: str) -> dict[str, Any]:
+def parse_document(data: bytes, where: str, remedy: str = _REMEDY) -> dict[str, Any]:
     """The JSON object of a text.
 
     Raises:
@@ -45,16 +46,16 @@ def parse_document(data: bytes, where: str) -> dict[str, Any]:
             is very long or holds control characters, which could write anything onto a terminal.
     """
     if len(data) > MAX_BYTES:
-        raise bad(where, f"it is larger than {MAX_BYTES} bytes")
+        raise bad(where, f"it is larger than {MAX_BYTES} bytes", remedy)
     try:
         value = parse_json(data)
         check_texts(value)
     except json.JSONDecodeError as error:
-        raise bad(where, f"not JSON: {error}") from error
+        raise bad(where, f"not JSON: {error}", remedy) from error
     except ValueError as error:
-        raise bad(where, str(error)) from error
+        raise bad(where, str(error), remedy) from error
     if not isinstance(value, dict):
-        raise bad(where, "not a JSON object")
+        raise bad(where, "not a JSON object", remedy)
     return value
 
 
@@ -74,7 +75,7 @@ def check_texts(value: object) -> None:
             check_texts(inner)
 
 
-def bad(where: str, why: str, remedy: str = "fetch the file again, or reinstall tchub") -> IndexFileError:
+def bad(where: str, why: str, remedy: str = _REMEDY) -> IndexFileError:
     """The error of a file (or of one entry in it) that cannot be used."""
     return IndexFileError(f"{where} cannot be used: {why}", remedy=remedy, path=where)
 
