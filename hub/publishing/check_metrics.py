@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...cards import CardData, Scores
 from ...cards.fields import read_objects, read_whole
+from ...cards.scores import SCORES
 from ..registry.store import cache_root
 from .findings import Finding, failed, not_checked, passed
 from .subject import Subject
@@ -15,7 +16,6 @@ from .subject import Subject
 if TYPE_CHECKING:
     from ...zoo.corpus import Corpus
 
-SCORES = ("top1", "top5", "pairwise", "mean_top1", "mean_top5")
 # Another release may read a few more programs of the same log.
 _SAME_DATA = 0.01
 _AGAIN = "evaluate the checkpoint again (`tchub evaluate --baselines --json`) and render the card from what it says"

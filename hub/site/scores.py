@@ -8,6 +8,7 @@ from typing import Any
 
 from ..registry.describe import as_object
 from ..registry.entry import Entry
+from ..registry.fields import is_number
 
 TITLES = {
     "top1": "top-1",
@@ -63,6 +64,4 @@ def judged_on(metrics: Mapping[str, Any]) -> str:
 
 
 def _number(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if isfinite(value) else None
+    return float(value) if is_number(value) and isfinite(value) else None
