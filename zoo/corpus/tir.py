@@ -7,6 +7,7 @@ a plain reduction.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -44,6 +45,7 @@ def computation_of_module(mod: IRModule) -> str:
     return told or computation.unknown(f"{structural_hash(mod) & (2**64 - 1):016x}")
 
 
+@lru_cache(maxsize=4096)  # reading a module takes milliseconds, and one run asks for a corpus's computations often
 def computation_of_text(workload: str) -> str:
     """The computation of `Task.workload` of a MetaSchedule task (`tvm.ir.save_json` of its module)."""
     import tvm
