@@ -19,8 +19,9 @@ from typing import Any
 from ...primitives import TraceFormatError, UnknownInstructionError, from_ansor_steps
 from ..schema import OPS, Program, Task
 from .ansor_workload import read_workload
-from .base import ERRORS, MISSHAPEN, BadRecordError, Broken, Entry, ImportContext
-from .files import PACKED_ERRORS, find_logs, open_lines
+from .base import ERRORS, BadRecordError, Broken, Entry, ImportContext
+from .files import find_logs
+from .records import read_records
 
 _SENTINEL = 1e10
 """The cost in seconds that Ansor writes for a program without one."""
@@ -37,7 +38,7 @@ def read_ansor(path: str | Path, context: ImportContext) -> Iterator[Entry | Bro
     """
     reader = _Reader(context)
     for file in find_logs(Path(path)):
-        yield from reader.read(file)
+        yield from read_records(file, reader.read)
 
 
 class _Reader:
@@ -48,26 +49,7 @@ class _Reader:
         self._of_key: dict[str, Task] = {}
         self._of_id: dict[str, Task] = {}
 
-    def read(self, file: Path) -> Iterator[Entry | Broken]:
-        where = file.name
-        try:
-            with open_lines(file) as lines:
-                for number, line in enumerate(lines, 1):
-                    where = f"{file.name}:{number}"
-                    if line.strip():
-                        yield self._line(line, where)
-        except PACKED_ERRORS as error:
-            yield Broken("not-readable", where, f"nothing can be read after this line: {error}")
-
-    def _line(self, line: str, where: str) -> Entry | Broken:
-        try:
-            return self._entry(line, where)
-        except BadRecordError as bad:
-            return bad.at(where)
-        except MISSHAPEN as error:
-            return Broken("wrong-shape", where, f"it holds what no record does: {error!r:.200}")
-
-    def _entry(self, line: str, where: str) -> Entry:
+    def read(self, line: str, where: str) -> Entry:
         key, target, steps, result = _record(line)
         task = self._task(key)
         latencies, error, cost, time = _result(result)

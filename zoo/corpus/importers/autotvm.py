@@ -10,6 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,8 +18,9 @@ from typing import Any
 from ...primitives import TraceFormatError, from_autotvm
 from ..schema import Program, Task
 from .autotvm_task import make_task, unpadded_tasks, without_padding, workload_text
-from .base import ERRORS, MISSHAPEN, BadRecordError, Broken, Entry, ImportContext
-from .files import PACKED_ERRORS, find_logs, open_lines
+from .base import ERRORS, BadRecordError, Broken, Entry, ImportContext
+from .files import find_logs
+from .records import read_records
 
 _SENTINEL = 1e9
 """The cost in seconds that AutoTVM writes for a program without one."""
@@ -36,7 +38,7 @@ def read_autotvm(path: str | Path, context: ImportContext) -> Iterator[Entry | B
     """
     reader = _Reader(context)
     for file in find_logs(Path(path)):
-        yield from reader.read(file)
+        yield from read_records(file, partial(reader.read, unpadded=unpadded_tasks(file)))
 
 
 class _Reader:
@@ -47,27 +49,7 @@ class _Reader:
         self._of_workload: dict[str, Task] = {}
         self._of_id: dict[str, Task] = {}
 
-    def read(self, file: Path) -> Iterator[Entry | Broken]:
-        where = file.name
-        unpadded = unpadded_tasks(file)
-        try:
-            with open_lines(file) as lines:
-                for number, line in enumerate(lines, 1):
-                    where = f"{file.name}:{number}"
-                    if line.strip():
-                        yield self._line(line, where, unpadded)
-        except PACKED_ERRORS as error:
-            yield Broken("not-readable", where, f"nothing can be read after this line: {error}")
-
-    def _line(self, line: str, where: str, unpadded: frozenset[str]) -> Entry | Broken:
-        try:
-            return self._entry(line, where, unpadded)
-        except BadRecordError as bad:
-            return bad.at(where)
-        except MISSHAPEN as error:
-            return Broken("wrong-shape", where, f"it holds what no record does: {error!r:.200}")
-
-    def _entry(self, line: str, where: str, unpadded: frozenset[str]) -> Entry:
+    def read(self, line: str, where: str, unpadded: frozenset[str]) -> Entry:
         target, template, args, entity, result, version = _record(line)
         workload = workload_text(template, args)
         args = without_padding(args) if workload in unpadded else args

@@ -13,7 +13,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,9 +21,10 @@ from typing import Any
 from ...primitives import TraceFormatError, UnknownInstructionError, from_trace_json
 from ..errors import UnknownLogError
 from ..schema import Program, Task
-from .base import MISSHAPEN, BadRecordError, Broken, Entry, ImportContext
-from .files import PACKED_ERRORS, find_packed, open_lines
+from .base import BadRecordError, Broken, Entry, ImportContext
+from .files import find_packed
 from .metaschedule_tasks import Workloads
+from .records import read_records
 
 RECORDS, WORKLOADS = "database_tuning_record.json", "database_workload.json"
 # What TVM writes as the time of a program that could not be built or run.
@@ -51,15 +52,7 @@ def read_metaschedule(path: str | Path, context: ImportContext) -> Iterator[Entr
             path=str(folder),
         )
     workloads = Workloads(folder, files[0], context.facts)
-    where = files[1].name
-    try:
-        with open_lines(files[1]) as lines:
-            for number, line in enumerate(lines, 1):
-                where = f"{files[1].name}:{number}"
-                if line.strip():
-                    yield _read(line, where, workloads, context)
-    except PACKED_ERRORS as error:
-        yield Broken("not-readable", where, f"nothing can be read after this line: {error}")
+    yield from read_records(files[1], partial(_read, workloads=workloads, context=context))
 
 
 def modern_trace(trace: list[Any]) -> list[Any]:
@@ -88,15 +81,10 @@ def before_postproc(trace: list[Any]) -> list[Any]:
     return [instructions[:end], [decision for decision in decisions if decision[0] < end]]
 
 
-def _read(line: str, where: str, workloads: Workloads, context: ImportContext) -> Entry | Broken:
-    try:
-        index, trace, times, target, arguments = _record(line)
-        task = workloads.task(index, arguments)
-        return Entry(task, _program(task, trace, times, target, context, where))
-    except BadRecordError as bad:
-        return bad.at(where)
-    except MISSHAPEN as error:
-        return Broken("wrong-shape", where, f"it holds what no record does: {error!r:.200}")
+def _read(line: str, where: str, workloads: Workloads, context: ImportContext) -> Entry:
+    index, trace, times, target, arguments = _record(line)
+    task = workloads.task(index, arguments)
+    return Entry(task, _program(task, trace, times, target, context, where))
 
 
 def _record(line: str) -> tuple[int, list[Any], list[float] | None, Any, list[Any]]:
