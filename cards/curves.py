@@ -96,6 +96,7 @@ class Tuning:
 
     Attributes:
         ours, rival: [(seconds, ms)] with the checkpoint, and with the system called `rival_name`.
+        command: that measured it.
     """
 
     network: str
@@ -104,6 +105,7 @@ class Tuning:
     ours: tuple[tuple[float, float], ...]
     rival: tuple[tuple[float, float], ...] = ()
     rival_name: str | None = None
+    command: str | None = None
 
 
 def read_curves(metrics: Mapping[str, Any]) -> Curves | None:
@@ -175,6 +177,7 @@ def _tuning(row: Mapping[str, Any]) -> Tuning:
         ours,
         _line(rival),
         read_text(rival, "name"),
+        read_text(row, "command"),
     )
 
 

@@ -32,6 +32,7 @@ class Evaluation:
         validation: scores on the validation tasks.
         seeds: trainings that `spread` was taken over; spread: score -> (mean, standard deviation).
         chosen_by: how the published one of these trainings was chosen.
+        command, measured_by: that made the scores; that made the curves and the scores on other corpora.
     """
 
     corpus: str | None = None
@@ -39,6 +40,7 @@ class Evaluation:
     device: str | None = None
     seed: int | None = None
     command: str | None = None
+    measured_by: str | None = None
     tasks: int | None = None
     programs: int | None = None
     scores: tuple[Scores, ...] = ()
@@ -79,7 +81,7 @@ def read_evaluation(metrics: Mapping[str, Any]) -> Evaluation:
     lines = tuple(_line(results, key) for key in sorted(results, key=_place) if results[key])
     model = next((line for line in lines if line.key == "model"), None)
     return Evaluation(
-        **{key: read_text(metrics, key) for key in ("corpus", "split", "device", "command")},
+        **{key: read_text(metrics, key) for key in ("corpus", "split", "device", "command", "measured_by")},
         tasks=read_whole(metrics, "tasks") or (model and model.tasks),
         programs=read_whole(metrics, "programs") or (model and model.programs),
         seed=read_whole(metrics, "seed"),
@@ -105,8 +107,10 @@ def _place(key: str) -> tuple[int, str]:
 
 
 def _spread(seeds: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """Mean and standard deviation of each score over the seeds, as far as they were measured."""
+    """Mean and standard deviation of each score over the seeds, as far as they were measured; of one seed none."""
     found = {}
+    if (read_whole(seeds, "count") or 0) < 2:
+        return found
     for name in SCORES:
         line = read_object(seeds, name)
         mean, deviation = read_number(line, "mean"), read_number(line, "stdev")

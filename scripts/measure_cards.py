@@ -143,6 +143,7 @@ def tuning(published: Published) -> list[dict[str, Any]]:
         if run["facts"].get("model") == f"{published.name}@{published.folder.name}":
             rival = stock.get((run["network"], run["seed"]))
             row = {"network": run["network"], "device": report["machine"]["device"], "trials": run["trials_per_task"]}
+            row["command"] = report["command"]
             rows.append(row | _line(run) | ({"rival": {"name": "stock MetaSchedule", **_line(rival)}} if rival else {}))
     return rows
 
@@ -158,6 +159,28 @@ def difference(published: Published, again: dict[str, dict[str, float]]) -> floa
     """The largest difference of a score made again from the published one."""
     stored = published.stored
     return max(abs(again[name][key] - value) for name, scores in stored.items() for key, value in scores.items())
+
+
+def made_again(metrics: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
+    """The scores as today's corpus and code give them; a knowledge base's stay beside those of its learning.
+
+    Where the corpus has more programs now, the rows that are not made again say of how many theirs are.
+    """
+    if "devices" in metrics:
+        return {}
+    curves = measured["curves"]
+    grown = {} if curves["programs"] == metrics["programs"] else {"programs": metrics["programs"]}
+    results = {name: grown | row for name, row in metrics["results"].items()}
+    results["model"] = metrics["results"]["model"] | measured["again"][metrics["corpus"]]
+    if grown:
+        results["random"] = metrics["results"]["random"] | _at_random(curves["top_k"])
+    return {"results": results, "tasks": curves["tasks"], "programs": curves["programs"]}
+
+
+def _at_random(top_k: list[dict[str, Any]]) -> dict[str, float]:
+    """Random choice's scores, of the rows of a top-k curve."""
+    rows = {row["k"]: row for row in top_k}
+    return {f"{of}top{k}": rows[k][f"{of}random"] for of in ("", "mean_") for k in (1, 5)}
 
 
 @click.command()
@@ -182,6 +205,8 @@ def main(names: tuple[str, ...], tolerance: float) -> None:
             refused.append(published.name)
             continue
         metrics = published.metrics | {key: measured[key] for key in ("curves", "transfer")}
+        metrics |= {"measured_by": f"python scripts/measure_cards.py --checkpoint {published.name}"}
+        metrics |= made_again(metrics, measured)
         metrics |= {"tuning": rows} if (rows := tuning(published)) else {}
         write_folder(published.folder, {"metrics.json": json_file(metrics)})
     refresh_hashes()

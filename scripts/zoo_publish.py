@@ -44,6 +44,8 @@ def publish_trained(registry: Path) -> None:
 
 def publish_bases(registry: Path, names: tuple[str, ...] = ()) -> list[str]:
     """Every knowledge base that was distilled; those of more than `MOST_SHIPPED` bytes do not go into the wheel."""
+    from tchub.zoo.plain_json import json_file
+
     manifest = json.loads(MANIFEST.read_text())
     done = [base for base in bases(read_plan(), names) if base.is_done]
     for base in done:
@@ -54,6 +56,9 @@ def publish_bases(registry: Path, names: tuple[str, ...] = ()) -> list[str]:
             folder.mkdir(parents=True)
             for name in _FILES:
                 shutil.copyfile(base.folder / name, folder / name)
+            metrics = json.loads((folder / "metrics.json").read_text())
+            metrics["command"] = made_by(f"distill --base {base.name}", f"publish --base {base.name}")
+            (folder / "metrics.json").write_bytes(json_file(metrics))
         manifest[base.name] = _base_entry(base, registry / base.name / VERSION, ships)
     MANIFEST.write_text(json.dumps(manifest, indent=2) + "\n")
     return [base.name for base in done]
@@ -92,6 +97,7 @@ def refresh_hashes() -> None:
         folder = WHEEL / name / entry["version"]
         if folder.is_dir():
             entry["files"] = _hashes(folder)
+            entry["results"] = json.loads((folder / "metrics.json").read_text())["results"]
     MANIFEST.write_text(json.dumps(manifest, indent=2) + "\n")
 
 
@@ -106,6 +112,7 @@ def _published_metrics(job: Job, seeds: list[int], best: int) -> dict[str, Any]:
     chosen = {"chosen_by": "pairwise accuracy on the validation tasks"} if len(seeds) > 1 else {}
     metrics["seeds"] = {"count": len(seeds), **chosen, **spread([run["results"]["model"] for run in runs])}
     metrics["validation"] = metrics.pop("validation_best")
+    metrics["command"] = made_by(f"train --family {job.family}", "publish")
     metrics["results"]["random"] = random_scores(job.corpora[0])
     if job.arch not in STATEMENTS:
         metrics["transfer"] = [_judge_elsewhere(job, best, name) for name in job.place.get("judged_on", ())]
@@ -119,6 +126,11 @@ def _published_metrics(job: Job, seeds: list[int], best: int) -> dict[str, Any]:
                 **{name: statistics.mean(row[name] for row in rows) for name in SCORES},
             }
     return metrics
+
+
+def made_by(*steps: str) -> str:
+    """The commands that make a checkpoint of the zoo and its scores anew."""
+    return " && ".join(f"python scripts/build_zoo.py {step}" for step in steps)
 
 
 def spread(rows: list[dict[str, float]]) -> dict[str, dict[str, float]]:

@@ -48,6 +48,7 @@ class Evaluate:
             found["results"]["base"] = start["results"]["model"]
         said = json.loads((trained(walk) / "metrics.json").read_bytes())
         metrics = said | {key: value for key, value in found.items() if key != "checkpoint"}
+        metrics["measured_by"] = "tchub contribute"
         write_folder(walk.folder, {FILE: json_file(metrics)})
         _tell(walk, metrics)
         return Done({"results": metrics["results"]}, [walk.folder / FILE])

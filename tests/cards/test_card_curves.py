@@ -97,6 +97,24 @@ def test_tuning_is_told_beside_the_rival():
     assert "| vit-tiny | - | - | 7.0 | 4 | tuned with this checkpoint |" in text
 
 
+def test_each_table_names_the_command_that_made_it():
+    known = {"command": "make scores", "measured_by": "make curves"}
+    tuning = [row | {"command": "make tuning"} for row in METRICS["tuning"]]
+    text = render_card(CONFIG, METRICS | known | {"tuning": tuning})
+    for title, command in {
+        "Scores": "make scores", "How it ranks": "make curves", "On other corpora": "make curves",
+        "Tuning with it": "make tuning",
+    }.items():  # fmt: skip
+        assert f"\nMade by: `{command}`\n" in text.split(f"\n## {title}\n")[1].split("\n## ")[0], title
+    assert f"`tchub check {CONFIG['name']} --corpus DIR`" in under("Scores", text)
+
+
+def test_one_training_has_no_spread():
+    scores = {"top1": {"mean": 0.9, "stdev": 0.01}}
+    assert "± 0.010" in under("Scores", render_card(CONFIG, METRICS | {"seeds": {"count": 2} | scores}))
+    assert "±" not in under("Scores", render_card(CONFIG, METRICS | {"seeds": {"count": 1} | scores}))
+
+
 def test_without_curves_there_is_no_section_of_them():
     text = render_card(CONFIG, without(METRICS, ("curves",), ("tuning",), ("transfer",)))
     for gone in ("How it ranks", "Calibration", "Tuning with it", "On other corpora", ".svg"):
