@@ -171,7 +171,7 @@ def test_the_sentinel_is_no_latency_and_a_message_no_damage(tmp_path: Path) -> N
 # Knobs against padding
 
 
-def conv_without_padding(tile_y: list[int]) -> str:
+def conv_without_padding(tile_y: list[Any]) -> str:
     """Says SAME (14 x 14 outputs) although 12 x 12 were computed."""
     args = [["TENSOR", [1, 16, 14, 14], "float32"], *GPU_CONV[1:2], 1, "SAME", 1, "float32"]
     tiles = {"tile_y": tile_y, "tile_x": [-1, 1, 2, 1]}
@@ -192,6 +192,15 @@ def test_knobs_win_over_the_padding_told_also_for_the_records_before_the_proof(t
 
 def test_knobs_that_fit_neither_padding_are_broken(tmp_path: Path) -> None:
     assert broken(tmp_path, conv_without_padding([-1, 1, 4, 1]), conv_without_padding([-1, 1, 7, 1])) == ["bad-knobs"]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [('["SAME",' + "[" * 100_000, "not-json"), (conv_without_padding([-1, "x"]), "bad-knobs")],
+    ids=["deep", "a text in the knobs"],
+)
+def test_a_line_of_another_form_proves_nothing_about_paddings(tmp_path: Path, line: str, kind: str) -> None:
+    assert broken(tmp_path, line, conv_without_padding([-1, 1, 2, 1])) == [kind]
 
 
 # Damage

@@ -14,7 +14,8 @@ from ...primitives import AUTOTVM_TEMPLATES, TraceFormatError
 from ...primitives.autotvm_problem import Conv, Matmul, Problem, problem
 from .. import computation
 from ..schema import OPS, Task
-from .files import PACKED_ERRORS, open_text
+from .base import MISSHAPEN
+from .files import PACKED_ERRORS, open_lines
 
 _PADDING = 3
 """Position of the padding among a convolution's arguments."""
@@ -55,7 +56,7 @@ def unpadded_tasks(file: Path) -> frozenset[str]:
     padded_fails: set[str] = set()
     plain_fails: set[str] = set()
     try:
-        with open_text(file) as lines:
+        with open_lines(file) as lines:
             for line in lines:
                 if '"SAME"' in line:
                     _judge(line, padded_fails, plain_fails)
@@ -105,12 +106,11 @@ def _judge(line: str, padded_fails: set[str], plain_fails: set[str]) -> None:
         tiles = {name: value for name, kind, value in record["config"]["entity"] if kind == "sp"}
         rows, columns = (math.prod(tiles[name][1:]) for name in ("tile_y", "tile_x"))
         workload = workload_text(template, args)
-        padded, plain = _outputs(workload)
-    except (ValueError, TypeError, KeyError, TraceFormatError):
+        for fails, (height, width) in zip((padded_fails, plain_fails), _outputs(workload), strict=True):
+            if rows and columns and (height % rows or width % columns):
+                fails.add(workload)
+    except (*MISSHAPEN, TraceFormatError):
         return  # no such record, or a broken one that the pass that follows reports
-    for fails, (height, width) in ((padded_fails, padded), (plain_fails, plain)):
-        if rows and columns and (height % rows or width % columns):
-            fails.add(workload)
 
 
 @lru_cache(4096)
