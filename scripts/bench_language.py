@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import click
-from benchmarking import ROOT, finish
+from benchmarking import ROOT, finish, recipe_of
 
 TENTH, PER_TASK = 0.1, 200
 METRICS = ("pairwise", "mean_top1", "top5")
@@ -126,7 +126,7 @@ class Bench:
 def _recipe(model: str, protocol: str):
     from tchub.zoo.training import TrainConfig
 
-    return replace(TrainConfig.find(model), **MODELS[model].get(protocol, {}))
+    return replace(TrainConfig.find(recipe_of(model)), **MODELS[model].get(protocol, {}))
 
 
 def _seeded(config: Any, seed: int):

@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 import numpy as np
-from benchmarking import ROOT, finish, machine_facts
+from benchmarking import ROOT, finish, machine_facts, recipe_of
 from zoo_plan import LABELS, RUNS, Job, jobs, open_corpus, read_plan, statement_store
 from zoo_publish import SCORES, random_scores, spread
 
@@ -90,7 +90,7 @@ def run_transfer(protocol: Transfer, arch: str, seed: int, read: dict[Any, Any])
     from tchub.zoo.training.gather import gather
     from tchub.zoo.training.read import Share
 
-    recipe = replace(TrainConfig.find(arch), finetune={})
+    recipe = replace(TrainConfig.find(recipe_of(arch)), finetune={})
     target, sources = open_corpus(protocol.corpus), [open_corpus(name) for name in protocol.sources]
     few = 0 < protocol.share < 1
     draw = seed if few else 0  # of few programs measured, the very programs are another draw for every seed

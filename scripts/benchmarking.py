@@ -18,7 +18,14 @@ import click
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "benchmarks"
+# The zoo's checkpoints of version 1.0.0, and the figures that were measured with them, were trained by these recipes.
+_RECIPES = {"tilenet": "tilenet-sheets"}
 _PACKAGES = ("tchub", "apache-tvm", "torch", "xgboost-cpu", "numpy")
+
+
+def recipe_of(arch: str) -> str:
+    """The recipe that the figures of an architecture were measured with, so that a command gives them again."""
+    return _RECIPES.get(arch, arch)
 
 
 def _version(name: str) -> str | None:

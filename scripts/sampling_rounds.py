@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from benchmarking import recipe_of
 
 ROUNDS = 3
 # A recipe counts passes over thousands of programs; a few hundred need as many steps, hence more passes.
@@ -99,13 +100,13 @@ def _nothing() -> np.ndarray:
 
 
 def from_scratch(data: Any, seed: int) -> Any:
-    """TileNet from random weights, by the recipe that ships, no program of a validation task asked."""
+    """TileNet from random weights, by the recipe of the zoo's own, no program of a validation task asked."""
     import torch
     from tchub.zoo.models import create
     from tchub.zoo.training.config import TrainConfig
     from tchub.zoo.training.loop import train
 
-    recipe = TrainConfig.find("tilenet").as_dict()
+    recipe = TrainConfig.find(recipe_of("tilenet")).as_dict()
     batches = -(-len(np.unique(data.group)) // recipe["groups_per_batch"])
     passes = max(recipe["epochs"], min(MOST_PASSES, STEPS // batches))
     config = TrainConfig.from_dict(recipe | {"epochs": passes, "select": "last", "average": 0.95})
