@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tchub.zoo.corpus.errors import CorpusError
 from tchub.zoo.corpus.importers.base import Broken, ImportContext
 from tchub.zoo.corpus.importers.files import LONGEST_LINE
 from tchub.zoo.corpus.importers.run import read_entries
@@ -34,3 +35,28 @@ def test_a_line_without_end_is_broken_in_pieces_and_the_rest_is_read(tmp_path: P
         )
     assert found["not-json"] == 20
     assert found["taken"] == (2 if framework == "ansor" else 0)
+
+
+@pytest.mark.parametrize("name", ["tasks.json.xz", "workload_tvmscript.json.xz"])
+def test_a_file_beside_a_database_that_unpacks_to_more_than_any_has_is_refused(tmp_path: Path, name: str) -> None:
+    put_database(tmp_path)
+    with lzma.open(tmp_path / name, "wb", preset=0) as file:
+        for _ in range(20):
+            file.write(b" " * LONGEST_LINE)
+    with limited(256 << 20, 60), pytest.raises(CorpusError, match=f"{name}.*characters"):
+        list(read_entries(tmp_path, "metaschedule", ImportContext("v100")))
+
+
+@pytest.mark.parametrize("name", ["tasks.json.xz", "workload_tvmscript.json.xz", "database_workload.json.xz"])
+@pytest.mark.parametrize("content", [b"hello", lzma.compress(b"[1]" * 1000)[:40]], ids=["not packed", "cut short"])
+def test_a_damaged_file_of_a_database_is_named(tmp_path: Path, name: str, content: bytes) -> None:
+    put_database(tmp_path)
+    (tmp_path / name.removesuffix(".xz")).unlink(missing_ok=True)
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(CorpusError, match=f"{name} cannot be read"):
+        list(read_entries(tmp_path, "metaschedule", ImportContext("v100")))
+
+
+def put_database(folder: Path) -> None:
+    for name in ("database_workload.json", "database_tuning_record.json"):
+        (folder / name).write_bytes(b"")

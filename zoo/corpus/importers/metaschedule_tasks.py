@@ -14,13 +14,14 @@ from ..errors import CorpusError
 from ..schema import OPS, Task
 from ..tir import computation_of_module
 from .base import MISSHAPEN, BadRecordError
-from .files import find_packed, open_lines, open_text
+from .files import PACKED_ERRORS, find_packed, open_lines, open_text
 from .tvmscript import read_script
 
 if TYPE_CHECKING:
     from tvm import IRModule
 
 SCRIPTS, TASKS = "workload_tvmscript.json", "tasks.json"
+_LARGEST = 64 << 20  # characters of each; the script of a fused operator has 20,000
 # First word of a computation -> operator type.
 _OPS = {"maxpool": "pool", "avgpool": "pool", "reduction": "reduce"} | {name: name for name in OPS}
 
@@ -36,8 +37,11 @@ class Workloads:
     """
 
     def __init__(self, folder: Path, file: Path, facts: Mapping[str, Mapping[str, Any]]) -> None:
-        with open_lines(file) as lines:
-            self._lines = [line for line in lines if line.strip()]
+        try:
+            with open_lines(file) as lines:
+                self._lines = [line for line in lines if line.strip()]
+        except PACKED_ERRORS as error:
+            raise _unreadable(file, error) from error
         self._scripts = _beside(folder, SCRIPTS)
         told = (row for row in _beside(folder, TASKS) if isinstance(row, dict))
         self._told = {row["workload"]: row for row in told if isinstance(row.get("workload"), int)}
@@ -98,10 +102,17 @@ def _beside(folder: Path, name: str) -> list[Any]:
         return []
     try:
         with open_text(file) as text:
-            rows = json.load(text)
-    except (ValueError, RecursionError) as error:
-        raise CorpusError(f"{file} is not JSON: {error}", remedy="mend it or move it away", path=str(file)) from error
+            told = text.read(_LARGEST + 1)
+        if len(told) > _LARGEST:
+            raise ValueError(f"it has more than {_LARGEST} characters")
+        rows = json.loads(told)
+    except (*PACKED_ERRORS, ValueError, RecursionError) as error:
+        raise _unreadable(file, error) from error
     return rows if isinstance(rows, list) else []
+
+
+def _unreadable(file: Path, error: Exception) -> CorpusError:
+    return CorpusError(f"{file} cannot be read: {error}", remedy="mend it or move it away", path=str(file))
 
 
 def _without_module(told: Mapping[str, Any], arguments: list[Any]) -> Task:
