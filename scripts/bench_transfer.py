@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 from benchmarking import ROOT, finish
-from transfer_data import SHARE, SOURCE_CAP, TARGETS
+from transfer_data import SHARE, TARGETS
 from transfer_devices import CHAIN, OURS, VARIANTS, devices_block
 from transfer_figures import difference_rows, mean_rows, ratio_rows, source_rows, summary
 from transfer_kept import WANTED_SEEDS, Kept, collect, shortfalls, used_seeds
@@ -44,7 +44,6 @@ def details(kept: dict[str, Kept], devices: dict[str, Any]) -> dict[str, Any]:
     return {
         "share": SHARE,
         "labels": list(LABELS),
-        "programs_of_a_source_task": SOURCE_CAP,
         "targets": {target: list(sources) for target, sources in TARGETS.items()},
         "methods": {name: method.title for name, method in METHODS.items()},
         "rows": rows,

@@ -26,8 +26,6 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "cortex-a72-autotvm": ("ryzen-3700x-autotvm", "xeon-8124m-autotvm", "xeon-4210-autotvm"),
     "epyc-turin": ("ryzen-3700x-autotvm", "xeon-8124m-autotvm", "xeon-4210-autotvm"),
 }
-# Programs of a source's task at most: as many as a tenth of the largest corpora has.
-SOURCE_CAP = 100
 SHARE = 0.1
 
 
@@ -41,7 +39,7 @@ class Scene:
         split: "val" or "test": the part that judges.
         schema: of the features; device: the target's.
         own: all programs of the target's training tasks.
-        given: those of each source, `Library.source_cap` a task.
+        given: those of each source, at most `Library.source_cap` a task.
         judged: all programs of the judging tasks.
     """
 
@@ -71,12 +69,12 @@ class Library:
     """Corpora as matrices; each is read once, which takes up to 15 s, and kept as a file.
 
     Attributes:
-        folder: of the files; cap: programs of any task at most, 0 for all; source_cap: of a source's task.
+        folder: of the files; cap: programs of any task at most, 0 for all; source_cap: of a source's task, likewise.
     """
 
     folder: Path
     cap: int = 0
-    source_cap: int = SOURCE_CAP
+    source_cap: int = 0
     _open: dict[tuple[str, str], RankingDataset] = field(default_factory=dict)
 
     def programs(self, name: str, recipe_schema: str) -> RankingDataset:
