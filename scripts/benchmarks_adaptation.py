@@ -115,17 +115,17 @@ def _by_target(rows: Sequence[Row], score: str, titles: Mapping[str, str]) -> li
 
 
 def _by_labels(rows: Sequence[Row], score: str, titles: Mapping[str, str]) -> list[dict[str, Any]]:
-    """A row for each method, a column for each number of labels: the mean over the targets that all methods have."""
-    methods = [name for name in titles if any(row["method"] == name for row in rows)]
-    common = set.intersection(*({row["target"] for row in rows if row["method"] == name} for name in methods))
+    """A row for each method, a column for each number of labels: the mean over all targets, where it has them all."""
+    targets = {row["target"] for row in rows}
     found = []
-    for name in methods:
-        told: dict[str, Any] = {"method": titles[name], "targets": len(common)}
+    for name in titles:
+        told: dict[str, Any] = {}
         for labels in sorted({row["labels"] for row in rows}):
-            own = [row for row in rows if (row["method"], row["labels"]) == (name, labels) and row["target"] in common]
-            if len(own) == len(common) and (mean := over_targets(own, score)):
+            own = [row for row in rows if (row["method"], row["labels"]) == (name, labels)]
+            if len(own) == len(targets) and (mean := over_targets(own, score)):
                 told[f"{labels} labels"] = figure(mean)
-        found.append(told)
+        if told:
+            found.append({"method": titles[name], "targets": len(targets)} | told)
     return found
 
 

@@ -100,7 +100,8 @@ SECTIONS = (
         "at random for all methods but `ours` and the rows marked `strata`: these choose theirs by the sampler "
         "`strata` (even strata of the base's scores within each task), as many as the others have, and are judged on "
         "the programs that remain, which are not quite those of the others. `ours` is the mean of three models of the "
-        "sources, of three seeds, each fine-tuned. *Seen* means that a "
+        "sources, of three seeds, each fine-tuned; one of them is the row `strata`, and what `tchub adapt --sampler "
+        "strata` makes of one checkpoint. *Seen* means that a "
         "source knows the judging tasks, *unseen* that none does. From scratch is the same network and as many "
         "labels without any source. A cell is mean ± deviation (seeds); differences and ratios are over the seeds that "
         "both sides have; top-1 is the mean over tasks. Numbers of labels are read off curves that are made monotone "
@@ -109,10 +110,19 @@ SECTIONS = (
             ("label_ratio_vs_scratch", 8, "labels that scratch needs over ours, for scratch's accuracy at 32, unseen"),
             ("label_ratio_vs_scratch_least", 8, "the same, of the worst target"),
             ("label_ratio_vs_scratch_seen", 8, "the same with tasks that a source knows"),
-            ("continual_minus_finetune", 0.05, "continual less fine-tuned, top-1, cross-task"),
-            ("continual_minus_mtl", 0.02, "continual less multi-task, top-1, cross-task"),
-            ("continual_over_full", 0.99, "continual over all of the target's data, top-1, cross-task"),
-            ("forgetting<", 0.01, "top-1 lost on earlier devices after five"),
+            (
+                "label_ratio_vs_three_scratch",
+                8,
+                "the same against three models from scratch, since ours is three",
+            ),
+            ("continual_minus_finetune_pairwise", 0.05, "continual less fine-tuned, pairwise, cross-task"),
+            ("continual_minus_finetune", 0.05, "the same, top-1"),
+            ("continual_minus_mtl_pairwise", 0.02, "continual less multi-task, pairwise, cross-task"),
+            ("continual_minus_mtl", 0.02, "the same, top-1"),
+            ("continual_over_full_pairwise", 0.99, "continual over all of the target's data, pairwise, cross-task"),
+            ("continual_over_full", 0.99, "the same, top-1"),
+            ("forgetting_pairwise<", 0.01, "pairwise accuracy lost on earlier devices after five"),
+            ("forgetting<", 0.01, "the same, top-1"),
         ),
         shape=adaptation.transfer,
     ),

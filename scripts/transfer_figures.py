@@ -27,7 +27,7 @@ DIFFERENCES = (
     ("finetune_minus_scratch", "fine-tune", "scratch"),
     ("full_minus_finetune", "full", "fine-tune"),
 )
-RIVALS = ("scratch", "trees")
+RIVALS = ("scratch", "three-scratch", "trees")
 # Pairwise accuracy of any order before there is a label.
 COIN = 0.5
 
@@ -209,8 +209,8 @@ def summary(rows: Sequence[Row], forgetting: Mapping[str, float | None]) -> dict
     for rival in RIVALS:
         for seen, end in ((False, ""), (True, "_seen")):
             own = [row["ratio"] for row in find(ratios, versus=rival, seen=seen)]
-            found[f"label_ratio_vs_{rival}{end}"] = geometric_mean(own)
-            found[f"label_ratio_vs_{rival}{end}_least"] = min(own, default=None)
+            name = f"label_ratio_vs_{rival.replace('-', '_')}{end}"
+            found[name], found[f"{name}_least"] = geometric_mean(own), min(own, default=None)
     return {name: value for name, value in found.items() if value is not None}
 
 

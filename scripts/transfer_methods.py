@@ -13,7 +13,7 @@ from tchub.zoo.training import RankingDataset
 from transfer_continual import base_seconds, chosen, continual, gone_on
 from transfer_data import SHARE, Scene, draw
 from transfer_models import Made, kept_model, recipe, train_new
-from transfer_ours import on_strata, ours, starts
+from transfer_ours import on_strata, ours, starts, three_scratch
 
 CROSS, IN_TASK, BOTH = PROTOCOLS = ("cross-task", "in-task", "both")
 
@@ -127,6 +127,11 @@ def scratch(case: Case) -> Answer:
     """The architecture trained on what was measured, from random weights; labels are context too, and no source."""
     model = case.train(case.measured).model
     return Answer(case.told(model), model.parameter_count())
+
+
+def scratch_of_three(case: Case) -> Answer:
+    """Three such models; no source."""
+    return Answer(*three_scratch(case))
 
 
 def trees(case: Case) -> Answer:
@@ -243,6 +248,7 @@ class Method:
 METHODS: dict[str, Method] = {
     "random": Method(chance, "random order", (CROSS,), before=None, alone=True, seeds=1),
     "scratch": Method(scratch, "from scratch", before=None, alone=True),
+    "three-scratch": Method(scratch_of_three, "three from scratch", (IN_TASK,), before=None, alone=True),
     "trees": Method(trees, "boosted trees of the task's labels", (IN_TASK,), before=None, alone=True),
     "zero-shot": Method(zero_shot, "pretrained, nothing measured", (CROSS,)),
     "context": Method(context, "pretrained, labels as context", (IN_TASK,)),

@@ -10,6 +10,7 @@ from tchub.zoo.adapt.sampling import Pool, StrataSampler
 from tchub.zoo.adapt.view import ModelView
 from transfer_continual import gone_on
 from transfer_data import SHARE
+from transfer_models import train_new
 
 if TYPE_CHECKING:
     from tchub.zoo.models import CostModel
@@ -39,6 +40,13 @@ def ours(case: Case) -> tuple[np.ndarray, int, np.ndarray]:
     learnt = [gone_on(model, case) for model in begun]
     scores = np.mean([case.told(model) for model in learnt], axis=0)
     return scores, sum(model.parameter_count() for model in learnt), case.known
+
+
+def three_scratch(case: Case) -> tuple[np.ndarray, int]:
+    """As many models of no source, of other seeds: what part of the gain is that there are three."""
+    models = [train_new(case.scene, case.measured, case.seed + 100 * i, case.arch).model for i in range(MEMBERS)]
+    scores = np.mean([case.told(model) for model in models], axis=0)
+    return scores, sum(model.parameter_count() for model in models)
 
 
 def starts(case: Case) -> list[Made]:

@@ -85,9 +85,8 @@ def test_the_page_tells_protocols_apart_and_has_no_table_of_what_was_not_run(too
         {"target": "k80", "nothing measured": "0.600 (1)", "ours": "0.800 (1)"}
     ]
     assert [row["labels a task"] for row in found["In-task, seen: top-1"]] == [4, 8, 8]
-    (scratch, ours) = found["In-task, seen: pairwise accuracy, mean over targets"]
-    assert scratch == {"method": "from scratch", "targets": 1, "4 labels": "0.900 (1)", "8 labels": "0.900 (1)"}
-    assert ours["method"] == "ours"
+    mean_of_both = {"method": "from scratch", "targets": 2, "8 labels": "0.800 (1)"}
+    assert found["In-task, seen: pairwise accuracy, mean over targets"] == [mean_of_both]  # ours has one of them
     assert list(found.values())[-1] == ratios
     assert not any("forget" in title or title.startswith("Both") for title in found)
 
