@@ -30,6 +30,7 @@ EQUATIONS = replace(SETTINGS, rehearsal=0.0)
 # tasks, a third of them judging, seed 0, pairwise accuracy. A column of a base of all sources' programs, at the whole
 # rate and at 0.3: K80 0.831 and 0.849, MI50 0.816 and 0.834, Ryzen 0.872 and 0.869. A model of all sources at once, of
 # 100 programs a task, at 2, 1, 0.3 and 0.1: K80 0.814, 0.818, 0.832, 0.834; MI50 0.804, 0.814, 0.822, 0.826.
+# These figures, those below and those of `transfer_ours` are of folds that no command makes again.
 GENTLE = 0.3
 # Steps of each phase of a base's further device at most. With all of a source's programs and so many steps a base
 # taught a column more than with 100 a task and the recipe's epochs (0.849 and 0.834 on K80, 0.834 and 0.801 on MI50,
