@@ -17,6 +17,7 @@ from tchub.zoo.devices import get_device
 from tchub.zoo.models import CostModel
 from tchub.zoo.models.base import ModelConfig
 from tchub.zoo.training import RankingDataset, pairwise_accuracy
+from tchub.zoo.training.metrics import mean_top_k
 
 
 def latencies(tasks: int = 8, programs: int = 6, seed: int = 0):
@@ -162,6 +163,46 @@ def test_a_better_order_that_puts_slower_programs_first_is_not_adopted():
     assert result.gain > 0
     assert result.first_interval[1] < 0
     assert (result.decision, "put first" in result.reason) == ("kept", True)
+
+
+def one_task(seed: int, programs: int = 16):
+    """(latency, base, adapted) of one task: the base ranks by chance, the other model with some skill."""
+    rng = np.random.default_rng(seed)
+    latency = rng.uniform(1, 4, programs)
+    return latency, rng.normal(size=programs), -np.log(latency) + 0.4 * rng.normal(size=programs)
+
+
+def test_one_program_of_one_task_is_no_reason_to_keep_the_base():
+    """The base happens to know the fastest program alone; the other model all, but puts the second first, 9% slower."""
+    latency = np.concatenate([[1.0, 1.09], np.linspace(1.5, 4, 14)])
+    base, other = np.where(latency == 1, 9.0, latency), np.where(latency == 1, -1.1, -latency)
+    result = compare(base, other, latency, np.zeros(16, int), learnt_gain=0.1)
+    assert result.first_gain == pytest.approx(1 / 1.09 - 1)
+    assert result.first_interval[0] <= result.first_gain < 0 < result.first_interval[1]
+    assert (result.gain > 0.5, result.interval[0] > 0, result.decision) == (True, True, "adapted")
+
+
+def test_a_hold_out_of_one_task_is_seldom_beyond_doubt_about_what_is_put_first():
+    slower = sure = 0
+    for seed in range(300):
+        latency, base, adapted = one_task(seed)
+        result = compare(base, adapted, latency, np.zeros(len(latency), int), resamples=200)
+        if result.gain > 0 and result.first_gain < 0:
+            slower, sure = slower + 1, sure + (result.first_interval[1] < 0)
+    assert slower > 20
+    assert sure <= 0.05 * slower
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 1000))
+def test_what_is_put_first_is_judged_as_the_metric_judges_it(seed):
+    rng = np.random.default_rng(seed)
+    latency, group = rng.uniform(1, 3, 24), rng.integers(0, 5, 24)
+    base, adapted = rng.integers(0, 4, 24).astype(float), rng.integers(0, 4, 24).astype(float)
+    result, again = (compare(base, adapted, latency, group, resamples=50, seed=seed) for _ in range(2))
+    after, before = (mean_top_k(scores, latency, group, 1) for scores in (adapted, base))
+    assert result.first_gain == pytest.approx(after - before)
+    assert result == again, "the seed decides"
 
 
 def test_a_hold_out_that_decides_nothing_is_an_error():

@@ -5,7 +5,8 @@ The rule, in the order in which it is applied (`compare`):
 1. Scores that are not numbers: kept.
 2. No gain in the hold-out's pairwise accuracy: kept.
 3. The programs that the adapted model puts first in each task are slower than the base's, beyond doubt (the whole
-   interval): kept. Tuning builds what is put first, so a better order of the rest would not make up for it.
+   interval): kept. Tuning builds what is put first, so a better order of the rest would not make up for it. Who is
+   first hangs on the few programs that were held out, so that one task alone is seldom beyond doubt.
 4. A gain whose interval reaches below zero, unless models learnt on parts of the labels ranked the other parts better
    than the base (`cross_validation.nested_gain`): kept, also where the labels were too few to tell. Two measurements
    that share no program must then agree, so a model that learnt nothing is stored about one time in four instead of
@@ -16,12 +17,13 @@ The rule, in the order in which it is applied (`compare`):
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from ..training.metrics import PAIR_RATIO, mean_top_k
+from ..training.metrics import PAIR_RATIO
 from .errors import LabelError
 
 
@@ -38,7 +40,8 @@ class GuardResult:
         tasks, programs, pairs: what it was measured on.
         reason: the decision in one sentence.
         first_gain: change of the mean over tasks of best latency / latency of the program put first; first_interval:
-            its bounds at `level`, by bootstrap over tasks.
+            its bounds at `level`, by the same bootstrap. They lean towards 0: some resamples lack the fastest programs,
+            about which the models may differ most.
         learnt_gain: gain of models learnt on parts of the labels on the other parts; None: too few labels to tell.
     """
 
@@ -100,20 +103,20 @@ def compare(
     pairs = np.array([faster.sum() for faster, _, _ in tasks])
     before = float(np.mean([right.sum() for _, right, _ in tasks] / pairs))
     after = float(np.mean([right.sum() for _, _, right in tasks] / pairs))
-    first = _first_gains(base, adapted, latency, group)
+    putting_first = _putting_first(base, adapted, latency, group)
     found = GuardResult(
         decision="kept",
         base=before,
         adapted=after,
         gain=after - before,
-        interval=_bootstrap(tasks, level, resamples, seed),
+        interval=_interval(_pair_gains(tasks), level, resamples, seed),
         level=level,
         tasks=len(tasks),
         programs=len(latency),
         pairs=int(pairs.sum()),
         reason="",
-        first_gain=float(first.mean()),
-        first_interval=_mean_interval(first, level, resamples, seed),
+        first_gain=float(np.mean([gain(np.ones((1, programs))) for programs, gain in putting_first])),
+        first_interval=_interval(putting_first, level, resamples, seed),
         learnt_gain=learnt_gain,
     )
     decision, reason = _decide(found, bool(np.isfinite(adapted).all()))
@@ -144,44 +147,61 @@ def _tasks(base: np.ndarray, adapted: np.ndarray, latency: np.ndarray, group: np
 
 def _ahead(scores: np.ndarray) -> np.ndarray:
     """1 where row scores higher than column, 1/2 where equal; a score that is not a number ranks last."""
-    s = np.nan_to_num(np.asarray(scores, dtype=np.float64), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+    s = _finite(scores)
     return np.where(s[:, None] == s[None, :], 0.5, (s[:, None] > s[None, :]).astype(np.float64))
 
 
-def _bootstrap(tasks: list[_Task], level: float, resamples: int, seed: int) -> tuple[float, float]:
-    """Percentile interval of the gain: tasks drawn with return, and programs with return within each task."""
+def _finite(scores: np.ndarray) -> np.ndarray:
+    return np.nan_to_num(np.asarray(scores, dtype=np.float64), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+
+
+# How many programs a task has, and its gain (R,) when each program (R, n) is drawn so often; NaN where none is told.
+_Gain = tuple[int, Callable[[np.ndarray], np.ndarray]]
+
+
+def _pair_gains(tasks: list[_Task]) -> list[_Gain]:
+    """Of each task: the change of the share of pairs in the right order."""
+
+    def gain_of(faster: np.ndarray, before: np.ndarray, after: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        def gain(drawn: np.ndarray) -> np.ndarray:
+            # A program drawn c times stands in c times as many pairs: a quadratic form in the counts.
+            pairs, change = (((drawn @ matrix) * drawn).sum(1) for matrix in (faster, after - before))
+            return np.divide(change, pairs, out=np.full(len(drawn), np.nan), where=pairs > 0)
+
+        return gain
+
+    return [(len(task[0]), gain_of(*task)) for task in tasks]
+
+
+def _putting_first(base: np.ndarray, adapted: np.ndarray, latency: np.ndarray, group: np.ndarray) -> list[_Gain]:
+    """Of each task: the change of best latency / latency of the program put first."""
+
+    def gain_of(at: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda drawn: _share(adapted[at], latency[at], drawn) - _share(base[at], latency[at], drawn)
+
+    places = (np.flatnonzero(np.asarray(group) == task) for task in np.unique(group))
+    return [(len(at), gain_of(at)) for at in places]
+
+
+def _share(scores: np.ndarray, seconds: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """(R,) best latency / latency of the program put first, of those drawn (R, n); expected over ties."""
+    _, rank = np.unique(_finite(scores), return_inverse=True)
+    first = np.where(drawn > 0, rank, -1).max(axis=1, keepdims=True)
+    tied = drawn * (rank == first)
+    best = np.where(drawn > 0, seconds, np.inf).min(axis=1)
+    return best * (tied @ (1 / seconds)) / tied.sum(axis=1)
+
+
+def _interval(tasks: list[_Gain], level: float, resamples: int, seed: int) -> tuple[float, float]:
+    """Percentile interval of the mean gain: tasks drawn with return, and programs with return within each task."""
     rng = np.random.default_rng(seed)
     gains = np.empty((len(tasks), resamples))
-    for row, (faster, before, after) in enumerate(tasks):
-        n = len(faster)
-        drawn = rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(np.float64)
-        # A program drawn c times stands in c times as many pairs: a quadratic form in the counts.
-        pairs = ((drawn @ faster) * drawn).sum(1)
-        gain = ((drawn @ (after - before)) * drawn).sum(1)
-        gains[row] = np.divide(gain, pairs, out=np.full(resamples, np.nan), where=pairs > 0)
+    for row, (n, gain) in enumerate(tasks):
+        gains[row] = gain(rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(np.float64))
     picks = rng.integers(len(tasks), size=gains.shape)
     chosen = np.take_along_axis(gains, picks, axis=0)
     usable = ~np.isnan(chosen).all(axis=0)
     means = np.nanmean(chosen[:, usable], axis=0)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
-
-
-def _first_gains(base: np.ndarray, adapted: np.ndarray, latency: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """(T,) of each task: change of best latency / latency of the program put first, expected over ties."""
-    gains = []
-    for task in np.unique(group):
-        at = np.flatnonzero(np.asarray(group) == task)
-        alone = np.zeros(len(at), np.int64)
-        before, after = (mean_top_k(np.asarray(scores)[at], latency[at], alone, 1) for scores in (base, adapted))
-        gains.append(after - before)
-    return np.array(gains)
-
-
-def _mean_interval(values: np.ndarray, level: float, resamples: int, seed: int) -> tuple[float, float]:
-    """Percentile interval of a mean over tasks, by drawing tasks with return."""
-    rng = np.random.default_rng([seed, 1])
-    means = values[rng.integers(len(values), size=(resamples, len(values)))].mean(axis=1)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
