@@ -108,7 +108,7 @@ def adapt(
         UnknownDeviceChoiceError, NoServerError, RemoteTargetError, NoCrossCompilerError: the device cannot be used.
         LocalTargetError: this machine cannot run programs for the target.
         BudgetError, UnknownSamplerError, AdaptArgumentError: an argument makes no sense.
-        MethodError: no such method, or it lacks what it learns from.
+        MethodError: no such method, it lacks what it learns from, or it learns nothing from the corpora.
         SourceSchemaError: a source reads other features than the checkpoint.
         DeviceKindError: the checkpoint is for the other kind of device.
         NotTrainableError: the checkpoint is of trees.
@@ -131,8 +131,8 @@ def adapt(
         begin = open_sources(checkpoint, split_names(sources), tools.find_base)
         for one in begin.bases:
             check_trainable(one.checkpoint.model)
+            applying(method, one.checkpoint.model, len(begin.corpora))
         base = begin.bases[0]
-        applying(method, base.checkpoint.model, len(begin.corpora))
         local = tools.detect(device, cores)
         require_kind(base.checkpoint, local.device)
     variant = variant_of(target, cores, address and address.key)

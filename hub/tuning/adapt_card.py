@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...zoo.adapt.guard import GuardResult
 from .adapt_job import AdaptJob
 from .adapt_judge import Judgement
 from .adapt_name import target_text
 from .adapt_settings import Outcome
+from .adapt_sources import corpus_name
+
+if TYPE_CHECKING:
+    from ...zoo.corpus import Corpus
 
 
 def lineage_of(job: AdaptJob, outcome: Outcome, counts: dict[str, int]) -> dict[str, Any]:
-    """What the checkpoint was made from, JSON-serialisable: base, sources, measurements, method, gain and interval."""
+    """What the checkpoint was made from, JSON-serialisable: base, sources, measurements, method, gain and interval.
+
+    Sources are those that had a part in it: checkpoints that were compared, and corpora that were learnt.
+    """
     entry, guard, adapted = outcome.start.base.entry, outcome.judgement.guard, outcome.adapted
+    learnt = learnt_corpora(job, outcome)
     return {
         "base": entry.id,
         "start": outcome.start.name,
-        "sources": list(job.sources.names),
+        "compared": list(outcome.start.compared),
+        "sources": [*(n for n in outcome.start.compared if n != entry.id), *map(corpus_name, learnt)],
         "method": adapted.method,
         "asked_method": job.settings.method,
         "strength": adapted.strength,
@@ -37,16 +46,20 @@ def lineage_of(job: AdaptJob, outcome: Outcome, counts: dict[str, int]) -> dict[
         "interval": list(guard.interval),
         "level": guard.level,
         "weights_licence": _joined(one.entry.weights_licence for one in outcome.start.made_of),
-        "source_licences": {c.path.resolve().name: c.meta.get("licence") for c in job.sources.corpora},
+        "source_licences": {corpus_name(corpus): corpus.meta.get("licence") for corpus in learnt},
     }
+
+
+def learnt_corpora(job: AdaptJob, outcome: Outcome) -> list[Corpus]:
+    """The corpora that the model has learnt from: a method may leave some out, and one knows none."""
+    learnt = outcome.adapted.facts.get("sources", ())
+    return [corpus for corpus in job.sources.corpora if corpus_name(corpus) in learnt]
 
 
 def data_licence(job: AdaptJob, outcome: Outcome) -> str:
     """The licences of what others measured and the model learnt: of its start's programs, and of corpora."""
-    learnt = outcome.adapted.facts.get("sources", ())
-    corpora = [corpus for corpus in job.sources.corpora if corpus.path.resolve().name in learnt]
     started = [one.entry.data_licence for one in outcome.start.made_of]
-    return _joined([*started, *(str(corpus.meta["licence"]) for corpus in corpora)])
+    return _joined([*started, *(str(corpus.meta["licence"]) for corpus in learnt_corpora(job, outcome))])
 
 
 def _joined(licences: Iterable[str]) -> str:
@@ -62,8 +75,9 @@ def local_card(facts: dict[str, Any], judgement: Judgement) -> str:
         judgement: the comparison on the hold-out.
     """
     counts, guard = facts["measurements"], judgement.guard
-    sources = ", ".join(f"`{name}`" for name in facts["sources"])
-    made_of = f"`{facts['start']}`" + (f", with {sources} to choose or learn from" if sources else "")
+    compared, corpora = (", ".join(f"`{name}`" for name in facts[key]) for key in ("compared", "source_licences"))
+    made_of = f"`{facts['start']}`" + (f", chosen among {compared} by the first batch" if compared else "")
+    made_of += f"; learnt too: {corpora}" if corpora else ""
     return f"""# {facts["name"]} {facts["version"]}
 
 Adapted on this machine from `{facts["base"]}`; not published.

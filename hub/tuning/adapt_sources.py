@@ -40,7 +40,12 @@ class Sources:
     @property
     def names(self) -> tuple[str, ...]:
         """Of the further checkpoints and of the corpora."""
-        return (*(base.entry.id for base in self.bases[1:]), *(corpus.path.resolve().name for corpus in self.corpora))
+        return (*(base.entry.id for base in self.bases[1:]), *map(corpus_name, self.corpora))
+
+
+def corpus_name(corpus: Corpus) -> str:
+    """What a corpus is called among the sources: its folder's name."""
+    return corpus.path.resolve().name
 
 
 def split_names(sources: str | Sequence[str]) -> tuple[str, ...]:
@@ -133,7 +138,7 @@ def read_sources(
                 f"{corpus.path} has no task with programs to compare beside those held out to judge",
                 remedy="leave it out of --from",
             )
-        found.append(SourceData(corpus.path.resolve().name, corpus_device(corpus), data, _gate(begin, corpus)))
+        found.append(SourceData(corpus_name(corpus), corpus_device(corpus), data, _gate(begin, corpus)))
     return tuple(found)
 
 

@@ -26,6 +26,7 @@ class Start:
         base: the checkpoint to beat, whose name the result takes.
         name: of what the start is made of.
         made_of: the checkpoints that it is, or is the average of.
+        compared: names of all checkpoints that it was chosen among; empty where there was no choice.
         reason: why, in one sentence.
     """
 
@@ -34,6 +35,7 @@ class Start:
     name: str
     made_of: tuple[Base, ...]
     reason: str = "it was asked for"
+    compared: tuple[str, ...] = ()
 
 
 def choose_start(sources: Sources, data: RankingDataset, seed: int) -> Start:
@@ -55,7 +57,8 @@ def choose_start(sources: Sources, data: RankingDataset, seed: int) -> Start:
     beat = sources.bases[0] if sources.named else max(found[: len(sources.bases)], key=lambda one: one[0])[3][0]
     _, name, model, made_of = max(found, key=lambda one: one[0])
     shown = ", ".join(f"{other} {accuracy:.3f}" for accuracy, other, _, _ in found)
-    return Start(model, beat, name, made_of, f"{name} ranks the first {len(data)} programs best (pairwise {shown})")
+    reason = f"{name} ranks the first {len(data)} programs best (pairwise {shown})"
+    return Start(model, beat, name, made_of, reason, tuple(base.entry.id for base in sources.bases))
 
 
 def _merged(sources: Sources, data: RankingDataset, seed: int) -> list[tuple[float, str, CostModel, tuple[Base, ...]]]:

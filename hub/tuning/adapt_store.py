@@ -15,7 +15,7 @@ from ...cards.schema import METRICS_FORMAT
 from ...zoo.corpus import Program, Task, merge_corpus
 from ...zoo.models import Checkpoint
 from ...zoo.plain_json import json_file
-from .adapt_card import data_licence, lineage_of, local_card
+from .adapt_card import data_licence, learnt_corpora, lineage_of, local_card
 from .adapt_first import first_sampler
 from .adapt_job import AdaptJob
 from .adapt_measure import PoolMeasuring
@@ -102,10 +102,9 @@ def _counts(pool: CandidatePool, measuring: PoolMeasuring, outcome: Outcome) -> 
 
 def _learnt(job: AdaptJob, programs: PoolPrograms, outcome: Outcome) -> list[str]:
     """Marks of what the model learnt of this device: here, in its start, and of corpora of the same device."""
-    used = outcome.adapted.facts.get("sources", ())
     marks = programs.marks(reason.index for reason in outcome.reasons)
     before = [learnt_marks(base.checkpoint.config) for base in outcome.start.made_of]
-    corpora = [c for c in job.sources.corpora if c.path.resolve().name in used and c.meta["device"] == programs.device]
+    corpora = [corpus for corpus in learnt_corpora(job, outcome) if corpus.meta["device"] == programs.device]
     return sorted(marks.union(*before, *map(corpus_marks, corpora)))
 
 

@@ -15,7 +15,7 @@ from ..models import CostModel
 from .cross_validation import CrossValidated, Learn, cross_validate, nested_gain
 from .errors import MethodError
 from .kept_models import kept_model
-from .method_list import METHODS
+from .method_list import LEARN_CORPORA, METHODS
 from .methods import Learnt, Lesson, Method, learning_marks
 from .shrink import blend
 
@@ -86,7 +86,7 @@ def applying(name: str, base: CostModel, sources: int) -> tuple[list[Method], li
         base: the model to adapt; sources: corpora of other devices.
 
     Raises:
-        MethodError: no such method, or it lacks something.
+        MethodError: no such method, it lacks something, or corpora are given of which it would learn nothing.
     """
     check_method(name)
     asked = list(METHODS.values()) if name == AUTO else [METHODS[name]]
@@ -98,7 +98,15 @@ def applying(name: str, base: CostModel, sources: int) -> tuple[list[Method], li
             method=name,
         )
     refused = [Tried(method, missing=lack) for method, lack in missing.items() if lack is not None]
-    return [method for method in asked if missing[method.name] is None], refused
+    methods = [method for method in asked if missing[method.name] is None]
+    if sources and not any(method.name in LEARN_CORPORA for method in methods):
+        able = [other for other in LEARN_CORPORA if METHODS[other].missing(base, sources) is None]
+        raise MethodError(
+            f"{name} learns nothing from a corpus of another device, and {sources} are to be learnt from",
+            remedy=f"choose --method {', '.join(able)} or {AUTO}, or leave the corpora out of --from",
+            method=name,
+        )
+    return methods, refused
 
 
 def adapt_model(

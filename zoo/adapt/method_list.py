@@ -7,3 +7,5 @@ from .methods import FewShot, Method
 from .multi_task_method import MultiTask
 
 METHODS: dict[str, Method] = {method.name: method for method in (FewShot(), Continual(), MultiTask())}
+# They learn programs of other devices too; the rest know the base and the labels alone.
+LEARN_CORPORA = (Continual.name, MultiTask.name)

@@ -42,6 +42,16 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Base:
     return Base(Checkpoint.load(folder), entry)
 
 
+@pytest.fixture
+def quick_distilling(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Corpora are distilled into the base in one epoch a phase."""
+    from tchub.zoo.adapt import continual_method
+    from tchub.zoo.adapt.continual import ContinualConfig
+
+    real, quick = continual_method.add_device, ContinualConfig(learn_epochs=1, distill_epochs=1, fisher_groups=2)
+    monkeypatch.setattr(continual_method, "add_device", lambda *a, **k: real(*a, config=quick, **k))
+
+
 @pytest.fixture(scope="session")
 def adapted(base: Base, tmp_path_factory: pytest.TempPathFactory):
     """One run that several tests look at: result, lab and folder."""

@@ -36,6 +36,7 @@ def names(result, part: str) -> set[tuple[str, str]]:
     return {(pick.task_id, pick.key) for pick in result.picks if pick.part == part}
 
 
+@pytest.mark.usefixtures("quick_distilling")
 def test_a_corpus_of_an_earlier_run_teaches_none_of_the_programs_that_judge(
     adapted, base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
@@ -48,7 +49,7 @@ def test_a_corpus_of_an_earlier_run_teaches_none_of_the_programs_that_judge(
         return read_sources(begin, corpora, store, seed, without)
 
     monkeypatch.setattr(adapt_learn, "read_sources", watched)
-    result = run(base, Lab(), tmp_path, sources=str(earlier.corpus), rounds=1)
+    result = run(base, Lab(), tmp_path, sources=str(earlier.corpus), method="continual", rounds=1)
     ((corpus, without),) = taught
     held = names(result, "hold-out")
     there = {(task, p.key) for task in corpus.tasks for p in corpus.programs(task)}

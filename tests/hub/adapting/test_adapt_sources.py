@@ -40,15 +40,14 @@ def test_the_source_that_ranks_the_first_batch_best_is_adapted(base: Base, tmp_p
     assert result.base == "tcl-epyc@1.0.0"
     assert result.sources == ("tcl-other@1.0.0",)
     if result.adapted:
-        assert Checkpoint.load(result.path).config.lineage["start"] == "tcl-other@1.0.0"
+        lineage = Checkpoint.load(result.path).config.lineage
+        assert (lineage["start"], lineage["sources"]) == ("tcl-other@1.0.0", ["tcl-other@1.0.0"])
+        assert lineage["compared"] == ["tcl-epyc@1.0.0", "tcl-other@1.0.0"]
+        assert "chosen among `tcl-epyc@1.0.0`, `tcl-other@1.0.0`" in (result.path / "README.md").read_text()
 
 
-def test_corpora_are_learnt_by_continual_and_its_result_is_a_knowledge_base(base: Base, tmp_path: Path, monkeypatch):
-    from tchub.zoo.adapt import continual_method
-    from tchub.zoo.adapt.continual import ContinualConfig
-
-    real, quick = continual_method.add_device, ContinualConfig(learn_epochs=1, distill_epochs=1, fisher_groups=2)
-    monkeypatch.setattr(continual_method, "add_device", lambda *a, **k: real(*a, config=quick, **k))
+@pytest.mark.usefixtures("quick_distilling")
+def test_corpora_are_learnt_by_continual_and_its_result_is_a_knowledge_base(base: Base, tmp_path: Path):
     corpus = corpus_at(tmp_path / "xeon-corpus")
     result = run(base, Lab(), tmp_path / "work", sources=str(corpus), method="continual", **LITTLE)
     assert result.learning["method"] == "continual"
@@ -67,7 +66,21 @@ def test_corpora_are_learnt_by_continual_and_its_result_is_a_knowledge_base(base
     assert model.config.lineage["source_licences"] == {"xeon-corpus": "CC0-1.0"}
     assert result.name == "tcl-epyc+local"
     assert Registry.default().resolve(result.name).entry.arch == "tcl-kb"
-    assert "xeon-corpus" in (result.path / "README.md").read_text()
+    assert "learnt too: `xeon-corpus`" in (result.path / "README.md").read_text()
+
+
+def test_a_corpus_that_the_method_left_out_is_in_no_lineage(base: Base, tmp_path: Path, monkeypatch):
+    from tchub.zoo.adapt import continual_method
+
+    real = continual_method.choose_sources
+    nothing = lambda *a, **k: [replace(source, weight=0.0) for source in real(*a, **k)]  # noqa: E731
+    monkeypatch.setattr(continual_method, "choose_sources", nothing)
+    corpus = corpus_at(tmp_path / "xeon-corpus")
+    result = run(base, Lab(), tmp_path / "work", sources=str(corpus), method="continual", **LITTLE)
+    assert result.adapted, "the base is untrained"
+    lineage = Checkpoint.load(result.path).config.lineage
+    assert (lineage["sources"], lineage["source_licences"]) == ([], {})
+    assert "xeon-corpus" not in (result.path / "README.md").read_text()
 
 
 def test_a_source_of_other_features_is_refused_before_anything_is_measured(base: Base, tmp_path: Path):
@@ -91,6 +104,29 @@ def test_multi_task_without_a_corpus_is_refused_before_anything_is_measured(base
     lab = Lab()
     with pytest.raises(MethodError, match="--from"):
         run(base, lab, tmp_path, method="multi-task")
+    assert lab.opened == 0
+
+
+def test_a_corpus_of_which_few_shot_would_learn_nothing_is_refused_before_anything_is_measured(
+    base: Base, tmp_path: Path
+):
+    lab, corpus = Lab(), corpus_at(tmp_path / "xeon-corpus")
+    with pytest.raises(MethodError, match="few-shot learns nothing from a corpus") as caught:
+        run(base, lab, tmp_path / "work", sources=str(corpus))
+    assert "--method continual, multi-task or auto" in caught.value.remedy
+    assert lab.opened == 0
+
+
+def test_a_method_that_one_of_the_starts_cannot_learn_by_is_refused_before_anything_is_measured(
+    base: Base, tmp_path: Path
+):
+    """Which start is taken is known when the first batch has been paid for."""
+    known = replace(base.checkpoint, model=Progressive.around(base.checkpoint.model))
+    other = Base(known, replace(base.entry, name="tcl-kb-cpu"))
+    lab, corpus = Lab(), corpus_at(tmp_path / "xeon-corpus")
+    tools = toolbox(base, lab, find_base=finder(base, other))
+    with pytest.raises(MethodError, match="one after another"):
+        run(base, lab, tmp_path / "work", tools=tools, sources=f"tcl-kb-cpu,{corpus}", method="multi-task")
     assert lab.opened == 0
 
 
