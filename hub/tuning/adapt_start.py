@@ -10,11 +10,15 @@ import numpy as np
 from ...zoo.adapt.continual import fisher_average, fisher_diagonal
 from ...zoo.adapt.errors import SourceMismatchError
 from ...zoo.training import RankingDataset, pairwise_accuracy
+from ...zoo.training.metrics import PAIR_RATIO
 from .adapt_sources import Sources
 from .adapt_tools import Base
 
 if TYPE_CHECKING:
     from ...zoo.models import CostModel
+
+# Ordered pairs without which one more or less would turn the comparison of two sources.
+MIN_PAIRS = 10
 
 
 @dataclass(frozen=True)
@@ -42,23 +46,35 @@ def choose_start(sources: Sources, data: RankingDataset, seed: int) -> Start:
     """Score every checkpoint, and averages of them, on the programs of the first batch.
 
     A checkpoint has learnt none of these labels; an average is weighed by labels of other tasks than it is scored on.
+    Labels too few to compare by leave the first checkpoint where it is.
 
     Args:
         sources: two checkpoints or more.
         data: measured programs.
         seed: of the estimate that a merge needs.
     """
+    first = sources.bases[0]
+    if (pairs := _pairs(data)) < MIN_PAIRS:
+        why = "was named" if sources.named else "is the first"
+        reason = f"{first.entry.id}, which {why}: too few labels to compare sources ({pairs} ordered pairs)"
+        return Start(first.checkpoint.model, first, first.entry.id, (first,), reason)
     found: list[tuple[float, str, CostModel, tuple[Base, ...]]] = []
     for base in sources.bases:
         model = base.checkpoint.model
         accuracy = pairwise_accuracy(model.score(data.features), data.latency, data.group)
         found.append((accuracy, base.entry.id, model, (base,)))
     found += _merged(sources, data, seed)
-    beat = sources.bases[0] if sources.named else max(found[: len(sources.bases)], key=lambda one: one[0])[3][0]
+    beat = first if sources.named else max(found[: len(sources.bases)], key=lambda one: one[0])[3][0]
     _, name, model, made_of = max(found, key=lambda one: one[0])
     shown = ", ".join(f"{other} {accuracy:.3f}" for accuracy, other, _, _ in found)
     reason = f"{name} ranks the first {len(data)} programs best (pairwise {shown})"
     return Start(model, beat, name, made_of, reason, tuple(base.entry.id for base in sources.bases))
+
+
+def _pairs(data: RankingDataset) -> int:
+    """Pairs of a task whose latencies are apart by more than the noise of measuring."""
+    seconds = (data.latency[members] for members in data.members)
+    return sum(int((one[:, None] * PAIR_RATIO < one[None, :]).sum()) for one in seconds)
 
 
 def _merged(sources: Sources, data: RankingDataset, seed: int) -> list[tuple[float, str, CostModel, tuple[Base, ...]]]:

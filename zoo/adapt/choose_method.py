@@ -58,7 +58,7 @@ class AdaptedModel:
             None: too few labels to tell.
         reason: why this method, in one sentence.
         tried: all methods that were asked for.
-        facts: of the training.
+        facts: of its start and of the training.
     """
 
     model: CostModel
@@ -102,7 +102,7 @@ def applying(name: str, base: CostModel, sources: int) -> tuple[list[Method], li
     if sources and not any(method.name in LEARN_CORPORA for method in methods):
         able = [other for other in LEARN_CORPORA if METHODS[other].missing(base, sources) is None]
         raise MethodError(
-            f"{name} learns nothing from a corpus of another device, and {sources} are to be learnt from",
+            f"{name} learns nothing from corpora, and {sources} of them are named",
             remedy=f"choose --method {', '.join(able)} or {AUTO}, or leave the corpora out of --from",
             method=name,
         )
@@ -124,26 +124,26 @@ def adapt_model(
         LabelError: the labels have no order to learn.
     """
     methods, refused = applying(name, lesson.base, len(lesson.sources))
-    found: list[tuple[Method, CostModel, CrossValidated | None]] = []
+    found: list[tuple[Method, Learnt, CrossValidated | None]] = []
     for method in methods:
         on_method(method.name, "start")
         start = method.start(lesson)
         on_method(method.name, "cross-validate")
-        found.append((method, start, cross_validate(_keeping(method), start, lesson, near=method.near)))
+        found.append((method, start, cross_validate(_keeping(method), start.model, lesson, near=method.near)))
     method, start, judged = max(found, key=lambda one: -1.0 if one[2] is None else one[2].accuracy)
     on_method(method.name, "learn")
-    learnt = _keeping(method)(start, lesson)
+    learnt = _keeping(method)(start.model, lesson)
     strength = judged.strength if judged else 1.0
     all_judged = [one for _, _, one in found if one is not None]
     tried = [_tried(*one) for one in found]
     return AdaptedModel(
-        blend(start, learnt.model, strength),
+        blend(start.model, learnt.model, strength),
         method.name,
         strength,
         nested_gain(all_judged) if all_judged else None,
         _reason(name, tried, method.name),
         tuple(tried + refused),
-        learnt.facts,
+        start.facts | learnt.facts,
     )
 
 
@@ -161,7 +161,7 @@ def _keeping(method: Method) -> Learn:
     return learn
 
 
-def _tried(method: Method, _start: CostModel, judged: CrossValidated | None) -> Tried:
+def _tried(method: Method, _start: Learnt, judged: CrossValidated | None) -> Tried:
     if judged is None:
         return Tried(method.name)
     return Tried(method.name, judged.accuracy, judged.base, judged.strength)

@@ -76,6 +76,22 @@ def test_an_average_that_ranks_better_than_each_source_is_the_start(measured: tu
     assert all(start.model is not source.checkpoint.model for source in (one, other))
 
 
+@pytest.mark.parametrize("programs", [0, 1, 4])
+@pytest.mark.parametrize(("named", "why"), [(True, "was named"), (False, "is the first")])
+def test_labels_too_few_to_compare_by_keep_the_first_source(
+    measured: tuple[Base, RankingDataset], programs: int, named: bool, why: str
+):
+    """None, when all of the first batch failed; one, and four of a task, of which chance makes the better source."""
+    good, data = measured
+    far = moved(good, "tcl-far", 3.0)
+    start = choose_start(Sources((far, good), named=named), data.take(data.members[0][:programs]), seed=0)
+    assert start.model is far.checkpoint.model
+    assert start.base is far
+    assert (start.name, start.compared) == ("tcl-far@1.0.0", ())
+    assert f"tcl-far@1.0.0, which {why}: too few labels to compare sources" in start.reason
+    assert "nan" not in start.reason
+
+
 def test_an_average_that_ranks_worse_than_a_source_is_not_the_start(measured: tuple[Base, RankingDataset]):
     good, data = measured
     far = moved(good, "tcl-far", 3.0)

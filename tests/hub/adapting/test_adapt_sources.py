@@ -111,7 +111,7 @@ def test_a_corpus_of_which_few_shot_would_learn_nothing_is_refused_before_anythi
     base: Base, tmp_path: Path
 ):
     lab, corpus = Lab(), corpus_at(tmp_path / "xeon-corpus")
-    with pytest.raises(MethodError, match="few-shot learns nothing from a corpus") as caught:
+    with pytest.raises(MethodError, match="few-shot learns nothing from corpora") as caught:
         run(base, lab, tmp_path / "work", sources=str(corpus))
     assert "--method continual, multi-task or auto" in caught.value.remedy
     assert lab.opened == 0
