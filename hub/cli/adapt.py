@@ -76,7 +76,12 @@ def command(name: str | None, sources: str | None, out: Output, **options: Any) 
     for line in result.base_reasons:
         out.note(line)
     out.note(f"measurements: {result.journal}; as a corpus: {result.corpus}")
-    out.hint(f"tchub tune {_tunable(result)} --checkpoint {result.name}{_same_device(result.threads)}")
+    out.hint(f"tchub tune {_tunable(result)} --checkpoint {result.name}{_update(result)}{_same_device(result.threads)}")
+
+
+def _update(result: AdaptResult) -> str:
+    """The option of `tchub tune` that leaves context out, where the model ranks worse with it."""
+    return "" if result.update == "auto" else f" --update {result.update}"
 
 
 def _same_device(threads: int) -> str:

@@ -45,10 +45,14 @@ def _lines(result: AdaptResult) -> dict[str, str]:
         before, after = (result.zero_shot[when]["pairwise"] for when in ("before", "after"))
         lines["pairwise"] += ", both given the programs learnt from"
         lines["zero-shot"] = f"pairwise {before:.3f} before, {after:.3f} after, given nothing"
+    harm = {}
+    if result.context is not None and result.context.harms:
+        harm["context"] = f"it harms: {result.context}; tune with --update {result.update}"
     times = (f"{phase} {seconds:.0f} s" for phase, seconds in result.seconds.items() if seconds >= 1)
     return lines | {
         "judged on": f"{guard.programs} held-out programs of {guard.tasks} tasks",
         "because": guard.reason,
+        **harm,
         "time": ", ".join(times),
     }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from ...zoo.adapt.guard import GuardResult
 from .adapt_job import AdaptJob
 from .adapt_judge import Judgement
 from .adapt_name import target_text
@@ -92,7 +91,7 @@ Adapted on this machine from `{facts["base"]}`; not published.
 | sampler, budget | {facts["sampler"]}, {facts["budget"]} |
 | programs measured | {counts["programs"]} of {counts["pool"]} candidates, {counts["tasks"]} tasks |
 | of these learnt from, held out, failed | {counts["learn"]}, {counts["hold_out"]}, {counts["failed"]} |
-{_scores(guard, judgement.zero_shot)}
+{_scores(judgement)}
 
 The hold-out was picked at random within each task and never learnt from: {guard.programs} valid programs and
 {guard.pairs} pairs of {guard.tasks} tasks. It comes from the same tasks that the model was adapted to, so it says
@@ -100,8 +99,9 @@ nothing about other networks.
 """
 
 
-def _scores(guard: GuardResult, zero_shot: dict[str, dict[str, float]] | None) -> str:
+def _scores(judgement: Judgement) -> str:
     """The rows of the table that tell of the hold-out."""
+    guard, zero_shot, context = judgement.guard, judgement.zero_shot, judgement.context
     low, high = guard.interval
     how = "" if zero_shot is None else ", given the programs learnt from"
     rows = {
@@ -112,4 +112,6 @@ def _scores(guard: GuardResult, zero_shot: dict[str, dict[str, float]] | None) -
     if zero_shot is not None:
         before, after = (zero_shot[when]["pairwise"] for when in ("before", "after"))
         rows["the same of base and adapted, given nothing"] = f"{before:.3f}, {after:.3f}"
+    if context is not None and context.harms:
+        rows["harmed by context: tune with `--update none`"] = str(context)
     return "\n".join(f"| {what} | {value} |" for what, value in rows.items())

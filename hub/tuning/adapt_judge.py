@@ -25,9 +25,41 @@ class Seen:
     held: np.ndarray
     known: np.ndarray
 
+    def plain_scores(self) -> np.ndarray:
+        """(H,) scores of the hold-out, given nothing."""
+        return self.model.score(self.held)
+
     def scores(self, held: RankingDataset, known: RankingDataset) -> np.ndarray:
         """(H,) scores of the hold-out, given the programs learnt from where the model takes context."""
         return informed_scores(self.model, self.held, held.group, known, self.known)
+
+
+@dataclass(frozen=True)
+class ContextGain:
+    """What context is worth to the model that tuning will use, base or adapted, in pairwise accuracy on the hold-out.
+
+    Attributes:
+        without, given: the accuracy without the programs learnt from, and with those of each task as context.
+        interval: bounds of `given - without` at `level`, by the guard's bootstrap.
+        level: of the interval, e.g. 0.9.
+    """
+
+    without: float
+    given: float
+    interval: tuple[float, float]
+    level: float
+
+    @property
+    def harms(self) -> bool:
+        """Whether the model ranks worse with context than without, beyond doubt."""
+        return self.interval[1] < 0
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"pairwise {self.without:.3f} without the programs learnt from as context, {self.given:.3f} with them "
+            f"({self.level:.0%} interval of the difference {low:+.3f} to {high:+.3f})"
+        )
 
 
 @dataclass(frozen=True)
@@ -39,12 +71,14 @@ class Judgement:
         before, after: metrics of base and adapted model, with the learnt programs of a task as context where a model
             takes any: tuning hands them over, so the verdict says whether new weights help beyond that.
         zero_shot: of both without context, by `before` and `after`; None where neither takes any.
+        context: what context is worth to the model that the guard decided on; None where that takes none.
     """
 
     guard: GuardResult
     before: dict[str, float]
     after: dict[str, float]
     zero_shot: dict[str, dict[str, float]] | None
+    context: ContextGain | None
 
 
 def judge(
@@ -67,8 +101,19 @@ def judge(
     plain = None
     if any(takes_context(one.model) for one in pair):
         names = ("before", "after")
-        plain = {n: _metrics(one.model.score(one.held), held) for n, one in zip(names, pair, strict=True)}
-    return Judgement(guard, _metrics(before, held), _metrics(after, held), plain)
+        plain = {name: _metrics(one.plain_scores(), held) for name, one in zip(names, pair, strict=True)}
+    chosen, given = (adapted, after) if guard.decision == "adapted" else (base, before)
+    return Judgement(
+        guard, _metrics(before, held), _metrics(after, held), plain, _context_gain(chosen, given, held, seed)
+    )
+
+
+def _context_gain(chosen: Seen, given: np.ndarray, held: RankingDataset, seed: int) -> ContextGain | None:
+    """By the guard's bootstrap, as if the context were what had been learnt."""
+    if not takes_context(chosen.model):
+        return None
+    found = compare(chosen.plain_scores(), given, held.latency, held.group, seed=seed)
+    return ContextGain(found.base, found.adapted, found.interval, found.level)
 
 
 def _metrics(scores: np.ndarray, held: RankingDataset) -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...zoo.adapt.guard import GuardResult
 from ...zoo.adapt.stopping import CurvePoint, StopDecision
+from .adapt_judge import ContextGain
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ class AdaptResult:
         before, after: top1, top5 and pairwise on the hold-out, of the base and of the adapted model, as tuning uses
             them: with the learnt programs of a task as context where a model takes any.
         zero_shot: the same of models that take context, without it; None for others.
+        context: what context is worth to the model that the guard decided on; None where that takes none.
         guard: the comparison and its decision, `adapted` or `kept`.
         name, version, path: of the stored checkpoint; the base's name, and no path, when the base was kept.
         journal, corpus: where the measurements are.
@@ -104,6 +106,7 @@ class AdaptResult:
     before: dict[str, float]
     after: dict[str, float]
     zero_shot: dict[str, dict[str, float]] | None
+    context: ContextGain | None
     guard: GuardResult
     name: str
     version: str | None
@@ -116,10 +119,16 @@ class AdaptResult:
         """Whether the adapted model replaced the base."""
         return self.guard.decision == "adapted"
 
+    @property
+    def update(self) -> str:
+        """What to tune with (`tune`'s `update`): `none` where the model ranks worse with context than without."""
+        return "none" if self.context is not None and self.context.harms else "auto"
+
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""
         paths = {key: str(value) if value else None for key, value in self._paths().items()}
-        return asdict(self) | {"guard": self.guard.as_dict(), "decision": self.guard.decision} | paths
+        verdict = {"guard": self.guard.as_dict(), "decision": self.guard.decision, "update": self.update}
+        return asdict(self) | verdict | paths
 
     def _paths(self) -> dict[str, Path | None]:
         return {"path": self.path, "journal": self.journal, "corpus": self.corpus}

@@ -68,6 +68,7 @@ def finish(
         before=outcome.judgement.before,
         after=outcome.judgement.after,
         zero_shot=outcome.judgement.zero_shot,
+        context=outcome.judgement.context,
         guard=outcome.judgement.guard,
         name=name,
         version=version,

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from adapt_kit import Lab, other_base, run
+from tchub.hub.cli import main
+from tchub.hub.cli.tune import command as tune_command
 from tchub.hub.registry import Registry
+from tchub.hub.tuning import adapt as adapt_module
+from tchub.hub.tuning.adapt_card import local_card
+from tchub.hub.tuning.adapt_judge import ContextGain, Judgement, Seen, judge
 from tchub.zoo.adapt import NotTrainableError
-from tchub.zoo.models import Checkpoint
+from tchub.zoo.models import Checkpoint, create
+from tchub.zoo.training import RankingDataset
 
 
 def test_other_networks_learn_too_and_are_stored_with_their_size(tmp_path: Path):
@@ -30,6 +39,55 @@ def test_a_model_of_context_is_judged_with_the_programs_learnt_from_and_both_fig
     assert after > before, "the weights have learnt"
     assert result.guard.base == pytest.approx(result.before["pairwise"])
     assert result.guard.base > before, "context alone tells an untrained model much, and that is not the weights' gain"
+    assert result.context is not None
+    assert result.context.given == pytest.approx(result.guard.adapted if result.adapted else result.guard.base)
+    assert (result.context.harms, result.update) == (False, "auto")
+
+
+def make_judged(context: list[float]) -> Judgement:
+    """Base and adapted model, which rank 30 held-out programs rightly without context."""
+    latency = np.random.default_rng(0).permutation(np.geomspace(1e-3, 1e-1, 30))
+    held = RankingDataset(latency[:, None, None], latency, np.arange(30) % 3, ("a", "b", "c"), np.ones(3))
+    models = []
+    for factor in context:
+        model = create("tilenet", width=1, hidden=4, embedding=2)
+        model.score = lambda x: -x[:, 0, 0]
+        model.score_given = lambda x, *_, factor=factor: -factor * x[:, 0, 0]
+        models.append(Seen(model, held.features, held.features))
+    return judge(*models, held, held, learnt_gain=None, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("context", "decision", "harms"),
+    [((1, 1), "kept", False), ((-1, -1), "kept", True), ((-1, 1), "adapted", False), ((1, -1), "kept", False)],
+)
+def test_context_that_harms_the_chosen_model_beyond_doubt_is_told(context, decision: str, harms: bool):
+    judged = make_judged(context)
+    assert judged.guard.decision == decision
+    assert judged.context is not None
+    assert judged.context.harms is harms
+    assert judged.context.without == 1
+    assert judged.context.given == (0 if harms else 1)
+
+
+def test_context_that_harms_is_in_the_card_the_verdict_and_the_next_command(
+    adapted, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    result, *_ = adapted
+    harm = ContextGain(0.933, 0.656, (-0.4, -0.1), 0.9)
+    told = replace(result, context=harm)
+    assert told.as_dict()["update"] == "none"
+    monkeypatch.setattr(adapt_module, "adapt", lambda *_, **__: told)
+    assert main(["adapt", "tcl-epyc"]) == 0
+    shown = capsys.readouterr()
+    assert "0.933 without" in shown.out
+    (hint,) = [line for line in shown.err.splitlines() if line.startswith("next: ")]
+    _, _, *arguments = shlex.split(hint.removeprefix("next: "))
+    assert tune_command.make_context("tune", list(arguments)).params["update"] == "none"
+    lineage = Checkpoint.load(result.path).config.lineage
+    judgement = Judgement(result.guard, result.before, result.after, None, harm)
+    card = local_card(lineage | {"name": "tcl-epyc+local", "version": "1.0.0"}, judgement)
+    assert "`--update none` | pairwise 0.933 without" in card
 
 
 def test_trees_are_refused_before_anything_is_measured(tmp_path: Path):
