@@ -34,13 +34,17 @@ def _epoch(phase: str, entry: Mapping[str, float]) -> str:
 def _done(device: Mapping[str, Any]) -> str:
     scores = ", ".join(f"{who} {score_text(row['pairwise'])}" for who, row in device["test"].items())
     gate = "" if device["gate"] is None else f", gate {device['gate']:.2f}"
-    return f"learnt {device['programs']:,} programs of {device['tasks']} tasks{gate}; test pairwise: {scores or '-'}"
+    said = f"learnt {device['programs']:,} programs of {device['tasks']} tasks{gate}; test pairwise: {scores or '-'}"
+    return f"{said}; warning: {device['warning']}" if device["warning"] else said
 
 
 def draw(result: Mapping[str, Any], console: Console) -> None:
     """Every device: what the base knew of it when it was learnt, and what it knows now."""
     console.print(f"{result['name']}@{result['version']}: {result['parameters']:,} parameters", highlight=False)
     console.print(device_table(result["devices"]))
+    for device in result["added"]:
+        if device["warning"]:
+            console.print(f"warning: {device['corpus']}: {device['warning']}", highlight=False, soft_wrap=True)
     console.print(f"written to {result['path']}", highlight=False, soft_wrap=True)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from device_corpora import make_corpus
+from distill_kit import changed, distill, make_base, make_corpora
 from tchub import hub
 from tchub.hub.cli import main
 from tchub.hub.registry import describe, resolve
@@ -21,40 +21,16 @@ from tchub.zoo.devices import get_device
 from tchub.zoo.models import Checkpoint
 from toy_checkpoints import publish, write_index
 
-RECIPE = """
-arch: tcl
-epochs: 2
-learning_rate: 0.01
-programs_per_group: 8
-groups_per_batch: 4
-model: {hidden: 8, d_model: 16, head: 4}
-"""
-
-
-def distill(capsys, *args) -> dict:
-    code = main(["distill", *map(str, args), "--epochs", "1", "--json"])
-    return json.loads(capsys.readouterr().out) | {"exit_code": code}
-
 
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory) -> dict[str, Path]:
-    """Ten tasks each, from the number given; each tests on its first one, which another may have measured too."""
-    root = tmp_path_factory.mktemp("corpora")
-    first = {"epyc": 0, "xeon": 5, "graviton": 15, "ryzen-3700x": 8, "t4": 0}
-    made = {device: make_corpus(root / f"on-{device}", device, start) for device, start in first.items()}
-    made["tiny"] = make_corpus(root / "tiny", "epyc", 30, count=1)
-    (root / "recipe.yaml").write_text(RECIPE)
-    return made | {"recipe": root / "recipe.yaml"}
+    return make_corpora(tmp_path_factory.mktemp("corpora"))
 
 
 @pytest.fixture(scope="module")
 def base(corpora, tmp_path_factory) -> Path:
     """A knowledge base of epyc and xeon."""
-    out = tmp_path_factory.mktemp("base") / "kb"
-    words = ["distill", "new:tcl", "--corpus", corpora["epyc"], "--corpus", corpora["xeon"], "--out", out]
-    words += ["--recipe", corpora["recipe"], "--epochs", 1, "--weights-licence", "Apache-2.0", "--quiet"]
-    assert main([str(word) for word in words]) == 0
-    return out
+    return make_base(corpora, tmp_path_factory.mktemp("base") / "kb")
 
 
 def test_a_new_base_tells_what_it_has_learnt_in_which_order(base):
@@ -183,16 +159,6 @@ def test_what_does_not_fit_is_said_before_anything_is_learnt(capsys, tmp_path, b
     assert (done["exit_code"] != 0, done["error"]) == (True, error)
     assert words in f"{done['message']} {done['remedy']}"
     assert not (tmp_path / "out" / "config.json").exists()
-
-
-def changed(base: Path, folder: Path, **fields) -> Path:
-    """A copy of the base's files with another config."""
-    folder.mkdir()
-    for name in ("model.safetensors", "metrics.json", "README.md"):
-        (folder / name).write_bytes((base / name).read_bytes())
-    config = json.loads((base / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | fields))
-    return folder
 
 
 def test_a_base_of_a_newer_release_and_one_that_tells_nothing(capsys, tmp_path, base, corpora):

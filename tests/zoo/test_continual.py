@@ -54,6 +54,19 @@ def test_a_device_is_added_and_the_first_is_kept(first: Progressive) -> None:
     assert 0 < added.distilled.gate.open < 1
 
 
+def test_whether_the_base_ranks_validation_tasks_worse_than_before_is_told_from_chance(first: Progressive) -> None:
+    """Tasks of another device stand for validation tasks that the training programs say nothing right of."""
+    freely = replace(FAST, distill_epochs=12, beta=1.0, gated=False, strength=0.0)
+    found = {column: add_device(first, device_data(1), device_data(column, seed=1), freely) for column in (0, 1)}
+    worse, better = (found[column].change for column in (0, 1))
+    assert worse is not None
+    assert better is not None
+    assert (worse.fell, better.fell) == (True, False)
+    assert worse.interval[0] < worse.after - worse.before < worse.interval[1] < 0 < better.interval[0]
+    assert worse.before == pytest.approx(found[0].base_before["pairwise"])
+    assert add_device(first, device_data(1), None, replace(FAST, learn_epochs=1, distill_epochs=1)).change is None
+
+
 def test_consolidation_forgets_less(first: Progressive) -> None:
     """On a toy pair of devices that want other columns and look alike (the last column is of no use)."""
     config = replace(FAST, distill_epochs=12, beta=1.0, gated=False)

@@ -1,18 +1,20 @@
-"""`continual` from a plain checkpoint: what it knew of its own device is kept while sources are distilled into it."""
+"""`continual` from a plain checkpoint: what it knew is kept, and a source that does harm is left out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tchub.zoo.adapt import continual_method
-from tchub.zoo.adapt.continual import ContinualConfig
+from tchub.zoo.adapt.choose_method import adapt_model
+from tchub.zoo.adapt.continual import ContinualConfig, measure_change
 from tchub.zoo.adapt.continual_method import Continual
+from tchub.zoo.adapt.kept_models import model_mark
 from tchub.zoo.adapt.methods import Lesson, SourceData
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import CostModel, Progressive, create
@@ -53,23 +55,36 @@ def checkpoint() -> CostModel:
     return model.eval()
 
 
-def started(model: CostModel, known: np.ndarray | None) -> Progressive:
-    """Where learning device 2 begins, when a source says the opposite of what the model has learnt."""
-    source = SourceData("opposite", get_device("xeon"), programs(1, sign=-1.0))
-    target = programs(2)
-    lesson = Lesson(model, target, target.features, get_device("epyc"), (source,), known=known)
+def lesson_of(model: CostModel, target: RankingDataset, *sources: SourceData, **more: Any) -> Lesson:
+    """What is known of device 2, which is like nothing in particular."""
+    return Lesson(model, target, target.features, get_device("epyc"), sources, **more)
+
+
+def start(lesson: Lesson) -> tuple[Progressive, dict[str, Any]]:
+    """Where learning begins, and what is told of it."""
     made = Continual().start(lesson)
-    assert isinstance(made, Progressive)
-    return made
+    assert isinstance(made.model, Progressive)
+    return made.model, made.facts
 
 
-def test_the_order_on_its_own_device_is_kept_better_where_that_device_is_known(
-    checkpoint: CostModel, monkeypatch: pytest.MonkeyPatch
-):
+OPPOSITE = SourceData("opposite", get_device("xeon"), programs(1, sign=-1.0))
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources are learnt by the settings of these tests."""
     real = continual_method.add_device
     monkeypatch.setattr(continual_method, "add_device", lambda *a, **k: real(*a, config=FAST, **k))
-    own = programs(0, seed=9)
-    kept, lost = (started(checkpoint, known).base_model() for known in (own.features[:1], None))
+
+
+@pytest.mark.usefixtures("fast")
+def test_the_order_on_its_own_device_is_kept_better_where_that_device_is_known(checkpoint: CostModel):
+    """The source says the opposite of what the checkpoint has learnt, and the target agrees with the source."""
+    own, target = programs(0, seed=9), programs(2, sign=-1.0)
+    kept, lost = (
+        start(lesson_of(checkpoint, target, OPPOSITE, known=known))[0].base_model()
+        for known in (own.features[:1], None)
+    )
     was, now, without = (evaluate_model(model, own)["pairwise"] for model in (checkpoint, kept, lost))
     assert was > 0.9
     assert now > without + 0.1
@@ -78,26 +93,53 @@ def test_the_order_on_its_own_device_is_kept_better_where_that_device_is_known(
 
 def test_every_device_of_an_averaged_start_is_known(checkpoint: CostModel):
     known = np.concatenate([programs(device).features[:1] for device in (0, 3)])
-    target = programs(2)
-    made = Continual().start(Lesson(checkpoint, target, target.features, get_device("epyc"), known=known))
-    assert isinstance(made, Progressive)
-    rows = made.known_devices()
+    rows = start(lesson_of(checkpoint, programs(2), known=known))[0].known_devices()
     assert rows is not None
     assert sorted(rows.argmax(dim=1).tolist()) == [0, 3]
 
 
-def test_a_source_that_taught_the_knowledge_base_little_is_not_learnt_again(
+@pytest.mark.usefixtures("fast")
+def test_a_source_after_which_the_labels_are_ranked_worse_is_left_out(checkpoint: CostModel, tmp_path: Path):
+    alike = SourceData("alike", get_device("xeon"), programs(1, seed=3))
+    made, facts = start(lesson_of(checkpoint, programs(2), OPPOSITE, alike, folder=tmp_path))
+    assert facts["sources"] == ["alike"]
+    harm = facts["left_out"]["opposite"]
+    assert harm["before"] > 0.9
+    assert harm["after"] < harm["before"] - 0.2
+    assert harm["interval"][1] < 0
+    without, _ = start(lesson_of(checkpoint, programs(2), alike))
+    assert model_mark(made) == model_mark(without), "nothing of it is left in the base"
+
+
+@pytest.mark.usefixtures("fast")
+def test_with_no_source_left_learning_begins_as_without_any(checkpoint: CostModel):
+    made, facts = start(lesson_of(checkpoint, programs(2), OPPOSITE))
+    assert (facts["sources"], list(facts["left_out"])) == ([], ["opposite"])
+    assert model_mark(made) == model_mark(start(lesson_of(checkpoint, programs(2)))[0])
+
+
+@pytest.mark.usefixtures("fast")
+def test_other_labels_may_keep_a_source_and_it_is_not_learnt_again(
     checkpoint: CostModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    taught: list[str] = []
+    _, facts = start(lesson_of(checkpoint, programs(2), OPPOSITE, folder=tmp_path))
+    assert list(facts["left_out"]) == ["opposite"]
+    monkeypatch.setattr(continual_method, "add_device", None)
+    few = programs(2, sign=-1.0).take(np.arange(0, 72, 4))
+    _, facts = start(lesson_of(checkpoint, few, OPPOSITE, folder=tmp_path))
+    assert facts == {"sources": ["opposite"], "left_out": {}}
 
-    def noted(base: Progressive, *_, folder: Path, **__) -> SimpleNamespace:
-        taught.append(folder.name.split("-")[1])
-        return SimpleNamespace(kb=base)
 
-    monkeypatch.setattr(continual_method, "add_device", noted)
-    target, gates = programs(2), {"shut": 0.02, "open": 0.8, "unknown": None}
-    sources = tuple(SourceData(name, get_device("xeon"), programs(1), gate) for name, gate in gates.items())
-    base = Progressive.around(checkpoint)
-    Continual().start(Lesson(base, target, target.features, get_device("epyc"), sources, folder=tmp_path))
-    assert sorted(taught) == ["open", "unknown"]
+def test_labels_without_an_order_leave_nothing_out(checkpoint: CostModel):
+    alike = replace(programs(2), latency=np.full(72, 1e-3))
+    assert measure_change(checkpoint, checkpoint, alike) is None
+    unmoved = measure_change(checkpoint, checkpoint, programs(2))
+    assert unmoved is not None
+    assert (unmoved.fell, unmoved.interval) == (False, (0.0, 0.0))
+
+
+def test_a_method_tells_of_its_start_what_it_tells_of_its_training(checkpoint: CostModel, fast: None):
+    found = adapt_model("continual", lesson_of(checkpoint, programs(2), OPPOSITE))
+    assert found.facts["sources"] == []
+    assert set(found.facts["left_out"]) == {"opposite"}
+    assert {"epochs", "validated"} <= set(found.facts)

@@ -34,11 +34,10 @@ def test_a_measured_agreement_decides_before_the_spec_sheet() -> None:
     assert found["mi50"] == pytest.approx(0.5 / 0.6)
 
 
-def test_a_source_that_misleads_or_taught_little_is_left_out() -> None:
+def test_a_source_that_misleads_is_left_out() -> None:
     assert dict(names("k80", agreement={"v100": -0.4, "t4": 0.01, "mi50": float("nan")})) == {
         "epyc": False, "t4": False, "v100": False, "mi50": True,
     }  # fmt: skip
-    assert dict(names("k80", gates={"v100": 0.02}))["v100"] is False
     assert dict(names("k80", agreement={"t4": 0.2, "v100": 0.6}, rules=SourceRules(least_share=0.1)))["t4"] is True
 
 

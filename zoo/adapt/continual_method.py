@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +11,7 @@ import torch
 
 from ..models import CostModel, Progressive, list_knowledge_bases
 from ..training.dataset import RankingDataset
-from .continual import add_device, choose_sources
+from .continual import add_device, choose_sources, measure_change
 from .fine_tune import fine_tune
 from .kept_models import kept_model, mark_of, model_mark
 from .methods import Learnt, Lesson, SourceData
@@ -24,6 +22,9 @@ VALIDATION_EVERY = 10
 
 class Continual:
     """Corpora are learnt and distilled into the base one after another, the device most like the target last.
+
+    One after which the base ranks the target's labels worse, beyond their uncertainty, is left out whole: the base of
+    before goes on. They are the labels to learn from, and where they are few a source has to do much harm to be told.
 
     Then the column learns the target's labels by `fine_tune`, which stops by itself. Nothing is distilled after that:
     the target is the last device, and its column is what ranks for it (section 7.4.3).
@@ -38,28 +39,29 @@ class Continual:
             return None
         return f"no knowledge base is made of a {base.arch}"
 
-    def start(self, lesson: Lesson) -> CostModel:
-        """A knowledge base that knows the sources, its column ready to learn the target."""
-        base = _as_knowledge_base(lesson)
-        sources = _in_order(lesson)
-        if not sources:
-            return base.learning().eval()
-        marks = ("continual start", model_mark(base), str(lesson.seed))
-        marks += tuple(f"{source.name}:{source.data.fingerprint()}" for source in sources)
-        state = lesson.folder and lesson.folder / f"continual-{mark_of(marks)}"
+    def start(self, lesson: Lesson) -> Learnt:
+        """A knowledge base that knows the sources, its column ready to learn the target.
 
-        def train() -> tuple[CostModel, dict[str, Any]]:
-            known = _taught(base, sources, lesson.seed, state)
-            known.new_column("base", lesson.seed)
-            return known.learning().eval(), {}
-
-        return kept_model(lesson.folder, marks, train)[0]
+        Its facts: `sources`, those that it knows, in the order of learning; `left_out`, by name the `Change` of each
+        that made the base rank the labels worse.
+        """
+        base, learnt, left_out = _as_knowledge_base(lesson), [], {}
+        for source in _in_order(lesson):
+            taught = _taught(base.distilling(), source, lesson)
+            change = measure_change(base, taught, lesson.data, lesson.seed)
+            if change is not None and change.fell:
+                left_out[source.name] = change.as_dict()
+            else:
+                base = taught
+                learnt.append(source.name)
+        if learnt:
+            base.new_column("base", lesson.seed)
+        return Learnt(base.learning().eval(), {"sources": learnt, "left_out": left_out})
 
     def learn(self, start: CostModel, lesson: Lesson) -> Learnt:
         """Column and laterals by `fine_tune`, which leaves alone what is frozen."""
         result = fine_tune(start, lesson.data, replace(lesson.config, seed=lesson.seed))
-        order = [source.name for source in _in_order(lesson)]
-        return Learnt(result.model, {"epochs": result.epochs, "validated": result.validated, "sources": order})
+        return Learnt(result.model, {"epochs": result.epochs, "validated": result.validated})
 
 
 def _as_knowledge_base(lesson: Lesson) -> Progressive:
@@ -83,22 +85,24 @@ def _as_knowledge_base(lesson: Lesson) -> Progressive:
 
 
 def _in_order(lesson: Lesson) -> list[SourceData]:
-    """The sources that are worth learning, by spec sheets and by what a knowledge base says of those it has learnt.
-
-    No label of the target may be known before it is learnt, so none is asked for.
-    """
+    """The sources that can teach the target anything, by spec sheets: the one most like it last."""
     by_name = {source.name: source for source in lesson.sources}
-    devices = {name: source.device for name, source in by_name.items()}
-    gates = {name: source.gate for name, source in by_name.items() if source.gate is not None}
-    chosen = choose_sources(lesson.device, devices, gates=gates)
+    chosen = choose_sources(lesson.device, {name: source.device for name, source in by_name.items()})
     return [by_name[source.name] for source in chosen if source.weight > 0]
 
 
-def _taught(base: Progressive, sources: Sequence[SourceData], seed: int, state: Path | None) -> Progressive:
-    for number, source in enumerate(sources):
-        train, val = _parts(source.data)
-        base = add_device(base, train, val, seed=seed, folder=state and state / f"{number}-{source.name}").kb
-    return base
+def _taught(base: Progressive, source: SourceData, lesson: Lesson) -> Progressive:
+    """A base that knows a source too, kept whatever the labels say of it: more labels may say something else."""
+    marks = ("continual", model_mark(base), source.name, source.data.fingerprint(), str(lesson.seed))
+    state = lesson.folder and lesson.folder / f"continual-{source.name}-{mark_of(marks)}"
+
+    def train() -> tuple[CostModel, dict[str, Any]]:
+        programs, val = _parts(source.data)
+        return add_device(base, programs, val, seed=lesson.seed, folder=state).kb, {}
+
+    taught = kept_model(lesson.folder, marks, train)[0]
+    assert isinstance(taught, Progressive)
+    return taught
 
 
 def _parts(data: RankingDataset) -> tuple[RankingDataset, RankingDataset | None]:

@@ -11,7 +11,8 @@ The rule, in the order in which it is applied (`compare`):
    than the base (`cross_validation.nested_gain`): kept, also where the labels were too few to tell. Two measurements
    that share no program must then agree, so a model that learnt nothing is stored about one time in four instead of
    one in two; one that learnt is not asked for certainty, which an affordable hold-out seldom gives. Labels that chose
-   a start among several checkpoints (`--from`) are among those: there the second measurement is a little hopeful.
+   a start among several checkpoints (`--from`), or left out a corpus that misleads, are among those: there the second
+   measurement is a little hopeful.
 5. Adapted otherwise.
 """
 

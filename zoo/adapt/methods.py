@@ -91,8 +91,8 @@ class Method(Protocol):
         """What it lacks to adapt this base with so many corpora of other devices; None: nothing."""
         ...
 
-    def start(self, lesson: Lesson) -> CostModel:
-        """Where learning begins: of the base and the sources, not of the labels."""
+    def start(self, lesson: Lesson) -> Learnt:
+        """Where learning begins, of the base and the sources; labels may tell which of them to leave out."""
         ...
 
     def learn(self, start: CostModel, lesson: Lesson) -> Learnt:
@@ -110,9 +110,9 @@ class FewShot:
         """See `Method.missing`: any network will do."""
         return None
 
-    def start(self, lesson: Lesson) -> CostModel:
+    def start(self, lesson: Lesson) -> Learnt:
         """The base."""
-        return lesson.base
+        return Learnt(lesson.base, {})
 
     def learn(self, start: CostModel, lesson: Lesson) -> Learnt:
         """See `fine_tune`."""

@@ -24,9 +24,9 @@ class MultiTask:
             return "a knowledge base learns devices one after another, not at once"
         return None
 
-    def start(self, lesson: Lesson) -> CostModel:
+    def start(self, lesson: Lesson) -> Learnt:
         """The base."""
-        return lesson.base
+        return Learnt(lesson.base, {})
 
     def learn(self, start: CostModel, lesson: Lesson) -> Learnt:
         """See `multi_task`; the architecture's own recipe, the last epoch."""

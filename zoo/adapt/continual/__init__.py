@@ -2,9 +2,11 @@
 
 `add_device` teaches a base (`zoo.models.Progressive`) a further device in two phases: `learn` trains its column on the
 device's programs, with the base frozen; `distill` trains the base on them and on what the column says, held back
-where weights matter to earlier devices. `sources` says from whom a device should learn, and in which order.
+where weights matter to earlier devices. `sources` says from whom a device should learn, and in which order; `change`
+whether a base that did ranks other programs worse.
 """
 
+from .change import Change, measure_change
 from .config import PAPER, ContinualConfig
 from .device import AddedDevice, add_device, start_base
 from .distill import Distilled, GateSummary, distill, gate
@@ -15,6 +17,7 @@ from .sources import Source, SourceRules, choose_sources, rank_agreement
 __all__ = [
     "PAPER",
     "AddedDevice",
+    "Change",
     "ContinualConfig",
     "Distilled",
     "GateSummary",
@@ -27,6 +30,7 @@ __all__ = [
     "fisher_diagonal",
     "gate",
     "learn",
+    "measure_change",
     "rank_agreement",
     "remember",
     "start_base",

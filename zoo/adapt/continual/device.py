@@ -13,6 +13,7 @@ import torch
 from ...models import CostModel, Progressive
 from ...training import RankingDataset, TrainResult, evaluate_model
 from ...training.claim import claim
+from .change import Change, measure_change
 from .config import ContinualConfig
 from .distill import Distilled, distill
 from .fisher import remember
@@ -31,6 +32,7 @@ class AddedDevice:
         adapted: the same before the second phase, whose column answers: the best model of this device.
         learnt: the first phase; distilled: the second, with its gate.
         base_before, base_after, column: `evaluate_model` on the device's validation tasks, empty without any.
+        change: of the base on them, with its uncertainty; None without any, or where they tell nothing.
     """
 
     kb: Progressive
@@ -40,6 +42,7 @@ class AddedDevice:
     base_before: dict[str, float] = field(default_factory=dict)
     base_after: dict[str, float] = field(default_factory=dict)
     column: dict[str, float] = field(default_factory=dict)
+    change: Change | None = None
 
 
 def start_base(
@@ -96,8 +99,7 @@ def add_device(
     check_features(kb, data, val)
     if folder is not None:
         _claim(folder, kb, config, seed)
-    kb = copy.deepcopy(kb)
-    before = evaluate_model(kb.distilling(), val) if val is not None else {}
+    was, kb = copy.deepcopy(kb).distilling().eval(), copy.deepcopy(kb)
     kb.admit(torch.from_numpy(data.features))
     kb.new_column(config.column, seed)
     learnt = learn(kb, data, val, config, seed, folder and folder / "learn", _told(on_epoch, "learn"))
@@ -107,7 +109,9 @@ def add_device(
     kb.eval()
     if val is None:
         return AddedDevice(kb, adapted, learnt, distilled)
-    return AddedDevice(kb, adapted, learnt, distilled, before, evaluate_model(kb, val), evaluate_model(adapted, val))
+    before, after, column = (evaluate_model(model, val) for model in (was, kb, adapted))
+    change = measure_change(was, kb, val, seed)
+    return AddedDevice(kb, adapted, learnt, distilled, before, after, column, change)
 
 
 def _told(on_epoch: OnEpoch | None, phase: str) -> Callable[[dict[str, float]], None] | None:

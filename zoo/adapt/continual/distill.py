@@ -24,7 +24,8 @@ class GateSummary:
 
     Attributes:
         batches: how many; mean, least, most: of the loss.
-        open: mean gate, 0 to 1: the share of the column's word that the base heard.
+        open: mean gate, 0 to 1: the share of the column's word that the base heard. The extremes are those of the
+            same batches, so it tells nothing of how good the column is: of one batch it is 1, of two 0.5.
     """
 
     batches: int

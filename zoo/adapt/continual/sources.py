@@ -19,12 +19,10 @@ class SourceRules:
     Attributes:
         least_agreement: rank agreement with the target's labels, -1 to 1, below which a source misleads.
         least_share: share of the best source's agreement below which a source dilutes.
-        least_gate: mean gate of its distillation (`GateSummary.open`) below which it taught the base little.
     """
 
     least_agreement: float = 0.05
     least_share: float = 0.5
-    least_gate: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,6 @@ def choose_sources(
     target: Device,
     sources: Mapping[str, Device],
     agreement: Mapping[str, float] | None = None,
-    gates: Mapping[str, float] | None = None,
     rules: SourceRules | None = None,
 ) -> list[Source]:
     """Weighs and orders sources: the one most like the target comes last, so that it is learnt last.
@@ -71,32 +68,24 @@ def choose_sources(
         sources: by name.
         agreement: of each, `rank_agreement` of its model on a few labels of the target; those that lack one, or
             whose is NaN, are weighed by their spec sheet.
-        gates: of sources that were distilled already, their mean gate.
         rules: when a source is left out.
 
     Returns:
         All sources, those left out (weight 0) first.
     """
-    rules, agreement, gates = rules or SourceRules(), agreement or {}, gates or {}
+    rules, agreement = rules or SourceRules(), agreement or {}
     known = {name: value for name, value in agreement.items() if not math.isnan(value)}
     best = max((known[name] for name in sources if name in known), default=0.0)
-    found = [
-        _weigh(name, distance(device, target), known.get(name), gates.get(name), best, rules)
-        for name, device in sources.items()
-    ]
+    found = [_weigh(name, distance(device, target), known.get(name), best, rules) for name, device in sources.items()]
     return sorted(found, key=lambda s: (s.weight > 0, s.weight, -s.distance.rank, -s.distance.gap, s.name))
 
 
-def _weigh(
-    name: str, apart: Distance, agreement: float | None, gate: float | None, best: float, rules: SourceRules
-) -> Source:
+def _weigh(name: str, apart: Distance, agreement: float | None, best: float, rules: SourceRules) -> Source:
     def made(weight: float, reason: str) -> Source:
         return Source(name, apart, agreement, weight, reason)
 
     if not apart.compatible:
         return made(0.0, apart.reason)
-    if gate is not None and gate < rules.least_gate:
-        return made(0.0, f"its gate is {gate:.2f}: its column ranked most of its own programs badly")
     if agreement is None:
         return made(1 / (1 + apart.gap), f"not measured; {apart.reason}")
     if agreement < rules.least_agreement:

@@ -28,9 +28,12 @@ class LearntDevice:
         licence, source: of the corpus.
         version: of the knowledge base that learnt it first.
         tasks, programs: learnt from.
-        gate: mean gate of the distillation (equations 10 and 11); None for the first device, which has none.
+        gate: mean gate of the distillation (equations 10 and 11); None for the first device, which has none. It
+            compares the device's batches with each other, and says nothing of the device.
         validation: scores on its validation tasks, of `before` (the base as it came), `column` and `base`.
         test: scores on its test tasks right after it was learnt, of `column` and `base`.
+        warning: that the base ranks its validation tasks worse than before it learnt them; None: it does not, beyond
+            doubt, or nothing tells.
     """
 
     corpus: str
@@ -44,6 +47,7 @@ class LearntDevice:
     gate: float | None = None
     validation: dict[str, dict[str, float]] = field(default_factory=dict)
     test: dict[str, dict[str, float]] = field(default_factory=dict)
+    warning: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""

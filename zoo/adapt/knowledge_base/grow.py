@@ -14,7 +14,7 @@ from ...models import Checkpoint, Progressive
 from ...training.claim import claim
 from ...training.inputs import StatementStore
 from ...training.read import corpus_device
-from ..continual import AddedDevice, add_device
+from ..continual import AddedDevice, Change, add_device
 from .begin import Beginning, first_base
 from .curriculum import Curriculum, Lesson, check_kinds, check_new, ordered
 from .facts import LearntDevice, SeenTasks, learnt_devices, programs_digest, seen_tasks
@@ -171,8 +171,16 @@ class _Run:
             gate=added.distilled.gate.open if added else None,
             validation={who: scores for who, scores in validation.items() if scores},
             test={who: scores for who, scores in test.items() if scores},
+            warning=_warning(added.change if added else None),
         )
         return Step(base, corpus, lesson, device, sum(entry["seconds"] for entry in history))
+
+
+def _warning(change: Change | None) -> str | None:
+    """What to tell of a device that the base knew better before it learnt it; whether to keep it is not ours to say."""
+    if change is None or not change.fell:
+        return None
+    return f"the base ranks its validation tasks worse for having learnt it: pairwise {change}"
 
 
 def _claim(folder: Path, start: Beginning, order: Sequence[Corpus], title: Title, settings: DistillSettings) -> None:

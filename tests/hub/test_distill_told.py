@@ -1,0 +1,58 @@
+"""What `tchub distill` tells of a device beside its scores: that the base knew it better before."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from distill_kit import changed, distill, make_base, make_corpora
+from tchub.hub.cli import main
+from tchub.zoo.adapt.continual import Change
+from tchub.zoo.adapt.knowledge_base import grow, learnt_devices
+from tchub.zoo.models import Checkpoint
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory) -> dict[str, Path]:
+    return make_corpora(tmp_path_factory.mktemp("corpora"))
+
+
+@pytest.fixture(scope="module")
+def base(corpora, tmp_path_factory) -> Path:
+    """A knowledge base of epyc and xeon."""
+    return make_base(corpora, tmp_path_factory.mktemp("base") / "kb")
+
+
+def test_a_device_that_the_base_knew_better_before_is_learnt_with_a_warning(
+    capsys, tmp_path, base, corpora, monkeypatch
+):
+    change = Change(0.8, 0.625, (-0.25, -0.1))
+    real = grow.add_device
+    monkeypatch.setattr(grow, "add_device", lambda *args: replace(real(*args), change=change))
+    words = ["distill", base, "--corpus", corpora["graviton"], "--out", tmp_path / "more", "--epochs", 1]
+    assert main([str(word) for word in words]) == 0
+    said = capsys.readouterr().out
+    assert "warning: on-graviton: the base ranks its validation tasks worse" in said
+    assert "0.800 before it and 0.625 after it" in said
+    learnt = learnt_devices(Checkpoint.load(tmp_path / "more").config)
+    assert [bool(device.warning) for device in learnt] == [False, False, True]
+    assert main([*map(str, words), "--resume"]) == 0
+    assert "warning: on-graviton" in capsys.readouterr().out, "a run that goes on says it too"
+
+
+def test_a_fall_within_its_uncertainty_is_no_warning(capsys, tmp_path, base, corpora, monkeypatch):
+    change = Change(0.8, 0.7, (-0.25, 0.05))
+    real = grow.add_device
+    monkeypatch.setattr(grow, "add_device", lambda *args: replace(real(*args), change=change))
+    done = distill(capsys, base, "--corpus", corpora["graviton"], "--out", tmp_path / "more")
+    assert done["added"][0]["warning"] is None
+
+
+def test_a_base_of_a_release_that_knew_no_warnings_is_read(base, tmp_path):
+    config = json.loads((base / "config.json").read_text())
+    for device in config["lineage"]["devices"]:
+        del device["warning"]
+    older = changed(base, tmp_path / "older", lineage=config["lineage"])
+    assert [device.gate is None for device in learnt_devices(Checkpoint.load(older).config)] == [True, False]
