@@ -67,7 +67,7 @@ class AdaptSession:
         """
         budget = self._settings.budget
         if budget.kind == "seconds":
-            self._pick_and_measure(PROBE_PROGRAMS, 0, budget.seconds, "probe")
+            self._pick_and_measure(PROBE_PROGRAMS, 0, budget.seconds, "probe", self._within)
         affordable = self._affordable()
         self._measure_hold_out(self._held_count(affordable))
         self._within = self._tasks_within(affordable - len(self._hold_out))
@@ -138,7 +138,7 @@ class AdaptSession:
         """
         tasks, group = len(self._pool.tasks), self._sampling_pool.task
         if count >= 2 * tasks:
-            return self._within
+            return np.ones(len(self._pool), dtype=bool)
         rng = np.random.default_rng([self._settings.seed, 3])
         judged = np.unique(group[self._hold_out])
         order = [*rng.permutation(judged), *rng.permutation(np.setdiff1d(np.arange(tasks), judged))]
@@ -147,7 +147,7 @@ class AdaptSession:
     def _round(self, number: int) -> bool:
         """One batch: pick and measure; False when the budget or the pool is used up."""
         rounds, title = self._settings.rounds, f"round {number}" if number else "first batch"
-        seconds = math.inf
+        within, seconds = self._within, math.inf
         if self._settings.budget.kind == "auto":
             count = min(self._batch(), self._affordable() - len(self._hold_out) - len(self._learn))
         elif self._settings.budget.kind == "seconds":
@@ -158,8 +158,10 @@ class AdaptSession:
             count = -(-left // (rounds + 1 - number))
         if number and self._settings.budget.kind != "auto":
             title += f" of {rounds}"
-        count = min(count, len(np.setdiff1d(np.flatnonzero(self._within), self._hold_out + self._learn)))
-        return count > 0 and self._pick_and_measure(count, number, seconds, title)
+        if not number:
+            within = within & self._tasks_within(count)  # or the first model would have no order to learn
+        count = min(count, len(np.setdiff1d(np.flatnonzero(within), self._hold_out + self._learn)))
+        return count > 0 and self._pick_and_measure(count, number, seconds, title, within)
 
     def _batch(self) -> int:
         """Programs of a round of a budget that stops itself."""
@@ -191,10 +193,10 @@ class AdaptSession:
         measured = (sorted(zip(part, self._measuring.latency(part).tolist(), strict=True)) for part in parts)
         return tuple(map(repr, (*told, len(self._curve), *measured)))
 
-    def _pick_and_measure(self, count: int, number: int, seconds: float, title: str) -> bool:
-        """Pick among what is neither learnt from nor held out, and measure it."""
-        # What the probe of a budget of time measured is open in any case: it is labeled.
-        open_ = np.setdiff1d(np.union1d(np.flatnonzero(self._within), self._learn), self._hold_out).astype(np.int64)
+    def _pick_and_measure(self, count: int, number: int, seconds: float, title: str, within: np.ndarray) -> bool:
+        """Pick among what is neither learnt from nor held out, `within` (N,) bool, and measure it."""
+        # What was measured before is open in any case: it is labeled.
+        open_ = np.setdiff1d(np.union1d(np.flatnonzero(within), self._learn), self._hold_out).astype(np.int64)
         labeled = np.searchsorted(open_, np.array(self._learn, dtype=np.int64))
         rng = np.random.default_rng([self._settings.seed, 2, number, len(self._learn)])
         with self._clock("select"):

@@ -16,6 +16,16 @@ from tchub.hub.tuning.errors import NoCandidateError
 from tchub.hub.tuning.tasks import TuningTask
 
 
+class Noting(AdaptProgress):
+    """Keeps the lines that stand above the bars."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
 def test_time_as_a_budget(base: Base, tmp_path: Path):
     """Each program costs a second here: 40 s are about 40 programs, 8 of them held out."""
     result = run(base, Lab(), tmp_path, budget="40s", rounds=2)
@@ -26,18 +36,13 @@ def test_time_as_a_budget(base: Base, tmp_path: Path):
 
 def test_a_budget_that_stops_itself_says_what_it_decided_on(base: Base, tmp_path: Path):
     """A second a program here: a user in a hurry stops after the least rounds."""
-    notes: list[str] = []
-
-    class Noting(AdaptProgress):
-        def note(self, text: str) -> None:
-            notes.append(text)
-
-    hurried = run(base, Lab(), tmp_path, budget="auto", rounds=1, worth=1e-3, progress=Noting())
-    assert len(hurried.curve) == len(notes) == 2
+    progress = Noting()
+    hurried = run(base, Lab(), tmp_path, budget="auto", rounds=1, worth=1e-3, progress=progress)
+    assert len(hurried.curve) == len(progress.notes) == 2
     assert hurried.stop is not None
     assert hurried.stop.stop
     assert hurried.stop.worth < hurried.stop.cost
-    assert hurried.stop.reason in notes[-1]
+    assert hurried.stop.reason in progress.notes[-1]
     labels = [point.labels for point in hurried.curve]
     assert labels == sorted(labels)
     assert Counter(pick.part for pick in hurried.picks)["hold-out"] == 24, "four of each task"
@@ -46,6 +51,17 @@ def test_a_budget_that_stops_itself_says_what_it_decided_on(base: Base, tmp_path
     assert patient.measured <= patient.pool_size / 2
     assert patient.reused == hurried.measured, "the same programs first"
     assert json.loads(json.dumps(patient.as_dict()))["curve"][0] == hurried.as_dict()["curve"][0]
+
+
+def test_a_first_batch_of_one_program_a_task_buys_two_of_half_of_the_tasks(base: Base, tmp_path: Path):
+    """24 programs to learn from in four batches: the six of the first would have no order, one of each task."""
+    progress = Noting()
+    result = run(base, Lab(), tmp_path, budget=30, programs_per_task=24, rounds=3, progress=progress)
+    batches = [Counter(p.task_id for p in result.picks if p.round == number) for number in range(4)]
+    assert [sum(batch.values()) for batch in batches] == [6, 6, 6, 6]
+    assert list(batches[0].values()) == [2, 2, 2]
+    assert len({task for batch in batches for task in batch}) == 6, "the later rounds reach all tasks"
+    assert not progress.notes, "every round had a model"
 
 
 @pytest.mark.parametrize("sampler", ["random", "stratified"])
