@@ -37,6 +37,11 @@ _FIRST_VERSION = "1.0.0"
 )
 @click.option("--ewc/--no-ewc", default=True, show_default=True, help="Hold back what earlier devices depend on.")
 @click.option("--recipe", default="", help="Recipe (a name, or a file) whose loss and batches the phases have.")
+@click.option(
+    "--schedule", default="tchub", show_default=True, type=click.Choice(["tchub", "paper"]),
+    help="Losses, rates, batches and epochs: tchub's, by the recipe, or those of TCL's paper: 100 epochs, divided over "
+    "the devices of this run and their phases.",
+)  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Decides weights, batches and programs taken.")
 @click.option("--resume", is_flag=True, help="Continue the run that --out holds.")
 @click.option("--weights-licence", help="SPDX name of the licence you give the weights of a new base.")
@@ -55,6 +60,7 @@ def command(
     per_task: int,
     ewc: bool,
     recipe: str,
+    schedule: str,
     seed: int,
     resume: bool,
     weights_licence: str | None,
@@ -88,7 +94,7 @@ def command(
     start = _open(kb)
     opened, known = ([Corpus.open(path) for path in paths] for paths in (corpora, judged))
     _check_folder(folder, resume)
-    settings = DistillSettings(seed, epochs, per_task, ewc, keep_order, recipe)
+    settings = DistillSettings(seed, epochs, per_task, ewc, keep_order, recipe, schedule)
     title = _title(start, kb, opened, name, version, settings, {"weights_licence": weights_licence, "authors": authors})
     grown = grow_base(
         start,
@@ -153,6 +159,7 @@ def _title(
     words = [f"--corpus {shlex.quote(corpus.path.resolve().name)}" for corpus in corpora]
     words += [f"--{key} {value}" for key, value in (("epochs", settings.epochs), ("recipe", settings.recipe)) if value]
     words += ["--keep-order"] * settings.keep_order + ["--no-ewc"] * (not settings.ewc)
+    words += ["--schedule paper"] * (settings.schedule == "paper")
     command = (
         f"tchub distill {kb} {' '.join(words)} --per-task {settings.per_task} --out DIR --name {chosen.name} "
         f"--version {chosen.version} --seed {settings.seed}"

@@ -143,6 +143,7 @@ def test_programs_of_other_features_are_refused(first: Progressive) -> None:
 def test_the_papers_settings() -> None:
     """Sections 6 and 7.1.3."""
     assert (PAPER.beta, PAPER.strength, PAPER.learn_rate, PAPER.learn_period) == (0.5, 10_000, 7e-4, 10)
+    assert PAPER.groups_per_batch * PAPER.programs_per_group == 1024
     rates = [PAPER.distilling().learning_rate_at(epoch) for epoch in (0, 4, 5, 10)]
     assert rates == pytest.approx([7e-4, 7e-4, 7e-5, 7e-6])
     assert PAPER.learning().learning_rate_at(10) == PAPER.learning().learning_rate_at(0) == 7e-4

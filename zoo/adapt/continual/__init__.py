@@ -7,7 +7,7 @@ whether a base that did ranks other programs worse.
 """
 
 from .change import Change, measure_change
-from .config import PAPER, ContinualConfig
+from .config import PAPER, PAPER_EPOCHS, ContinualConfig
 from .device import AddedDevice, add_device, start_base
 from .distill import Distilled, GateSummary, distill, gate
 from .fisher import fisher_average, fisher_diagonal, remember
@@ -16,6 +16,7 @@ from .sources import Source, SourceRules, choose_sources, rank_agreement
 
 __all__ = [
     "PAPER",
+    "PAPER_EPOCHS",
     "AddedDevice",
     "Change",
     "ContinualConfig",

@@ -124,6 +124,7 @@ class ContinualConfig:
         return {name: getattr(self, name) for name in (*names, *sizes)} | {"save_every": 1}
 
 
+PAPER_EPOCHS = 100
 PAPER = ContinualConfig(
     learn_epochs=25,
     distill_epochs=25,
@@ -136,11 +137,15 @@ PAPER = ContinualConfig(
     learn_period=10,
     distill_rate=7e-4,
     distill_period=5,
+    groups_per_batch=8,
+    programs_per_group=128,
     rehearsal=0.0,
     column="previous",
     select="last",
 )
-"""TCL's own (sections 6 and 7.1.3): 100 epochs over two devices, batches of 1,024 programs, rate 0.0007.
+"""TCL's own (sections 6 and 7.1.3): `PAPER_EPOCHS` over two devices, batches of 1,024 programs, rate 0.0007.
+
+It is `tchub distill --schedule paper`, which divides the epochs over the devices of the run (`divided`).
 
 The column goes on from the device before: the paper's figure 8 shows the score on that device sink, not vanish.
 """

@@ -129,9 +129,10 @@ class _Run:
 
     def _learn(self, corpus: Corpus, lesson: Lesson, before: Checkpoint | None, folder: Path) -> Step:
         name, seed = corpus.path.resolve().name, self.settings.seed
-        phases = self.settings.phases(self.start.arch, lesson.train)
+        devices = len(self.curriculum.corpora)
+        phases = self.settings.phases(self.start.arch, lesson.train, devices)
         if before is None:
-            recipe = self.settings.first(self.start.arch)
+            recipe = self.settings.first(self.start.arch, devices)
             told = lambda entry: self.tell(name, "train", entry)  # noqa: E731
             base, result = first_base(
                 self.start.arch, lesson, self.schema, recipe, phases, seed, folder / "train", told

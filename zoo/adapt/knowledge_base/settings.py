@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ...training import RankingDataset, TrainConfig
-from ..continual import ContinualConfig
+from ...training.errors import TrainConfigError
+from ..continual import PAPER, PAPER_EPOCHS, ContinualConfig
 
 # A running mean of the weights (`TrainConfig.average`, 0.99) has left what it began with after about so many steps.
 LEAST_STEPS = 200
+SCHEDULES = ("tchub", "paper")
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class DistillSettings:
         keep_order: learn the corpora in the order given.
         recipe: of the first device of a new base, and of what the phases have in common with a training: loss,
             optimizer, batches; the architecture's own unless given.
+        schedule: "tchub", or "paper": TCL's own losses, rates, batches and epochs (`continual.PAPER`), evenly divided
+            over the devices of the run and their phases. Of the recipe it takes the sizes of the network alone.
     """
 
     seed: int = 0
@@ -35,17 +39,31 @@ class DistillSettings:
     ewc: bool = True
     keep_order: bool = False
     recipe: str = ""
+    schedule: str = "tchub"
 
-    def first(self, arch: str) -> TrainConfig:
-        """The recipe that a new base's first device is learnt by."""
+    def __post_init__(self) -> None:
+        if self.schedule not in SCHEDULES:
+            raise TrainConfigError(
+                f"no schedule is called {self.schedule!r}", remedy=f"use one of: {', '.join(SCHEDULES)}", key="schedule"
+            )
+
+    def first(self, arch: str, devices: int = 1) -> TrainConfig:
+        """The recipe that the first of so many devices of a new base is learnt by."""
         recipe = TrainConfig.find(self.recipe or arch).pretraining()
+        if self.schedule == "paper":
+            own = {name: getattr(recipe, name) for name in ("arch", "model", "feature_schema")}
+            phase = self._paper(devices).learning()
+            return replace(phase, **own, epochs=2 * phase.epochs)
         return replace(recipe, epochs=2 * self.epochs, warmup_epochs=1) if self.epochs else recipe
 
-    def phases(self, arch: str, data: RankingDataset | None = None) -> ContinualConfig:
-        """Both phases of a further device, whose programs `data` are.
+    def phases(self, arch: str, data: RankingDataset | None = None, devices: int = 1) -> ContinualConfig:
+        """Both phases of a further device, whose programs `data` are, in a run of so many devices.
 
-        Rates are the same share of the recipe's as `ContinualConfig`'s are of TileNet's, for which they were chosen.
+        By tchub's schedule, rates are the same share of the recipe's as `ContinualConfig`'s are of TileNet's, for
+        which they were chosen.
         """
+        if self.schedule == "paper":
+            return self._paper(devices)
         own, tilenet, usual = self.first(arch), TrainConfig.find("tilenet"), ContinualConfig()
         shared = ("loss", "optimizer", "weight_decay", "clip_norm", "average", "groups_per_batch", "programs_per_group")
         scale = own.learning_rate / tilenet.learning_rate
@@ -61,9 +79,16 @@ class DistillSettings:
             strength=usual.strength if self.ewc else 0.0,
         )
 
+    def _paper(self, devices: int) -> ContinualConfig:
+        paper = replace(PAPER, strength=PAPER.strength if self.ewc else 0.0)
+        if self.epochs:
+            return replace(paper, learn_epochs=self.epochs, distill_epochs=self.epochs)
+        return paper.divided(PAPER_EPOCHS, devices)
+
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        return asdict(self)
+        """JSON form; without the usual schedule, so that a run begun before there was a choice goes on."""
+        told = asdict(self)
+        return told if self.schedule != SCHEDULES[0] else {k: v for k, v in told.items() if k != "schedule"}
 
 
 def _steps(recipe: TrainConfig, data: RankingDataset) -> int:
