@@ -59,7 +59,11 @@ class Continual:
         return Learnt(base.learning().eval(), {"sources": learnt, "left_out": left_out})
 
     def learn(self, start: CostModel, lesson: Lesson) -> Learnt:
-        """Column and laterals by `fine_tune`, which leaves alone what is frozen."""
+        """Column and laterals by `fine_tune`, which leaves alone what is frozen.
+
+        A few labels (`FineTuneConfig.low_rank_below`) move the matrices alone: those of the column, U and V. Biases
+        and the laterals' alpha stay where they began.
+        """
         result = fine_tune(start, lesson.data, replace(lesson.config, seed=lesson.seed))
         return Learnt(result.model, {"epochs": result.epochs, "validated": result.validated})
 
@@ -67,8 +71,10 @@ class Continual:
 def _as_knowledge_base(lesson: Lesson) -> Progressive:
     """The base as it is if its column knows a device already, else with a column that is its copy.
 
-    The programs that a plain network learnt from are not at hand, so nothing says what its weights are worth. Which
-    devices it learnt is known: what it says of them is rehearsed when sources are distilled into it.
+    The programs that a plain network learnt from are not at hand, so nothing says what its weights are worth: its
+    Fisher diagonal is 0, and consolidation holds nothing back while the first source is distilled. What protects it
+    there is rehearsal of what it says of the devices it learnt, which are known where it reads them. From the second
+    source on, consolidation holds what those before it need.
     """
     model, seed = lesson.base, lesson.seed
     if not isinstance(model, Progressive):

@@ -1,4 +1,8 @@
-"""What a fine-tuning may move: every layer, at a rate by its depth; the head alone; or factors of low rank."""
+"""What a fine-tuning may move: every layer, at a rate by its depth; the head alone; or factors of low rank.
+
+Factors belong to the matrices of linear layers. All other weights then stay as they are: biases, convolutions, and the
+alpha of a knowledge base's laterals.
+"""
 
 from __future__ import annotations
 
