@@ -109,6 +109,7 @@ def adapt(
         LocalTargetError: this machine cannot run programs for the target.
         BudgetError, UnknownSamplerError, AdaptArgumentError: an argument makes no sense.
         MethodError: no such method, it lacks what it learns from, or it learns nothing from the corpora.
+        SourceFolderError: a source is neither a checkpoint nor a corpus.
         SourceSchemaError: a source reads other features than the checkpoint.
         DeviceKindError: the checkpoint is for the other kind of device.
         NotTrainableError: the checkpoint is of trees.

@@ -125,9 +125,10 @@ class AdaptSession:
         return max(1e-3, self._measuring.seconds / max(1, len(self._measuring.results)))
 
     def _measure_hold_out(self, count: int) -> None:
-        rest = np.setdiff1d(np.arange(len(self._pool)), [*self._learn, *self._learner.learnt_before()])
+        learnt = self._learner.learnt_before()
+        rest = np.setdiff1d(np.arange(len(self._pool)), [*self._learn, *learnt])
         rng = np.random.default_rng([self._settings.seed, 1])
-        picks = rest[choose_holdout(self._subset(rest), count, rng)]
+        picks = rest[choose_holdout(self._subset(rest), count, rng, learnt=len(learnt))]
         seconds = HOLD_OUT_SHARE * self._settings.budget.seconds
         self._hold_out = self._measure(picks, seconds, "hold-out")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...zoo.errors import TchubError
+from ..registry.errors import CheckpointNameError, UnknownCheckpointError
 from .adapt_tools import Base
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ PROGRAMS_PER_TASK = 200
 
 class SourceSchemaError(TchubError):
     """A source reads other features than the base, or is of a device of another kind; fields: source."""
+
+
+class SourceFolderError(TchubError):
+    """What `--from` names is neither a folder of a checkpoint or corpus nor a checkpoint's name; fields: source."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ def open_sources(checkpoint: str | None, sources: Sequence[str], find_base: Call
 
     Raises:
         SourceSchemaError: they do not fit.
+        SourceFolderError: a source is neither a checkpoint nor a corpus.
         TchubError: whatever loading raises.
     """
     from ...zoo.corpus import Corpus
@@ -71,14 +77,32 @@ def open_sources(checkpoint: str | None, sources: Sequence[str], find_base: Call
 
     folders = [name for name in sources if (Path(name) / META_FILE).is_file()]
     names = [name for name in sources if name not in folders]
-    wanted = [checkpoint, *names] if checkpoint is not None or not names else names
-    bases = tuple(find_base(name) for name in wanted)
+    first = (find_base(checkpoint),) if checkpoint is not None or not names else ()
+    bases = (*first, *(_find_source(name, find_base) for name in names))
     corpora = tuple(Corpus.open(Path(folder)) for folder in folders)
     for base in bases[1:]:
         _check_checkpoint(bases[0], base)
     for corpus in corpora:
         _check_corpus(bases[0], corpus)
     return Sources(bases, checkpoint is not None or len(bases) == 1, corpora)
+
+
+def _find_source(name: str, find_base: Callable[[str | None], Base]) -> Base:
+    """A checkpoint among the sources; of a folder the registry knows only that it is no name."""
+    try:
+        return find_base(name)
+    except (CheckpointNameError, UnknownCheckpointError) as error:
+        if Path(name).is_dir():
+            what = "the folder holds neither a corpus.json nor a config.json"
+        elif "/" in name or Path(name).exists():
+            what = "there is no such folder"
+        else:
+            raise
+        raise SourceFolderError(
+            f"{name} is neither a corpus nor a checkpoint: {what}",
+            remedy="name folders of corpora (`tchub corpus stats DIR` reads one), and folders or names of checkpoints",
+            source=name,
+        ) from error
 
 
 def _check_checkpoint(first: Base, other: Base) -> None:

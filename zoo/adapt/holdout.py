@@ -11,7 +11,9 @@ from .sampling import Pool
 PROGRAMS_PER_TASK = 4
 
 
-def choose_holdout(pool: Pool, count: int, rng: np.random.Generator, per_task: int = PROGRAMS_PER_TASK) -> np.ndarray:
+def choose_holdout(
+    pool: Pool, count: int, rng: np.random.Generator, per_task: int = PROGRAMS_PER_TASK, learnt: int = 0
+) -> np.ndarray:
     """Pick hold-out programs at random, spread over tasks.
 
     A sampler's picks are chosen for what the model thinks of them, so an estimate on them would be biased:
@@ -23,22 +25,25 @@ def choose_holdout(pool: Pool, count: int, rng: np.random.Generator, per_task: i
         count: programs to hold out.
         rng: source of randomness.
         per_task: least programs of a task that is used.
+        learnt: candidates that are not in the pool, since what is to be adapted has learnt them; the error tells.
 
     Returns:
         At most `count` places in the pool, (k,) int64, sorted by task.
 
     Raises:
-        SamplingError: `count` does not reach for one task.
+        SamplingError: `count` does not reach for one task, or no task has programs enough.
     """
     members = [np.flatnonzero(pool.task == task) for task in np.unique(pool.task)]
     # Half of a task at most: a small task must keep something to learn from.
     members = [m for m in members if len(m) // 2 >= per_task]
-    if count < per_task or not members:
+    if count < per_task:
         raise SamplingError(
             f"a hold-out of {count} programs cannot judge any of {len(pool.ops)} tasks",
-            remedy=f"give a budget that holds out {per_task} programs, and a pool of {2 * per_task} a task",
+            remedy=f"give a budget that holds out {per_task} programs",
             holdout=count,
         )
+    if not members:
+        raise _too_few(pool, 2 * per_task, count, learnt)
     chosen = rng.permutation(len(members))[: max(1, count // per_task)]
     share, extra = divmod(count, len(chosen))
     picks = [
@@ -46,3 +51,12 @@ def choose_holdout(pool: Pool, count: int, rng: np.random.Generator, per_task: i
         for place, task in enumerate(chosen)
     ]
     return np.concatenate([picks[i] for i in np.argsort(chosen)]).astype(np.int64)
+
+
+def _too_few(pool: Pool, least: int, count: int, learnt: int) -> SamplingError:
+    """No task has the least programs of which half may be held out."""
+    left, remedy = f"none of {len(pool.ops)} tasks has {least} candidates", "enlarge the pool with --pool"
+    if learnt:
+        left = f"{learnt} of {len(pool) + learnt} candidates were learnt before, and {left} besides"
+        remedy += ", take other candidates with --seed, or adapt the checkpoint that this one was made from"
+    return SamplingError(f"no hold-out can judge: {left}", remedy=remedy, holdout=count)

@@ -10,10 +10,11 @@ import pytest
 from adapt_kit import LITTLE, Lab, make_candidates, make_task, run, toolbox
 from tchub.hub.tuning import adapt_learn
 from tchub.hub.tuning.adapt_pool import CandidatePool, PoolEntry
-from tchub.hub.tuning.adapt_seen import PoolPrograms, corpus_marks, learnt_marks
+from tchub.hub.tuning.adapt_seen import LEARNT, PoolPrograms, corpus_marks, learnt_marks
 from tchub.hub.tuning.adapt_sources import read_sources
 from tchub.hub.tuning.adapt_stops import KeptDecisions
 from tchub.hub.tuning.adapt_tools import Base, find_base
+from tchub.zoo.adapt.errors import SamplingError
 from tchub.zoo.adapt.knowledge_base.facts import LearntDevice, programs_digest
 from tchub.zoo.adapt.stopping import StopDecision
 from tchub.zoo.corpus import Corpus
@@ -97,6 +98,19 @@ def test_what_a_lineage_learnt_is_never_held_out(adapted, tmp_path: Path):
     assert len(other.learnt_by([checkpoint])) == 0, "the same program elsewhere is another measurement"
     if second.adapted:
         assert learnt_marks(Checkpoint.load(second.path).config) > marks, "what the first learnt is passed on"
+
+
+def test_a_pool_that_was_learnt_before_is_what_the_error_tells_of(adapted, tmp_path: Path):
+    """A checkpoint that learnt all but a few of these candidates: no budget would help."""
+    first = adapted[0]
+    checkpoint, programs = find_base(str(first.path)), pool_of(first)
+    learnt = sorted(programs.marks(range(len(programs.pool) - 5)))
+    config = replace(checkpoint.checkpoint.config, training={LEARNT: learnt})
+    lab = Lab()
+    with pytest.raises(SamplingError, match="355 of 360 candidates were learnt before") as caught:
+        run(replace(checkpoint, checkpoint=replace(checkpoint.checkpoint, config=config)), lab, tmp_path)
+    assert "--pool" in caught.value.remedy
+    assert not lab.measured
 
 
 def test_a_corpus_of_this_device_counts_as_learnt(adapted):

@@ -12,7 +12,8 @@ import pytest
 import torch
 from adapt_kit import LITTLE, SMALL, Lab, corpus_at, make_candidates, make_task, run, stored, toolbox
 from tchub.hub.registry import Registry
-from tchub.hub.tuning.adapt_sources import SourceSchemaError, open_sources, split_names
+from tchub.hub.registry.errors import UnknownCheckpointError
+from tchub.hub.tuning.adapt_sources import SourceFolderError, SourceSchemaError, open_sources, split_names
 from tchub.hub.tuning.adapt_tools import Base, find_base
 from tchub.zoo.adapt.errors import MethodError
 from tchub.zoo.models import Checkpoint, NewerFormatError, Progressive, create
@@ -98,6 +99,25 @@ def test_a_corpus_of_another_kind_of_device_is_refused(base: Base, tmp_path: Pat
     corpus = corpus_at(tmp_path / "gpu", device="v100", family="v100")
     with pytest.raises(SourceSchemaError, match="v100"):
         open_sources("tcl-epyc", [str(corpus)], finder(base))
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [("my-corpus", "holds neither a corpus.json"), ("./my-corpus", "holds neither"), ("corpora/x", "no such folder")],
+)
+def test_a_folder_that_is_neither_a_corpus_nor_a_checkpoint_is_told_so(
+    base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, what: str
+):
+    (tmp_path / "my-corpus").mkdir()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SourceFolderError, match=what) as caught:
+        open_sources("tcl-epyc", [name], lambda one: base if one == "tcl-epyc" else find_base(one))
+    assert caught.value.message.startswith(f"{name} is neither a corpus nor a checkpoint")
+
+
+def test_a_name_that_no_checkpoint_has_is_the_registrys_to_tell_of(base: Base):
+    with pytest.raises(UnknownCheckpointError, match="no checkpoint is called tcl-nowhere"):
+        open_sources("tcl-epyc", ["tcl-nowhere"], lambda one: base if one == "tcl-epyc" else find_base(one))
 
 
 def test_multi_task_without_a_corpus_is_refused_before_anything_is_measured(base: Base, tmp_path: Path):
