@@ -22,6 +22,7 @@ from ..registry import home_root
 from ..registry.store import store_error
 from .adapt_job import AdaptJob
 from .adapt_learn import Learner, Told
+from .adapt_least import check_budget
 from .adapt_name import variant_of
 from .adapt_result import AdaptResult
 from .adapt_seen import PoolPrograms
@@ -124,6 +125,7 @@ def adapt(
     settings = AdaptSettings(
         parse_budget(budget), create_sampler(sampler), rounds, seed, fine_tune or FineTuneConfig(), method, worth
     )
+    check_budget(settings.budget)
     tools, progress, clock = tools or Tools(), progress or AdaptProgress(), Clock()
     with clock("prepare"):
         address = parse_device(device)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .adapt_least import check_count
 from .adapt_measure import PoolMeasuring
 from .adapt_name import LOCAL
 from .adapt_pool import CandidatePool, build_pool
@@ -62,11 +63,20 @@ class AdaptJob:
         return hashlib.sha256(json.dumps(self.scope, sort_keys=True).encode()).hexdigest()[:8]
 
     def build_pool(self, folder: Path, stop: StopFlag, progress: AdaptProgress, clock: Clock) -> CandidatePool:
-        """Extract the tasks and make their candidates."""
+        """Extract the tasks and make their candidates.
+
+        Raises:
+            BudgetError: however many candidates there are, it is too small.
+            EmptyPoolError: no task has two candidates.
+            InterruptedRunError: the user stopped it.
+        """
         progress.start("tasks", 1)
         with clock("tasks"):
             tasks = self.tools.extract_tasks(self.workload, self.local.target)
         progress.advance()
+        most = len(tasks) * self.programs_per_task
+        if tasks and (count := self.settings.budget.programs(most)) is not None:
+            check_count(self.settings.budget, count, f"{most} candidates at most")
         progress.start("candidates", len(tasks))
 
         def on_task() -> None:

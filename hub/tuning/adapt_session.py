@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...zoo.adapt.budget import AUTO_LABELS
-from ...zoo.adapt.errors import BudgetError, LabelError
+from ...zoo.adapt.errors import LabelError
 from ...zoo.adapt.holdout import PROGRAMS_PER_TASK, choose_holdout
 from ...zoo.adapt.kept_models import model_mark
 from ...zoo.adapt.sampling import Pool, Reason
 from ...zoo.adapt.stopping import CurvePoint, StopDecision, decide
 from .adapt_first import asks_base, first_sampler
 from .adapt_learn import Learner, Told
+from .adapt_least import check_count
 from .adapt_settings import Outcome
 from .adapt_stops import KeptDecisions
 
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from .adapt_pool import CandidatePool
 
 HOLD_OUT_SHARE = 0.2
-# Four programs to judge by, and two for each of the four batches of the default three rounds.
-MIN_PROGRAMS = 12
 # Programs that tell what one costs, before a budget of time can be divided.
 PROBE_PROGRAMS = 8
 # Of a budget that stops itself: programs of a round, for each task and in all.
@@ -100,14 +99,7 @@ class AdaptSession:
             count = min(len(self._pool), len(self._learn) + int(self._seconds_left() / self._cost()))
         if self._settings.budget.kind == "auto":
             count = min(count, (AUTO_LABELS + PROGRAMS_PER_TASK) * len(self._pool.tasks))
-        if count < MIN_PROGRAMS:
-            raise BudgetError(
-                f"a budget of {self._settings.budget} is {count} of {len(self._pool)} candidates; "
-                f"adapting needs {MIN_PROGRAMS}: some to learn from, some to judge by",
-                remedy=f"give --budget {MIN_PROGRAMS} or more, or enlarge the pool with --pool",
-                programs=count,
-                least=MIN_PROGRAMS,
-            )
+        check_count(self._settings.budget, count, f"{len(self._pool)} candidates")
         return count
 
     def _held_count(self, affordable: int) -> int:

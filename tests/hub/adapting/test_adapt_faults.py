@@ -167,6 +167,27 @@ def test_arguments_without_a_meaning_are_refused_with_a_remedy(base: Base, tmp_p
     assert len(lab.measured) <= 8, "at most the probe of a budget of time"
 
 
+@pytest.mark.parametrize(("budget", "known"), [(5, "a count"), ("1%", "the tasks")])
+def test_a_budget_that_reaches_for_nothing_is_refused_before_candidates_are_made(
+    base: Base, tmp_path: Path, budget: str | int, known: str
+):
+    made: list[str] = []
+
+    def noted(what: str, real: Any) -> Any:
+        return lambda *given: made.append(what) or real(*given)
+
+    tools = toolbox(base, Lab())
+    tools = replace(
+        tools,
+        find_base=noted("base", tools.find_base),
+        extract_tasks=noted("tasks", tools.extract_tasks),
+        make_candidates=noted("candidates", tools.make_candidates),
+    )
+    with pytest.raises(BudgetError, match="adapting needs 12"):
+        run(base, Lab(), tmp_path, tools=tools, budget=budget)
+    assert made == ([] if known == "a count" else ["base", "tasks"])
+
+
 def test_only_this_machine_can_be_measured():
     with pytest.raises(UnknownDeviceChoiceError, match="v100"):
         detect("v100", 1)
