@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar
 
 from ..models import CostModel, Progressive
+from ..training.config import TrainConfig
 from .kept_models import mark_of
 from .methods import Learnt, Lesson, learning_marks
 from .multi_task import multi_task
@@ -29,9 +31,10 @@ class MultiTask:
         return Learnt(lesson.base, {})
 
     def learn(self, start: CostModel, lesson: Lesson) -> Learnt:
-        """See `multi_task`; the architecture's own recipe, the last epoch."""
+        """See `multi_task`; the architecture's own recipe, the last epoch. A run that is killed loses one at most."""
+        config = replace(TrainConfig.find(start.arch), save_every=1)
         state = lesson.folder and lesson.folder / f"multi-task-{mark_of(learning_marks(self.name, start, lesson))}"
         parts = [source.data for source in lesson.sources]
-        result = multi_task(start, lesson.data, parts, seed=lesson.seed, resume_dir=state)
+        result = multi_task(start, lesson.data, parts, config, seed=lesson.seed, resume_dir=state)
         facts = {"programs": list(result.programs), "sources": [source.name for source in lesson.sources]}
         return Learnt(result.model, facts)

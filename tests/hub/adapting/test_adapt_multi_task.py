@@ -26,7 +26,7 @@ def test_multi_task_learns_beside_corpora_and_stores_a_plain_checkpoint_that_nam
 ):
     quick = replace(TrainConfig.find("tcl"), epochs=3, learning_rate=5e-3, groups_per_batch=4, warmup_epochs=0)
     real = multi_task_method.multi_task
-    monkeypatch.setattr(multi_task_method, "multi_task", lambda *a, **k: real(*a, config=quick, **k))
+    monkeypatch.setattr(multi_task_method, "multi_task", lambda *a, **k: real(*a[:3], quick, **k))
     corpora = [corpus_at(tmp_path / name, name, name) for name in ("xeon", "graviton")]
     result = run(
         base, Lab(), tmp_path / "work", budget=40, programs_per_task=24,

@@ -5,38 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from adapt_kills import KillAt, KilledError
 from adapt_kit import Lab, run, toolbox
 from tchub.hub.registry import Registry
-from tchub.hub.tuning.adapt_settings import AdaptProgress
 from tchub.hub.tuning.adapt_tools import Base
 
 SMALL = {"budget": 60, "programs_per_task": 24, "rounds": 2}
 MEASURING = ("hold-out", "first batch", "round 1 of 2", "round 2 of 2")
 LEARNING = ("fine-tuning", "few-shot: cross-validate", "few-shot: learn")
-
-
-class KilledError(BaseException):
-    """No handler of the product catches it, as none catches SIGKILL."""
-
-
-class KillAt(AdaptProgress):
-    """Ends the run when a phase begins, or after its first step."""
-
-    def __init__(self, phase: str, step: int) -> None:
-        self.phase, self.step = phase, step
-        self.now, self.steps = "", 0
-
-    def start(self, phase: str, total: int) -> None:
-        self.now, self.steps = phase, 0
-        self._maybe()
-
-    def advance(self, failed: bool = False) -> None:
-        self.steps += 1
-        self._maybe()
-
-    def _maybe(self) -> None:
-        if (self.now, self.steps) == (self.phase, self.step):
-            raise KilledError(self.phase)
 
 
 @pytest.fixture(scope="module")
