@@ -122,7 +122,7 @@ class Learner:
         data = self.dataset(indices)
         with told.clock("sources"):
             corpora = read_sources(
-                self.start.made_of,
+                self.start.base,
                 self._sources.corpora,
                 told.folder / "statements",
                 settings.seed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -130,7 +130,7 @@ def _check_corpus(first: Base, corpus: Corpus) -> None:
 
 
 def read_sources(
-    begin: Collection[Base],
+    base: Base,
     corpora: Sequence[Corpus],
     store: Path,
     seed: int,
@@ -139,7 +139,7 @@ def read_sources(
     """Programs of the corpora in the base's features, with each one's own hardware row.
 
     Args:
-        begin: what learning begins with; their feature schema decides, and what they say of corpora that they learnt.
+        base: a checkpoint that learning begins with, whose feature schema decides.
         corpora: of other devices, or of this one.
         store: folder that keeps features of lowered programs.
         seed: of the choice of programs of large tasks.
@@ -153,7 +153,7 @@ def read_sources(
     from ...zoo.training.inputs import StatementStore
     from ...zoo.training.read import Share, corpus_device, read_programs
 
-    found, schema = [], _schema(next(iter(begin)))
+    found, schema = [], _schema(base)
     for corpus in corpora:
         share = Share(per_task=PROGRAMS_PER_TASK, seed=seed, without=without(corpus))
         data, _ = read_programs(corpus, sorted(corpus.tasks), schema, StatementStore(store), share)
@@ -162,27 +162,8 @@ def read_sources(
                 f"{corpus.path} has no task with programs to compare beside those held out to judge",
                 remedy="leave it out of --from",
             )
-        found.append(SourceData(corpus_name(corpus), corpus_device(corpus), data, _gate(begin, corpus)))
+        found.append(SourceData(corpus_name(corpus), corpus_device(corpus), data))
     return tuple(found)
-
-
-def _gate(begin: Collection[Base], corpus: Corpus) -> float | None:
-    """How open the gate was when a knowledge base of the start learnt a corpus; None where none did.
-
-    Of several the widest: where one could learn from a corpus, its programs are worth learning.
-    """
-    from ...zoo.adapt.knowledge_base.errors import NotAKnowledgeBaseError
-    from ...zoo.adapt.knowledge_base.facts import learnt_devices, programs_digest
-
-    gates: list[float] = []
-    for base in begin:
-        try:
-            devices = learnt_devices(base.checkpoint.config)
-        except NotAKnowledgeBaseError:
-            continue  # any other checkpoint knows no gates
-        known = {device.sha256: device.gate for device in devices if device.gate is not None}
-        gates += [known[digest] for digest in ([programs_digest(corpus)] if known else []) if digest in known]
-    return max(gates, default=None)
 
 
 def _schema(base: Base) -> FeatureSchema:

@@ -29,13 +29,11 @@ class SourceData:
     Attributes:
         name: of the corpus; device: that it was measured on.
         data: its programs, with its own device's hardware row.
-        gate: mean gate of its distillation into a knowledge base that is adapted; None where none has learnt it.
     """
 
     name: str
     device: Device
     data: RankingDataset
-    gate: float | None = None
 
 
 @dataclass(frozen=True)

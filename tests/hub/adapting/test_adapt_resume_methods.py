@@ -1,4 +1,4 @@
-"""A run that is killed while a method learns from corpora goes on: no epoch is trained twice, and to the same weights."""
+"""A run that is killed while a method learns from corpora goes on, to the same weights, and trains no epoch twice."""
 
 from __future__ import annotations
 

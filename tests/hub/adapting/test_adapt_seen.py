@@ -15,10 +15,9 @@ from tchub.hub.tuning.adapt_sources import read_sources
 from tchub.hub.tuning.adapt_stops import KeptDecisions
 from tchub.hub.tuning.adapt_tools import Base, find_base
 from tchub.zoo.adapt.errors import SamplingError
-from tchub.zoo.adapt.knowledge_base.facts import LearntDevice, programs_digest
 from tchub.zoo.adapt.stopping import StopDecision
 from tchub.zoo.corpus import Corpus
-from tchub.zoo.models import Checkpoint, Progressive
+from tchub.zoo.models import Checkpoint
 
 
 def pool_of(result, tasks: int = 6) -> PoolPrograms:
@@ -57,8 +56,7 @@ def test_a_corpus_of_an_earlier_run_teaches_none_of_the_programs_that_judge(
     assert held & there, "there is something to leave out"
     assert without >= held & there
     (whole,), (data,) = (
-        read_sources((base,), (corpus,), tmp_path / "s", 0, lambda _, left=left: left)
-        for left in (frozenset(), without)
+        read_sources(base, (corpus,), tmp_path / "s", 0, lambda _, left=left: left) for left in (frozenset(), without)
     )
     assert len(data.data) == len(whole.data) - sum(
         p.valid and (task, p.key) in without for task in corpus.tasks for p in corpus.programs(task)
@@ -123,19 +121,6 @@ def test_a_corpus_of_this_device_counts_as_learnt(adapted):
     places = [i for i, entry in enumerate(entries) if (tasks[entry.task].task_id, entry.key) in measured]
     assert len(places) == result.measured
     assert marks >= programs.marks(places)
-
-
-def test_a_knowledge_base_tells_the_gate_of_a_corpus_that_it_has_learnt(adapted, base: Base, tmp_path: Path):
-    corpus = Corpus.open(adapted[0].corpus)
-    device = LearntDevice("c", programs_digest(corpus), "epyc", "1.0.0", 6, 60, gate=0.03).as_dict()
-    model = Progressive.around(base.checkpoint.model)
-    config = replace(
-        base.checkpoint.config, arch=model.arch, model=model.config.as_dict(), lineage={"devices": [device]}
-    )
-    known = Base(replace(base.checkpoint, config=config, model=model), base.entry)
-    for begin, gate in (((base,), None), ((base, known), 0.03)):
-        (source,) = read_sources(begin, (corpus,), tmp_path, 0)
-        assert source.gate == gate
 
 
 def test_a_decision_is_kept_with_its_seconds_and_a_torn_line_is_decided_again(tmp_path: Path):
