@@ -18,7 +18,7 @@ import click
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "benchmarks"
-# The zoo's checkpoints of version 1.0.0, and the figures that were measured with them, were trained by these recipes.
+# Figures of docs/benchmarks that were measured before an architecture's recipe changed are of these.
 _RECIPES = {"tilenet": "tilenet-sheets"}
 _PACKAGES = ("tchub", "apache-tvm", "torch", "xgboost-cpu", "numpy")
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import click
 from benchmarking import FOLDER, ROOT
-from zoo_plan import LABELS, RUNS, VERSION, Job, bases, corpus_folder, jobs, open_corpus, read_plan, statement_store
+from zoo_plan import LABELS, RUNS, Job, bases, corpus_folder, jobs, open_corpus, read_plan, statement_store
 from zoo_publish import build_index, publish_bases, publish_trained
 
 _CORPORA = """# The corpora of the zoo
@@ -141,7 +141,7 @@ def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
         recipe,
         sources=[open_corpus(name) for name in job.corpora[1:]],
         name=job.name,
-        version=VERSION,
+        version=job.version,
         seed=seed,
         programs_per_task=cap,
         lineage=_lineage(job),
@@ -219,7 +219,7 @@ def distill(names: tuple[str, ...]) -> None:
             "per-task": base.settings["per_task"],
             "recipe": base.settings.get("recipe", ""),
             "name": base.name,
-            "version": VERSION,
+            "version": base.version,
             "weights-licence": "Apache-2.0",
             "authors": "the tchub project",
             "out": base.folder,

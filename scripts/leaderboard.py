@@ -36,7 +36,9 @@ told of the test tasks themselves, stands under its title. *pairwise* is the sha
 ordered rightly, mean over tasks; *top-k* is the lowest latency of all measured programs over the lowest among the k
 that the model ranks highest, weighted by how often a network runs the task; *mean* weighs all tasks alike. 1 is best.
 "±" is the standard deviation over the seeds. A table is sorted by pairwise accuracy, the best of a column is bold, and
-baselines are in italics. Size is that of the weights' file.
+baselines are in italics. Size is that of the weights' file. `tilenet` is TileNet by the recipe `tilenet-sheets`, as in
+version 1.0.0 of the zoo; scores of the present version stand on its
+[cards](../cards).
 """
 _HEAD = (*SCORES.values(), "parameters", "size", "training", "programs/s")
 

@@ -11,7 +11,7 @@ from typing import Any
 from benchmarking import ROOT
 
 RUNS = ROOT / "runs" / "zoo"
-VERSION = "1.0.0"
+_FIRST = "1.0.0"  # of what names no version in zoo.toml
 LABELS = (4, 8, 16, 32)
 STATEMENTS = ("tenset-mlp", "atformer")
 
@@ -37,6 +37,10 @@ class Job:
         return self.settings.get("recipe", self.arch)
 
     @property
+    def version(self) -> str:
+        return self.settings.get("version", _FIRST)
+
+    @property
     def place(self) -> dict[str, Any]:
         return self.plan["families"][self.family]
 
@@ -53,7 +57,7 @@ class Job:
         return self.family in ships if isinstance(ships, list) else bool(ships)
 
     def folder(self, seed: int) -> Path:
-        return RUNS / "trained" / self.name / str(seed)
+        return RUNS / "trained" / self.name / self.version / str(seed)
 
     def seeds(self) -> Iterator[int]:
         return (seed for seed in self.settings["seeds"] if (self.folder(seed) / "metrics.json").is_file())
@@ -82,8 +86,12 @@ class Base:
         return self.settings["corpora"]
 
     @property
+    def version(self) -> str:
+        return self.settings.get("version", _FIRST)
+
+    @property
     def folder(self) -> Path:
-        return RUNS / "bases" / self.name
+        return RUNS / "bases" / self.name / self.version
 
     @property
     def is_done(self) -> bool:

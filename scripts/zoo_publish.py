@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarking import FOLDER, ROOT
-from zoo_plan import RUNS, STATEMENTS, VERSION, Base, Job, bases, jobs, open_corpus, read_plan
+from zoo_plan import RUNS, STATEMENTS, Base, Job, bases, jobs, open_corpus, read_plan
 
 SCORES = ("top1", "top5", "mean_top1", "mean_top5", "pairwise")
 WHEEL = ROOT / "zoo" / "checkpoints"
@@ -28,8 +28,8 @@ _FILES = ("config.json", "metrics.json", "model.safetensors", "README.md")
 
 
 def publish_trained(registry: Path) -> None:
-    """Every checkpoint that was trained."""
-    manifest: dict[str, Any] = {}
+    """Every checkpoint that was trained here; of the others the manifest keeps its entry."""
+    manifest = json.loads(MANIFEST.read_text())
     for job in jobs(read_plan()):
         seeds = list(job.seeds())
         if not seeds or job.arch.startswith(_BASELINES):
@@ -37,8 +37,9 @@ def publish_trained(registry: Path) -> None:
         best = max(seeds, key=lambda seed: _metrics(job, seed)["validation_best"].get("pairwise", 0.0))
         metrics = _published_metrics(job, seeds, best)
         for root in (registry, *([WHEEL] if job.ships else [])):
-            _put(job, best, metrics, root / job.name / VERSION)
-        manifest[job.name] = _entry(job, registry / job.name / VERSION, metrics)
+            _put(job, best, metrics, root / job.name / job.version)
+        manifest[job.name] = _entry(job, registry / job.name / job.version, metrics)
+        _drop_earlier(job.name, job.version)
     MANIFEST.write_text(json.dumps(manifest, indent=2) + "\n")
 
 
@@ -51,7 +52,7 @@ def publish_bases(registry: Path, names: tuple[str, ...] = ()) -> list[str]:
     for base in done:
         ships = base.settings["ships"] and (base.folder / "model.safetensors").stat().st_size <= MOST_SHIPPED
         for root in (registry, *([WHEEL] if ships else [])):
-            folder = root / base.name / VERSION
+            folder = root / base.name / base.version
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
             for name in _FILES:
@@ -59,9 +60,17 @@ def publish_bases(registry: Path, names: tuple[str, ...] = ()) -> list[str]:
             metrics = json.loads((folder / "metrics.json").read_text())
             metrics["command"] = made_by(f"distill --base {base.name}", f"publish --base {base.name}")
             (folder / "metrics.json").write_bytes(json_file(metrics))
-        manifest[base.name] = _base_entry(base, registry / base.name / VERSION, ships)
+        manifest[base.name] = _base_entry(base, registry / base.name / base.version, ships)
+        _drop_earlier(base.name, base.version)
     MANIFEST.write_text(json.dumps(manifest, indent=2) + "\n")
     return [base.name for base in done]
+
+
+def _drop_earlier(name: str, version: str) -> None:
+    """The wheel holds one version of a checkpoint; earlier ones stay in the registry."""
+    for folder in (WHEEL / name).glob("*.*.*"):
+        if folder.name != version:
+            shutil.rmtree(folder)
 
 
 def build_index() -> None:
@@ -73,7 +82,7 @@ def _base_entry(base: Base, folder: Path, ships: bool) -> dict[str, Any]:
     metrics = json.loads((folder / "metrics.json").read_text())
     devices = [{key: row[key] for key in ("corpus", "gate", "learnt", "now")} for row in metrics["devices"]]
     return {
-        "version": VERSION,
+        "version": base.version,
         "ships": ships,
         "data": "measured",
         "corpora": [row["corpus"] for row in devices],
@@ -116,16 +125,30 @@ def _published_metrics(job: Job, seeds: list[int], best: int) -> dict[str, Any]:
     metrics["results"]["random"] = random_scores(job.corpora[0])
     if job.arch not in STATEMENTS:
         metrics["transfer"] = [_judge_elsewhere(job, best, name) for name in job.place.get("judged_on", ())]
+    metrics["results"] |= _told_before(job.name, metrics["programs"]) | _rivals(job)
+    return metrics
+
+
+def _rivals(job: Job) -> dict[str, Any]:
+    """Mean scores of what else was trained for the same test split, by architecture."""
+    found = {}
     for rival, label in _RIVALS.items():
         other = Job(rival, job.family, job.plan)
         trained = list(other.seeds())
         if trained and rival != job.arch and other.corpora[:1] == job.corpora[:1]:
             rows = [_metrics(other, seed)["results"]["model"] for seed in trained]
-            metrics["results"][rival] = {
-                "label": label,
-                **{name: statistics.mean(row[name] for row in rows) for name in SCORES},
-            }
-    return metrics
+            found[rival] = {"label": label, **{name: statistics.mean(row[name] for row in rows) for name in SCORES}}
+    return found
+
+
+def _told_before(name: str, programs: int) -> dict[str, Any]:
+    """The rivals on the card of the version in the wheel; a row says of how many programs it is if of others."""
+    found = {}
+    for path in (WHEEL / name).glob("*/metrics.json"):
+        metrics = json.loads(path.read_text())
+        others = {} if metrics["programs"] == programs else {"programs": metrics["programs"]}
+        found |= {rival: others | row for rival, row in metrics["results"].items() if rival in _RIVALS}
+    return found
 
 
 def made_by(*steps: str) -> str:
@@ -186,7 +209,7 @@ def _put(job: Job, seed: int, metrics: dict[str, Any], folder: Path) -> None:
 
 def _entry(job: Job, folder: Path, metrics: dict[str, Any]) -> dict[str, Any]:
     return {
-        "version": VERSION,
+        "version": job.version,
         "ships": job.ships,
         "data": job.place["data"],
         "corpora": job.corpora,

@@ -22,7 +22,7 @@ from tchub.hub.registry import Index
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = runpy.run_path(str(ROOT / "scripts" / "build_index.py"))["build"]
 NAME = "tilenet-epyc"
-FOLDER = Path("zoo/checkpoints") / NAME / "1.0.0"
+FOLDER = next((ROOT / "zoo/checkpoints" / NAME).glob("*.*.*")).relative_to(ROOT)
 CARD, README, METRICS = Path("cards") / f"{NAME}.md", FOLDER / "README.md", FOLDER / "metrics.json"
 PLOTS, INDEX = Path("cards/plots") / NAME, Path("hub/registry/index.json")
 PUBLISHED = sorted((ROOT / "zoo/checkpoints").glob("*/*/config.json"))
