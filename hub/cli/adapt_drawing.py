@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,6 +37,7 @@ def _lines(result: AdaptResult) -> dict[str, str]:
     }
     if result.sources:
         lines["start"] = result.start
+        lines |= _corpora(learning["training"])
     lines["pairwise"] = (
         f"{guard.base:.3f} before, {guard.adapted:.3f} after, {guard.gain:+.3f} "
         f"({guard.level:.0%} interval {low:+.3f} to {high:+.3f})"
@@ -55,6 +56,16 @@ def _lines(result: AdaptResult) -> dict[str, str]:
         **harm,
         "time": ", ".join(times),
     }
+
+
+def _corpora(training: dict[str, Any]) -> dict[str, str]:
+    """Which corpora the model has learnt, and after which it ranked the labels worse."""
+    learnt = [f"learnt {', '.join(training['sources'])}"] if training.get("sources") else []
+    left_out = [
+        f"left out {name}, after which the base ranked the labels worse ({was['before']:.3f}, then {was['after']:.3f})"
+        for name, was in training.get("left_out", {}).items()
+    ]
+    return {"corpora": "; ".join(learnt + left_out)} if learnt or left_out else {}
 
 
 def _draw_curve(result: AdaptResult, console: Console) -> None:

@@ -27,10 +27,10 @@ def check_count(budget: Budget, count: int, candidates: str = "") -> None:
     """
     if count >= MIN_PROGRAMS:
         return
-    comes_to = f" is {count} of {candidates}" if candidates else f" is {count} programs"
+    comes_to = f"{budget} is {count} of {candidates}" if candidates else f"{count} programs is too small"
     raise BudgetError(
-        f"a budget of {budget}{comes_to}; adapting needs {MIN_PROGRAMS}: some to learn from, some to judge by",
-        remedy=f"give --budget {MIN_PROGRAMS} or more, or enlarge the pool with --pool",
+        f"a budget of {comes_to}; adapting needs {MIN_PROGRAMS}: some to learn from, some to judge by",
+        remedy=f"give --budget {MIN_PROGRAMS} or more" + (", or enlarge the pool with --pool" if candidates else ""),
         programs=count,
         least=MIN_PROGRAMS,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,17 @@ def test_the_command_line(base: Base, tmp_path: Path, monkeypatch: pytest.Monkey
     assert f"tchub tune toy --checkpoint {result['name']}" in shown.err
     assert main(["adapt", "--budget", "0"]) == 1
     assert "allows no measurement" in capsys.readouterr().err
+
+
+def test_corpora_that_were_learnt_and_left_out_are_shown(adapted, monkeypatch: pytest.MonkeyPatch, capsys):
+    result, *_ = adapted
+    left_out = {"mi50": {"before": 0.812, "after": 0.604, "interval": [-0.3, -0.1]}}
+    training = {"sources": ["xeon", "graviton"], "left_out": left_out}
+    told = replace(result, sources=("xeon", "mi50", "graviton"), learning=result.learning | {"training": training})
+    monkeypatch.setattr(adapt_module, "adapt", lambda *_, **__: told)
+    assert main(["adapt", "tcl-epyc"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "learnt xeon, graviton; left out mi50, after which the base ranked the labels worse (0.812, then" in shown
 
 
 def test_the_corpus_commands(adapted, tmp_path: Path, capsys):
