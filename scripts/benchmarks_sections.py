@@ -100,8 +100,8 @@ SECTIONS = (
         "at random for all methods but `ours` and the rows marked `strata`: these choose theirs by the sampler "
         "`strata` (even strata of the base's scores within each task), as many as the others have, and are judged on "
         "the programs that remain, which are not quite those of the others. `ours` is the mean of three models of the "
-        "sources, of three seeds, each fine-tuned; one of them is the row `strata`, and what `tchub adapt --sampler "
-        "strata` makes of one checkpoint. *Seen* means that a "
+        "sources, of three seeds, each fine-tuned, and from eight labels a task on of three from scratch too; `tchub "
+        "adapt --sampler strata` makes one of the first kind, which is the row marked `strata`. *Seen* means that a "
         "source knows the judging tasks, *unseen* that none does. From scratch is the same network and as many "
         "labels without any source. A cell is mean ± deviation (seeds); differences and ratios are over the seeds that "
         "both sides have; top-1 is the mean over tasks. Numbers of labels are read off curves that are made monotone "
@@ -113,7 +113,7 @@ SECTIONS = (
             (
                 "label_ratio_vs_three_scratch",
                 8,
-                "the same against three models from scratch, since ours is three",
+                "the same against three models from scratch",
             ),
             ("continual_minus_finetune_pairwise", 0.05, "continual less fine-tuned, pairwise, cross-task"),
             ("continual_minus_finetune", 0.05, "the same, top-1"),
