@@ -54,6 +54,6 @@ def test_a_version_is_of_an_architecture_and_each_is_trained_in_a_folder_of_its_
     versions = {job.arch: job.version for job in jobs(PLAN)}
     assert versions["tilenet"] == "1.1.0"
     assert {version for arch, version in versions.items() if arch != "tilenet"} == {"1.0.0"}
-    assert {base.version for base in bases(PLAN) if base.settings["arch"] != "tilenet"} == {"1.0.0"}
+    assert {(base.settings["arch"], base.version) for base in bases(PLAN)} == {("tilenet", "1.1.0"), ("tcl", "1.0.0")}
     (job,) = jobs(PLAN, families=("k80",), archs=("tilenet",))
     assert job.folder(2).parts[-3:] == ("tilenet-k80", "1.1.0", "2")
