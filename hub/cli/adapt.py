@@ -76,7 +76,9 @@ def command(name: str | None, sources: str | None, out: Output, **options: Any) 
     for line in result.base_reasons:
         out.note(line)
     out.note(f"measurements: {result.journal}; as a corpus: {result.corpus}")
-    out.hint(f"tchub tune {_tunable(result)} --checkpoint {result.name}{_update(result)}{_same_device(result.threads)}")
+    kept = name if name and not result.adapted else result.name  # a base of a folder is in no store
+    words = f"{_tunable(result)} --checkpoint {shlex.quote(kept)}{_update(result)}{_same_device(result.threads)}"
+    out.hint(f"tchub tune {words}")
 
 
 def _update(result: AdaptResult) -> str:

@@ -25,7 +25,7 @@ class SourceSchemaError(TchubError):
 
 
 class SourceFolderError(TchubError):
-    """What `--from` names is neither a folder of a checkpoint or corpus nor a checkpoint's name; fields: source."""
+    """What `--from` names is no folder of a checkpoint or corpus and no checkpoint, or not alone so; fields: source."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def open_sources(checkpoint: str | None, sources: Sequence[str], find_base: Call
 
     Raises:
         SourceSchemaError: they do not fit.
-        SourceFolderError: a source is neither a checkpoint nor a corpus.
+        SourceFolderError: a source is neither a checkpoint nor a corpus, or two corpora have one name.
         TchubError: whatever loading raises.
     """
     from ...zoo.corpus import Corpus
@@ -84,7 +84,19 @@ def open_sources(checkpoint: str | None, sources: Sequence[str], find_base: Call
         _check_checkpoint(bases[0], base)
     for corpus in corpora:
         _check_corpus(bases[0], corpus)
+    _check_names(corpora)
     return Sources(bases, checkpoint is not None or len(bases) == 1, corpora)
+
+
+def _check_names(corpora: Sequence[Corpus]) -> None:
+    """What is learnt, left out and licensed is told by the corpus's name."""
+    names = [corpus_name(corpus) for corpus in corpora]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise SourceFolderError(
+            f"two corpora of --from are called {twice}",
+            remedy="give their folders different names",
+            source=twice,
+        )
 
 
 def _find_source(name: str, find_base: Callable[[str | None], Base]) -> Base:

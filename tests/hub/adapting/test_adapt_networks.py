@@ -90,6 +90,19 @@ def test_context_that_harms_is_in_the_card_the_verdict_and_the_next_command(
     assert "`--update none` | pairwise 0.933 without" in card
 
 
+@pytest.mark.parametrize(("decision", "named"), [("kept", "runs/my base"), ("adapted", "tcl-epyc+local")])
+def test_the_next_command_tunes_with_the_base_as_it_was_named_or_with_the_result(
+    adapted, monkeypatch: pytest.MonkeyPatch, capsys, decision: str, named: str
+):
+    result, *_ = adapted
+    told = replace(result, guard=replace(result.guard, decision=decision), name="tcl-epyc+local")
+    monkeypatch.setattr(adapt_module, "adapt", lambda *_, **__: told)
+    assert main(["adapt", "runs/my base"]) == 0
+    (hint,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("next: ")]
+    _, _, *arguments = shlex.split(hint.removeprefix("next: "))
+    assert tune_command.make_context("tune", list(arguments)).params["checkpoint"] == named
+
+
 def test_trees_are_refused_before_anything_is_measured(tmp_path: Path):
     lab = Lab()
     with pytest.raises(NotTrainableError, match="trees"):

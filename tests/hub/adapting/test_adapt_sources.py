@@ -115,6 +115,12 @@ def test_a_folder_that_is_neither_a_corpus_nor_a_checkpoint_is_told_so(
     assert caught.value.message.startswith(f"{name} is neither a corpus nor a checkpoint")
 
 
+def test_two_corpora_of_one_name_are_refused_for_a_result_tells_them_by_it(base: Base, tmp_path: Path):
+    corpora = [str(corpus_at(tmp_path / place / "mine")) for place in ("a", "b")]
+    with pytest.raises(SourceFolderError, match="two corpora of --from are called mine"):
+        open_sources("tcl-epyc", corpora, finder(base))
+
+
 def test_a_name_that_no_checkpoint_has_is_the_registrys_to_tell_of(base: Base):
     with pytest.raises(UnknownCheckpointError, match="no checkpoint is called tcl-nowhere"):
         open_sources("tcl-epyc", ["tcl-nowhere"], lambda one: base if one == "tcl-epyc" else find_base(one))
