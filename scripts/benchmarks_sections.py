@@ -110,11 +110,7 @@ SECTIONS = (
             ("label_ratio_vs_scratch", 8, "labels that scratch needs over ours, for scratch's accuracy at 32, unseen"),
             ("label_ratio_vs_scratch_least", 8, "labels that scratch needs over ours, unseen, the worst target"),
             ("label_ratio_vs_scratch_seen", 8, "labels that scratch needs over ours, tasks that a source knows"),
-            (
-                "label_ratio_vs_three_scratch",
-                8,
-                "labels that three models from scratch need over ours, unseen",
-            ),
+            ("label_ratio_vs_three_scratch", 8, "labels that three models from scratch need over ours, unseen"),
             ("continual_minus_finetune_pairwise", 0.05, "continual less fine-tuned, pairwise, cross-task"),
             ("continual_minus_finetune", 0.05, "continual less fine-tuned, top-1, cross-task"),
             ("continual_minus_mtl_pairwise", 0.02, "continual less multi-task, pairwise, cross-task"),
