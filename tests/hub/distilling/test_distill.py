@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
-from distill_kit import changed, distill, make_base, make_corpora
+from distill_kit import changed, distill
 from tchub import hub
 from tchub.hub.cli import main
 from tchub.hub.registry import describe, resolve
@@ -20,17 +19,6 @@ from tchub.zoo.corpus import Corpus
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import Checkpoint
 from toy_checkpoints import publish, write_index
-
-
-@pytest.fixture(scope="module")
-def corpora(tmp_path_factory) -> dict[str, Path]:
-    return make_corpora(tmp_path_factory.mktemp("corpora"))
-
-
-@pytest.fixture(scope="module")
-def base(corpora, tmp_path_factory) -> Path:
-    """A knowledge base of epyc and xeon."""
-    return make_base(corpora, tmp_path_factory.mktemp("base") / "kb")
 
 
 def test_a_new_base_tells_what_it_has_learnt_in_which_order(base):

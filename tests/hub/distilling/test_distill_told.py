@@ -4,25 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
-import pytest
-from distill_kit import changed, distill, make_base, make_corpora
+from distill_kit import changed, distill
 from tchub.hub.cli import main
 from tchub.zoo.adapt.continual import Change
 from tchub.zoo.adapt.knowledge_base import grow, learnt_devices
 from tchub.zoo.models import Checkpoint
-
-
-@pytest.fixture(scope="module")
-def corpora(tmp_path_factory) -> dict[str, Path]:
-    return make_corpora(tmp_path_factory.mktemp("corpora"))
-
-
-@pytest.fixture(scope="module")
-def base(corpora, tmp_path_factory) -> Path:
-    """A knowledge base of epyc and xeon."""
-    return make_base(corpora, tmp_path_factory.mktemp("base") / "kb")
 
 
 def test_a_device_that_the_base_knew_better_before_is_learnt_with_a_warning(

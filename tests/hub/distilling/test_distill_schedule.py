@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
-from distill_kit import distill, make_base, make_corpora
+from distill_kit import distill, make_base
 from tchub.zoo.adapt.continual import PAPER, ContinualConfig
 from tchub.zoo.adapt.knowledge_base import Beginning, DistillSettings, grow_base
 from tchub.zoo.adapt.knowledge_base.record import Title
@@ -15,11 +14,6 @@ from tchub.zoo.corpus import Corpus
 from tchub.zoo.models import Checkpoint
 from tchub.zoo.training import loop
 from tchub.zoo.training.errors import TrainConfigError
-
-
-@pytest.fixture(scope="module")
-def corpora(tmp_path_factory) -> dict[str, Path]:
-    return make_corpora(tmp_path_factory.mktemp("corpora"))
 
 
 def test_both_phases_really_have_the_papers_epochs_rates_and_batches(tmp_path, corpora, monkeypatch):
