@@ -34,12 +34,12 @@ _HOME = {
     "publish": ".publishing.publish",
     "contribute": ".contributing.walk",
 }
-# The networks of the zoo with `from_pretrained`; each has a knowledge base, whose name ends in KB.
+# The networks of the zoo with `from_pretrained`; of each there is a knowledge base and a committee as well.
 _NETWORKS = (
     *("ATFormer", "ATFormer1L", "ATFormerM", "LSTM", "MHA", "MTLTLP"),
     *("TCL", "TLP", "TabNet", "TenSetMLP", "TileNet"),
 )
-_HOME |= {name: ".pretrained" for network in _NETWORKS for name in (network, f"{network}KB")}
+_HOME |= {name: ".pretrained" for network in _NETWORKS for name in (network, f"{network}KB", f"{network}Committee")}
 
 __all__ = [
     "adapt",

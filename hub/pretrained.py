@@ -1,7 +1,8 @@
 """`TCL.from_pretrained("org/name")`: every network of the zoo as huggingface_hub's `ModelHubMixin` has it.
 
 The classes are made when they are first asked for, one for each network of the registry, with its name: `TCL`,
-`TileNet`, `ATFormer`, and `TCLKB` for a knowledge base. Trees have none; `hub.load` loads them.
+`TileNet`, `ATFormer`, `TCLKB` for a knowledge base, `TCLCommittee` for a committee. Trees have none; `hub.load` loads
+them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from huggingface_hub import ModelHubMixin
 
 from ..cards import render_card
 from ..zoo.errors import TchubError
-from ..zoo.models import Checkpoint, CostModel, get_architecture, list_architectures, list_knowledge_bases
+from ..zoo.models import (
+    Checkpoint,
+    CostModel,
+    get_architecture,
+    list_architectures,
+    list_committees,
+    list_knowledge_bases,
+)
 from ..zoo.models.registry import Architecture
 from .pretrained_source import Access, find_checkpoint
 
@@ -124,7 +132,7 @@ def _class_of(arch: str) -> str:
 
 def _networks() -> dict[str, Architecture]:
     """Class name -> network."""
-    known = map(get_architecture, (*list_architectures(), *list_knowledge_bases()))
+    known = map(get_architecture, (*list_architectures(), *list_knowledge_bases(), *list_committees()))
     return {one.model.__name__: one for one in known if one.weights == "safetensors"}
 
 

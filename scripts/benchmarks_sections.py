@@ -100,11 +100,12 @@ SECTIONS = (
         "at random for all methods but `ours` and the rows marked `strata`: these choose theirs by the sampler "
         "`strata` (even strata of the base's scores within each task), as many as the others have, and are judged on "
         "the programs that remain, which are not quite those of the others. `ours` is the mean of three models of the "
-        "sources, of three seeds, each fine-tuned, and from eight labels a task on of three from scratch too; `tchub "
-        "adapt --sampler strata` makes one of the first kind, which is the row marked `strata`. *Seen* means that a "
-        "source knows the judging tasks, *unseen* that none does. From scratch is the same network and as many "
-        "labels without any source. A cell is mean ± deviation (seeds); differences and ratios are over the seeds that "
-        "both sides have; top-1 is the mean over tasks. Numbers of labels are read off curves that are made monotone "
+        "sources, of three seeds, each fine-tuned, and from eight labels a task on of three from scratch too. `tchub "
+        "adapt --sampler strata` makes one of the first kind, the row marked `strata`; with `--method committee` it "
+        "adds one from scratch, the row `a committee on strata`. *Seen* means that a source knows the judging tasks, "
+        "*unseen* that none does. From scratch is the same network and as many labels without any source. A cell is "
+        "mean ± deviation (seeds); differences and ratios are over the seeds that both sides have; top-1 is the mean "
+        "over tasks. Numbers of labels are read off curves that are made monotone "
         "first; without labels a curve has a point only where the method itself was measured there.",
         (
             ("label_ratio_vs_scratch", 8, "labels that scratch needs over ours, for scratch's accuracy at 32, unseen"),

@@ -171,6 +171,18 @@ def tuned_on_strata(case: Case) -> Answer:
     return replace(tuned(case), known=case.known)
 
 
+def committee(case: Case) -> Answer:
+    """What `tchub adapt --method committee --sampler strata` makes of the model of the sources."""
+    from tchub.zoo.adapt.committee_method import CommitteeWithFresh
+    from tchub.zoo.adapt.methods import Lesson
+
+    base = case.base().model
+    case = on_strata(case, base)
+    data = case.measured
+    made = CommitteeWithFresh().learn(base, Lesson(base, data, data.features, case.scene.device, seed=case.seed)).model
+    return Answer(case.told(made), made.parameter_count(), case.known)
+
+
 def local_model(case: Case) -> Answer:
     """The model of the sources, and trees that predict its gap to what was measured (TenSet)."""
     from tchub.zoo.adapt.local_model import fit_local
@@ -254,6 +266,7 @@ METHODS: dict[str, Method] = {
     "context": Method(context, "pretrained, labels as context", (IN_TASK,)),
     "fine-tune": Method(tuned, "pretrained, fine-tuned"),
     "fine-tune-strata": Method(tuned_on_strata, "the same on strata", (CROSS, IN_TASK)),
+    "committee": Method(committee, "a committee on strata", (IN_TASK,)),
     "local": Method(local_model, "pretrained, local model of the gap"),
     "multi-task": Method(multi, "multi-task", before=None, slow=True),
     "continual": Method(learnt_on, "continual distillation", before=base_seconds),

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--workload", metavar="NET", help="Network, operator, suite or file; default: the reference suite.")
 @click.option(
     "--method", default="few-shot", show_default=True,
-    help="How the model learns: few-shot, multi-task, continual, or auto, which takes the one that ranks best.",
+    help="How the model learns: few-shot, committee, continual, multi-task, or auto, which takes what ranks best.",
 )  # fmt: skip
 @click.option(
     "--from", "sources", metavar="A,B",

@@ -88,14 +88,14 @@ def adapt(
             in rounds until the next one is not worth its time.
         workload: a network, operator or suite by name, or a network's file (`.pt2`, `.onnx`, transformers
             config), whose tasks are measured; None for the reference suite.
-        method: `few-shot`, `multi-task`, `continual`, or `auto` for the one that ranks best by cross-validation on
-            the programs to learn from.
+        method: `few-shot`, `committee`, `continual`, `multi-task`, or `auto` for the one that ranks best by
+            cross-validation on the programs to learn from.
         sampler: a name of `zoo.adapt.sampling.SAMPLERS`, or a `Sampler`; the first batch is picked at random, or
             with `rdu+` and `strata` by how the base orders them.
         rounds: rounds of the sampler after the first batch, each with a model update; with the budget `auto` the
             least.
         sources: further checkpoints, of which the one that ranks the first batch best is adapted, and folders of
-            corpora of other devices, which the methods but few-shot learn from; `A,B` or a list.
+            corpora of other devices, from which continual and multi-task learn; `A,B` or a list.
         worth: with the budget `auto`, seconds of measuring that 1% of the network's latency is worth.
         seed: of every random choice.
         work_dir: for the pool, the journal and the corpus; None for a folder in the user's data.

@@ -26,13 +26,16 @@ from tchub.zoo.models import (
     create,
     get_architecture,
     list_architectures,
+    list_committees,
     list_knowledge_bases,
 )
 
 REPO = "lab/network"
 SMALL = {"hidden": 16, "d_model": 16, "head": 8, "feedforward": 24, "dt_rank": 2}
 NETWORKS = [
-    name for name in (*list_architectures(), *list_knowledge_bases()) if get_architecture(name).weights == "safetensors"
+    name
+    for name in (*list_architectures(), *list_knowledge_bases(), *list_committees())
+    if get_architecture(name).weights == "safetensors"
 ]
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tchub.zoo.adapt import fresh
 from tchub.zoo.adapt.choose_method import adapt_model, applying
 from tchub.zoo.adapt.cross_validation import CrossValidated, cross_validate, make_folds, nested_gain
 from tchub.zoo.adapt.errors import LabelError, MethodError
@@ -144,12 +145,13 @@ def test_of_equal_strengths_the_smallest_is_taken():
     assert best_strength([(0.25, 0.7), (0.5, 0.8), (0.75, 0.8), (1.0, 0.6)]) == 0.5
 
 
-def test_auto_takes_what_ranks_best_and_says_what_it_tried(model: CostModel):
+def test_auto_takes_what_ranks_best_and_says_what_it_tried(model: CostModel, monkeypatch):
+    monkeypatch.setattr(fresh, "LEAST_STEPS", 20)
     found = adapt_model("auto", lesson_of(model, make_data(noise=0.3)))
     by_name = {tried.method: tried for tried in found.tried}
-    assert set(by_name) == {"few-shot", "continual", "multi-task"}
+    assert set(by_name) == {"few-shot", "committee", "continual", "multi-task"}
     assert "--from" in (by_name["multi-task"].missing or "")
-    best = max((by_name[n].accuracy or 0.0, n) for n in ("few-shot", "continual"))
+    best = max((by_name[n].accuracy or 0.0, n) for n in ("few-shot", "committee", "continual"))
     assert by_name[found.method].accuracy == best[0]
     assert found.method in found.reason
     assert found.learnt_gain is not None

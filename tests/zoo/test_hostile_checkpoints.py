@@ -27,6 +27,7 @@ from tchub.zoo.models import (
     create,
     get_architecture,
     list_architectures,
+    list_committees,
     list_knowledge_bases,
 )
 from tchub.zoo.models.registry import MAX_REPEATS, MAX_SIZE
@@ -209,7 +210,9 @@ def test_a_name_that_is_said_twice(folder):
 
 
 NETWORKS = [
-    arch for arch in list_architectures() + list_knowledge_bases() if get_architecture(arch).weights == "safetensors"
+    arch
+    for arch in list_architectures() + list_knowledge_bases() + list_committees()
+    if get_architecture(arch).weights == "safetensors"
 ]
 
 

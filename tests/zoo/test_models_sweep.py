@@ -16,18 +16,19 @@ from tchub.zoo.models import (
     create,
     get_architecture,
     list_architectures,
+    list_committees,
     list_knowledge_bases,
     make_config,
 )
 from tchub.zoo.training.losses import get_loss
 
-ARCHITECTURES = list_architectures() + list_knowledge_bases()
+ARCHITECTURES = list_architectures() + list_knowledge_bases() + list_committees()
 NETWORKS = [arch for arch in ARCHITECTURES if get_architecture(arch).weights == "safetensors"]
 every_arch = pytest.mark.parametrize("arch", ARCHITECTURES)
 every_network = pytest.mark.parametrize("arch", NETWORKS)
 DEVICE = {"cpu": "epyc", "gpu": "t4"}
-# Knowledge bases are made of the networks that the sweep tries in their full size: theirs may be small.
-SMALL = {"hidden": 64, "feedforward": 96, "lateral": 4}
+# Knowledge bases and committees are made of the networks that the sweep tries in their full size: theirs may be small.
+SMALL = {"hidden": 64, "feedforward": 96, "lateral": 4, "members": 2}
 
 
 def schema_of(arch):

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..models import CostModel
+from ..models import Committee, CostModel
 from ..models.base import row_mask
 from .errors import EmbeddingError
 from .fine_tune import check_trainable
@@ -15,7 +15,8 @@ from .fine_tune import check_trainable
 def last_layer_inputs(model: CostModel, features: np.ndarray, batch: int = 1024) -> np.ndarray:
     """The inputs of the layer that makes a program's score, in evaluation mode.
 
-    A network that scores rows and adds them up is linear in the sum of the rows' inputs, which is returned.
+    A network that scores rows and adds them up is linear in the sum of the rows' inputs, which is returned; a committee
+    in the inputs of all members side by side, each multiplied by what the member counts.
 
     Args:
         model: any network of the zoo.
@@ -30,6 +31,9 @@ def last_layer_inputs(model: CostModel, features: np.ndarray, batch: int = 1024)
         EmbeddingError: the score does not come out of a linear layer.
     """
     check_trainable(model)
+    if isinstance(model, Committee):
+        parts = [last_layer_inputs(member, features, batch) for member in model.each]
+        return np.concatenate([share * part for share, part in zip(model.shares.numpy(), parts, strict=True)], axis=1)
     seen: list[Tensor] = []
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear) and layer.out_features == 1]
     hooks = [layer.register_forward_pre_hook(lambda _, given: seen.append(given[0])) for layer in layers]

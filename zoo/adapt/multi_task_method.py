@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from ..models import CostModel, Progressive
+from ..models import Committee, CostModel, Progressive
 from ..training.config import TrainConfig
 from .kept_models import mark_of
 from .methods import Learnt, Lesson, learning_marks
@@ -24,6 +24,8 @@ class MultiTask:
             return "it learns beside programs of other devices: name folders of corpora with --from"
         if isinstance(base, Progressive):
             return "a knowledge base learns devices one after another, not at once"
+        if isinstance(base, Committee):
+            return "the members of a committee share no trunk"
         return None
 
     def start(self, lesson: Lesson) -> Learnt:

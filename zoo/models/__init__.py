@@ -14,6 +14,7 @@ from . import tlp as _tlp  # noqa: F401
 from . import xgboost_ranker as _xgboost_ranker  # noqa: F401
 from .base import CostModel, ModelConfig
 from .checkpoint import Checkpoint, CheckpointConfig
+from .committee import Committee, register_committees
 from .errors import (
     CheckpointError,
     CheckpointNotFoundError,
@@ -31,6 +32,7 @@ from .registry import (
     create,
     get_architecture,
     list_architectures,
+    list_committees,
     list_knowledge_bases,
     make_config,
 )
@@ -39,6 +41,7 @@ from .tilenet import TileNet
 from .trees import TreeModel
 
 register_knowledge_bases()
+register_committees()
 
 __all__ = [
     "Architecture",
@@ -46,6 +49,7 @@ __all__ = [
     "CheckpointConfig",
     "CheckpointError",
     "CheckpointNotFoundError",
+    "Committee",
     "ContextModel",
     "CorruptCheckpointError",
     "CostModel",
@@ -61,6 +65,7 @@ __all__ = [
     "create",
     "get_architecture",
     "list_architectures",
+    "list_committees",
     "list_knowledge_bases",
     "make_config",
     "selective_scan",

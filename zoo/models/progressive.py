@@ -221,8 +221,8 @@ def register_knowledge_bases() -> None:
         kind = ProgressiveInContext if issubclass(base.model, ContextModel) else Progressive
         facts = {"of": base, "__doc__": f"A knowledge base of `{name}`.", "__module__": __name__}
         made = cast("type[Progressive]", type(f"{base.model.__name__}KB", (kind,), facts))
-        enter = register(name + SUFFIX, config, schemas=base.schemas, paper=PAPER, inputs=base.inputs, base=name)
-        enter(made)
+        told = {"schemas": base.schemas, "paper": PAPER, "inputs": base.inputs}
+        register(name + SUFFIX, config, **told, kind="knowledge base", base=name)(made)
 
 
 def _plain(name: str) -> str:

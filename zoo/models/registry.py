@@ -15,10 +15,11 @@ from .errors import ModelConfigError, UnknownArchitectureError
 MAX_SIZE = 8192
 # These count layers, which take time to build even where they take no memory, or rows that see each other, whose
 # cost is their square.
-_REPEATS = ("layers", "residuals", "heads", "steps", "rows")
+_REPEATS = ("layers", "residuals", "heads", "steps", "rows", "members")
 MAX_REPEATS = 64
 
 Weights = Literal["safetensors", "xgboost", "lightgbm"]
+Kind = Literal["model", "knowledge base", "committee"]
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Architecture:
         schemas: feature schemas it was made for, the first being the usual one.
         paper: where it is described.
         weights: the kind of file that holds what it learnt; all but the first are a `TreeModel`'s.
-        base: of a knowledge base the architecture that it is made of (see `progressive`), otherwise empty.
+        kind: "model", or what is made of several networks, a "knowledge base" (see `progressive`) or a "committee".
+        base: the architecture of these networks; empty for a model.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Architecture:
     schemas: tuple[str, ...]
     paper: str
     weights: Weights = "safetensors"
+    kind: Kind = "model"
     base: str = ""
 
 
@@ -58,13 +61,14 @@ def register(
     paper: str,
     inputs: str = "primitives",
     weights: Weights = "safetensors",
+    kind: Kind = "model",
     base: str = "",
 ) -> Callable[[type[M]], type[M]]:
     """Class decorator: makes a model known as `name`."""
 
     def add(model: type[M]) -> type[M]:
         model.arch = name
-        _ARCHITECTURES[name] = Architecture(name, model, config, inputs, schemas, paper, weights, base)
+        _ARCHITECTURES[name] = Architecture(name, model, config, inputs, schemas, paper, weights, kind, base)
         return model
 
     return add
@@ -72,12 +76,21 @@ def register(
 
 def list_architectures() -> list[str]:
     """Names that `create` takes and recipes may train, sorted."""
-    return sorted(name for name, known in _ARCHITECTURES.items() if not known.base)
+    return _names("model")
 
 
 def list_knowledge_bases() -> list[str]:
     """Names that `create` takes of knowledge bases, one for every network, sorted (see `progressive`)."""
-    return sorted(name for name, known in _ARCHITECTURES.items() if known.base)
+    return _names("knowledge base")
+
+
+def list_committees() -> list[str]:
+    """Names that `create` takes of committees, one for every network, sorted (see `committee`)."""
+    return _names("committee")
+
+
+def _names(kind: Kind) -> list[str]:
+    return sorted(name for name, known in _ARCHITECTURES.items() if known.kind == kind)
 
 
 def get_architecture(name: str) -> Architecture:

@@ -80,7 +80,7 @@ def learnt_devices(config: CheckpointConfig) -> tuple[LearntDevice, ...]:
     Raises:
         NotAKnowledgeBaseError: the checkpoint is none, or does not tell them.
     """
-    if not get_architecture(config.arch).base:
+    if get_architecture(config.arch).kind != "knowledge base":
         raise NotAKnowledgeBaseError(
             f"{config.name} is an ordinary checkpoint of {config.arch}, not a knowledge base",
             remedy=f"begin one with `new:{config.arch}`, or adapt this one: tchub adapt {config.name}",
