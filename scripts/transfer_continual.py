@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tchub.zoo.adapt.continual import ContinualConfig, add_device, choose_sources, learn, rank_agreement, start_base
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
+from tchub.zoo.adapt.fresh import steps_of
 from tchub.zoo.adapt.knowledge_base import DistillSettings
 from tchub.zoo.models import CostModel, Progressive
 from tchub.zoo.training import RankingDataset, train
 from transfer_data import Scene
-from transfer_models import Made, kept_model, steps_of, train_new
+from transfer_models import Made, kept_model, train_new
 
 if TYPE_CHECKING:
     from transfer_methods import Case

@@ -15,13 +15,13 @@ import click
 from bench_models import kept
 from tchub.zoo.adapt.continual import ContinualConfig
 from tchub.zoo.adapt.footprint import footprint
+from tchub.zoo.adapt.fresh import recipe_for
 from tchub.zoo.adapt.multi_task import multi_task
 from tchub.zoo.models import create
 from tchub.zoo.training import RankingDataset, evaluate_model
 from transfer_continual import EQUATIONS, SETTINGS, knowledge_base
 from transfer_data import Library, Scene, cut
 from transfer_figures import spread
-from transfer_models import recipe
 
 if TYPE_CHECKING:
     from transfer_runs import Runs
@@ -80,7 +80,7 @@ def share_trunk(scenes: Sequence[Scene], seed: int, count: int) -> float:
     """Seconds to train a network of one head a device on the first devices together, which a further one repeats."""
     taught = [cut(scene.own, scene.own.task_ids, CHAIN_CAP) for scene in scenes[:count]]
     started = time.process_time()
-    multi_task("tilenet", taught[-1], taught[:-1], recipe("tilenet", RankingDataset.concat(taught)), seed)
+    multi_task("tilenet", taught[-1], taught[:-1], recipe_for("tilenet", RankingDataset.concat(taught)), seed)
     return time.process_time() - started
 
 

@@ -8,11 +8,12 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from tchub.zoo.adapt.fresh import recipe_for
 from tchub.zoo.models import CostModel
 from tchub.zoo.training import RankingDataset
 from transfer_continual import base_seconds, chosen, continual, gone_on
 from transfer_data import SHARE, Scene, draw
-from transfer_models import Made, kept_model, recipe, train_new
+from transfer_models import Made, kept_model, train_new
 from transfer_ours import on_strata, ours, starts, three_scratch
 
 CROSS, IN_TASK, BOTH = PROTOCOLS = ("cross-task", "in-task", "both")
@@ -196,7 +197,7 @@ def multi(case: Case) -> Answer:
     from tchub.zoo.adapt.multi_task import multi_task
 
     given = list(case.scene.given)
-    settings = recipe(case.arch, RankingDataset.concat([case.measured, *given]))
+    settings = recipe_for(case.arch, RankingDataset.concat([case.measured, *given]))
     made = multi_task(case.arch, case.measured, given, settings, case.seed)
     return Answer(case.told(made.model), made.footprint.parameters)
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from tchub.zoo.adapt.fresh import recipe_for
 from tchub.zoo.models import Checkpoint, CheckpointConfig, CostModel, create
-from tchub.zoo.training import RankingDataset, TrainConfig, train
+from tchub.zoo.training import RankingDataset, train
 from transfer_data import Scene
-
-# Steps of a training at the least: a few labels are one batch an epoch, and so many epochs are no training.
-LEAST_STEPS = 300
 
 
 @dataclass(frozen=True)
@@ -27,25 +24,9 @@ class Made:
     seconds: float
 
 
-def recipe(arch: str, data: RankingDataset) -> TrainConfig:
-    """The architecture's recipe, in more epochs where there is little data.
-
-    The last epoch is kept: to choose one takes labels that the budget does not have.
-    """
-    found = replace(TrainConfig.find(arch), select="last", finetune={})
-    least = math.ceil(LEAST_STEPS / steps_of(data, found.programs_per_group, found.groups_per_batch))
-    return replace(found, epochs=max(found.epochs, least), evaluate_every=10**6)
-
-
-def steps_of(data: RankingDataset, programs: int, groups: int) -> int:
-    """Batches of an epoch of so many groups a batch, and programs a group."""
-    cut = sum(math.ceil(len(members) / programs) for members in data.members if len(members) >= 2)
-    return max(1, math.ceil(cut / groups))
-
-
 def train_new(scene: Scene, data: RankingDataset, seed: int, arch: str = "tilenet") -> Made:
     """A model of random weights, trained on some programs."""
-    started, found = time.process_time(), recipe(arch, data)
+    started, found = time.process_time(), recipe_for(arch, data)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = create(arch, **{"width": scene.schema.width, "hardware": scene.schema.hardware} | found.model)
