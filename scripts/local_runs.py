@@ -41,7 +41,7 @@ TARGETS = {
 # In the order of running: `other` starts from what `epyc` came to on another target.
 OWN, SCRATCH, OTHER = "epyc", "none", "other"
 SOURCES = {
-    OWN: "tilenet-epyc, learnt from programs of this CPU with all instructions",
+    OWN: "tilenet-epyc, learnt from programs of an EPYC Turin with all its instructions",
     SCRATCH: "no pretraining: a random TileNet",
     "xeon": "tilenet-xeon, learnt from AutoTVM's programs of another x86 CPU",
     OTHER: "tilenet-epyc adapted to the same network on another of these targets",

@@ -27,7 +27,7 @@ def do_run(run: LocalRun) -> dict[str, Any]:
         _adapt(run, target)
     adapted = read_json(run.adapted_file)
     row = {name: getattr(run, name) for name in ("network", "target", "source", "seed", "labels", "sampler")}
-    row |= adapted | {"tune": _tune(run, target, adapted["checkpoint"])}
+    row |= adapted | {"tune": _tune(run, target, adapted["checkpoint"], adapted["update"])}
     write_json(run.row_file, row)
     return row
 
@@ -53,10 +53,12 @@ def _adapt(run: LocalRun, target: dict[str, Any] | None) -> None:
         fine_tune=FineTuneConfig(**_FROM_NOTHING) if run.source == SCRATCH else None,
     )
     checkpoint = f"{found.name}@{found.version}" if found.version else start
-    write_json(run.adapted_file, {"start": start, "checkpoint": checkpoint, "adapt": _adapt_facts(found)})
+    told = {"start": start, "checkpoint": checkpoint, "update": found.update, "adapt": _adapt_facts(found)}
+    write_json(run.adapted_file, told)
 
 
-def _tune(run: LocalRun, target: dict[str, Any] | None, checkpoint: str) -> dict[str, Any]:
+def _tune(run: LocalRun, target: dict[str, Any] | None, checkpoint: str, update: str) -> dict[str, Any]:
+    """Tunes as the command that `tchub adapt` prints at its end would."""
     from tchub import hub
 
     tuned = hub.tune(
@@ -67,6 +69,7 @@ def _tune(run: LocalRun, target: dict[str, Any] | None, checkpoint: str) -> dict
         target=target,
         threads=run.at.threads,
         seed=run.seed,
+        update=update,
         reuse=False,  # what other sources measured is theirs
     )
     facts = {name: tuned.report["runs"]["tuned"][name] for name in ("trials", "failed", "tuning_seconds", "update")}
