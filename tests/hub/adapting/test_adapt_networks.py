@@ -15,8 +15,9 @@ from tchub.hub.registry import Registry
 from tchub.hub.tuning import adapt as adapt_module
 from tchub.hub.tuning.adapt_card import local_card
 from tchub.hub.tuning.adapt_judge import ContextGain, Judgement, Seen, judge
-from tchub.zoo.adapt import NotTrainableError
-from tchub.zoo.models import Checkpoint, create
+from tchub.hub.tuning.adapt_tools import Base
+from tchub.zoo.adapt import NotTrainableError, fresh
+from tchub.zoo.models import Checkpoint, Committee, create
 from tchub.zoo.training import RankingDataset
 
 
@@ -42,6 +43,24 @@ def test_a_model_of_context_is_judged_with_the_programs_learnt_from_and_both_fig
     assert result.context is not None
     assert result.context.given == pytest.approx(result.guard.adapted if result.adapted else result.guard.base)
     assert (result.context.harms, result.update) == (False, "auto")
+
+
+def test_a_committee_is_stored_as_one_checkpoint_and_adapted_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(fresh, "LEAST_STEPS", 60)
+    base = other_base("tlp", "tlp-cpu", hidden=32)
+    result = run(base, Lab(), tmp_path / "one", method="committee", sampler="strata")
+    assert result.adapted, "the base is untrained"
+    stored = Checkpoint.load(result.path)
+    assert (stored.config.arch, stored.config.lineage["method"]) == ("tlp-committee", "committee")
+    assert isinstance(stored.model, Committee)
+    assert stored.config.training["parameters"] == 2 * base.checkpoint.model.parameter_count()
+    assert "| method | committee" in (result.path / "README.md").read_text()
+    again = run(
+        Base(stored, Registry.default().resolve(result.name).entry), Lab(), tmp_path / "two", budget=40, seed=3,
+        method="auto", programs_per_task=24,
+    )  # fmt: skip
+    assert again.learning["method"] == "few-shot"
+    assert "this is a committee" in next(t["missing"] for t in again.learning["tried"] if t["method"] == "committee")
 
 
 def make_judged(context: list[float]) -> Judgement:
