@@ -102,6 +102,14 @@ _LIGHTGBM = Paper(
     "NeurIPS",
     2017,
 )  # fmt: skip
+_COMMITTEE = Paper(
+    "hansen1990committee",
+    ("Lars Kai Hansen", "Peter Salamon"),
+    "Neural Network Ensembles",
+    "IEEE Transactions on Pattern Analysis and Machine Intelligence",
+    1990,
+    "article",
+)
 _PAPERS = {
     "tcl": _TCL,
     "tlp": _TLP,
@@ -117,9 +125,20 @@ _PAPERS = {
     "lightgbm": _LIGHTGBM,
 }
 
+# Of what is made of several networks, by the end of its name.
+_METHODS = {"-kb": _TCL, "-committee": _COMMITTEE}
+
+
+def network_of(arch: str) -> str:
+    """The architecture of the networks that a knowledge base or a committee is made of; any other as it is."""
+    return next((arch.removesuffix(suffix) for suffix in _METHODS if arch.endswith(suffix)), arch)
+
 
 def papers_of(arch: str) -> tuple[Paper, ...]:
-    """What to cite for an architecture: nothing for one of tchub's own, for a knowledge base TCL's method too."""
-    method = [_TCL] if arch.endswith("-kb") else []
-    own = _PAPERS.get(arch.removesuffix("-kb"))
-    return tuple(dict.fromkeys([*([own] if own else []), *method]))
+    """What to cite for an architecture: nothing for one of tchub's own.
+
+    For a knowledge base TCL's method too, and for a committee the idea of it.
+    """
+    own = _PAPERS.get(network_of(arch))
+    method = next((paper for suffix, paper in _METHODS.items() if arch.endswith(suffix)), None)
+    return tuple(dict.fromkeys(paper for paper in (own, method) if paper))

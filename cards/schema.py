@@ -31,6 +31,7 @@ from .data import Corpus, Origin, belongs, origin, read_corpora
 from .devices import KINDS, LearntDevice, read_devices
 from .evaluation import METRICS_FORMAT, Evaluation, read_evaluation
 from .fields import read_number, read_object, read_required, read_text, read_texts, read_whole
+from .papers import network_of
 
 __all__ = ["METRICS_FORMAT", "CardData"]
 
@@ -110,7 +111,7 @@ class CardData:
     @property
     def network(self) -> str:
         """The architecture that scores."""
-        return self.arch.removesuffix("-kb")
+        return network_of(self.arch)
 
     @property
     def scope(self) -> str:

@@ -17,6 +17,7 @@ ZOO = ROOT / "zoo" / "checkpoints"
 _SMALL: dict[str, dict[str, Any]] = {
     "tilenet": {"hidden": 4, "layers": 1, "embedding": 2},
     "tilenet-kb": {"hidden": 4, "layers": 1, "embedding": 2, "lateral": 2},
+    "tilenet-committee": {"hidden": 4, "layers": 1, "embedding": 2, "members": 2},
     "xgboost": {"rounds": 2, "max_depth": 2, "pool": False, "rows": 1},
     "lightgbm": {"rounds": 2, "num_leaves": 4, "pool": False, "rows": 1},
 }

@@ -203,7 +203,7 @@ def _all() -> dict[str, Target]:
         )
 
     found = [
-        weights("config", "json", *["tilenet"] * 6, "tilenet-kb", "xgboost"),
+        weights("config", "json", *["tilenet"] * 6, "tilenet-kb", "tilenet-committee", "xgboost"),
         weights("safetensors", "tensors", "tilenet"),
         weights("xgboost", "json", "xgboost"),
         weights("lightgbm", "text", "lightgbm", mend=mend_trees),

@@ -23,11 +23,23 @@ FOLDER, RECIPE = "training", "tilenet"
 
 
 def recipe_of(settings: Settings) -> TrainConfig:
-    """The recipe: the one asked for, else that of the base's architecture."""
-    from ...zoo.training import TrainConfig
+    """The recipe: the one asked for, else that of the base's architecture.
+
+    Raises:
+        StartPointError: the base is made of several networks.
+    """
+    from ...zoo.models import get_architecture
+    from ...zoo.training import StartPointError, TrainConfig
 
     if settings.recipe is None and settings.base:
-        return TrainConfig.find(load_base(settings.base).config.arch)
+        base = load_base(settings.base).config
+        if (known := get_architecture(base.arch)).base:
+            raise StartPointError(
+                f"{base.name} is a {known.kind}, which no recipe trains",
+                remedy=f"start from a plain {known.base}, or adapt this one: tchub adapt {base.name}",
+                checkpoint=base.name,
+            )
+        return TrainConfig.find(base.arch)
     return TrainConfig.find(settings.recipe or RECIPE)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...zoo.errors import TchubError
+from ...zoo.models import get_architecture
 from ...zoo.training import TrainConfig, evaluate_model, evaluate_random, evaluate_scores, predict
 from ...zoo.training.few_shot import draw_labels, evaluate_unknown, few_shot_scores
 from ...zoo.training.fit import METRICS_FORMAT, corpus_device, fit, load_parts
@@ -133,5 +134,11 @@ def _evaluate_ten_percent(
 
 
 def _default_recipe(checkpoint: Checkpoint) -> TrainConfig:
-    """The shipped recipe of the architecture, for a checkpoint that does not say how it was trained."""
-    return replace(TrainConfig.find(checkpoint.config.arch), model=checkpoint.config.model)
+    """The shipped recipe of the architecture, for a checkpoint that does not say how it was trained.
+
+    For a knowledge base or a committee that of the networks it is made of: what it is beyond them, no recipe trains.
+    """
+    arch = get_architecture(checkpoint.config.arch).base or checkpoint.config.arch
+    own = {f.name for f in fields(get_architecture(arch).config)}
+    settings = {name: value for name, value in checkpoint.config.model.items() if name in own}
+    return replace(TrainConfig.find(arch), model=settings)

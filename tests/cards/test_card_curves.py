@@ -13,7 +13,7 @@ from tchub.cards import CardData, CardError, check_card, missing, render_card
 from tchub.cards.licences import HUB_LICENCES, hub_licence
 from tchub.cards.papers import papers_of
 from tchub.cards.plots import plots_of
-from tchub.zoo.models import list_architectures
+from tchub.zoo.models import list_architectures, list_committees, list_knowledge_bases
 
 TEXT = render_card(CONFIG, METRICS)
 
@@ -128,7 +128,7 @@ def test_time_machine_and_energy_are_told_only_where_they_were_measured():
     assert "- Machine: not recorded\n- Energy: not measured" in under("Training", bare)
 
 
-@pytest.mark.parametrize("arch", list_architectures())
+@pytest.mark.parametrize("arch", [*list_architectures(), *list_knowledge_bases(), *list_committees()])
 def test_papers_are_cited_as_bibtex_beside_the_checkpoint_itself(arch):
     text = under("Citation", render_card(CONFIG | {"arch": arch}, METRICS))
     block = text.split("```bibtex\n")[1].split("```")[0]

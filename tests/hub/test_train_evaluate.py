@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tchub.hub.cli import main
+from tchub.hub.tuning import evaluate as evaluate_module
 from tchub.hub.tuning.candidates import random_candidates
 from tchub.hub.tuning.evaluate import EmptySplitError, evaluate
 from tchub.hub.tuning.operators import operator_module
@@ -13,8 +14,9 @@ from tchub.hub.tuning.tasks import TuningTask
 from tchub.zoo.corpus import Corpus, EmptyDatasetError, Program, Task, write_corpus
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.features import DeviceKindError
-from tchub.zoo.models import Checkpoint
+from tchub.zoo.models import Checkpoint, Committee, Progressive
 from tchub.zoo.primitives import from_trace_json
+from tchub.zoo.training.fit import fit
 
 TARGET = {"kind": "llvm", "num-cores": 1}
 RECIPE = """
@@ -151,6 +153,28 @@ def test_a_corpus_of_test_tasks_alone_trains_nothing(capsys, tmp_path, corpus, r
     assert evaluate(checkpoint, alone)["programs"] == 10
     with pytest.raises(EmptyDatasetError, match="training task"):
         evaluate(checkpoint, alone, baselines=("xgboost",))
+
+
+@pytest.mark.parametrize("kind", ["kb", "committee"])
+def test_what_is_made_of_several_networks_is_compared_with_one_from_little_data(
+    capsys, tmp_path, corpus, recipe, monkeypatch, kind
+):
+    """An adapted checkpoint tells no recipe: that of the networks in it is taken, in their size."""
+    run(capsys, "train", recipe, "--corpus", corpus.path, "--out", tmp_path / "run")
+    plain = Checkpoint.load(tmp_path / "run")
+    made = {"kb": Progressive.around, "committee": lambda m: Committee.around([m, m], (1, 1))}[kind](plain.model)
+    config = replace(plain.config, arch=made.arch, model=made.config.as_dict(), training={})
+    asked = []
+
+    def quick(corpus, config, **more):
+        asked.append(config)
+        return fit(corpus, replace(config, epochs=1), **more)
+
+    monkeypatch.setattr(evaluate_module, "fit", quick)
+    found = evaluate(replace(plain, config=config, model=made), corpus, baselines=("ten_percent",))
+    assert 0 <= found["results"]["ten_percent"]["pairwise"] <= 1
+    assert {one.arch for one in asked} == {"tcl"}
+    assert all(one.model == plain.config.model for one in asked)
 
 
 TINY = {

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
 from progressive_kit import programs, tiny
 from tchub.zoo.adapt.embedding import last_layer_inputs
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
+from tchub.zoo.adapt.updates import layer_depths
 from tchub.zoo.models import (
     Committee,
     ContextModel,
     CostModel,
+    ModelConfigError,
     Progressive,
     UnknownArchitectureError,
     create,
@@ -22,7 +26,7 @@ from tchub.zoo.models import (
 from tchub.zoo.training import RankingDataset
 
 NETWORKS = [name.removesuffix("-committee") for name in list_committees()]
-SHARES = (0.5, 0.25, 2.0)
+SHARES = (0.5, 0.125, 0.375)
 
 
 def of_three(arch: str) -> tuple[Committee, list[CostModel]]:
@@ -50,15 +54,32 @@ def test_every_network_has_a_committee_and_nothing_else_has() -> None:
     assert sorted(NETWORKS) == [n for n in list_architectures() if get_architecture(n).weights == "safetensors"]
     for model in (create("xgboost"), Progressive.around(tiny("tilenet")), of_three("tcl")[0]):
         with pytest.raises(UnknownArchitectureError):
-            Committee.around([model, model], (1, 1))
+            Committee.around([model, model], (0.5, 0.5))
 
 
 def test_members_are_of_one_architecture_and_size_and_have_a_share_each() -> None:
     for members in ([tiny("tilenet"), tiny("tlp")], [tiny("tilenet"), create("tilenet", width=10, hidden=8)]):
         with pytest.raises(ValueError, match="one architecture and size"):
             Committee.around(members, (1, 1))
-    with pytest.raises(ValueError, match="each with a share"):
-        Committee.around([tiny("tilenet")], (1, 1))
+    with pytest.raises(ValueError, match="one architecture and size"):
+        Committee.around([], ())
+
+
+@pytest.mark.parametrize("shares", [(1,), (0.5, 0.25, 0.25), (1.5, -0.5), (float("nan"), 1), (float("inf"), 0)])
+def test_shares_are_one_a_member_and_numbers_that_can_be_added_up(shares: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="shares"):
+        Committee.around([tiny("tlp"), tiny("tlp", 1)], shares)
+
+
+def test_estimates_of_members_that_take_context_add_up_to_an_estimate() -> None:
+    with pytest.raises(ValueError, match="add up to 1"):
+        Committee.around([tiny("tilenet"), tiny("tilenet", 1)], (1, 1))
+    assert Committee.around([tiny("tlp"), tiny("tlp", 1)], (3, 1)).shares.tolist() == [3, 1]
+
+
+def test_there_are_few_members() -> None:
+    with pytest.raises(ModelConfigError):
+        Committee.around([tiny("tlp")] * 9, [1 / 9] * 9)
 
 
 def test_each_member_corrects_its_own_scores_by_measured_programs() -> None:
@@ -71,6 +92,19 @@ def test_each_member_corrects_its_own_scores_by_measured_programs() -> None:
     said = [m.score_given(x, x[:5], seconds) for m in members if isinstance(m, ContextModel)]
     np.testing.assert_allclose(together, np.array(SHARES) @ np.array(said), atol=1e-5)
     assert not np.allclose(together, committee.score(x))
+
+
+@pytest.mark.parametrize("labels", [0, 5, 20])
+def test_a_model_and_its_twin_say_what_the_model_says(labels: int) -> None:
+    """With labels enough that trees have their say too."""
+    model = tiny("tilenet")
+    twins = Committee.around([model, model], (0.75, 0.25))
+    assert isinstance(model, ContextModel)
+    assert isinstance(twins, ContextModel)
+    x = programs(30, rows=1).numpy()
+    seconds = np.random.default_rng(1).uniform(1e-3, 1e-2, labels)
+    one, two = (m.score_given(x, x[:labels], seconds) for m in (model, twins))
+    np.testing.assert_allclose(one, two, atol=1e-5)
 
 
 def test_only_a_network_that_takes_context_makes_a_committee_that_does() -> None:
@@ -88,11 +122,19 @@ def test_labels_move_every_member_and_no_share(arch: str) -> None:
     assert tuned.shares.tolist() == list(SHARES)
 
 
+def test_layers_of_members_lie_as_deep_as_those_of_a_network_alone() -> None:
+    committee, members = of_three("tilenet")
+    x = programs(2, rows=1).numpy()
+    alone = layer_depths(members[0], x)
+    assert layer_depths(committee, x) == {f"members.{i}.{n}": depth for i in range(3) for n, depth in alone.items()}
+
+
 def test_its_score_is_linear_in_the_last_layers_of_all_members() -> None:
     """What samplers need to tell how unsure it is."""
     committee, members = of_three("tilenet")
     x = programs(9, rows=1).numpy()
     inputs = last_layer_inputs(committee, x)
+    assert last_layer_inputs(copy.deepcopy(committee).to(torch.bfloat16), x).dtype == inputs.dtype == np.float32
     heads = [member.get_submodule("head") for member in members]
     assert all(isinstance(head, torch.nn.Linear) for head in heads)
     weight = torch.cat([head.weight[0] for head in heads if isinstance(head, torch.nn.Linear)]).detach().numpy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 import torch
 from tchub.zoo.adapt import committee_method, fresh
 from tchub.zoo.adapt.choose_method import adapt_model, applying
-from tchub.zoo.adapt.committee_method import CommitteeWithFresh, fresh_share, slope
+from tchub.zoo.adapt.committee_method import CommitteeWithFresh, fresh_share, unit
 from tchub.zoo.adapt.errors import LabelError, MethodError
 from tchub.zoo.adapt.fine_tune import fine_tune
 from tchub.zoo.adapt.kept_models import model_mark
@@ -66,20 +65,19 @@ def test_the_more_labels_the_more_they_count() -> None:
     assert shares[3] == shares[4] == pytest.approx(1 / 3)
 
 
-def test_scores_of_a_loss_that_knows_orders_alone_get_units() -> None:
-    """Members that say the same in other units count alike."""
-    torch.manual_seed(0)
-    data = make_data()
-    model = create("tenset-mlp", width=160, hidden=8)
-    fine = fresh.train_fresh(model, data)
-    louder = copy.deepcopy(fine)
-    with torch.no_grad():
-        for name, weight in louder.named_parameters():
-            if name.startswith("decoder"):
-                weight.mul_(10)
-    assert slope(fine, data) == pytest.approx(10 * slope(louder, data), rel=1e-3)
-    assert slope(fine, data) > 0
-    assert slope(fine, replace(data, latency=1 / data.latency)) == 0, "it would say the opposite"
+def test_of_scores_that_have_no_units_none_is_louder_than_another() -> None:
+    data, rng = make_data(), np.random.default_rng(0)
+    said = -np.log(data.latency) + rng.normal(size=len(data))
+
+    def saying(scores: np.ndarray) -> CostModel:
+        model = create("tenset-mlp", width=160, hidden=8)
+        model.score = lambda *_: scores
+        return model
+
+    quiet, loud = unit(saying(said), data), unit(saying(10 * said + 3), data)
+    assert quiet == pytest.approx(10 * loud)
+    assert 0 < quiet < 1, "half of its spread is noise"
+    assert unit(saying(np.zeros(len(data))), data) == 0, "it has no say"
 
 
 def test_a_second_run_trains_nothing_anew(misled: CostModel, tmp_path, monkeypatch) -> None:
@@ -101,7 +99,7 @@ def test_a_second_run_trains_nothing_anew(misled: CostModel, tmp_path, monkeypat
 def test_what_is_no_plain_network_is_refused(misled: CostModel) -> None:
     for model, why in (
         (Progressive.around(misled), "knowledge base"),
-        (Committee.around([misled, misled], (1, 1)), "committee"),
+        (Committee.around([misled, misled], (0.5, 0.5)), "committee"),
         (create("xgboost"), "trees"),
     ):
         with pytest.raises(MethodError, match=why) as caught:

@@ -30,7 +30,7 @@ from tchub.zoo.models import (
     list_committees,
     list_knowledge_bases,
 )
-from tchub.zoo.models.registry import MAX_REPEATS, MAX_SIZE
+from tchub.zoo.models.registry import MAX_SIZE, most_of
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
 from limits import limited
@@ -221,8 +221,7 @@ NETWORKS = [
 def test_settings_that_ask_for_a_giant_are_refused_before_it_is_made(folder, arch, size):
     """The largest that a setting may be, and beyond: no memory is taken for weights that the file does not hold."""
     whole = [f.name for f in fields(get_architecture(arch).config) if type(f.default) is int]
-    repeated = {"layers", "residuals", "heads", "steps", "rows"}
-    model = {name: MAX_REPEATS if name in repeated and size == MAX_SIZE else size for name in whole}
+    model = {name: most_of(name) if size == MAX_SIZE else size for name in whole}
     schema = get_schema(get_architecture(arch).schemas[0])
     config = json.loads((folder / "config.json").read_text())
     config |= {"arch": arch, "feature_schema": schema.name, "feature_version": schema.version}

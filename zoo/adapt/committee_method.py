@@ -16,6 +16,8 @@ from .methods import Learnt, Lesson, learning_marks
 
 # Labels of a task from which on the network from random weights counts `MOST` of what the base counts.
 ENOUGH, MOST = 16, 0.5
+# Scores that differ by less than this part of them are one score in float32.
+_NOTHING = 1e-6
 
 
 class CommitteeWithFresh:
@@ -45,7 +47,7 @@ class CommitteeWithFresh:
         marks = ("fresh", *learning_marks(self.name, start, lesson))
         fresh, _ = kept_model(lesson.folder, marks, lambda: (train_fresh(start, lesson.data, lesson.seed), {}))
         share = fresh_share(lesson.data)
-        shares = ((1 - share) * slope(tuned.model, lesson.data), share * slope(fresh, lesson.data))
+        shares = ((1 - share) * unit(tuned.model, lesson.data), share * unit(fresh, lesson.data))
         facts = {"epochs": tuned.epochs, "validated": tuned.validated, "fresh_share": round(share, 4)}
         return Learnt(Committee.around([tuned.model, fresh], shares).eval(), facts)
 
@@ -57,15 +59,23 @@ def fresh_share(data: RankingDataset) -> float:
     return weight / (1 + weight)
 
 
-def slope(model: CostModel, data: RankingDataset) -> float:
-    """What turns a model's scores into estimates of -log(latency), up to the level of a task.
+def unit(model: CostModel, data: RankingDataset) -> float:
+    """What brings a model's scores to the spread of -log(latency) within a task.
 
-    1 for a model that takes context: its scores are such estimates. For others by least squares on measured programs,
-    since their losses know orders and no units; 0 where their scores fall as the programs get faster.
+    1 for a model that takes context: its scores are estimates of it. The losses of others know orders and no units, so
+    that one member would outvote another by being louder. 0 for a model that says the same of all programs.
+
+    Args:
+        model: any network; data: measured programs.
     """
     if isinstance(model, ContextModel):
         return 1.0
     scores, speed = model.score(data.features), -np.log(data.latency)
-    apart = [(scores[m] - scores[m].mean(), speed[m] - speed[m].mean()) for m in data.members if len(m)]
-    s, y = (np.concatenate(part) for part in zip(*apart, strict=True))
-    return max(0.0, float(s @ y) / max(float(s @ s), 1e-12))
+    spread = _spread(scores, data)
+    return _spread(speed, data) / spread if spread > _NOTHING * np.abs(scores).max() else 0.0
+
+
+def _spread(values: np.ndarray, data: RankingDataset) -> float:
+    """Standard deviation within tasks."""
+    apart = [values[members] - values[members].mean() for members in data.members if len(members)]
+    return float(np.concatenate(apart).std())

@@ -33,7 +33,9 @@ def last_layer_inputs(model: CostModel, features: np.ndarray, batch: int = 1024)
     check_trainable(model)
     if isinstance(model, Committee):
         parts = [last_layer_inputs(member, features, batch) for member in model.each]
-        return np.concatenate([share * part for share, part in zip(model.shares.numpy(), parts, strict=True)], axis=1)
+        return np.concatenate(
+            [share * part for share, part in zip(model.shares.float().cpu().numpy(), parts, strict=True)], axis=1
+        )
     seen: list[Tensor] = []
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear) and layer.out_features == 1]
     hooks = [layer.register_forward_pre_hook(lambda _, given: seen.append(given[0])) for layer in layers]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
-from ..models import CostModel
+from ..models import Committee, CostModel
 from .errors import NotTrainableError
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ def layer_depths(model: CostModel, features: np.ndarray) -> dict[str, int]:
     Returns:
         Name of the parameter -> 0 for the last layer, 1 for the one before it, and so on.
     """
+    if isinstance(model, Committee):  # its members stand side by side
+        apart = enumerate(layer_depths(member, features) for member in model.each)
+        return {f"members.{place}.{name}": depth for place, depths in apart for name, depth in depths.items()}
     met = _modules_met(model, features[:1])
     layers, place = 0, {}
     for name in met:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 import torch
+from torch import nn
 
 from ..errors import TchubError
 from ..untrusted import open_plain
@@ -120,10 +121,10 @@ def _check_tensors(found: dict[str, Announced], arch: str, model: ModelConfig, s
 
 
 def _expected(arch: str, model: ModelConfig, size: int) -> dict[str, tuple[int, ...]]:
-    """The tensors that the architecture has; of a knowledge base its parts first.
+    """The tensors that the architecture has; of what is made of several networks one of them first.
 
-    A base finds out where its laterals go by a pass through one part, for which it takes memory: not before it is
-    known that the file is large enough to hold that part.
+    A knowledge base finds out where its laterals go by a pass through one part, for which it takes memory: not before
+    it is known that the file is large enough to hold that part. The members of a committee are alike.
     """
     known = get_architecture(arch)
     with torch.device("meta"):
@@ -132,7 +133,18 @@ def _expected(arch: str, model: ModelConfig, size: int) -> dict[str, tuple[int, 
             part = create(known.base, **own)
             if 4 * part.parameter_count() > size:
                 raise ValueError(f"it is too short for its {part.parameter_count()} weights")
-        return {name: tuple(tensor.shape) for name, tensor in known.model(model).state_dict().items()}
+            if known.kind == "committee":
+                return _of_members(_shapes(part), model.as_dict()["members"])
+        return _shapes(known.model(model))
+
+
+def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+def _of_members(one: dict[str, tuple[int, ...]], count: int) -> dict[str, tuple[int, ...]]:
+    """The tensors of a committee of so many networks, each with these."""
+    return {f"members.{i}.{name}": shape for i in range(count) for name, shape in one.items()} | {"shares": (count,)}
 
 
 def _corrupt(path: Path, what: str) -> CorruptCheckpointError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import make_dataclass
 from typing import Any, ClassVar, cast
@@ -47,15 +48,22 @@ class Committee(CostModel):
         """A committee of copies of networks of one architecture and size.
 
         Args:
-            models: the members; shares: what the score of each is multiplied by, one a member.
+            models: the members, one at least.
+            shares: what the score of each is multiplied by, one a member, finite and not below 0. Those of models that
+                take context add up to 1: what they say together is an estimate of -log(latency) as well.
 
         Raises:
             UnknownArchitectureError: no committee is made of such models.
-            ValueError: the models differ in their sizes, or the shares are not one a member.
+            ModelConfigError: there are too many.
+            ValueError: the models differ in their sizes, or the shares are not as told.
         """
+        if len({(model.arch, model.config) for model in models}) != 1:
+            raise ValueError("the members of a committee are of one architecture and size")
+        if len(shares) != len(models) or not all(0 <= share < math.inf for share in shares):
+            raise ValueError(f"a committee of {len(models)} has as many shares, 0 or more, not {list(shares)}")
         first = models[0]
-        if any((m.arch, m.config) != (first.arch, first.config) for m in models) or len(shares) != len(models):
-            raise ValueError("the members of a committee are of one architecture and size, each with a share")
+        if isinstance(first, ContextModel) and not math.isclose(sum(shares), 1, abs_tol=1e-6):
+            raise ValueError(f"the shares of models that take context add up to 1, not to {sum(shares):g}")
         made = create(first.arch + SUFFIX, **(first.config.as_dict() | {"members": len(models)}))
         assert isinstance(made, Committee)
         for member, model in zip(made.each, models, strict=True):

@@ -15,8 +15,10 @@ from .errors import ModelConfigError, UnknownArchitectureError
 MAX_SIZE = 8192
 # These count layers, which take time to build even where they take no memory, or rows that see each other, whose
 # cost is their square.
-_REPEATS = ("layers", "residuals", "heads", "steps", "rows", "members")
 MAX_REPEATS = 64
+# Each member of a committee is a whole network.
+MAX_MEMBERS = 8
+_MOST = dict.fromkeys(("layers", "residuals", "heads", "steps", "rows"), MAX_REPEATS) | {"members": MAX_MEMBERS}
 
 Weights = Literal["safetensors", "xgboost", "lightgbm"]
 Kind = Literal["model", "knowledge base", "committee"]
@@ -116,13 +118,18 @@ def make_config(arch: str, settings: dict[str, Any]) -> ModelConfig:
 
     Raises:
         UnknownArchitectureError: no such architecture.
-        ModelConfigError: an unknown setting, a wrong type, or a size outside 1..8192 (1..64 of `_REPEATS`).
+        ModelConfigError: an unknown setting, a wrong type, or a size outside out of its range (`most_of`).
     """
     cls = get_architecture(arch).config
     kinds = {f.name: type(f.default) for f in fields(cls)}
     for name, value in settings.items():
         _check_setting(arch, kinds, name, value)
     return cls(**settings)
+
+
+def most_of(setting: str) -> int:
+    """What a whole number of a config may be at most; the least is 1."""
+    return _MOST.get(setting, MAX_SIZE)
 
 
 def create(arch: str, **config: Any) -> CostModel:
@@ -139,7 +146,7 @@ def _check_setting(arch: str, kinds: dict[str, type], name: str, value: object) 
             arch=arch,
             setting=name,
         )
-    kind, most = kinds[name], MAX_REPEATS if name in _REPEATS else MAX_SIZE
+    kind, most = kinds[name], most_of(name)
     # A whole number is a fine float; a bool is not a fine number.
     fits = type(value) is kind or (kind is float and type(value) is int)
     in_range = {int: lambda v: 0 < v <= most, float: lambda v: 0 <= v < math.inf}.get(kind, lambda _: True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,12 @@ from hub_protocol import running
 from huggingface_hub import snapshot_download
 from tchub.hub.cli import main
 from tchub.hub.cli.contribute import command as contribute_command
+from tchub.hub.contributing.training import recipe_of
 from tchub.hub.contributing.walk import NAMES, contribute
 from tchub.hub.publishing.check import check
 from tchub.zoo.corpus import Corpus
-from tchub.zoo.models import Checkpoint
+from tchub.zoo.models import Checkpoint, Committee
+from tchub.zoo.training import StartPointError
 
 
 def test_a_contribution_is_a_checkpoint_that_passes_every_check(finished: Finished) -> None:
@@ -71,6 +74,16 @@ def test_a_start_from_another_checkpoint_is_told_and_is_a_baseline(
     assert config.lineage["base"] == config.training["init"] == "tcl-epyc@" + _version(finished)
     assert {"base", "random"} <= set(json.loads((mine / "checkpoint" / "metrics.json").read_text())["results"])
     assert [step.name for step in passed if step.outcome == "kept"] == ["preflight", "device", "facts", "collect"]
+
+
+def test_a_start_that_no_recipe_trains_is_refused(finished: Finished, tmp_path: Path) -> None:
+    plain = Checkpoint.load(finished.checkpoint)
+    made = Committee.around([plain.model, plain.model], (1, 1))
+    config = replace(plain.config, name="tcl-epyc+local", arch=made.arch, model=made.config.as_dict())
+    replace(plain, config=config, model=made).save(tmp_path / "committee")
+    with pytest.raises(StartPointError, match="is a committee") as caught:
+        recipe_of(settings(tmp_path, base=str(tmp_path / "committee"), recipe=None))
+    assert "plain tcl" in caught.value.remedy
 
 
 def _version(finished: Finished) -> str:
