@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import make_dataclass
-from typing import Any, ClassVar, cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from .base import CostModel, ModelConfig
+from .derived import register_derived
 from .informed import ContextModel
-from .registry import Architecture, create, get_architecture, list_architectures, register
+from .registry import Architecture, create
 
 SUFFIX = "-committee"
 PAPER = "Hansen and Salamon, Neural Network Ensembles, 1990"
@@ -138,18 +138,7 @@ class CommitteeInContext(Committee, ContextModel):
 
 def register_committees() -> None:
     """Makes `X-committee` known for every network X that is registered by now."""
-    for name in list_architectures():
-        base = get_architecture(name)
-        if base.weights != "safetensors":
-            continue
-        more: list[Any] = [("members", int, 4)]
-        config = make_dataclass(
-            f"{base.config.__name__}Committee", more, bases=(base.config,), frozen=True,
-            namespace={"__module__": __name__},
-        )  # fmt: skip
-        config.__doc__ = f"`{base.config.__name__}`, and how many members there are."
-        kind = CommitteeInContext if issubclass(base.model, ContextModel) else Committee
-        facts = {"of": base, "__doc__": f"A committee of `{name}`.", "__module__": __name__}
-        made = cast("type[Committee]", type(f"{base.model.__name__}Committee", (kind,), facts))
-        told = {"schemas": base.schemas, "paper": PAPER, "inputs": base.inputs}
-        register(name + SUFFIX, config, **told, kind="committee", base=name)(made)
+    register_derived(
+        "committee", Committee, CommitteeInContext,
+        endings=(SUFFIX, "Committee"), settings=[("members", int, 4)], paper=PAPER,
+    )  # fmt: skip

@@ -5,17 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import make_dataclass, replace
-from typing import Any, ClassVar, Literal, Self, cast
+from dataclasses import replace
+from typing import ClassVar, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from .base import CostModel, ModelConfig
+from .derived import register_derived
 from .informed import ContextModel
 from .lateral import Lateral, joined, lateral_layers, watched
-from .registry import Architecture, create, get_architecture, list_architectures, register
+from .registry import Architecture, create
 
 SUFFIX = "-kb"
 PAPER = "TCL, section 6"
@@ -209,20 +210,10 @@ class ProgressiveInContext(Progressive, ContextModel):
 
 def register_knowledge_bases() -> None:
     """Makes `X-kb` known for every network X that is registered by now."""
-    for name in list_architectures():
-        base = get_architecture(name)
-        if base.weights != "safetensors":
-            continue
-        more: list[Any] = [("lateral", int, 16), ("column", bool, True)]
-        config = make_dataclass(
-            f"{base.config.__name__}KB", more, bases=(base.config,), frozen=True, namespace={"__module__": __name__}
-        )
-        config.__doc__ = f"`{base.config.__name__}`, the rank of the laterals, and whether the column answers."
-        kind = ProgressiveInContext if issubclass(base.model, ContextModel) else Progressive
-        facts = {"of": base, "__doc__": f"A knowledge base of `{name}`.", "__module__": __name__}
-        made = cast("type[Progressive]", type(f"{base.model.__name__}KB", (kind,), facts))
-        told = {"schemas": base.schemas, "paper": PAPER, "inputs": base.inputs}
-        register(name + SUFFIX, config, **told, kind="knowledge base", base=name)(made)
+    register_derived(
+        "knowledge base", Progressive, ProgressiveInContext,
+        endings=(SUFFIX, "KB"), settings=[("lateral", int, 16), ("column", bool, True)], paper=PAPER,
+    )  # fmt: skip
 
 
 def _plain(name: str) -> str:
