@@ -54,7 +54,7 @@ def measurer(farm: Farm, zygote: Zygote, target_dict: dict[str, Any]) -> Iterato
 
 
 def _await_servers(address: RpcAddress, count: int) -> None:
-    tracker, until = TrackerClient(address), time.monotonic() + 30
+    tracker, until = TrackerClient(address), time.monotonic() + 120  # a busy machine starts a server slowly
     while len(tracker.servers()) < count:
         assert time.monotonic() < until, "the servers do not register"
         time.sleep(0.05)
