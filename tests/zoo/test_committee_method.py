@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tchub.zoo.adapt import committee_method, fresh
+from tchub.zoo.adapt import committee_method, fresh, methods
 from tchub.zoo.adapt.choose_method import adapt_model, applying
 from tchub.zoo.adapt.committee_method import CommitteeWithFresh, fresh_share, unit
 from tchub.zoo.adapt.errors import LabelError, MethodError
@@ -94,6 +94,22 @@ def test_a_second_run_trains_nothing_anew(misled: CostModel, tmp_path, monkeypat
     again = CommitteeWithFresh().learn(misled, lesson).model
     assert trained == [lesson.seed]
     assert model_mark(first) == model_mark(again)
+
+
+def test_what_few_shot_took_long_to_learn_is_not_learnt_again(misled: CostModel, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(methods, "WORTH_KEEPING", 0.0)
+    tuned: list[int] = []
+    real = methods.fine_tune
+
+    def counted(model, data, config):
+        tuned.append(len(data))
+        return real(model, data, config)
+
+    monkeypatch.setattr(methods, "fine_tune", counted)
+    lesson = lesson_of(misled, make_data(), folder=tmp_path)
+    methods.keeping(methods.FewShot())(misled, lesson)
+    CommitteeWithFresh().learn(misled, lesson)
+    assert tuned == [len(lesson.data)]
 
 
 def test_what_is_no_plain_network_is_refused(misled: CostModel) -> None:

@@ -12,16 +12,13 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ..models import CostModel
-from .cross_validation import CrossValidated, Learn, cross_validate, nested_gain
+from .cross_validation import CrossValidated, cross_validate, nested_gain
 from .errors import MethodError
-from .kept_models import kept_model
 from .method_list import LEARN_CORPORA, METHODS
-from .methods import Learnt, Lesson, Method, learning_marks
+from .methods import Learnt, Lesson, Method, keeping
 from .shrink import blend
 
 AUTO = "auto"
-# Seconds of training from which a killed run should not have to do it again.
-WORTH_KEEPING = 5.0
 
 
 @dataclass(frozen=True)
@@ -129,10 +126,10 @@ def adapt_model(
         on_method(method.name, "start")
         start = method.start(lesson)
         on_method(method.name, "cross-validate")
-        found.append((method, start, cross_validate(_keeping(method), start.model, lesson, near=method.near)))
+        found.append((method, start, cross_validate(keeping(method), start.model, lesson, near=method.near)))
     method, start, judged = max(found, key=lambda one: -1.0 if one[2] is None else one[2].accuracy)
     on_method(method.name, "learn")
-    learnt = _keeping(method)(start.model, lesson)
+    learnt = keeping(method)(start.model, lesson)
     strength = judged.strength if judged else 1.0
     all_judged = [one for _, _, one in found if one is not None]
     tried = [_tried(*one) for one in found]
@@ -145,20 +142,6 @@ def adapt_model(
         tuple(tried + refused),
         start.facts | learnt.facts,
     )
-
-
-def _keeping(method: Method) -> Learn:
-    """Learning that keeps its models in the lesson's folder, where another run finds them."""
-
-    def learn(start: CostModel, lesson: Lesson) -> Learnt:
-        def train() -> tuple[CostModel, dict[str, Any]]:
-            made = method.learn(start, lesson)
-            return made.model, made.facts
-
-        marks = learning_marks(method.name, start, lesson)
-        return Learnt(*kept_model(lesson.folder, marks, train, WORTH_KEEPING))
-
-    return learn
 
 
 def _tried(method: Method, _start: Learnt, judged: CrossValidated | None) -> Tried:

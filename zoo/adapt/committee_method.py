@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 
 from ..models import Committee, ContextModel, CostModel, get_architecture
 from ..training.dataset import RankingDataset
-from .fine_tune import fine_tune
 from .fresh import train_fresh
 from .kept_models import kept_model
-from .methods import Learnt, Lesson, learning_marks
+from .methods import FewShot, Learnt, Lesson, keeping, learning_marks
 
 # Labels of a task from which on the network from random weights counts `MOST` of what the base counts.
 ENOUGH, MOST = 16, 0.5
@@ -43,13 +41,12 @@ class CommitteeWithFresh:
 
     def learn(self, start: CostModel, lesson: Lesson) -> Learnt:
         """A `Committee` of the fine-tuned start and of a network from random weights, which is kept when it is done."""
-        tuned = fine_tune(start, lesson.data, replace(lesson.config, seed=lesson.seed))
+        tuned = keeping(FewShot())(start, lesson)  # `auto` has tried it, and it takes a TCL long
         marks = ("fresh", *learning_marks(self.name, start, lesson))
         fresh, _ = kept_model(lesson.folder, marks, lambda: (train_fresh(start, lesson.data, lesson.seed), {}))
         share = fresh_share(lesson.data)
         shares = ((1 - share) * unit(tuned.model, lesson.data), share * unit(fresh, lesson.data))
-        facts = {"epochs": tuned.epochs, "validated": tuned.validated, "fresh_share": round(share, 4)}
-        return Learnt(Committee.around([tuned.model, fresh], shares).eval(), facts)
+        return Learnt(Committee.around([tuned.model, fresh], shares), tuned.facts | {"fresh_share": round(share, 4)})
 
 
 def fresh_share(data: RankingDataset) -> float:

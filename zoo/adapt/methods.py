@@ -1,12 +1,14 @@
 """Ways of adapting a model to a device, one interface: a start that knows none of its labels, and learning from them.
 
-`few-shot` fine-tunes the base. `multi-task` trains base and the sources' devices together, a head each. `continual`
-gives the base a second column that learns the device while the base is frozen (TCL, section 6); corpora of other
-devices are learnt first, and nothing is distilled after the target, which is the last (section 7.4.3).
+`few-shot` fine-tunes the base. `committee` sets a network that knows the labels alone beside it. `multi-task` trains
+base and the sources' devices together, a head each. `continual` gives the base a second column that learns the device
+while the base is frozen (TCL, section 6); corpora of other devices are learnt first, and nothing is distilled after the
+target, which is the last (section 7.4.3).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
@@ -16,10 +18,13 @@ import numpy as np
 from ..models import CostModel
 from ..training.dataset import RankingDataset
 from .fine_tune import FineTuneConfig, fine_tune
-from .kept_models import model_mark
+from .kept_models import kept_model, model_mark
 
 if TYPE_CHECKING:
     from ..devices import Device
+
+# Seconds of training from which no run should have to do it again.
+WORTH_KEEPING = 5.0
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,20 @@ class Method(Protocol):
     def learn(self, start: CostModel, lesson: Lesson) -> Learnt:
         """Learn from the labels of the lesson; `start` is unchanged."""
         ...
+
+
+def keeping(method: Method) -> Callable[[CostModel, Lesson], Learnt]:
+    """Its `learn`, whose models are kept in the lesson's folder if they took long: another run finds them there."""
+
+    def learn(start: CostModel, lesson: Lesson) -> Learnt:
+        def train() -> tuple[CostModel, dict[str, Any]]:
+            made = method.learn(start, lesson)
+            return made.model, made.facts
+
+        marks = learning_marks(method.name, start, lesson)
+        return Learnt(*kept_model(lesson.folder, marks, train, WORTH_KEEPING))
+
+    return learn
 
 
 class FewShot:
