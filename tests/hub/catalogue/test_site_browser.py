@@ -329,7 +329,8 @@ def test_on_paper_there_are_no_controls(index: Catalogue) -> None:
 def test_a_checkpoint_is_reached_by_its_name_and_its_commands_are_copied(index: Catalogue) -> None:
     index.follow("tr[data-name='tilenet-t4'] a", "tilenet-t4.html")
     assert index.run("return document.querySelector('h1').textContent").strip() == "tilenet-t4 1.0.0"
-    assert index.run("return [...document.images].every(image => image.complete && image.naturalWidth > 0)")
+    index.run("for (const image of document.images) image.loading = 'eager'")  # lazy ones wait to be scrolled to
+    assert index.until("return [...document.images].every(image => image.complete && image.naturalWidth > 0)")
     index.allow_clipboard()
     index.click("[aria-label='Copy: tchub pull tilenet-t4@1.0.0']")
     assert index.until("return document.querySelector('.copy').textContent === 'Copied'")
