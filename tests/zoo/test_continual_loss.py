@@ -143,6 +143,17 @@ def test_what_was_said_of_known_devices_is_rehearsed_on_the_new_ones_programs() 
     assert now > was - 0.15
 
 
+def test_what_was_said_of_a_device_does_not_stand_against_its_own_new_labels() -> None:
+    """The device known measures further programs, which say the opposite: nothing else is known to rehearse."""
+    base = start_base(described_model(), described_data(0), FAST, lateral=2)
+    turned = replace(described_data(0, seed=1), latency=described_data(0, seed=1).latency[::-1].copy())
+    config = replace(FAST, learn_epochs=1, distill_epochs=2)
+    heard, unheard = (add_device(base, turned, None, replace(config, rehearsal=r)).kb for r in (5.0, 0.0))
+    torch.testing.assert_close(heard.state_dict(), unheard.state_dict())
+    rehearsed, free = (add_device(base, described_data(1), None, replace(config, rehearsal=r)).kb for r in (5.0, 0.0))
+    assert any(not torch.equal(a, b) for a, b in zip(rehearsed.parameters(), free.parameters(), strict=True))
+
+
 def test_drift_is_of_differences_within_a_group() -> None:
     mask = torch.tensor([[True, True, False], [True, True, True]])
     was = torch.tensor([1.0, 3.0, 0.0, 3.0, 6.0])

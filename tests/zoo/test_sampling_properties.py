@@ -140,6 +140,17 @@ def test_alt_takes_the_least_sure_and_balto_does_not_take_twins():
     assert len(balto & alt) < 4
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 60))
+def test_balto_takes_no_program_twice_in_any_chunk(n, k):
+    pool = make_pool(["conv2d"], n + 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tchub.zoo.adapt.sampling.active._CHUNK", 8)
+        view = full_view(pool, [n])
+        picked = create_sampler("balto").select(pool, [n], k, view, np.random.default_rng(0)).indices.tolist()
+    assert len(set(picked)) == len(picked) == min(k, n)
+
+
 def test_rdu_plus_knows_what_a_pick_of_the_same_batch_will_teach():
     pool = make_pool(["conv2d"], 40)
     view = full_view(pool, [0, 1, 2, 3, 4, 5], scores=np.zeros(40))
@@ -159,6 +170,16 @@ def test_fasor_spends_on_tasks_that_are_unlike_each_other():
     chosen = Counter(pool.task[picked.indices].tolist())
     assert {9, 10} < set(chosen)
     assert set(chosen.values()) == {10}
+
+
+def test_fasor_keeps_its_tasks_over_the_rounds():
+    """Of tasks with many programs a few describe each: another few, and others would be unlike each other."""
+    pool = make_pool(["conv2d"] * 30, 80)
+    labeled: list[int] = []
+    for number in range(4):
+        view, chance = full_view(pool, labeled), np.random.default_rng([5, number])
+        labeled += create_sampler("fasor").select(pool, labeled, 40, view, chance, round=number).indices.tolist()
+        assert len(np.unique(pool.task[labeled])) == 10
 
 
 def test_fasor_goes_on_to_further_tasks_when_the_chosen_ones_are_used_up():

@@ -68,6 +68,9 @@ def test_a_device_is_added_to_a_base_of_constant_size(capsys, tmp_path, base, co
     config = Checkpoint.load(tmp_path / "more").config
     assert [device.version for device in learnt_devices(config)] == ["1.0.0", "1.0.0", "1.1.0"]
     assert computation_key("matmul-5") in seen_tasks(config).test
+    distill(capsys, base, "--corpus", corpora["graviton"], "--out", tmp_path / "unjudged")
+    for name, tensor in Checkpoint.load(tmp_path / "unjudged").model.state_dict().items():
+        torch.testing.assert_close(dict(Checkpoint.load(tmp_path / "more").model.state_dict())[name], tensor)
     assert config.lineage["weights_licence"] == "Apache-2.0"
 
 
@@ -147,6 +150,13 @@ def test_what_does_not_fit_is_said_before_anything_is_learnt(capsys, tmp_path, b
     assert (done["exit_code"] != 0, done["error"]) == (True, error)
     assert words in f"{done['message']} {done['remedy']}"
     assert not (tmp_path / "out" / "config.json").exists()
+
+
+def test_a_corpus_that_was_never_learnt_tells_nothing_of_what_was_forgotten(capsys, tmp_path, base, corpora):
+    given = ("--corpus", corpora["graviton"], "--judge", corpora["ryzen-3700x"], "--out", tmp_path / "out")
+    done = distill(capsys, base, *given)
+    assert (done["error"], done["corpus"]) == ("NotLearntError", "on-ryzen-3700x")
+    assert "leave out its --judge" in done["remedy"]
 
 
 def test_a_base_of_a_newer_release_and_one_that_tells_nothing(capsys, tmp_path, base, corpora):

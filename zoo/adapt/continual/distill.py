@@ -80,7 +80,7 @@ def distill(
     config = config or ContinualConfig()
     teacher = copy.deepcopy(model).learning().eval().requires_grad_(False)
     losses = _teacher_losses(teacher, data, config, seed)
-    rehearsal = _rehearsal(teacher, config)
+    rehearsal = _rehearsal(teacher, data, config)
     lesson = Lesson(model.distilling().kb, teacher, losses, config, model.fisher_diagonal(), rehearsal)
     result = train(lesson, data, val, config.distilling(), seed, folder, on_epoch)
     gates = gate(torch.from_numpy(losses), lesson.least, lesson.most) if config.gated else torch.ones(1)
@@ -212,9 +212,13 @@ class Lesson(CostModel):
         return self._terms.strength / 2 * torch.stack(ways).sum()
 
 
-def _rehearsal(teacher: Progressive, config: ContinualConfig) -> Rehearsal | None:
-    devices = teacher.known_devices()
-    return Rehearsal(teacher.kb, devices) if config.rehearsal and devices is not None else None
+def _rehearsal(teacher: Progressive, data: RankingDataset, config: ContinualConfig) -> Rehearsal | None:
+    """Of the devices known but the one to be learnt: of that one the new labels say more than what was said."""
+    devices, slot = teacher.known_devices(), teacher.device_slot(torch.from_numpy(data.features[:1]))
+    if not config.rehearsal or devices is None or slot is None:
+        return None
+    others = devices[(devices != slot.to(devices)).any(dim=1)]
+    return Rehearsal(teacher.kb, others) if len(others) else None
 
 
 def reordered(labels: Tensor, scores: Tensor, mask: Tensor) -> Tensor:

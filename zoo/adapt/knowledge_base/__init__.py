@@ -5,7 +5,7 @@ scores on every device so far, and runs that go on after a kill. Needs torch.
 """
 
 from .begin import Beginning
-from .errors import KnowledgeBaseError, LearntAlreadyError, NotAKnowledgeBaseError
+from .errors import KnowledgeBaseError, LearntAlreadyError, NotAKnowledgeBaseError, NotLearntError
 from .facts import LearntDevice, learnt_devices
 from .grow import Grown, Told, grow_base
 from .settings import DistillSettings
@@ -18,6 +18,7 @@ __all__ = [
     "LearntAlreadyError",
     "LearntDevice",
     "NotAKnowledgeBaseError",
+    "NotLearntError",
     "Told",
     "grow_base",
     "learnt_devices",

@@ -13,7 +13,7 @@ from ...training import RankingDataset
 from ...training.inputs import StatementStore
 from ...training.read import Share, corpus_device, read_programs
 from ..continual import choose_sources
-from .errors import LearntAlreadyError
+from .errors import LearntAlreadyError, NotLearntError
 from .facts import LearntDevice, SeenTasks, computation_key, programs_digest
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Curriculum:
         self._keys = {
             c.path: {task: computation_key(name) for task, name in computations(c).items()} for c in (*corpora, *judged)
         }
+        # Judged corpora add nothing: `seen` has their test tasks, and what is learnt must not hang on who judges.
         self._tests = seen.test | self._computed("test")
         self._learnt = seen.learnt  # before the run; what the run learns is no test of it
         self._read: dict[Path, RankingDataset | None] = {}
@@ -57,7 +58,7 @@ class Curriculum:
         self._held = self._tests | self._computed("val")
 
     def _computed(self, part: str) -> set[str]:
-        return {self._keys[path][task] for path, split in self._splits.items() for task in split.part(part)}
+        return {self._keys[c.path][task] for c in self.corpora for task in self._splits[c.path].part(part)}
 
     def lesson(self, corpus: Corpus, store: StatementStore, per_task: int, seed: int) -> Lesson:
         """Reads what a device learns from, and what chooses its epoch.
@@ -100,6 +101,21 @@ def check_kinds(corpora: Sequence[Corpus], schema: FeatureSchema) -> None:
                 remedy=f"leave it out, or add it to a knowledge base of {device.kind.upper()}s",
                 schema=schema.name,
                 device=device.name,
+            )
+
+
+def check_judged(judged: Sequence[Corpus], known: Sequence[LearntDevice], corpora: Sequence[Corpus]) -> None:
+    """Raises NotLearntError for a corpus that the base has not learnt, as it is, and is not about to learn."""
+    learnt = {device.sha256 for device in known} | {programs_digest(corpus) for corpus in corpora}
+    for corpus in judged:
+        if programs_digest(corpus) not in learnt:
+            name = corpus.path.resolve().name
+            raise NotLearntError(
+                f"{name} (of {corpus.meta.get('device')}) is no corpus that the knowledge base has learnt, so it has "
+                "no score to hold against it",
+                remedy="leave out its --judge, or name the corpus with the programs that were learnt "
+                "(`tchub info` tells them)",
+                corpus=name,
             )
 
 

@@ -15,3 +15,7 @@ class NotAKnowledgeBaseError(KnowledgeBaseError):
 
 class LearntAlreadyError(KnowledgeBaseError):
     """The corpus was learnt before, or is named twice; fields: corpus, version."""
+
+
+class NotLearntError(KnowledgeBaseError):
+    """A corpus that is to judge what is forgotten was never learnt; fields: corpus."""

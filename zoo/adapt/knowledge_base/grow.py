@@ -16,7 +16,7 @@ from ...training.inputs import StatementStore
 from ...training.read import corpus_device
 from ..continual import AddedDevice, Change, add_device
 from .begin import Beginning, first_base
-from .curriculum import Curriculum, Lesson, check_kinds, check_new, ordered
+from .curriculum import Curriculum, Lesson, check_judged, check_kinds, check_new, ordered
 from .facts import LearntDevice, SeenTasks, learnt_devices, programs_digest, seen_tasks
 from .judge import judge, test_scores
 from .record import Step, Title, record
@@ -76,6 +76,7 @@ def grow_base(
         EmptyDatasetError: there is no corpus, or one has no task to learn.
         DeviceKindError: a corpus is of the other kind of device.
         LearntAlreadyError: a corpus was learnt before.
+        NotLearntError: one of `judged` was not.
         ResumeError: the folder holds another run.
         SourceMismatchError, DivergedError: see `add_device`.
     """
@@ -86,6 +87,7 @@ def grow_base(
     schema = start.schema(settings.first(start.arch), corpus_device(corpora[0]).kind)
     check_kinds((*corpora, *judged), schema)
     check_new(corpora, known)
+    check_judged(judged, known, corpora)
     order = list(corpora) if settings.keep_order else ordered(corpora)
     _claim(folder, start, order, title, settings)
     seen = seen_tasks(start.checkpoint.config) if start.checkpoint else SeenTasks()

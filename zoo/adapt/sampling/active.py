@@ -63,7 +63,7 @@ class BALTOSampler(Sampler):
         distance = nearest(points, anchors)
         scale = max(float(distance.max()), np.finfo(float).tiny)
         cuts = np.linspace(0, len(rest), -(-len(rest) // _CHUNK) + 1).astype(int)
-        shares = np.diff(np.linspace(0, min(ask.k, len(rest)), len(cuts)).astype(int))
+        shares = np.diff(cuts * min(ask.k, len(rest)) // len(rest))  # of no chunk more than it has
         rows = [
             part + np.array([[start], [0], [0], [0]])
             for start, end, share in zip(cuts[:-1], cuts[1:], shares, strict=True)

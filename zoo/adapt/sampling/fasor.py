@@ -42,7 +42,7 @@ class FasorSampler(Sampler):
         rest, pool = ask.shuffled(), ask.pool
         if ask.view is not None:
             finite_scores(ask.view)
-        tasks, features = _task_features(pool, ask.view, ask.rng)
+        tasks, features = _task_features(pool, ask.view)
         if features is None:
             return StratifiedSampler().pick(ask)
         order = tasks[dissimilar(features)]
@@ -81,16 +81,17 @@ def spearman(features: np.ndarray) -> np.ndarray:
     return ranks @ ranks.T
 
 
-def _task_features(
-    pool: Pool, view: ModelView | None, rng: np.random.Generator
-) -> tuple[np.ndarray, np.ndarray | None]:
-    """The tasks that have programs, and (their number, F) what describes them; None where nothing does."""
+def _task_features(pool: Pool, view: ModelView | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """The tasks that have programs, and (their number, F) what describes them; None where nothing does.
+
+    The programs that describe a task are the same in every round: others would make other tasks dissimilar.
+    """
     tasks = np.unique(pool.task)
     if pool.task_features is not None:
         return tasks, np.asarray(pool.task_features, dtype=np.float64)[tasks]
     if view is None or view.features is None:
         return tasks, None
-    some = rng.permutation(len(pool))
+    some = np.random.default_rng(0).permutation(len(pool))
     some = some[take_turns(pool.task[some], np.zeros(len(pool.ops), dtype=np.int64)) < _PROGRAMS]
     flat = view.features[some].reshape(len(some), -1).astype(np.float64)
     own = pool.task[some]
