@@ -76,7 +76,7 @@ def command(name: str | None, sources: str | None, out: Output, **options: Any) 
     for line in result.base_reasons:
         out.note(line)
     out.note(f"measurements: {result.journal}; as a corpus: {result.corpus}")
-    kept = name if name and not result.adapted else result.name  # a base of a folder is in no store
+    kept = result.name if result.adapted else name or result.asked or result.name  # a base of a folder is in no store
     words = f"{_tunable(result)} --checkpoint {shlex.quote(kept)}{_update(result)}{_same_device(result.threads)}"
     out.hint(f"tchub tune {words}")
 
@@ -98,4 +98,4 @@ def _tunable(result: AdaptResult) -> str:
     """The workload as `tchub tune` takes it: a suite is not one network."""
     from ...zoo.corpus.workloads import SUITES
 
-    return SUITES[result.workload][0] if result.workload in SUITES else result.workload
+    return SUITES[result.workload][0] if result.workload in SUITES else shlex.quote(result.workload)

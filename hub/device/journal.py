@@ -98,6 +98,15 @@ class Journal:
         except sqlite3.Error as error:
             raise self._failed(error) from error
 
+    def forget_failure(self, task_id: str, key: str) -> None:
+        """Measure a program anew that failed; a measurement is never forgotten."""
+        query = "DELETE FROM measurements WHERE scope = ? AND task_id = ? AND key = ? AND error IS NOT NULL"
+        try:
+            with self._db:
+                self._db.execute(query, (self.scope, task_id, key))
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
+
     def get(self, task_id: str, key: str) -> Measurement | None:
         """The measurement of a program, or None."""
         query = f"SELECT {_COLUMNS} FROM measurements WHERE scope = ? AND task_id = ? AND key = ?"

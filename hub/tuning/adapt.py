@@ -34,10 +34,11 @@ from .adapt_tools import Tools, chosen_tools
 from .candidate_features import pool_features
 from .device_choice import choose_device
 from .device_kind import require_kind
+from .errors import InterruptedRunError
 from .interrupt import StopFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 DEFAULT_WORKLOAD = "reference"
 DEFAULT_POOL = 128
@@ -76,8 +77,8 @@ def adapt(
 
     A fifth of the budget goes to programs picked at random, which are never learnt from; the rest goes to the
     sampler's picks. If the adapted model does not rank the held-out programs better than its base, the base
-    is kept and nothing is stored. Measurements are journaled: a run that was killed goes on, and a second run
-    pays for nothing twice.
+    is kept and nothing is stored. Measurements are journaled: a run that was killed goes on, and one of a larger budget
+    goes on from what a smaller one measured.
 
     Args:
         checkpoint: a name, or a checkpoint's folder; None for the one that fits this machine best.
@@ -121,7 +122,7 @@ def adapt(
         AdaptBusyError: another process adapts in the same folder.
         TchubError: whatever the registry, the workload or the measurer raise.
     """
-    _check_arguments(method, rounds, programs_per_task, worth)
+    _check_arguments(method, rounds, programs_per_task, worth, seed)
     settings = AdaptSettings(
         parse_budget(budget), create_sampler(sampler), rounds, seed, fine_tune or FineTuneConfig(), method, worth
     )
@@ -143,28 +144,40 @@ def adapt(
     place = f"-rpc-{address.key}" if address else f"-{local.mcpu}" if target else ""
     folder = Path(work_dir) if work_dir else _default_folder(base.entry.name, job.workload + place)
     with _locked(folder), one_thread(), ExitStack() as stack:
-        stop = stack.enter_context(StopFlag())
         journal = stack.enter_context(tools.open_journal(folder / "journal.sqlite", job.scope))
-        pool = job.build_pool(folder, stop, progress, clock)
-        measuring = stack.enter_context(job.measuring(pool, journal, stop, progress))
-        with clock("features"):
-            features = pool_features(replace(base.checkpoint, device=local.device), pool, local.target)
-        programs = PoolPrograms(pool, local.device.name, tools.computation)
-        told = Told(settings, progress, clock, folder / "training", programs)
-        learner = Learner(begin, local.device, features, pool, measuring, told)
-        outcome = AdaptSession(learner, pool, measuring, told).run()
-        return finish(job, folder, programs, measuring, outcome, clock)
+        with StopFlag() as stop:
+            pool = job.build_pool(folder, stop, progress, clock)
+            measuring = stack.enter_context(job.measuring(pool, journal, stop, progress))
+            with clock("features"):
+                features = pool_features(replace(base.checkpoint, device=local.device), pool, local.target)
+            programs = PoolPrograms(pool, local.device.name, tools.computation)
+            told = Told(settings, progress, clock, folder / "training", programs, job.scope_id)
+            session = AdaptSession(Learner(begin, local.device, features, pool, measuring, told), pool, measuring, told)
+            session.spend()
+        return _learn(lambda: finish(job, folder, programs, measuring, session.learn(), clock), len(measuring.results))
 
 
-def _check_arguments(method: str, rounds: int, programs_per_task: int, worth: float) -> None:
+def _learn(learn: Callable[[], AdaptResult], measured: int) -> AdaptResult:
+    """Nothing is measured any more, so Ctrl-C stops at once: training that takes long keeps the state of each epoch."""
+    try:
+        return learn()
+    except KeyboardInterrupt as error:
+        raise InterruptedRunError(
+            f"interrupted while learning from {measured} measured programs",
+            remedy="run the same command again: it goes on from there",
+            measured=measured,
+        ) from error
+
+
+def _check_arguments(method: str, rounds: int, programs_per_task: int, worth: float, seed: int) -> None:
     check_method(method)
     if not 0 < worth < math.inf:
         raise AdaptArgumentError(
             f"1% of the latency is worth {worth} seconds", remedy="give a positive number of seconds", argument="worth"
         )
-    for name, value in (("rounds", rounds), ("programs_per_task", programs_per_task)):
-        if value < 1:
-            raise AdaptArgumentError(f"{name} is {value}", remedy="give a number of at least 1", argument=name)
+    for name, value, least in (("rounds", rounds, 1), ("programs_per_task", programs_per_task, 1), ("seed", seed, 0)):
+        if value < least:
+            raise AdaptArgumentError(f"{name} is {value}", remedy=f"give a number of at least {least}", argument=name)
 
 
 def _default_folder(name: str, workload: str) -> Path:

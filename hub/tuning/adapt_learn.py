@@ -11,6 +11,7 @@ import numpy as np
 
 from ...zoo.adapt.choose_method import AdaptedModel, adapt_model
 from ...zoo.adapt.fine_tune import fine_tune
+from ...zoo.adapt.kept_models import model_mark
 from ...zoo.adapt.methods import Lesson
 from ...zoo.adapt.stopping import CurvePoint, slowdown
 from ...zoo.adapt.view import MeasuringCost, ModelView
@@ -37,6 +38,7 @@ class Told:
         progress: told of every phase; clock: takes the time of every phase.
         folder: where training that takes long keeps its state.
         programs: the pool's, as corpora and lineages know them.
+        scope: what must be equal for measurements to be reused, as a word.
     """
 
     settings: AdaptSettings
@@ -44,6 +46,7 @@ class Told:
     clock: Clock
     folder: Path
     programs: PoolPrograms
+    scope: str
 
 
 class Learner:
@@ -103,6 +106,11 @@ class Learner:
         """
         config = replace(self._told.settings.fine_tune, seed=self._told.settings.seed)
         self.model = fine_tune(self.start.model, self.dataset(indices), config).model
+
+    def words(self) -> tuple[str, ...]:
+        """That tell the checkpoints to start from, and how the rounds learn, from any others."""
+        marks = (model_mark(base.checkpoint.model) for base in self._sources.bases)
+        return (*marks, repr(self._told.settings.fine_tune))
 
     def learnt_before(self) -> np.ndarray:
         """(k,) places of the pool that a checkpoint to start from, or the one to beat, has learnt: no judge of them."""

@@ -46,6 +46,10 @@ class JournalLike(Protocol):
         """Keep a measurement, on disk when this returns."""
         ...
 
+    def forget_failure(self, task_id: str, key: str) -> None:
+        """Measure a program anew that failed."""
+        ...
+
 
 def _timed(measurement: Measurement) -> Measurement:
     """A measurement whose latency is no positive number is a failure: nothing can be learnt from it, or stored."""
@@ -97,6 +101,11 @@ class PoolMeasuring:
         """Seconds of building and running that the measured programs cost, whenever they were paid."""
         return sum(result.cost_seconds for result in self.results.values())
 
+    def paid_seconds(self, indices: Sequence[int]) -> float:
+        """What places of the pool cost when they were measured; infinite where one was not."""
+        paid = [self._journal.get(*self._name(index)) for index in indices]
+        return sum(math.inf if one is None else one.cost_seconds for one in paid)
+
     def latency(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
         """(k,) float64 seconds of measured places; NaN where the program failed."""
         return np.array([self.results[int(i)].latency for i in indices], dtype=np.float64)
@@ -106,7 +115,8 @@ class PoolMeasuring:
 
         Args:
             indices: what to measure, in this order.
-            seconds: of building and running; a program that was started is finished.
+            seconds: of building and running; a program that was started is finished, and one that was paid for
+                before costs none.
 
         Returns:
             The places that were measured, sorted.
@@ -123,6 +133,8 @@ class PoolMeasuring:
             self._on_result(measurement)
             self._check_failures()
         if self._stop.requested:
+            if self._hopeless():
+                self._forget_failures()
             raise InterruptedRunError(
                 f"interrupted after {len(self.results)} measured programs",
                 remedy="run the same command again: it goes on from there",
@@ -151,7 +163,7 @@ class PoolMeasuring:
             paid = self._journal.get(*self._name(index))
             if paid is None:
                 fresh.append(index)
-            elif self.seconds < limit:
+            else:
                 self.reused += 1
                 yield index, paid
         if not fresh or self.seconds >= limit or self._stop.requested:
@@ -177,17 +189,26 @@ class PoolMeasuring:
         return measurer
 
     def _check_failures(self) -> None:
-        """Counts the journal's failures too (the measurer knows its own only): no resumed run repeats them."""
-        failed = sum(r.error is not None for r in self.results.values())
-        if len(self.results) >= FAILURE_MINIMUM and failed > FAILURE_RATE * len(self.results):
+        """Counts the journal's failures too (the measurer knows its own only)."""
+        if len(self.results) >= FAILURE_MINIMUM and self._hopeless():
             raise self._too_many_failures()
 
+    def _hopeless(self) -> bool:
+        return sum(r.error is not None for r in self.results.values()) > FAILURE_RATE * len(self.results)
+
+    def _forget_failures(self) -> None:
+        """Where nearly everything fails, the machine does, not the programs: once it is mended they are tried again."""
+        for index, result in self.results.items():
+            if result.error is not None:
+                self._journal.forget_failure(*self._name(index))
+
     def _too_many_failures(self) -> MeasurementFailureRateError:
+        self._forget_failures()
         failed = [r for r in self.results.values() if r.error is not None]
         commonest, count = Counter(f"{r.error}: {r.message}" for r in failed).most_common(1)[0]
         return MeasurementFailureRateError(
             f"{len(failed)} of {len(self.results)} programs failed, {count} of them with: {commonest}",
-            remedy="run `tchub doctor`; a busy machine needs longer time-outs",
+            remedy="run `tchub doctor`; once the machine is mended, the same command tries these programs again",
             failed=len(failed),
             total=len(self.results),
             commonest=commonest,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -62,6 +63,11 @@ class CandidatePool:
     def group(self) -> np.ndarray:
         """(N,) int64, the task of each candidate."""
         return np.array([entry.task for entry in self.entries], dtype=np.int64)
+
+    def mark(self) -> str:
+        """16 hex digits that tell these candidates from any others."""
+        names = (f"{self.tasks[entry.task].task_id} {entry.key}" for entry in self.entries)
+        return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
 
     def sampling_pool(self) -> Pool:
         """What a sampler sees."""

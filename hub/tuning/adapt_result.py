@@ -56,6 +56,7 @@ class AdaptResult:
 
     Attributes:
         base: `name@version` of the checkpoint started from; base_reasons: why it was chosen, if no name was given.
+        asked: that checkpoint's name or folder as it was asked for; None: nobody named it.
         workload, device, method, sampler, rounds, seed: what was asked for.
         target, threads: what programs were compiled for: a TVM target as a dictionary, and their threads.
         first_sampler: what picked round 0.
@@ -79,6 +80,7 @@ class AdaptResult:
 
     base: str
     base_reasons: tuple[str, ...]
+    asked: str | None
     workload: str
     device: str
     target: dict[str, Any]

@@ -10,18 +10,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...zoo.adapt.budget import AUTO_LABELS
-from ...zoo.adapt.errors import LabelError
+from ...zoo.adapt.errors import LabelError, SamplingError
 from ...zoo.adapt.holdout import PROGRAMS_PER_TASK, choose_holdout
 from ...zoo.adapt.kept_models import model_mark
 from ...zoo.adapt.sampling import Pool, Reason
 from ...zoo.adapt.stopping import CurvePoint, StopDecision, decide
 from .adapt_first import asks_base, first_sampler
+from .adapt_kept import Measured, SessionMemory, kept_decisions
 from .adapt_learn import Learner, Told
 from .adapt_least import check_count
 from .adapt_settings import Outcome
-from .adapt_stops import KeptDecisions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from .adapt_measure import PoolMeasuring
     from .adapt_pool import CandidatePool
 
@@ -53,29 +55,33 @@ class AdaptSession:
         self._curve: list[CurvePoint] = []
         self._stop: StopDecision | None = None
         self._update_seconds = 0.0
-        self._decisions = KeptDecisions(told.folder / "decisions.jsonl")
+        self._decisions = kept_decisions(told.folder)
+        words = (told.scope, pool.mark(), self._settings.sampler.name, str(self._settings.seed), *learner.words())
+        self._memory = SessionMemory(told.folder, words, self._settings.budget)
 
-    def run(self) -> Outcome:
-        """Spend the budget.
+    def spend(self) -> None:
+        """Measure what the budget allows, in rounds.
 
         Raises:
             BudgetError: too small to hold out and to learn.
-            LabelError: the measurements have no order to learn or to judge by.
             MeasurementFailureRateError: nearly every program failed.
             InterruptedRunError: the user stopped it.
         """
-        budget = self._settings.budget
-        if budget.kind == "seconds":
+        budget, rounds = self._settings.budget, self._settings.rounds
+        number = self._go_on()
+        if budget.kind == "seconds" and not self._learn:
             self._pick_and_measure(PROBE_PROGRAMS, 0, budget.seconds, "probe", self._within)
         affordable = self._affordable()
-        self._measure_hold_out(self._held_count(affordable))
+        self._measure_hold_out(self._held_count(affordable) - len(self._hold_out))
         self._within = self._tasks_within(affordable - len(self._hold_out))
-        number = 0
-        while (budget.kind == "auto" or number <= self._settings.rounds) and self._round(number):
+        while budget.kind == "auto" or number <= rounds:
+            measured = self._round(number)
             if not number:
                 self._learner.choose(self._learn)
+            if not measured:
+                break
             number += 1
-            if budget.kind == "auto" or number <= self._settings.rounds:
+            if budget.kind == "auto" or number <= rounds:
                 self._update()
             if budget.kind == "auto" and self._enough():
                 break
@@ -83,20 +89,51 @@ class AdaptSession:
         if self._stop is not None and not self._stop.stop:
             reason = f"{self._stop.reason}, but no more may be measured of this pool"
             self._stop = replace(self._stop, stop=True, reason=reason)
+        self._memory.ended(Measured(self._picks(), tuple(self._hold_out)))
+
+    def learn(self) -> Outcome:
+        """Make the last model of what `spend` measured, and compare it with its base.
+
+        Raises:
+            LabelError: the measurements have no order to learn or to judge by.
+        """
         with self._clock("learn"):
             adapted = self._learner.finish(self._learn, self._hold_out)
         with self._clock("evaluate"):
             judgement = self._learner.judge(adapted, self._learn, self._hold_out)
-        reasons = tuple(self._reasons[index] for index in self._learn)
-        return Outcome(
-            adapted, self._learner.start, reasons, tuple(self._hold_out), judgement, tuple(self._curve), self._stop
-        )
+        held, curve = tuple(self._hold_out), tuple(self._curve)
+        return Outcome(adapted, self._learner.start, self._picks(), held, judgement, curve, self._stop)
+
+    def _picks(self) -> tuple[Reason, ...]:
+        """What was learnt from, in the order of picking."""
+        return tuple(self._reasons[index] for index in self._learn)
+
+    def _go_on(self) -> int:
+        """Take up what an earlier session of a smaller budget measured; the number of the round that comes next."""
+        before = self._memory.before(self._fits)
+        if not before.picks:
+            return 0
+        self._measure(before.places, math.inf, "measured before")
+        self._learn, self._hold_out = [pick.index for pick in before.picks], list(before.hold_out)
+        self._reasons = {pick.index: pick for pick in before.picks}
+        self._told.progress.note(f"goes on from {len(before.places)} programs that a smaller budget measured")
+        self._learner.choose(self._learn)
+        self._update()
+        return 1
+
+    def _fits(self, before: Measured) -> bool:
+        """Whether the budget would have allowed it too."""
+        count = self._settings.budget.programs(len(self._pool))
+        if count is None:
+            return self._measuring.paid_seconds(before.places) <= self._settings.budget.seconds
+        return len(before.places) <= count
 
     def _affordable(self) -> int:
         """Programs that the budget allows in all; of a time, by what one has cost so far."""
         count = self._settings.budget.programs(len(self._pool))
         if count is None:
-            count = min(len(self._pool), len(self._learn) + int(self._seconds_left() / self._cost()))
+            measured = len(self._learn) + len(self._hold_out)
+            count = min(len(self._pool), measured + int(self._seconds_left() / self._cost()))
         if self._settings.budget.kind == "auto":
             count = min(count, (AUTO_LABELS + PROGRAMS_PER_TASK) * len(self._pool.tasks))
         check_count(self._settings.budget, count, f"{len(self._pool)} candidates")
@@ -117,12 +154,19 @@ class AdaptSession:
         return max(1e-3, self._measuring.seconds / max(1, len(self._measuring.results)))
 
     def _measure_hold_out(self, count: int) -> None:
+        if self._hold_out and count < PROGRAMS_PER_TASK:
+            return
         learnt = self._learner.learnt_before()
-        rest = np.setdiff1d(np.arange(len(self._pool)), [*self._learn, *learnt])
+        rest = np.setdiff1d(np.arange(len(self._pool)), [*self._learn, *self._hold_out, *learnt])
         rng = np.random.default_rng([self._settings.seed, 1])
-        picks = rest[choose_holdout(self._subset(rest), count, rng, learnt=len(learnt))]
+        try:
+            picks = rest[choose_holdout(self._subset(rest), count, rng, learnt=len(learnt))]
+        except SamplingError:
+            if self._hold_out:
+                return  # what a smaller budget held out must do
+            raise
         seconds = HOLD_OUT_SHARE * self._settings.budget.seconds
-        self._hold_out = self._measure(picks, seconds, "hold-out")
+        self._hold_out += self._measure(picks, seconds, "hold-out")
 
     def _tasks_within(self, count: int) -> np.ndarray:
         """(N,) bool: programs of tasks that so many labels can teach, two each; those that are judged come first.
@@ -145,7 +189,7 @@ class AdaptSession:
             count = min(self._batch(), self._affordable() - len(self._hold_out) - len(self._learn))
         elif self._settings.budget.kind == "seconds":
             seconds = self._seconds_left() / (rounds + 1 - number)
-            count = int(seconds / self._cost())
+            count = max(1, int(seconds / self._cost())) if seconds else 0  # time for less than one measures one
         else:
             left = self._affordable() - len(self._hold_out) - len(self._learn)
             count = -(-left // (rounds + 1 - number))
@@ -171,7 +215,7 @@ class AdaptSession:
         self._stop = self._decisions.get(words)
         if self._stop is None:
             self._stop = decide(self._curve, count, cost, self._settings.worth, least)
-            self._decisions.put(words, self._stop)
+            self._decisions.put(words, self._stop.as_dict())
         point = self._curve[-1]
         self._told.progress.note(
             f"{point.labels} labels, {point.seconds:.0f} s: choices {100 * point.slowdown:.1f}% slower than the best, "
@@ -205,10 +249,18 @@ class AdaptSession:
     def _subset(self, indices: np.ndarray) -> Pool:
         return Pool(self._sampling_pool.task[indices], self._sampling_pool.ops)
 
-    def _measure(self, indices: np.ndarray, seconds: float, title: str) -> list[int]:
-        self._told.progress.start(title, len(indices))
+    def _measure(self, indices: Sequence[int] | np.ndarray, seconds: float, title: str) -> list[int]:
+        """Places of these that were measured; where a clock ended the batch, it ends there again."""
+        places = [int(index) for index in indices]
+        done = self._memory.batch(title, places) if seconds < math.inf else None
+        self._told.progress.start(title, len(places if done is None else done))
         with self._clock("measure"):
-            return self._measuring.measure(indices, seconds)
+            if done is not None:
+                return self._measuring.measure(done)
+            done = self._measuring.measure(places, seconds)
+        if seconds < math.inf:
+            self._memory.keep_batch(title, places, done)
+        return done
 
     def _update(self) -> None:
         """A model for the next round's picks."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,6 +70,7 @@ def open_sources(checkpoint: str | None, sources: Sequence[str], find_base: Call
     Raises:
         SourceSchemaError: they do not fit.
         SourceFolderError: a source is neither a checkpoint nor a corpus, or two corpora have one name.
+        EmptyDatasetError: a corpus has no task with programs to compare.
         TchubError: whatever loading raises.
     """
     from ...zoo.corpus import Corpus
@@ -77,8 +78,8 @@ def open_sources(checkpoint: str | None, sources: Sequence[str], find_base: Call
 
     folders = [name for name in sources if (Path(name) / META_FILE).is_file()]
     names = [name for name in sources if name not in folders]
-    first = (find_base(checkpoint),) if checkpoint is not None or not names else ()
-    bases = (*first, *(_find_source(name, find_base) for name in names))
+    first = (replace(find_base(checkpoint), asked=checkpoint),) if checkpoint is not None or not names else ()
+    bases = (*first, *(replace(_find_source(name, find_base), asked=name) for name in names))
     corpora = tuple(Corpus.open(Path(folder)) for folder in folders)
     for base in bases[1:]:
         _check_checkpoint(bases[0], base)
@@ -129,6 +130,7 @@ def _check_checkpoint(first: Base, other: Base) -> None:
 
 
 def _check_corpus(first: Base, corpus: Corpus) -> None:
+    from ...zoo.corpus import EmptyDatasetError, usable_programs
     from ...zoo.training.read import corpus_device
 
     schema, device = _schema(first), corpus_device(corpus)
@@ -139,6 +141,8 @@ def _check_corpus(first: Base, corpus: Corpus) -> None:
             remedy=f"name corpora of a {schema.kind.upper()}",
             source=str(corpus.path),
         )
+    if not any(usable_programs(corpus, [task]).programs for task in corpus.tasks):
+        raise EmptyDatasetError(f"{corpus.path} has no task with programs to compare", remedy="leave it out of --from")
 
 
 def read_sources(

@@ -41,6 +41,7 @@ def finish(
     return AdaptResult(
         base=base.entry.id,
         base_reasons=base.reasons,
+        asked=base.asked,
         workload=job.workload,
         device=job.local.device.name,
         target=job.local.target,
@@ -201,10 +202,11 @@ def _write_corpus(job: AdaptJob, path: Path, pool: CandidatePool, measuring: Poo
 
 
 def _picks(pool: CandidatePool, measuring: PoolMeasuring, outcome: Outcome) -> tuple[Pick, ...]:
+    """What judges, then what was learnt from in the order of picking."""
     reasons = {reason.index: reason for reason in outcome.reasons}
     picks = []
-    for index, result in measuring.results.items():
-        entry, reason = pool.entries[index], reasons.get(index)
+    for index in (*outcome.hold_out, *reasons):
+        entry, reason, result = pool.entries[index], reasons.get(index), measuring.results[index]
         task = pool.tasks[entry.task]
         why = dict.fromkeys(("round", "diversity", "uncertainty", "total"))
         if reason is not None:

@@ -30,11 +30,13 @@ class Base:
         checkpoint: loaded and verified.
         entry: its index entry.
         reasons: why it was chosen, one line a checkpoint, when no name was given.
+        asked: its name or folder as it was asked for; None: nobody named it.
     """
 
     checkpoint: Checkpoint
     entry: Entry
     reasons: tuple[str, ...] = ()
+    asked: str | None = None
 
 
 def find_base(name: str | None) -> Base:

@@ -130,10 +130,10 @@ def stored(folder: Path, name: str, model, schema: str = "tcl-cpu") -> Base:
     return Base(Checkpoint.load(folder), entry)
 
 
-def corpus_at(path: Path, device: str = "xeon", family: str = "xeon", tasks: int = 3) -> Path:
+def corpus_at(path: Path, device: str = "xeon", family: str = "xeon", tasks: int = 3, each: int = 10) -> Path:
     """Programs of the toy's design space, slow where their inner tile is small."""
     rng = np.random.default_rng(0)
-    spaces = [tiles(64, 4)[i] for i in rng.permutation(len(tiles(64, 4)))[:10]]
+    spaces = [tiles(64, 4)[i] for i in rng.permutation(len(tiles(64, 4)))[:each]]
     meta = {"device": device, "family": family, "cpu_model": "Test", "target": {"kind": "llvm"}}
     meta |= {"tvm_version": "0.27.0", "licence": "CC0-1.0", "command": "test", "notes": "made up"}
     names = [f"{number:016x}" for number in range(100, 100 + tasks)]

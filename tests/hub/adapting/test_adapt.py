@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from adapt_kit import OPS, QUICK, Lab, run
+from adapt_kit import LITTLE, OPS, QUICK, Lab, run
 from tchub.hub.tuning.adapt_tools import Base
 from tchub.hub.tuning.candidates import Candidate
 from tchub.zoo.corpus import Corpus
@@ -73,12 +73,31 @@ def test_a_second_run_measures_nothing_again(adapted, base: Base):
     assert second.guard == first.guard
 
 
-def test_a_larger_budget_pays_for_the_difference_only(adapted, base: Base, tmp_path: Path):
-    _, _, work, _ = adapted
-    lab = Lab()
-    result = run(base, lab, work, budget="35%")
-    assert result.measured == 126
-    assert len(lab.measured) == 126 - result.reused < 126
+@pytest.mark.parametrize("sampler", ["rdu", "strata"])
+@pytest.mark.parametrize(("smaller", "larger"), [(30, 60), ("30s", "60s"), (30, "auto"), (60, "100%")])
+def test_a_larger_budget_pays_for_the_difference_only(base: Base, tmp_path: Path, sampler: str, smaller, larger):
+    options = LITTLE | {"sampler": sampler, "rounds": 2}
+    first, rest, again = Lab(), Lab(), Lab()
+    small = run(base, first, tmp_path, **options | {"budget": smaller})
+    large = run(base, rest, tmp_path, **options | {"budget": larger})
+    assert large.reused == small.measured == len(first.measured)
+    assert not set(first.measured) & set(rest.measured)
+    assert large.measured == small.measured + len(rest.measured)
+    parts = [{(p.task_id, p.key): p.part for p in one.picks} for one in (small, large)]
+    assert parts[0].items() <= parts[1].items(), "what judged judges still, and what was learnt from is"
+    repeated = run(base, again, tmp_path, **options | {"budget": larger})
+    assert not again.measured
+    assert repeated.guard == large.guard
+    assert run(base, again, tmp_path, **options | {"budget": smaller}).guard == small.guard
+    assert not again.measured, "nor of the smaller one"
+
+
+def test_another_sampler_begins_anew(base: Base, tmp_path: Path):
+    """Side by side in one folder, each picks what it would have picked alone."""
+    run(base, Lab(), tmp_path, **LITTLE)
+    beside, alone = (run(base, Lab(), folder, sampler="strata", **LITTLE) for folder in (tmp_path, tmp_path / "alone"))
+    assert {(p.task_id, p.key, p.round) for p in beside.picks} == {(p.task_id, p.key, p.round) for p in alone.picks}
+    assert beside.guard == alone.guard
 
 
 def test_a_model_that_ranks_worse_is_not_stored(base: Base, tmp_path: Path, home: Path):

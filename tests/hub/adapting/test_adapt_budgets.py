@@ -12,7 +12,7 @@ from adapt_kit import LITTLE, Lab, make_candidates, run, toolbox
 from tchub.hub.tuning.adapt_settings import AdaptProgress
 from tchub.hub.tuning.adapt_tools import Base
 from tchub.hub.tuning.candidates import Candidate
-from tchub.hub.tuning.errors import NoCandidateError
+from tchub.hub.tuning.errors import InterruptedRunError, NoCandidateError
 from tchub.hub.tuning.tasks import TuningTask
 
 
@@ -32,6 +32,44 @@ def test_time_as_a_budget(base: Base, tmp_path: Path):
     assert 36 <= result.measured <= 41
     assert result.measuring_seconds <= 41
     assert Counter(p.part for p in result.picks)["hold-out"] == 8
+
+
+class Pipelined(Lab):
+    """Keeps programs in hand, as builders do: the clock ends a batch when it hears of a result, some later."""
+
+    def measure(self, candidates):
+        hand: list[Candidate] = []
+        for candidate in candidates:
+            hand.append(candidate)
+            if len(hand) == 8:
+                yield from super().measure([hand.pop(0)])
+        yield from super().measure(hand)
+
+
+def test_a_time_ends_where_it_ended_when_the_same_is_run_again(base: Base, tmp_path: Path):
+    first, again = Pipelined(), Pipelined()
+    options = {"budget": "40s", "rounds": 2}
+    result = run(base, first, tmp_path, **options)
+    repeated = run(base, again, tmp_path, **options)
+    assert not again.measured
+    assert [p.key for p in repeated.picks] == [p.key for p in result.picks]
+    assert repeated.guard == result.guard
+
+
+def test_a_killed_run_in_time_learns_from_all_that_was_paid_for(base: Base, tmp_path: Path):
+    options = {"budget": "40s", "rounds": 2}
+    killed = Pipelined(stop_after=30)
+    with pytest.raises(InterruptedRunError):
+        run(base, killed, tmp_path, **options)
+    rest = Pipelined()
+    result = run(base, rest, tmp_path, **options)
+    assert not set(killed.measured) & set(rest.measured)
+    assert {(p.task_id, p.key) for p in result.picks} == {*killed.measured, *rest.measured}
+
+
+def test_a_time_for_less_than_a_program_a_round_is_spent_a_program_a_round(base: Base, tmp_path: Path):
+    result = run(base, Lab(), tmp_path, budget="30s", rounds=50)
+    assert 28 <= result.measured <= 31
 
 
 def test_a_budget_that_stops_itself_says_what_it_decided_on(base: Base, tmp_path: Path):

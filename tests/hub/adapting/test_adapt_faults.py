@@ -16,6 +16,7 @@ from tchub.hub.registry.errors import StoreError
 from tchub.hub.tuning import adapt as adapt_module
 from tchub.hub.tuning.adapt import AdaptArgumentError, AdaptBusyError
 from tchub.hub.tuning.adapt_pool import EmptyPoolError
+from tchub.hub.tuning.adapt_settings import AdaptProgress
 from tchub.hub.tuning.adapt_tools import Base, detect
 from tchub.hub.tuning.candidates import Candidate
 from tchub.hub.tuning.errors import InterruptedRunError, NoCandidateError
@@ -38,6 +39,21 @@ def test_an_interrupted_run_goes_on_where_it_stopped(base: Base, tmp_path: Path)
     assert resumed.reused == 27
     assert {(p.task_id, p.key) for p in resumed.picks} == {(p.task_id, p.key) for p in whole.picks}
     assert resumed.guard == whole.guard
+
+
+@pytest.mark.parametrize("step", ["few-shot: cross-validate", "few-shot: learn"])
+def test_ctrl_c_while_learning_stops_at_once_and_loses_nothing(base: Base, tmp_path: Path, step: str):
+    class Impatient(AdaptProgress):
+        def start(self, phase: str, total: int) -> None:
+            if phase == step:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    lab, rest = Lab(), Lab()
+    with pytest.raises(InterruptedRunError, match="while learning from 40 measured") as caught:
+        run(base, lab, tmp_path, progress=Impatient(), **LITTLE)
+    assert caught.value.exit_code == 130
+    assert run(base, rest, tmp_path, **LITTLE).reused == 40
+    assert not rest.measured
 
 
 def test_making_candidates_can_be_interrupted_and_is_not_repeated(base: Base, tmp_path: Path):
@@ -98,10 +114,27 @@ def test_every_program_failing_stops_early_and_names_the_commonest_error(base: B
         run(base, lab, tmp_path)
     assert len(lab.measured) == 16
     assert caught.value.fields["commonest"] == "build: no such loop"
+    assert "tries these programs again" in caught.value.remedy
+    mended = Lab()
+    result = run(base, mended, tmp_path)
+    assert (result.failed, result.reused) == (0, 0), "the machine failed, not the programs"
+    assert {lab.measured[0], lab.measured[-1]} <= set(mended.measured)
+
+
+def test_a_run_that_is_stopped_while_everything_fails_tries_it_again(base: Base, tmp_path: Path):
+    with pytest.raises(InterruptedRunError):
+        run(base, Lab(fails=lambda candidate: True, stop_after=9), tmp_path, **LITTLE)
+    assert run(base, Lab(), tmp_path, **LITTLE).failed == 0
+
+
+def test_programs_that_fail_among_others_are_not_tried_again(base: Base, tmp_path: Path):
+    def fails(candidate: Candidate) -> bool:
+        return candidate.key.startswith("(64,")
+
+    first = run(base, Lab(fails=fails), tmp_path, **LITTLE)
     again = Lab()
-    with pytest.raises(MeasurementFailureRateError):
-        run(base, again, tmp_path)
-    assert again.measured == [], "a second run does not pay for the same failures"
+    assert run(base, again, tmp_path, **LITTLE).failed == first.failed > 0
+    assert not again.measured
 
 
 def test_a_tiny_budget_whose_programs_all_fail_says_so_too(base: Base, tmp_path: Path):
@@ -157,6 +190,7 @@ def test_every_sampler_spends_a_tiny_budget(base: Base, tmp_path: Path, sampler:
         ({"rounds": 0}, AdaptArgumentError),
         ({"worth": 0.0}, AdaptArgumentError),
         ({"programs_per_task": 0}, AdaptArgumentError),
+        ({"seed": -1}, AdaptArgumentError),
     ],
 )
 def test_arguments_without_a_meaning_are_refused_with_a_remedy(base: Base, tmp_path: Path, options, error):

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from adapt_kit import LITTLE, Lab, make_candidates, make_task, run, toolbox
 from tchub.hub.tuning import adapt_learn
+from tchub.hub.tuning.adapt_kept import kept_decisions
 from tchub.hub.tuning.adapt_pool import CandidatePool, PoolEntry
 from tchub.hub.tuning.adapt_seen import LEARNT, PoolPrograms, corpus_marks, learnt_marks
 from tchub.hub.tuning.adapt_sources import read_sources
-from tchub.hub.tuning.adapt_stops import KeptDecisions
 from tchub.hub.tuning.adapt_tools import Base, find_base
 from tchub.zoo.adapt.errors import SamplingError
 from tchub.zoo.adapt.stopping import StopDecision
@@ -124,16 +124,18 @@ def test_a_corpus_of_this_device_counts_as_learnt(adapted):
 
 
 def test_a_decision_is_kept_with_its_seconds_and_a_torn_line_is_decided_again(tmp_path: Path):
-    kept = KeptDecisions(tmp_path / "new" / "decisions.jsonl")
+    kept = kept_decisions(tmp_path / "new")
     decision = StopDecision(True, 32, 0.01, 12.5, 60.0, "it is not worth it")
     assert kept.get(("a",)) is None
-    kept.put(("a",), decision)
-    kept.put(("b",), replace(decision, stop=False, gain=None))
-    assert KeptDecisions(tmp_path / "new" / "decisions.jsonl").get(("a",)) == decision
+    kept.put(("a",), decision.as_dict())
+    kept.put(("b",), replace(decision, stop=False, gain=None).as_dict())
+    assert kept_decisions(tmp_path / "new").get(("a",)) == decision
     assert kept.get(("c",)) is None
     file = tmp_path / "new" / "decisions.jsonl"
     file.write_bytes(file.read_bytes()[:-9])
     assert (kept.get(("a",)), kept.get(("b",))) == (decision, None)
+    kept.put(("c",), decision.as_dict())
+    assert kept.get(("c",)) == decision, "what follows a torn line is whole"
 
 
 def test_a_run_that_goes_on_stops_where_the_first_one_did_whatever_its_clock_says(

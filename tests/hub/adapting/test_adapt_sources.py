@@ -16,6 +16,7 @@ from tchub.hub.registry.errors import UnknownCheckpointError
 from tchub.hub.tuning.adapt_sources import SourceFolderError, SourceSchemaError, open_sources, split_names
 from tchub.hub.tuning.adapt_tools import Base, find_base
 from tchub.zoo.adapt.errors import MethodError
+from tchub.zoo.corpus import EmptyDatasetError
 from tchub.zoo.models import Checkpoint, NewerFormatError, Progressive, create
 from tchub.zoo.primitives import from_trace_json
 
@@ -113,6 +114,13 @@ def test_a_folder_that_is_neither_a_corpus_nor_a_checkpoint_is_told_so(
     with pytest.raises(SourceFolderError, match=what) as caught:
         open_sources("tcl-epyc", [name], lambda one: base if one == "tcl-epyc" else find_base(one))
     assert caught.value.message.startswith(f"{name} is neither a corpus nor a checkpoint")
+
+
+def test_a_corpus_with_nothing_to_compare_is_refused_before_anything_is_measured(base: Base, tmp_path: Path):
+    lab, few = Lab(), corpus_at(tmp_path / "few", each=3)
+    with pytest.raises(EmptyDatasetError, match="no task with programs to compare"):
+        run(base, lab, tmp_path / "work", method="continual", sources=[str(few)])
+    assert lab.opened == 0
 
 
 def test_two_corpora_of_one_name_are_refused_for_a_result_tells_them_by_it(base: Base, tmp_path: Path):

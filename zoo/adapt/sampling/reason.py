@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -34,6 +34,12 @@ class Reason:
     def as_dict(self) -> dict[str, Any]:
         """JSON form; unknown numbers are None."""
         return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Reason:
+        """Of the JSON form; KeyError, TypeError or ValueError where it is none."""
+        known = {k: math.nan if row[k] is None else float(row[k]) for k in ("diversity", "uncertainty", "total")}
+        return cls(int(row["index"]), str(row["op"]), int(row["round"]), **known)
 
 
 @dataclass(frozen=True)
