@@ -127,8 +127,8 @@ class PoolMeasuring:
         """
         limit = self.seconds + seconds
         done: list[int] = []
-        for index, found in self._results_of([int(i) for i in indices], limit):
-            self.results[index] = measurement = _timed(found)
+        for index, measurement in self._results_of([int(i) for i in indices], limit):
+            self.results[index] = measurement
             done.append(index)
             self._on_result(measurement)
             self._check_failures()
@@ -165,10 +165,11 @@ class PoolMeasuring:
                 fresh.append(index)
             else:
                 self.reused += 1
-                yield index, paid
+                yield index, _timed(paid)
         if not fresh or self.seconds >= limit or self._stop.requested:
             return
-        for candidate, measurement in self._started().measure(missing()):
+        for candidate, found in self._started().measure(missing()):
+            measurement = _timed(found)
             if self._stop.requested and measurement.error is not None:
                 continue  # Ctrl-C reaches the workers too: that failure is not the program's
             self._journal.put(candidate, measurement)

@@ -157,6 +157,7 @@ def test_labels_that_are_not_numbers_are_failures_and_none_at_all_an_error(base:
     assert some.guard.programs < 8
     with pytest.raises(MeasurementFailureRateError, match="nan"):
         run(base, Lab(latency=lambda candidate: float("nan")), tmp_path / "all")
+    assert run(base, Lab(), tmp_path / "all", **LITTLE).failed == 0, "nor is such a clock believed for ever"
 
 
 def test_a_budget_smaller_than_the_operator_classes_is_spent_and_says_what_it_saw(base: Base, tmp_path: Path):
