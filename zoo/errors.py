@@ -45,3 +45,9 @@ class TchubWarning(UserWarning):
 
 class MissingPackageError(TchubError):
     """An optional package is needed for this; fields: package."""
+
+
+def last_line(error: BaseException, most: int = 500) -> str:
+    """What an error of a compiler says in the end, below its stack of frames; its kind where it says nothing."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else repr(error))[:most]

@@ -63,7 +63,19 @@ def command(
         framework=framework,
         split=read_protocol(split_file, split_name) if split_file else None,
         min_programs=min_programs,
-        command=_command(source, device, split, min_programs),
+        command=_command(
+            source,
+            min_programs,
+            allow_mixed,
+            {
+                "--device": device,
+                "--framework": framework,
+                "--tasks": tasks,
+                "--split": split,
+                "--licence": licence,
+                "--source": origin,
+            },
+        ),
         progress=lambda programs: out.note(f"{programs:,} programs"),
     )
     found = report.as_dict()
@@ -76,9 +88,11 @@ def _file_and_name(text: str | None, device: str) -> tuple[str | None, str]:
     return (file, name) if colon and name and "/" not in name else (text, device)
 
 
-def _command(source: str, device: str, split: str | None, min_programs: int) -> str:
-    words = ["tchub", "corpus", "import", source, "--device", device, *(["--split", split] if split else [])]
-    return shlex.join([*words, "--min-programs", str(min_programs), "--out", "DIR"])
+def _command(source: str, min_programs: int, allow_mixed: bool, options: dict[str, str | None]) -> str:
+    """What makes the same again; options that were not given are left out."""
+    given = [word for name, value in options.items() if value is not None for word in (name, value)]
+    given += ["--allow-mixed"] * allow_mixed + ["--min-programs", str(min_programs), "--out", "DIR"]
+    return shlex.join(["tchub", "corpus", "import", source, *given])
 
 
 def _draw(found: dict[str, Any], console: Console) -> None:

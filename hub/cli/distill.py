@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .distill_text import draw, progress
-from .options import output_options
+from .options import output_options, per_task_option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -32,9 +32,7 @@ _FIRST_VERSION = "1.0.0"
 @click.option("--version", help="Version of the result; the base's next minor one, or 1.0.0.")
 @click.option("--keep-order", is_flag=True, help="Learn the corpora in the order given.")
 @click.option("--epochs", default=0, type=click.IntRange(0), help="Passes of each phase; 0: as many as it takes.")
-@click.option(
-    "--per-task", default=200, show_default=True, type=click.IntRange(0), help="Programs of a task at most; 0: all."
-)
+@per_task_option("--per-task", 200)
 @click.option("--ewc/--no-ewc", default=True, show_default=True, help="Hold back what earlier devices depend on.")
 @click.option("--recipe", default="", help="Recipe (a name, or a file) whose loss and batches the phases have.")
 @click.option(

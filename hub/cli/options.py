@@ -11,6 +11,19 @@ import click
 from .output import Output
 
 
+def per_task_option(flag: str, default: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds an option for the programs of a task at most; of 1 there would be nothing to compare it with."""
+
+    def comparable(_context: click.Context, _parameter: click.Parameter, value: int) -> int:
+        if value < 0 or value == 1:
+            raise click.BadParameter("give 2 or more, since programs of a task are compared, or 0 for all of them")
+        return value
+
+    return click.option(
+        flag, default=default, show_default=True, callback=comparable, help="Programs of a task at most; 0: all."
+    )
+
+
 def output_options(func: Callable[..., Any]) -> Callable[..., Any]:
     """Adds `--json` and `--quiet` and passes the command an `out: Output`."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...zoo.errors import TchubError
-from .options import output_options
+from .options import output_options, per_task_option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class NoAcceleratorError(TchubError):
     "--programs-fraction", default=1.0, type=click.FloatRange(0, 1), show_default=True,
     help="Share of the programs of each of them, picked at random; 0 learns from the other corpora alone.",
 )  # fmt: skip
-@click.option("--programs-per-task", default=0, type=click.IntRange(0), help="Programs of a task at most; 0: all.")
+@per_task_option("--programs-per-task", 0)
 @click.option("--weights-licence", help="SPDX name of the licence you give the weights, kept in the config.")
 @click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads for PyTorch.")
 @click.option(

@@ -15,7 +15,8 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
-from .worker import ArgsInfo, TimingConfig, last_line, time_kernel
+from ...zoo.errors import last_line
+from .worker import ArgsInfo, TimingConfig, time_kernel
 
 _HERE = __name__
 CONNECT, RUN, CROSS_BUILD = f"{_HERE}:connect", f"{_HERE}:run", f"{_HERE}:cross_build"

@@ -12,11 +12,12 @@ from importlib import import_module
 from multiprocessing.connection import Connection
 from typing import Any
 
+from ...zoo.errors import last_line
 from .build_job import build, warm_compiler
 from .run_job import ArgsInfo, make_reference, run
 from .timing import TimingConfig, time_kernel
 
-__all__ = ["ArgsInfo", "TimingConfig", "WorkerSetup", "last_line", "serve", "set_up", "time_kernel", "warm_up"]
+__all__ = ["ArgsInfo", "TimingConfig", "WorkerSetup", "serve", "set_up", "time_kernel", "warm_up"]
 
 
 @dataclass(frozen=True)
@@ -73,12 +74,6 @@ def _find(job: str) -> Callable[..., Any]:
         return _JOBS[job]
     module, _, name = job.partition(":")
     return getattr(import_module(module), name)
-
-
-def last_line(error: Exception) -> str:
-    """What an error says in the end, where compilers tell what it was; at most 500 characters."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else repr(error))[:500]
 
 
 def set_up(setup: WorkerSetup) -> int:

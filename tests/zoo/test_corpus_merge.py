@@ -8,6 +8,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+import tvm
 from corpus_kit import META
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,10 +20,14 @@ from tchub.zoo.corpus import (
     NewerCorpusError,
     Program,
     Task,
+    computations,
     merge_corpora,
+    merge_corpus,
     write_corpus,
     writer,
 )
+from test_corpus_streaming import as_format_1
+from tvm import te
 
 NETWORKS = ("resnet-18", "bert-tiny")
 
@@ -36,6 +41,15 @@ def program(number: int, key: str, latency: float | None = 1e-3, at: float = 1.7
     error = "build" if latency is None else None
     found = math.nan if latency is None else latency
     return Program(f"{number:016x}", key, "[]", "random", times, found, "test-cpu", "llvm", error, measured_at=at)
+
+
+def matmul_task(size: int) -> Task:
+    """A task with the module that says what it computes."""
+    a, b = (te.placeholder((size, size), name=name) for name in "AB")
+    k = te.reduce_axis((0, size), name="k")
+    c = te.compute((size, size), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    module = tvm.ir.save_json(tvm.IRModule({"main": te.create_prim_func([a, b, c])}))
+    return Task(f"{size:016x}", f"matmul {size}", "matmul", 1e6, module, networks=(("resnet-18", 1),))
 
 
 def write(folder: Path, programs: list[Program], network: str = NETWORKS[0], **meta: object) -> Path:
@@ -164,3 +178,15 @@ def test_a_newer_format_and_a_damaged_input_are_errors_and_leave_the_whole_alone
     with pytest.raises(CorpusError):
         merge_corpora(whole, [two])
     assert {file.name: file.read_bytes() for file in whole.iterdir()} == files
+
+
+def test_what_the_tasks_of_format_1_compute_is_told_when_they_are_written_anew(tmp_path: Path):
+    """Or no split would know that another corpus tests on the same."""
+    programs = [program(size, key) for size in (32, 64) for key in "ab"]
+    tasks = [matmul_task(32), matmul_task(64)]
+    old = as_format_1(write_corpus(tmp_path / "old", META, tasks, programs))
+    wanted = {f"{size:016x}": f"matmul-b1m{size}n{size}k{size}" for size in (32, 64)}
+    assert computations(old) == wanted
+    assert computations(merge_corpora(tmp_path / "merged", [old.path]).corpus) == wanted
+    grown = merge_corpus(old.path, META, [matmul_task(128)], [program(128, "a")])
+    assert computations(grown).items() > wanted.items()

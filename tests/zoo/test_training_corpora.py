@@ -159,6 +159,14 @@ def test_a_checkpoint_is_the_start_of_its_fine_tuning(target, source):
     assert tuned.device.name == "epyc-turin"
 
 
+def test_a_start_gets_to_know_the_device_that_it_goes_on_with(target, source):
+    recipe = TrainConfig(arch="tilenet", feature_schema="nest", model={"hidden": 8, "device_dropout": 0.2}, epochs=1)
+    base = fit(source, recipe).checkpoint
+    tuned = fit(target, recipe, init=base).checkpoint
+    known = [int(one.model.state_dict()["devices"].any(dim=1).sum()) for one in (base, tuned)]
+    assert known == [1, 2]
+
+
 def test_another_architecture_is_no_start(target, source):
     base = fit(source, replace(RECIPE, model=RECIPE.model)).checkpoint
     changed = replace(base, config=replace(base.config, feature_schema="tlp-cpu"))
@@ -198,6 +206,12 @@ def test_trees_are_cut_to_the_number_that_validates_best(target, arch, tmp_path)
     data = gather(target, [], "tlp").test
     assert np.array_equal(again.model.score(data.features), fitted.checkpoint.model.score(data.features))
     assert again.model.config.rows == data.features.shape[1]
+
+
+def test_a_seed_decides_what_trees_draw(target):
+    config = TrainConfig(arch="lightgbm", model={"rounds": 5}, feature_schema="tlp")
+    first, second = (fit(target, config, seed=seed).checkpoint.model.config.seed for seed in (0, 1))
+    assert (first, second) == (43, 44), "43 is that of the first checkpoints"
 
 
 def test_validation_tasks_of_programs_alike_cut_no_tree(target):

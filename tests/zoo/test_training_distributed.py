@@ -1,4 +1,4 @@
-"""Two processes that train one model: what they learn is what one process learns."""
+"""Several processes that train one model: what they learn is what one process learns."""
 
 import csv
 import subprocess
@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tchub.zoo.training import train
+from tchub.zoo.features.sizes import PROGRAM_COLUMNS
+from tchub.zoo.models import TileNet, create
+from tchub.zoo.training import RankingDataset, train
 from tchub.zoo.training.distributed import ALONE, World
 from test_training import RECIPE, new_model, toy_data
 
@@ -20,19 +22,45 @@ import os
 import sys
 sys.path.insert(0, {folder!r})
 from pathlib import Path
-from test_training_distributed import train_twice
+from test_training_distributed import train_all
 
-train_twice(Path({out!r}))
+train_all(Path({out!r}))
 os._exit(0)  # PyTorch's threads can abort an interpreter that is shutting down
 """
 
 
-def train_twice(out: Path) -> None:
-    """By a loss that is a mean over groups, and by one that is a root over the whole batch."""
+def two_devices() -> RankingDataset:
+    """Programs of one row, whose last columns tell which of two devices measured them."""
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(6), [19, 19, 40, 40, 40, 40])  # of few programs none are context
+    x = rng.standard_normal((len(group), 1, PROGRAM_COLUMNS + 2)).astype(np.float32)
+    x[:, 0, -2:] = np.where(group[:, None] % 2, [9.83, 0.1], [5.7, 11.7])
+    latency = np.exp(x[:, 0, 0] * np.where(group % 2, 1, -1))
+    return RankingDataset(x, latency, group, tuple("abcdef"), np.ones(6))
+
+
+def train_tilenet(world: World) -> TileNet:
+    """Its loss has weights of its own, and it keeps the devices that it learns."""
+    torch.manual_seed(0)
+    data = two_devices()
+    sizes = {"hidden": 8, "layers": 2, "embedding": 4, "dropout": 0.0, "device_dropout": 0.2}
+    model = create("tilenet", width=data.features.shape[2], hardware=True, **sizes)
+    assert isinstance(model, TileNet)
+    model.prepare(torch.from_numpy(data.features))
+    config = replace(RECIPE, model={}, loss="pairwise_rank", programs_per_group=96, clip_norm=0.5, epochs=3)
+    train(model, data, None, config, 7, world=world)
+    return model
+
+
+def train_all(out: Path) -> None:
+    """By a loss that is a mean over groups, by one that is a root over the whole batch, and a TileNet."""
     world = World.join()
     for loss in LOSSES:
         config = replace(RECIPE, loss=loss, average=0.9, clip_norm=1.0, epochs=3)
         train(new_model(), toy_data(programs=19), toy_data(seed=1), config, 7, out / loss, world=world)
+    tilenet = train_tilenet(world)
+    if world.rank == 0:
+        torch.save(tilenet.state_dict(), out / "tilenet.pt")
     world.leave()
 
 
@@ -48,16 +76,34 @@ def launch(processes: int, *args) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
 
 
-def test_two_processes_draw_the_curve_of_one(tmp_path):
+def test_three_processes_learn_what_one_does(tmp_path):
     script = tmp_path / "run.py"
-    script.write_text(PROGRAM.format(folder=str(Path(__file__).parent), out=str(tmp_path / "two")))
-    launch(2, script)
-    train_twice(tmp_path / "one")
+    script.write_text(PROGRAM.format(folder=str(Path(__file__).parent), out=str(tmp_path / "three")))
+    launch(3, script)
+    train_all(tmp_path / "one")
     for loss in LOSSES:
-        one, two = curve(tmp_path / "one" / loss), curve(tmp_path / "two" / loss)
+        one, three = curve(tmp_path / "one" / loss), curve(tmp_path / "three" / loss)
         assert np.ptp(one["loss"]) > 0
-        assert two["loss"] == pytest.approx(one["loss"], rel=1e-4)
-        assert two["val_pairwise"] == pytest.approx(one["val_pairwise"], abs=0.01)
+        assert three["loss"] == pytest.approx(one["loss"], rel=1e-4)
+        assert three["val_pairwise"] == pytest.approx(one["val_pairwise"], abs=0.01)
+    one, three = (torch.load(tmp_path / name / "tilenet.pt", weights_only=True) for name in ("one", "three"))
+    assert torch.equal(three["devices"], one["devices"]), "a device that is known is known to the last bit"
+    for own in ("kernel", "sharpness"):
+        torch.testing.assert_close(three[own], one[own], rtol=1e-3, atol=1e-4)
+
+
+def test_what_a_loss_reads_beside_the_rows_is_counted_once():
+    x, gradients = torch.arange(1.0, 8.0), []
+    for rank in (0, 1, 2):
+        slope, scale = torch.tensor(0.5, requires_grad=True), torch.tensor(2.0, requires_grad=True)
+        world, whole = World(rank, 3), (x * slope).detach()
+        part = world.part(len(x))
+        own = x[part] * slope
+        loss = (scale * torch.cat([whole[: part.start], own, whole[part.stop :]])).square().sum()
+        world.backward(loss, own)
+        gradients.append([0.0 if w.grad is None else float(w.grad) for w in (slope, scale)])
+    squares = float(x.square().sum())
+    assert np.sum(gradients, axis=0).tolist() == pytest.approx([2 * 0.5 * 4 * squares, 2 * 2 * 0.25 * squares])
 
 
 def test_the_parts_of_all_processes_are_the_whole():

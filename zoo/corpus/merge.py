@@ -11,6 +11,7 @@ from typing import Any
 
 from .corpus import Corpus
 from .errors import CorpusMismatchError
+from .leaks import computations
 from .schema import META_FILE, Program, Task
 from .writer import CorpusWriter, write_corpus
 
@@ -39,7 +40,7 @@ def merge_corpus(
         return write_corpus(folder, meta, tasks, programs)
     old = Corpus.open(folder)
     _check_same_device(old.meta, meta, folder)
-    merged_tasks = dict(old.tasks)
+    merged_tasks = _told(old)
     for task in tasks:
         merged_tasks[task.task_id] = _merge_task(merged_tasks.get(task.task_id), task)
     kept = {k: v for k, v in old.meta.items() if k not in meta} | {"created": old.meta["created"]}
@@ -56,6 +57,14 @@ def _merged(old: Corpus, programs: Iterable[Program]) -> Iterator[Program]:
         better = new.pop((program.task_id, program.key), program)
         yield better if not program.valid and better.valid else program
     yield from new.values()
+
+
+def _told(corpus: Corpus) -> dict[str, Task]:
+    """Its tasks with what they compute: format 1 leaves that to its modules, later ones say it."""
+    if corpus.meta.get("format") != 1:
+        return dict(corpus.tasks)
+    known = computations(corpus)
+    return {task_id: replace(task, computation=known[task_id]) for task_id, task in corpus.tasks.items()}
 
 
 def _merge_task(old: Task | None, new: Task) -> Task:
@@ -112,11 +121,12 @@ def merge_corpora(path: Path | str, folders: Sequence[Path | str]) -> Merged:
     corpora = [*before, *inputs]
     for corpus in corpora[1:]:
         _check_alike(corpora[0], corpus)
-    task_ids = sorted({task_id for corpus in corpora for task_id in corpus.tasks})
+    tasks = [_told(corpus) for corpus in corpora]
+    task_ids = sorted({task_id for each in tasks for task_id in each})
     with CorpusWriter(out, _meta_of(corpora)) as writer:
         for task_id in task_ids:
             holders = [corpus for corpus in corpora if task_id in corpus.tasks]
-            writer.add_task(_task_of([corpus.tasks[task_id] for corpus in holders]))
+            writer.add_task(_task_of([each[task_id] for each in tasks if task_id in each]))
             for program in _programs_of(holders, task_id):
                 writer.add(program)
     whole = Corpus.open(out)

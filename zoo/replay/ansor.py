@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
 
-from .errors import ReplayError, last_line
+from ..errors import last_line
+from .errors import ReplayError
 from .loops import LOOP_STEPS, Loop, Stage, Step
 from .operators import Workload, workload
 

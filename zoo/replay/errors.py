@@ -5,11 +5,6 @@ from __future__ import annotations
 from ..errors import TchubError
 
 
-def last_line(error: Exception) -> str:
-    """What an error of TVM says in the end, below its stack of C++ frames."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1][:160]
-
-
 class ReplayError(TchubError):
     """A record that cannot be replayed.
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import last_line
 from ..features.statements import PERSTORE_WIDTH
 from ..tvm_import import import_tensor_intrinsics
 from .ansor import replay_steps
 from .autotvm import replay_knobs
-from .errors import ReplayError, last_line
+from .errors import ReplayError
 
 GPU_TARGETS = ("cuda", "nvidia", "rocm", "opencl", "metal", "vulkan")
 

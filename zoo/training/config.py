@@ -112,7 +112,7 @@ class TrainConfig:
         values = {}
         for key, given in data.items():
             if key not in kinds:
-                near = difflib.get_close_matches(key, kinds, n=1, cutoff=0.5) or sorted(kinds)
+                near = difflib.get_close_matches(str(key), kinds, n=1, cutoff=0.5) or sorted(kinds)
                 raise TrainConfigError(
                     f"{source}: unknown key {key!r}",
                     remedy=f"did you mean: {', '.join(near)}?",

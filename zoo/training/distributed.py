@@ -35,13 +35,13 @@ class World:
         """Meets the other processes that a launcher started; alone without one.
 
         Args:
-            cuda: gather on GPUs (nccl), not on CPUs (gloo).
+            cuda: gather on GPUs (nccl) what is there; what is on CPUs is gathered there (gloo) in any case.
         """
         size = int(os.environ.get("WORLD_SIZE", "1"))
         if size == 1:
             return ALONE
         if not distributed.is_initialized():
-            distributed.init_process_group("nccl" if cuda else "gloo")
+            distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
         return cls(distributed.get_rank(), size, int(os.environ.get("LOCAL_RANK", "0")))
 
     def leave(self) -> None:
@@ -68,26 +68,31 @@ class World:
             return own
         return self.gather(torch.from_numpy(own).to(device), count).cpu().numpy()
 
+    def backward(self, loss: Tensor, own: Tensor) -> None:
+        """The gradient of a whole batch's loss by this process's rows, `own`, that `gather` was given.
+
+        What the loss reads beside the rows, a weight of its own, every process sees whole: the first one counts it.
+        """
+        if self.rank == 0:
+            if loss.requires_grad:
+                loss.backward()
+        elif own.requires_grad and len(own):  # a short last batch leaves a process nothing
+            own.backward(torch.autograd.grad(loss, own))
+
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Replaces each gradient by its sum over the processes."""
-        if self.size > 1:
-            held = list(parameters)
-            self._reduce([torch.zeros_like(p) if p.grad is None else p.grad for p in held], held)
+        """Replaces each gradient by its sum over the processes, in one message; None stays where none has any.
 
-    def average(self, tensors: Iterable[Tensor]) -> None:
-        """Replaces each tensor of floats (running statistics) by its mean over the processes."""
-        if self.size > 1:
-            for tensor in tensors:
-                if tensor.is_floating_point():
-                    distributed.all_reduce(tensor)
-                    tensor.div_(self.size)
-
-    def _reduce(self, gradients: list[Tensor], parameters: list[Tensor]) -> None:
-        """One message for all."""
-        flat = torch.cat([g.flatten() for g in gradients])
+        For an optimizer a gradient of 0 is another thing than none: it lets momenta and weights decay.
+        """
+        held = list(parameters)
+        if self.size == 1 or not held:
+            return
+        some = torch.stack([p.new_tensor(float(p.grad is not None)) for p in held])
+        flat = torch.cat([some, *((torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in held)])
         distributed.all_reduce(flat)
-        for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
-            parameter.grad = part.view_as(parameter)
+        some, *parts = flat.split([len(held), *(p.numel() for p in held)])
+        for parameter, part, count in zip(held, parts, some.tolist(), strict=True):
+            parameter.grad = part.view_as(parameter) if count else None
 
 
 ALONE = World()

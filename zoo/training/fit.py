@@ -148,7 +148,7 @@ def _start(config: TrainConfig, data: Gathered, init: Checkpoint | None, seed: i
     if init is None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = create(config.arch, **_fitting_settings(config, data))
+            model = create(config.arch, **_fitting_settings(config, data, seed))
         model.prepare(torch.from_numpy(data.train.features))
         return model
     reads = (init.config.arch, init.config.feature_schema, init.config.feature_version)
@@ -162,11 +162,12 @@ def _start(config: TrainConfig, data: Gathered, init: Checkpoint | None, seed: i
         )
     model = create(init.config.arch, **init.config.model)
     model.load_state_dict(init.model.state_dict())
+    model.admit(torch.from_numpy(data.train.features))
     return model
 
 
-def _fitting_settings(config: TrainConfig, data: Gathered) -> dict[str, Any]:
-    """The recipe's model settings, and what follows from the data: columns, hardware row, heads, a tree's table."""
+def _fitting_settings(config: TrainConfig, data: Gathered, seed: int) -> dict[str, Any]:
+    """The recipe's model settings, and what follows from data and seed: columns, hardware row, heads, trees' table."""
     known = get_architecture(config.arch).config
     follows: dict[str, Any] = {"width": data.schema.width, "hardware": data.schema.hardware}
     if getattr(known, "heads", 1) > 1:
@@ -174,6 +175,7 @@ def _fitting_settings(config: TrainConfig, data: Gathered) -> dict[str, Any]:
     if issubclass(known, TreeConfig):
         # Statements are a set; primitives are a sequence, whose places have a meaning.
         follows |= {"pool": is_statements(data.schema), "rows": data.train.features.shape[1]}
+        follows["seed"] = TreeConfig.seed + seed
     return follows | config.model
 
 

@@ -179,18 +179,16 @@ class _Run:
                 remedy="lower learning_rate, or set clip_norm (1.0 is usual)",
                 epoch=epoch,
             )
-        self.world.average(self.model.buffers())
         return total / max(count, 1)
 
     def _step(self, batch: Batch, rng: np.random.Generator) -> float:
         """One step of all processes on one batch; its loss."""
         labels = torch.from_numpy(batch.labels).to(self.device)
         mask = torch.from_numpy(batch.mask).to(self.device)
-        rows = self.world.gather(self._rows(batch.index[self.world.part(len(batch.index))]), len(batch.index))
-        loss = self.model.training_loss(rows, labels, mask, self.loss, rng)
+        own = self._rows(batch.index[self.world.part(len(batch.index))])
+        loss = self.model.training_loss(self.world.gather(own, len(batch.index)), labels, mask, self.loss, rng)
         self.optimizer.zero_grad(set_to_none=True)
-        if loss.requires_grad:  # not where a short last batch leaves this process nothing
-            self.scaler.scale(loss).backward()
+        self.world.backward(self.scaler.scale(loss), own)
         self.world.sum_gradients(self.model.parameters())
         self.scaler.unscale_(self.optimizer)
         if self.config.clip_norm > 0:

@@ -25,8 +25,16 @@ def read_facts(file: Path | str, device: str) -> dict[str, dict[str, Any]]:
     """
     found: dict[str, dict[str, Any]] = {}
     for name, told in _entry(_load(file), device, file).items():
-        facts = {**told, "name": name, "networks": _networks(told)}
-        for key in _keys(told):
+        try:
+            facts = {**told, "name": name, "networks": _networks(told)}
+            keys = _keys(told)
+        except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
+            raise CorpusError(
+                f"{file}: what it tells of the task {name!r} cannot be read: {error}",
+                remedy='mend it; the form is {"workload_key": ..., "op": ..., "networks": {"resnet-18": 2}}',
+                path=str(file),
+            ) from error
+        for key in keys:
             found[key] = facts
     return found
 
@@ -41,6 +49,9 @@ def read_protocol(file: Path | str, name: str) -> dict[str, list[str]]:
     told = data if "train" in data and "test" in data else _entry(data, name, file)
     if not {"train", "test"} <= told.keys():
         raise CorpusError(f"{file}: {name} lists no train and test tasks", remedy="name another: FILE.json:NAME")
+    for part in PARTS:
+        if not isinstance(told.get(part) or [], list):
+            raise CorpusError(f"{file}: {part} of {name} is no list of task names", remedy="mend the split file")
     return {part: [str(task) for task in told.get(part) or ()] for part in PARTS}
 
 
