@@ -6,6 +6,7 @@ import platform
 from dataclasses import replace
 from typing import Any
 
+from ...zoo.errors import last_line
 from .detect import LocalDevice
 from .errors import LocalTargetError
 from .host_facts import HostFacts
@@ -99,7 +100,7 @@ def _extensions(target: dict[str, Any]) -> dict[str, str]:
     try:
         found = codegen.llvm_get_cpu_features(tvm.target.Target(target))
     except (ValueError, TypeError, AttributeError, RuntimeError) as error:
-        raise _refused(target, f"TVM does not take the target: {str(error).strip().splitlines()[-1]}") from error
+        raise _refused(target, f"TVM does not take the target: {last_line(error)}") from error
     begins = _EXTENSIONS.get(architecture, ())
     names = [name for name in map(str, found) if name.startswith(begins) and not name.startswith(_NOT_LISTED)]
     return {name: _plain(_SYSTEM_WORDS.get(name, name)) for name in names}

@@ -78,7 +78,7 @@ def kept_decisions(folder: Path) -> Kept[StopDecision]:
 
 
 @dataclass(frozen=True)
-class Measured:
+class SessionPicks:
     """What a session measured.
 
     Attributes:
@@ -98,7 +98,7 @@ class Measured:
         return {"picks": [pick.as_dict() for pick in self.picks], "hold_out": list(self.hold_out)}
 
     @classmethod
-    def of(cls, row: Any) -> Measured:
+    def of(cls, row: Any) -> SessionPicks:
         """Of the JSON form."""
         return cls(tuple(map(Reason.of, row["picks"])), tuple(int(place) for place in row["hold_out"]))
 
@@ -113,21 +113,23 @@ class SessionMemory:
     """
 
     def __init__(self, folder: Path, words: Iterable[str], budget: Budget) -> None:
-        self._sessions = Kept(folder / "sessions.jsonl", "measured", lambda rows: [Measured.of(row) for row in rows])
+        self._sessions = Kept(
+            folder / "sessions.jsonl", "measured", lambda rows: [SessionPicks.of(row) for row in rows]
+        )
         self._batches = Kept(folder / "batches.jsonl", "places", lambda places: [int(place) for place in places])
         self._every = tuple(words)
         self._own = (*self._every, repr(budget))
 
-    def before(self, fits: Callable[[Measured], bool]) -> Measured:
+    def before(self, fits: Callable[[SessionPicks], bool]) -> SessionPicks:
         """What this session goes on from: the largest one that ended and fits; the same when it is run again."""
         begun = self._sessions.get(("began", *self._own))
         if begun is None:
             ended = self._sessions.get(("ended", *self._every)) or []
-            begun = [max((one for one in ended if fits(one)), key=lambda one: len(one.places), default=Measured())]
+            begun = [max((one for one in ended if fits(one)), key=lambda one: len(one.places), default=SessionPicks())]
             self._sessions.put(("began", *self._own), [one.as_dict() for one in begun])
         return begun[0]
 
-    def ended(self, measured: Measured) -> None:
+    def ended(self, measured: SessionPicks) -> None:
         """This session has measured all that it may."""
         others = self._sessions.get(("ended", *self._every)) or []
         if measured not in others:

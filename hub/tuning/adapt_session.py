@@ -16,7 +16,7 @@ from ...zoo.adapt.kept_models import model_mark
 from ...zoo.adapt.sampling import Pool, Reason
 from ...zoo.adapt.stopping import CurvePoint, StopDecision, decide
 from .adapt_first import asks_base, first_sampler
-from .adapt_kept import Measured, SessionMemory, kept_decisions
+from .adapt_kept import SessionMemory, SessionPicks, kept_decisions
 from .adapt_learn import Learner, Told
 from .adapt_least import check_count
 from .adapt_settings import Outcome
@@ -89,7 +89,7 @@ class AdaptSession:
         if self._stop is not None and not self._stop.stop:
             reason = f"{self._stop.reason}, but no more may be measured of this pool"
             self._stop = replace(self._stop, stop=True, reason=reason)
-        self._memory.ended(Measured(self._picks(), tuple(self._hold_out)))
+        self._memory.ended(SessionPicks(self._picks(), tuple(self._hold_out)))
 
     def learn(self) -> Outcome:
         """Make the last model of what `spend` measured, and compare it with its base.
@@ -121,7 +121,7 @@ class AdaptSession:
         self._update()
         return 1
 
-    def _fits(self, before: Measured) -> bool:
+    def _fits(self, before: SessionPicks) -> bool:
         """Whether the budget would have allowed it too."""
         count = self._settings.budget.programs(len(self._pool))
         if count is None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
+from .durable import kept_on_disk
 from .errors import LatencyError, OutputMismatchError
 
 if TYPE_CHECKING:
@@ -152,8 +153,9 @@ def build_library(
     with target, nullcontext() if database is None else database, tvm.transform.PassContext(opt_level=3):
         library = relax.build(mod, target=target, relax_pipeline=pipeline)
     temporary = path.with_name(f"{path.stem}.part.so")
-    library.export_library(str(temporary), fcompile=linked_by(linker) if linker else None)
-    temporary.replace(path)
+    with kept_on_disk(path):
+        library.export_library(str(temporary), fcompile=linked_by(linker) if linker else None)
+        temporary.replace(path)
     return BuiltLibrary(str(path), time.monotonic() - start, **counts, size=path.stat().st_size)
 
 

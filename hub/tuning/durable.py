@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,6 +29,15 @@ def storage_error(path: Path, why: str) -> StorageError:
         remedy="free some disk space, then run the same command again: what was measured before is kept",
         path=str(path),
     )
+
+
+@contextmanager
+def kept_on_disk(path: Path) -> Iterator[None]:
+    """Around what writes a file or folder: StorageError where the disk takes no more."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(path, error.strerror or str(error)) from error
 
 
 def append(path: Path, text: str, sync: bool = True) -> None:

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 # Programs of a task that a run takes over at most, the fastest; so many of them go into its database, which takes a
 # replay in TVM each.
 MOST_KNOWN, MOST_RECORDS = 256, 4
-# Failures of the moment: a busy machine, a full memory.
+# Failures of the moment: a busy machine, a full memory or disk, a server that does not load what it is sent.
 _TRANSIENT = ("build_timeout", "run_timeout", "crash")
+_OF_THE_MACHINE = ("OSError", "MemoryError", "CalledProcessError", "No space left", "cannot load the program")
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class History:
             JournalError: the file cannot be written.
         """
         result = measured.result
-        if result.error_msg is not None and str(result.error_msg).startswith(_TRANSIENT):
+        if result.error_msg is not None and _passing(str(result.error_msg)):
             return
         times = tuple(float(s) for s in result.run_secs or ()) if result.error_msg is None else ()
         message = None if result.error_msg is None else str(result.error_msg)
@@ -83,11 +84,18 @@ class History:
         """Programs of a task, fastest first, failures last; at most `MOST_KNOWN`."""
         found = []
         for entry in self._journal.of_task(task_id):
-            if entry.measurement.error in _TRANSIENT:
+            error, message = entry.measurement.error, entry.measurement.message
+            if error is not None and _passing(f"{error}: {message}"):
                 continue
-            latency = entry.measurement.latency if entry.measurement.error is None else inf
+            latency = entry.measurement.latency if error is None else inf
             found.append((latency if isfinite(latency) else inf, entry.key, entry.trace))
         return [KnownProgram(key, json.loads(trace), latency) for latency, key, trace in sorted(found)[:MOST_KNOWN]]
+
+
+def _passing(failure: str) -> bool:
+    """Whether a program may do well another time, by how it failed."""
+    told = failure.removeprefix("run: ")  # how a journal keeps what it was told as one text
+    return told.startswith(_TRANSIENT) or any(word in told for word in _OF_THE_MACHINE)
 
 
 class SharingJournal(Journal):

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...zoo.errors import last_line
 from .errors import NetworkImportError, UnknownNetworkError
 from .networks import Network, load_network
 
@@ -54,43 +55,46 @@ def _open_file(path: Path) -> Network:
         raise
     except Exception as error:
         raise NetworkImportError(
-            f"{path} cannot be read: {_last_line(error)}",
+            f"{path} cannot be read: {last_line(error)}",
             remedy="export it again with the installed versions of PyTorch, transformers and ONNX",
             path=str(path),
         ) from error
-
-
-def _last_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[-1]
 
 
 def _read_pt2(path: Path) -> Network:
     import torch
 
     exported = torch.export.load(path)
+    metas = _described(exported)
+    if not all(isinstance(d, int) for meta in metas for d in meta.shape):
+        raise NetworkImportError(f"{path} has dynamic shapes", remedy="export it with fixed shapes", path=str(path))
+    if exported.example_inputs is not None and exported.example_inputs[1]:
+        raise NetworkImportError(
+            f"{path} takes inputs by name: {', '.join(exported.example_inputs[1])}",
+            remedy="export it with positional inputs: torch.export.export(model, (x, y))",
+            path=str(path),
+        )
     return Network(path.stem, lambda: exported, lambda: _inputs_of(exported), "pt2")
 
 
-def _inputs_of(exported: Any) -> tuple[torch.Tensor, ...]:
-    """The example inputs that were saved, else seeded ones of the same shapes.
+def _described(exported: Any) -> list[Any]:
+    """Shape and data type of each input of the user, as PyTorch's tensors without data."""
+    names = set(exported.graph_signature.user_inputs)
+    return [node.meta["val"] for node in exported.graph.nodes if node.op == "placeholder" and node.name in names]
 
-    Raises:
-        NetworkImportError: a shape is not fixed.
-    """
+
+def _inputs_of(exported: Any) -> tuple[torch.Tensor, ...]:
+    """The example inputs that were saved, else seeded ones of the same shapes."""
     import torch
 
-    if exported.example_inputs is not None and not exported.example_inputs[1]:
+    if exported.example_inputs is not None:
         return tuple(exported.example_inputs[0])
     generator = torch.Generator().manual_seed(0)
-    names = set(exported.graph_signature.user_inputs)
-    metas = [node.meta["val"] for node in exported.graph.nodes if node.op == "placeholder" and node.name in names]
-    if not all(isinstance(d, int) for meta in metas for d in meta.shape):
-        raise NetworkImportError("the network has dynamic shapes", remedy="export it with fixed shapes")
     return tuple(
         torch.randn(*meta.shape, generator=generator, dtype=meta.dtype)
         if meta.dtype.is_floating_point
         else torch.zeros(*meta.shape, dtype=meta.dtype)
-        for meta in metas
+        for meta in _described(exported)
     )
 
 

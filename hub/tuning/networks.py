@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus.workloads import NETWORKS, SUITES, NetworkSpec
+from ...zoo.errors import last_line
 from .errors import NetworkImportError, UnknownNetworkError
 from .graph import LAYOUTS, check_layout, prepare
 
@@ -65,7 +66,7 @@ def to_relax(exported: Any, name: str, layout: str = LAYOUTS[0]) -> IRModule:
         return prepare(mod, layout)
     except Exception as error:
         raise NetworkImportError(
-            f"TVM cannot import {name}: {str(error).strip().splitlines()[-1]}",
+            f"TVM cannot import {name}: {last_line(error)}",
             remedy="decompose the operator in PyTorch (torch.export's run_decompositions) or leave it out",
             network=name,
         ) from error

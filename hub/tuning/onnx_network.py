@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...zoo.errors import last_line
 from .errors import NetworkImportError
 from .graph import LAYOUTS, check_layout, prepare
 from .networks import Network
@@ -40,7 +41,7 @@ class OnnxNetwork(Network):
             return prepare(mod, layout)
         except Exception as error:
             raise NetworkImportError(
-                f"TVM cannot import {self.path}: {str(error).strip().splitlines()[-1]}",
+                f"TVM cannot import {self.path}: {last_line(error)}",
                 remedy="export the network from PyTorch as .pt2 instead",
                 path=str(self.path),
             ) from error

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...zoo.atomic import write_atomically
 from ...zoo.plain_json import plain
+from .durable import kept_on_disk
 from .report_page import TITLES, render
 from .trials import Trial, curve
 
@@ -189,8 +190,10 @@ def agreement(trials: Sequence[Trial]) -> dict[str, Any]:
 
 def write_report(report: dict[str, Any], folder: Path) -> None:
     """Write `report.json` and `report.html`, each atomically."""
-    write_atomically(folder / "report.json", json.dumps(plain(report), indent=1, allow_nan=False).encode())
-    write_atomically(folder / "report.html", render(report).encode())
+    told = {"report.json": json.dumps(plain(report), indent=1, allow_nan=False), "report.html": render(report)}
+    for name, text in told.items():
+        with kept_on_disk(folder / name):
+            write_atomically(folder / name, text.encode())
 
 
 __all__ = ["TITLES", "RunOutcome", "agreement", "machine_facts", "make_report", "render", "spearman", "write_report"]

@@ -10,6 +10,7 @@ from typing import Any
 
 from ...zoo.atomic import write_atomically
 from ..folder_lock import alone_in
+from .durable import kept_on_disk
 from .errors import TuningStateError
 
 FORMAT = 1
@@ -46,11 +47,13 @@ def claim(folder: Path, facts: dict[str, Any], *, resume: bool = True) -> bool:
 
     Raises:
         TuningStateError: the folder is another run's, damaged, of a newer release, or not to be resumed.
+        StorageError: it cannot be written.
     """
     path = folder / "session.json"
     if not path.is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, json.dumps({"format": FORMAT} | facts, indent=2).encode())
+        with kept_on_disk(path):
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, json.dumps({"format": FORMAT} | facts, indent=2).encode())
         return False
     before = _read(path)
     differing = [key for key in IDENTITY if before.get(key) != json.loads(json.dumps(facts.get(key)))]
@@ -88,7 +91,8 @@ def read_phases(folder: Path, names: Iterable[str]) -> dict[str, float]:
 
 def write_phases(folder: Path, phases: Mapping[str, float]) -> None:
     """Keep the seconds of each phase for the part of the run that goes on."""
-    write_atomically(folder / PHASES_FILE, json.dumps(dict(phases)).encode())
+    with kept_on_disk(folder / PHASES_FILE):
+        write_atomically(folder / PHASES_FILE, json.dumps(dict(phases)).encode())
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from .expected_gain import Round, expected_gain
 # MetaSchedule's defaults (GradientBased).
 ALPHA = 0.2
 WINDOW = 3
+# Rounds after which a task without one valid program is no longer preferred.
+FAILING_ROUNDS = 2
 MAX_BATCH = 64
 
 
@@ -63,6 +65,10 @@ class TaskProgress:
         self.trials += len(latencies)
         self.history.append(min([self.best, *(x for x in latencies if isfinite(x))]))
 
+    def hopeless(self, failing_rounds: int = FAILING_ROUNDS) -> bool:
+        """Whether it had its rounds and no valid program came of them."""
+        return not isfinite(self.best) and self.rounds >= failing_rounds
+
     def open(self) -> bool:
         """Whether more trials may help."""
         return not self.exhausted and not (self.fixed and self.trials)
@@ -98,10 +104,13 @@ def settled(tasks: Sequence[TaskProgress], share: float) -> bool:
     """Whether one more round of any task is expected to gain less than `share` of the network's latency.
 
     The network's latency is the sum over tasks of weight * best. Tasks that were not measured, or have no valid
-    program yet, promise everything.
+    program yet, promise everything; those that `next_round` prefers no longer promise nothing.
     """
-    total = sum(task.weight * task.best for task in tasks)
-    return all(gain(task) < share * total for task in tasks if task.open()) if isfinite(total) else False
+    alive = [task for task in tasks if not task.hopeless()]
+    total = sum(task.weight * task.best for task in alive)
+    if not isfinite(total) or not alive:
+        return not tasks
+    return all(gain(task) < share * total for task in alive if task.open())
 
 
 def round_size(task: TaskProgress, batch: int) -> int:
@@ -113,7 +122,9 @@ def round_size(task: TaskProgress, batch: int) -> int:
     return min(batch, 2**task.rounds) if task.cheap_search else batch
 
 
-def next_round(tasks: Sequence[TaskProgress], batch: int, room: int, failing_rounds: int = 2) -> list[tuple[int, int]]:
+def next_round(
+    tasks: Sequence[TaskProgress], batch: int, room: int, failing_rounds: int = FAILING_ROUNDS
+) -> list[tuple[int, int]]:
     """What to measure together next: indices of tasks, best first, and how many programs of each; empty at the end.
 
     Builds of different tasks overlap, so that small rounds do not leave cores idle. Tasks that were never measured
@@ -127,7 +138,7 @@ def next_round(tasks: Sequence[TaskProgress], batch: int, room: int, failing_rou
     """
     open_tasks = [i for i, task in enumerate(tasks) if task.open()]
     fresh = [i for i in open_tasks if not tasks[i].rounds]
-    hopeful = [i for i in open_tasks if isfinite(tasks[i].best) or tasks[i].rounds < failing_rounds]
+    hopeful = [i for i in open_tasks if not tasks[i].hopeless(failing_rounds)]
     if fresh:
         order = sorted(fresh, key=lambda i: -tasks[i].weight * tasks[i].cost)
     else:

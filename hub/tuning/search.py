@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from .tasks import TuningTask
 
 ENGINES = ("auto", "decisions", "metaschedule")
+# Batches of known programs alone that one question may come to, before the space is taken to hold no other.
+MOST_ASKED = 8
 
 
 @dataclass(frozen=True)
@@ -141,15 +143,28 @@ class TaskSearch:
     def candidates(self, limit: int, stop: StopFlag) -> list[Any]:
         """At most `limit` new candidates; empty when the search has nothing new.
 
+        A small batch may hold nothing but programs of earlier runs while the space is full of others: then the search
+        is asked again.
+
         Raises:
             InterruptedRunError: the user asked to stop while the search ran.
         """
+        for _ in range(1 if self.fixed else MOST_ASKED):
+            found = self._found(stop)
+            if not found or (fresh := self._fresh(found, limit)):
+                return fresh if found else []
+        return []
+
+    def _found(self, stop: StopFlag) -> list[Any]:
         try:
-            found = self.context.generate_measure_candidates() or []
+            return list(self.context.generate_measure_candidates() or [])
         except Exception as error:
             if stop.requested:
                 raise InterruptedRunError("interrupted while searching") from error
             raise
+
+    def _fresh(self, found: Sequence[Any], limit: int) -> list[Any]:
+        """Those that were never measured, which from now on are known."""
         fresh = []
         for candidate in found:
             key = trace_key(trace_json(candidate.sch.trace))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tvm.s_tir import meta_schedule as ms
 
 from .cost_model import seconds
-from .errors import InterruptedRunError, TuningFailedError
+from .errors import InterruptedRunError, TuningFailedError, TuningStateError
 from .expected_gain import Round
 from .interrupt import StopFlag
 from .measuring import Job, Measure, Measured
@@ -103,6 +103,7 @@ class TuningSession:
         Raises:
             InterruptedRunError: the user stopped it; the folder holds all that was measured.
             TuningFailedError: nearly every program failed.
+            TuningStateError: the folder's run began with programs of earlier runs, and this one may not.
         """
         clocked = dict(self.view.phases)
         take_up(self.view, self.database)
@@ -112,6 +113,12 @@ class TuningSession:
             search.start(self.settings.trials, self.view.batch, self.database, self.model)
         if self._history is not None and self.settings.reuse:
             self._reuse(self._history)
+        elif any(trial.kind == "reused" for trial in self.view.log.trials):
+            raise TuningStateError(
+                f"{self._folder} holds a run that began with programs of earlier runs, and this one is to begin afresh",
+                remedy="choose another --output, or leave out --fresh and --compare-stock",
+                path=str(self._folder),
+            )
         if self.settings.untuned:
             self._measure_untuned()
         self.view.phases.update(clocked)  # the tuning's clock starts here: what came before is no part of it

@@ -123,6 +123,8 @@ def tune(
         TuningStateError: the folder is in use, or holds something else.
         TuningFailedError, MeasurementFailureRateError: nearly every program failed.
         OutputMismatchError: the compiled network is wrong; the report is written all the same.
+        LatencyError: the compiled network, or what it is checked against, does not run on this machine; the report is
+            written all the same.
         InterruptedRunError: the user stopped it; the folder holds all that was measured.
         TchubError: whatever the registry raises.
     """
@@ -171,29 +173,31 @@ def _run(job: TuneJob, models: list[ModelChoice], resume: bool) -> TuneResult:
         libraries = compile_all(job, outcomes)
         job.check_stop()
         job.progress.stage("check the output and measure the latency")
-        found, note = _compare(job, {k: Path(v.path) for k, v in libraries.items()})
+        found, error = _compare(job, {k: Path(v.path) for k, v in libraries.items()})
     report = _report(job, outcomes, "done") | {
         "libraries": {name: library.as_dict() for name, library in libraries.items()},
         "output_check": {name: check.as_dict() for name, check in found.checks.items()},
         "latency": {name: latency.as_dict() for name, latency in found.latencies.items()},
-        "latency_note": note,
+        "latency_note": error and f"not measured on {job.device.name}: {error.message}",
     }
     write_report(report, job.folder)
+    if error is not None and job.device.address is None:
+        raise error
     for name, check in found.checks.items():
         require(check, f"{job.network.name} ({name})")
     return TuneResult(report, job.folder, Path(libraries["tuned"].path))
 
 
-def _compare(job: TuneJob, libraries: dict[str, Path]) -> tuple[Comparison, str | None]:
-    """Output checks and latencies; on an RPC device, or why they could not be had there."""
-    if job.device.address is None:
-        return compare(job.network, libraries, threads=job.threads), None
+def _compare(job: TuneJob, libraries: dict[str, Path]) -> tuple[Comparison, LatencyError | None]:
+    """Output checks and latencies, or why they could not be had: what was tuned is worth a report all the same."""
     from .remote_latency import compare_remote
 
     try:
+        if job.device.address is None:
+            return compare(job.network, libraries, threads=job.threads), None
         return compare_remote(job.network, libraries, job.device.address), None
     except LatencyError as error:
-        return Comparison({}, {}), f"not measured on {job.device.name}: {error.message}"
+        return Comparison({}, {}), error
 
 
 def _session(job: TuneJob, label: str, model: ModelChoice, before: list[RunOutcome], resume: bool) -> RunOutcome:

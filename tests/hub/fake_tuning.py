@@ -29,12 +29,16 @@ class FakeMeasure:
     Args:
         fails: which candidates fail, by their number in all.
         after: called after each program with their number.
+        failure: what is said of those that fail.
     """
 
     def __init__(
-        self, fails: Callable[[int], bool] = lambda n: False, after: Callable[[int], None] = lambda n: None
+        self,
+        fails: Callable[[int], bool] = lambda n: False,
+        after: Callable[[int], None] = lambda n: None,
+        failure: str = "run: the program divided by zero",
     ) -> None:
-        self.fails, self.after = fails, after
+        self.fails, self.after, self.failure = fails, after, failure
         self.count = 0
         self.keys: list[str] = []
 
@@ -43,7 +47,7 @@ class FakeMeasure:
             key = key_of(candidate)
             failed = self.fails(self.count)
             result = (
-                ms.runner.RunnerResult(None, "run: the program divided by zero")
+                ms.runner.RunnerResult(None, self.failure)
                 if failed
                 else ms.runner.RunnerResult([latency_of_key(key)], None)
             )

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fake_tuning import FakeMeasure, key_of, latency_of_key
 from tchub.hub.device.measure import Measurement
+from tchub.hub.tuning.errors import TuningStateError
 from tchub.hub.tuning.history import MOST_RECORDS, History, history_file, scope_of
 from tchub.hub.tuning.interrupt import StopFlag
 from tchub.hub.tuning.search import SearchSettings
@@ -25,7 +26,7 @@ def run(tmp_path: Path, small_task: Any, target: Any) -> Any:
     """Tunes the small task in a folder, with the history of a scope; gives the view and what was measured."""
 
     def tune(folder: str, scope: dict[str, Any] = SCOPE, trials: int = 4, **more: Any) -> Any:
-        measure = FakeMeasure(**({"fails": more.pop("fails")} if "fails" in more else {}))
+        measure = FakeMeasure(**{name: more.pop(name) for name in ("fails", "failure") if name in more})
         settings = SessionSettings(trials=trials, batch=4, search=SEARCH, untuned=False, **more)
         model = ms.cost_model.RandomModel(seed=0)
         path = tmp_path / folder
@@ -83,6 +84,25 @@ def test_failures_are_remembered_as_such(run: Any, tmp_path: Path, small_task: A
         latencies = [program.latency for program in history.of_task(small_task.task_id)]
     assert latencies == sorted(latencies)
     assert latencies.count(inf) == 2
+
+
+@pytest.mark.parametrize(
+    "failure", ["build: OSError: [Errno 28] No space left on device", "run_timeout: 10 s", "crash"]
+)
+def test_a_failure_of_the_machine_is_not_remembered_as_the_programs(
+    run: Any, tmp_path: Path, small_task: Any, failure: str
+) -> None:
+    run("first", fails=lambda n: n % 2 == 1, failure=failure)
+    with History(tmp_path / "history.sqlite", SCOPE) as history:
+        assert [program.latency < inf for program in history.of_task(small_task.task_id)] == [True, True]
+
+
+def test_a_run_that_begins_afresh_refuses_a_folder_of_one_that_did_not(run: Any) -> None:
+    run("first")
+    run("second")
+    with pytest.raises(TuningStateError, match="began with programs of earlier runs") as caught:
+        run("second", reuse=False, trials=8)
+    assert "--fresh" in str(caught.value.remedy)
 
 
 def test_the_curve_begins_with_what_was_reused(run: Any, small_task: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -15,8 +16,10 @@ from fake_tuning import FakeBuilder, FakeRunner
 from real_checkpoint import NAME, VERSION, environment, publish_real
 from tchub import hub
 from tchub.hub.cli import main
+from tchub.hub.tuning import run_folder
 from tchub.hub.tuning import tune as tune_module
 from tchub.hub.tuning.compile import Latency, OutputCheck, build_library, compare, require
+from tchub.hub.tuning.durable import StorageError
 from tchub.hub.tuning.errors import (
     InterruptedRunError,
     LatencyError,
@@ -120,6 +123,33 @@ def test_a_wrong_output_is_an_error_and_the_report_is_there(
     assert json.loads((tmp_path / "report.json").read_text())["output_check"]["tuned"]["ok"] is False
 
 
+def test_a_network_that_does_not_run_is_an_error_and_the_report_is_there(
+    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: Any, **__: Any) -> Any:
+        raise LatencyError("the reference took more than 600 s")
+
+    monkeypatch.setattr(tune_module, "compare", crash)
+    with pytest.raises(LatencyError, match="600 s"):
+        hub.tune(pt2, "none", trials=4, output=tmp_path, **fake_pair)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["runs"]["tuned"]["trials"] == 4
+    assert "600 s" in report["latency_note"]
+    assert Path(report["libraries"]["tuned"]["path"]).is_file()
+
+
+def test_a_full_disk_is_an_error_that_names_the_file(
+    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(run_folder, "write_atomically", full)
+    with pytest.raises(StorageError, match=r"session\.json cannot be written: No space left") as caught:
+        hub.tune(pt2, "none", trials=4, output=tmp_path, **fake_pair)
+    assert "free some disk space" in str(caught.value.remedy)
+
+
 @pytest.mark.parametrize("wrong", [{"trials": 0}, {"threads": 0}, {"builder": object()}])
 def test_arguments_without_a_meaning_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(TuneArgumentError):
@@ -152,6 +182,30 @@ def test_names_files_and_configs_are_networks(tmp_path: Path, pt2: Path) -> None
     (x,) = network.inputs()
     expected = Tiny().eval()(x)
     assert all(torch.allclose(a, b) for a, b in zip(network.module()(x), expected, strict=True))
+
+
+class Named(torch.nn.Module):
+    def forward(self, x: torch.Tensor, *, m: torch.Tensor) -> torch.Tensor:
+        return x * m
+
+
+def test_an_exported_network_is_tuned_by_fixed_positional_inputs(tmp_path: Path) -> None:
+    x = torch.randn(2, 24)
+    named = torch.export.export(Named(), (x,), {"m": x})
+    batch = torch.export.export(Tiny().eval(), (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=2)},))
+    for exported, words in ((named, "takes inputs by name: m"), (batch, "has dynamic shapes")):
+        torch.export.save(exported, tmp_path / "net.pt2")
+        with pytest.raises(NetworkImportError, match=words):
+            open_network(tmp_path / "net.pt2")
+
+
+def test_an_importer_that_says_nothing_is_quoted_by_its_kind(monkeypatch: pytest.MonkeyPatch, pt2: Path) -> None:
+    def silent(_exported: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr("tvm.relax.frontend.torch.from_exported_program", silent)
+    with pytest.raises(NetworkImportError, match=r"cannot import tiny: AssertionError"):
+        open_network(pt2).relax_module()
 
 
 def test_a_transformers_config_is_a_network(tmp_path: Path) -> None:

@@ -134,6 +134,12 @@ def test_a_network_is_settled_when_no_task_promises_a_share_of_it() -> None:
     assert settled(dull, 0.001)
     assert not settled(dull, 0.0), "unless asked, all trials are spent"
     assert not settled([*dull, TaskProgress(1.0)], 0.001), "a task that was not measured promises everything"
+    failing = TaskProgress(1.0)
+    failing.record([inf])
+    assert not settled([*dull, failing], 0.001), "one round may have had bad luck"
+    failing.record([inf])
+    assert settled([*dull, failing], 0.001), "a task without a valid program does not spend all trials of the others"
+    assert not settled([failing], 0.001)
 
 
 @given(st.lists(st.tuples(st.integers(1, 40), st.floats(1, 1e9)), min_size=3, max_size=30))

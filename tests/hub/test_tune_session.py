@@ -16,7 +16,7 @@ from tchub.hub.tuning.cost_model import tvm_cost_model
 from tchub.hub.tuning.errors import InterruptedRunError, TuningFailedError
 from tchub.hub.tuning.interrupt import StopFlag
 from tchub.hub.tuning.measuring import MeasureWith
-from tchub.hub.tuning.search import SearchSettings
+from tchub.hub.tuning.search import MOST_ASKED, SearchSettings, TaskSearch
 from tchub.hub.tuning.session import SessionSettings, SessionView, TuningSession, best_programs, open_database
 from tchub.hub.tuning.trials import TrialLog
 from tvm.s_tir import meta_schedule as ms
@@ -222,3 +222,24 @@ def test_trials_are_json_lines(session: Any, tmp_path: Path) -> None:
     lines = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
     assert len(lines) == 13
     assert {"task", "seconds", "run_secs", "predicted", "error"} <= set(lines[0])
+
+
+def test_a_batch_of_known_programs_alone_does_not_end_a_search(small_task: Any, target: Any) -> None:
+    """MetaSchedule offers what it likes; what an earlier run measured is asked past."""
+    offers = [["a"], ["a", "b"], ["b"], ["c"], None]
+
+    class Search(TaskSearch):
+        def _found(self, stop: StopFlag) -> list[Any]:
+            return offers.pop(0) or []
+
+        def _fresh(self, found: Any, limit: int) -> list[Any]:
+            fresh = [one for one in found if one not in self._known][:limit]
+            self._known.update(fresh)
+            return fresh
+
+    search = Search(small_task, target, SEARCH, 0, 1)
+    search._known.update("ab")
+    assert search.candidates(4, StopFlag()) == ["c"]
+    assert search.candidates(4, StopFlag()) == [], "the search itself has nothing more"
+    offers.extend([["a"]] * MOST_ASKED)
+    assert search.candidates(4, StopFlag()) == []
