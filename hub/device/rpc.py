@@ -33,7 +33,7 @@ class RpcMeasurer:
 
     Args:
         address: tracker and key.
-        target: the servers' TVM target as a dictionary.
+        target: the servers' TVM target as a dictionary; programs use as many threads as it has num-cores.
         config: time-outs and repeats, as for this machine.
         rpc: how servers are used.
         zygote: forks the workers and stays open; None for one of its own.
@@ -47,7 +47,8 @@ class RpcMeasurer:
         rpc: RpcConfig | None = None, zygote: Zygote | None = None,
     ) -> None:  # fmt: skip
         self.target, self.config, rpc = target, config or MeasureConfig(), rpc or RpcConfig()
-        self.rpc = replace(rpc, lease=max(rpc.lease, 2 * self.config.run_timeout))
+        threads = rpc.threads or int(target.get("num-cores", 1))
+        self.rpc = replace(rpc, lease=max(rpc.lease, 2 * self.config.run_timeout), threads=threads)
         if self.rpc.linker is None:
             check_compiler()
         self._scratch = Path(tempfile.mkdtemp(prefix="tchub-rpc-"))

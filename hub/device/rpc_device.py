@@ -28,12 +28,19 @@ def describe_remote(
     Args:
         facts: what a server says of itself.
         threads: threads of a program.
-        target: of the servers, as the user gave it; None for what they say.
+        target: of the servers, as the user gave it; None for what they say. Its num-cores become `threads`.
 
     Raises:
-        RemoteTargetError: no target was given and the servers know none, or what was given is another architecture's.
+        RemoteTargetError: no target was given and the servers know none, what was given is another architecture's, or
+            the servers use fewer threads.
     """
-    chosen = {"num-cores": threads} | (target or _target_of(address, facts))
+    if facts.threads is not None and facts.threads < threads:
+        raise RemoteTargetError(
+            f"the servers of {address} use {facts.threads} threads at most, not {threads}",
+            remedy=f"ask for so many, or start them with TVM_NUM_THREADS={threads} in the environment",
+            address=str(address),
+        )
+    chosen = (target or _target_of(address, facts)) | {"num-cores": threads}
     architecture = architecture_of(chosen)
     if facts.architecture is not None and architecture != facts.architecture:
         raise RemoteTargetError(

@@ -38,6 +38,7 @@ class RpcConfig:
         refresh: seconds between two looks at the tracker's list.
         quarantine: seconds that a server which could not load a program is passed over, while there are others.
         linker: links programs for another architecture: called as `LINKER -shared -o LIBRARY OBJECTS`.
+        threads: that programs use on a server; None: as many as it likes.
     """
 
     attempts: int = 2
@@ -48,6 +49,7 @@ class RpcConfig:
     refresh: float = 1.0
     quarantine: float = 30.0
     linker: str | None = None
+    threads: int | None = None
 
 
 @dataclass
@@ -142,7 +144,7 @@ class Fleet:
         return offer
 
     def _connect(self, worker: Worker, endpoint: Endpoint, matchkey: str) -> Session | None:
-        args = (*endpoint, matchkey, self.config.lease)
+        args = (*endpoint, matchkey, self.config.lease, self.config.threads)
         result = worker.call(CONNECT, args, self.config.connect_timeout)
         session = Session(endpoint, result.value or ServerFacts(), worker)
         if result.error is not None:

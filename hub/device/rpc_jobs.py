@@ -42,6 +42,10 @@ class ServerFacts:
         return self.triple.partition("-")[0] if self.triple else None
 
 
+# Of TVM's ways to place threads (`AffinityMode`) the usual one: fast cores first.
+_BIG_CORES = 1
+
+
 @dataclass(frozen=True)
 class RemoteRun:
     """What came of running a program.
@@ -73,22 +77,30 @@ class _Session:
 _session: _Session | None = None
 
 
-def connect(host: str, port: int, matchkey: str, lease: float) -> ServerFacts:
+def connect(host: str, port: int, matchkey: str, lease: float, threads: int | None = None) -> ServerFacts:
     """Open the session of this process.
 
     Args:
         lease: seconds after which the server ends the session, whatever becomes of this client.
+        threads: that programs use there; None: as many as the server likes.
     """
     global _session  # noqa: PLW0603 (one session a process is the point of the process)
     from tvm import rpc
 
     remote = rpc.connect(host, port, matchkey, session_timeout=ceil(lease))
     _session = _Session(remote)
+    if threads is not None:
+        set_threads(remote, threads)
     return ServerFacts(
         mcpu=_optional(remote, "target.llvm_get_system_cpu"),
         triple=_optional(remote, "target.llvm_get_system_triple"),
         threads=_optional(remote, "runtime.NumThreads"),
     )
+
+
+def set_threads(remote: Any, threads: int) -> None:
+    """Let a server's programs use so many threads; latencies of another number are those of another device."""
+    remote.get_function("runtime.config_threadpool")(_BIG_CORES, threads)
 
 
 def _optional(remote: Any, name: str) -> Any:

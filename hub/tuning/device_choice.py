@@ -96,7 +96,7 @@ def choose_device(
     from ..device.rpc_device import describe_remote, find_linker
     from ..device.rpc_fleet import RpcConfig, ask_server
 
-    facts = describe_remote(address, ask_server(address, RpcConfig()), threads, target)
+    facts = describe_remote(address, ask_server(address, RpcConfig(threads=threads)), threads, target)
     return ChosenDevice(facts, address, find_linker(facts.target, linker), target)
 
 

@@ -30,12 +30,13 @@ REPEAT_SECONDS = 0.02
 
 
 def compare_remote(
-    network: Network, libraries: Mapping[str, Path], address: RpcAddress, *, timeout: float = 600.0
+    network: Network, libraries: Mapping[str, Path], address: RpcAddress, *, threads: int = 1, timeout: float = 600.0
 ) -> Comparison:
     """Check libraries against PyTorch and time them, on one server of an RPC device.
 
     Args:
         libraries: system name to library.
+        threads: that they use there.
         timeout: seconds of the whole process, and of its session.
 
     Raises:
@@ -51,6 +52,7 @@ def compare_remote(
             "inputs": str(inputs),
             "libraries": {name: str(path.resolve()) for name, path in libraries.items()},
             "address": [address.host, address.port, address.key],
+            "threads": threads,
             "timeout": timeout,
         }
         answer = _ask(request, timeout)
@@ -113,6 +115,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     import torch
     from tvm import rpc
 
+    from ..device.rpc_jobs import set_threads
     from .latency_worker import arrays, check, reference_run
 
     host, port, key = request["address"]
@@ -120,6 +123,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     with torch.inference_mode():
         expected = arrays(reference_run(request["reference"], inputs)())
     session = rpc.connect_tracker(host, port).request(key, session_timeout=ceil(request["timeout"]))
+    set_threads(session, request["threads"])
     networks = {name: _RemoteNetwork(session, path, inputs) for name, path in request["libraries"].items()}
     checks = {name: check(arrays(network.run()), expected, RTOL, ATOL) for name, network in networks.items()}
     return {"checks": checks, "seconds": measure(networks)}

@@ -195,7 +195,7 @@ def _compare(job: TuneJob, libraries: dict[str, Path]) -> tuple[Comparison, Late
     try:
         if job.device.address is None:
             return compare(job.network, libraries, threads=job.threads), None
-        return compare_remote(job.network, libraries, job.device.address), None
+        return compare_remote(job.network, libraries, job.device.address, threads=job.threads), None
     except LatencyError as error:
         return Comparison({}, {}), error
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,20 @@ def test_a_log_becomes_a_corpus(capsys, log: Path, tmp_path: Path):
     code, stats = run(capsys, "corpus", "stats", out)
     assert (stats["programs_by_framework"], stats["programs_by_licence"]) == ({"ansor": 9}, {"MIT": 9})
     assert run(capsys, "corpus", "check", out)[0] == 0
+
+
+def test_the_command_that_is_kept_makes_the_same_corpus_again(capsys, log: Path, tmp_path: Path):
+    (tmp_path / "tasks.json").write_text(json.dumps({"t4": {}}))
+    options = ["--tasks", f"{tmp_path}/tasks.json:t4", "--framework", "ansor", "--licence", "MIT", "--source", "a b"]
+    first = Corpus.open(imported(capsys, log, tmp_path / "first", *options, "--allow-mixed", "--min-programs", 2))
+    command = first.meta["command"]
+    tchub, *words = shlex.split(command)
+    assert (tchub, words[-1]) == ("tchub", "DIR")
+    assert run(capsys, *words[:-1], tmp_path / "second")[0] == 0
+    second = Corpus.open(tmp_path / "second")
+    assert {k: v for k, v in second.meta.items() if k != "created"} == {
+        k: v for k, v in first.meta.items() if k != "created"
+    }
 
 
 def test_the_report_for_people_names_the_broken_lines(capsys, log: Path, tmp_path: Path):

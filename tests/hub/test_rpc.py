@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from tchub import hub
-from tchub.hub.device.errors import MeasurementFailureRateError, NoServerError
+from tchub.hub.device.errors import MeasurementFailureRateError, NoServerError, RemoteTargetError
 from tchub.hub.device.measure import MeasureConfig, Measurement
 from tchub.hub.device.pool import Zygote
 from tchub.hub.device.rpc import RpcMeasurer
@@ -22,6 +22,7 @@ from tchub.hub.device.rpc_farm import Farm
 from tchub.hub.device.rpc_fleet import RpcConfig, ask_server
 from tchub.hub.device.rpc_tracker import TrackerClient
 from tchub.hub.device.worker import TimingConfig
+from tchub.hub.tuning.device_choice import choose_device
 from tchub.hub.tuning.errors import TuningStateError
 from tchub.hub.tuning.search import SearchSettings
 from tchub.hub.tuning.session import SessionView
@@ -29,6 +30,7 @@ from tchub.hub.tuning.tune import TuneProgress
 
 QUICK = MeasureConfig(run_timeout=4.0, timing=TimingConfig(max_repeats=3, max_seconds=0.1))
 IMPATIENT = RpcConfig(connect_timeout=3.0, request_timeout=1.0, patience=2.0, refresh=0.2)
+PATIENT = replace(IMPATIENT, connect_timeout=20.0, patience=60.0)
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +81,18 @@ def test_a_server_says_what_it_is(farm: Farm) -> None:
     facts = ask_server(farm.address, IMPATIENT)
     assert facts.mcpu
     assert facts.architecture in ("x86_64", "aarch64")
+
+
+def test_programs_use_the_threads_that_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the server would take by itself: the latencies are said to be those of so many threads."""
+    monkeypatch.setenv("TVM_NUM_THREADS", "4")
+    with Farm(1, "wide") as wide:
+        _await_servers(wide.address, 1)
+        for threads in (1, 3):
+            assert ask_server(wide.address, replace(PATIENT, threads=threads)).threads == threads
+        with pytest.raises(RemoteTargetError, match="use 4 threads at most, not 9") as caught:
+            choose_device(str(wide.address), 9)
+        assert "TVM_NUM_THREADS=9" in str(caught.value.remedy)
 
 
 def test_every_candidate_is_measured_once_and_its_cost_is_told(measurer: RpcMeasurer, small_candidates: list[Any]):

@@ -65,9 +65,15 @@ def test_every_command_refuses_a_malformed_device(
 
 
 def test_a_server_that_names_its_cpu_needs_no_target() -> None:
-    device = describe_remote(ADDRESS, HERE, 4)
-    assert device.target == {"kind": "llvm", "mcpu": "znver5", "num-cores": 4}
+    device = describe_remote(ADDRESS, HERE, 2)
+    assert device.target == {"kind": "llvm", "mcpu": "znver5", "num-cores": 2}
     assert device.family == "epyc"
+
+
+def test_threads_are_those_that_were_asked_for_whatever_the_target_says() -> None:
+    assert describe_remote(ADDRESS, HERE, 1, {"kind": "llvm", "num-cores": 64}).target["num-cores"] == 1
+    with pytest.raises(RemoteTargetError, match="2 threads at most, not 4"):
+        describe_remote(ADDRESS, HERE, 4)
 
 
 def test_a_server_of_another_architecture_gets_its_triple() -> None:

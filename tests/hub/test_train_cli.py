@@ -52,6 +52,13 @@ def test_the_target_judges_and_the_other_corpus_is_learnt_from_too(capsys, tmp_p
     assert json.loads((out / "metrics.json").read_text())["results"] == done["results"]
 
 
+@pytest.mark.parametrize("count", [1, -1])
+def test_one_program_of_a_task_has_nothing_to_be_compared_with(capsys, tmp_path, epyc, recipe, count):
+    words = ["train", recipe, "--corpus", epyc, "--out", tmp_path / "run", "--programs-per-task", count]
+    assert main([str(word) for word in words]) == 2
+    assert "2 or more" in capsys.readouterr().err
+
+
 def test_a_metric_of_no_comparable_pair_is_null(capsys, tmp_path, recipe):
     """Programs of one latency have no order: their pairwise accuracy is unknown, and JSON has no NaN."""
     alike = make_corpus(tmp_path / "alike", "epyc", 0, seconds_of=lambda i, j: 1e-3)

@@ -6,6 +6,7 @@ import base64
 import json
 import lzma
 from pathlib import Path
+from typing import Any
 
 import pytest
 from autotvm_samples import record as autotvm_record
@@ -138,6 +139,19 @@ def test_a_protocol_of_names_is_kept_as_task_ids(log: Path, tmp_path: Path, file
     assert [corpus.tasks[t].name for t in split.train + split.test] == ["matmul-64", "matmul-128"]
     assert corpus.tasks[split.train[0]].flops == 64
     assert report.without_task == ["matmul-512"]
+
+
+@pytest.mark.parametrize("told", [5, None, {"networks": 5}, {"networks": [["resnet-18"]]}, {"networks": {"a": "x"}}])
+def test_a_task_file_that_cannot_be_read_names_the_task(tmp_path: Path, told: Any) -> None:
+    (tmp_path / "tasks.json").write_text(json.dumps({"toy-gpu": {"matmul-64": told}}))
+    with pytest.raises(CorpusError, match="matmul-64"):
+        read_facts(tmp_path / "tasks.json", "toy-gpu")
+
+
+def test_a_split_file_lists_names(tmp_path: Path) -> None:
+    (tmp_path / "splits.json").write_text(json.dumps({"train": 5, "test": ["matmul-64"]}))
+    with pytest.raises(CorpusError, match="train of common is no list"):
+        read_protocol(tmp_path / "splits.json", "common")
 
 
 def test_a_second_spelling_of_a_task_keeps_its_part(tmp_path: Path):
