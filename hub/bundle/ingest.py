@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -130,6 +131,8 @@ def _read_line(line: bytes, identity: str, programs: dict[int, Any]) -> tuple[st
     """(`machine` or `program`, the line), or (what is wrong with it, None)."""
     try:
         value = json.loads(line)
+        if not _is_text(value):
+            return "with impossible values", None
         kind = value["kind"]
         if kind == "machine":
             if value["bundle"] != identity:
@@ -145,8 +148,27 @@ def _read_line(line: bytes, identity: str, programs: dict[int, Any]) -> tuple[st
         return "not readable", None
 
 
+def _is_text(value: Any) -> bool:
+    """Whether UTF-8 can say it: JSON may name halves of characters, which no file of a corpus can hold."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _is_machine(line: dict[str, Any]) -> bool:
-    return isinstance(line["cpu_model"], str) and isinstance(line.get("gpu"), str | None)
+    return (
+        isinstance(line["cpu_model"], str)
+        and isinstance(line.get("gpu"), str | None)
+        and all(_is_fact(value) for value in line.values())
+    )
+
+
+def _is_fact(value: Any) -> bool:
+    """A plain value or a list of them: what nests deeper than JSON is written for breaks the corpus's facts."""
+    plain = str | int | float | None
+    return isinstance(value, plain) or (isinstance(value, list) and all(isinstance(one, plain) for one in value))
 
 
 def _sound(line: dict[str, Any]) -> bool:
@@ -157,11 +179,16 @@ def _sound(line: dict[str, Any]) -> bool:
         return False
     if not isinstance(sums, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in sums):
         return False
-    if not all(type(one) in (int, float) for pair in sums for one in pair):  # of any size: a task may overflow
+    if not all(_is_float(one) for pair in sums for one in pair):
         return False
     if line["error"] is not None:
         return line["error"] in _ON_SITE_ERRORS and latencies == []
     return isinstance(latencies, list) and bool(latencies) and all(_is_time(x) and x > 0 for x in latencies)
+
+
+def _is_float(value: Any) -> bool:
+    """A number that fits a float; infinity and no number are among them, since a task may overflow on its inputs."""
+    return type(value) is float or (type(value) is int and abs(value) <= sys.float_info.max)
 
 
 def _is_time(value: Any) -> bool:
