@@ -24,5 +24,12 @@ class BundleResultsError(TchubError):
     """
 
 
+class BundleDeviceError(TchubError):
+    """Results are said to be of a device that the bundle is not for, or that did not measure them.
+
+    Fields: device, and `found`: what the bundle or the results say instead.
+    """
+
+
 class RuntimeFilesError(TchubError):
     """TVM's runtime libraries cannot be found or copied; fields: path."""

@@ -14,8 +14,9 @@ from typing import Any
 
 from ...zoo.corpus import Program, Task, merge_corpus
 from ...zoo.devices import Device, get_device
+from ..device.recognise import match_gpu
 from .archive import Bundle
-from .errors import BundleResultsError
+from .errors import BundleDeviceError, BundleResultsError
 
 _LICENCE = "Apache-2.0"
 _ON_SITE_ERRORS = ("build", "run", "run_timeout", "crash")
@@ -53,6 +54,7 @@ def ingest(results: Path, bundle: Bundle, device: str, folder: Path) -> IngestRe
 
     Raises:
         BundleResultsError: results of another bundle, or lines that are none; nothing is written then.
+        BundleDeviceError: the bundle is not for this device, or another one measured; nothing is written then.
         CorpusMismatchError: the corpus is of another device, CPU or target.
     """
     judged = judged_programs(results, bundle, device)
@@ -82,14 +84,49 @@ class Judged:
 def judged_programs(results: Path, bundle: Bundle, device: str) -> Judged:
     """The programs of a file of results, those that computed something else marked as failed; see `ingest`."""
     machine, lines = read_results(results, bundle)
+    sheet = get_device(device)
+    _check_device(sheet, bundle.manifest, machine)
     programs = {program["id"]: program for program in bundle.manifest["programs"]}
     wrong = _wrong_outputs(lines)
-    meta = _meta(bundle, get_device(device), machine)
+    meta = _meta(bundle, sheet, machine)
     made = [_program(programs[number], _judged(line, number in wrong), meta) for number, line in lines.items()]
     made += [_program(p, _unbuilt(p), meta) for p in programs.values() if p["error"]]
     used = {program.task_id for program in made}
     tasks = [_task(task, bundle) for task in bundle.manifest["tasks"] if task["task_id"] in used]
     return Judged(meta, tasks, made, len(lines), len(wrong))
+
+
+def _check_device(device: Device, manifest: dict[str, Any], machine: dict[str, Any]) -> None:
+    """Raises BundleDeviceError where the bundle or the machine shows that it is not this device."""
+    gpu = machine.get("gpu")
+    measured = match_gpu(gpu) if gpu else None
+    if not _runs(device, manifest):
+        found = f"{manifest['device_kind']} ({manifest['arch']})"
+        told = f"the bundle is for {found}, {device.name} is a {device.kind} ({_arch(device)})"
+    elif measured not in (None, device.name):
+        found, told = str(measured), f"the results are of a {gpu}, which is {measured}, not {device.name}"
+    else:
+        return
+    named = measured if measured not in (None, device.name) else manifest["device"]
+    raise BundleDeviceError(
+        told,
+        remedy=f"name the device that measured: --device {named}" if named else "see `tchub devices` for its name",
+        device=device.name,
+        found=found,
+    )
+
+
+def _runs(device: Device, manifest: dict[str, Any]) -> bool:
+    """Whether a bundle's programs can run on a device."""
+    if manifest["device_kind"] == "cpu":
+        return device.kind == "cpu" and _arch(device) == manifest["arch"]
+    # PTX is for every later GPU as well, a cubin for one architecture.
+    return device.target["kind"] == "cuda" and (manifest["code"] == "ptx" or _arch(device) == manifest["arch"])
+
+
+def _arch(device: Device) -> str:
+    """The device's architecture, as manifests name it."""
+    return device.isa.replace("-", "_") if device.kind == "cpu" else str(device.target.get("arch", device.isa))
 
 
 def read_results(path: Path, bundle: Bundle) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from bundle_kit import GOOD, make_results, toy_bundle
 from tchub.hub.bundle.archive import Bundle
-from tchub.hub.bundle.errors import BundleResultsError
+from tchub.hub.bundle.errors import BundleDeviceError, BundleResultsError
 from tchub.hub.bundle.ingest import ingest
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.corpus.errors import CorpusMismatchError
@@ -117,4 +117,44 @@ def test_two_devices_do_not_share_a_corpus(bundle: Path, tmp_path: Path) -> None
     results = make_results(bundle, tmp_path / "results.jsonl", {0: 1e-3})
     ingest(results, Bundle(bundle), "epyc-turin", tmp_path / "corpus")
     with pytest.raises(CorpusMismatchError, match="device"):
-        ingest(results, Bundle(bundle), "h200", tmp_path / "corpus")
+        ingest(results, Bundle(bundle), "xeon-4210", tmp_path / "corpus")
+
+
+_GPU = {"device_kind": "cuda", "code": "cubin", "arch": "sm_90", "target": {"kind": "cuda", "arch": "sm_90"}}
+
+
+@pytest.mark.parametrize(
+    ("facts", "gpu", "device", "told"),
+    [
+        ({}, None, "h200", r"the bundle is for cpu \(x86_64\), h200 is a gpu \(sm_90\)"),
+        ({}, None, "graviton2", r"the bundle is for cpu \(x86_64\), graviton2 is a cpu \(aarch64\)"),
+        ({"arch": "aarch64"}, None, "epyc-turin", r"epyc-turin is a cpu \(x86_64\)"),
+        ({}, "NVIDIA H200", "epyc-turin", "of a NVIDIA H200, which is h200, not epyc-turin"),
+        (_GPU, "NVIDIA H200", "graviton2", r"the bundle is for cuda \(sm_90\), graviton2 is a cpu"),
+        (_GPU, "NVIDIA H200", "a100", r"a100 is a gpu \(sm_80\)"),
+        (_GPU, "NVIDIA H200", "mi50", r"mi50 is a gpu \(gcn\)"),
+        (_GPU | {"code": "ptx"}, "NVIDIA A100-SXM4-80GB", "h200", "which is a100, not h200"),
+    ],
+)
+def test_results_are_of_no_device_that_cannot_have_measured_them(
+    tmp_path: Path, facts: dict[str, Any], gpu: str | None, device: str, told: str
+) -> None:
+    bundle = toy_bundle(tmp_path / "bundle", [GOOD], **facts)
+    results = make_results(bundle, tmp_path / "results.jsonl", {0: 1e-3}, gpu=gpu)
+    with pytest.raises(BundleDeviceError, match=told) as caught:
+        ingest(results, Bundle(bundle), device, tmp_path / "corpus")
+    assert caught.value.remedy
+    assert not (tmp_path / "corpus").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "gpu", "device"),
+    [("cubin", "NVIDIA H200", "h200"), ("cubin", "NVIDIA Paper", "h200"), ("ptx", "NVIDIA RTX 3090", "rtx3090")],
+)
+def test_a_gpu_that_is_unknown_or_newer_than_the_ptx_is_taken_at_its_word(
+    tmp_path: Path, code: str, gpu: str, device: str
+) -> None:
+    bundle = toy_bundle(tmp_path / "bundle", [GOOD], **(_GPU | {"code": code}))
+    results = make_results(bundle, tmp_path / "results.jsonl", {0: 1e-3}, gpu=gpu)
+    ingest(results, Bundle(bundle), device, tmp_path / "corpus")
+    assert Corpus.open(tmp_path / "corpus").meta["device"] == device
