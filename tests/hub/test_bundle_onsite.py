@@ -136,4 +136,19 @@ def test_where_nothing_runs_the_run_stops_early(machine: Machine, tmp_path: Path
     done = machine.run(bundle, tmp_path / "results.jsonl")
     assert done.returncode == 4
     assert "the first 24 programs all failed" in done.stderr
-    assert len(lines_of(tmp_path / "results.jsonl")) == 24
+    assert lines_of(tmp_path / "results.jsonl") == []
+    kept = machine.run(bundle, tmp_path / "results.jsonl", "--keep-failures")
+    assert kept.returncode == 0, kept.stderr
+    assert [line["error"] for line in lines_of(tmp_path / "results.jsonl")] == ["run"] * 26
+
+
+def test_what_failed_on_a_broken_machine_is_tried_again_once_it_is_mended(machine: Machine, tmp_path: Path) -> None:
+    fickle = 'extern char *getenv(const char *); if (getenv("BROKEN")) return 1'
+    bundle, results = toy_bundle(tmp_path, [fickle] * 26), tmp_path / "results.jsonl"
+    machine.run(bundle, results, "--limit", "1")
+    before = results.read_bytes()
+    broken = Machine(machine.environment | {"BROKEN": "1"}, machine.options)
+    assert broken.run(bundle, results).returncode == 4
+    assert results.read_bytes() == before
+    assert machine.run(bundle, results).returncode == 0
+    assert [(line["id"], line["error"]) for line in lines_of(results)] == [(number, None) for number in range(26)]

@@ -34,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--limit", type=int, help="stop after so many programs")
     parser.add_argument("--seconds", type=float, help="stop after so many seconds")
     parser.add_argument("--time-limit", type=float, default=20.0, help="seconds a program may take (20)")
+    parser.add_argument("--keep-failures", action="store_true", help=f"go on where the first {_HOPELESS} all fail")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     return parser
 
@@ -75,7 +76,7 @@ def _run(package: Package, bundle: str, options: argparse.Namespace) -> int:
         supervisor.start()
         facts = {**machine_facts(), **supervisor.facts}
         results.add({"kind": "machine", "bundle": package.identity, "started": time.time(), **facts})
-        done, failed = _measure_all(package, waiting, results, supervisor, options.seconds)
+        done, failed = _measure_all(package, waiting, results, supervisor, options)
     finally:
         supervisor.stop()
     left = len(programs) - len(results.done)
@@ -96,23 +97,36 @@ def _setup(manifest: dict[str, Any], options: argparse.Namespace) -> dict[str, A
 
 
 def _measure_all(
-    package: Package, waiting: list[dict[str, Any]], results: Results, supervisor: Supervisor, seconds: float | None
+    package: Package,
+    waiting: list[dict[str, Any]],
+    results: Results,
+    supervisor: Supervisor,
+    options: argparse.Namespace,
 ) -> tuple[int, int]:
     start, failed, count = time.monotonic(), 0, 0
     tasks = {task["task_id"]: task for task in package.manifest["tasks"]}
     with tempfile.TemporaryDirectory(prefix="tchub-bundle-") as scratch:
         for program in waiting:
-            if seconds is not None and time.monotonic() - start > seconds:
+            if options.seconds is not None and time.monotonic() - start > options.seconds:
                 break
             line = _measure(package, program, tasks[program["task_id"]], results, supervisor, Path(scratch))
-            results.add(line)
             count, failed = count + 1, failed + (line["error"] is not None)
-            if count == failed == _HOPELESS:
-                raise OnsiteError(f"the first {failed} programs all failed, the last with: {line['message']}", 4)
+            if count == failed == _HOPELESS and not options.keep_failures:
+                # Before the last of them is written: a kill at no time leaves a file that counts them all as done.
+                results.take_back()
+                raise OnsiteError(_hopeless(line["message"]), 4)
+            results.add(line)
             if count % 20 == 0 or sys.stderr.isatty():
                 print(f"\r{count}/{len(waiting)}, {failed} failed", end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
     return count, failed
+
+
+def _hopeless(message: str) -> str:
+    return (
+        f"the first {_HOPELESS} programs all failed, the last with: {message}\nNone of them is kept as a result: mend "
+        "the machine and run the same command again, or add --keep-failures where the programs are at fault"
+    )
 
 
 def _measure(

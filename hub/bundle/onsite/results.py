@@ -29,6 +29,7 @@ class Results:
             self._read(bundle)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._file = self.path.open("ab")
+        self._before = self._file.tell(), frozenset(self.done)
 
     def _read(self, bundle: str) -> None:
         data = self.path.read_bytes()
@@ -51,6 +52,13 @@ class Results:
         if line["error"] is None:
             latency = sorted(line["latencies"])[len(line["latencies"]) // 2]
             self.best[line["task_id"]] = min(latency, self.best.get(line["task_id"], latency))
+
+    def take_back(self) -> None:
+        """Leave the file as it was when it was opened; one call of the system, which a kill cannot halve."""
+        size, done = self._before
+        os.ftruncate(self._file.fileno(), size)
+        os.fsync(self._file.fileno())
+        self.done = set(done)
 
     def add(self, line: dict[str, Any]) -> None:
         """Write one line; it is on disk when this returns."""
