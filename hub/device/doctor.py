@@ -70,6 +70,7 @@ def run_checks() -> Iterator[Check]:
     yield check_noise(measure_spread())
     yield check_governor(read_governor())
     yield check_disk(cache_root())
+    yield check_disk(Path(tempfile.gettempdir()), "temporary files", "TMPDIR")
     yield check_writable("cache", cache_root(), "TCHUB_CACHE")
     yield check_writable("adapted checkpoints", home_root(), "TCHUB_HOME")
     yield check_gpu(local)
@@ -142,7 +143,19 @@ def check_compiler(find: Callable[[str], str | None] = shutil.which) -> Check:
         if done.returncode or not output.is_file():
             said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no output"]
             return Check("compiler", "fail", f"{path} cannot link a shared library: {said[0]}", remedy)
+        if (why := _not_loaded(output)) is not None:
+            what = f"a program that was compiled in {tempfile.gettempdir()} cannot be loaded: {why}"
+            return Check("compiler", "fail", what, "set TMPDIR to a folder whose disk is not mounted noexec")
     return Check("compiler", "ok", path)
+
+
+def _not_loaded(library: Path) -> str | None:
+    """Why a compiled program cannot be run here; None: it can. A process of its own, since it might crash."""
+    call = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).tchub_doctor() != 7)"
+    done = subprocess.run([sys.executable, "-c", call, str(library)], capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        return None
+    return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
 
 
 def check_device(local: LocalDevice) -> Check:
@@ -188,13 +201,13 @@ def check_governor(governor: str | None) -> Check:
     return Check("governor", "ok", governor)
 
 
-def check_disk(path: Path) -> Check:
-    """Room for checkpoints, journals and compiled programs."""
+def check_disk(path: Path, name: str = "disk", variable: str = "TCHUB_CACHE") -> Check:
+    """Room for checkpoints and journals, or for the programs that are compiled."""
     free = shutil.disk_usage(_existing(path)).free / 2**30
-    value, remedy = f"{free:.1f} GiB free for {path}", "free some space, or set TCHUB_CACHE to a larger disk"
+    value, remedy = f"{free:.1f} GiB free for {path}", f"free some space, or set {variable} to a larger disk"
     if free < DISK_FAIL_GIB:
-        return Check("disk", "fail", value, remedy)
-    return Check("disk", "warn", value, remedy) if free < DISK_WARN_GIB else Check("disk", "ok", value)
+        return Check(name, "fail", value, remedy)
+    return Check(name, "warn", value, remedy) if free < DISK_WARN_GIB else Check(name, "ok", value)
 
 
 def check_writable(name: str, path: Path, variable: str) -> Check:

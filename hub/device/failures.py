@@ -1,4 +1,4 @@
-"""Counting what becomes of programs, to stop when nearly all of them fail."""
+"""What failures tell: of the program or of the machine, and when nearly all programs fail, to stop."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ from .errors import MeasurementFailureRateError
 
 if TYPE_CHECKING:
     from .measure import MeasureConfig, Measurement
+
+
+# Failures of the moment: a busy machine, a full memory or disk, a server that does not load what it is sent.
+_TRANSIENT = ("build_timeout", "run_timeout", "crash")
+_OF_THE_MACHINE = ("OSError", "MemoryError", "CalledProcessError", "No space left", "cannot load the program")
+
+
+def is_passing(failure: str) -> bool:
+    """Whether a program may do well another time, by how it failed: `KIND: MESSAGE`."""
+    told = failure.removeprefix("run: ")  # how a journal keeps what it was told as one text
+    return told.startswith(_TRANSIENT) or any(word in told for word in _OF_THE_MACHINE)
 
 
 class FailureWatch:

@@ -110,23 +110,29 @@ class Journal:
     def get(self, task_id: str, key: str) -> Measurement | None:
         """The measurement of a program, or None."""
         query = f"SELECT {_COLUMNS} FROM measurements WHERE scope = ? AND task_id = ? AND key = ?"
-        row = self._db.execute(query, (self.scope, task_id, key)).fetchone()
+        row = next(self._rows(query, task_id, key), None)
         return None if row is None else _entry(row).measurement
 
     def of_task(self, task_id: str) -> list[Entry]:
         """All journaled programs of a task, oldest first."""
         query = f"SELECT {_COLUMNS} FROM measurements WHERE scope = ? AND task_id = ? ORDER BY measured_at"
-        return [_entry(row) for row in self._db.execute(query, (self.scope, task_id))]
+        return [_entry(row) for row in self._rows(query, task_id)]
 
     def entries(self) -> Iterator[Entry]:
         """All journaled programs of the scope, task by task."""
         query = f"SELECT {_COLUMNS} FROM measurements WHERE scope = ? ORDER BY task_id, measured_at"
-        for row in self._db.execute(query, (self.scope,)):
-            yield _entry(row)
+        yield from map(_entry, self._rows(query))
 
     def __len__(self) -> int:
-        (count,) = self._db.execute("SELECT COUNT(*) FROM measurements WHERE scope = ?", (self.scope,)).fetchone()
+        ((count,),) = self._rows("SELECT COUNT(*) FROM measurements WHERE scope = ?")
         return int(count)
+
+    def _rows(self, query: str, *more: str) -> Iterator[tuple[Any, ...]]:
+        """What a query over the scope finds; JournalError where the file is damaged."""
+        try:
+            yield from self._db.execute(query, (self.scope, *more))
+        except sqlite3.Error as error:
+            raise self._failed(error) from error
 
     def note(self, name: str, value: Any) -> None:
         """Remember a JSON-serialisable fact of the scope under a name."""
@@ -139,7 +145,7 @@ class Journal:
     def noted(self, name: str) -> Any:
         """What `note` remembered, or None."""
         query = "SELECT value FROM notes WHERE scope = ? AND name = ?"
-        row = self._db.execute(query, (self.scope, name)).fetchone()
+        row = next(self._rows(query, name), None)
         return None if row is None else json.loads(row[0])
 
 

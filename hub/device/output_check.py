@@ -44,9 +44,16 @@ def is_comparable(module_json: str) -> bool:
 
 def tolerance(dtype: np.dtype[Any], reduction: int) -> float:
     """Largest relative difference of two right outputs of a dtype; 0 for integers."""
-    if not np.issubdtype(dtype, np.floating):
+    if not _is_float(dtype):
         return 0.0
-    return float(min(_MOST, _SLACK * np.finfo(dtype).eps * math.sqrt(reduction)))
+    from ml_dtypes import finfo
+
+    return float(min(_MOST, _SLACK * float(finfo(dtype).eps) * math.sqrt(reduction)))
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    """Whether it is one of numpy's floats, or of those that ml_dtypes adds: bfloat16, and floats of 8 bits."""
+    return np.issubdtype(dtype, np.floating) or (dtype.kind == "V" and "float" in dtype.name)
 
 
 def difference(output: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> float:
@@ -54,7 +61,7 @@ def difference(output: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> flo
     finite and the other is."""
     if right.size == 0:
         return 0.0
-    if not np.issubdtype(right.dtype, np.floating):
+    if not _is_float(right.dtype):
         return 0.0 if np.array_equal(output, right) else math.inf
     ours, theirs = output.astype(np.float64), right.astype(np.float64)
     finite = np.isfinite(theirs)
@@ -81,7 +88,10 @@ class Reference:
 
     def save(self, path: str) -> None:
         """Write a file that `load_reference` reads."""
-        arrays = {f"output{place}": values for place, values in self.outputs.items()}
+        # numpy's format has no name for the types of ml_dtypes.
+        plain = {p: v.astype(np.float32) if v.dtype.kind == "V" else v for p, v in self.outputs.items()}
+        arrays = {f"output{place}": values for place, values in plain.items()}
+        arrays |= {f"dtype{place}": np.array(values.dtype.name) for place, values in self.outputs.items()}
         with Path(path).open("wb") as file:
             np.savez(file, reduction=np.int64(self.reduction), **arrays)  # type: ignore[arg-type]
 
@@ -98,8 +108,11 @@ class Reference:
 @lru_cache(maxsize=4)
 def load_reference(path: str) -> Reference:
     """The reference in a file, kept in memory for the programs to come."""
+    import ml_dtypes  # noqa: F401 (numpy then knows bfloat16 by its name)
+
     with np.load(path) as data:
-        outputs = {int(name.removeprefix("output")): data[name] for name in data.files if name.startswith("output")}
+        places = [int(name.removeprefix("output")) for name in data.files if name.startswith("output")]
+        outputs = {place: data[f"output{place}"].astype(str(data[f"dtype{place}"])) for place in places}
         return Reference(outputs, int(data["reduction"]))
 
 

@@ -79,6 +79,7 @@ def _find(job: str) -> Callable[..., Any]:
 def set_up(setup: WorkerSetup) -> int:
     """Apply a `WorkerSetup`; returns the process id."""
     os.environ["TVM_NUM_THREADS"] = str(setup.threads)
+    os.environ["TVM_BIND_THREADS"] = "0"  # TVM's pool would move the process to other cores than `cpus`
     if setup.cpus is not None:
         os.sched_setaffinity(0, setup.cpus)
     if setup.idle:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus import Corpus
 from ..device.detect import LocalDevice
+from ..device.errors import MeasurementFailureRateError
+from ..device.failures import is_passing
 from ..device.journal import Entry, Journal
 from ..device.measure import MeasureConfig
 from ..device.prefetch import prefetch
@@ -113,6 +115,7 @@ class _Collector:
     say: Callable[[str], None]
     total: int
     failed: int = 0
+    just_failed: list[tuple[str, str]] = field(default_factory=list)
 
     def run(self, tasks: Sequence[TuningTask]) -> None:
         """Both phases over all tasks."""
@@ -120,11 +123,19 @@ class _Collector:
         for entry in self.journal.entries():
             if entry.task_id in names and entry.measurement.error is None:
                 self.measurer.know(entry.task_id, entry.measurement.latency)
-        self._measure(self._random(tasks), names, "random")
-        self._measure(self._evolved(tasks), names, "evolutionary")
+        try:
+            self._measure(self._random(tasks), names, "random")
+            self._measure(self._evolved(tasks), names, "evolutionary")
+        except MeasurementFailureRateError:
+            # The machine fails, not the programs: once it is mended they are tried again.
+            for task_id, key in self.just_failed:
+                self.journal.forget_failure(task_id, key)
+            raise
 
     def _known(self, task: TuningTask) -> list[Entry]:
-        return self.journal.of_task(task.task_id)
+        """Programs that are not to be measured again."""
+        told = ((entry, entry.measurement) for entry in self.journal.of_task(task.task_id))
+        return [entry for entry, found in told if not (found.error and is_passing(f"{found.error}: {found.message}"))]
 
     def _random(self, tasks: Sequence[TuningTask]) -> Iterator[Candidate]:
         from .candidates import random_candidates
@@ -155,7 +166,9 @@ class _Collector:
     def _measure(self, candidates: Iterable[Candidate], names: dict[str, str], phase: str) -> None:
         for candidate, measurement in self.measurer.measure(prefetch(candidates, _AHEAD)):
             self.journal.put(candidate, measurement)
-            self.failed += measurement.error is not None
+            if measurement.error is not None:
+                self.failed += 1
+                self.just_failed.append((candidate.task_id, candidate.key))
             self.tell(CollectProgress(len(self.journal), self.total, names[candidate.task_id], phase, self.failed))
 
 

@@ -238,7 +238,8 @@ def reference_file(network: Network, folder: Path) -> Path:
 
 def _ask(request: dict[str, Any], threads: int, timeout: float) -> dict[str, Any]:
     count = str(threads)
-    env = os.environ | {"TVM_NUM_THREADS": count, "OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count}
+    env = os.environ | dict.fromkeys(("TVM_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), count)
+    env["TVM_BIND_THREADS"] = "0"  # TVM's pool would leave the cores that the worker stays on
     command = [sys.executable, "-m", "tchub.hub.tuning.latency_worker"]
     try:
         done = subprocess.run(

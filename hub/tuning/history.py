@@ -9,6 +9,7 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..device.failures import is_passing
 from ..device.journal import Journal
 from ..device.measure import Measurement
 from ..registry.store import home_root
@@ -23,9 +24,6 @@ if TYPE_CHECKING:
 # Programs of a task that a run takes over at most, the fastest; so many of them go into its database, which takes a
 # replay in TVM each.
 MOST_KNOWN, MOST_RECORDS = 256, 4
-# Failures of the moment: a busy machine, a full memory or disk, a server that does not load what it is sent.
-_TRANSIENT = ("build_timeout", "run_timeout", "crash")
-_OF_THE_MACHINE = ("OSError", "MemoryError", "CalledProcessError", "No space left", "cannot load the program")
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class History:
             JournalError: the file cannot be written.
         """
         result = measured.result
-        if result.error_msg is not None and _passing(str(result.error_msg)):
+        if result.error_msg is not None and is_passing(str(result.error_msg)):
             return
         times = tuple(float(s) for s in result.run_secs or ()) if result.error_msg is None else ()
         message = None if result.error_msg is None else str(result.error_msg)
@@ -85,17 +83,11 @@ class History:
         found = []
         for entry in self._journal.of_task(task_id):
             error, message = entry.measurement.error, entry.measurement.message
-            if error is not None and _passing(f"{error}: {message}"):
+            if error is not None and is_passing(f"{error}: {message}"):
                 continue
             latency = entry.measurement.latency if error is None else inf
             found.append((latency if isfinite(latency) else inf, entry.key, entry.trace))
         return [KnownProgram(key, json.loads(trace), latency) for latency, key, trace in sorted(found)[:MOST_KNOWN]]
-
-
-def _passing(failure: str) -> bool:
-    """Whether a program may do well another time, by how it failed."""
-    told = failure.removeprefix("run: ")  # how a journal keeps what it was told as one text
-    return told.startswith(_TRANSIENT) or any(word in told for word in _OF_THE_MACHINE)
 
 
 class SharingJournal(Journal):

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 from tchub.hub.device.errors import MeasurementFailureRateError
+from tchub.hub.device.journal import Journal
+from tchub.hub.device.measure import Measurement, Measurer
 from tchub.hub.device.meta_schedule import make_builder_runner
-from tchub.hub.tuning.collect import CollectProgress, collect
+from tchub.hub.tuning.collect import CollectProgress, _Collector, collect
 from tchub.zoo.corpus import Corpus
 
 OPERATOR = "batch-matmul-scores"
@@ -60,6 +62,43 @@ def test_when_nothing_can_be_built_the_run_stops_and_the_journal_stays(
         collect(OPERATOR, 60, tmp_path / "out")
     assert "build" in str(caught.value.fields["commonest"])
     assert (tmp_path / "out" / "journal.sqlite").exists()
+
+
+def test_programs_that_a_full_disk_failed_are_tried_again(
+    tmp_path: Path, small_task: Any, target: Any, small_candidates: list[Any]
+) -> None:
+    with Journal(tmp_path / "journal.sqlite", {"device": "here"}) as journal:
+        told = ("OSError: [Errno 28] No space left on device", "LLVM has no such intrinsic")
+        for number, candidate in enumerate(small_candidates[:6]):
+            journal.put(candidate, Measurement((), "build", told[number % 2], 0.1, 0.0))
+        collector = _Collector(journal, FakeMeasurer(), target, 12, 0, lambda _: None, lambda _: None, 12)
+        assert {entry.measurement.message for entry in collector._known(small_task)} == {told[1]}
+        again = {candidate.key for candidate in collector._random([small_task])}
+        assert again & {candidate.key for candidate in small_candidates[:6:2]}
+
+
+def test_failures_of_a_machine_where_all_fails_are_forgotten(tmp_path: Path, small_task: Any, target: Any) -> None:
+    with Journal(tmp_path / "journal.sqlite", {"device": "here"}) as journal:
+        collector = _Collector(journal, FakeMeasurer(), target, 12, 0, lambda _: None, lambda _: None, 12)
+        with pytest.raises(MeasurementFailureRateError):
+            collector.run([small_task])
+        assert len(journal) == 0
+
+
+class FakeMeasurer(Measurer):
+    """A machine on which the third program is one too many."""
+
+    def __init__(self) -> None:
+        pass
+
+    def know(self, task_id: str, latency: float) -> None:
+        raise AssertionError
+
+    def measure(self, candidates: Any) -> Any:
+        for number, candidate in enumerate(candidates):
+            yield candidate, Measurement((), "build", "no compiler", 0.1, 0.0)
+            if number == 2:
+                raise MeasurementFailureRateError("3 of 3 programs failed", remedy="run `tchub doctor`")
 
 
 def test_stock_metaschedule_takes_the_workers(small_task: Any, target: Any, tmp_path: Path) -> None:

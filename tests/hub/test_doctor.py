@@ -76,6 +76,19 @@ def test_the_compiler_links_a_library() -> None:
     assert doctor.check_compiler().status == "ok"
 
 
+def test_programs_that_cannot_be_loaded_fail_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a disk that is mounted noexec; here the linker makes a library without the function."""
+    compiler = tmp_path / "c++"
+    compiler.write_text('#!/bin/sh\nfor last; do :; done\nexec g++ -shared -o "$4" -x c++ /dev/null\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    check = doctor.check_compiler()
+    assert check.status == "fail"
+    assert "cannot be loaded" in check.value
+    assert "undefined symbol: tchub_doctor" in check.value
+    assert "noexec" in str(check.remedy)
+
+
 def test_no_compiler_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.delenv("CC", raising=False)

@@ -90,3 +90,17 @@ def test_a_file_that_is_no_journal_is_a_typed_error(tmp_path: Path) -> None:
     (tmp_path / "j.sqlite").write_bytes(b"not a database" * 100)
     with pytest.raises(JournalError):
         Journal(tmp_path / "j.sqlite", SCOPE)
+
+
+def test_a_journal_that_was_damaged_is_a_typed_error_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    with Journal(path, SCOPE) as journal:
+        for number in range(200):
+            journal.put(candidate(str(number)), good())
+    data = bytearray(path.read_bytes())
+    data[-5 * 4096 :] = b"\xff" * (5 * 4096)  # pages of measurements, as a failing disk leaves them
+    path.write_bytes(data)
+    with Journal(path, SCOPE) as journal:
+        for read in (lambda: list(journal.entries()), lambda: [journal.get("t", str(n)) for n in range(200)]):
+            with pytest.raises(JournalError, match="cannot be used"):
+                read()

@@ -50,6 +50,17 @@ def test_a_reference_survives_its_file(tmp_path: Path) -> None:
     assert {place: list(values) for place, values in loaded.outputs.items()} == {1: [1, 1, 1], 4: [0, 0]}
 
 
+@pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float16"])
+def test_small_floats_are_floats_in_a_file_too(tmp_path: Path, name: str) -> None:
+    path, right = str(tmp_path / "reference.npz"), np.linspace(1, 2, 16, dtype=np.float32).astype(name)
+    Reference({0: right}, 4).save(path)
+    loaded = load_reference(path)
+    assert loaded.outputs[0].dtype == right.dtype
+    assert loaded.complaint({0: right}) is None
+    assert 0 < tolerance(right.dtype, 4) < 1
+    assert loaded.complaint({0: (right.astype(np.float32) * 3).astype(name)}) is not None
+
+
 def test_outputs_are_the_arguments_that_were_written() -> None:
     before = [np.zeros(2), np.zeros(2), np.zeros(2)]
     assert written(before, [np.zeros(2), np.ones(2), np.zeros(2)]) == [1]

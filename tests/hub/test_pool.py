@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import tvm
 from tchub.hub.device.errors import WorkerStartError
 from tchub.hub.device.pool import Worker, WorkerPool, Zygote
+from tchub.hub.device.timing import TimingConfig
 from tchub.hub.device.worker import WorkerSetup
+from tvm import te
 
 
 @pytest.fixture(scope="module")
@@ -83,3 +87,23 @@ def test_a_dead_zygote_is_an_error_and_no_process_is_hit() -> None:
         worker.call("set_up", (WorkerSetup(),), 10)
     assert "again" in caught.value.remedy
     dying.close()
+
+
+def test_a_parallel_program_stays_on_the_cores_of_its_worker(zygote: Zygote, tmp_path: Path) -> None:
+    """By itself TVM's pool binds its threads to cores of its own choice, those of the builders among them."""
+    core = min(os.sched_getaffinity(0))
+    setup = WorkerSetup(cpus=(core,), threads=2)
+    worker = Worker(zygote, setup)
+    a = te.placeholder((64, 64), name="A")
+    schedule = tvm.s_tir.Schedule(te.create_prim_func([a, te.compute((64, 64), lambda i, j: a[i, j] + 1.0, name="B")]))
+    schedule.parallel(schedule.get_loops(schedule.get_sblock("B"))[0])
+    library, shapes = str(tmp_path / "p.so"), [((64, 64), "float32")] * 2
+    built = worker.call("build", (str(tvm.ir.save_json(schedule.mod)), {"kind": "llvm", "num-cores": 2}, library), 60)
+    assert built.error is None, built.message
+    ran = worker.call("run", (library, shapes, TimingConfig(max_repeats=2, max_seconds=0.1), None), 60)
+    assert ran.error is None, ran.message
+    pid = worker.call("set_up", (setup,), 10).value
+    threads = list(Path(f"/proc/{pid}/task").iterdir())
+    assert len(threads) >= 2, "the pool has a thread of its own"
+    assert {frozenset(os.sched_getaffinity(int(thread.name))) for thread in threads} == {frozenset({core})}
+    worker.stop()
