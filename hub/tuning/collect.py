@@ -222,7 +222,9 @@ def collect(
     facts, asked = chosen.facts, programs
     tvm_target = tvm.target.Target(facts.target)
     folder = shard.folder(out) if shard else Path(out)
-    with open_sharing_journal(folder / "journal.sqlite", scope_of(facts, threads)) as journal:
+    # A shard writes to no file of others: on a cluster the user's data folder is often behind NFS.
+    opened = Journal if shard else open_sharing_journal
+    with opened(folder / "journal.sqlite", scope_of(facts, threads)) as journal:
         known = {task_id for path in besides for task_id in Corpus.open(path).tasks}
         tasks = [task for task in _load_tasks(journal, suite, tvm_target, say) if task.task_id not in known]
         rich = [task for task in tasks if has_choice(task, tvm_target, MIN_SPACE)]

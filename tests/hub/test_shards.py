@@ -16,6 +16,7 @@ from tchub.hub.device import measure
 from tchub.hub.device.measure import Measurement
 from tchub.hub.tuning import collect as collecting
 from tchub.hub.tuning.collect import collect
+from tchub.hub.tuning.history import history_file
 from tchub.hub.tuning.shards import Shard, ShardError
 from tchub.zoo.corpus import Corpus, merge_corpora, workloads
 
@@ -80,8 +81,10 @@ def test_shards_merge_to_what_one_machine_collects(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(collecting._Collector, "_evolved", lambda *_: iter(()))
     monkeypatch.setattr(workloads, "SUITES", {"tiny": ("batch-matmul-scores", "dense-tall")})
     collect("tiny", 16, tmp_path / "whole", seed=3)
+    shared = history_file().read_bytes()
     told = [collect("tiny", 16, tmp_path / "cut", seed=3, shard=Shard(number, 2)) for number in (1, 2)]
     assert [Path(result.path).name for result in told] == ["shard-1-of-2", "shard-2-of-2"]
+    assert history_file().read_bytes() == shared, "no two shards write to one file"
     merged = merge_corpora(tmp_path / "cut", [result.path for result in told]).corpus
     whole = Corpus.open(tmp_path / "whole")
     assert repr(merged.tasks) == repr(whole.tasks)
