@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shlex
@@ -86,7 +87,8 @@ def build_bundle(
     """Compile programs of a workload for a target and pack them.
 
     A second call after a stop compiles only what is missing: compiled programs lie in `output` with the suffix
-    `.work` until the archive is there.
+    `.work` until the archive is there, apart by what decides them: workload, target, code, threads and versions.
+    What did not compile is tried again.
 
     Args:
         corpus: programs measured before: new ones are evolved from its fastest, none of it is built again.
@@ -104,7 +106,8 @@ def build_bundle(
     say(f"extracting the tasks of {workload}")
     tasks = _rich_tasks(workload, made)
     shares = apportion(settings.programs, {task.task_id: 1.0 for task in tasks})
-    work = output.with_suffix(".work")
+    rest = output.with_suffix(".work")
+    work = rest / _settings_key(workload, target)
     work.mkdir(parents=True, exist_ok=True)
     chosen = choose_candidates(tasks, shares, made, settings.seed, settings.checkpoint, corpus, say)
     names = {task.task_id: task.name for task in tasks}
@@ -116,7 +119,7 @@ def build_bundle(
     programs.sort(key=lambda program: (order.index(program.task_id), program.key))
     facts = _facts(workload, target, settings)
     paths = write_parts(output, facts, {t.task_id: _task(t) for t in tasks}, programs, settings.max_bytes)
-    shutil.rmtree(work)
+    shutil.rmtree(rest)
     return _result(paths, programs, time.monotonic() - start)
 
 
@@ -135,19 +138,31 @@ def _result(paths: list[Path], programs: list[BundleProgram], seconds: float) ->
 
 
 def _facts(workload: str, target: BundleTarget, settings: BuildSettings) -> dict[str, Any]:
-    import tvm
-
     words = ["tchub", "bundle", "build", "--workload", workload, "--target", target.device or json.dumps(target.target)]
     words += ["--programs", str(settings.programs), "--seed", str(settings.seed), "--output", "bundle.zip"]
     return {
         "workload": workload,
         **asdict(target),
         "timing": asdict(TimingConfig()),
+        **_versions(),
+        "command": shlex.join(words),
+    }
+
+
+def _versions() -> dict[str, str]:
+    import tvm
+
+    return {
         "tchub_version": version("tchub"),
         "tvm_version": str(tvm.__version__),
         "ffi_version": version("apache-tvm-ffi"),
-        "command": shlex.join(words),
     }
+
+
+def _settings_key(workload: str, target: BundleTarget) -> str:
+    """16 hex digits of all that decides how a trace is compiled."""
+    deciding = {"workload": workload, **asdict(target), **_versions()}
+    return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _task(task: TuningTask) -> dict[str, Any]:
@@ -212,15 +227,13 @@ def _take(waiting: dict[Future[JobResult], tuple[Candidate, float]], work: Path)
     for future in done:
         candidate, started = waiting.pop(future)
         result = future.result()
-        told: dict[str, Any] = {"plan": None, "error": None, "message": None}
+        told: dict[str, Any] = {"build_seconds": time.monotonic() - started}
         if result.error is None:
             told |= result.value
-        else:
+            _remember(candidate, work, told)
+        else:  # not remembered: a longer time-out, or a disk with room, may let it compile
             told |= {"error": _FAILURES[result.error], "message": result.message}
-        _remember(candidate, work, told | {"build_seconds": time.monotonic() - started})
-        program = _known(candidate, work)
-        assert program is not None
-        yield program
+        yield _program(candidate, work, told)
 
 
 def _place(candidate: Candidate, work: Path) -> Path:
@@ -235,11 +248,14 @@ def _remember(candidate: Candidate, work: Path, told: dict[str, Any]) -> None:
 
 
 def _known(candidate: Candidate, work: Path) -> BundleProgram | None:
-    """What an earlier call or this one compiled, or None."""
-    place = _place(candidate, work)
+    """What an earlier call compiled, or None."""
     try:
-        told = json.loads(place.with_suffix(".json").read_text())
+        told = json.loads(_place(candidate, work).with_suffix(".json").read_text())
     except FileNotFoundError:
         return None
-    file = None if told["error"] else place
+    return _program(candidate, work, told)
+
+
+def _program(candidate: Candidate, work: Path, told: dict[str, Any]) -> BundleProgram:
+    file = None if told.get("error") else _place(candidate, work)
     return BundleProgram(candidate.task_id, candidate.key, candidate.strategy, candidate.trace, file, **told)

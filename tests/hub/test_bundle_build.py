@@ -58,6 +58,36 @@ def test_programs_compiled_here_are_measured_there_and_become_a_corpus(
     assert not {candidate.key for candidate in chosen} & {program.key for program in opened.iter_programs()}
 
 
+def test_a_stopped_build_gives_nothing_to_one_with_other_settings(
+    tmp_path: Path, small_task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_: [small_task])
+    archive, stopped = tmp_path / "bundle.zip", BuildSettings(1, max_bytes=1000)
+    for code, threads in (("library", 1), ("object", 1), ("object", 2)):
+        with pytest.raises(BundleSizeError):
+            build_bundle("small", resolve_target('{"kind": "llvm"}', threads, code), archive, stopped)
+    assert len(list(archive.with_suffix(".work").glob("*/*.bin"))) == 3, "each is compiled, and each is kept"
+    monkeypatch.setattr("tchub.hub.bundle.build.Zygote", None)
+    build_bundle("small", resolve_target('{"kind": "llvm"}', 1, "object"), archive, BuildSettings(1))
+    (program,) = Bundle(archive).manifest["programs"]
+    header = zipfile.ZipFile(archive).read(program["file"])[:18]
+    assert int.from_bytes(header[16:18], "little") == 1, "ET_REL: an object, no library"
+
+
+def test_what_did_not_compile_before_a_stop_is_tried_again(
+    tmp_path: Path, small_task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_: [small_task])
+    archive, target = tmp_path / "bundle.zip", resolve_target("local")
+    told: list[int] = []
+    short = BuildSettings(2, max_bytes=1000, build_timeout=1e-4)
+    with pytest.raises(BundleSizeError):
+        build_bundle("small", target, archive, short, tell=lambda done, *_: told.append(done))
+    assert told == [1, 2], "both were given up"
+    assert not list(archive.with_suffix(".work").glob("*/*.json"))
+    assert build_bundle("small", target, archive, BuildSettings(2)).failed == 0
+
+
 def test_a_checkpoint_chooses_half_of_the_programs(small_task: Any, target: Any) -> None:
     shares = {small_task.task_id: 4}
     random = [c.key for c in choose_candidates([small_task], {small_task.task_id: 16}, target, 0, None, None, print)]
