@@ -27,6 +27,7 @@ class CpuBench:
 
     def __init__(self, setup: dict[str, Any]) -> None:
         os.environ["TVM_NUM_THREADS"] = str(setup["threads"])
+        os.environ["TVM_BIND_THREADS"] = "0"  # TVM's pool would leave the cores of the next line
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-setup["threads"] :])
         self._runtime = TvmRuntime(setup["libraries"])
         self.facts: dict[str, Any] = {"libraries": mapped_libraries("libtvm")}
