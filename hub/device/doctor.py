@@ -152,7 +152,11 @@ def check_compiler(find: Callable[[str], str | None] = shutil.which) -> Check:
 def _not_loaded(library: Path) -> str | None:
     """Why a compiled program cannot be run here; None: it can. A process of its own, since it might crash."""
     call = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).tchub_doctor() != 7)"
-    done = subprocess.run([sys.executable, "-c", call, str(library)], capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", call, str(library)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
     if done.returncode == 0:
         return None
     return (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]

@@ -115,7 +115,7 @@ class _Collector:
     say: Callable[[str], None]
     total: int
     failed: int = 0
-    just_failed: list[tuple[str, str]] = field(default_factory=list)
+    just_failed: set[tuple[str, str]] = field(default_factory=set)
 
     def run(self, tasks: Sequence[TuningTask]) -> None:
         """Both phases over all tasks."""
@@ -133,9 +133,14 @@ class _Collector:
             raise
 
     def _known(self, task: TuningTask) -> list[Entry]:
-        """Programs that are not to be measured again."""
-        told = ((entry, entry.measurement) for entry in self.journal.of_task(task.task_id))
-        return [entry for entry, found in told if not (found.error and is_passing(f"{found.error}: {found.message}"))]
+        """Programs that are not to be measured again: failures of the moment are, but not by the run that saw them."""
+
+        def again(entry: Entry) -> bool:
+            found = entry.measurement
+            passing = found.error is not None and is_passing(f"{found.error}: {found.message}")
+            return passing and (entry.task_id, entry.key) not in self.just_failed
+
+        return [entry for entry in self.journal.of_task(task.task_id) if not again(entry)]
 
     def _random(self, tasks: Sequence[TuningTask]) -> Iterator[Candidate]:
         from .candidates import random_candidates
@@ -168,7 +173,7 @@ class _Collector:
             self.journal.put(candidate, measurement)
             if measurement.error is not None:
                 self.failed += 1
-                self.just_failed.append((candidate.task_id, candidate.key))
+                self.just_failed.add((candidate.task_id, candidate.key))
             self.tell(CollectProgress(len(self.journal), self.total, names[candidate.task_id], phase, self.failed))
 
 

@@ -151,8 +151,10 @@ class TaskSearch:
         """
         for _ in range(1 if self.fixed else MOST_ASKED):
             found = self._found(stop)
-            if not found or (fresh := self._fresh(found, limit)):
-                return fresh if found else []
+            if not found:
+                break
+            if fresh := self._fresh(found, limit):
+                return fresh
         return []
 
     def _found(self, stop: StopFlag) -> list[Any]:
