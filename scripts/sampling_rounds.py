@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from benchmarking import recipe_of
 
 ROUNDS = 3
 # A recipe counts passes over thousands of programs; a few hundred need as many steps, hence more passes.
@@ -106,7 +105,7 @@ def from_scratch(data: Any, seed: int) -> Any:
     from tchub.zoo.training.config import TrainConfig
     from tchub.zoo.training.loop import train
 
-    recipe = TrainConfig.find(recipe_of("tilenet")).as_dict()
+    recipe = TrainConfig.find("tilenet").as_dict()
     batches = -(-len(np.unique(data.group)) // recipe["groups_per_batch"])
     passes = max(recipe["epochs"], min(MOST_PASSES, STEPS // batches))
     config = TrainConfig.from_dict(recipe | {"epochs": passes, "select": "last", "average": 0.95})
@@ -119,11 +118,18 @@ def from_scratch(data: Any, seed: int) -> Any:
 
 
 def from_pretrained(start: Any) -> Learner:
-    """A learner that fine-tunes a pretrained model as `tchub adapt` does."""
+    """A learner that fine-tunes a pretrained model as `tchub adapt` does.
+
+    Where no task has two programs to put in order, the model stays as it was.
+    """
 
     def learn(data: Any, seed: int) -> Any:
+        from tchub.zoo.adapt.errors import LabelError
         from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 
-        return fine_tune(start, data, FineTuneConfig(seed=seed)).model
+        try:
+            return fine_tune(start, data, FineTuneConfig(seed=seed)).model
+        except LabelError:
+            return start
 
     return learn
