@@ -3,13 +3,15 @@
     python scripts/bench_sampling.py --minutes 70 --json
 
 Every sampler starts from the same random quarter of its budget and picks the rest in three rounds, the model
-being updated after each; TileNet learns, from random weights and from those of another device. Test tasks judge.
+being updated after each; TileNet learns, from random weights and from those of another device. Test tasks judge;
+choices are made with `--split val`, which prints the summary and writes no document.
 Each result is a line of `runs/sampling/results.jsonl`, so that a run that was killed goes on, and a part can be run
 alone: the figures are of all lines with as many programs a task, and the document names what is missing.
 """
 
 from __future__ import annotations
 
+import json
 import time
 from functools import cached_property
 from pathlib import Path
@@ -44,8 +46,8 @@ TEST_PER_TASK = 400
 class Material:
     """The programs of one corpus, read when they are needed."""
 
-    def __init__(self, corpus: str, per_task: int) -> None:
-        self.corpus, self.per_task = corpus, per_task
+    def __init__(self, corpus: str, per_task: int, split: str) -> None:
+        self.corpus, self.per_task, self.split = corpus, per_task, split
 
     @cached_property
     def data(self) -> Any:
@@ -63,11 +65,12 @@ class Material:
         return tuple(tasks[task].op for task in self.data.own.task_ids)
 
     @cached_property
-    def test(self) -> Any:
-        """Test programs, at most `TEST_PER_TASK` of a task, drawn once for all."""
+    def judges(self) -> Any:
+        """Programs that judge, at most `TEST_PER_TASK` of a task, drawn once for all."""
+        data = getattr(self.data, self.split)
         rng = np.random.default_rng(0)
-        kept = [rng.permutation(members)[:TEST_PER_TASK] for members in self.data.test.members]
-        return self.data.test.take(np.sort(np.concatenate(kept)))
+        kept = [rng.permutation(members)[:TEST_PER_TASK] for members in data.members]
+        return data.take(np.sort(np.concatenate(kept)))
 
     @cached_property
     def start(self) -> Any:
@@ -99,7 +102,7 @@ def run(key: Key, material: Material, known: dict[tuple[int, int], Any]) -> dict
     from tchub.zoo.adapt.view import MeasuringCost
     from tchub.zoo.training import evaluate_scores
 
-    data, test, (build, runs) = material.data.own, material.test, material.cost
+    data, test, (build, runs) = material.data.own, material.judges, material.cost
     budget = max(8, round(key.share * len(data)))
     name = "random" if key.sampler == ALL else key.sampler
     learn, cost = material.learner(key.block), MeasuringCost(build, runs)
@@ -114,7 +117,7 @@ def run(key: Key, material: Material, known: dict[tuple[int, int], Any]) -> dict
     }
 
 
-def fill(journal: Journal, wanted: list[Key], minutes: float) -> None:
+def fill(journal: Journal, wanted: list[Key], split: str, minutes: float) -> None:
     """Run what the journal lacks, until the time is over."""
     began = time.time()
     done = {key_of(row) for row in journal.rows()}
@@ -125,7 +128,7 @@ def fill(journal: Journal, wanted: list[Key], minutes: float) -> None:
         if time.time() - began > 60 * minutes > 0:
             click.echo(f"{len(missing) - number} results are left for another run", err=True)
             return
-        material = materials.setdefault(key.corpus, Material(key.corpus, key.per_task))
+        material = materials.setdefault(key.corpus, Material(key.corpus, key.per_task, split))
         group = (key.corpus, key.block, key.seed, key.share)
         if group not in starts:
             starts.clear()
@@ -141,6 +144,7 @@ def fill(journal: Journal, wanted: list[Key], minutes: float) -> None:
 @click.option("--minutes", default=0.0, help="Stop after this time; 0 runs all.")
 @click.option("--per-task", default=PER_TASK, show_default=True, help="Training programs of a task at most.")
 @click.option("--pool", default=POOL, show_default=True, help="Programs of the pool that is timed; 0 times none.")
+@click.option("--split", default="test", type=click.Choice(["val", "test"]), help="Judging tasks.", show_default=True)
 @click.option("--work", default=ROOT / "runs" / "sampling", type=click.Path(path_type=Path), show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole document.")
 def main(
@@ -150,6 +154,7 @@ def main(
     minutes: float,
     per_task: int,
     pool: int,
+    split: str,
     work: Path,
     as_json: bool,
 ) -> None:
@@ -157,12 +162,15 @@ def main(
     import torch
 
     torch.set_num_threads(1)
-    began, journal = time.time(), Journal(work)
+    began, journal = time.time(), Journal(work if split == "test" else work / split)
     used = tuple(int(seed) for seed in seeds.split(","))
     chosen = tuple(float(share) for share in shares.split(","))
-    fill(journal, list(keys(only or tuple(SOURCES), used, chosen, per_task)), minutes)
-    timed = pool_rows(work, pool)
+    fill(journal, list(keys(only or tuple(SOURCES), used, chosen, per_task)), split, minutes)
     rows = kept_rows(journal, per_task)
+    if split == "val":
+        click.echo(json.dumps(summary(rows), indent=2))
+        return
+    timed = pool_rows(work, pool)
     found = {"programs_per_task": per_task, **details(rows, per_task), "pool": timed}
     if not timed:
         found["not_done"].append("the time to pick from a large pool")

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sampling_kit import full_view, make_pool
 from tchub.zoo.adapt.errors import SamplingError
@@ -191,17 +191,38 @@ def test_fasor_goes_on_to_further_tasks_when_the_chosen_ones_are_used_up():
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(1, 50), st.integers(1, 50), st.floats(0.5, 4))
-def test_rdu_plus_picks_one_program_of_each_stratum_of_the_scores(n, k, fast):
-    from tchub.zoo.adapt.sampling import RDUPlusConfig, RDUPlusSampler
-
+@given(st.integers(1, 50), st.integers(1, 50))
+def test_rdu_plus_picks_one_program_of_each_even_part_of_the_scores(n, k):
     pool, scores = make_pool(["conv2d"], n + 1), -np.arange(n + 1.0)
-    sampler = RDUPlusSampler(RDUPlusConfig(fast=fast))
-    picked = sampler.select(pool, [n], k, full_view(pool, [n], scores=scores), np.random.default_rng(0))
-    ranks = picked.indices.tolist()
-    assert ranks == sorted(ranks)
-    for number, rank in enumerate(ranks):
-        assert rank >= min(int((number / len(ranks)) ** fast * n), n - len(ranks) + number)
+    view = full_view(pool, [n], scores=scores)
+    ranks = create_sampler("rdu+").select(pool, [n], k, view, np.random.default_rng(0)).indices.tolist()
+    parts = np.array_split(np.arange(n), min(k, n))
+    assert all(rank in part for rank, part in zip(ranks, parts, strict=True))
+
+
+@settings(max_examples=40, deadline=None)
+@given(pools, st.integers(1, 40), st.integers(1, 5), st.integers(0, 9), st.integers(0, 9))
+def test_in_blocks_a_type_has_one_block_at_most_that_is_begun_and_not_filled(pool, k, block, known, seed):
+    assume(len(pool) > 1)
+    rng = np.random.default_rng(seed)
+    first = task_budgets(pool, [], min(known + 1, len(pool) - 1), rng, block)
+    labeled = np.concatenate([np.flatnonzero(pool.task == task)[:n] for task, n in enumerate(first)]).astype(int)
+    told = pool.counts(labeled) + task_budgets(pool, labeled, k, rng, block)
+    size = len(pool) // len(pool.ops)
+    for op in set(pool.ops):
+        of_type = told[[own == op for own in pool.ops]]
+        begun = (of_type % block > 0) & (of_type < size)
+        assert begun.sum() <= 1
+        assert np.ptp(of_type) <= block, "no task has two blocks before each has one"
+
+
+def test_rdu_plus_fills_the_tasks_that_chance_began_before_it_begins_others():
+    pool = make_pool(["conv2d"] * 30, 40)
+    labeled = np.flatnonzero(np.isin(pool.task, [3, 8]))[::8]
+    picked = create_sampler("rdu+").select(pool, labeled, 38, full_view(pool, labeled), np.random.default_rng(0))
+    counts = pool.counts(np.concatenate([labeled, picked.indices]))
+    assert (counts[3], counts[8]) == (16, 16)
+    assert sorted(counts[counts > 0].tolist()) == [16, 16, 16]
 
 
 @given(st.integers(2, 40), st.integers(1, 12), st.integers(0, 99))

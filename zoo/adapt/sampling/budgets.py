@@ -1,4 +1,4 @@
-"""How a budget is divided: over operator types as algorithm 1 of paper TCL has it, and level over tasks."""
+"""How a budget is divided: over operator types as algorithm 1 of paper TCL has it, and over tasks."""
 
 from __future__ import annotations
 
@@ -27,17 +27,25 @@ def take_turns(task: np.ndarray, done: np.ndarray) -> np.ndarray:
     return turn
 
 
-def task_budgets(pool: Pool, labeled: Sequence[int] | np.ndarray, k: int, rng: np.random.Generator) -> np.ndarray:
+def task_budgets(
+    pool: Pool, labeled: Sequence[int] | np.ndarray, k: int, rng: np.random.Generator, block: int = 1
+) -> np.ndarray:
     """Programs of each task that may be picked now, (T,) int64: types by `op_budgets`, a type's tasks level.
 
     Whom the last unit of a type reaches is drawn.
+
+    Args:
+        block: labels of a task that belong together: the tasks are level in blocks of so many, and a block that was
+            begun is filled, those with the most labels first, before another one is.
     """
     rest = rng.permutation(pool.free(labeled, k))
     left = op_budgets(pool, labeled, min(k, len(rest)))
     names = {name: place for place, name in enumerate(left)}
     op_of_task = np.array([names.get(op, -1) for op in pool.ops])
-    turn = take_turns(pool.task[rest], pool.counts(labeled))
-    rest = rest[np.argsort(turn, kind="stable")]
+    done = pool.counts(labeled)
+    task, turn = pool.task[rest], take_turns(pool.task[rest], done)
+    _, first, same = np.unique(turn // block * len(done) + task, return_index=True, return_inverse=True)
+    rest = rest[np.lexsort((first[same], -(done % block)[task], turn // block))]
     op = op_of_task[pool.task[rest]]
     place = take_turns(op, np.zeros(len(left), dtype=np.int64))
     allowed = np.array(list(left.values()))
