@@ -54,6 +54,7 @@ def _budget_means(summary: Row) -> list[dict[str, Any]]:
                     "score": score,
                     "mean": summary[key],
                     "median": summary.get(f"{key}_median"),
+                    "mean, in seconds": summary.get(f"{named}_seconds_ratio{end}"),
                 }
                 told |= {"corpora and starts": summary.get(f"budget_ratio_cells{end}")}
                 told |= {

@@ -82,12 +82,20 @@ SECTIONS = (
         "judged on test tasks. Top-1 is the mean over tasks; a cell is mean ± deviation (seeds), and what is compared "
         "is compared over the seeds that both have. A budget is read off a curve of score by budget that is made "
         "monotone first; RDU's own, read off alike, is the control, and what that is off 1 is the reading's error. "
+        "In seconds, it is the time to measure what was picked, by the corpus's own times. "
         "*At least*: the largest share does not have the score, and is counted in its place; *at most*: the smallest "
         "has it.",
         (
             ("rdu_minus_random_top1", 0, "RDU's top-1 less random choice's"),
+            ("rdu_minus_random_pairwise", 0, "the same in pairwise accuracy"),
             ("rdu_plus_minus_rdu_top1", 0, "rdu+'s top-1 less RDU's"),
-            ("rdu_plus_budget_ratio<", 0.5, "share of RDU's budget that rdu+ needs for RDU's score"),
+            ("rdu_plus_minus_rdu_pairwise", 0, "the same in pairwise accuracy"),
+            (
+                "rdu_plus_budget_ratio_pairwise<",
+                0.5,
+                "share of RDU's budget that rdu+ needs for its pairwise accuracy",
+            ),
+            ("rdu_plus_budget_ratio<", 0.5, "share of RDU's budget that rdu+ needs for its top-1"),
         ),
         shape=adaptation.sampling,
     ),

@@ -64,12 +64,13 @@ def cells(rows: Sequence[Row]) -> list[tuple[str, str]]:
     return sorted({(row["corpus"], row["block"]) for row in rows})
 
 
-def curves(rows: Iterable[Row], cell: tuple[str, str], score: str) -> Curves:
-    """The score of every seed by sampler and share, of one corpus and block."""
+def curves(rows: Iterable[Row], cell: tuple[str, str], figure: str) -> Curves:
+    """A score, or another figure, of every seed by sampler and share, of one corpus and block."""
     found: Curves = defaultdict(lambda: defaultdict(dict))
     for row in rows:
         if (row["corpus"], row["block"]) == cell:
-            found[row["sampler"]][row["share"]][row["seed"]] = row["scores"][score]
+            value = row["scores"][figure] if figure in SCORES else row[figure]
+            found[row["sampler"]][row["share"]][row["seed"]] = value
     return found
 
 
@@ -98,13 +99,15 @@ def budgets(rows: Sequence[Row]) -> list[dict[str, Any]]:
     RDU itself is read off in the same way for control: what its ratio is off 1 is the way's error, not a gain.
 
     Returns:
-        Rows with `rdu+` and `rdu`, the ratios; the two `... is`: see `Reached`; `seeds`: of both curves.
+        Rows with `rdu+` and `rdu`, the ratios of programs; `... seconds`, those of the seconds to measure them; the
+        two `... is`: see `Reached`; `seeds`: of both curves.
     """
     asked = [(cell, score) for cell in cells(rows) for score in QUOTED.values()]
-    return [row for cell, score in asked if (row := _budget(curves(rows, cell, score), cell, score))]
+    return [row for cell, score in asked if (row := _budget(rows, cell, score))]
 
 
-def _budget(own: Curves, cell: tuple[str, str], score: str) -> dict[str, Any] | None:
+def _budget(rows: Sequence[Row], cell: tuple[str, str], score: str) -> dict[str, Any] | None:
+    own, costs = curves(rows, cell, score), curves(rows, cell, "measuring_seconds")
     points = [*own["rdu"].values(), *own["rdu+"].values()]
     if AT not in own["rdu"] or not own["rdu+"] or len(own["rdu+"]) + len(own[ALL]) < 2:
         return None
@@ -115,8 +118,17 @@ def _budget(own: Curves, cell: tuple[str, str], score: str) -> dict[str, Any] | 
     told: dict[str, Any] = {"corpus": cell[0], "block": cell[1], "score": score, "seeds": len(seeds)}
     for sampler in ("rdu+", "rdu"):
         reached = first_share(_mean_curve(own[sampler], seeds) | _mean_curve(own[ALL], seeds), wanted)
+        seconds = _at(reached.share, _mean_curve(costs[sampler], seeds) | _mean_curve(costs[ALL], seeds))
+        spent = seconds / _at(AT, _mean_curve(costs["rdu"], seeds))
         told |= {sampler: round(reached.share / AT, 4), f"{sampler} is": reached.bound}
+        told[f"{sampler} seconds"] = round(spent, 4)
     return told
+
+
+def _at(share: float, curve: Mapping[float, float]) -> float:
+    """A figure at a share between those that were run: between two of them a power of the share."""
+    shares = sorted(curve)
+    return float(np.exp(np.interp(np.log(share), np.log(shares), np.log([curve[at] for at in shares]))))
 
 
 def _mean_curve(points: Mapping[float, Mapping[int, float]], seeds: set[int]) -> dict[float, float]:
@@ -163,6 +175,7 @@ def _quoted_budgets(rows: Sequence[Row], suffix: str) -> dict[str, float | None]
         values, key = [row[sampler] for row in rows], f"{named}_budget_ratio{suffix}"
         found[key] = _mean(values)
         found[f"{key}_median"] = round(statistics.median(values), 4) if values else None
+        found[f"{named}_seconds_ratio{suffix}"] = _mean([row[f"{sampler} seconds"] for row in rows])
         found[f"{key}_never"] = sum(row[f"{sampler} is"] == "at least" for row in rows)
         found[f"{key}_at_once"] = sum(row[f"{sampler} is"] == "at most" for row in rows)
     return found | {f"budget_ratio_cells{suffix}": len(rows)}

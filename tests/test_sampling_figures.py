@@ -88,6 +88,17 @@ def test_a_sampler_that_has_at_a_twentieth_what_rdu_has_at_a_tenth_needs_half_of
     assert (top1["rdu+ is"], top1["rdu is"], top1["seeds"]) == ("", "", 1)
 
 
+def test_half_of_the_programs_may_take_a_third_of_the_seconds(figures: Any) -> None:
+    rows = curve("rdu", (0.4, 0.5, 0.6, 0.7)) + curve("rdu+", (0.5, 0.6, 0.7, 0.8))
+    for row in rows:
+        row["measuring_seconds"] = row["share"] * (300 if row["sampler"] == "rdu" else 200)
+    told = figures.budgets(rows)[0]
+    assert told["rdu+"] == pytest.approx(0.5)
+    assert told["rdu+ seconds"] == pytest.approx(1 / 3, abs=1e-3)
+    assert told["rdu seconds"] == pytest.approx(1.0)
+    assert figures.summary(rows)["rdu_plus_seconds_ratio"] == pytest.approx(1 / 3, abs=1e-3)
+
+
 def test_a_noisy_rdu_shows_in_the_control_how_far_off_the_reading_is(figures: Any) -> None:
     rows = curve("rdu", (0.4, 0.6, 0.5, 0.7)) + curve("rdu+", (0.5, 0.6, 0.7, 0.8))
     assert figures.budgets(rows)[0]["rdu"] < 1
