@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -62,6 +63,13 @@ def judged(runs: Iterable[LocalRun]) -> dict[tuple[str, str, int], dict[str, Any
         click.echo(f"{time.strftime('%H:%M:%S')} judge: {', '.join(map(str, key))}", err=True)
         found[key] = judge(list(group))
     return found
+
+
+def missing(runs: Sequence[LocalRun]) -> list[str]:
+    """What is not run, in few words: how many runs of each network."""
+    of_network = Counter(run.network for run in runs)
+    left = Counter(run.network for run in runs if run.row() is None)
+    return [f"{count} of {of_network[network]} runs of {network}" for network, count in left.items()]
 
 
 def _place(run: LocalRun) -> tuple[str, str, int]:
@@ -150,7 +158,7 @@ def main(
         "rows": rows,
         "runs": [_without_paths(run.row() or {}) for run in done],
         "judged": list(latencies.values()),
-        "not_done": [run.label for run in runs if run.row() is None],
+        "not_done": missing(runs),
     }
     finish("local", summarise(rows), details, sorted({row["seed"] for row in rows}), as_json, started)
 

@@ -1,8 +1,9 @@
-"""What the page shows of the benchmark of this machine's targets, and where no pretraining is ahead."""
+"""What the page shows of the benchmark of this machine's targets, where adapting harmed and no pretraining is ahead."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from statistics import fmean
 from typing import Any
 
 from local_runs import SCRATCH
@@ -39,7 +40,8 @@ def _told(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def lost_local(job: Mapping[str, Any]) -> Iterator[str]:
-    """Networks that a model without pretraining tunes to a lower latency than a source's."""
+    """Sources that adapting left worse, and networks that a model without pretraining tunes to a lower latency."""
+    yield from _left_worse(job["details"].get("rows", ()))
     rows = [row for row in job["details"].get("rows", ()) if row.get("tuned_ms")]
     scratch = {_key(row): row["tuned_ms"] for row in rows if row["source"] == SCRATCH}
     for row in rows:
@@ -48,6 +50,20 @@ def lost_local(job: Mapping[str, Any]) -> Iterator[str]:
             place = f"{row['network']} on {row['target']}, seed {row['seed']}"
             told = f"{row['tuned_ms']:.3g} ms against {least:.3g} ms"
             yield f"{place}: tuned slower from {row['source']} than without pretraining, {told}."
+
+
+def _left_worse(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Sources whose adapted models, before the guard had its say, ranked held-out programs worse in the mean."""
+    by_source: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        if {"before", "after", "decision"} <= set(row):
+            by_source.setdefault(row["source"], []).append(row)
+    for source, own in by_source.items():
+        before, after = (fmean(row[name] for row in own) for name in ("before", "after"))
+        if after < before:
+            kept = sum(row["decision"] == "kept" for row in own)
+            told = f"{after:.3f} against {before:.3f}; the guard kept the source in {kept} of {len(own)} runs"
+            yield f"Adapting on one machine, from {source}: pairwise accuracy on the hold-out fell in the mean, {told}."
 
 
 def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -38,7 +38,8 @@ SECTIONS = (
     Section(
         "tuning",
         "Tuning whole networks",
-        "Each system tunes the same networks with the same number of programs. Ratios are stock MetaSchedule's figure "
+        "Each system tunes the same networks and may measure the same number of programs of a task; one may end before "
+        "(`trials` in the table of seconds). Ratios are stock MetaSchedule's figure "
         "over the system's, so that more than 1 is faster; latencies are those of one judge that measures every "
         "system's best programs again. `time` and `trials` count until a system has the latency that stock ends with.",
         (
@@ -150,7 +151,12 @@ SECTIONS = (
         (),
         ("runs",),
     ),
-    Section("soak", "Memory of a long run", "Resident memory of the tuner and of its workers over many programs."),
+    Section(
+        "soak",
+        "Memory of a long run",
+        "Resident memory of the tuner and of its workers over many programs; the slopes are fitted after the first "
+        "fifth of a run. That of the workers is of few programs so far: whether it levels off is not known.",
+    ),
     Section(
         "corpus",
         "Large corpora",

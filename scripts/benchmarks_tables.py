@@ -36,7 +36,7 @@ def _rows(title: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     ]
     if len(names) < 2 or len(rows) > MOST_ROWS:
         return
-    yield from (f"**{title}**", "")
+    yield from (f"**{title}**", "") if title else ()
     cells = [tuple(cell(row[name]) if name in row and _is_cell(row[name]) else "" for name in names) for row in rows]
     yield from table(tuple(name.replace("_", " ") for name in names), cells)
 

@@ -42,7 +42,7 @@ def _tuning(job: dict[str, Any]) -> list[str]:
     head = ("network", "trials", "seed", "untuned", "stock XGBoost model", "**tchub**", "PyTorch eager")
     rows = [_row(*head), _row("---", *["---:"] * (len(head) - 1))]
     for item in job["details"]["tuning"]:
-        ms = {name: f"{value:.3g} ms" for name, value in item["latency_ms"].items()}
+        ms = {name: _milliseconds(value) for name, value in item["latency_ms"].items()}
         rows.append(
             _row(
                 item["network"], item["trials"], item["seed"], ms["untuned"], ms["stock"], f"**{ms['tuned']}**",
@@ -76,14 +76,31 @@ def _speed() -> str:
     for network, ms in timed.items():
         end_to_end = [_ms(ms.get(name)) for name in ("pytorch", "torch.compile", "stock")]
         rows.append(_row(network, *_needed(compared.get(network)), *end_to_end, f"**{_ms(ms.get('tilenet'))}**"))
+    model = ", ".join(dict.fromkeys(run["facts"]["model"] for run in details["runs"] if run["system"] == "tilenet"))
+    spent = "".join(_spent(details, item) for item in compared.values())
     where = (
-        "Stock: MetaSchedule as TVM ships it, 16 programs a task, batch 1, float32; the last four columns are of the "
-        "whole network, compiled from the best programs. "
-        f"{facts['cpu_model']}, {facts['cores']} cores, programs on one thread; "
+        "Stock: MetaSchedule with its own builder, runner, search and model, in rounds of 16 programs (its 64 would "
+        f"leave most tasks untuned). Both may measure 16 programs a task, batch 1, float32{spent}.\n\n"
+        f"tchub: `{model}`, not adapted, which learnt other networks' programs on this same device (ViT-tiny's own "
+        "among them; the others are held out). The last four columns are of the whole network, compiled from the best "
+        f"programs. {facts['cpu_model']}, {facts['cores']} cores, programs on one thread; "
         f"seeds {', '.join(map(str, job['seeds']))}; by `{job['command']}`. More, and where tchub loses: "
         "[the benchmarks](docs/benchmarks.md)."
     )
     return "\n".join([*rows, "", where])
+
+
+def _spent(details: dict[str, Any], item: dict[str, Any]) -> str:
+    """What both measured in the end, and how their latencies compare where they measured as much."""
+    stock, ours = (
+        next(run["trials"] for run in details["runs"] if (run["network"], run["system"]) == (item["network"], system))
+        for system in ("stock", "tilenet")
+    )
+    equal = item["latency_ratio_equal_trials"]["median"]
+    return (
+        f"; on {item['network']} stock ended at {stock} and tchub at {ours}, and after as many programs stock's "
+        f"latency is {equal:.2f} times tchub's"
+    )
 
 
 def _needed(item: dict[str, Any] | None) -> tuple[str, str]:
@@ -96,7 +113,12 @@ def _needed(item: dict[str, Any] | None) -> tuple[str, str]:
 
 
 def _ms(value: float | None) -> str:
-    return "-" if value is None else f"{value:.3g} ms"
+    return "-" if value is None else _milliseconds(value)
+
+
+def _milliseconds(value: float) -> str:
+    """Three digits, and all of those before the point."""
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
 
 
 def _zoo() -> str:

@@ -46,6 +46,24 @@ def test_targets_and_sources_of_the_test_are_those_of_the_benchmark(tools: Any) 
     assert (tuple(tools["local_runs"].TARGETS), tuple(tools["local_runs"].SOURCES)) == (TARGETS, SOURCES)
 
 
+def test_sources_that_adapting_left_worse_are_told(tools: Any) -> None:
+    runs = [("epyc", 0.8, 0.7, "kept"), ("epyc", 0.8, 0.84, "adapted"), ("none", 0.5, 0.6, "adapted")]
+    names = ("source", "before", "after", "decision")
+    (told,) = tools["benchmarks_local"].lost_local(
+        {"details": {"rows": [dict(zip(names, r, strict=True)) for r in runs]}}
+    )
+    assert "from epyc" in told
+    assert "0.770 against 0.800; the guard kept the source in 1 of 2 runs" in told
+
+
+def test_what_is_not_run_is_counted_by_network(tools: Any, tmp_path: Path) -> None:
+    def make(network: str, target: str, source: str, seed: int) -> Any:
+        return tools["local_runs"].LocalRun(network, target, source, seed, 8, 64, 64, "rdu", tmp_path)
+
+    runs = tools["bench_local"].plan(["bert-tiny"], TARGETS, SOURCES, [0, 1], make)
+    assert tools["bench_local"].missing(runs) == ["24 of 24 runs of bert-tiny"]
+
+
 def run_row(source: str, before: float, after: float) -> dict[str, Any]:
     adapt = {"programs": 70, "failed": 1, "measuring_seconds": 12.0, "learning_seconds": 3.0, "level": 0.9}
     adapt |= {
