@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from .again import given_again
 from .options import output_options
 from .output import Output
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("name_or_path")
 @click.option("--repo", required=True, metavar="ORG/NAME", help="The Hub repository; made when it is not there.")
 @click.option("--version", metavar="X.Y.Z", help="Publish it as this version. Default: its config's.")
-@click.option("--private", is_flag=True, help="Make the repository private.")
+@click.option("--private", is_flag=True, help="Only in a private repository; one that is made is private.")
 @click.option("--create-pr", is_flag=True, help="Propose it by a pull request, where you may not write.")
 @click.option(
     "--index-repo", metavar="ORG/NAME",
@@ -83,11 +83,7 @@ def command(
         note=out.note,
     )
     out.data(done.as_dict(), lambda console: _draw(done, console))
-    again = ["tchub", "publish", name_or_path, "--repo", repo]
-    again += ["--version", version] if version else []
-    again += [part for corpus in corpora for part in ("--corpus", str(corpus))]
-    again += ["--without-evaluation"] if without_evaluation else []
-    out.hint(_next(done, shlex.join(again)))
+    out.hint(_next(done))
 
 
 def _draw(done: Published, console: Console) -> None:
@@ -101,12 +97,13 @@ def _draw(done: Published, console: Console) -> None:
         console.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _next(done: Published, again: str) -> str:
+def _next(done: Published) -> str:
     if done.outcome == "dry-run":
-        return again
+        return given_again(without=["dry_run"])
     if done.outcome == "proposed":
-        return f"{again}   # tags it, by an owner of {done.repo}, once {done.url} is merged"
+        later = f"# tags it, by an owner of {done.repo}, once {done.url} is merged"
+        return f"{given_again(without=['create_pr'])}   {later}"
     if done.index is None:
-        return f"{again} --index-repo ORG/NAME   # so that tchub pull finds it"
+        return f"{given_again(without=['no_index'])} --index-repo ORG/NAME   # so that tchub pull finds it"
     merged = f"   # once {done.index.url} is merged" if done.index.url else ""
     return f"tchub index refresh && tchub pull {done.name}@{done.version}{merged}"

@@ -84,3 +84,5 @@ def _ask(name: str, subject: Subject, evaluate: bool) -> Finding:
         return QUESTIONS[name](subject)
     except TchubError as error:
         return failed(name, error.message, error.remedy)
+    except OSError as error:  # a file that another question misses too, or that may not be read
+        return failed(name, f"{error.filename}: {error.strerror}", "give a folder whose files are all there to be read")

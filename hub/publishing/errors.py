@@ -20,6 +20,10 @@ class NotAllowedError(PublishError):
     """The token may not write to the repository."""
 
 
+class PublicRepositoryError(PublishError):
+    """Everybody could see what was to be private."""
+
+
 class OtherCheckpointError(PublishError):
     """The repository is that of another checkpoint, or of another model. Field: `held` (its name, or None)."""
 

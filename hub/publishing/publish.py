@@ -71,7 +71,7 @@ def publish(
         path: the checkpoint's folder; it stays as it is. Its card is rendered from config.json and metrics.json.
         repo: `org/name`; made when it is not there.
         version: to publish it as; None for its config's.
-        private: of a repository that is made.
+        private: only in a private repository: one that is made is private, and a public one is refused.
         create_pr: open a pull request in `repo` instead; nothing is tagged and no index asked before it is merged.
         index_repo: `org/name` of the index that is asked to list it; None for none.
         corpora, evaluate, threads: see `check`.
@@ -80,14 +80,16 @@ def publish(
 
     Raises:
         CheckFailedError: it may not be published as it is.
-        PublishError: not logged in, not allowed, the repository is another checkpoint's, the version is taken, or
-            somebody else pushed meanwhile.
+        PublishError: not logged in, not allowed, the repository is public or another checkpoint's, the version is
+            taken, or somebody else pushed meanwhile.
         SourceError: a class each for what the Hub, the token or the network refuses.
     """
-    repository = Repository(repo)
+    repository = Repository(repo, private=private)
     index = Repository(index_repo) if index_repo else None
     if not dry_run:
         repository.require_login()
+        if private:
+            repository.head()  # that it is public is told before anything is evaluated, and again before the upload
     with TemporaryDirectory(prefix="tchub-publish-") as scratch:
         folder = Path(scratch) / "checkpoint"
         lay_out(Path(path), folder, version)
@@ -95,16 +97,14 @@ def publish(
         plan = make_plan(folder, Path(scratch), repo)
         if dry_run:
             return _published(plan, repository, "dry-run", repository.url)
-        return _propose(plan, repository) if create_pr else _push(plan, repository, index, private, note)
+        return _propose(plan, repository) if create_pr else _push(plan, repository, index, note)
 
 
-def _push(
-    plan: Plan, repository: Repository, index: Repository | None, private: bool, note: Callable[[str], None]
-) -> Published:
+def _push(plan: Plan, repository: Repository, index: Repository | None, note: Callable[[str], None]) -> Published:
     head = repository.head()
     if head is None:
         note(f"making the repository {repository.id}")
-        repository.create(private=private)
+        repository.create()
         head = repository.require_head()
     require_own(plan.entry, repository, head)
     commit, outcome = repository.tagged(plan.tag), "already-published"

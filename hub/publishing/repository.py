@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..registry.errors import NotInSourceError
 from ..registry.verify import sha256_of
 from .asking import ANSWER_SECONDS, ask
-from .errors import ChangedMeanwhileError, NotAllowedError, NotLoggedInError, PublishError
+from .errors import ChangedMeanwhileError, NotAllowedError, NotLoggedInError, PublicRepositoryError, PublishError
 
 if TYPE_CHECKING:
     from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, ModelInfo
@@ -35,6 +35,7 @@ class Repository:
 
     Args:
         repo: `org/name`.
+        private: what goes there is for its members' eyes: it is made private, and a public one is refused.
         endpoint: the Hub's address; None for HF_ENDPOINT or the public one.
         seconds: to wait for one answer.
 
@@ -42,13 +43,16 @@ class Repository:
         PublishError: not of the form `org/name`.
     """
 
-    def __init__(self, repo: str, *, endpoint: str | None = None, seconds: float = ANSWER_SECONDS) -> None:
+    def __init__(
+        self, repo: str, *, private: bool = False, endpoint: str | None = None, seconds: float = ANSWER_SECONDS
+    ) -> None:
         from huggingface_hub import HfApi
 
         if not _REPO.fullmatch(repo):
             raise PublishError(f"{repo!r} is no repository", remedy="write ORGANISATION/NAME", repo=repo)
         self.id = repo
         self.uri = f"hf://{repo}"
+        self._private = private
         self._api = HfApi(endpoint=endpoint, library_name="tchub")
         self._seconds = seconds
 
@@ -75,20 +79,32 @@ class Repository:
                 repo=self.id,
             )
 
-    def create(self, *, private: bool) -> None:
+    def create(self) -> None:
         """Make the repository; one that exists stays as it is."""
-        self._ask(lambda: self._api.create_repo(self.id, private=private or None, exist_ok=True))
+        self._ask(lambda: self._api.create_repo(self.id, private=self._private or None, exist_ok=True))
 
     def head(self) -> str | None:
-        """The newest commit of main; None when there is no such repository."""
+        """The newest commit of main; None when there is no such repository. Raises PublicRepositoryError."""
         try:
             return self.require_head()
         except NotInSourceError:
             return None
 
     def require_head(self) -> str:
-        """The newest commit of main; raises NotInSourceError when there is no such repository."""
-        return str(self._info(None).sha)
+        """The newest commit of main.
+
+        Raises:
+            NotInSourceError: there is no such repository.
+            PublicRepositoryError: it is public, and was to be private.
+        """
+        info = self._info(None)
+        if self._private and not info.private:
+            raise PublicRepositoryError(
+                f"{self.id} is public, and was to be private",
+                remedy="make it private in its settings on the Hub, give another --repo, or leave out --private",
+                repo=self.id,
+            )
+        return str(info.sha)
 
     def tagged(self, tag: str) -> str | None:
         """The commit of a tag."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,17 @@ def test_what_is_no_checkpoint_is_said_to_be_none(tmp_path: Path, capsys: pytest
     first = json.loads(capsys.readouterr().out)["findings"][0]
     assert (first["name"], first["outcome"]) == ("files", "failed")
     assert "No such file" in first["detail"]
+
+
+def test_a_published_version_without_its_weights_fails_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(next(path for path in CHECKPOINTS if path.parent.name == "tcl-k80"), tmp_path / "k80")
+    (folder / "model.safetensors").unlink()
+    assert main(["check", str(folder), "--without-evaluation"]) == 1
+    said = capsys.readouterr().out
+    assert re.search(r"FAIL +files +0 files of weights", said)
+    assert re.search(r"FAIL +version +.*model\.safetensors: No such file", said)
 
 
 def test_the_published_scores_of_a_checkpoint_come_out_again_on_the_repositorys_corpus(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 from publish_kit import INDEX, REPO, Person
@@ -65,6 +66,21 @@ def test_the_next_step_fits_what_was_done(hub, publish, options, next_step):
     if "--create-pr" in options:
         hub.add(REPO, {"README.md": b"# theirs\n"})
     assert next_step.format(url=hub.url) in publish(*options)[2].splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "dropped", "added"),
+    [
+        (["--dry-run", "--private", "--no-index", "--threads", "2", "--without-evaluation"], "--dry-run", []),
+        (["--dry-run", "--create-pr", "--index-repo", INDEX, "--version", "0.2.0"], "--dry-run", []),
+        (["--no-index", "--private", "--threads", "2"], "--no-index", ["--index-repo", "ORG/NAME"]),
+    ],
+)
+def test_the_next_step_keeps_every_option_that_still_matters(desk, publish, options, dropped, added):
+    _, command = publish(*options)[2].splitlines()[-1].split(maxsplit=1)
+    given = [str(desk.checkpoint), "--repo", REPO, "--corpus", str(desk.corpus), *options]
+    kept = [word for word in given if word != dropped]
+    assert sorted(shlex.split(command, comments=True)) == sorted(["tchub", "publish", *kept, *added])
 
 
 def test_a_private_checkpoint_is_not_listed_unless_it_is_asked_for(hub, publish):

@@ -13,11 +13,13 @@ import pytest
 from hub_client import client
 from hub_protocol import HubServer
 from publish_kit import INDEX, REPO, Person
+from tchub.hub.publishing.check import check
 from tchub.hub.publishing.errors import (
     ChangedMeanwhileError,
     NotAllowedError,
     NotLoggedInError,
     OtherCheckpointError,
+    PublicRepositoryError,
     PublishError,
     VersionTakenError,
 )
@@ -114,6 +116,28 @@ def test_a_repository_that_holds_something_else(hub, desk, config, held, propose
     assert hub.repos[REPO].tags() == {}
 
 
+@pytest.mark.parametrize("proposes", [False, True])
+def test_a_public_repository_is_refused_where_a_private_one_was_asked_for(hub, desk, proposes):
+    hub.add(REPO, {"README.md": b"# seen by all\n"})
+    with pytest.raises(PublicRepositoryError, match="is public, and was to be private") as caught:
+        desk.publish(REPO, private=True, create_pr=proposes)
+    assert "--private" in caught.value.remedy
+    assert titles(hub) == ["files", "initial commit"]
+    assert hub.repos[REPO].pulls == []
+
+
+def test_a_repository_that_became_public_meanwhile_is_refused_too(hub, desk, monkeypatch):
+    def check_while_the_owner_changes_it(*args, **options):
+        hub.repos[REPO].private = False
+        return check(*args, **options)
+
+    desk.publish(REPO, private=True)
+    monkeypatch.setattr("tchub.hub.publishing.publish.check", check_while_the_owner_changes_it)
+    with pytest.raises(PublicRepositoryError):
+        desk.publish(REPO, private=True, version="0.2.0")
+    assert set(hub.repos[REPO].tags()) == {"v0.1.0"}
+
+
 # The server and the network
 
 
@@ -140,7 +164,16 @@ def test_a_server_that_goes_on_failing(hub, desk, status):
     assert titles(hub) == ["initial commit"]
 
 
-def test_the_network_is_ruled_out(hub, desk, monkeypatch):
+@pytest.mark.parametrize("variable", ["TCHUB_OFFLINE", "HF_HUB_OFFLINE"])
+def test_the_network_is_ruled_out(hub, desk, monkeypatch, variable):
+    monkeypatch.setenv(variable, "1")
+    with pytest.raises(OfflineError, match="ruled out") as caught:
+        desk.publish(REPO)
+    assert variable in caught.value.remedy
+    assert hub.requests == []
+
+
+def test_the_hubs_client_rules_the_network_out(hub, desk, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(OfflineError):
         desk.publish(REPO)
