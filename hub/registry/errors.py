@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+
 from ...zoo.errors import TchubError
+
+# What the operating system says to one who may read, but not write.
+NO_LEAVE = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 class CheckpointNameError(TchubError):
@@ -39,6 +44,11 @@ class IntegrityError(TchubError):
 
 class StoreError(TchubError):
     """The store cannot be written: full, read-only, no permission. Field: `path`. Nothing is half-written."""
+
+    @property
+    def read_only(self) -> bool:
+        """Whether it is leave that is missing, not room: what is stored can still be read."""
+        return self.fields.get("errno") in NO_LEAVE
 
 
 class ImmutableVersionError(StoreError):

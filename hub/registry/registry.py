@@ -13,6 +13,7 @@ from ...zoo.errors import TchubWarning
 from .compat import require_loadable
 from .describe import describe, read_card
 from .entry import Entry
+from .errors import StoreError
 from .index import Index
 from .lock import LockFile
 from .offline import network_ruled_out
@@ -154,7 +155,10 @@ class Registry:
         return Resolution(entry, ())
 
     def fetch(self, resolution: Resolution, *, source: str | None = None, offline: bool = False) -> PulledCheckpoint:
-        """Fetch what was chosen unless it is stored here, and verify it; arguments and errors as for `pull`."""
+        """Fetch what was chosen unless it is stored here, and verify it; arguments and errors as for `pull`.
+
+        A read-only cache serves what it holds whole, also where the index has corrected its card since.
+        """
         entry = resolution.entry
         if entry.is_local:
             return PulledCheckpoint(*self.locate(entry), resolution)
@@ -164,7 +168,13 @@ class Registry:
             sources = self._sources(entry, source)
             used[0] = fetch(entry, folder, sources, offline=offline or network_ruled_out())
 
-        return PulledCheckpoint(self.cache.add(entry, fill), used[0], resolution)
+        try:
+            return PulledCheckpoint(self.cache.add(entry, fill), used[0], resolution)
+        except StoreError as error:
+            if not (error.read_only and self.cache.verify(entry).ok):
+                raise
+            warnings.warn(f"{error.message}; {entry.id} is served as it is stored", TchubWarning, stacklevel=3)
+        return PulledCheckpoint(self.cache.path(entry), "store", resolution)
 
     def register_local(self, name: str, save: Callable[[Path, str], None], base: Entry, **facts: Any) -> Entry:
         """Store a checkpoint that was made on this machine, as the next version of `name`.

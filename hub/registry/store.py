@@ -2,7 +2,7 @@
 
 Layout: `<root>/<name>/<version>/{config.json, the weights, README.md, metrics.json, entry.json}`, where
 `entry.json` is the index entry the files were checked against. A version appears whole, by one rename, or not
-at all.
+at all; one that is replaced is back at the next lock when a process was killed before the new one was there.
 """
 
 from __future__ import annotations
@@ -10,24 +10,28 @@ from __future__ import annotations
 import errno
 import json
 import os
-import secrets
-import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
 
+from . import renames
 from .entry import Entry
 from .entry_files import RECORD
-from .errors import CheckpointNameError, ImmutableVersionError, IndexFileError, NotInstalledError, StoreError
+from .errors import (
+    NO_LEAVE,
+    CheckpointNameError,
+    ImmutableVersionError,
+    IndexFileError,
+    NotInstalledError,
+    StoreError,
+)
 from .exclusive import exclusive
 from .fields import read_document
 from .names import CheckpointName, Version
 from .verify import Outcome, Verification, verify_folder
-
-_PREFIX = ".partial-"
 
 
 def cache_root() -> Path:
@@ -88,12 +92,21 @@ class Store:
             IntegrityError: its files are not what the entry says.
         """
         found = self.verify(entry)
+        if not found.ok:
+            found = self._verify_undisturbed(entry)
         if found.outcome is Outcome.NOT_INSTALLED:
             raise NotInstalledError(
                 f"{entry.id} is not on this machine", remedy=f"run: tchub pull {entry.id}", name=entry.name
             )
         found.require(f"run: tchub pull {entry.id}" if not entry.is_local else f"adapt again; remove {found.path}")
         return self.path(entry)
+
+    def _verify_undisturbed(self, entry: Entry) -> Verification:
+        """Check while nobody replaces it: between two renames neither the old copy nor the new one is in its place."""
+        if self.path(entry).parent.is_dir():  # no lock file is made for what was never here
+            with suppress(StoreError), self.locked(entry.name):
+                return self.verify(entry)
+        return self.verify(entry)
 
     def add(self, entry: Entry, fill: Callable[[Path], None]) -> Path:
         """Store a version: `fill` writes its files into an empty folder, which is checked and then renamed.
@@ -153,19 +166,8 @@ class Store:
         return stored is not None and verify_folder(path, entry.files).ok
 
     def _commit(self, entry: Entry, staging: Path) -> None:
-        final = self.path(entry)
         (staging / RECORD).write_text(json.dumps(entry.as_dict(), indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        _flush(staging)
-        damaged = staging.with_name(staging.name + ".old")
-        if final.exists():
-            os.rename(final, damaged)
-        try:
-            os.rename(staging, final)
-        except OSError:
-            if damaged.exists():
-                os.rename(damaged, final)
-            raise
-        shutil.rmtree(damaged, ignore_errors=True)
+        renames.put(staging, self.path(entry))
 
     def record(self, folder: Path) -> Entry | None:
         """The entry that a stored version was checked against; None for a folder that is no version of a checkpoint."""
@@ -177,32 +179,18 @@ class Store:
 
     @contextmanager
     def _staging(self, name: str) -> Iterator[Path]:
-        """A folder beside the versions of `name` (one file system: a rename is atomic), removed after."""
-        with self.guarded(self.root / name):
-            (self.root / name).mkdir(parents=True, exist_ok=True)
-            for leftover in self.leftovers(name):
-                shutil.rmtree(leftover, ignore_errors=True)
-            # Not by tempfile, whose folders are for their maker alone: a cache is shared, and copied to web servers.
-            staging = self.root / name / f"{_PREFIX}{secrets.token_hex(4)}"
-            staging.mkdir()
-            try:
-                yield staging
-            finally:
-                shutil.rmtree(staging, ignore_errors=True)
+        """A folder beside the versions of `name`."""
+        with self.guarded(self.root / name), renames.staged(self.root / name) as staging:
+            yield staging
 
     def leftovers(self, name: str) -> list[Path]:
         """Folders of `name` that a process was writing or removing; while `locked`, each is of one that was killed."""
-        return sorted((self.root / name).glob(f"{_PREFIX}*"))
+        return renames.leftovers(self.root / name)
 
     def remove(self, folder: Path) -> None:
-        """Remove a version or a leftover, only while `locked`; raises StoreError.
-
-        A version is gone by one rename, so that nobody sees half of it, whenever this process is killed.
-        """
+        """Remove a version or a leftover, only while `locked`; raises StoreError."""
         with self.guarded(folder):
-            if not folder.name.startswith(_PREFIX):
-                folder = folder.rename(folder.with_name(f"{_PREFIX}{folder.name}"))
-            shutil.rmtree(folder)
+            renames.remove(folder)
 
     @contextmanager
     def locked(self, name: str, seconds: float = 120.0) -> Iterator[None]:
@@ -211,6 +199,7 @@ class Store:
             with self.guarded(self.root):
                 self.root.mkdir(parents=True, exist_ok=True)
                 held.enter_context(exclusive(self.root / f".{name}.lock", seconds))
+                renames.put_back(self.root / name)
             yield
 
     @contextmanager
@@ -237,7 +226,7 @@ def store_error(error: OSError, path: Path, variable: str = "TCHUB_CACHE") -> St
             f"no space left to write {path}",
             f"free some space, or set {variable} to a larger disk",
         )
-    elif error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+    elif error.errno in NO_LEAVE:
         message, remedy = (
             f"{path} cannot be written: {error.strerror}",
             f"set {variable} to a folder you may write",
@@ -248,10 +237,3 @@ def store_error(error: OSError, path: Path, variable: str = "TCHUB_CACHE") -> St
             f"check the disk, or set {variable}",
         )
     return StoreError(message, remedy=f"{remedy}; nothing was half-written", path=str(path), errno=error.errno)
-
-
-def _flush(folder: Path) -> None:
-    """Have the files on the disk before the rename that makes them count."""
-    for path in folder.iterdir():
-        with path.open("rb") as file:
-            os.fsync(file.fileno())

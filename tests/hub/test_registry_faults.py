@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from real_checkpoint import NAME, VERSION, environment, make_checkpoint, publish_real, rewrite_config
 from tchub import hub
+from tchub.hub.api import locate
 from tchub.hub.cli import main
 from tchub.hub.registry import Registry, describe
 from tchub.zoo.devices import get_device
-from toy_checkpoints import fill_disk, write_index
+from tchub.zoo.errors import TchubWarning
+from toy_checkpoints import fill_disk, forbid_writing, write_index
 
 
 @pytest.fixture
@@ -225,17 +227,20 @@ def test_a_read_only_cache(zoo, monkeypatch):
 
 def test_a_read_only_cache_that_holds_the_checkpoint_still_serves(zoo, monkeypatch):
     folder = stored(zoo)
-
-    def refuse(self, *args, **kwargs):
-        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self))
-
-    for method in ("mkdir", "write_bytes", "write_text", "touch"):
-        monkeypatch.setattr(Path, method, refuse)
-    monkeypatch.setattr("filelock.FileLock.acquire", lambda lock: refuse(lock.lock_file))
-    from tchub.hub.api import locate
-
+    forbid_writing(monkeypatch)
     assert locate(NAME).path == folder
     assert hub.pull(NAME).path == folder
+
+
+def test_a_read_only_cache_serves_a_copy_whose_card_was_corrected_since(zoo, monkeypatch):
+    folder = stored(zoo)
+    (zoo / "zoo" / NAME / VERSION / "README.md").write_text("corrected")
+    relist(zoo)
+    forbid_writing(monkeypatch)
+    assert locate(NAME).path == folder
+    with pytest.warns(TchubWarning, match=r"cannot be written: Read-only file system; .* is served as it is stored"):
+        pulled = hub.pull(NAME)
+    assert (pulled.path, pulled.source) == (folder, "store")
 
 
 def test_no_network(zoo, monkeypatch):

@@ -288,6 +288,27 @@ def test_a_version_whose_card_was_corrected_still_serves_and_the_next_pull_bring
     assert store.require(entry) == path, "an older index serves as well"
 
 
+def test_who_looks_while_a_version_is_replaced_waits_and_gets_the_new_one(store, entry, fill, monkeypatch):
+    path = store.add(entry, fill)
+    (path / "README.md").write_text("damaged")
+    rename, found, waited = os.rename, [], []
+
+    def look_in_between(source, target):
+        reader = threading.Thread(target=lambda: found.append(store.require(entry)))
+        if Path(target) == path:
+            assert not path.exists(), "the old one was moved aside"
+            reader.start()
+            reader.join(0.3)
+            waited.append(reader)
+            assert reader.is_alive()
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", look_in_between)
+    store.add(entry, fill)
+    waited[0].join(10)
+    assert found == [path]
+
+
 def test_an_adapted_checkpoint_inherits_the_licences_of_its_base(tmp_path, entry):
     registry = make_registry(tmp_path, entry)
     bare = {"lineage": {"base": entry.id}, "training": {}}

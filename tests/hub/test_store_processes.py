@@ -7,11 +7,13 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from mirror_server import MirrorServer, running, silent
 from tchub.hub.registry import Entry, Store, resolve
+from tchub.hub.registry.verify import records_of
 from toy_checkpoints import publish, write_index
 
 ID = "tcl-epyc@0.9.0"  # no version that ships
@@ -133,6 +135,26 @@ def test_a_pull_killed_at_the_rename_leaves_a_whole_version_or_none(entry, store
     assert run(_PULL).wait(60) == 0
     assert store.verify(entry).ok
     assert resolve(store.entries(), ID).entry == entry
+
+
+def test_a_replacement_that_is_killed_between_its_renames_loses_nothing(entry, store, mirror, tmp_path, monkeypatch):
+    assert run(_PULL).wait(60) == 0
+    corrected = publish(tmp_path / "corrected", "tcl-epyc", "0.9.0", entry={"sources": [mirror.url]})
+    card = tmp_path / "corrected" / "tcl-epyc" / "0.9.0" / "README.md"
+    card.write_text("corrected")
+    corrected = replace(corrected, files=dict(corrected.files) | records_of(card.parent, ("README.md",)))
+    mirror.add(tmp_path / "corrected")
+    write_index(tmp_path / "index.json", corrected)
+    assert run(_DIES.format(after="pass")).wait(60) == -signal.SIGKILL
+    assert not store.path(entry).exists(), "killed where neither the old copy nor the new one is in its place"
+    mirror.seen.clear()
+    assert store.require(corrected) == store.path(entry)
+    assert store.verify(entry).ok
+    assert mirror.seen == [], "a machine without a network has its checkpoint again"
+    assert partial(store)
+    assert run(_PULL).wait(60) == 0
+    assert (store.path(entry) / "README.md").read_text() == "corrected"
+    assert partial(store) == []
 
 
 def test_what_another_process_is_writing_is_not_cleaned_up(entry, store, mirror, tmp_path):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,3 +85,14 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         return open_file(Path("/dev/full") if partial else path, mode, *args, **kwargs)
 
     monkeypatch.setattr(Path, "open", open_full)
+
+
+def forbid_writing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on every disk is read-only."""
+
+    def refuse(path: Path | str, *_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    for method in ("mkdir", "write_bytes", "write_text", "touch", "rename", "unlink"):
+        monkeypatch.setattr(Path, method, refuse)
+    monkeypatch.setattr("filelock.FileLock.acquire", lambda lock: refuse(lock.lock_file))
