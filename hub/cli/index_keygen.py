@@ -22,7 +22,7 @@ def command(path: Path, days: int, ask: bool, out: Output) -> None:
     """Make a private key (KEYFILE, for nobody else to read) and a set of keys with its public half (KEYFILE.pub).
 
     Keep KEYFILE where nobody else comes. KEYFILE.pub is what clients trust: name it by TCHUB_TRUSTED_KEYS, or add it
-    to a set of keys by `tchub index trust`.
+    to a set of keys by `tchub index trust`. A file that is there already is never overwritten.
 
     \b
     Examples:
@@ -32,14 +32,15 @@ def command(path: Path, days: int, ask: bool, out: Output) -> None:
     from datetime import timedelta
 
     from ..registry.key_files import make_key
-    from ..registry.signed_file import write_keys
+    from ..registry.signed_file import require_new, write_keys
     from ..registry.trust import KeySet, today
 
+    public = path.with_name(path.name + ".pub")
+    require_new(public)  # before there is a private key: what lies there is another key's public half
     passphrase = os.environ.get("TCHUB_KEY_PASSPHRASE")
     if ask and not passphrase:
         passphrase = click.prompt("Passphrase", hide_input=True, confirmation_prompt=True, err=True)
     key = make_key(path, passphrase, today(), today() + timedelta(days=days))
-    public = path.with_name(path.name + ".pub")
     write_keys(public, KeySet(1, (key,)))
     result = {"private": str(path), "public": str(public), **key.as_dict()}
     out.data(result, lambda console: console.print(key.id, highlight=False))

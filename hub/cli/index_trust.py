@@ -22,7 +22,7 @@ _PATH = click.Path(path_type=Path)
 def command(
     keys: Path, added: Path | None, revoked: tuple[str, ...], reason: str | None, folder: Path, out: Output
 ) -> None:
-    """Write the set of keys that follows on KEYS, as keys-N.json.
+    """Write the set of keys that follows on KEYS, as a new file keys-N.json.
 
     Sign it by a key that KEYS trusts and that is not taken back, and put both files beside the index, where every
     refresh finds them. Never take an older keys-N.json away: clients follow them one by one.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...zoo.atomic import write_atomically
 from ...zoo.untrusted import read_plain
-from .errors import WrongSignatureError
+from .errors import KeyFileError, WrongSignatureError
 from .fields import parse_document, read_file
 from .index import Index
 from .keys import TrustedKey
@@ -65,13 +66,53 @@ def read_keys(path: Path) -> KeySet:
     return KeySet.parse(read_file(path), str(path))
 
 
+def require_new(path: Path) -> None:
+    """Refuse a place for keys where a file is: clients may trust it, or have followed its very bytes.
+
+    Raises:
+        KeyFileError: it is there already.
+    """
+    if os.path.lexists(path):
+        raise _taken(path)
+
+
 def write_keys(path: Path, keys: KeySet) -> None:
-    """Write a set of keys, into a folder that is made where it is missing; raises StoreError."""
+    """Write a set of keys as a new file, into a folder that is made where it is missing.
+
+    Raises:
+        KeyFileError: the file is there already.
+        StoreError: it cannot be written.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise store_error(error, path) from error
-    _write(path, keys.to_json())
+    try:
+        _write_new(path, keys.to_json().encode())
+    except FileExistsError as error:
+        raise _taken(path) from error
+    except OSError as error:
+        raise store_error(error, path) from error
+
+
+def _write_new(path: Path, data: bytes) -> None:
+    """Not by renaming, which would replace what another process put there meanwhile."""
+    with path.open("xb") as file:
+        try:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
+def _taken(path: Path) -> KeyFileError:
+    return KeyFileError(
+        f"{path} is there already, and keys that are out are never replaced",
+        remedy="give another --out, or make the next set from it; remove it only if nobody ever had it",
+        path=str(path),
+    )
 
 
 def _write(path: Path, text: str) -> None:

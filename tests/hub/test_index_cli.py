@@ -154,6 +154,32 @@ def test_keys_are_rotated_step_by_step(mirror, key, run, done, tmp_path):
     assert done("index", "refresh")["keys"] == 2
 
 
+def test_a_set_of_keys_that_is_out_is_never_replaced(mirror, key, run, done, tmp_path):
+    for name in ("second", "third"):
+        done("index", "keygen", "--out", tmp_path / f"{name}.pem")
+    first, out = tmp_path / "release.pem.pub", ("--out", mirror)
+    done("index", "trust", first, "--add", tmp_path / "second.pem.pub", *out)
+    for path in (mirror / "keys-2.json", mirror / "index.json"):
+        done("index", "sign", path, "--key", key)
+    code, _, err = run("index", "trust", first, "--add", tmp_path / "third.pem.pub", *out)
+    assert (code, "keys-2.json is there already" in err) == (1, True)
+    assert "make the next set from it" in err
+    assert done("index", "refresh")["keys"] == 2
+    done("index", "trust", mirror / "keys-2.json", "--add", tmp_path / "third.pem.pub", *out)
+    done("index", "sign", mirror / "keys-3.json", "--key", key)
+    assert done("index", "refresh")["keys"] == 3
+
+
+def test_the_public_half_of_a_key_that_was_moved_away_is_not_given_to_another(key, run, tmp_path):
+    public = tmp_path / "release.pem.pub"
+    before = public.read_bytes()
+    key.rename(tmp_path / "safe.pem")
+    code, _, err = run("index", "keygen", "--out", key)
+    assert (code, "release.pem.pub is there already" in err) == (1, True)
+    assert public.read_bytes() == before
+    assert not key.exists(), "no private key without its public half"
+
+
 def test_a_locked_key_is_unlocked_by_the_environment_or_by_hand(mirror, run, done, tmp_path, monkeypatch):
     path = tmp_path / "locked.pem"
     monkeypatch.setattr("click.prompt", lambda *_, **__: "open sesame")
