@@ -1,6 +1,7 @@
 """Reading from a static web server: TLS, a few redirects, retries, and an end in bounded time.
 
-Through requests, whose proxies (HTTPS_PROXY, NO_PROXY), certificates (REQUESTS_CA_BUNDLE) and ~/.netrc hold here too.
+Through requests, whose proxies (HTTPS_PROXY, NO_PROXY), certificates (REQUESTS_CA_BUNDLE) and ~/.netrc hold here too;
+plain http, which is for this machine's own servers, goes by no proxy.
 Imported when a mirror is asked, so that nothing else pays for it.
 """
 
@@ -84,7 +85,14 @@ def reason_of(error: BaseException) -> str:
 
 
 class _SafeSession(Session):
-    """Looks at where a redirect leads before it goes there."""
+    """Looks at where a redirect leads before it goes there, and asks this machine's own servers by no proxy."""
+
+    def send(self, request: PreparedRequest, **kwargs: Any) -> Response:
+        # Only this machine is asked by plain http, all of which a proxy would read. trust_env stays, for ~/.netrc.
+        if (request.url or "").startswith("http:"):
+            kwargs["proxies"] = {}
+            request.headers.pop("Proxy-Authorization", None)  # a redirect brings it along
+        return super().send(request, **kwargs)
 
     def get_redirect_target(self, resp: Response) -> str | None:
         target = super().get_redirect_target(resp)

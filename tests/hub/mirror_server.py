@@ -67,6 +67,11 @@ class Handler(BaseHTTPRequestHandler):
             return self.head(404)
         return self._give(mirror.files[self.path])
 
+    def do_CONNECT(self) -> None:
+        """What a proxy is asked for; this one leads nowhere."""
+        self.state.seen.append((self.path, {key.lower(): value for key, value in self.headers.items()}))
+        self.head(502)
+
     def _give(self, data: bytes) -> None:
         etag = f'"{hashlib.sha1(data).hexdigest()}"'
         if self.headers.get("If-None-Match") == etag:

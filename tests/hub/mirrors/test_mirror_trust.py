@@ -86,10 +86,33 @@ def test_a_redirect_to_no_address_is_a_typed_error(server, source, where):
         source.read("index.json", 10)
 
 
-def test_the_proxy_of_the_environment_is_used(server, source, monkeypatch):
-    monkeypatch.setenv("http_proxy", server.url)
-    server.files["http://localhost:1/zoo/index.json"] = b"by proxy"
-    assert Mirror("http://localhost:1/zoo", patience=2).read("index.json", 10).data == b"by proxy"
+def test_the_proxy_of_the_environment_leads_to_other_machines_and_sees_no_token(server, monkeypatch):
+    monkeypatch.setenv("https_proxy", server.url)
+    monkeypatch.setenv("TCHUB_MIRROR_TOKEN", "secret")
+    with pytest.raises(NetworkError, match="ProxyError"):
+        Mirror("https://mirror.example.org/zoo", patience=2).read("index.json", 10)
+    assert set(server.paths) == {"mirror.example.org:443"}
+    assert "secret" not in str(server.seen)
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "all_proxy"])
+def test_a_server_of_this_machine_is_asked_by_no_proxy_also_after_a_redirect(server, source, monkeypatch, variable):
+    monkeypatch.setenv("TCHUB_MIRROR_TOKEN", "secret")
+    with running() as other, running() as proxy:
+        monkeypatch.setenv(variable, proxy.url.replace("//", "//user:password@"))
+        server.answers = [status(302, Location=f"{other.url}/elsewhere")]
+        other.files["/elsewhere"] = b"data"
+        assert source.read("index.json", 10).data == b"data"
+        assert proxy.seen == []
+        assert "proxy-authorization" not in other.seen[0][1], "the proxy's password is for the proxy"
+
+
+def test_the_password_of_netrc_holds_where_no_token_is_set(server, source, tmp_path, monkeypatch):
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login ada password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    server.files["/index.json"] = b"data"
+    source.read("index.json", 10)
+    assert server.seen[0][1]["authorization"].startswith("Basic ")
 
 
 def test_redirects_in_a_circle_end(server, source):
