@@ -18,7 +18,7 @@ from .entry_files import WEIGHT_FILES
 from .errors import CheckpointNameError, StoreError
 from .names import CheckpointName, Version
 from .store import Store
-from .verify import Outcome
+from .verify import Outcome, is_folder
 
 CHECKPOINTS = "checkpoints"
 # Folders beside the checkpoints, and what each holds.
@@ -89,7 +89,7 @@ def contents(store: Store) -> list[Item]:
         for item in (*_versions(store, name), *(left.item for left in _leftovers(store, name)))
     ]
     others = (store.root.parent / what for what in OTHERS)
-    return [*checkpoints, *(_item(path.name, path.name, path) for path in others if path.is_dir())]
+    return [*checkpoints, *(_item(path.name, path.name, path) for path in others if is_folder(path))]
 
 
 def sizes(store: Store) -> dict[str, int]:
@@ -106,19 +106,19 @@ def prune(
 ) -> list[Removal]:
     """Remove what is not needed: damaged copies and leftovers always, and older versions.
 
-    A name of which a process is writing a version right now is left alone.
+    A name of which a process is writing a version right now is left alone, and what cannot be read.
 
     Args:
         keep: of each checkpoint keep this many whole versions, the newest; 0 removes all.
         unused_for: remove only versions, or files of other folders, that were not read for this many seconds.
         what: one of `PRUNABLE`: `checkpoints`, or another folder, which is emptied.
-        dry_run: remove nothing.
+        dry_run: remove nothing; works on a read-only cache too.
 
     Returns:
         What was removed, or would be.
 
     Raises:
-        StoreError: the cache cannot be written.
+        StoreError: the cache cannot be read, or not be written.
     """
     before = time.time() - unused_for if unused_for is not None else None
     if what == CHECKPOINTS:
@@ -129,14 +129,21 @@ def prune(
 def _prune_name(store: Store, name: str, keep: int, before: float | None, dry_run: bool) -> list[Removal]:
     try:
         with store.locked(name, seconds=0.0):
-            found = [*_leftovers(store, name), *_unneeded(_versions(store, name), keep, before)]
+            found = _removable(store, name, keep, before)
             for gone in () if dry_run else found:
-                store.remove(gone.item.path)
+                if gone.item.outcome is not Outcome.UNREADABLE:
+                    store.remove(gone.item.path)
     except StoreError as error:
+        if dry_run and error.read_only:  # where nobody can write, nobody has to be kept out
+            return _removable(store, name, keep, before)
         if "errno" in error.fields:
             raise
         return [Removal(_item(CHECKPOINTS, name, store.root / name), 0, "left alone: another process is writing it")]
     return found
+
+
+def _removable(store: Store, name: str, keep: int, before: float | None) -> list[Removal]:
+    return [*_leftovers(store, name), *_unneeded(_versions(store, name), keep, before)]
 
 
 def _leftovers(store: Store, name: str) -> list[Removal]:
@@ -148,7 +155,9 @@ def _unneeded(versions: list[Item], keep: int, before: float | None) -> Iterator
     whole = [item for item in versions if item.outcome is Outcome.OK]
     older = whole[: max(0, len(whole) - keep)]
     for item in versions:
-        if item.outcome is not Outcome.OK:
+        if item.outcome is Outcome.UNREADABLE:
+            yield Removal(item, 0, "left alone: it cannot be read")
+        elif item.outcome is not Outcome.OK:
             yield Removal(item, item.size, f"damaged: {item.outcome}")
         elif item in older and (before is None or (item.used or 0.0) < before):
             yield Removal(item, item.size, f"not among the newest {keep}" if keep else "no version is kept")
@@ -170,7 +179,17 @@ def _empty(store: Store, folder: Path, before: float | None, dry_run: bool) -> l
 
 def _names(store: Store) -> list[str]:
     """Names of fetched checkpoints; one that was adapted here is none, even where both roots are one folder."""
-    return [path.name for path in sorted(store.root.glob("*")) if path.is_dir() and _is_fetched(path.name)]
+    try:
+        paths = sorted(store.root.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise StoreError(
+            f"{store.root} cannot be read: {error.strerror}",
+            remedy=f"check its permissions, or set {store.variable} to a folder of your own",
+            path=str(store.root),
+        ) from error
+    return [path.name for path in paths if _is_fetched(path.name) and is_folder(path)]
 
 
 def _is_fetched(name: str) -> bool:
@@ -182,11 +201,14 @@ def _is_fetched(name: str) -> bool:
 
 
 def _versions(store: Store, name: str) -> list[Item]:
-    """Versions of a name, oldest first, each checked."""
+    """Versions of a name, oldest first, each checked; the name itself where it cannot be read."""
     found = []
-    for path in (store.root / name).iterdir():
-        with suppress(CheckpointNameError):
-            found.append((Version.parse(path.name), path))
+    try:
+        for path in (store.root / name).iterdir():
+            with suppress(CheckpointNameError):
+                found.append((Version.parse(path.name), path))
+    except OSError:
+        return [Item(CHECKPOINTS, name, store.root / name, 0, None, Outcome.UNREADABLE)]
     return [_checked(store, name, path) for _, path in sorted(found) if not path.is_symlink()]
 
 
@@ -194,11 +216,15 @@ def _checked(store: Store, name: str, path: Path) -> Item:
     before = _files(path)
     weights = [info for file, info in before.items() if file.name in WEIGHT_FILES]
     entry = store.record(path)
-    outcome = store.verify(entry).outcome if entry else Outcome.MISSING_FILE
+    outcome = store.verify(entry).outcome if entry else _without_record(path)
     for file, info in before.items():
         with suppress(OSError):  # looking at the cache is no use of it
             os.utime(file, ns=(info.st_atime_ns, info.st_mtime_ns))
     return replace(_item(CHECKPOINTS, f"{name}@{path.name}", path, weights), outcome=outcome)
+
+
+def _without_record(folder: Path) -> Outcome:
+    return Outcome.MISSING_FILE if os.access(folder, os.R_OK | os.X_OK) else Outcome.UNREADABLE
 
 
 def _item(what: str, name: str, path: Path, read: Iterable[os.stat_result] = ()) -> Item:
@@ -213,10 +239,10 @@ def _used(info: os.stat_result) -> float:
 
 
 def _files(folder: Path) -> dict[Path, os.stat_result]:
-    """Every plain file under a folder; one that goes meanwhile is left out."""
+    """Every plain file under a folder; one that goes meanwhile, or may not be looked at, is left out."""
     found = {}
-    for path in sorted(folder.rglob("*")):
-        with suppress(FileNotFoundError):
+    for path in sorted(Path(where, name) for where, _, names in os.walk(folder) for name in names):
+        with suppress(OSError):
             info = path.lstat()
             if stat.S_ISREG(info.st_mode):
                 found[path] = info

@@ -20,7 +20,7 @@ METRICS = ("top1", "top5", "pairwise")
 # Of each device of a knowledge base; its scores are in metrics.json.
 _DEVICE_FACTS = ("corpus", "device", "licence", "version", "gate")
 _MAX_BYTES = 4 << 20
-_REMEDY = "fetch the checkpoint again"
+_REMEDY = "check its permissions, or fetch the checkpoint again"
 
 
 def describe(folder: Path, name: str, version: str, **facts: Any) -> Entry:
@@ -112,7 +112,7 @@ def _read(path: Path) -> bytes | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise bad(str(path), str(error), _REMEDY) from error
+        raise bad(str(path), getattr(error, "strerror", None) or str(error), _REMEDY) from error
 
 
 def _parameters(config: dict[str, Any], weights: Path) -> int | None:

@@ -20,7 +20,7 @@ from .offline import network_ruled_out
 from .resolve import Resolution, resolve
 from .sources import FolderSource, Source, bundled_root, fetch, parse_source, sources_for
 from .store import Store, cache_root, home_root
-from .verify import Outcome, Verification, verify_folder
+from .verify import Outcome, Verification, is_folder, verify_folder
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Registry:
     def folder(self, entry: Entry) -> Path | None:
         """The copy that a load would use, whole or not: in a store, else in the wheel; None for neither."""
         copies = (self.store_of(entry).path(entry), self._in_wheel(entry))
-        return next((folder for folder in copies if folder.is_dir()), None)
+        return next(filter(is_folder, copies), None)
 
     def verify(self, entry: Entry) -> tuple[Verification, str]:
         """Check the copy that a load would use; also says which that is: `store` or `bundled`."""

@@ -9,15 +9,20 @@ import os
 import secrets
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _PREFIX, _REPLACED, _REMOVED = ".partial-", ".old", ".gone"
 
 
 def leftovers(parent: Path) -> list[Path]:
-    """Folders that are being written, replaced or removed; while nobody does, each is of a process that was killed."""
-    return sorted(parent.glob(f"{_PREFIX}*"))
+    """Folders that are being written, replaced or removed; while nobody does, each is of a process that was killed.
+
+    None are known of a folder that cannot be read.
+    """
+    with suppress(OSError):
+        return sorted(path for path in parent.iterdir() if path.name.startswith(_PREFIX))
+    return []
 
 
 @contextmanager
@@ -54,9 +59,9 @@ def put(folder: Path, final: Path) -> None:
 
 def put_back(parent: Path) -> None:
     """Undo the replacements that were killed before the new folder was in its place."""
-    for aside in parent.glob(f"{_PREFIX}*{_REPLACED}"):
+    for aside in leftovers(parent):
         final = parent / aside.name.removeprefix(_PREFIX).removesuffix(_REPLACED)
-        if not final.exists():
+        if aside.name.endswith(_REPLACED) and not final.exists():
             os.rename(aside, final)
 
 

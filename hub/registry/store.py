@@ -31,7 +31,7 @@ from .errors import (
 from .exclusive import exclusive
 from .fields import read_document
 from .names import CheckpointName, Version
-from .verify import Outcome, Verification, verify_folder
+from .verify import Outcome, Verification, is_folder, verify_folder
 
 
 def cache_root() -> Path:
@@ -69,7 +69,10 @@ class Store:
 
     def entries(self) -> list[Entry]:
         """What is stored, by name and version; a folder without a readable record is no checkpoint."""
-        return [e for path in sorted(self.root.glob(f"*/*/{RECORD}")) if (e := self.record(path.parent)) is not None]
+        with suppress(PermissionError):
+            found = map(self.record, (path.parent for path in sorted(self.root.glob(f"*/*/{RECORD}"))))
+            return [entry for entry in found if entry is not None]
+        return []
 
     def get(self, name: str, version: str | None = None) -> Entry | None:
         """The stored entry of this version, or of the newest one."""
@@ -79,7 +82,7 @@ class Store:
     def verify(self, entry: Entry) -> Verification:
         """Check the stored files against an entry; a card or metrics that were corrected since may be as they came."""
         folder = self.path(entry)
-        if not folder.is_dir():
+        if not is_folder(folder):
             return Verification(Outcome.NOT_INSTALLED, folder)
         stored = self.record(folder)
         return verify_folder(folder, (entry if stored is None or stored.changed_in(entry) else stored).files)
@@ -98,12 +101,13 @@ class Store:
             raise NotInstalledError(
                 f"{entry.id} is not on this machine", remedy=f"run: tchub pull {entry.id}", name=entry.name
             )
-        found.require(f"run: tchub pull {entry.id}" if not entry.is_local else f"adapt again; remove {found.path}")
+        remedy = f"run: tchub pull {entry.id}" if not entry.is_local else f"adapt again; remove {found.path}"
+        found.require(f"check the permissions; else {remedy}" if found.outcome is Outcome.UNREADABLE else remedy)
         return self.path(entry)
 
     def _verify_undisturbed(self, entry: Entry) -> Verification:
         """Check while nobody replaces it: between two renames neither the old copy nor the new one is in its place."""
-        if self.path(entry).parent.is_dir():  # no lock file is made for what was never here
+        if is_folder(self.path(entry).parent):  # no lock file is made for what was never here
             with suppress(StoreError), self.locked(entry.name):
                 return self.verify(entry)
         return self.verify(entry)

@@ -70,6 +70,16 @@ class Verification:
             raise IntegrityError(self.message, remedy=remedy, expected=self.expected, actual=self.actual, **fields)
 
 
+def is_folder(path: Path) -> bool:
+    """Whether a folder is there; what may not be looked at may be one, and its check then calls it unreadable."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+
+
 def verify_folder(folder: Path, files: Mapping[str, FileRecord]) -> Verification:
     """Check size and sha256 of every listed file; files that are not listed are not looked at, nor loaded."""
     for name, record in sorted(files.items()):

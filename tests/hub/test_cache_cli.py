@@ -12,7 +12,7 @@ from tchub.hub.cli import main
 from tchub.hub.registry import Registry, Store
 from tchub.hub.registry.cache import PRUNABLE, prune
 from tchub.hub.registry.errors import StoreError
-from toy_checkpoints import publish, write_index, write_toy
+from toy_checkpoints import forbid_reading, forbid_writing, publish, write_index, write_toy
 
 DAY = 86400
 VERSIONS = ("0.9.0", "0.9.1", "0.10.0")
@@ -204,6 +204,44 @@ def test_the_refreshed_index_and_its_keys_are_listed_and_never_pruned(cache, cap
 
 def test_an_age_that_is_none_is_wrong_usage(cache, capsys):
     assert run(capsys, "prune", "--older-than", "soon")[0] == 2
+
+
+def test_a_name_that_cannot_be_read_is_called_so_and_the_others_go_on(cache, capsys, monkeypatch):
+    forbid_reading(monkeypatch, cache.root / "tcl-t4")
+    rows = {row["name"]: row["outcome"] for row in run_json(capsys, "list")}
+    assert rows == {"tcl-epyc@0.9.0": "ok", "tcl-epyc@0.9.1": "ok", "tcl-epyc@0.10.0": "ok", "tcl-t4": "unreadable"}
+    assert run_json(capsys, "size")["bytes"] > 0
+    *gone, left = run_json(capsys, "prune", "--all")["removed"]
+    assert len(gone) == 3
+    assert (left["name"], left["freed"], left["reason"]) == ("tcl-t4", 0, "left alone: it cannot be read")
+
+
+def test_a_version_that_cannot_be_read_is_not_taken_for_damaged(cache, capsys, monkeypatch):
+    forbid_reading(monkeypatch, cache.root / "tcl-t4" / "0.9.0")
+    assert run_json(capsys, "list")[-1]["outcome"] == "unreadable"
+    assert "left alone" in run_json(capsys, "prune")["removed"][-1]["reason"]
+    assert main(["verify", "--all", "--json"]) == 1
+    rows = {row["name"]: row["outcome"] for row in json.loads(capsys.readouterr().out)}
+    assert (rows["tcl-epyc"], rows["tcl-t4"]) == ("ok", "unreadable")
+    assert main(["info", "tcl-t4"]) == 1
+    assert "Permission denied\nremedy: check its permissions" in capsys.readouterr().err
+
+
+def test_a_cache_that_cannot_be_read_is_an_error_of_the_cache_alone(cache, capsys, monkeypatch):
+    forbid_reading(monkeypatch, cache.root)
+    for verb in ("list", "size", "prune"):
+        code, _, err = run(capsys, verb)
+        assert code == 1
+        assert "checkpoints cannot be read: Permission denied\nremedy: check its permissions, or set TCHUB_CACHE" in err
+    assert main(["list"]) == 0
+
+
+def test_what_would_go_from_a_read_only_cache_can_be_asked(cache, capsys, monkeypatch):
+    before = run_json(capsys, "prune", "--dry-run")
+    forbid_writing(monkeypatch)
+    assert run_json(capsys, "prune", "--dry-run") == before
+    assert run(capsys, "prune")[0] == 1
+    assert len(stored(cache)) == 4
 
 
 def test_a_cache_that_cannot_be_written_is_an_error(cache, monkeypatch):

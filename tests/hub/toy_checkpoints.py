@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,25 @@ def fill_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         return open_file(Path("/dev/full") if partial else path, mode, *args, **kwargs)
 
     monkeypatch.setattr(Path, "open", open_full)
+
+
+def forbid_reading(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """From now on a folder is there, and nobody may look into it."""
+
+    def denying(call: Callable[..., Any]) -> Callable[..., Any]:
+        def ask(path: Any, *args: Any, **kwargs: Any) -> Any:
+            inside = folder in Path(str(path)).parents
+            if inside or (call is not os_stat and Path(str(path)) == folder):
+                raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return call(path, *args, **kwargs)
+
+        return ask
+
+    os_stat = os.stat
+    for name in ("stat", "lstat", "listdir", "scandir", "open"):
+        monkeypatch.setattr(os, name, denying(getattr(os, name)))
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: folder not in (path, *path.parents) and access(path, mode))
 
 
 def forbid_writing(monkeypatch: pytest.MonkeyPatch) -> None:
