@@ -21,6 +21,7 @@ INDEX_FORMAT = 1
 INDEX_FILE = "index.json"
 _MAX_ENTRIES = 5_000
 _MAX_ALIASES = 5_000
+_NO_PLUS = "use an index that lists them under names without +, or ask for that whoever publishes this one"
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,9 @@ class Index:
         twice = sorted(id for id, count in Counter(entry.id for entry in entries).items() if count > 1)
         if twice:
             raise bad(where, f"listed twice: {', '.join(twice[:10])}")
+        local = sorted({entry.name for entry in entries if entry.is_local})
+        if local:
+            raise bad(where, f"names with + are of one machine alone: {', '.join(local[:10])}", _NO_PLUS)
         expires = None if raw.get("expires") is None else day(raw, "expires", where)
         return cls(entries, whole(raw, "serial", 0, where), _aliases(raw, entries, where), expires)
 
@@ -74,8 +78,8 @@ class Index:
         """The index of the wheel with what `tchub index refresh` brought, or the file that TCHUB_INDEX names."""
         from .snapshot import with_refreshed
 
-        override = os.environ.get("TCHUB_INDEX")
-        return cls.read(Path(override)) if override else with_refreshed(cls.shipped())
+        own = own_index()
+        return cls.read(own) if own else with_refreshed(cls.shipped())
 
     @classmethod
     def shipped(cls) -> Index:
@@ -123,6 +127,12 @@ class Index:
         return both.merged(other.entries)
 
 
+def own_index() -> Path | None:
+    """The file that TCHUB_INDEX names."""
+    text = os.environ.get("TCHUB_INDEX")
+    return Path(text).expanduser() if text else None
+
+
 def _aliases(raw: Mapping[str, Any], entries: Iterable[Entry], where: str) -> dict[str, str]:
     """Old name -> new name: the new one is listed, the old one is not, so that there is no chain and no circle."""
     aliases = optional(raw, "aliases", dict, {}, where)
@@ -130,7 +140,7 @@ def _aliases(raw: Mapping[str, Any], entries: Iterable[Entry], where: str) -> di
         raise bad(where, f"more than {_MAX_ALIASES} aliases")
     names = {entry.name for entry in entries}
     for old, new in aliases.items():
-        if not _is_name(old):
+        if not _is_published(old):
             raise bad(where, f"the alias {old[:80]!r} is not a checkpoint name")
         if old in names:
             raise bad(where, f"the alias {old} is the name of a checkpoint")
@@ -139,8 +149,9 @@ def _aliases(raw: Mapping[str, Any], entries: Iterable[Entry], where: str) -> di
     return aliases
 
 
-def _is_name(text: str) -> bool:
+def _is_published(name: str) -> bool:
     try:
-        return CheckpointName.parse(text).name == text
+        parsed = CheckpointName.parse(name)
     except CheckpointNameError:
         return False
+    return parsed.name == name and parsed.variant is None

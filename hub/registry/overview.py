@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
-from .index import Index
+from .index import Index, own_index
 from .key_chain import index_folder, trusted_keys
 from .snapshot import Opened, open_snapshot
 
@@ -17,14 +15,14 @@ def overview() -> dict[str, Any]:
     Raises:
         UntrustedError, IndexFileError: the refreshed index, the wheel's, or TCHUB_INDEX's cannot be used.
     """
-    override = os.environ.get("TCHUB_INDEX")
+    own = own_index()
     folder, shipped = index_folder(), Index.shipped()
     keys = trusted_keys(folder)
-    opened = None if override else open_snapshot(folder, keys)
-    used = Index.read(Path(override)) if override else shipped.joined(opened.index) if opened else shipped
+    opened = None if own else open_snapshot(folder, keys)
+    used = Index.read(own) if own else shipped.joined(opened.index) if opened else shipped
     return {
-        "override": override and _counts(used) | {"path": override},
-        "shipped": None if override else _counts(shipped),
+        "override": own and _counts(used) | {"path": str(own)},
+        "shipped": None if own else _counts(shipped),
         "refreshed": opened and _facts(opened),
         "keys": {"serial": keys.serial, "trusted": [key.as_dict() for key in keys.keys]},
         "aliases": dict(used.aliases),

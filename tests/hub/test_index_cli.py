@@ -104,6 +104,10 @@ def test_show_of_an_own_index_file_says_so(mirror, key, done, monkeypatch):
     found = done("index", "show")
     assert found["override"] == {"serial": 0, "checkpoints": 1, "path": str(mirror / "index.json")}
     assert found["shipped"] is None
+    monkeypatch.setenv("HOME", str(mirror.parent))
+    monkeypatch.setenv("TCHUB_INDEX", f"~/{mirror.name}/index.json")
+    assert done("index", "show") == found
+    assert [row["name"] for row in done("list")] == ["tlp-epyc"]
 
 
 def test_a_refreshed_index_that_is_damaged_stops_show_but_not_list(mirror, key, run, tmp_path):

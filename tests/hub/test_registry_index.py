@@ -176,6 +176,12 @@ def test_a_version_listed_twice_is_refused():
         Index.parse(json.dumps({"format": 1, "checkpoints": [GOOD, GOOD]}))
 
 
+def test_a_name_of_one_machine_is_refused_as_it_would_hide_what_was_adapted_here():
+    with pytest.raises(IndexFileError, match=r"names with \+ are of one machine alone: tcl-epyc\+local") as caught:
+        Index.parse(listing(checkpoints=[GOOD, GOOD | {"name": "tcl-epyc+local", "version": "2.0.0"}]))
+    assert "names without +" in caught.value.remedy
+
+
 def listing(**changes) -> str:
     """The text of an index of one good checkpoint."""
     return json.dumps({"format": 1, "serial": 3, "checkpoints": [GOOD]} | changes)
@@ -205,6 +211,7 @@ def test_the_last_day_of_an_index_is_kept():
         ({"tcl-rome": "tcl-milan", "tcl-milan": "tcl-rome"}, "not the name of a checkpoint"),
         ({"../up": "tcl-epyc"}, "not a checkpoint name"),
         ({"tcl-rome@1.0.0": "tcl-epyc"}, "not a checkpoint name"),
+        ({"tcl-rome+local": "tcl-epyc"}, "not a checkpoint name"),
         ({"tcl-rome": ["tcl-epyc"]}, "not the name of a checkpoint"),
         (["tcl-rome"], "aliases"),
     ],
@@ -309,7 +316,7 @@ scores = st.fixed_dictionaries(
 versions = st.builds("{}.{}.{}".format, *[st.integers(0, 99)] * 3)
 entries = st.builds(
     lambda **fields: Entry.from_dict(GOOD | fields),
-    name=st.sampled_from(["tcl-epyc", "tlp-t4", "tenset-mlp-a100", "tcl-epyc+local"]),
+    name=st.sampled_from(["tcl-epyc", "tlp-t4", "tenset-mlp-a100", "tcl-kb-cpu"]),
     version=versions,
     arch=texts,
     family=texts,
