@@ -17,7 +17,7 @@ from ...zoo.errors import TchubError
 from ...zoo.untrusted import open_plain
 from .entry import Entry
 from .entry_files import FileRecord
-from .errors import IntegrityError, NoSourceError, NotInSourceError, SourceError, UnknownSourceError
+from .errors import IntegrityError, NoSourceError, NotInSourceError, SourceError, StoreError, UnknownSourceError
 from .hf import HfSource
 from .index import INDEX_FILE, Index
 from .mirror import Mirror
@@ -182,7 +182,8 @@ def fetch(entry: Entry, dest: Path, sources: list[Source], *, offline: bool = Fa
         The uri of the source that gave the files.
 
     Raises:
-        SourceError, IntegrityError: of the only telling source, or NoSourceError with what each said.
+        SourceError, IntegrityError, StoreError: of the only telling source, or NoSourceError with what each said. A
+            StoreError is of a source's own cache; what cannot be written into `dest` is an OSError, and ends it.
     """
     failed: dict[str, TchubError] = {}
     for source in sources:
@@ -190,7 +191,7 @@ def fetch(entry: Entry, dest: Path, sources: list[Source], *, offline: bool = Fa
             source.fetch(entry, dest, offline=offline)
             verify_folder(dest, entry.files).require(f"{source.uri} {_OTHER_FILES}")
             return source.uri
-        except (SourceError, IntegrityError) as error:
+        except (SourceError, IntegrityError, StoreError) as error:
             failed[source.uri] = error
             _empty(dest)
     raise _nowhere(entry, failed)

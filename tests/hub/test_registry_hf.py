@@ -273,3 +273,17 @@ def test_a_full_disk_under_the_hubs_cache_names_it(hub, entry, source, dest, mon
     with pytest.raises(StoreError, match="no space left") as caught:
         source.fetch(entry, dest)
     assert "HF_HOME" in caught.value.remedy
+
+
+def test_where_the_hubs_cache_cannot_be_written_the_next_source_serves(hub, entry, source, tmp_path, monkeypatch):
+    def read_only(*args, **kwargs):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "blob")
+
+    monkeypatch.setattr("huggingface_hub.file_download.http_get", read_only)
+    monkeypatch.setattr("tchub.hub.registry.sources.HfSource", lambda repo: source)
+    with pytest.raises(StoreError, match="Read-only") as caught:
+        make_registry(tmp_path, entry).pull("tcl-epyc")
+    assert "HF_HOME" in caught.value.remedy
+    mirror = (tmp_path / "origin").as_uri()
+    listed = replace(entry, sources=(*entry.sources, mirror))
+    assert make_registry(tmp_path, listed).pull("tcl-epyc").source == mirror
