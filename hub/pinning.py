@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from .api import pull
-from .registry import Entry, PulledCheckpoint
+from .registry import Entry, PulledCheckpoint, parse_source
 from .registry.lock import LOCK_FILE, LockFile, pin
+from .registry.offline import network_ruled_out
+from .registry.sources import fetch
 
 
 def pull_pinned(
@@ -38,16 +41,24 @@ def pull_and_pin(
 
     Raises:
         LockFileError: the file cannot be used, or is at odds with the index; it stays as it was.
-        TchubError: as `hub.pull` does; nothing is pinned then.
+        TchubError: as `hub.pull` does, also where a source that is named does not give what is stored here already;
+            nothing is pinned then.
     """
     path = Path(lock)
     wanted = names or (sorted(LockFile.read(path).pins) if path.exists() else ()) or [None]
     pulled = [pull(name, source=source, offline=offline) for name in wanted]
-    pin(path, [_from(one.entry, source) for one in pulled])
+    entries = [one.entry for one in pulled]
+    if source not in (None, "bundled"):
+        for one in pulled:
+            if one.source == "store" and not one.entry.is_local:
+                _require_in(source, one.entry, offline)
+        # It goes first: nothing else may know where these checkpoints are.
+        entries = [replace(one, sources=tuple(dict.fromkeys((source, *one.sources)))) for one in entries]
+    pin(path, entries)
     return pulled
 
 
-def _from(entry: Entry, source: str | None) -> Entry:
-    """The source that was named goes first: nothing else may know where this checkpoint is."""
-    further = () if source in (None, "bundled") else (source,)
-    return replace(entry, sources=tuple(dict.fromkeys((*further, *entry.sources))))
+def _require_in(source: str, entry: Entry, offline: bool) -> None:
+    """Let a source give the files of what was here already: a pin names no place where nobody looked."""
+    with TemporaryDirectory() as scratch:
+        fetch(entry, Path(scratch), [parse_source(source)], offline=offline or network_ruled_out())

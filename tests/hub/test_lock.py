@@ -124,6 +124,20 @@ def test_the_source_that_was_named_is_kept_in_the_pin(project):
     assert LockFile.read(project / "tchub.lock").pins["tcl-own"].sources == (elsewhere.as_uri(),)
 
 
+def test_a_source_that_was_named_is_asked_for_what_is_here_already_before_it_is_pinned(project, capsys):
+    elsewhere = project.parent / "elsewhere"
+    publish(elsewhere, "tcl-epyc")
+    assert main(["pull", "tcl-epyc"]) == 0
+    pull_and_pin(["tcl-epyc"], source=elsewhere.as_uri())
+    assert LockFile.read(project / "tchub.lock").pins["tcl-epyc"].sources[0] == elsewhere.as_uri()
+    before = (project / "tchub.lock").read_bytes()
+    (elsewhere / "tcl-epyc/1.0.0/model.safetensors").write_bytes(b"others")
+    for source, says in (("file:///no/such", "does not hold tcl-epyc@1.0.0"), (elsewhere.as_uri(), "wrong size")):
+        assert main(["pull", "tcl-epyc", "--source", source, "--lock"]) == 1
+        assert says in capsys.readouterr().err
+    assert (project / "tchub.lock").read_bytes() == before
+
+
 def test_load_and_pull_take_a_lock_file(project):
     from tchub import hub
     from tchub.hub.api import locate
