@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 @click.option("--offline", is_flag=True, help="Use no network: the wheel, folders and the Hub's cache only.")
 @click.option("--lock", is_flag=True, help="Pin what is pulled in the lock file; without a NAME, renew its pins.")
 @click.option("--frozen", is_flag=True, help="Pull exactly what the lock file pins; without a NAME, all of it.")
-@click.option("--lock-file", type=click.Path(path_type=Path), metavar="PATH", help="[default: tchub.lock]")
+@click.option(
+    "--lock-file", type=click.Path(dir_okay=False, path_type=Path), metavar="PATH", help="[default: tchub.lock]"
+)
 @output_options
 def command(
     names: tuple[str, ...],

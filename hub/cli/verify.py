@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument("name", required=False)
 @click.option("--all", "everything", is_flag=True, help="Every checkpoint on this machine.")
 @click.option(
-    "--lock-file", type=click.Path(path_type=Path), metavar="PATH",
+    "--lock-file", type=click.Path(dir_okay=False, path_type=Path), metavar="PATH",
     help="Check against what this lock file pins; without a NAME, all of it.",
 )  # fmt: skip
 @output_options

@@ -134,9 +134,11 @@ def pin(path: Path, entries: Iterable[Entry]) -> LockFile:
     """Add entries to a lock file, or make it; other names in it stay as they are, whoever writes at the same time.
 
     Raises:
-        LockFileError: the file that is there cannot be used, or at odds with an entry.
+        LockFileError: the file that is there cannot be used, or at odds with an entry; or it is a folder.
         StoreError: it cannot be written; it is as it was before.
     """
+    if path.is_dir():
+        raise LockFileError(f"{path} is a folder", remedy=f"name a file, e.g. {path / LOCK_FILE}", path=str(path))
     try:
         with exclusive(path.with_name(f".{path.name}.writing")):
             found = (LockFile.read(path) if path.exists() else LockFile(path)).with_pins(entries)

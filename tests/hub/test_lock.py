@@ -166,6 +166,17 @@ def test_another_place_for_the_file(project, capsys):
     assert main(["pull", "tcl-epyc", "--lock-file", "other.json"]) == 2
 
 
+def test_a_folder_is_no_place_for_the_file(project, capsys):
+    for folder in (".", "..", str(project)):
+        assert main(["pull", "tcl-epyc", "--lock", "--lock-file", folder]) == 2
+        assert main(["verify", "--lock-file", folder]) == 2
+        assert "is a directory" in capsys.readouterr().err
+    for folder in ("", "."):
+        with pytest.raises(LockFileError, match="is a folder") as caught:
+            pull_and_pin(["tcl-epyc"], lock=folder)
+        assert caught.value.remedy == "name a file, e.g. tchub.lock"
+
+
 def test_equal_pins_are_equal_bytes_in_whatever_order_they_came(project, tmp_path):
     pull_and_pin(["tcl-epyc"])
     pull_and_pin(["tcl-t4"])
