@@ -152,7 +152,8 @@ def adapt(
                 features = pool_features(replace(base.checkpoint, device=local.device), pool, local.target)
             programs = PoolPrograms(pool, local.device.name, tools.computation)
             told = Told(settings, progress, clock, folder / "training", programs, job.scope_id)
-            session = AdaptSession(Learner(begin, local.device, features, pool, measuring, told), pool, measuring, told)
+            learner = Learner(begin, local.device, features, pool, measuring, told)
+            session = AdaptSession(learner, pool, measuring, told, job.to_rank)
             session.spend()
         return _learn(lambda: finish(job, folder, programs, measuring, session.learn(), clock), len(measuring.results))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...zoo.corpus.workloads import SUITES
 from .adapt_least import check_count
 from .adapt_measure import PoolMeasuring
 from .adapt_name import LOCAL
@@ -61,6 +62,11 @@ class AdaptJob:
     def scope_id(self) -> str:
         """8 hex digits of the scope: the corpus of each has a folder of its own, since they may not mix."""
         return hashlib.sha256(json.dumps(self.scope, sort_keys=True).encode()).hexdigest()[:8]
+
+    @property
+    def to_rank(self) -> bool:
+        """Whether the tasks are those of what will be tuned: a suite's stand for those of other networks."""
+        return self.workload not in SUITES
 
     def build_pool(self, folder: Path, stop: StopFlag, progress: AdaptProgress, clock: Clock) -> CandidatePool:
         """Extract the tasks and make their candidates.

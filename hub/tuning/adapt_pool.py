@@ -69,9 +69,9 @@ class CandidatePool:
         names = (f"{self.tasks[entry.task].task_id} {entry.key}" for entry in self.entries)
         return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
 
-    def sampling_pool(self) -> Pool:
-        """What a sampler sees."""
-        return Pool(self.group, tuple(task.op for task in self.tasks))
+    def sampling_pool(self, to_rank: bool = False) -> Pool:
+        """What a sampler sees; `to_rank` is `Pool.to_rank`."""
+        return Pool(self.group, tuple(task.op for task in self.tasks), to_rank=to_rank)
 
     def sequences(self, indices: Iterable[int]) -> list[PrimitiveSequence]:
         """Candidates in the primitive language."""

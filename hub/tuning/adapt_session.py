@@ -42,12 +42,15 @@ class AdaptSession:
         pool: the candidates.
         measuring: measures them.
         told: settings, progress and clock.
+        to_rank: whether the tasks are those of what will be tuned, and do not stand for others.
     """
 
-    def __init__(self, learner: Learner, pool: CandidatePool, measuring: PoolMeasuring, told: Told) -> None:
+    def __init__(
+        self, learner: Learner, pool: CandidatePool, measuring: PoolMeasuring, told: Told, to_rank: bool
+    ) -> None:
         self._learner, self._pool, self._measuring = learner, pool, measuring
         self._told, self._settings, self._clock = told, told.settings, told.clock
-        self._sampling_pool = pool.sampling_pool()
+        self._sampling_pool = pool.sampling_pool(to_rank)
         self._hold_out: list[int] = []
         self._within = np.ones(len(pool), dtype=bool)
         self._learn: list[int] = []
@@ -247,7 +250,7 @@ class AdaptSession:
         return bool(measured)
 
     def _subset(self, indices: np.ndarray) -> Pool:
-        return Pool(self._sampling_pool.task[indices], self._sampling_pool.ops)
+        return replace(self._sampling_pool, task=self._sampling_pool.task[indices])
 
     def _measure(self, indices: Sequence[int] | np.ndarray, seconds: float, title: str) -> list[int]:
         """Places of these that were measured; where a clock ended the batch, it ends there again."""

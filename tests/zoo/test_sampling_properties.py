@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -125,6 +126,12 @@ def test_a_types_tasks_share_its_budget_evenly(pool, k, seed):
         of_type = budgets[[own == op for own in pool.ops]]
         assert of_type.sum() == units
         assert np.ptp(of_type) <= 1
+
+
+def test_rdu_plus_keeps_tasks_level_that_are_to_be_ranked_themselves():
+    pool = replace(make_pool(["conv2d"] * 30, 40), to_rank=True)
+    picked = create_sampler("rdu+").select(pool, [0], 59, full_view(pool, [0]), np.random.default_rng(0))
+    assert set(pool.counts([0, *picked.indices])) == {2}
 
 
 def test_alt_takes_the_least_sure_and_balto_does_not_take_twins():

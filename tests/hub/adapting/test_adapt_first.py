@@ -10,7 +10,7 @@ from adapt_kit import Lab, run
 from tchub.hub.cli import main
 from tchub.hub.tuning.adapt_first import asks_base, first_sampler
 from tchub.hub.tuning.adapt_tools import Base
-from tchub.zoo.adapt.sampling import SAMPLERS, Pool, Selection, StrataSampler, create_sampler
+from tchub.zoo.adapt.sampling import SAMPLERS, Ask, Pool, RDUPlusSampler, Selection, StrataSampler, create_sampler
 from tchub.zoo.adapt.view import ModelView
 
 
@@ -46,6 +46,22 @@ def test_the_first_batch_spreads_over_the_scores_of_each_task_as_the_base_gives_
     first = [pick for pick in result.picks if pick.round == 0]
     assert len(first) == len(chosen.indices)
     assert all(pick.total is None for pick in first)
+
+
+@pytest.mark.parametrize(("workload", "to_rank"), [("toy", True), ("reference", False)])
+def test_a_networks_tasks_are_to_be_ranked_and_a_suites_stand_for_others(
+    base: Base, tmp_path: Path, workload: str, to_rank: bool
+):
+    """By which `rdu+` keeps all tasks level, or fills some of them."""
+    pools: list[Pool] = []
+
+    class Watched(RDUPlusSampler):
+        def pick(self, ask: Ask) -> Selection:
+            pools.append(ask.pool)
+            return super().pick(ask)
+
+    run(base, Lab(), tmp_path, sampler=Watched(), workload=workload, budget=60, programs_per_task=24)
+    assert [pool.to_rank for pool in pools] == [to_rank]
 
 
 def test_the_help_names_every_sampler(capsys):

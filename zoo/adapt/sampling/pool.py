@@ -19,11 +19,14 @@ class Pool:
         task: (N,) int64, the task of each program.
         ops: operator type of each task; `task` indexes it.
         task_features: (T, F) numbers that describe each task, where the caller knows some; see `fasor`.
+        to_rank: whether these very tasks will be ranked, as those of a network that is to be tuned are; or they stand
+            for others, as the tasks of a corpus or a suite do.
     """
 
     task: np.ndarray
     ops: tuple[str, ...]
     task_features: np.ndarray | None = None
+    to_rank: bool = False
 
     def __len__(self) -> int:
         return len(self.task)
