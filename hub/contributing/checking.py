@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..registry.verify import sha256_of
-from .collecting import content
+from .collecting import content, folders_of
 from .step import Done, Walk
 
 
@@ -16,10 +16,10 @@ class Check:
     title = "what a reviewer looks at"
 
     def inputs(self, walk: Walk) -> dict[str, Any]:
-        """The folder's files and the programs."""
+        """The folder's files and the corpora."""
         folder = walk.folder / walk.found["card"]["folder"]
         files = {str(path.relative_to(folder)): sha256_of(path) for path in sorted(folder.rglob("*")) if path.is_file()}
-        return {"files": files, "programs": content(walk)}
+        return {"files": files, "corpora": content(walk)}
 
     def run(self, walk: Walk) -> Done:
         """Ask all questions; raises CheckFailedError when an answer is no.
@@ -29,7 +29,7 @@ class Check:
         from ..publishing.check import check
 
         folder = walk.folder / walk.found["card"]["folder"]
-        report = check(folder, corpora=walk.found["collect"]["corpora"], note=walk.note)
+        report = check(folder, corpora=folders_of(walk), note=walk.note)
         for finding in report.findings:
             walk.note(f"  {finding.outcome}: {finding.name}: {finding.detail}")
         if report.failed:

@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING, Any
 from ...zoo.corpus import Corpus, check_corpus, split_tasks
 from ...zoo.corpus.errors import CorpusError
 from ...zoo.corpus.schema import META_FILE, PROGRAMS_FILE, TASKS_FILE
-from ..registry.verify import sha256_of
+from .corpora import contents, corpus_folders
 from .step import Done, Walk
 
 if TYPE_CHECKING:
     from ..tuning.collect import CollectResult
-
-FOLDER = "corpora"
 
 
 class Collect:
@@ -27,7 +25,7 @@ class Collect:
         """The device and what is measured on it, or the given corpora's contents."""
         settings = walk.settings
         if not settings.measures:
-            return {"corpora": {str(path.resolve()): _digest(path) for path in settings.corpora}}
+            return {"corpora": content(walk)}
         facts = {key: walk.found["device"][key] for key in ("device", "family")}
         plan = {key: getattr(settings, key) for key in ("device", "target", "threads", "programs", "seed")}
         licence = walk.found["facts"]["data_licence"]
@@ -35,18 +33,18 @@ class Collect:
 
     def run(self, walk: Walk) -> Done:
         """Measure, then see whether the corpora can be trusted."""
-        folder = walk.folder / FOLDER / walk.found["device"]["device"]  # the card calls a corpus by its folder
+        folders, written = folders_of(walk), []
         if walk.settings.measures:
-            found = _measure(walk, folder)
+            found = _measure(walk, folders[0])
             walk.note(f"{found.programs} programs of {found.tasks} tasks ({found.failed} failed)")
-        paths = [folder] if walk.settings.measures else list(walk.settings.corpora)
-        corpora = [Corpus.open(path) for path in paths]
+            written = [folders[0] / name for name in (META_FILE, TASKS_FILE, PROGRAMS_FILE)]
+        corpora = opened(walk)
         for corpus in corpora:
             _require_sound(corpus)
         tests = len(split_tasks(corpora[0]).test)
         walk.note(f"{tests} of {len(corpora[0].tasks)} tasks judge, the others teach")
-        written = [folder / name for name in (META_FILE, TASKS_FILE, PROGRAMS_FILE)] if walk.settings.measures else []
-        return Done({"corpora": [str(path) for path in paths], "programs": corpora[0].meta["programs"]}, written)
+        paths = [str(folder.resolve()) for folder in folders]
+        return Done({"corpora": paths, "programs": corpora[0].meta["programs"]}, written)
 
 
 def _measure(walk: Walk, folder: Path) -> CollectResult:
@@ -78,16 +76,16 @@ def _require_sound(corpus: Corpus) -> None:
         )
 
 
-def _digest(corpus: Path) -> str:
-    path = corpus / PROGRAMS_FILE
-    return sha256_of(path) if path.is_file() else ""
+def folders_of(walk: Walk) -> list[Path]:
+    """The corpora's folders, for the steps after this one; the first one judges."""
+    return corpus_folders(walk.settings, walk.found["device"]["device"])
 
 
-def content(walk: Walk) -> dict[str, str]:
-    """The corpora's folders -> sha256 of their programs, for the steps after this one."""
-    return {path: _digest(Path(path)) for path in walk.found["collect"]["corpora"]}
+def content(walk: Walk) -> list[dict[str, str]]:
+    """What is in the corpora, see `contents`."""
+    return contents(folders_of(walk))
 
 
 def opened(walk: Walk) -> list[Corpus]:
     """The corpora; the first one judges."""
-    return [Corpus.open(path) for path in walk.found["collect"]["corpora"]]
+    return [Corpus.open(folder) for folder in folders_of(walk)]

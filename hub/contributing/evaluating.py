@@ -25,11 +25,11 @@ class Evaluate:
     title = "scores beside the baselines"
 
     def inputs(self, walk: Walk) -> dict[str, Any]:
-        """What was trained, the programs, and the start, which is a baseline too."""
+        """What was trained, the corpora, and the start, which is a baseline too."""
         settings = walk.settings
         return {
             "trained": trained_files(walk),
-            "programs": content(walk),
+            "corpora": content(walk),
             "base": settings.base,
             "seed": settings.seed,
         }

@@ -1,6 +1,9 @@
 """What of a contribution is finished: `contribute.json` in its folder, whole at every moment.
 
 Raising `FORMAT`: raise it when a field is added, renamed or changes its meaning, and teach `State.open` the older form.
+
+1. Steps told their corpora by the paths that were typed and the digests of the programs alone.
+2. They tell them by name, with digests of facts and tasks too, in their order.
 """
 
 from __future__ import annotations
@@ -16,9 +19,10 @@ from ...zoo.models.files import write_folder
 from ...zoo.plain_json import json_file
 from ..folder_lock import alone_in
 from ..registry.verify import sha256_of
+from .corpora import content_of_programs
 from .errors import ContributionStateError
 
-FORMAT = 1
+FORMAT = 2
 STATE_FILE = "contribute.json"
 
 
@@ -59,6 +63,8 @@ class State:
             number = raw["format"]
             if type(number) is not int or number > FORMAT:
                 raise _bad(path, f"it has format {number!r}; this tchub reads up to {FORMAT}", "upgrade tchub")
+            if number == 1:
+                _upgrade(raw["steps"])
             return cls(folder, {name: Record(**record) for name, record in raw["steps"].items()})
         except (ValueError, KeyError, TypeError, AttributeError, OSError) as error:
             remedy = "remove it: the steps are done again, and what was measured stays"
@@ -87,6 +93,17 @@ class State:
     def _write(self) -> None:
         steps = {name: asdict(record) for name, record in self.records.items()}
         write_folder(self.folder, {STATE_FILE: json_file({"format": FORMAT, "steps": steps})})
+
+
+def _upgrade(steps: dict[str, Any]) -> None:
+    """Records of format 1 as those of format 2, as far as their paths lead to the corpora from here."""
+    folders = [Path(path).resolve() for path in steps["collect"]["facts"]["corpora"]] if "collect" in steps else []
+    for record in steps.values():
+        for key in ("corpora", "programs"):  # of the collection, and of the steps after it
+            if isinstance(record["inputs"].get(key), dict):
+                programs = {Path(path).resolve(): digest for path, digest in record["inputs"].pop(key).items()}
+                known = [folder for folder in folders if folder in programs]
+                record["inputs"]["corpora"] = [content_of_programs(folder, programs[folder]) for folder in known]
 
 
 @contextmanager

@@ -58,11 +58,11 @@ class Train:
     title = "learning"
 
     def inputs(self, walk: Walk) -> dict[str, Any]:
-        """Programs, recipe, start and seed."""
+        """Corpora, recipe, start and seed."""
         settings = walk.settings
         start = load_base(settings.base).config if settings.base else None
         return {
-            "programs": content(walk),
+            "corpora": content(walk),
             "recipe": recipe_of(settings).as_dict(),
             "base": start and f"{start.name}@{start.version}",
             "seed": settings.seed,

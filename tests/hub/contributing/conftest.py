@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from contribute_kit import FakeMeasurer, Finished, copied, fake_machine, settings
+from contribute_kit import FakeMeasurer, Finished, fake_machine, settings
 from tchub.hub.contributing.walk import contribute
 
 
@@ -35,6 +36,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 @pytest.fixture
 def mine(finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of a finished contribution, to change."""
+    """The folder of a finished contribution, to change: a copy goes on wherever it lies."""
     monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
-    return copied(finished.folder, tmp_path / "mine")
+    return shutil.copytree(finished.folder, tmp_path / "mine")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -107,11 +106,3 @@ def settings(folder: Path, **changes: Any) -> Settings:
     recipe.write_text(RECIPE)
     small = Settings(folder, networks=NETWORKS, programs=60, recipe=str(recipe), facts=FACTS, publish=False)
     return replace(small, **changes)
-
-
-def copied(folder: Path, to: Path) -> Path:
-    """A contribution elsewhere; its state names files relative to the folder, and corpora as they were given."""
-    shutil.copytree(folder, to)
-    state = to / "contribute.json"
-    state.write_text(state.read_text().replace(str(folder), str(to)))
-    return to

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from contribute_kit import FACTS, FakeMeasurer, fake_machine, settings
 from tchub.hub.contributing.errors import ContributionStateError
-from tchub.hub.contributing.state import STATE_FILE, State, locked
+from tchub.hub.contributing.state import FORMAT, STATE_FILE, State, locked
 from tchub.hub.contributing.step import Done, Walk
 from tchub.hub.contributing.walk import NAMES, STEPS, contribute
 
@@ -158,4 +158,4 @@ def test_a_killed_process_leaves_what_was_finished(tmp_path: Path) -> None:
     assert state.changed("quick", {"a": 1}) == ()
     assert state.changed("hanging", {"b": 2}) is None
     with locked(tmp_path):
-        assert json.loads((tmp_path / STATE_FILE).read_text())["format"] == 1
+        assert json.loads((tmp_path / STATE_FILE).read_text())["format"] == FORMAT
