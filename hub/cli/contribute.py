@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import device_options, output_options
+from .options import device_options, index_options, output_options
 from .output import Output
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..contributing.settings import Settings
     from ..contributing.walk import Passed
 
 _FOLDER: Any = click.Path(file_okay=False, path_type=Path)
@@ -41,10 +43,7 @@ _STEPS = ("preflight", "device", "facts", "collect", "train", "evaluate", "card"
 @click.option("--name", help="Of the checkpoint. Default: ARCH-FAMILY.")
 @click.option("--version", help="Of the checkpoint. Default: the next one that nobody has.")
 @click.option("--repo", metavar="ORG/NAME", help="The Hub repository to publish in.")
-@click.option(
-    "--index-repo", metavar="ORG/NAME", envvar="TCHUB_INDEX_REPO", show_envvar=True,
-    help="The index that is asked to list it.",
-)  # fmt: skip
+@index_options
 @click.option("--no-publish", is_flag=True, help="Stop with a folder that is ready to be published.")
 @click.option("--yes", "confirmed", is_flag=True, help="Publish without asking.")
 @click.option("--step", "again_from", type=click.Choice(_STEPS), help="Do this step again, and all after it.")
@@ -62,9 +61,10 @@ def command(
 
     Nine steps: preflight, device, facts, collect, train, evaluate, card, check, publish. What is finished is kept in
     the output folder: the same command goes on where it stopped, also after a kill; with other options it does again
-    what depends on them. Nothing leaves the machine before you agree. Facts that no measurement tells are asked for,
-    or read from the options or from contribute.toml in the output folder (authors, weights_licence, data_licence,
-    limits, name, version). The default, 12,000 programs of all reference networks, takes hours.
+    what depends on them. Nothing leaves the machine before you agree; then it is published, and the index is asked to
+    list it, as by `tchub publish`. Facts that no measurement tells are asked for, or read from the options or from
+    contribute.toml in the output folder (authors, weights_licence, data_licence, limits, name, version). The default,
+    12,000 programs of all reference networks, takes hours.
 
     \b
     Examples:
@@ -90,12 +90,24 @@ def command(
     result = {"output": str(output), "steps": [step.as_dict() for step in passed]}
     out.data(result, lambda console: draw(passed, console))
     if "published" not in passed[-1].facts:
-        (collected,) = (step.facts["corpora"] for step in passed if step.name == "collect")
-        given = " ".join(f"--corpus {path}" for path in collected)
-        out.hint(f"tchub publish {output / 'checkpoint'} {given} --repo {settings.repo or 'ORGANISATION/NAME'}")
+        out.hint(_publish(settings, passed))
 
 
 def draw(passed: list[Passed], console: Console) -> None:
     """One line a step."""
     for step in passed:
         console.print(f"{step.outcome:<6}{step.name:<11}{step.seconds:>8.1f} s", highlight=False)
+
+
+def _publish(settings: Settings, passed: list[Passed]) -> str:
+    """The command by which the finished folder goes where this one would have brought it."""
+    from ..contributing.corpora import corpus_folders
+    from ..registry.index_place import index_to_ask
+
+    (device,) = (step.facts["device"] for step in passed if step.name == "device")
+    words = ["tchub", "publish", str(settings.output / "checkpoint")]
+    words += [word for folder in corpus_folders(settings, device) for word in ("--corpus", str(folder))]
+    words += ["--repo", settings.repo or "ORGANISATION/NAME"]
+    if settings.index_repo != index_to_ask():
+        words += ["--index-repo", settings.index_repo] if settings.index_repo else ["--no-index"]
+    return shlex.join(words)

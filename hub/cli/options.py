@@ -63,3 +63,26 @@ def device_options(func: Callable[..., Any]) -> Callable[..., Any]:
         return func(*args, target=parse_target(target), **kwargs)
 
     return wrapper
+
+
+def index_options(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--index-repo` and `--no-index`, and passes the command `index_repo`: which index to ask, None for none.
+
+    What is `private` is listed by an index that is named, and by no other.
+    """
+
+    @click.option(
+        "--index-repo", metavar="ORG/NAME",
+        help="The index that is asked, by a pull request, to list it. Default: TCHUB_INDEX_REPO, or tchub/index.",
+    )  # fmt: skip
+    @click.option("--no-index", is_flag=True, help="Ask no index.")
+    @wraps(func)
+    def wrapper(*args: Any, index_repo: str | None, no_index: bool, **kwargs: Any) -> Any:
+        from ..registry.index_place import index_to_ask
+
+        if index_repo and no_index:
+            raise click.UsageError("--index-repo and --no-index exclude each other")
+        by_default = None if no_index or kwargs.get("private") else index_to_ask()
+        return func(*args, index_repo=index_repo or by_default, **kwargs)
+
+    return wrapper

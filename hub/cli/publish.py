@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from .again import given_again
-from .options import output_options
+from .options import index_options, output_options
 from .output import Output
 
 if TYPE_CHECKING:
@@ -21,13 +21,9 @@ if TYPE_CHECKING:
 @click.argument("name_or_path")
 @click.option("--repo", required=True, metavar="ORG/NAME", help="The Hub repository; made when it is not there.")
 @click.option("--version", metavar="X.Y.Z", help="Publish it as this version. Default: its config's.")
-@click.option("--private", is_flag=True, help="Only in a private repository; one that is made is private.")
+@click.option("--private", is_flag=True, help="Only in a private repository; by default no index is asked.")
 @click.option("--create-pr", is_flag=True, help="Propose it by a pull request, where you may not write.")
-@click.option(
-    "--index-repo", metavar="ORG/NAME",
-    help="The index that is asked, by a pull request, to list it. Default: tchub/index; with --private, none.",
-)  # fmt: skip
-@click.option("--no-index", is_flag=True, help="Ask no index.")
+@index_options
 @click.option(
     "--corpus", "corpora", multiple=True, metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="A corpus that it learnt from or is judged by, in a folder of its name. Repeatable.",
@@ -43,7 +39,6 @@ def command(
     private: bool,
     create_pr: bool,
     index_repo: str | None,
-    no_index: bool,
     corpora: tuple[Path, ...],
     without_evaluation: bool,
     threads: int,
@@ -63,19 +58,15 @@ def command(
       tchub publish runs/tilenet-epyc --repo lab/tilenet-epyc --corpus corpora/epyc-turin --create-pr
     """
     from ..publishing.publish import publish
-    from ..registry.index_place import INDEX_REPO
     from .checkpoints import find_folder
 
-    if index_repo and no_index:
-        raise click.UsageError("--index-repo and --no-index exclude each other")
-    asked = index_repo or (None if no_index or private else INDEX_REPO)
     done = publish(
         find_folder(name_or_path),
         repo,
         version=version,
         private=private,
         create_pr=create_pr,
-        index_repo=asked,
+        index_repo=index_repo,
         corpora=corpora,
         evaluate=not without_evaluation,
         threads=threads,

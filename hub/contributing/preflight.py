@@ -21,7 +21,7 @@ class Preflight:
         from ..device.host_facts import read_host_facts
 
         settings = walk.settings
-        goal = {"measures": settings.measures, "repo": settings.repo if settings.publish else None}
+        goal = {"measures": settings.measures, "repo": settings.destination}
         if not settings.measures:
             return goal
         return goal | {"cpu": read_host_facts().brand, "tvm": metadata.version("apache-tvm")}
@@ -34,8 +34,10 @@ class Preflight:
             PublishError, SourceError: the Hub will not take anything from this person.
         """
         settings = walk.settings
-        if settings.publish and settings.repo:
-            Repository(settings.repo).require_login()
+        if settings.destination:
+            Repository(settings.destination).require_login()
+            if settings.index_repo:
+                Repository(settings.index_repo)  # what is no name of one is told now, not after hours
         return Done({"warnings": _doctor(walk) if settings.measures else []})
 
 

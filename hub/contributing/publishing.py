@@ -17,7 +17,8 @@ class Publish:
     def inputs(self, walk: Walk) -> dict[str, Any]:
         """The files and where they go."""
         settings, card = walk.settings, walk.found["card"]
-        where = {"repo": settings.repo, "index": settings.index_repo} if settings.publish else {"repo": None}
+        repo = settings.destination
+        where = {"repo": repo, "index": settings.index_repo if repo else None}
         return where | {"checkpoint": f"{card['name']}@{card['version']}", "findings": walk.found["check"]}
 
     def run(self, walk: Walk) -> Done:
@@ -25,18 +26,19 @@ class Publish:
         from ..publishing.publish import publish
 
         settings, folder = walk.settings, walk.folder / walk.found["card"]["folder"]
-        repo = settings.repo
-        if repo is None or not settings.publish:
+        repo, index = settings.destination, settings.index_repo
+        if repo is None:
             walk.note(f"nothing was published; the checkpoint is ready in {folder}")
             return Done()
-        if not _agreed(walk, f"Publish {folder} in the Hub repository {repo}?"):
+        listing = f", and ask the index {index} to list it" if index else ""
+        if not _agreed(walk, f"Publish {folder} in the Hub repository {repo}{listing}?"):
             raise NotAgreedError(
                 f"nobody agreed to publish in {repo}; the checkpoint is ready in {folder}",
                 remedy="run this again and say yes, add --yes, or leave it at that with --no-publish",
                 path=str(folder),
             )
         # The step before has evaluated these very files.
-        done = publish(folder, repo, index_repo=settings.index_repo, evaluate=False, note=walk.note)
+        done = publish(folder, repo, index_repo=index, evaluate=False, note=walk.note)
         walk.note(f"published: {done.url}")
         return Done({"published": done.as_dict()})
 

@@ -86,7 +86,7 @@ class Settings:
         base: checkpoint whose weights are the start.
         seed: of candidates and training.
         facts: for the card.
-        repo: of the Hub, to publish to; index_repo: of the index that is asked to list it.
+        repo: of the Hub, to publish to; index_repo: of the index that is asked to list it; None for none.
         publish: whether to publish at all; confirmed: without asking.
     """
 
@@ -111,3 +111,8 @@ class Settings:
     def measures(self) -> bool:
         """Whether programs are measured here."""
         return not self.corpora
+
+    @property
+    def destination(self) -> str | None:
+        """The repository that it goes to, once a person agrees; None where nothing leaves this machine."""
+        return self.repo if self.publish else None

@@ -97,7 +97,7 @@ def contribute(
 
 def _require_answers(settings: Settings, ask: Ask | None) -> None:
     """Whether anybody will agree to publish is settled before hours are spent."""
-    if settings.publish and settings.repo and ask is None and not settings.confirmed:
+    if settings.destination and ask is None and not settings.confirmed:
         raise MissingFactsError(
             f"nobody is there to agree to publishing in {settings.repo}",
             remedy="add --yes, or --no-publish",

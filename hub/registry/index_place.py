@@ -19,6 +19,7 @@ from .sources import FolderSource, parse_source
 
 INDEX_REPO = "tchub/index"
 VARIABLE = "TCHUB_INDEX_SOURCE"
+REPO_VARIABLE = "TCHUB_INDEX_REPO"
 _SECONDS, _FILE_SECONDS = 60.0, 600.0  # for an answer, and for a file of up to 8 MiB on a slow line
 
 
@@ -54,6 +55,11 @@ def open_place(text: str | None = None) -> IndexPlace:
         return IndexPlace(source.uri, lambda name, limit, _: Reply(_bounded(root / name, limit), None))
     assert isinstance(source, Mirror)
     return IndexPlace(source.uri, source.read)
+
+
+def index_to_ask() -> str:
+    """The repository that is asked to list what is published: what TCHUB_INDEX_REPO names, or the project's own."""
+    return os.environ.get(REPO_VARIABLE) or INDEX_REPO
 
 
 def _bounded(path: Path, limit: int) -> bytes:

@@ -15,9 +15,11 @@ from hub_protocol import running
 from huggingface_hub import snapshot_download
 from tchub.hub.cli import main
 from tchub.hub.cli.contribute import command as contribute_command
+from tchub.hub.contributing.errors import NotAgreedError
 from tchub.hub.contributing.training import recipe_of
 from tchub.hub.contributing.walk import NAMES, contribute
 from tchub.hub.publishing.check import check
+from tchub.hub.publishing.errors import PublishError
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.models import Checkpoint, Committee
 from tchub.zoo.training import StartPointError
@@ -104,9 +106,11 @@ class Hub:
 
     def __init__(self) -> None:
         self.calls: list[tuple[Path, str]] = []
+        self.index: str | None = None
 
-    def __call__(self, path: Path, repo: str, **_: Any) -> Any:
+    def __call__(self, path: Path, repo: str, *, index_repo: str | None, **_: Any) -> Any:
         self.calls.append((path, repo))
+        self.index = index_repo
         return type("Done", (), {"url": f"https://hub/{repo}", "as_dict": lambda self: {"repo": repo}})()
 
 
@@ -144,22 +148,67 @@ def test_it_is_published_when_the_person_agrees(mine: Path, hub: Hub) -> None:
 
 
 def test_without_a_yes_nothing_leaves_the_machine(mine: Path, hub: Hub, capsys: pytest.CaptureFixture[str]) -> None:
-    from tchub.hub.contributing.errors import NotAgreedError
-
     with pytest.raises(NotAgreedError, match="ready in"):
         contribute(settings(mine, publish=True, repo="ada/tcl-epyc"), ask=Answers({}, agrees=False))
     assert hub.calls == []
 
 
+def command(folder: Path, *options: str) -> list[str]:
+    """The command line that went on with this contribution before."""
+    asked = settings(folder)
+    words = ["contribute", "--output", folder, "--networks", ",".join(asked.networks), "--programs", asked.programs]
+    words += ["--recipe", asked.recipe, "--authors", "Ada Lovelace", "--weights-licence", "Apache-2.0"]
+    words += ["--data-licence", "CC-BY-4.0", "--limit", "A toy.", *options]
+    return [str(word) for word in words]
+
+
 def test_the_command_reports_every_step(mine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
     fake_machine(monkeypatch, FakeMeasurer())
-    asked = settings(mine)
-    command = ["contribute", "--output", mine, "--networks", ",".join(asked.networks), "--programs", asked.programs]
-    command += ["--recipe", asked.recipe, "--authors", "Ada Lovelace", "--weights-licence", "Apache-2.0"]
-    command += ["--data-licence", "CC-BY-4.0", "--limit", "A toy.", "--no-publish", "--json"]
-    assert main([str(word) for word in command]) == 0
+    assert main(command(mine, "--no-publish", "--json")) == 0
     said = json.loads(capsys.readouterr().out)
     assert [step["name"] for step in said["steps"]] == list(NAMES)
+
+
+@pytest.mark.parametrize(
+    ("options", "variable", "asked"),
+    [
+        ([], "", "tchub/index"),
+        ([], "lab/index", "lab/index"),
+        (["--index-repo", "ada/index"], "lab/index", "ada/index"),
+        (["--no-index"], "lab/index", None),
+    ],
+)
+def test_the_command_asks_an_index_to_list_it(
+    mine: Path, hub: Hub, monkeypatch: pytest.MonkeyPatch, options: list[str], variable: str, asked: str | None
+) -> None:
+    monkeypatch.setenv("TCHUB_INDEX_REPO", variable)
+    assert main(command(mine, "--repo", "ada/tcl-epyc", "--yes", *options)) == 0
+    assert hub.calls == [(mine / "checkpoint", "ada/tcl-epyc")]
+    assert hub.index == asked
+
+
+def test_what_is_agreed_to_includes_the_index(mine: Path, hub: Hub) -> None:
+    person = Answers({}, agrees=False)
+    with pytest.raises(NotAgreedError):
+        contribute(settings(mine, publish=True, repo="ada/tcl-epyc", index_repo="tchub/index"), ask=person)
+    assert person.asked[0].endswith("in the Hub repository ada/tcl-epyc, and ask the index tchub/index to list it?")
+
+
+def test_an_index_that_is_no_repository_is_told_before_anything_is_measured(tmp_path: Path, hub: Hub) -> None:
+    wanted = settings(tmp_path / "new", publish=True, repo="ada/tcl-epyc", index_repo="no index", confirmed=True)
+    with pytest.raises(PublishError, match="'no index' is no repository"):
+        contribute(wanted)
+    assert not (tmp_path / "new" / "corpora").exists()
+
+
+def test_the_next_command_publishes_what_is_ready(
+    mine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_machine(monkeypatch, FakeMeasurer())
+    assert main(command(mine, "--repo", "ada/tcl-epyc", "--no-publish", "--no-index")) == 0
+    corpus = next((mine / "corpora").iterdir())
+    wanted = f"next: tchub publish {mine / 'checkpoint'} --corpus {corpus} --repo ada/tcl-epyc --no-index"
+    assert capsys.readouterr().err.splitlines()[-1] == wanted
 
 
 def test_the_command_knows_the_steps_without_loading_them() -> None:

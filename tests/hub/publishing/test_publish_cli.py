@@ -90,6 +90,14 @@ def test_a_private_checkpoint_is_not_listed_unless_it_is_asked_for(hub, publish)
     assert len(hub.repos[INDEX].pulls) == 1
 
 
+@pytest.mark.parametrize(("options", "requests"), [((), 1), (("--private",), 0), (("--no-index",), 0)])
+def test_the_environment_names_another_index(hub, publish, monkeypatch, options, requests):
+    hub.add("lab/index", hub.repos[INDEX].files())
+    monkeypatch.setenv("TCHUB_INDEX_REPO", "lab/index")
+    assert publish(*options)[0] == 0
+    assert [len(hub.repos[name].pulls) for name in ("lab/index", INDEX)] == [requests, 0]
+
+
 def test_an_index_and_none_exclude_each_other(publish):
     code, _, said = publish("--index-repo", INDEX, "--no-index")
     assert code == 2
