@@ -132,4 +132,4 @@ class ExpiredIndexError(UntrustedError):
 
 
 class KeyFileError(TchubError):
-    """A private key that cannot be read, written or unlocked. Field: `path`."""
+    """A file of keys that cannot be read, written or unlocked, or that is there already. Field: `path`."""
