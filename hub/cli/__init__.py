@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import TextIOWrapper
 from typing import Any
 
 import click
@@ -95,6 +96,8 @@ def _warnings_in_words(*, quiet: bool) -> Iterator[None]:
 def main(args: list[str] | None = None) -> int:
     """Run the command line; returns the exit code (the console script passes it to `sys.exit`)."""
     argv = sys.argv[1:] if args is None else args
+    if isinstance(sys.stdout, TextIOWrapper):  # a terminal or a pipe may know fewer letters than a card has
+        sys.stdout.reconfigure(errors="backslashreplace")
     quiet = "--quiet" in argv
     if quiet:
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # the Hub's client reads it when a command imports it

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 def draw(result: AdaptResult, console: Console) -> None:
     """Print a result."""
     for key, value in _lines(result).items():
-        console.print(f"[bold]{key:<12}[/bold]", end="", highlight=False)
-        console.print(value, highlight=False, markup=False)
+        console.print(f"{key:<12}", style="bold", end="", highlight=False)
+        console.print(value, highlight=False)
     if result.curve:
         _draw_curve(result, console)
     _draw_tasks(result, console)
@@ -79,7 +79,7 @@ def _draw_curve(result: AdaptResult, console: Console) -> None:
         table.add_row(*numbers)
     console.print(table)
     if result.stop is not None:
-        console.print(f"stopped: {result.stop.reason}", highlight=False, markup=False)
+        console.print(f"stopped: {result.stop.reason}", highlight=False)
 
 
 def _draw_tasks(result: AdaptResult, console: Console) -> None:
@@ -95,4 +95,4 @@ def _draw_tasks(result: AdaptResult, console: Console) -> None:
         table.add_row(task.task, task.op, *numbers)
     console.print(table)
     for reason, count in Counter(reason for _, reason in result.skipped).items():
-        console.print(f"left out {count} tasks: {reason}", highlight=False, markup=False)
+        console.print(f"left out {count} tasks: {reason}", highlight=False)

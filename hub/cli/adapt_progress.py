@@ -43,7 +43,7 @@ class _Bars(AdaptProgress):
 
     def note(self, text: str) -> None:
         """A line above the bars."""
-        self._bars.console.print(text, highlight=False, markup=False)
+        self._bars.console.print(text, highlight=False)
 
     def finish(self) -> None:
         """Stop the clock of the current bar."""
@@ -55,12 +55,12 @@ class _Bars(AdaptProgress):
 def shown_progress(out: Output) -> Iterator[AdaptProgress]:
     """Bars on stderr while inside; none in quiet mode."""
     columns = (
-        TextColumn("{task.description:<18}"),
+        TextColumn("{task.description:<18}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
     )
     with Progress(*columns, console=out.console) as bars:
         shown = _Bars(bars)

@@ -48,6 +48,7 @@ def command(
       tchub bundle build --workload papers --target h200 --programs 4400 --max-size 60 --output h200.zip
       tchub bundle build --workload bert-tiny --target h200 --programs 200 --corpus corpora/h200 --output next.zip
     """
+    from rich.markup import escape
     from rich.progress import Progress
 
     from ...zoo.corpus import Corpus
@@ -62,7 +63,7 @@ def command(
         bar = bars.add_task("compiling", total=programs)
 
         def tell(done: int, total: int, name: str) -> None:
-            bars.update(bar, completed=done, total=total, description=name[:40])
+            bars.update(bar, completed=done, total=total, description=escape(name[:40]))
 
         result = build_bundle(workload, target, output, settings, corpus=corpus, tell=tell, say=out.note)
     sizes = ", ".join(f"{path} ({size / 2**20:.1f} MiB)" for path, size in zip(result.paths, result.bytes, strict=True))

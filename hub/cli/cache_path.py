@@ -21,6 +21,4 @@ def command(out: Output) -> None:
     from ..registry import cache_root
 
     path = cache_root().parent
-    out.data(
-        {"path": str(path)}, lambda console: console.print(str(path), markup=False, highlight=False, soft_wrap=True)
-    )
+    out.data({"path": str(path)}, lambda console: console.print(str(path), highlight=False, soft_wrap=True))

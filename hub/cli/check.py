@@ -76,6 +76,6 @@ def draw(report: Report, console: Console) -> None:
     """One line a finding, the remedy of what is wrong under it."""
     for finding in report.findings:
         line = f"{_MARKS[finding.outcome]:<6}{finding.name:<10}{finding.detail}"
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+        console.print(line, highlight=False, soft_wrap=True)
         if finding.outcome != "ok" and finding.remedy:
-            console.print(f"{'':<16}-> {finding.remedy}", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"{'':<16}-> {finding.remedy}", highlight=False, soft_wrap=True)

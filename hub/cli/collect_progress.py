@@ -17,7 +17,8 @@ def shown_collecting(out: Output, programs: int) -> Iterator[Callable[[CollectPr
     """A bar on stderr for people, from the first program on; gives what is to be told after each."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    described = TextColumn("{task.description}", markup=False)
+    columns = (described, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     bars = Progress(*columns, console=out.console, disable=out.mode != "human", transient=True)
     bar = bars.add_task("collecting", total=programs)
 

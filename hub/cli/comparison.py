@@ -28,7 +28,6 @@ def compare(found: Sequence[CheckpointInfo], out: Output) -> None:
 
 
 def _draw(records: list[dict[str, Any]], console: Console) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -36,7 +35,7 @@ def _draw(records: list[dict[str, Any]], console: Console) -> None:
     for one in records:
         table.add_column(f"{one['name']} {one['version']}", overflow="fold")
     for title, texts in _lines(records):
-        table.add_row(title, *map(escape, texts))
+        table.add_row(title, *texts)
     console.print(table)
 
 

@@ -68,13 +68,13 @@ def _remedy(leaks: list[dict[str, Any]]) -> str:
 
 def _draw(result: dict[str, Any], corpora: int, console: Console) -> None:
     def line(ok: bool, name: str, message: str) -> None:
-        console.print(f"{'ok  ' if ok else 'FAIL'}  {name:<26}{message}", highlight=False, markup=False)
+        console.print(f"{'ok  ' if ok else 'FAIL'}  {name:<26}{message}", highlight=False)
 
     path = None
     for finding in result["findings"]:
         if corpora > 1 and finding["path"] != path:
             path = finding["path"]
-            console.print(path, highlight=False, markup=False)
+            console.print(path, highlight=False)
         line(finding["ok"], finding["name"], finding["message"])
     leaks = result["leaks"]
     if corpora > 1:
@@ -82,4 +82,4 @@ def _draw(result: dict[str, Any], corpora: int, console: Console) -> None:
     for leak in leaks[:_SHOWN]:
         line(False, leak["computation"], f"tested by {leak['tested_by']}, in {leak['part']} of {leak['trained_by']}")
     if len(leaks) > _SHOWN:
-        console.print(f"and {len(leaks) - _SHOWN} more (--json lists all)", highlight=False, markup=False)
+        console.print(f"and {len(leaks) - _SHOWN} more (--json lists all)", highlight=False)

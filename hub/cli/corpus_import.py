@@ -97,7 +97,7 @@ def _command(source: str, min_programs: int, allow_mixed: bool, options: dict[st
 
 def _draw(found: dict[str, Any], console: Console) -> None:
     def line(name: str, text: object) -> None:
-        console.print(f"{name:<16}{text}", highlight=False, markup=False)
+        console.print(f"{name:<16}{text}", highlight=False)
 
     line("framework", found["framework"])
     line("tasks", f"{found['tasks']}, and {len(found['too_small'])} left out as too small")

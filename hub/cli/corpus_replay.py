@@ -49,7 +49,7 @@ def _draw(found: dict[str, Any], console: Console) -> None:
         console.print(f"{op:<14}{counts['replayed']:>8} of {counts['of']:<8}{share:>8.1%}", highlight=False)
     for row in found["reasons"]:
         text = f"not replayed: {row['programs']} {row['op']}, {row['reason']}: {row['example']}"
-        console.print(text, highlight=False, markup=False)
+        console.print(text, highlight=False)
     for name in ("untimed", "over_limit"):
         if found[name]:
             console.print(f"not tried: {found[name]} {name.replace('_', ' ')}", highlight=False)

@@ -37,4 +37,4 @@ def _draw(found: dict[str, Any], console: Console) -> None:
         text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
         text = ", ".join(map(str, value)) if isinstance(value, list) else text
         text = f"{value:.4g}" if isinstance(value, float) else text
-        console.print(f"{key.replace('_', ' '):<26}{text}", highlight=False, markup=False)
+        console.print(f"{key.replace('_', ' '):<26}{text}", highlight=False)

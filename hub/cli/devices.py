@@ -84,10 +84,9 @@ def draw_list(devices: list[Device], console: Console) -> None:
 
 def draw_device(device: Device, console: Console) -> None:
     """The facts, then every number with its source."""
-    from rich.markup import escape
     from rich.table import Table
 
-    console.print(f"[bold]{escape(device.title)}[/]", highlight=False)
+    console.print(device.title, style="bold", highlight=False)
     facts = {
         "name": device.name,
         "family": device.family,
@@ -103,7 +102,7 @@ def draw_device(device: Device, console: Console) -> None:
     table.add_column("source")
     for name, value in device.spec.values().items():
         text = "-" if value is None else f"{value:g}"
-        table.add_row(name, text, escape(device.spec.sources[name]))
+        table.add_row(name, text, device.spec.sources[name])
     console.print(table)
 
 
@@ -129,7 +128,5 @@ def target_text(target: dict[str, Any]) -> str:
 
 
 def _print_facts(facts: dict[str, Any], console: Console) -> None:
-    from rich.markup import escape
-
     for name, value in facts.items():
-        console.print(f"{name:<15} {escape(str(value))}", highlight=False, soft_wrap=True)
+        console.print(f"{name:<15} {value}", highlight=False, soft_wrap=True)

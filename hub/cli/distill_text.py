@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..registry.describe import as_object
+from ..registry.fields import is_number
 from ..text import score_text
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from .output import Output
 
@@ -48,16 +51,19 @@ def draw(result: Mapping[str, Any], console: Console) -> None:
     console.print(f"written to {result['path']}", highlight=False, soft_wrap=True)
 
 
-def device_table(rows: list[dict[str, Any]]) -> Any:
-    """Of `metrics.json`: pairwise accuracy on the test tasks of every device, in the order of learning."""
+def device_table(devices: object) -> Table:
+    """Of `metrics.json`: pairwise accuracy on the test tasks of every device, in the order of learning.
+
+    What has not the shape of a device gets no row.
+    """
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     table.add_column("  pairwise by device")
     for title in ("its column", "then", "now", "forgotten"):
         table.add_column(title, justify="right")
-    for row in rows:
-        column, then, now = ((row.get(key) or {}).get("pairwise") for key in ("column", "learnt", "now"))
-        lost = "-" if then is None or now is None else f"{then - now:+.3f}"
-        table.add_row(f"  {row['corpus']}", score_text(column), score_text(then), score_text(now), lost)
+    for row in filter(None, map(as_object, devices if isinstance(devices, list) else ())):
+        column, then, now = (as_object(row.get(key)).get("pairwise") for key in ("column", "learnt", "now"))
+        lost = f"{then - now:+.3f}" if is_number(then) and is_number(now) else "-"
+        table.add_row(f"  {row.get('corpus', '-')}", score_text(column), score_text(then), score_text(now), lost)
     return table

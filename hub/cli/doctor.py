@@ -43,15 +43,14 @@ def command(out: Output) -> None:
 
 def draw(checks: list[Check], console: Console) -> None:
     """The table, each remedy under its check."""
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False)
     table.add_column("check", no_wrap=True)
     table.add_column("status", no_wrap=True)
     table.add_column("found")
     for check in checks:
-        remedy = f"\n-> {escape(check.remedy)}" if check.remedy else ""
-        style = _STYLES[check.status]
-        table.add_row(check.name, f"[{style}]{check.status}[/]", escape(check.value) + remedy)
+        remedy = f"\n-> {check.remedy}" if check.remedy else ""
+        table.add_row(check.name, Text(check.status, _STYLES[check.status]), check.value + remedy)
     console.print(table)

@@ -57,7 +57,7 @@ def _show(found: CheckpointInfo, name: str, card: bool, out: Output) -> None:
     entry = found.entry
     result = _as_json(found) | ({"card": found.card} if card else {})
     if card:
-        out.data(result, lambda console: console.print(found.card, markup=False, soft_wrap=True))
+        out.data(result, lambda console: console.print(found.card, soft_wrap=True))
     else:
         out.data(result, lambda console: _draw(entry, found.metrics, console))
     if found.path is None:
@@ -84,8 +84,9 @@ def _draw(entry: Entry, metrics: Mapping[str, Any], console: Console) -> None:
     from .summary import draw_summary
 
     draw_summary(entry, metrics, console)
-    if metrics.get("devices"):
-        console.print(device_table(metrics["devices"]))
+    devices = device_table(metrics.get("devices"))
+    if devices.row_count:
+        console.print(devices)
     table = Table(box=None, pad_edge=False)
     table.add_column("  file", no_wrap=True)
     table.add_column("size", justify="right", no_wrap=True)

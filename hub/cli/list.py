@@ -63,7 +63,6 @@ def command(
 
 def draw(entries: list[Entry], console: Console) -> None:
     """The table; a terminal too narrow for all of it gets the columns by which one chooses."""
-    from rich.markup import escape
     from rich.table import Table
 
     from ..text import data_text, family_text, number_text, score_text, size_text
@@ -89,5 +88,5 @@ def draw(entries: list[Entry], console: Console) -> None:
             cells[2:2] = e.arch, e.feature_schema
             cells.insert(5, number_text(e.parameters))
             cells += data_text(e.data, device=False), f"{e.weights_licence}, data {e.data_licence}"
-        table.add_row(*map(escape, cells))
+        table.add_row(*cells)
     console.print(table)

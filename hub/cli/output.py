@@ -15,6 +15,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
+def _console(*, stderr: bool = False, quiet: bool = False) -> Console:
+    """A console that shows texts as they are: what a file says in brackets or between colons is no markup."""
+    from rich.console import Console
+
+    return Console(stderr=stderr, quiet=quiet, markup=False, emoji=False)
+
+
 @dataclass
 class Output:
     """Where a command speaks.
@@ -30,9 +37,7 @@ class Output:
     def console(self) -> Console:
         """The rich console on stderr: tables that are not data, progress bars, notes."""
         if self._console is None:
-            from rich.console import Console
-
-            self._console = Console(stderr=True, quiet=self.mode == "quiet")
+            self._console = _console(stderr=True, quiet=self.mode == "quiet")
         return self._console
 
     def data(self, value: Any, render: Callable[[Console], None] | None = None) -> None:
@@ -40,17 +45,16 @@ class Output:
 
         Args:
             value: a JSON-serialisable object, printed whole under `--json`.
-            render: draws the human form on a console that writes to stdout; without it `value` is printed.
+            render: draws the human form on a console that writes to stdout and reads no markup; without it `value` is
+                printed.
         """
         if self.mode == "json":
             click.echo(json.dumps(plain(value), indent=2, default=str, allow_nan=False))
             return
-        from rich.console import Console
-
         if render is None:
             click.echo(value)
         else:
-            render(Console())
+            render(_console())
 
     def note(self, text: str) -> None:
         """Say something to the person at the terminal (stderr; silent in quiet mode)."""

@@ -76,4 +76,5 @@ def _draw(result: QuickstartResult, console: Console) -> None:
         "time": f"{result.seconds / 60:.1f} min",
     }
     for key, value in lines.items():
-        console.print(f"[bold]{key:<9}[/bold]{value}", highlight=False)
+        console.print(f"{key:<9}", style="bold", end="", highlight=False)
+        console.print(value, highlight=False)

@@ -67,12 +67,11 @@ def _device(text: str | None) -> Device | None:
 
 def draw(found: Resolution, verdicts: Iterable[Verdict], console: Console) -> None:
     """The choice, then a line for each one that was passed over."""
-    from rich.markup import escape
     from rich.table import Table
 
     chosen, *others = verdicts
-    console.print(f"[bold]{found.entry.id}[/bold]", highlight=False)
-    console.print(f"  {escape(chosen.reason)}", highlight=False)
+    console.print(found.entry.id, style="bold", highlight=False)
+    console.print(f"  {chosen.reason}", highlight=False)
     if not others:
         return
     short = console.width < _WIDE
@@ -82,7 +81,7 @@ def draw(found: Resolution, verdicts: Iterable[Verdict], console: Console) -> No
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("why")
     for verdict in others:
-        table.add_row(verdict.id, *(() if short else _numbers(verdict)), escape(verdict.passed_over))
+        table.add_row(verdict.id, *(() if short else _numbers(verdict)), verdict.passed_over)
     console.print(table)
 
 

@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 def draw_summary(entry: Entry, metrics: Mapping[str, Any], console: Console) -> None:
     """Name, facts and scores beside the baselines."""
-    from rich.markup import escape
-
-    console.print(f"[bold]{entry.name}[/bold] {entry.version}", highlight=False)
+    console.print(entry.name, style="bold", end=" ", highlight=False)
+    console.print(entry.version, highlight=False)
     for key, value in facts(entry).items():
-        console.print(f"  {key:<16} {escape(value)}", highlight=False)
+        console.print(f"  {key:<16} {value}", highlight=False)
     draw_scores(entry, metrics, console)
 
 

@@ -112,7 +112,7 @@ def draw(result: TuneResult, console: Console) -> None:
     if report["latency"]:
         console.print(table)
     if report.get("latency_note"):
-        console.print(f"end-to-end latency: {report['latency_note']}", highlight=False, markup=False)
+        console.print(f"end-to-end latency: {report['latency_note']}", highlight=False)
         for label, run in report["runs"].items():
             console.print(f"{label}, sum of the tasks: {_sums(run)}", highlight=False)
     for name, check in report["output_check"].items():

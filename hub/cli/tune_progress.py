@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.spinner import Spinner
 from rich.table import Table
+from rich.text import Text
 
 from ..tuning.tune import TuneProgress
 from .output import Output
@@ -35,7 +36,7 @@ class _Live(TuneProgress):
 
     def stage(self, text: str) -> None:
         self._started, self._first = time.monotonic(), -1
-        self._live.update(Spinner("dots", text=text))
+        self._live.update(Spinner("dots", text=Text(text)))
 
     def session(self, label: str, view: SessionView) -> None:
         if self._first < 0:
@@ -60,14 +61,14 @@ class _Lines(TuneProgress):
         self._last = 0.0
 
     def stage(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False)
+        self._console.print(text, highlight=False)
 
     def session(self, label: str, view: SessionView) -> None:
         if time.monotonic() - self._last >= LINE_EVERY:
             self._last = time.monotonic()
             best = _ms(view.latency())
             text = f"{label}: {view.done}/{view.trials} programs" + (f", sum of tasks {best} ms" if best else "")
-            self._console.print(text, highlight=False, markup=False)
+            self._console.print(text, highlight=False)
 
 
 def time_left(started: float, first: int, view: SessionView) -> str:

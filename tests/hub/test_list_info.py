@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any
 
@@ -142,16 +144,63 @@ def test_a_card_puts_nothing_but_text_onto_a_terminal(zoo: Path, capsys: Any, ca
     assert all(letter.isprintable() or letter in "\n\t" for letter in shown)
 
 
-def test_scores_with_control_characters_are_refused(zoo: Path, capsys: Any) -> None:
+def list_with_metrics(zoo: Path, **metrics: Any) -> None:
+    """Let the index list one checkpoint, `tcl-epyc`, with this metrics.json."""
     folder = write_toy(zoo / "tcl-epyc" / "1.0.0", "tcl-epyc")
     entry = describe(folder, "tcl-epyc", "1.0.0", sources=[zoo.as_uri()])
-    (folder / "metrics.json").write_text(json.dumps({"format": 1, "results": {"\x1b[2J": {"top1": 0.5}}}))
+    (folder / "metrics.json").write_text(json.dumps({"format": 1} | metrics))
     records = records_of(folder, ("metrics.json",))
     write_index(zoo.parent / "index.json", replace(entry, files={**entry.files, **records}))
+
+
+def test_scores_with_control_characters_are_refused(zoo: Path, capsys: Any) -> None:
+    list_with_metrics(zoo, results={"\x1b[2J": {"top1": 0.5}})
     main(["pull", "tcl-epyc"])
     capsys.readouterr()
     assert main(["info", "tcl-epyc"]) == 1
     assert "control characters" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["[/b] x", "[red]x[/red]", "[link=http://x]y[/link]", ":smile:", "[", r"\[b]"])
+def test_what_a_checkpoints_files_say_in_brackets_is_shown_as_it_is(zoo: Path, capsys: Any, text: str) -> None:
+    score = {"pairwise": 0.7}
+    devices = [{"corpus": f"c{text}", "column": score, "learnt": score, "now": score}]
+    results = {"model": score | {"label": f"m{text}"}, f"k{text}": score}
+    list_with_metrics(zoo, split=f"s{text}", results=results, devices=devices)
+    code, told, _ = run(capsys, "pull", "tcl-epyc")
+    assert code == 0
+    for shown in (f"s{text} split", f"m{text}", f"k{text}"):
+        assert shown in told
+    code, told, _ = run(capsys, "info", "tcl-epyc")
+    assert code == 0
+    for shown in (f"s{text} split", f"m{text}", f"k{text}", f"c{text}"):
+        assert shown in told
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [["a"], {"a": 1}, "a", 7, [None, []], [{"column": 1, "learnt": {"pairwise": "high"}, "now": {"pairwise": 0.5}}]],
+)
+def test_devices_of_another_shape_stop_nothing(zoo: Path, capsys: Any, devices: Any) -> None:
+    list_with_metrics(zoo, split=["test"], results=[], devices=devices)
+    for command in ("pull", "info"):
+        code, told, _ = run(capsys, command, "tcl-epyc")
+        assert code == 0
+        assert "this checkpoint" in told
+
+
+@pytest.mark.parametrize("arguments", [["--card"], ["tcl-epyc"]])
+def test_a_terminal_that_knows_fewer_letters_gets_their_numbers(zoo: Path, monkeypatch: Any, arguments: Any) -> None:
+    folder = write_toy(zoo / "tcl-epyc" / "1.0.0", "tcl-epyc")
+    (folder / "README.md").write_text("0.9 ± 0.1")
+    seeds = {"count": 3, "top1": {"stdev": 0.1}}
+    (folder / "metrics.json").write_text(json.dumps({"format": 1, "results": {"model": {"top1": 0.9}}, "seeds": seeds}))
+    write_index(zoo.parent / "index.json", describe(folder, "tcl-epyc", "1.0.0", sources=[zoo.as_uri()]))
+    assert main(["pull", "tcl-epyc", "--quiet"]) == 0
+    written = BytesIO()
+    monkeypatch.setattr(sys, "stdout", TextIOWrapper(written, encoding="ascii", write_through=True))
+    assert main(["info", "tcl-epyc", *arguments, "--quiet"]) == 0
+    assert rb"\xb1 0.1" in written.getvalue()
 
 
 def test_the_kind_of_every_feature_schema_is_told_by_its_name() -> None:
