@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .registry import Entry, Index, PulledCheckpoint, Registry, Resolution, Verification
 from .registry.describe import read_card, read_json
-from .registry.errors import UnknownCheckpointError
+from .registry.errors import NotInstalledError, UnknownCheckpointError
 from .registry.lock import LockFile
 
 if TYPE_CHECKING:
@@ -109,10 +109,11 @@ def locate(name: str | None = None, *, offline: bool = False, lock: str | Path |
     """
     registry = Registry.default()
     resolution = registry.pinned(name, Path(lock)) if lock is not None else _resolve(registry, name)
-    if registry.is_here(resolution.entry):
+    try:
         path, where = registry.locate(resolution.entry)
-        return PulledCheckpoint(path, where, resolution)
-    return registry.fetch(resolution, offline=offline)
+    except NotInstalledError:
+        return registry.fetch(resolution, offline=offline)
+    return PulledCheckpoint(path, where, resolution)
 
 
 def verify(name: str, *, lock: str | Path | None = None) -> tuple[Entry, Verification, str]:

@@ -59,10 +59,16 @@ def put(folder: Path, final: Path) -> None:
 
 def put_back(parent: Path) -> None:
     """Undo the replacements that were killed before the new folder was in its place."""
-    for aside in leftovers(parent):
-        final = parent / aside.name.removeprefix(_PREFIX).removesuffix(_REPLACED)
-        if aside.name.endswith(_REPLACED) and not final.exists():
-            os.rename(aside, final)
+    for folder in leftovers(parent):
+        if (final := place_of(folder)) != folder and not final.exists():
+            os.rename(folder, final)
+
+
+def place_of(folder: Path) -> Path:
+    """Where a folder was before it went aside for another; of any other folder where it is."""
+    if folder.name.startswith(_PREFIX) and folder.name.endswith(_REPLACED):
+        return folder.with_name(folder.name.removeprefix(_PREFIX).removesuffix(_REPLACED))
+    return folder
 
 
 def remove(folder: Path) -> None:

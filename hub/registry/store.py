@@ -71,7 +71,8 @@ class Store:
         """What is stored, by name and version; a folder without a readable record is no checkpoint."""
         with suppress(PermissionError):
             found = map(self.record, (path.parent for path in sorted(self.root.glob(f"*/*/{RECORD}"))))
-            return [entry for entry in found if entry is not None]
+            # What went aside for a replacement sorts before the versions, and counts while nothing is in its place.
+            return list({entry.id: entry for entry in found if entry is not None}.values())
         return []
 
     def get(self, name: str, version: str | None = None) -> Entry | None:
@@ -179,7 +180,7 @@ class Store:
             entry = Entry.from_dict(read_document(folder / RECORD), str(folder / RECORD))
         except IndexFileError:
             return None
-        return entry if self.path(entry) == folder else None
+        return entry if self.path(entry) == renames.place_of(folder) else None
 
     @contextmanager
     def _staging(self, name: str) -> Iterator[Path]:

@@ -309,6 +309,14 @@ def test_who_looks_while_a_version_is_replaced_waits_and_gets_the_new_one(store,
     assert found == [path]
 
 
+def test_a_version_that_went_aside_for_a_replacement_that_never_came_is_still_there(store, entry, fill):
+    path = store.add(entry, fill)
+    path.rename(path.with_name(".partial-1.0.0.old"))
+    assert store.entries() == [entry]
+    assert store.require(entry) == path
+    assert leftovers(store) == []
+
+
 def test_an_adapted_checkpoint_inherits_the_licences_of_its_base(tmp_path, entry):
     registry = make_registry(tmp_path, entry)
     bare = {"lineage": {"base": entry.id}, "training": {}}
