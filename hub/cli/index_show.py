@@ -38,10 +38,9 @@ def command(out: Output) -> None:
 
 def draw(found: dict[str, Any], console: Console) -> None:
     """A line for each index, key, old name and deprecated checkpoint."""
-    from rich.markup import escape
 
     def line(title: str, text: str) -> None:
-        console.print(f"{title:<11} {escape(text)}", highlight=False, soft_wrap=True)
+        console.print(f"{title:<11} {text}", highlight=False, soft_wrap=True)
 
     for name in ("override", "shipped", "refreshed"):
         if index := found[name]:
