@@ -197,6 +197,15 @@ def test_where_a_stage_is_computed_changes_its_extents() -> None:
     assert lines(steps)[-1] == "Bind(0, 0, 0, threadIdx.x)"
 
 
+@pytest.mark.parametrize("between", [[], [["CA", 1, 2, 0]]])
+def test_stages_are_not_computed_at_each_other_in_a_circle(between: list[Any]) -> None:
+    last = 1 + len(between)
+    circle = [["CA", 0, 1, 0], *between, ["CA", last, 0, 0]]
+    with pytest.raises(TraceFormatError, match="computed at itself"):
+        from_ansor_steps(circle)
+    assert len(from_ansor_steps([["CA", 0, 1, 0], *between, ["CR", 0], ["CA", last, 0, 0]])) == 3 + len(between)
+
+
 def test_an_rfactor_puts_its_new_stage_first() -> None:
     steps = [
         ["SP", 2, 1, 9, [3], 1],
@@ -253,6 +262,7 @@ def test_what_else_a_step_can_say() -> None:
         ["CHR", 0, "shared", []],
         ["CHW", 0, 3],
         ["PR", 0, 0, 3],
+        ["CA", 0, 0, 0],
     ],
 )
 def test_a_malformed_step_is_named(step: Any) -> None:

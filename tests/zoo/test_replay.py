@@ -182,6 +182,8 @@ def test_a_schedule_of_another_record_is_told_apart(told: list[Any], other: list
         (MATMUL, [["RE", 2, [0, 0, 1]]], "wrong-shape"),
         (MATMUL, [["FU", 2, [0, 2]]], "wrong-shape"),
         (MATMUL, [["CHR", 0, "shared", [1]]], "wrong-shape"),
+        (MATMUL, [["CA", 2, 2, 0]], "wrong-shape"),
+        (MATMUL, [["CHW", 2, "local"], ["CA", 2, 3, 1], ["CA", 3, 2, 0]], "wrong-shape"),
         (MATMUL, [["CI", 2]], "refused"),
         (MATMUL, [["AN", 2, 2, 3]], "refused"),
     ],

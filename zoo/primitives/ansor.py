@@ -139,8 +139,8 @@ def _storage_align(state: State, _: int, at: int, loop: int, factor: int, offset
 
 def _compute_at(state: State, _: int, at: int, target: int, loop: int) -> None:
     stage, other = state.stage(at), _with_loop(state, target, loop)
+    stage.compute_at(other)
     state.tell("ComputeAt", state.number(stage), loop, state.number(other))
-    stage.loops = [0] * len(stage.loops)  # each now covers what one pass of the target's loop needs
 
 
 def _compute_inline(state: State, _: int, at: int) -> None:
@@ -148,7 +148,9 @@ def _compute_inline(state: State, _: int, at: int) -> None:
 
 
 def _compute_root(state: State, _: int, at: int) -> None:
-    state.tell("ComputeAt", state.number(state.stage(at)), ROOT, NONE)
+    stage = state.stage(at)
+    stage.target = None
+    state.tell("ComputeAt", state.number(stage), ROOT, NONE)
 
 
 def _cache_read(state: State, _: int, at: int, scope: str, readers: list[int]) -> None:

@@ -37,11 +37,13 @@ class Stage:
         ordinal: its block number; None while no primitive mentioned it.
         loops: extents of the iterators known so far, 0 where unknown.
         complete: whether `loops` has all of them.
+        target: the stage that it is computed at; None at the root.
     """
 
     ordinal: int | None = None
     loops: list[int] = field(default_factory=list)
     complete: bool = False
+    target: Stage | None = None
 
     def need(self, loop: int) -> None:
         """Makes sure that the iterator of this index exists.
@@ -55,6 +57,19 @@ class Stage:
         if missing > 0:
             self.loops += [0] * missing
 
+    def compute_at(self, target: Stage) -> None:
+        """Each loop now covers what one pass of a loop of the target needs, an extent that no step tells.
+
+        Raises:
+            TraceFormatError: the target is this stage, or is itself computed at it.
+        """
+        around: Stage | None = target
+        while around is not None:
+            if around is self:
+                raise TraceFormatError("a stage cannot be computed at itself")
+            around = around.target
+        self.target = target
+        self.loops = [0] * len(self.loops)
 
 class State:
     """Stages, the splits made so far, and the primitives told so far."""

@@ -174,10 +174,12 @@ class _Replay:
 
     def _loop_of(self, stage: Stage) -> Any:
         """The loop that a stage is computed at; where it was left out, the next one around it."""
-        while stage.target is not None:
+        passed: list[Stage] = []  # a damaged record computes a stage at itself
+        while stage.target is not None and stage not in passed:
             for loop in reversed(stage.at):
                 if loop.now().rv is not None:
                     return loop.now().rv
+            passed.append(stage)
             stage = stage.target
         raise ReplayError("wrong-shape", "a stage is computed at no loop")
 
