@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
+from tchub.zoo.features.sizes import PROGRAM_COLUMNS, WAVE_COLUMNS
 from tchub.zoo.models import Checkpoint, CheckpointConfig, TileNet, create
 from tchub.zoo.models.informed import HALF_TREES, MAX_CONTEXT, MIN_TREES, trust_in_trees
 from tchub.zoo.models.task_trees import grow
@@ -322,6 +323,22 @@ def test_an_unknown_device_is_read_without_its_sheet_and_a_known_one_with_it() -
 def test_an_unknown_device_is_read_as_the_mean_of_those_known() -> None:
     model, plain = new_reader(0.5), new_reader(0.0)
     torch.testing.assert_close(model(of_device(model, 7)), plain(of_device(plain, 1.5)))
+
+
+def test_a_program_without_a_device_is_read_as_one_of_an_unknown_device() -> None:
+    model = new_reader(0.5)
+    unknown, without = of_device(model, 7), of_device(model, 0)
+    waves = slice(PROGRAM_COLUMNS - WAVE_COLUMNS, PROGRAM_COLUMNS)
+    unknown[:, 0, waves] = model.mean[waves]  # what counts the device's units cannot be told either
+    without[:, 0, waves] = 0
+    torch.testing.assert_close(model(without), model(unknown))
+
+
+def test_no_device_is_none_that_can_be_learnt() -> None:
+    model = new_reader(0.5)
+    learnt = model.get_buffer("devices").clone()
+    model.admit(of_device(model, 0))
+    assert torch.equal(model.get_buffer("devices"), learnt)
 
 
 def test_without_device_dropout_every_sheet_is_read_and_none_is_noted() -> None:

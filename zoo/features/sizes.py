@@ -8,3 +8,5 @@ STATEMENT_ROWS = 10
 """Statements of a program."""
 PROGRAM_COLUMNS = 140
 """Columns of a program's loop nest (see `nest_columns`), without the device's."""
+WAVE_COLUMNS = 3
+"""The last columns of a program's loop nest, which count the device's compute units: 0 without a device."""

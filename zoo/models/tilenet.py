@@ -126,9 +126,9 @@ class TileNet(ContextModel):
         slot = self.device_slot(features)
         if self.devices is None or slot is None:
             return
-        known = self.devices[self.devices.any(dim=1)]
-        met = slot.to(known).unique(dim=0)
-        kept = torch.cat([met[~_among(met, known)], known])[:MAX_DEVICES]
+        met = slot.to(self.devices).unique(dim=0)
+        new, known = (rows[rows.any(dim=1)] for rows in (met[~_among(met, self.devices)], self.devices))
+        kept = torch.cat([new, known])[:MAX_DEVICES]
         self.devices[: len(kept)] = kept
 
     def forward(self, x: Tensor) -> Tensor:
@@ -145,14 +145,22 @@ class TileNet(ContextModel):
         return self.body(rows if self.devices is None else self._told(rows, x, self.devices))
 
     def _told(self, rows: Tensor, x: Tensor, devices: Tensor) -> Tensor:
-        """Scaled rows, the device's columns at their mean for a device not learnt, and in some batches for all."""
+        """Scaled rows, the device's columns at their mean for a device not learnt, and in some batches for all.
+
+        So is what counts the units of a device for a program without one: its zeros would say that it runs on all at
+        once (rank correlation on EPYC, mean of the test tasks: 0.57 with them, 0.70 without, 0.72 with the device).
+        """
+        from ..features.sizes import WAVE_COLUMNS
+
         slot = self.device_slot(x)
         assert slot is not None  # or no device were noted
-        known = _among(slot.to(devices.dtype), devices)
+        has_device = slot.any(dim=1)  # rows of `devices` that are still free are zeros as well
+        known = has_device & _among(slot.to(devices.dtype), devices)
         if self.training and torch.rand(()) < self.config.device_dropout:
             known = torch.zeros_like(known)
         columns = devices.shape[1]
-        return torch.cat([rows[:, :-columns], rows[:, -columns:] * known[:, None]], dim=1)
+        program, waves, device = rows.split([rows.shape[1] - WAVE_COLUMNS - columns, WAVE_COLUMNS, columns], dim=1)
+        return torch.cat([program, waves * has_device[:, None], device * known[:, None]], dim=1)
 
     def posterior(self, scores: Tensor, embeddings: Tensor, measured: Tensor) -> Tensor:
         """Scores of programs given the first of them measured.

@@ -71,6 +71,7 @@ class Stage:
         self.target = target
         self.loops = [0] * len(self.loops)
 
+
 class State:
     """Stages, the splits made so far, and the primitives told so far."""
 
