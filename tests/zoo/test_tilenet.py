@@ -13,7 +13,7 @@ from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
 from tchub.zoo.features.sizes import PROGRAM_COLUMNS, WAVE_COLUMNS
 from tchub.zoo.models import Checkpoint, CheckpointConfig, TileNet, create
-from tchub.zoo.models.informed import HALF_TREES, MAX_CONTEXT, MIN_TREES, trust_in_trees
+from tchub.zoo.models.informed import HALF_TREES, MAX_CONTEXT, MIN_TREES, ContextModel, trust_in_trees
 from tchub.zoo.models.task_trees import grow
 from tchub.zoo.models.tilenet import CONTEXT_SIZES, MAX_DEVICES, MIN_QUERIES
 from tchub.zoo.training import get_loss, pairwise_accuracy
@@ -114,6 +114,21 @@ def test_what_is_prepared_once_answers_every_question() -> None:
         informed = model.given(x[:n], latency[:n])
         for asked in (x[40:], x[40:43], x[50:]):
             assert np.array_equal(informed.score(asked), model.score_given(asked, x[:n], latency[:n])), n
+
+
+@pytest.mark.parametrize("arch", ["tilenet", "tilenet-committee"])
+def test_many_programs_are_read_a_batch_at_a_time(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The Gaussian process compares each with the whole context, which all at once would take gigabytes."""
+    torch.manual_seed(0)
+    model, (x, latency) = create(arch, width=WIDTH, hidden=16), task(60)
+    assert isinstance(model, ContextModel)
+    informed = model.given(x[:20], latency[:20])
+    whole, sizes, rows = informed.score(x), [], model.rows
+    monkeypatch.setattr("tchub.zoo.models.informed.BATCH", 16)
+    monkeypatch.setattr(model, "rows", lambda part: (sizes.append(len(part)), rows(part))[1])
+    np.testing.assert_allclose(informed.score(x), whole, atol=1e-6)
+    assert sizes == [16, 16, 16, 12]
+    assert informed.score(x[:0]).shape == (0,)
 
 
 def test_trees_have_a_say_that_is_bounded_by_the_labels() -> None:

@@ -17,6 +17,8 @@ MIN_TREES, HALF_TREES = 8, 12
 FOLDS = 4
 # Programs of a task that are used as context at most, the last ones: the cost of the posterior is its cube.
 MAX_CONTEXT = 512
+# Programs that are scored at a time, as `CostModel.score` does: each is compared with the whole context.
+BATCH = 1024
 
 
 class ContextModel(CostModel):
@@ -56,7 +58,7 @@ class ContextModel(CostModel):
         return self.given(context, latency).score(features)
 
     def rows(self, features: np.ndarray) -> Tensor:
-        """`describe` of programs without gradients, in evaluation mode: (N, 1 + embedding) of float64."""
+        """`describe` of programs without gradients, in evaluation mode, all at once: (N, 1 + embedding) of float64."""
         place, was_training = next(self.parameters()), self.training
         if was_training:
             self.eval()
@@ -90,7 +92,8 @@ class Informed:
         """(N,) of float64 for programs (N, 1, width), as `ContextModel.score_given` has it."""
         if self._process is None:
             return self._model.score(features)
-        smooth = self._process.predict(self._model.rows(features))
+        parts = [features[at : at + BATCH] for at in range(0, len(features), BATCH)] or [features]
+        smooth = np.concatenate([self._process.predict(self._model.rows(part)) for part in parts])
         if not self._share:
             return smooth
         return (1 - self._share) * smooth + self._share * self._trees.predict(features)
