@@ -148,6 +148,16 @@ def test_a_task_file_that_cannot_be_read_names_the_task(tmp_path: Path, told: An
         read_facts(tmp_path / "tasks.json", "toy-gpu")
 
 
+def test_half_a_character_is_refused_in_every_file_beside_a_log(database: Path, tmp_path: Path) -> None:
+    """JSON can spell one (`"\\ud800"`), Parquet cannot hold it."""
+    (tmp_path / "facts.json").write_text(json.dumps({"toy-gpu": {"\ud800": {"workload_key": "[1]"}}}))
+    with pytest.raises(CorpusError, match=r"facts\.json cannot be read"):
+        read_facts(tmp_path / "facts.json", "toy-gpu")
+    (database / "tasks.json").write_text(json.dumps([{"workload": 0, "task_name": "\ud800"}]))
+    with pytest.raises(CorpusError, match=r"tasks\.json cannot be read"):
+        import_corpus(database, tmp_path / "c", CONTEXT)
+
+
 def test_a_split_file_lists_names(tmp_path: Path) -> None:
     (tmp_path / "splits.json").write_text(json.dumps({"train": 5, "test": ["matmul-64"]}))
     with pytest.raises(CorpusError, match="train of common is no list"):

@@ -173,6 +173,7 @@ def test_failed_programs_say_why(tmp_path: Path, result: list[Any], error: str) 
         (record(result=[[math.nan], 0, 1, 2]), "bad-result"),
         (record(result=[[0.1], 99, 1, 2]), "bad-result"),
         (record(result=None), "bad-result"),
+        (record(steps=[["PR", 1, 0, "\ud800"]]), "wrong-shape"),
     ],
 )
 def test_a_broken_line_is_named_and_the_rest_is_read(tmp_path: Path, line: Any, kind: str) -> None:

@@ -222,6 +222,7 @@ def test_a_line_of_another_form_proves_nothing_about_paddings(tmp_path: Path, li
         (record(costs=["no"]), "bad-result"),
         (record(costs=[float("nan")]), "bad-result"),
         (record(error=77), "bad-result"),
+        (record().replace("0.10.0", "\\ud800"), "wrong-shape"),
     ],
 )
 def test_a_broken_line_is_counted_and_the_next_one_read(tmp_path: Path, line: str, kind: str) -> None:

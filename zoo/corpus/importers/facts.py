@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import CorpusError
 from ..schema import Task
 from ..splits import PARTS
+from .files import check_texts
 
 Names = Mapping[str, Sequence[str]]
 
@@ -100,7 +101,9 @@ def canonical(text: str) -> str:
 
 def _load(file: Path | str) -> dict[str, Any]:
     try:
-        data = json.loads(Path(file).read_text(encoding="utf-8"))
+        text = Path(file).read_text(encoding="utf-8")
+        data = json.loads(text)
+        check_texts(text)
     except (OSError, ValueError) as error:
         raise CorpusError(f"{file} cannot be read: {error}", remedy="name a JSON file", path=str(file)) from error
     if not isinstance(data, dict):

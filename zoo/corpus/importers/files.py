@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import lzma
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,8 @@ SUFFIXES = tuple(end + packed for packed in ("", *_OPENERS) for end in (".json",
 """How the names of logs end."""
 LONGEST_LINE = 16 << 20
 """Characters; a record has some thousands, a module in a database up to a million."""
+# JSON spells a character beyond 16 bits as two halves, e.g. `\ud83d\ude00`.
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
 _LOOK = 20  # lines that are looked at before a file is nobody's
 
 
@@ -34,6 +37,12 @@ def open_lines(file: Path) -> Iterator[Iterator[str]]:
     """
     with open_text(file) as text:
         yield iter(lambda: text.readline(LONGEST_LINE), "")
+
+
+def check_texts(text: str) -> None:
+    """Raises UnicodeEncodeError, a ValueError, where JSON holds half a character, which no file and no hash takes."""
+    if _HALF.search(text):
+        json.dumps(json.loads(text), ensure_ascii=False).encode()
 
 
 def find_packed(folder: Path, name: str) -> Path | None:

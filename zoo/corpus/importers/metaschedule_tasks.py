@@ -14,7 +14,7 @@ from ..errors import CorpusError
 from ..schema import OPS, Task
 from ..tir import computation_of_module
 from .base import MISSHAPEN, BadRecordError
-from .files import PACKED_ERRORS, find_packed, open_lines, open_text
+from .files import PACKED_ERRORS, check_texts, find_packed, open_lines, open_text
 from .tvmscript import read_script
 
 if TYPE_CHECKING:
@@ -106,6 +106,7 @@ def _beside(folder: Path, name: str) -> list[Any]:
         if len(told) > _LARGEST:
             raise ValueError(f"it has more than {_LARGEST} characters")
         rows = json.loads(told)
+        check_texts(told)
     except (*PACKED_ERRORS, ValueError, RecursionError) as error:
         raise _unreadable(file, error) from error
     return rows if isinstance(rows, list) else []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from .base import MISSHAPEN, BadRecordError, Broken, Entry
-from .files import PACKED_ERRORS, open_lines
+from .files import PACKED_ERRORS, check_texts, open_lines
 
 
 def read_records(file: Path, read: Callable[[str, str], Entry]) -> Iterator[Entry | Broken]:
@@ -29,7 +29,9 @@ def read_records(file: Path, read: Callable[[str, str], Entry]) -> Iterator[Entr
 
 def _one(read: Callable[[str, str], Entry], line: str, where: str) -> Entry | Broken:
     try:
-        return read(line, where)
+        entry = read(line, where)
+        check_texts(line)
+        return entry
     except BadRecordError as bad:
         return bad.at(where)
     except MISSHAPEN as error:
