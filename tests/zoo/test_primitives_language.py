@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tchub.zoo.primitives import KINDS, Primitive, PrimitiveSequence, TraceFormatError
+from tchub.zoo.features import get_schema
+from tchub.zoo.primitives import (
+    KINDS,
+    Primitive,
+    PrimitiveSequence,
+    TraceFormatError,
+    from_ansor_steps,
+    from_autotvm,
+    from_trace_json,
+)
 from tchub.zoo.primitives.instructions import TELLERS
 
 primitives = st.builds(
@@ -52,6 +64,32 @@ def test_a_sequence_reads_like_a_tuple_of_primitives() -> None:
 def test_text_that_is_no_sequence_is_refused(text: str) -> None:
     with pytest.raises(TraceFormatError, match="not a primitive sequence"):
         PrimitiveSequence.from_json(text)
+
+
+def _trace_with(number: int) -> PrimitiveSequence:
+    block = ["GetSBlock", [], ["C", "main"], ["b0"]]
+    limit = ["Annotate", ["b0", number], ["meta_schedule.unroll_explicit"], []]
+    return from_trace_json(json.dumps([[block, limit], []]))
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda number: from_ansor_steps([["PR", 0, 0, f"auto_unroll_max_step${number}"]]),
+        lambda number: from_autotvm("some.cuda", [], [["auto_unroll_max_step", "ot", number]]),
+        lambda number: from_autotvm("some.cuda", [], [["tile_x", "sp", [2, number]]]),
+        _trace_with,
+        lambda number: PrimitiveSequence.from_json(PrimitiveSequence((Primitive("Unroll", (0, 0, number)),)).to_json()),
+    ],
+)  # fmt: skip
+def test_numbers_that_features_cannot_hold_are_refused_by_every_reader(
+    read: Callable[[int], PrimitiveSequence],
+) -> None:
+    with pytest.raises(TraceFormatError, match="too large") as caught:
+        read(10**30)
+    assert caught.value.remedy
+    for schema in ("nest-gpu", "tcl-gpu"):
+        get_schema(schema).extract([read(2**60)])
 
 
 def test_every_kind_is_listed_once_and_has_a_reader() -> None:

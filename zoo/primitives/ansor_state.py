@@ -9,24 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from math import prod
 
 from .errors import TraceFormatError
-from .language import REST, Primitive
+from .language import REST, Primitive, primitive
 
 _LIMIT = 1024
 """More stages than any network has, more iterators than any stage: a damaged index must not fill the memory."""
-
-_LARGEST = 1 << 62
-
-
-@lru_cache(1 << 16)
-def primitive(kind: str, numbers: tuple[int, ...], names: tuple[str, ...]) -> Primitive:
-    """The primitive; equal ones are one object, for programs of one search share most of theirs."""
-    if numbers and not -_LARGEST < min(numbers) <= max(numbers) < _LARGEST:
-        raise TraceFormatError("a number is too large for any program")
-    return Primitive(kind, numbers, names)
 
 
 @dataclass(slots=True, eq=False)

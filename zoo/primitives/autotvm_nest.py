@@ -6,15 +6,11 @@ A `Stage` keeps its loops with their extents, so that a template names loops and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from math import prod
 from typing import Any
 
 from .errors import TraceFormatError
-from .language import NONE, REST, Primitive
-
-primitive = lru_cache(1 << 16)(Primitive)
-"""Equal primitives are one object: programs of one task share most of theirs."""
+from .language import NONE, REST, Primitive, primitive
 
 
 class Loop:

@@ -52,6 +52,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from .errors import TraceFormatError
@@ -64,6 +65,8 @@ INLINE = -1
 """A compute location: inlined into the consumers."""
 ROOT = -2
 """A compute location: at the root."""
+
+_LARGEST = 1 << 62  # features have 64 bits, one of them for the sign and one for sums
 
 KINDS: tuple[str, ...] = (
     # Loops
@@ -98,6 +101,18 @@ class Primitive:
         return f"{self.kind}({', '.join([*map(str, self.numbers), *self.names])})"
 
 
+@lru_cache(1 << 16)
+def primitive(kind: str, numbers: tuple[int, ...], names: tuple[str, ...] = ()) -> Primitive:
+    """A primitive that was read; equal ones are one object, for programs of one search share most of theirs.
+
+    Raises:
+        TraceFormatError: a number is too large for any program.
+    """
+    if numbers and not -_LARGEST < min(numbers) <= max(numbers) < _LARGEST:
+        raise TraceFormatError("a number is too large for any program", remedy="Leave the program out: it is damaged.")
+    return Primitive(kind, numbers, names)
+
+
 @dataclass(frozen=True, slots=True)
 class PrimitiveSequence:
     """A program, told as its schedule primitives in order."""
@@ -127,7 +142,7 @@ class PrimitiveSequence:
         """Reads what `to_json` wrote.
 
         Raises:
-            TraceFormatError: not JSON, not a sequence, or a kind outside `KINDS`.
+            TraceFormatError: not JSON, not a sequence, a kind outside `KINDS`, or a number of no program.
         """
         try:
             data = json.loads(text)
@@ -150,4 +165,4 @@ def _primitive(row: list[Any]) -> Primitive:
     kind, numbers, names = row
     if kind not in KINDS:
         raise ValueError(f"unknown kind {kind!r}")
-    return Primitive(kind, tuple(map(int, numbers)), tuple(map(str, names)))
+    return primitive(kind, tuple(map(int, numbers)), tuple(map(str, names)))

@@ -11,7 +11,7 @@ from typing import Any
 
 from .errors import TraceFormatError, UnknownInstructionError
 from .instructions import GETTERS, RENAMED, SAMPLERS, TELLERS
-from .language import Primitive, PrimitiveSequence
+from .language import Primitive, PrimitiveSequence, primitive
 from .late import Decision, settle, slots_of
 from .scope import Draft, Scope
 
@@ -40,7 +40,7 @@ class _Filler:
             if len(self._memo) >= _MEMO_LIMIT:
                 self._memo.clear()
             numbers = tuple(settle(n, decisions) for n in self._draft.numbers)
-            found = self._memo[key] = Primitive(self._draft.kind, numbers, self._draft.names)
+            found = self._memo[key] = primitive(self._draft.kind, numbers, self._draft.names)
         return found
 
 
