@@ -69,12 +69,12 @@ def test_without_held_out_networks_a_fifth_of_the_computations_is_test_and_a_ten
     assert (ops["val"].count("conv2d"), ops["val"].count("matmul")) == (6, 4)
 
 
-@given(st.lists(st.integers(0, 12), max_size=50), st.integers(0, 3))
-def test_tasks_of_one_computation_stay_on_one_side(numbers, seed):
-    corpus = corpus_told([told(f"c{n}", task_id=f"{i:016x}") for i, n in enumerate(numbers)])
+@given(st.lists(st.tuples(st.integers(0, 12), st.sampled_from(OPS[:3])), max_size=50), st.integers(0, 3))
+def test_tasks_of_one_computation_stay_on_one_side_whatever_their_operator_is_called(tasks, seed):
+    corpus = corpus_told([told(f"c{n}", op, task_id=f"{i:016x}") for i, (n, op) in enumerate(tasks)])
     split = split_tasks(corpus, seed)
     parts = [{corpus.tasks[t].computation for t in split.part(part)} for part in ("train", "val", "test")]
-    assert sum(map(len, parts)) == len(set(numbers))
+    assert sum(map(len, parts)) == len({n for n, _ in tasks})
 
 
 def test_a_protocol_decides_and_tasks_outside_it_take_no_part():

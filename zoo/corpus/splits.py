@@ -78,22 +78,25 @@ def pick(tasks: Iterable[Task], seed: int, share: float, together: bool = True) 
     """A share of the tasks of every operator type, by a seeded hash.
 
     Args:
-        together: tasks of one computation are taken together or not at all.
+        together: tasks of one computation are taken together or not at all; a task file may name them of several
+            types, of which they count for the first.
     """
-    by_op: dict[str, dict[str, list[Task]]] = {}
+    groups: dict[str, list[Task]] = {}
     for task in tasks:
-        key = (together and task.computation) or task.task_id
-        by_op.setdefault(task.op, {}).setdefault(key, []).append(task)
+        groups.setdefault((together and task.computation) or task.task_id, []).append(task)
+    by_op: dict[str, list[str]] = {}
+    for key, group in groups.items():
+        by_op.setdefault(group[0].op, []).append(key)
     if not by_op:
         return []
-    counts = {op: len(groups) for op, groups in by_op.items()}
+    counts = {op: len(keys) for op, keys in by_op.items()}
     total = round(share * sum(counts.values()))
     # A type keeps at least one task in training: nothing is learnt about it otherwise.
     shares = apportion_capped(total, counts, {op: count - 1 for op, count in counts.items()})
     return [
         task
-        for op, groups in by_op.items()
-        for key in sorted(groups, key=lambda key: _order(seed, key))[: shares[op]]
+        for op, keys in by_op.items()
+        for key in sorted(keys, key=lambda key: _order(seed, key))[: shares[op]]
         for task in groups[key]
     ]
 
