@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.apportion import apportion, apportion_capped
-from tchub.zoo.corpus import HELD_OUT, OPS, Corpus, CorpusError, Split, Task, metric_weight, split_tasks
+from tchub.zoo.corpus import HELD_OUT, OPS, Corpus, CorpusError, Split, Task, check_leaks, metric_weight, split_tasks
 from tchub.zoo.corpus.workloads import HELD_OUT_NETWORKS, TRAIN_NETWORKS
 
 NAMES = [spec.name for spec in (*HELD_OUT_NETWORKS, *TRAIN_NETWORKS)]
@@ -75,6 +75,17 @@ def test_tasks_of_one_computation_stay_on_one_side_whatever_their_operator_is_ca
     split = split_tasks(corpus, seed)
     parts = [{corpus.tasks[t].computation for t in split.part(part)} for part in ("train", "val", "test")]
     assert sum(map(len, parts)) == len({n for n, _ in tasks})
+
+
+def test_a_global_pooling_stays_on_one_side_within_a_corpus_and_across_corpora():
+    """As MetaSchedule's `adaptive_pool` and Ansor's `pool_layer` spell it."""
+    one, two = (told(f"avgpool-n1c{c}h7w7-r7x7-s{s}x{s}", "pool", f"{c}-{s}") for c, s in ((64, 7), (64, 1)))
+    others = [told(f"avgpool-n1c{c}h7w7-r7x7-s{s}x{s}", "pool", f"{c}-{s}") for c in range(1, 40) for s in (7, 1)]
+    split = split_tasks(corpus_told(others))
+    for part in (split.train, split.val, split.test):
+        assert len(part) == 2 * len({task_id.partition("-")[0] for task_id in part})
+    tests, trains = corpus_told([one], split={"test": ["64-7"]}), corpus_told([two], split={"train": ["64-1"]})
+    assert [leak.tasks for leak in check_leaks([tests, trains])] == [("64-1",)]
 
 
 def test_a_protocol_decides_and_tasks_outside_it_take_no_part():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tchub.zoo.corpus.computation import normal
 from tchub.zoo.corpus.tir import computation_of_module
 
 te = pytest.importorskip("tvm.te")
@@ -65,6 +66,31 @@ def test_poolings_reductions_and_elementwise_functions():
         assert computation_of_module(module_of(data, pooled)) == f"{kind}pool-n1c8h16w16-r3x3-s2x2"
     assert computation_of_module(module_of(data, topi.sum(data, axis=[2, 3]))) == "reduction-1x8x16x16-over2.3"
     assert computation_of_module(module_of(data, topi.nn.relu(data))) == "elementwise-1x8x16x16"
+
+
+def test_a_global_pooling_is_one_computation_whatever_stride_it_is_written_with():
+    from tvm import topi
+
+    data = te.placeholder((1, 64, 7, 7))
+    pooled = [topi.nn.pool2d(data, [7, 7], [s, s], [1, 1], [0] * 4, "avg", layout="NCHW") for s in (1, 2)]
+    told = {
+        computation_of_module(module_of(data, out)) for out in (*pooled, topi.nn.adaptive_pool(data, [1, 1], "avg"))
+    }
+    assert len(told) > 1
+    assert set(map(normal, told)) == {"avgpool-n1c64h7w7-r7x7-s7x7"}
+
+
+@pytest.mark.parametrize(
+    ("text", "compared_as"),
+    [
+        ("conv2d-n1c8h3w3-k16r3x3-s3x3-g2", "conv2d-n1c8h3w3-k16r3x3-s1x1-g2"),
+        ("depthwise-n1c8h7w14-r7x7-s2x2", "depthwise-n1c8h7w14-r7x7-s1x2"),
+        ("maxpool-n1c8h16w16-r3x3-s2x2", "maxpool-n1c8h16w16-r3x3-s2x2"),
+        ("matmul-b1m4n8k16", "matmul-b1m4n8k16"),
+    ],
+)
+def test_a_stride_is_left_out_of_comparisons_where_the_window_fills_the_image(text, compared_as):
+    assert normal(text) == compared_as
 
 
 def test_what_has_no_name_is_known_by_its_hash():

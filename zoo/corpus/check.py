@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .computation import normal
 from .corpus import Corpus
 from .schema import PROGRAMS_FILE, TASKS_FILE
 from .splits import PARTS, is_held_out, split_tasks
@@ -118,7 +119,7 @@ def _check_split(corpus: Corpus, seed: int) -> Finding:
 
     def identities(task_id: str) -> set[str]:
         task = corpus.tasks[task_id]
-        return {task_id, task.workload} | ({task.computation} if task.computation and not by_network else set())
+        return {task_id, task.workload} | ({normal(task.computation)} if task.computation and not by_network else set())
 
     tested = {identity for task_id in split.test for identity in identities(task_id)}
     trained = (*split.train, *split.val)

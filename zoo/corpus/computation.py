@@ -27,6 +27,12 @@ _WORDS = (
     (r"elementwise-(?P<shape>[\dx]+)", "elementwise on {shape}"),
 )
 
+# Every text with a stride.
+_STRIDED = re.compile(
+    r"(?P<head>(?P<kind>conv2d|depthwise|avgpool|maxpool)-n\d+c\d+h(?P<h>\d+)w(?P<w>\d+)-(?:k\d+)?"
+    r"r(?P<rh>\d+)x(?P<rw>\d+))-s(?P<sh>\d+)x(?P<sw>\d+)(?P<tail>(?:-g\d+)?)"
+)
+
 
 def conv2d(
     n: int, c: int, h: int, w: int, k: int, kernel: tuple[int, int], stride: tuple[int, int], groups: int = 1
@@ -64,6 +70,21 @@ def elementwise(shape: Sequence[int]) -> str:
 def unknown(text: str) -> str:
     """A computation known by its framework's name for it alone (a hash of its graph, a fused subgraph)."""
     return f"other-{text}"
+
+
+def normal(text: str) -> str:
+    """The spelling by which computations are compared: a stride that moves nothing is told in one way.
+
+    A window as large as the image stands still, and front ends write 1 or its own size for that. Here poolings have
+    its size and convolutions 1. Windows that padding lets move, which no text tells, are thereby joined too.
+    """
+    found = _STRIDED.fullmatch(text)
+    if found is None:
+        return text
+    size, window, stride = ([int(found[name + axis]) for axis in "hw"] for name in ("", "r", "s"))
+    still = window if found["kind"].endswith("pool") else (1, 1)
+    told = [own if r < extent else one for extent, r, own, one in zip(size, window, stride, still, strict=True)]
+    return f"{found['head']}-s{told[0]}x{told[1]}{found['tail']}"
 
 
 def in_words(text: str) -> str | None:

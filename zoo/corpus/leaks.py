@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from .computation import normal
 from .corpus import Corpus
 from .splits import Split, split_tasks
 from .tir import computation_of_text
@@ -35,16 +36,16 @@ class Leak:
 
 
 def computations(corpus: Corpus) -> dict[str, str]:
-    """Task id -> computation of every task.
+    """Task id -> computation of every task, in the spelling by which they are compared (`computation.normal`).
 
     A MetaSchedule corpus of format 1 does not tell them: they are read from its modules, which needs TVM and
     10 ms a task. A task whose computation cannot be known is its own.
     """
     if corpus.meta.get("format") == 1:
-        return {
-            task_id: task.computation or computation_of_text(task.workload) for task_id, task in corpus.tasks.items()
-        }
-    return {task_id: task.computation or f"task-{task_id}" for task_id, task in corpus.tasks.items()}
+        told = {t: task.computation or computation_of_text(task.workload) for t, task in corpus.tasks.items()}
+    else:
+        told = {t: task.computation or f"task-{t}" for t, task in corpus.tasks.items()}
+    return {task_id: normal(text) for task_id, text in told.items()}
 
 
 def held_out_computations(corpora: Iterable[Corpus], seed: int = 0) -> set[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..apportion import apportion_capped
+from .computation import normal
 from .corpus import Corpus
 from .errors import CorpusError
 from .schema import Task
@@ -83,22 +84,27 @@ def pick(tasks: Iterable[Task], seed: int, share: float, together: bool = True) 
     """
     groups: dict[str, list[Task]] = {}
     for task in tasks:
-        groups.setdefault((together and task.computation) or task.task_id, []).append(task)
-    by_op: dict[str, list[str]] = {}
-    for key, group in groups.items():
-        by_op.setdefault(group[0].op, []).append(key)
+        groups.setdefault(normal(_name(task, together)), []).append(task)
+    by_op: dict[str, list[list[Task]]] = {}
+    for group in groups.values():
+        by_op.setdefault(group[0].op, []).append(group)
     if not by_op:
         return []
-    counts = {op: len(keys) for op, keys in by_op.items()}
+    counts = {op: len(found) for op, found in by_op.items()}
     total = round(share * sum(counts.values()))
     # A type keeps at least one task in training: nothing is learnt about it otherwise.
     shares = apportion_capped(total, counts, {op: count - 1 for op, count in counts.items()})
     return [
         task
-        for op, keys in by_op.items()
-        for key in sorted(keys, key=lambda key: _order(seed, key))[: shares[op]]
-        for task in groups[key]
+        for op, found in by_op.items()
+        for group in sorted(found, key=lambda group: _order(seed, _name(group[0], together)))[: shares[op]]
+        for task in group
     ]
+
+
+def _name(task: Task, together: bool) -> str:
+    """What a task is drawn by: what it computes where tasks of one computation stay together, else its id."""
+    return (together and task.computation) or task.task_id
 
 
 def _by_protocol(corpus: Corpus, told: Mapping[str, list[str]], seed: int, val_share: float) -> Split:

@@ -124,12 +124,14 @@ class _Splits:
 
     def __init__(self, corpora: Sequence[Corpus]) -> None:
         from ..corpus import computations, split_tasks
+        from ..corpus.computation import normal
 
         self._parts = {id(corpus): split_tasks(corpus) for corpus in corpora}
         # A task's id is enough within one corpus; to read what it computes from a module takes TVM and seconds.
         alone = len(corpora) == 1
         self._names = {
-            id(c): {k: t.computation or k for k, t in c.tasks.items()} if alone else computations(c) for c in corpora
+            id(c): {k: normal(t.computation) or k for k, t in c.tasks.items()} if alone else computations(c)
+            for c in corpora
         }
 
     def computed(self, part: str, corpora: Iterable[Corpus]) -> set[str]:
