@@ -35,6 +35,13 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 
 
 @pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is measured that was measured, and one baseline is enough."""
+    fake_machine(monkeypatch, FakeMeasurer())
+    monkeypatch.setattr("tchub.hub.tuning.evaluate.BASELINES", ("random",))
+
+
+@pytest.fixture
 def mine(finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a finished contribution, to change: a copy goes on wherever it lies."""
     monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))

@@ -106,3 +106,8 @@ def settings(folder: Path, **changes: Any) -> Settings:
     recipe.write_text(RECIPE)
     small = Settings(folder, networks=NETWORKS, programs=60, recipe=str(recipe), facts=FACTS, publish=False)
     return replace(small, **changes)
+
+
+def outcomes(passed: Iterable[Passed]) -> dict[str, str]:
+    """What became of each step."""
+    return {step.name: step.outcome for step in passed}

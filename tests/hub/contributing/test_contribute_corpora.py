@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from contribute_kit import FakeMeasurer, Finished, fake_machine, settings
+from contribute_kit import Finished, outcomes, settings
 from tchub.hub.contributing.collecting import Collect
 from tchub.hub.contributing.settings import Settings
 from tchub.hub.contributing.state import FORMAT, STATE_FILE
@@ -17,16 +17,7 @@ from tchub.hub.contributing.step import Walk
 from tchub.hub.contributing.walk import contribute
 from tchub.zoo.corpus.errors import CorpusError
 
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is measured that was measured, and one baseline is enough here."""
-    fake_machine(monkeypatch, FakeMeasurer())
-    monkeypatch.setattr("tchub.hub.tuning.evaluate.BASELINES", ("random",))
-
-
-def outcomes(passed: list[Any]) -> dict[str, str]:
-    return {step.name: step.outcome for step in passed}
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 def test_it_goes_on_from_another_directory_with_the_same_corpora(

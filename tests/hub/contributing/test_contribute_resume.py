@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contribute_kit import FACTS, FakeMeasurer, fake_machine, settings
+from contribute_kit import FACTS, FakeMeasurer, fake_machine, outcomes, settings
 from tchub.hub.contributing.errors import ContributionStateError
 from tchub.hub.contributing.state import FORMAT, STATE_FILE, State, locked
 from tchub.hub.contributing.step import Done, Walk
@@ -23,15 +23,7 @@ class Stopped(Exception):
     """Stands for a kill."""
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is measured that was measured, and one baseline is enough here."""
-    fake_machine(monkeypatch, FakeMeasurer())
-    monkeypatch.setattr("tchub.hub.tuning.evaluate.BASELINES", ("random",))
-
-
-def outcomes(passed: list[Any]) -> dict[str, str]:
-    return {step.name: step.outcome for step in passed}
+pytestmark = pytest.mark.usefixtures("quick")
 
 
 @pytest.mark.parametrize("name", NAMES)
