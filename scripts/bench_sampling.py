@@ -21,7 +21,7 @@ import click
 import numpy as np
 from benchmarking import ROOT, finish
 from build_zoo import open_corpus
-from sampling_figures import ALL, budgets, by_cell, summary, table
+from sampling_figures import ALL, budgets, by_cell, means, summary, table
 from sampling_results import (
     PER_TASK,
     SAMPLERS,
@@ -193,6 +193,7 @@ def details(rows: list[dict[str, Any]], per_task: int) -> dict[str, Any]:
         "results": len(rows),
         "of": len(planned),
         "sources": SOURCES,
+        "means": means(rows),
         "cells": by_cell(rows),
         "budgets": budgets(rows),
         "table": table(rows),

@@ -6,6 +6,7 @@ A figure of several seeds is shown as mean ± deviation (number of seeds). What 
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -30,7 +31,9 @@ _PLAIN = {
 def sampling(job: Mapping[str, Any]) -> dict[str, Any]:
     """A table for each start and score, a column a sampler; then differences, budgets and the time of picking."""
     details = job["details"]
-    found: dict[str, Any] = {}
+    found: dict[str, Any] = {
+        "Means over corpora and seeds, pairwise accuracy (top-1)": _means(details.get("means", ()))
+    }
     for block, words in BLOCKS.items():
         own = [row for row in details.get("table", ()) if row["block"] == block]
         for score, named in SCORES.items():
@@ -40,6 +43,19 @@ def sampling(job: Mapping[str, Any]) -> dict[str, Any]:
     found["The same for each corpus and start"] = plain(details.get("budgets", ()))
     found["Seconds to pick"] = plain(details.get("pool", ()))
     return {title: table for title, table in found.items() if table}
+
+
+def _means(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """A row a sampler, the best pairwise accuracy first; a column for each start and share."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        told = f"{row['pairwise']:.3f} ({row['mean_top1']:.3f})"
+        named = f"{row['share']:.0%} {BLOCKS[row['block']]} ({row['runs']})"
+        found.setdefault(row["sampler"], {"sampler": row["sampler"]})[named] = told
+    total = Counter[str]()
+    for row in rows:
+        total[row["sampler"]] += row["pairwise"]
+    return sorted(found.values(), key=lambda told: -total[told["sampler"]])
 
 
 def _budget_means(summary: Row) -> list[dict[str, Any]]:

@@ -59,6 +59,23 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
     return {"mean": round(statistics.mean(values), 4), "stdev": deviation, "seeds": len(values)}
 
 
+def means(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """One row for each start, share and sampler: means over the corpora and seeds that all samplers have run there."""
+    groups: dict[tuple[str, float], dict[str, dict[tuple[str, int], Row]]] = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        if row["sampler"] != ALL:
+            groups[row["block"], row["share"]][row["sampler"]][row["corpus"], row["seed"]] = row
+    found = []
+    for (block, share), by_sampler in sorted(groups.items()):
+        common = set.intersection(*map(set, by_sampler.values()))
+        for sampler, own in sorted(by_sampler.items()) if common else ():
+            scores = {
+                name: round(statistics.mean(own[place]["scores"][name] for place in common), 4) for name in SCORES
+            }
+            found.append({"block": block, "share": share, "sampler": sampler, "runs": len(common)} | scores)
+    return found
+
+
 def cells(rows: Sequence[Row]) -> list[tuple[str, str]]:
     """Every corpus and block."""
     return sorted({(row["corpus"], row["block"]) for row in rows})

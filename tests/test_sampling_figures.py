@@ -127,6 +127,20 @@ def test_without_a_curve_of_rdu_plus_there_is_no_ratio(figures: Any) -> None:
     assert figures.budgets([line("rdu", 0.1, 0.6), line("rdu+", 0.1, 0.7)]) == []
 
 
+# Means
+
+
+def test_means_are_over_the_runs_that_all_samplers_have(tools: Any, figures: Any) -> None:
+    rows = [line("rdu", 0.1, 0.8, 0), line("rdu", 0.1, 0.9, 1), line("random", 0.1, 0.7, 1), line("all", 1.0, 0.9)]
+    found = figures.means(rows)
+    assert [(row["sampler"], row["runs"], row["pairwise"]) for row in found] == [("random", 1, 0.7), ("rdu", 1, 0.9)]
+    best, worst = tools["page"].sampling({"details": {"means": found}})[
+        "Means over corpora and seeds, pairwise accuracy (top-1)"
+    ]
+    assert best == {"sampler": "rdu", "10% from random weights (1)": "0.900 (0.900)"}
+    assert worst["sampler"] == "random"
+
+
 # Differences
 
 
