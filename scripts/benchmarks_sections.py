@@ -88,9 +88,9 @@ SECTIONS = (
         "has it.",
         (
             ("rdu_minus_random_top1", 0, "RDU's top-1 less random choice's"),
-            ("rdu_minus_random_pairwise", 0, "the same in pairwise accuracy"),
+            ("rdu_minus_random_pairwise", 0, "RDU's pairwise accuracy less random choice's"),
             ("rdu_plus_minus_rdu_top1", 0, "rdu+'s top-1 less RDU's"),
-            ("rdu_plus_minus_rdu_pairwise", 0, "the same in pairwise accuracy"),
+            ("rdu_plus_minus_rdu_pairwise", 0, "rdu+'s pairwise accuracy less RDU's"),
             (
                 "rdu_plus_budget_ratio_pairwise<",
                 0.5,
