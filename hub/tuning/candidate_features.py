@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...zoo.corpus.operator_class import operator_class
 from ...zoo.corpus.schema import OPS
 from ...zoo.features import FeatureSchema, Skeleton, get_schema
 from ...zoo.features.statements import statement_matrices
 from ...zoo.primitives.metaschedule import read_trace
 from ..device.tvm_import import import_tensor_intrinsics
-from .tasks import operator_class
 
 if TYPE_CHECKING:
     from ...zoo.devices import Device

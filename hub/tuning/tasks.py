@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ...zoo.corpus.operator_class import operator_class
 from ...zoo.corpus.workloads import NETWORKS, OPERATORS, SUITES
 from .errors import NoTaskError
 from .graph import LAYOUTS
@@ -15,16 +15,6 @@ from .operators import operator_module
 
 if TYPE_CHECKING:
     from tvm import IRModule
-
-# Order matters: the first block name that matches decides.
-_OP_PATTERNS = (
-    ("conv2d", re.compile(r"conv\d?d|conv_nchw")),
-    ("softmax", re.compile(r"softmax|expsum")),
-    ("pool", re.compile(r"pool")),
-    ("matmul", re.compile(r"matmul|dense|gemm")),
-    ("norm", re.compile(r"layer_norm|rms_norm|_red_temp|group_norm|instance_norm")),
-    ("reduce", re.compile(r"_red$|_red_|sum|mean|argmax|variance")),
-)
 
 
 @dataclass(frozen=True)
@@ -55,50 +45,6 @@ def task_id(mod: IRModule) -> str:
     from tvm_ffi import structural_hash
 
     return f"{structural_hash(mod) & (2**64 - 1):016x}"
-
-
-def _blocks(mod: IRModule) -> list[Any]:
-    from tvm.s_tir.stmt import SBlock
-    from tvm_ffi import structural_walk
-
-    found: list[Any] = []
-    for _, func in mod.functions_items():
-        structural_walk(func.body, (SBlock, found.append))
-    return found
-
-
-def _reduction_extents(block: Any) -> list[int]:
-    return [int(v.dom.extent) for v in block.iter_vars if int(v.iter_type) == 2]
-
-
-def _spatial_extents(block: Any) -> list[int]:
-    return [int(v.dom.extent) for v in block.iter_vars if int(v.iter_type) == 0]
-
-
-def _reduces_one_channel(block: Any) -> bool:
-    """Whether a convolution is depthwise: its channel loop, the first or (channels-last) the last one, runs once."""
-    extents = _reduction_extents(block)
-    channel = extents[-1:] if "nhwc" in block.name_hint else extents[:1]
-    return "depthwise" in block.name_hint.lower() or channel == [1]
-
-
-def operator_class(mod: IRModule) -> str:
-    """The class of a task by its heaviest operator.
-
-    One of conv2d, depthwise, matmul, batch_matmul, softmax, pool, norm, reduce, elementwise: the classes by
-    which RDU keeps a sample representative (paper TCL, section 4).
-    """
-    blocks = _blocks(mod)
-    for name, pattern in _OP_PATTERNS:
-        for block in blocks:
-            if not pattern.search(block.name_hint.lower()) or not block.iter_vars or block.init is None:
-                continue
-            if name == "conv2d" and _reduces_one_channel(block):
-                return "depthwise"
-            if name == "matmul" and len([e for e in _spatial_extents(block) if e > 1]) > 2:
-                return "batch_matmul"
-            return name
-    return "reduce" if any(b.init is not None for b in blocks) else "elementwise"
 
 
 def make_task(mod: IRModule, name: str, weight: int = 1) -> TuningTask:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tchub.zoo.corpus.computation import normal
+from tchub.zoo.corpus.operator_class import class_of_computation, operator_class
 from tchub.zoo.corpus.tir import computation_of_module
 
 te = pytest.importorskip("tvm.te")
@@ -101,3 +102,31 @@ def test_what_has_no_name_is_known_by_its_hash():
     assert one.startswith("other-")
     assert one == computation_of_module(module_of(data, topi.nn.softmax(data)))
     assert one != computation_of_module(module_of(wide, topi.nn.softmax(wide)))
+
+
+def test_the_class_of_an_operator_is_that_of_what_is_computed():
+    assert operator_class(conv()) == "conv2d"
+    assert operator_class(conv(groups=4)) == "conv2d"
+    assert operator_class(conv(groups=8, k=8)) == operator_class(conv(groups=8, k=16)) == "depthwise"
+    assert operator_class(conv(c=1)) == "conv2d"  # though it sums over one channel, as a depthwise one does
+    assert class_of_computation("conv2d-n1c64h56w56-k64r3x3-s1x1") == "conv2d"
+
+
+def test_the_class_of_an_operator_without_a_name_is_told_by_its_blocks():
+    from tvm import topi
+
+    rows, sound, one_channel = te.placeholder((4, 16)), te.placeholder((1, 8, 32)), te.placeholder((1, 1, 32))
+    filters, one = te.placeholder((8, 1, 3)), te.placeholder((8, 1, 3))
+    assert operator_class(module_of(rows, topi.nn.softmax(rows))) == "softmax"
+    each = topi.nn.group_conv1d_ncw(sound, filters, 1, 1, 1, 8)
+    assert operator_class(module_of(sound, filters, each)) == "depthwise"
+    all_of_one = topi.nn.conv1d_ncw(one_channel, one, 1, 1, 1)
+    assert operator_class(module_of(one_channel, one, all_of_one)) == "conv2d"
+
+
+def test_a_module_of_unknown_sizes_has_no_named_computation():
+    n = te.var("n")
+    data = te.placeholder((n, 16))
+    rows = module_of(data, te.compute((n, 16), lambda i, j: data[i, j] + 1.0))
+    assert computation_of_module(rows).startswith("other-")
+    assert operator_class(rows) == "elementwise"

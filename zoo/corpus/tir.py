@@ -35,13 +35,8 @@ def computation_of_module(mod: IRModule) -> str:
     """
     from tvm_ffi import structural_hash
 
-    blocks = _blocks(mod)
-    reducing = [block for block in blocks if block.init is not None]
-    told = None
-    if reducing:
-        told = _winograd(blocks) or _Reduction(max(reducing, key=_work), blocks).tell(alone=len(reducing) == 1)
-    elif blocks:
-        told = computation.elementwise(_shape(blocks[-1].writes[0].source))
+    blocks = blocks_of(mod)
+    told = _tell(blocks) if blocks and all(map(_has_sizes, blocks)) else None
     return told or computation.unknown(f"{structural_hash(mod) & (2**64 - 1):016x}")
 
 
@@ -53,7 +48,8 @@ def computation_of_text(workload: str) -> str:
     return computation_of_module(cast("IRModule", tvm.ir.load_json(workload)))
 
 
-def _blocks(mod: IRModule) -> list[Any]:
+def blocks_of(mod: IRModule) -> list[Any]:
+    """The blocks of a TIR module that have axes, in the order of the program."""
     from tvm.s_tir.stmt import SBlock
     from tvm_ffi import structural_walk
 
@@ -61,6 +57,27 @@ def _blocks(mod: IRModule) -> list[Any]:
     for _, func in mod.functions_items():
         structural_walk(func.body, (SBlock, found.append))
     return [block for block in found if block.iter_vars]  # the root block has none
+
+
+def share_an_axis(block: Any) -> bool:
+    """Whether one data-parallel axis indexes both factors of a reduction, e.g. where each channel has a filter."""
+    told = _Reduction(block, [])
+    used = [told.used(read) & told.spatial for read in told.reads]
+    return len(used) == 2 and bool(used[0] & used[1])
+
+
+def _tell(blocks: list[Any]) -> str | None:
+    reducing = [block for block in blocks if block.init is not None]
+    if not reducing:
+        return computation.elementwise(_shape(blocks[-1].writes[0].source))
+    return _winograd(blocks) or _Reduction(max(reducing, key=_work), blocks).tell(alone=len(reducing) == 1)
+
+
+def _has_sizes(block: Any) -> bool:
+    """Whether a block has a result, and all extents and shapes are numbers, not variables."""
+    shapes = [region.source.shape for region in (*block.reads, *block.writes)]
+    sizes = [*(v.dom.extent for v in block.iter_vars), *(extent for shape in shapes for extent in shape)]
+    return len(block.writes) > 0 and all(hasattr(size, "value") for size in sizes)
 
 
 def _work(block: Any) -> int:
@@ -96,12 +113,12 @@ class _Reduction:
 
     def tell(self, alone: bool) -> str | None:
         """The computation; None where it is none that has a name. `alone`: no other block reduces."""
-        if len(self.reads) == 2 and all(self._used(read) & self.reduced for read in self.reads):
+        if len(self.reads) == 2 and all(self.used(read) & self.reduced for read in self.reads):
             return self._contraction(*self.reads)
         return self._pooling(self.reads[0]) if len(self.reads) == 1 and alone else None
 
     def _contraction(self, data: Any, weight: Any) -> str | None:
-        in_data, in_weight = self._used(data) & self.spatial, self._used(weight) & self.spatial
+        in_data, in_weight = self.used(data) & self.spatial, self.used(weight) & self.spatial
         windows = [w for w in self._windows(data) if w.spatial not in in_weight]
         if not windows:
             m, n = self._size(in_data - in_weight), self._size(in_weight - in_data)
@@ -146,7 +163,8 @@ class _Reduction:
         structural_walk(index, (Var, found.append))
         return {i for i, var in enumerate(self.vars) if any(var.same_as(other) for other in found)}
 
-    def _used(self, read: Any) -> set[int]:
+    def used(self, read: Any) -> set[int]:
+        """The variables that a read's indices have."""
         return {i for rng in read.region for i in self._variables(rng.min)}
 
     def _windows(self, read: Any) -> list[_Window]:

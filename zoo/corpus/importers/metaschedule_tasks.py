@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from .. import computation
 from ..errors import CorpusError
+from ..operator_class import class_of_computation, operator_class
 from ..schema import OPS, Task
 from ..tir import computation_of_module
 from .base import MISSHAPEN, BadRecordError
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 SCRIPTS, TASKS = "workload_tvmscript.json", "tasks.json"
 _LARGEST = 64 << 20  # characters of each; the script of a fused operator has 20,000
-# First word of a computation -> operator type.
-_OPS = {"maxpool": "pool", "avgpool": "pool", "reduction": "reduce"} | {name: name for name in OPS}
 
 
 class Workloads:
@@ -77,7 +76,7 @@ class Workloads:
         return Task(
             task_id=f"{structural_hash(mod) & (2**64 - 1):016x}",
             name=str(told["name"]),
-            op=_operator(told, text),
+            op=operator_class(mod, text),
             flops=float(told.get("flops", 0.0)) or _flops(mod),
             workload=str(tvm.ir.save_json(mod)),
             computation=text,
@@ -147,10 +146,7 @@ def _of_shapes(op: str, shapes: list[list[int]]) -> str | None:
 
 
 def _operator(told: Mapping[str, Any], text: str) -> str:
-    op = _OPS.get(text.partition("-")[0])
-    if op == "matmul" and not text.startswith("matmul-b1m"):
-        op = "batch_matmul"
-    return op or next((word for word in OPS if word == told.get("op")), "other")
+    return class_of_computation(text) or next((word for word in OPS if word == told.get("op")), "other")
 
 
 def _networks(told: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
