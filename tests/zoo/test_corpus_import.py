@@ -153,7 +153,7 @@ def test_a_task_file_that_cannot_be_read_names_the_task(tmp_path: Path, told: An
 def test_half_a_character_is_refused_in_every_file_beside_a_log(database: Path, tmp_path: Path) -> None:
     """JSON can spell one (`"\\ud800"`), Parquet cannot hold it."""
     (tmp_path / "facts.json").write_text(json.dumps({"toy-gpu": {"\ud800": {"workload_key": "[1]"}}}))
-    with pytest.raises(CorpusError, match=r"facts\.json cannot be read"):
+    with pytest.raises(CorpusError, match=r"facts\.json cannot be read: a text holds half a character"):
         read_facts(tmp_path / "facts.json", "toy-gpu")
     (database / "tasks.json").write_text(json.dumps([{"workload": 0, "task_name": "\ud800"}]))
     with pytest.raises(CorpusError, match=r"tasks\.json cannot be read"):

@@ -40,9 +40,13 @@ def open_lines(file: Path) -> Iterator[Iterator[str]]:
 
 
 def check_texts(text: str) -> None:
-    """Raises UnicodeEncodeError, a ValueError, where JSON holds half a character, which no file and no hash takes."""
+    """Raises ValueError where JSON holds half a character, which no file and no hash takes."""
     if _HALF.search(text):
-        json.dumps(json.loads(text), ensure_ascii=False).encode()
+        try:
+            json.dumps(json.loads(text), ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            half = f"{ord(error.object[error.start]):04x}"
+            raise ValueError(f"a text holds half a character, \\u{half}") from None
 
 
 def find_packed(folder: Path, name: str) -> Path | None:
