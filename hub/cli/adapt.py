@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     help="Further checkpoints, of which the best is adapted, and folders of corpora of other devices to learn from.",
 )  # fmt: skip
 @click.option(
-    "--sampler", default="rdu", show_default=True,
+    "--sampler", default="rdu+", show_default=True,
     help="What picks programs: random, stratified, alt, balto, fasor, rdu, rdu+ or strata.",
 )  # fmt: skip
 @click.option(
@@ -60,7 +60,7 @@ def command(name: str | None, sources: str | None, out: Output, **options: Any) 
     Examples:
       tchub adapt tcl-epyc --device local --budget 10% --workload bert-tiny
       tchub adapt tilenet-epyc --budget auto --worth 120 --workload resnet-50
-      tchub adapt tcl-epyc --from tcl-xeon,tcl-graviton --sampler rdu+ --budget 15m
+      tchub adapt tcl-epyc --from tcl-xeon,tcl-graviton --sampler rdu --budget 15m
       tchub adapt tilenet-epyc --from corpora/epyc-turin --method auto --budget 200
       tchub adapt --device rpc://tracker.lan:9190/graviton --target graviton2 --budget 500
       tchub adapt tcl-epyc --budget 200 --workload resnet-18 --sampler random --json

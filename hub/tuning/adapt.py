@@ -61,7 +61,7 @@ def adapt(
     budget: str | int | Budget = "10%",
     workload: str | None = None,
     method: str = "few-shot",
-    sampler: str | Sampler = "rdu",
+    sampler: str | Sampler = "rdu+",
     rounds: int = 3,
     sources: str | Sequence[str] = (),
     worth: float = WORTH,

@@ -29,7 +29,7 @@ def test_multi_task_learns_beside_corpora_and_stores_a_plain_checkpoint_that_nam
     monkeypatch.setattr(multi_task_method, "multi_task", lambda *a, **k: real(*a[:3], quick, **k))
     corpora = [corpus_at(tmp_path / name, name, name) for name in ("xeon", "graviton")]
     result = run(
-        base, Lab(), tmp_path / "work", budget=40, programs_per_task=24,
+        base, Lab(), tmp_path / "work", budget=40, programs_per_task=24, sampler="rdu",
         method="multi-task", sources=[str(path) for path in corpora],
     )  # fmt: skip
     assert result.learning["method"] == "multi-task"
@@ -69,7 +69,7 @@ def moved(base: Base, name: str, way: float) -> Base:
 def test_an_average_that_ranks_better_than_each_source_is_the_start(measured: tuple[Base, RankingDataset]):
     """What is wrong with one is right in the other: they lie on two sides of a good model."""
     good, data = measured
-    one, other = moved(good, "tcl-one", 1.0), moved(good, "tcl-other", -1.0)
+    one, other = moved(good, "tcl-one", 1.5), moved(good, "tcl-other", -1.5)
     start = choose_start(Sources((one, other), named=True), data, seed=0)
     assert start.name == "tcl-one@1.0.0 + tcl-other@1.0.0"
     assert start.base is one, "the one that was named is still the one to beat"

@@ -51,7 +51,7 @@ def test_the_source_that_ranks_the_first_batch_best_is_adapted(base: Base, tmp_p
 @pytest.mark.usefixtures("quick_distilling")
 def test_corpora_are_learnt_by_continual_and_its_result_is_a_knowledge_base(base: Base, tmp_path: Path):
     corpus = corpus_at(tmp_path / "xeon-corpus")
-    result = run(base, Lab(), tmp_path / "work", sources=str(corpus), method="continual", **LITTLE)
+    result = run(base, Lab(), tmp_path / "work", sources=str(corpus), method="continual", sampler="rdu", **LITTLE)
     assert result.learning["method"] == "continual"
     assert result.learning["training"]["sources"] == ["xeon-corpus"]
     assert result.adapted, "the base is untrained"
@@ -78,7 +78,7 @@ def test_a_corpus_that_the_method_left_out_is_in_no_lineage(base: Base, tmp_path
     nothing = lambda *a, **k: [replace(source, weight=0.0) for source in real(*a, **k)]  # noqa: E731
     monkeypatch.setattr(continual_method, "choose_sources", nothing)
     corpus = corpus_at(tmp_path / "xeon-corpus")
-    result = run(base, Lab(), tmp_path / "work", sources=str(corpus), method="continual", **LITTLE)
+    result = run(base, Lab(), tmp_path / "work", sources=str(corpus), method="continual", sampler="rdu", **LITTLE)
     assert result.adapted, "the base is untrained"
     lineage = Checkpoint.load(result.path).config.lineage
     assert (lineage["sources"], lineage["source_licences"]) == ([], {})
