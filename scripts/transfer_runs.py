@@ -81,7 +81,7 @@ def counts(protocol: str, slow: bool, seed: int) -> tuple[int, ...]:
         return (0,)
     if protocol == IN_TASK and not slow:
         return LABELS
-    return FEW_LABELS if seed < FEW_SEEDS else ()
+    return FEW_LABELS if seed < FEW_SEEDS or not slow else ()
 
 
 def order_questions(targets: tuple[str, ...], seeds: Sequence[int]) -> Iterator[Question]:
