@@ -273,5 +273,5 @@ METHODS: dict[str, Method] = {
     "continual": Method(learnt_on, "continual distillation", before=base_seconds),
     "continual-chosen": Method(learnt_on_chosen, "the same, sources chosen, rehearsal", (CROSS,), before=None, seeds=2),
     "ours": Method(our_own, "ours", before=of_starts),
-    "full": Method(full, "all of the target's training data", (CROSS,), before=None, seeds=2),
+    "full": Method(full, "all of the target's training data", (CROSS,), before=None),
 }
