@@ -69,7 +69,7 @@ class CandidatePool:
         names = (f"{self.tasks[entry.task].task_id} {entry.key}" for entry in self.entries)
         return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
 
-    def sampling_pool(self, to_rank: bool = False) -> Pool:
+    def sampling_pool(self, to_rank: bool) -> Pool:
         """What a sampler sees; `to_rank` is `Pool.to_rank`."""
         return Pool(self.group, tuple(task.op for task in self.tasks), to_rank=to_rank)
 

@@ -19,6 +19,22 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TCHUB_HOME", str(tmp_path / "home"))
 
 
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    """A zoo of two checkpoints in a folder, empty stores, no network; the user is in an empty project."""
+    from toy_checkpoints import publish, write_index
+
+    root = tmp_path / "zoo"
+    entries = [publish(root, name, entry={"sources": [root.as_uri()]}) for name in ("tcl-epyc", "tcl-t4")]
+    monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "index.json", *entries)))
+    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("TCHUB_SOURCES", raising=False)
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    return tmp_path / "project"
+
+
 @pytest.fixture(scope="session")
 def target_dict() -> dict[str, Any]:
     """A target that any x86 or Arm machine can run: LLVM's generic CPU of the host's architecture."""
