@@ -65,6 +65,8 @@ def _main_job() -> str:
 
 def _speed() -> str:
     """Tuning against stock MetaSchedule: what each needed, and the networks' latencies end to end; see bench_tuning."""
+    from tchub.zoo.corpus import HELD_OUT
+
     job = json.loads((FOLDER / "tuning.json").read_text())
     facts, details = job["machine"], job["details"]
     timed: dict[str, dict[str, float]] = {}
@@ -77,13 +79,15 @@ def _speed() -> str:
         end_to_end = [_ms(ms.get(name)) for name in ("pytorch", "torch.compile", "stock")]
         rows.append(_row(network, *_needed(compared.get(network)), *end_to_end, f"**{_ms(ms.get('tilenet'))}**"))
     model = ", ".join(dict.fromkeys(run["facts"]["model"] for run in details["runs"] if run["system"] == "tilenet"))
+    learnt = ", ".join(name for name in timed if name not in HELD_OUT)
+    known = f" (and of {learnt}; the others are held out)" if learnt else ""
     spent = "".join(_spent(details, item) for item in compared.values())
     where = (
         "Stock: MetaSchedule with its own builder, runner, search and model, in rounds of 16 programs (its 64 would "
         f"leave most tasks untuned). Both may measure 16 programs a task, batch 1, float32{spent}.\n\n"
-        f"tchub: `{model}`, not adapted, which learnt other networks' programs on this same device (ViT-tiny's own "
-        "among them; the others are held out). The last four columns are of the whole network, compiled from the best "
-        f"programs. {facts['cpu_model']}, {facts['cores']} cores, programs on one thread; "
+        f"tchub: `{model}`, not adapted, which learnt programs of other networks on this same device{known}. The last "
+        "four columns are of the whole network, compiled from the best programs. "
+        f"{facts['cpu_model']}, {facts['cores']} cores, programs on one thread; "
         f"seeds {', '.join(map(str, job['seeds']))}; by `{job['command']}`. More, and where tchub loses: "
         "[the benchmarks](docs/benchmarks.md)."
     )
