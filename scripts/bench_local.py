@@ -6,9 +6,10 @@
 For every network and target (`local_runs.TARGETS`), TileNet starts from nothing, from the zoo, or from a model that
 was adapted to another of the targets (`local_runs.SOURCES`). Each is adapted by `hub.adapt` with one budget to the
 same candidates, and tunes the network by `hub.tune` with as many trials. The programs that judge an adaptation are
-drawn by chance with the run's seed, hence the same for all sources. At the end one process times the tuned networks
-of all sources in turn. A run is done once: a benchmark that was killed goes on where it was, and the document has
-every run with the same settings and seeds that is there, and names those that are not.
+drawn by chance with the run's seed, hence the same for all sources; further programs (`local_further`), many more of
+them, judge start and result once more. At the end one process times the tuned networks of all sources in turn. A run is
+done once: a benchmark that was killed goes on where it was, and the document has every run with the same settings and
+seeds that is there, and names those that are not.
 """
 
 from __future__ import annotations
@@ -25,10 +26,13 @@ from typing import Any
 
 import click
 from benchmarking import ROOT, finish
+from local_further import further
 from local_runs import OTHER, OWN, SCRATCH, SOURCES, TARGETS, LocalRun
 from local_steps import do_run, judge
 
 NETWORKS = ("bert-tiny", "resnet-18")
+# Of the scores on further programs, those that a table has.
+GIVEN = ("pairwise", "given_pairwise", "given_mean_top1")
 
 
 def plan(
@@ -76,8 +80,8 @@ def _place(run: LocalRun) -> tuple[str, str, int]:
     return run.network, run.target, run.seed
 
 
-def table_row(row: dict[str, Any], latencies: dict[str, Any]) -> dict[str, Any]:
-    """What the page shows of a run; latencies in ms."""
+def table_row(row: dict[str, Any], latencies: dict[str, Any], scores: dict[str, dict[str, float]]) -> dict[str, Any]:
+    """What the page shows of a run; latencies in ms; `scores`: of `further`."""
     told, times = row["adapt"], latencies["latency"]
     low, high = told["interval"]
     return {
@@ -93,6 +97,8 @@ def table_row(row: dict[str, Any], latencies: dict[str, Any]) -> dict[str, Any]:
         "gain_high": high,
         "level": told["level"],
         "decision": told["decision"],
+        "further_programs": scores["start"]["programs"],
+        **{f"further_{name}_{key}": scores[name][key] for name in scores for key in GIVEN},
         "tuning_seconds": row["tune"]["tuning_seconds"],
         "tuned_ms": 1e3 * times[row["source"]]["median"] if row["source"] in times else None,
         "untuned_ms": 1e3 * times["untuned"]["median"] if "untuned" in times else None,
@@ -110,6 +116,8 @@ def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         summary[f"{source}_zero_shot"] = fmean(row["zero_shot_before"] for row in mine)
         summary[f"{source}_before"] = fmean(row["before"] for row in mine)
         summary[f"{source}_after"] = fmean(row["after"] for row in mine)
+        for name in (f"further_{which}_{key}" for which in ("start", "decided") for key in GIVEN):
+            summary[f"{source}_{name}"] = fmean(row[name] for row in mine)
         ratios = [scratch[_key(row)] / row["tuned_ms"] for row in mine if row["tuned_ms"] and _key(row) in scratch]
         if ratios and source != SCRATCH:
             summary[f"{source}_latency_ratio"] = math.exp(fmean(map(math.log, ratios)))
@@ -127,21 +135,23 @@ def _key(row: dict[str, Any]) -> tuple[Any, ...]:
 @click.option("--seed", "seeds", multiple=True, type=int, default=(0,), show_default=True)
 @click.option("--labels", default=8, show_default=True, type=click.IntRange(1), help="To learn from, a task.")
 @click.option("--pool", default=64, show_default=True, type=click.IntRange(8), help="Candidates of a task.")
-@click.option("--sampler", default="rdu", show_default=True, help="What picks programs, as for `tchub adapt`.")
+@click.option("--sampler", default="rdu+", show_default=True, help="What picks programs, as for `tchub adapt`.")
+@click.option("--method", default="few-shot", show_default=True, help="What learns, as for `tchub adapt`.")
+@click.option("--judging", default=24, show_default=True, type=click.IntRange(4), help="Further programs of a task.")
 @click.option("--trials", default=64, show_default=True, type=click.IntRange(1), help="Of tuning the network.")
 @click.option("--minutes", type=float, help="Begin no new run after so long.")
 @click.option("--work", default=ROOT / "runs" / "local", show_default=True, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True)
 def main(
     networks: tuple[str, ...], targets: tuple[str, ...], sources: tuple[str, ...], seeds: tuple[int, ...], labels: int,
-    pool: int, sampler: str, trials: int, minutes: float | None, work: Path, as_json: bool,
+    pool: int, sampler: str, method: str, judging: int, trials: int, minutes: float | None, work: Path, as_json: bool,
 ) -> None:  # fmt: skip
     """Adapt and tune for every target from every source, and write docs/benchmarks/local.json."""
     started, work = time.time(), work.resolve()
     os.environ["TCHUB_HOME"] = str(work / "home")  # adapted models and measurements of the benchmark stay with it
 
     def make(network: str, target: str, source: str, seed: int) -> LocalRun:
-        return LocalRun(network, target, source, seed, labels, trials, pool, sampler, work)
+        return LocalRun(network, target, source, seed, labels, trials, pool, sampler, method, judging, work)
 
     do_runs(plan(networks, targets, sources, seeds, make), minutes)
     # The document is of everything that is kept with these settings, whatever part of it was asked for now.
@@ -150,11 +160,11 @@ def main(
     if not done:
         raise click.ClickException("no run is done")
     latencies = judged(done)
-    rows = [table_row(row, latencies[_place(run)]) for run in done if (row := run.row())]
+    rows = [table_row(row, latencies[_place(run)], further(run)) for run in done if (row := run.row())]
     details = {
         "targets": {name: target.words for name, target in TARGETS.items() if name in {row["target"] for row in rows}},
         "sources": {name: words for name, words in SOURCES.items() if name in {row["source"] for row in rows}},
-        "settings": {"labels": labels, "pool": pool, "sampler": sampler, "trials": trials},
+        "settings": {"labels": labels, "pool": pool, "sampler": sampler, "method": method, "trials": trials},
         "rows": rows,
         "runs": [_without_paths(run.row() or {}) for run in done],
         "judged": list(latencies.values()),
@@ -166,7 +176,8 @@ def main(
 def _without_paths(row: dict[str, Any]) -> dict[str, Any]:
     """A row as others may read it: folders of this machine say nothing there."""
     tune = {name: value for name, value in row["tune"].items() if name != "libraries"}
-    return {name: value for name, value in row.items() if name not in ("start", "checkpoint")} | {"tune": tune}
+    paths = ("start", "checkpoint", "corpus")
+    return {name: value for name, value in row.items() if name not in paths} | {"tune": tune}
 
 
 if __name__ == "__main__":

@@ -4,7 +4,8 @@
 
 Every sampler starts from the same random quarter of its budget and picks the rest in three rounds, the model
 being updated after each; TileNet learns, from random weights and from those of another device. Test tasks judge;
-choices are made with `--split val`, which prints the summary and writes no document.
+choices are made with `--split val`, which prints the means and writes no document. A second part (`sampling_in_task`)
+has the tasks ranked of which programs are measured; `--shares ""` or `--labels ""` runs one part alone.
 Each result is a line of `runs/sampling/results.jsonl`, so that a run that was killed goes on, and a part can be run
 alone: the figures are of all lines with as many programs a task, and the document names what is missing.
 """
@@ -12,16 +13,18 @@ alone: the figures are of all lines with as many programs a task, and the docume
 from __future__ import annotations
 
 import json
+import math
 import time
-from functools import cached_property
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
 from benchmarking import ROOT, finish
-from build_zoo import open_corpus
 from sampling_figures import ALL, budgets, by_cell, means, summary, table
+from sampling_in_task import LABELS, InTaskKey, in_task_keys, in_task_means, in_task_not_done, run_in_task
+from sampling_material import Material
 from sampling_results import (
     PER_TASK,
     SAMPLERS,
@@ -35,65 +38,11 @@ from sampling_results import (
     keys,
     not_done,
 )
-from sampling_rounds import Learner, from_pretrained, from_scratch, run_rounds
+from sampling_rounds import run_rounds
 from sampling_scale import time_samplers
 from tuning_runs import read_json, write_json
 
 POOL = 1_000_000
-TEST_PER_TASK = 400
-
-
-class Material:
-    """The programs of one corpus, read when they are needed."""
-
-    def __init__(self, corpus: str, per_task: int, split: str) -> None:
-        self.corpus, self.per_task, self.split = corpus, per_task, split
-
-    @cached_property
-    def data(self) -> Any:
-        """Training programs of the corpus and of its source, and test programs; see `training.gather`."""
-        from tchub.zoo.training.gather import gather
-        from tchub.zoo.training.read import Share
-
-        share = Share(per_task=self.per_task)
-        return gather(open_corpus(self.corpus), [open_corpus(SOURCES[self.corpus])], "nest", share)
-
-    @cached_property
-    def ops(self) -> tuple[str, ...]:
-        """Operator type of each training task."""
-        tasks = open_corpus(self.corpus).tasks
-        return tuple(tasks[task].op for task in self.data.own.task_ids)
-
-    @cached_property
-    def judges(self) -> Any:
-        """Programs that judge, at most `TEST_PER_TASK` of a task, drawn once for all."""
-        data = getattr(self.data, self.split)
-        rng = np.random.default_rng(0)
-        kept = [rng.permutation(members)[:TEST_PER_TASK] for members in data.members]
-        return data.take(np.sort(np.concatenate(kept)))
-
-    @cached_property
-    def start(self) -> Any:
-        """TileNet of the source's programs."""
-        return from_scratch(self.data.sources, 0)
-
-    @cached_property
-    def cost(self) -> tuple[float, float]:
-        """Seconds to build a program, and how often its latency a measurement takes, by the corpus's own times."""
-        from pyarrow import parquet
-
-        programs = parquet.read_table(
-            open_corpus(self.corpus).path / "programs.parquet", columns=["latency", "cost_seconds"]
-        )
-        latency, cost = (np.array(programs[name].to_pylist(), dtype=float) for name in ("latency", "cost_seconds"))
-        known = np.isfinite(latency) & np.isfinite(cost)
-        runs, build = np.polyfit(latency[known], cost[known], 1)
-        # Logs with a fixed time a program have no slope to speak of, or a negative one.
-        return (float(build), float(runs)) if min(runs, build) > 0 else (float(np.median(cost[known])), 0.0)
-
-    def learner(self, block: str) -> Learner:
-        """What makes a model of picks."""
-        return from_scratch if block == "scratch" else from_pretrained(self.start)
 
 
 def run(key: Key, material: Material, known: dict[tuple[int, int], Any]) -> dict[str, Any]:
@@ -117,30 +66,42 @@ def run(key: Key, material: Material, known: dict[tuple[int, int], Any]) -> dict
     }
 
 
-def fill(journal: Journal, wanted: list[Key], split: str, minutes: float) -> None:
+def fill(journal: Journal, wanted: list[Any], run_one: Callable[..., dict[str, Any]], job: Job) -> None:
     """Run what the journal lacks, until the time is over."""
-    began = time.time()
-    done = {key_of(row) for row in journal.rows()}
+    done = {key_of(row, type(wanted[0])) for row in journal.rows()} if wanted else set()
     missing = [key for key in wanted if key not in done]
-    materials: dict[str, Material] = {}
-    starts: dict[tuple[str, str, int, float], dict[tuple[int, int], Any]] = {}
+    group, known, began = None, {}, time.time()
     for number, key in enumerate(missing):
-        if time.time() - began > 60 * minutes > 0:
+        if time.time() > job.deadline:
             click.echo(f"{len(missing) - number} results are left for another run", err=True)
             return
-        material = materials.setdefault(key.corpus, Material(key.corpus, key.per_task, split))
-        group = (key.corpus, key.block, key.seed, key.share)
-        if group not in starts:
-            starts.clear()
-        journal.add(run(key, material, starts.setdefault(group, {})))
+        if key.group != group:
+            group, known = key.group, {}
+        material = job.materials.setdefault(key.corpus, Material(key.corpus, key.per_task, job.split))
+        journal.add(run_one(key, material, known))
         left = (time.time() - began) / (number + 1) * (len(missing) - number - 1)
         click.echo(f"{number + 1}/{len(missing)} {key}; {left / 60:.0f} min left", err=True)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all results of one call share: the judging tasks, the time at which nothing new is begun, what was read."""
+
+    split: str
+    deadline: float
+    materials: dict[str, Material] = field(default_factory=dict)
 
 
 @click.command()
 @click.option("--only", multiple=True, type=click.Choice(list(SOURCES)), help="Only these corpora.")
 @click.option("--seeds", default="0,1,2,3,4", show_default=True, help="Seeds, comma-separated.")
 @click.option("--shares", default=",".join(map(str, SHARES)), show_default=True, help="Of the training programs.")
+@click.option(
+    "--labels",
+    default=",".join(map(str, LABELS)),
+    show_default=True,
+    help="Of each task, where the tasks measured judge.",
+)
 @click.option("--minutes", default=0.0, help="Stop after this time; 0 runs all.")
 @click.option("--per-task", default=PER_TASK, show_default=True, help="Training programs of a task at most.")
 @click.option("--pool", default=POOL, show_default=True, help="Programs of the pool that is timed; 0 times none.")
@@ -151,6 +112,7 @@ def main(
     only: tuple[str, ...],
     seeds: str,
     shares: str,
+    labels: str,
     minutes: float,
     per_task: int,
     pool: int,
@@ -162,16 +124,21 @@ def main(
     import torch
 
     torch.set_num_threads(1)
-    began, journal = time.time(), Journal(work if split == "test" else work / split)
-    used = tuple(int(seed) for seed in seeds.split(","))
-    chosen = tuple(float(share) for share in shares.split(","))
-    fill(journal, list(keys(only or tuple(SOURCES), used, chosen, per_task)), split, minutes)
-    rows = kept_rows(journal, per_task)
+    began, folder = time.time(), work if split == "test" else work / split
+    journal, in_task = Journal(folder), Journal(folder, "in-task.jsonl")
+    used, corpora = tuple(int(seed) for seed in seeds.split(",")), only or tuple(SOURCES)
+    chosen = tuple(float(share) for share in shares.split(",") if share)
+    counts = tuple(int(count) for count in labels.split(",") if count)
+    job = Job(split, began + 60 * minutes if minutes else math.inf)
+    fill(journal, list(keys(corpora, used, chosen, per_task)) if chosen else [], run, job)
+    fill(in_task, list(in_task_keys(corpora, used, counts, per_task)), run_in_task, job)
+    rows, own = kept_rows(journal, per_task), kept_rows(in_task, per_task, InTaskKey)
     if split == "val":
-        click.echo(json.dumps(summary(rows), indent=2))
+        click.echo(json.dumps({"summary": summary(rows), "in_task": in_task_means(own)}, indent=2))
         return
     timed = pool_rows(work, pool)
-    found = {"programs_per_task": per_task, **details(rows, per_task), "pool": timed}
+    found = {"programs_per_task": per_task, **details(rows, per_task), "in_task": in_task_means(own), "pool": timed}
+    found["not_done"] += in_task_not_done({key_of(row, InTaskKey) for row in own}, per_task, WANTED_SEEDS)
     if not timed:
         found["not_done"].append("the time to pick from a large pool")
     finish("sampling", summary(rows), found, sorted({row["seed"] for row in rows}), as_json, began)

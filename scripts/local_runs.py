@@ -1,11 +1,12 @@
 """What a run of the local benchmark is: a network, a target of this machine, where its model starts; and its files.
 
-A run lives in `WORK/NETWORK/TARGET-SOURCE-SEED-LABELS-TRIALS-POOL-SAMPLER/`:
+A run lives in `WORK/NETWORK/TARGET-SOURCE-SEED-LABELS-TRIALS-POOL-SAMPLER-METHOD/`:
 
     row.json      written last and atomically: a run without it was cut short, and goes on with the step that it was in
     adapted.json  what adapting came to
     adapt/        the journal and the corpus; `pool` is that of all sources of the network and target
     tune/         the output of `hub.tune`
+    further-N.json  its scores on further programs, N a task
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class LocalRun:
         labels: programs a task to learn from, on the average; a quarter of them more are held out.
         trials: programs that tuning measures.
         pool: candidates of a task.
-        sampler: picks the programs.
+        sampler: picks the programs; method: learns from them.
+        judging: further programs a task that judge start and result; no setting of the run itself.
         work: folder of all runs.
     """
 
@@ -70,6 +72,8 @@ class LocalRun:
     trials: int
     pool: int
     sampler: str
+    method: str
+    judging: int
     work: Path
 
     @property
@@ -80,8 +84,8 @@ class LocalRun:
     @property
     def folder(self) -> Path:
         """Where its files are."""
-        name = f"{self.target}-{self.source}-{self.seed}-{self.labels}-{self.trials}-{self.pool}-{self.sampler}"
-        return self.work / self.network / name
+        settings = (self.labels, self.trials, self.pool, self.sampler, self.method)
+        return self.work / self.network / "-".join(map(str, (self.target, self.source, self.seed, *settings)))
 
     @property
     def pool_folder(self) -> Path:

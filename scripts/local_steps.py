@@ -26,7 +26,7 @@ def do_run(run: LocalRun) -> dict[str, Any]:
     if not run.adapted_file.is_file():
         _adapt(run, target)
     adapted = read_json(run.adapted_file)
-    row = {name: getattr(run, name) for name in ("network", "target", "source", "seed", "labels", "sampler")}
+    row = {name: getattr(run, name) for name in ("network", "target", "source", "seed", "labels", "sampler", "method")}
     row |= adapted | {"tune": _tune(run, target, adapted["checkpoint"], adapted["update"])}
     write_json(run.row_file, row)
     return row
@@ -46,6 +46,7 @@ def _adapt(run: LocalRun, target: dict[str, Any] | None) -> None:
         budget=f"{min(100.0, 125.0 * run.labels / run.pool):g}%",  # a fifth of it is held out
         workload=run.network,
         sampler=run.sampler,
+        method=run.method,
         seed=run.seed,
         work_dir=folder,
         programs_per_task=run.pool,
@@ -53,7 +54,8 @@ def _adapt(run: LocalRun, target: dict[str, Any] | None) -> None:
         fine_tune=FineTuneConfig(**_FROM_NOTHING) if run.source == SCRATCH else None,
     )
     checkpoint = f"{found.name}@{found.version}" if found.version else start
-    told = {"start": start, "checkpoint": checkpoint, "update": found.update, "adapt": _adapt_facts(found)}
+    told = {"start": start, "checkpoint": checkpoint, "corpus": str(found.corpus), "update": found.update}
+    told |= {"adapt": _adapt_facts(found)}
     write_json(run.adapted_file, told)
 
 

@@ -40,10 +40,15 @@ class Key:
     seed: int
     per_task: int = PER_TASK
 
+    @property
+    def group(self) -> tuple[Any, ...]:
+        """Results of one group share the models of their random starts."""
+        return self.corpus, self.block, self.seed, self.share
 
-def key_of(row: dict[str, Any]) -> Key:
+
+def key_of(row: dict[str, Any], kind: type[Any] = Key) -> Any:
     """The key of a line."""
-    return Key(**{name: row[name] for name in Key.__annotations__ if name in row})
+    return kind(**{name: row[name] for name in kind.__annotations__ if name in row})
 
 
 def keys(
@@ -61,8 +66,8 @@ def keys(
 class Journal:
     """One line a result."""
 
-    def __init__(self, folder: Path) -> None:
-        self.file = folder / "results.jsonl"
+    def __init__(self, folder: Path, name: str = "results.jsonl") -> None:
+        self.file = folder / name
         folder.mkdir(parents=True, exist_ok=True)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -82,9 +87,9 @@ class Journal:
             stream.write("\n" * broken + json.dumps(row) + "\n")
 
 
-def kept_rows(journal: Journal, per_task: int) -> list[dict[str, Any]]:
+def kept_rows(journal: Journal, per_task: int, kind: type[Any] = Key) -> list[dict[str, Any]]:
     """Everything that is kept with so many programs of a task; of a result that was made twice the last line."""
-    return list({key: row for row in journal.rows() if (key := key_of(row)).per_task == per_task}.values())
+    return list({key: row for row in journal.rows() if (key := key_of(row, kind)).per_task == per_task}.values())
 
 
 def not_done(missing: list[Key]) -> list[str]:

@@ -20,6 +20,22 @@ Learner = Callable[[Any, int], Any]
 
 
 @dataclass(frozen=True)
+class Opening:
+    """How a run begins.
+
+    Attributes:
+        sampler: picks the start; base: the model that it may ask, for no label is known yet.
+        least: programs of the start at least.
+        to_rank: whether the tasks are those that will be ranked, see `Pool`.
+    """
+
+    sampler: Any
+    base: Any = None
+    least: int = 0
+    to_rank: bool = False
+
+
+@dataclass(frozen=True)
 class Picked:
     """What a run came to.
 
@@ -43,6 +59,7 @@ def run_rounds(
     learn: Learner,
     cost: Any = None,
     known: dict[tuple[int, int], Any] | None = None,
+    opening: Opening | None = None,
 ) -> Picked:
     """Spend a budget of programs on a sampler's picks.
 
@@ -50,25 +67,29 @@ def run_rounds(
         data: the training programs, all measured; labels are looked up as they are picked.
         ops: operator type of each task.
         sampler: a `zoo.adapt.sampling.Sampler`.
-        budget: programs in all; a quarter of it is the random start, the same for all samplers of a seed.
+        budget: programs in all; a quarter of it is the start, the same for all samplers of a seed and an opening.
         learn: makes a model of the programs given, with a seed.
         cost: `zoo.adapt.view.MeasuringCost` of the corpus.
-        known: models of the starts, by (budget, seed), which are every sampler's.
+        known: models of the starts, by (budget, seed), which are every sampler's that has this opening.
+        opening: how to begin; at random unless given.
     """
     from tchub.zoo.adapt.sampling import Pool, RandomSampler
     from tchub.zoo.adapt.view import ModelView
 
-    pool = Pool(data.group, tuple(ops))
+    opening = opening or Opening(RandomSampler())
+    pool = Pool(data.group, tuple(ops), to_rank=opening.to_rank)
     known = {} if known is None else known
-    picked, selecting, learning, model = np.empty(0, np.int64), 0.0, 0.0, None
+    picked, selecting, learning, model = np.empty(0, np.int64), 0.0, 0.0, opening.base
     for number in range(ROUNDS + 1):
         count = -(-(budget - len(picked)) // (ROUNDS + 1 - number))
+        if not number:
+            count = min(budget, max(count, opening.least))
         if count < 1:
             continue
         began = time.perf_counter()
-        chooser = sampler if number else RandomSampler()
+        chooser = sampler if number else opening.sampler
         # The view costs what the sampler asks of it; features alone are free.
-        view = _view(model, data, picked, cost) if number else None
+        view = _view(model, data, picked, cost)
         if view is None and number and sampler.name in BLIND:
             view = ModelView(np.zeros(len(data)), picked, data.latency[picked], _nothing, features=data.features)
         chosen = chooser.select(pool, picked, count, view, np.random.default_rng([seed, number]), round=number)

@@ -47,21 +47,28 @@ def test_targets_and_sources_of_the_test_are_those_of_the_benchmark(tools: Any) 
 
 
 def test_sources_that_adapting_left_worse_are_told(tools: Any) -> None:
-    runs = [("epyc", 0.8, 0.7, "kept"), ("epyc", 0.8, 0.84, "adapted"), ("none", 0.5, 0.6, "adapted")]
-    names = ("source", "before", "after", "decision")
+    runs = [("epyc", 0.8, 0.7, "adapted"), ("epyc", 0.8, 0.84, "adapted"), ("none", 0.5, 0.6, "adapted")]
+    runs += [("none", 0.5, 0.1, "kept")]
+    names = ("source", "further_start_given_pairwise", "further_decided_given_pairwise", "decision")
     (told,) = tools["benchmarks_local"].lost_local(
         {"details": {"rows": [dict(zip(names, r, strict=True)) for r in runs]}}
     )
     assert "from epyc" in told
-    assert "0.770 against 0.800; the guard kept the source in 1 of 2 runs" in told
+    assert "0.770 against 0.800; 1 of 2 adapted models are worse" in told
 
 
 def test_what_is_not_run_is_counted_by_network(tools: Any, tmp_path: Path) -> None:
     def make(network: str, target: str, source: str, seed: int) -> Any:
-        return tools["local_runs"].LocalRun(network, target, source, seed, 8, 64, 64, "rdu", tmp_path)
+        return tools["local_runs"].LocalRun(network, target, source, seed, 8, 64, 64, "rdu", "few-shot", 24, tmp_path)
 
     runs = tools["bench_local"].plan(["bert-tiny"], TARGETS, SOURCES, [0, 1], make)
     assert tools["bench_local"].missing(runs) == ["24 of 24 runs of bert-tiny"]
+
+
+SCORES = {
+    "start": {"programs": 160.0, "pairwise": 0.5, "given_pairwise": 0.6, "given_mean_top1": 0.7},
+    "decided": {"programs": 160.0, "pairwise": 0.55, "given_pairwise": 0.8, "given_mean_top1": 0.75},
+}
 
 
 def run_row(source: str, before: float, after: float) -> dict[str, Any]:
@@ -82,7 +89,7 @@ def rows(tools: Any) -> list[dict[str, Any]]:
     latency = {"untuned": {"median": 0.04}, "none": {"median": 0.004}, "epyc": {"median": 0.002}}
     latency |= {"xeon": {"median": 0.005}}
     made = [run_row("none", 0.5, 0.6), run_row("epyc", 0.7, 0.8), run_row("xeon", 0.6, 0.7), run_row("other", 0.8, 0.9)]
-    return [tools["bench_local"].table_row(row, {"latency": latency}) for row in made]
+    return [tools["bench_local"].table_row(row, {"latency": latency}, SCORES) for row in made]
 
 
 def test_ratios_are_over_no_pretraining_and_a_network_without_latency_has_none(tools: Any, rows: Any) -> None:
@@ -101,6 +108,13 @@ def test_the_page_has_every_run_and_says_where_no_pretraining_is_ahead(tools: An
     told = shown["bert-tiny: adapted, then tuned"]
     assert [row["source"] for row in told] == ["none", "epyc", "xeon", "other"]
     assert told[1]["gain, 90% interval"] == "+0.100 (+0.010 to +0.200)"
+    further = shown["bert-tiny: on further programs"]
+    assert [(row["source"], row["target"]) for row in further[:3]] == [
+        ("none", "v2-1"),
+        ("none", "mean"),
+        ("epyc", "v2-1"),
+    ]
+    assert (further[0]["source, labels as context"], further[0]["decided on, labels as context"]) == (0.6, 0.8)
     (lost,) = tools["benchmarks_local"].lost_local(job)
     assert "xeon" in lost
     assert "5 ms against 4 ms" in lost
@@ -108,8 +122,9 @@ def test_the_page_has_every_run_and_says_where_no_pretraining_is_ahead(tools: An
 
 def test_runs_that_differ_in_any_setting_are_kept_apart(tools: Any) -> None:
     settings = {"network": "bert-tiny", "target": "v2-1", "source": "epyc", "seed": 0, "labels": 8, "trials": 64}
-    run = tools["local_runs"].LocalRun(**settings, pool=64, sampler="rdu", work=Path("runs"))
+    run = tools["local_runs"].LocalRun(**settings, pool=64, sampler="rdu", method="auto", judging=24, work=Path("runs"))
     changes = {"target": "full-1", "source": "none", "seed": 1, "labels": 4, "trials": 32, "pool": 32, "sampler": "alt"}
+    changes |= {"method": "continual"}
     folders = {replace(run, **{name: value}).folder for name, value in changes.items()}
     assert len({run.folder, *folders}) == len(changes) + 1
 
