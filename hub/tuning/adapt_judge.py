@@ -40,7 +40,7 @@ class ContextGain:
 
     Attributes:
         without, given: the accuracy without the programs learnt from, and with those of each task as context.
-        interval: bounds of `given - without` at `level`, by the guard's bootstrap.
+        interval: bounds of `given - without` at `level`, found as the guard finds its own.
         level: of the interval, e.g. 0.9.
     """
 
@@ -109,7 +109,7 @@ def judge(
 
 
 def _context_gain(chosen: Seen, given: np.ndarray, held: RankingDataset, seed: int) -> ContextGain | None:
-    """By the guard's bootstrap, as if the context were what had been learnt."""
+    """As the guard compares, as if the context were what had been learnt."""
     if not takes_context(chosen.model):
         return None
     found = compare(chosen.plain_scores(), given, held.latency, held.group, seed=seed)

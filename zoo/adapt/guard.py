@@ -23,9 +23,13 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy import stats
 
 from ..training.metrics import PAIR_RATIO
 from .errors import LabelError
+
+# From so many tasks on their spread tells the uncertainty; of fewer it does while each has few programs to draw from.
+ENOUGH_TASKS, ENOUGH_PROGRAMS = 6, 8
 
 
 @dataclass(frozen=True)
@@ -36,13 +40,12 @@ class GuardResult:
         decision: `adapted` or `kept` (the base model).
         base, adapted: mean over tasks of the share of pairs in the right order; a tied score is half right.
         gain: adapted - base.
-        interval: bounds of the gain at `level`, by bootstrap over tasks and over programs within them.
+        interval: bounds of the gain at `level`: by Student's t over tasks, of few tasks by bootstrap over programs.
         level: of the interval, e.g. 0.9.
         tasks, programs, pairs: what it was measured on.
         reason: the decision in one sentence.
         first_gain: change of the mean over tasks of best latency / latency of the program put first; first_interval:
-            its bounds at `level`, by the same bootstrap. They lean towards 0: some resamples lack the fastest programs,
-            about which the models may differ most.
+            its bounds at `level`, found in the same way.
         learnt_gain: gain of models learnt on parts of the labels on the other parts; None: too few labels to tell.
     """
 
@@ -86,8 +89,7 @@ def compare(
         latency: (N,) seconds.
         group: (N,) task of each program.
         level: of the intervals.
-        resamples: of the bootstrap.
-        seed: of the bootstrap.
+        resamples, seed: of the bootstrap, where there is one.
         learnt_gain: cross-validated gain in pairwise accuracy on the programs learnt from; None: not known.
 
     Raises:
@@ -194,17 +196,28 @@ def _share(scores: np.ndarray, seconds: np.ndarray, drawn: np.ndarray) -> np.nda
 
 
 def _interval(tasks: list[_Gain], level: float, resamples: int, seed: int) -> tuple[float, float]:
-    """Percentile interval of the mean gain: tasks drawn with return, and programs with return within each task."""
+    """Bounds of the mean gain over tasks.
+
+    By Student's t from task to task, which has in it what a task's few programs leave to chance; of few tasks with many
+    programs each by bootstrap over the programs, the tasks being taken as they are. Drawing tasks and programs both
+    would count that chance twice.
+    """
+    programs = sum(n for n, _ in tasks) / len(tasks)
+    if len(tasks) >= ENOUGH_TASKS or (len(tasks) > 1 and programs < ENOUGH_PROGRAMS):
+        gains = [float(gain(np.ones((1, n)))[0]) for n, gain in tasks]
+        mean, error = np.mean(gains), np.std(gains, ddof=1) / np.sqrt(len(gains))
+        half = float(stats.t.ppf((1 + level) / 2, len(gains) - 1) * error)
+        return max(-1.0, float(mean) - half), min(1.0, float(mean) + half)
     rng = np.random.default_rng(seed)
-    gains = np.empty((len(tasks), resamples))
-    for row, (n, gain) in enumerate(tasks):
-        gains[row] = gain(rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(np.float64))
-    picks = rng.integers(len(tasks), size=gains.shape)
-    chosen = np.take_along_axis(gains, picks, axis=0)
-    usable = ~np.isnan(chosen).all(axis=0)
-    means = np.nanmean(chosen[:, usable], axis=0)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    drawn = np.stack([gain(_resampled(n, resamples, rng)) for n, gain in tasks])
+    usable = ~np.isnan(drawn).all(axis=0)
+    low, high = np.quantile(np.nanmean(drawn[:, usable], axis=0), [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
+
+
+def _resampled(n: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
+    """(R, n) float64: how often each of n programs is drawn, with return."""
+    return rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(np.float64)
 
 
 def _decide(found: GuardResult, finite: bool) -> tuple[str, str]:
