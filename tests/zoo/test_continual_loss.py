@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from continual_kit import FAST, WIDTH, device_data, first_base, new_model
+from continual_kit import FAST, WIDTH, device_data, first_base, moved, new_model, weights
 from tchub.zoo.adapt.continual import (
     ContinualConfig,
     add_device,
@@ -218,3 +219,25 @@ def test_what_a_model_depends_on_decides_an_average() -> None:
         fisher_average([a, new_model("tilenet")], [ones, ones])
     with pytest.raises(ValueError, match="average"):
         fisher_average([a, b], [ones, ones], [0.0, 0.0])
+
+
+@pytest.mark.parametrize(("answers", "frozen"), [("column", "kb"), ("kb", "column")])
+def test_knowledge_bases_are_averaged_where_they_learn_and_not_at_all_where_their_frozen_parts_differ(
+    first: Progressive, answers: str, frozen: str
+) -> None:
+    """A base and what was fine-tuned from it: the part that answers is another, the rest is frozen and the same."""
+    one = Progressive.around(first.base_model())
+    one = one.learning() if answers == "column" else one.distilling()
+    other = copy.deepcopy(one)
+    weight = next(name for name, _ in one.named_parameters() if name.startswith(answers))
+    with torch.no_grad():
+        other.get_parameter(weight).add_(1.0)
+    worths = [fisher_diagonal(base, device_data(1), FAST) for base in (one, other)]
+    ones = [{name: torch.ones_like(worth) for name, worth in found.items()} for found in worths]
+    merged = fisher_average([one, other], ones)
+    torch.testing.assert_close(merged.get_parameter(weight), one.get_parameter(weight) + 0.5)
+    assert frozen not in moved(weights(one), merged)
+    with torch.no_grad():
+        next(getattr(other, frozen).parameters()).add_(1.0)
+    with pytest.raises(SourceMismatchError, match="frozen weights"):
+        fisher_average([one, other], ones)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from itertools import islice
 
 import numpy as np
@@ -82,6 +82,8 @@ def fisher_average(
     A knowledge base in one step, without training (Matena and Raffel 2022). It takes models that share a start:
     networks trained from different random weights have their units in another order, and their mean knows nothing.
 
+    A weight that is frozen in some model is in no average: it has to be the same in all.
+
     Args:
         models: of one architecture and one config, with the same scales of columns.
         fishers: of each, `fisher_diagonal` on its own device; only the proportions within a model count.
@@ -91,21 +93,22 @@ def fisher_average(
         A new model; where one weight is 0, that model has no say.
 
     Raises:
-        SourceMismatchError: architectures, settings or scales differ.
+        SourceMismatchError: architectures, settings, scales or frozen weights differ.
         ValueError: the weights add up to nothing, or the numbers of arguments differ.
     """
     shares = [1.0] * len(models) if weights is None else list(weights)
     if not sum(shares) > 0 or min(shares) < 0:
         raise ValueError(f"weights {shares} do not average anything")
-    _check_alike(models)
+    averaged = set(fishers[0]).intersection(*fishers[1:])
+    _check_alike(models, averaged)
     merged = copy.deepcopy(models[0])
     worths = [_worth(fisher) for fisher in fishers]
     named = [dict(model.named_parameters()) for model in models]
     with torch.no_grad():
-        for name, weight in merged.named_parameters():
+        for name in averaged:
             parts = [(share * worth[name], own[name]) for share, worth, own in zip(shares, worths, named, strict=True)]
             total = torch.stack([part for part, _ in parts]).sum(dim=0)
-            weight.copy_(torch.stack([part * own for part, own in parts]).sum(dim=0) / total)
+            merged.get_parameter(name).copy_(torch.stack([part * own for part, own in parts]).sum(dim=0) / total)
     return merged
 
 
@@ -116,13 +119,17 @@ def _worth(fisher: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: f / (mean or 1.0) + _LEAST_WORTH for name, f in fisher.items()}
 
 
-def _check_alike(models: Sequence[CostModel]) -> None:
+def _check_alike(models: Sequence[CostModel], averaged: Set[str]) -> None:
+    """Beside the weights that are averaged, all has to be the same."""
     first = models[0]
     for other in models[1:]:
         same = (first.arch, first.config) == (other.arch, other.config)
-        if not same or any(not torch.equal(a, b) for a, b in zip(first.buffers(), other.buffers(), strict=True)):
+        theirs = other.state_dict()
+        if not same or any(
+            not torch.equal(ours, theirs[name]) for name, ours in first.state_dict().items() if name not in averaged
+        ):
             raise SourceMismatchError(
-                f"a {first.arch} and a {other.arch} of other settings or scales cannot be averaged",
+                f"a {first.arch} and a {other.arch} of other settings, scales or frozen weights cannot be averaged",
                 remedy="average models that were fine-tuned from one checkpoint",
                 expected=first.config.width,
                 found=other.config.width,
