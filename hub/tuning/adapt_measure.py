@@ -89,6 +89,8 @@ class PoolMeasuring:
         self._measurer: MeasurerLike | None = None
         self.results: dict[int, Measurement] = {}
         self.reused = 0
+        # Sums over `results`, asked for after every program.
+        self._seconds, self._failed = 0.0, 0
 
     def __enter__(self) -> PoolMeasuring:
         return self
@@ -99,7 +101,7 @@ class PoolMeasuring:
     @property
     def seconds(self) -> float:
         """Seconds of building and running that the measured programs cost, whenever they were paid."""
-        return sum(result.cost_seconds for result in self.results.values())
+        return self._seconds
 
     def paid_seconds(self, indices: Sequence[int]) -> float:
         """What places of the pool cost when they were measured; infinite where one was not."""
@@ -128,7 +130,7 @@ class PoolMeasuring:
         limit = self.seconds + seconds
         done: list[int] = []
         for index, measurement in self._results_of([int(i) for i in indices], limit):
-            self.results[index] = measurement
+            self._note(index, measurement)
             done.append(index)
             self._on_result(measurement)
             self._check_failures()
@@ -142,9 +144,15 @@ class PoolMeasuring:
             )
         return sorted(done)
 
+    def _note(self, index: int, measurement: Measurement) -> None:
+        before = self.results.get(index)
+        self.results[index] = measurement
+        self._seconds += measurement.cost_seconds - (before.cost_seconds if before else 0.0)
+        self._failed += (measurement.error is not None) - (before is not None and before.error is not None)
+
     def check_any(self) -> None:
         """Raise MeasurementFailureRateError when no program is valid."""
-        if self.results and all(r.error is not None for r in self.results.values()):
+        if self.results and self._failed == len(self.results):
             raise self._too_many_failures()
 
     def _results_of(self, indices: list[int], limit: float) -> Iterator[tuple[int, Measurement]]:
@@ -195,7 +203,7 @@ class PoolMeasuring:
             raise self._too_many_failures()
 
     def _hopeless(self) -> bool:
-        return sum(r.error is not None for r in self.results.values()) > FAILURE_RATE * len(self.results)
+        return self._failed > FAILURE_RATE * len(self.results)
 
     def _forget_failures(self) -> None:
         """Where nearly everything fails, the machine does, not the programs: once it is mended they are tried again."""
