@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 import torch
 from fine_tune_kit import NETWORKS, make_data, same_state, small, state_of
-from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
+from tchub.zoo.adapt import methods
+from tchub.zoo.adapt.choose_method import adapt_model
+from tchub.zoo.adapt.fine_tune import FineTuneConfig, FineTuneResult, fine_tune
+from tchub.zoo.adapt.methods import Lesson
 from tchub.zoo.adapt.updates import Update, in_head, layer_depths
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
@@ -108,6 +112,24 @@ def test_the_number_of_labels_chooses_the_update():
     assert [config.update_for(n) for n in (1, 19, 20)] == ["low-rank", "low-rank", "all"]
     assert dataclasses.replace(config, update="head").update_for(100) == "head"
     assert fine_tune(small(), DATA, dataclasses.replace(ONE_PASS, low_rank_below=25)).update == "low-rank"
+
+
+@pytest.mark.parametrize(("below", "update"), [(20, "all"), (25, "low-rank")])
+def test_cross_validation_judges_the_update_that_all_labels_get(
+    monkeypatch: pytest.MonkeyPatch, below: int, update: str
+):
+    """24 labels, 12 in each part of them: each part alone would get factors of low rank."""
+    updates: list[str] = []
+
+    def watched(*args: Any, **options: Any) -> FineTuneResult:
+        result = fine_tune(*args, **options)
+        updates.append(result.update)
+        return result
+
+    monkeypatch.setattr(methods, "fine_tune", watched)
+    config = dataclasses.replace(ONE_PASS, low_rank_below=below)
+    adapt_model("few-shot", Lesson(small(), DATA, DATA.features, get_device("epyc"), config=config))
+    assert updates == [update] * 3, "on either part, and on all labels"
 
 
 # Parameters that do not train

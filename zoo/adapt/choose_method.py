@@ -8,7 +8,7 @@ the choice (`nested_gain`), is a second opinion for the guard.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..models import CostModel
@@ -121,6 +121,8 @@ def adapt_model(
         LabelError: the labels have no order to learn.
     """
     methods, refused = applying(name, lesson.base, len(lesson.sources))
+    # Cross-validation, whose parts have fewer labels, judges the kind of update that all of them get.
+    lesson = replace(lesson, config=replace(lesson.config, update=lesson.config.update_for(len(lesson.data))))
     found: list[tuple[Method, Learnt, CrossValidated | None]] = []
     for method in methods:
         on_method(method.name, "start")
