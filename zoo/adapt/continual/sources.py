@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...devices import Device
-from ...devices.distance import Distance, distance
+from ...devices.distance import INCOMPATIBLE, Distance, distance
 from ...models import CostModel
 from ...training import RankingDataset, evaluate_model
 
@@ -33,7 +33,7 @@ class Source:
         name: of the source.
         distance: of the spec sheets.
         agreement: of its model's order with the target's labels, -1 to 1; None where it was not measured.
-        weight: 0 to 1, the best source has 1; 0 leaves it out.
+        weight: 0 to 1: its share of the best source's agreement, or by the spec sheet; 0 leaves it out.
         reason: of the weight, in words.
     """
 
@@ -67,17 +67,17 @@ def choose_sources(
         target: the device to learn for.
         sources: by name.
         agreement: of each, `rank_agreement` of its model on a few labels of the target; those that lack one, or
-            whose is NaN, are weighed by their spec sheet.
+            whose is NaN, are weighed by their `Distance`: rank, then gap. They come before those that were measured.
         rules: when a source is left out.
 
     Returns:
-        All sources, those left out (weight 0) first.
+        All sources, those left out (weight 0) first: of another kind of device, or measured to mislead.
     """
     rules, agreement = rules or SourceRules(), agreement or {}
     known = {name: value for name, value in agreement.items() if not math.isnan(value)}
     best = max((known[name] for name in sources if name in known), default=0.0)
     found = [_weigh(name, distance(device, target), known.get(name), best, rules) for name, device in sources.items()]
-    return sorted(found, key=lambda s: (s.weight > 0, s.weight, -s.distance.rank, -s.distance.gap, s.name))
+    return sorted(found, key=lambda s: (s.weight > 0, s.agreement is not None, s.weight, _likeness(s.distance), s.name))
 
 
 def _weigh(name: str, apart: Distance, agreement: float | None, best: float, rules: SourceRules) -> Source:
@@ -87,9 +87,17 @@ def _weigh(name: str, apart: Distance, agreement: float | None, best: float, rul
     if not apart.compatible:
         return made(0.0, apart.reason)
     if agreement is None:
-        return made(1 / (1 + apart.gap), f"not measured; {apart.reason}")
+        return made(_likeness(apart), f"not measured; {apart.reason}")
     if agreement < rules.least_agreement:
         return made(0.0, f"its order agrees with the target's by {agreement:.2f} only")
     if agreement < rules.least_share * best:
         return made(0.0, f"its order agrees by {agreement:.2f}, the best source's by {best:.2f}")
     return made(agreement / best, f"its order agrees by {agreement:.2f}; {apart.reason}")
+
+
+def _likeness(apart: Distance) -> float:
+    """0 to 1, the greater the smaller the distance: a step of rank outweighs any gap, an infinite one too.
+
+    Only devices of different kinds, which have no number in common, are at 0.
+    """
+    return (INCOMPATIBLE - apart.rank + 1 / (1 + apart.gap)) / (INCOMPATIBLE + 1)
