@@ -12,9 +12,11 @@ import pytest
 import torch
 from tchub.zoo.adapt import continual_method
 from tchub.zoo.adapt.choose_method import adapt_model
-from tchub.zoo.adapt.continual import ContinualConfig, measure_change
+from tchub.zoo.adapt.continual import AddedDevice, ContinualConfig, measure_change
 from tchub.zoo.adapt.continual_method import Continual
 from tchub.zoo.adapt.kept_models import model_mark
+from tchub.zoo.adapt.knowledge_base import DistillSettings
+from tchub.zoo.adapt.knowledge_base.settings import LEAST_STEPS
 from tchub.zoo.adapt.methods import Lesson, SourceData
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import CostModel, Progressive, create
@@ -73,8 +75,7 @@ OPPOSITE = SourceData("opposite", get_device("xeon"), programs(1, sign=-1.0))
 @pytest.fixture
 def fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sources are learnt by the settings of these tests."""
-    real = continual_method.add_device
-    monkeypatch.setattr(continual_method, "add_device", lambda *a, **k: real(*a, config=FAST, **k))
+    monkeypatch.setattr(DistillSettings, "phases", lambda *args: FAST)
 
 
 @pytest.mark.usefixtures("fast")
@@ -128,6 +129,43 @@ def test_other_labels_may_keep_a_source_and_it_is_not_learnt_again(
     few = programs(2, sign=-1.0).take(np.arange(0, 72, 4))
     _, facts = start(lesson_of(checkpoint, few, OPPOSITE, folder=tmp_path))
     assert facts == {"sources": ["opposite"], "left_out": {}}
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_source_whose_device_has_no_number_in_common_with_the_target_is_learnt(checkpoint: CostModel):
+    """Somebody measured on it and named it; no label says that it harms."""
+    xeon = get_device("xeon")
+    unknown = replace(xeon, spec=xeon.spec.with_values(dict.fromkeys(xeon.spec.names()), "unknown: nobody told"))
+    _, facts = start(lesson_of(checkpoint, programs(2), SourceData("unknown", unknown, programs(1, seed=3))))
+    assert facts == {"sources": ["unknown"], "left_out": {}}
+
+
+def test_a_source_is_learnt_by_the_settings_of_distill(checkpoint: CostModel, monkeypatch: pytest.MonkeyPatch):
+    """Those of a TCL, from a plain one as from a knowledge base, and so many epochs as three tasks need."""
+    real, used = continual_method.add_device, []
+
+    def told(base: Progressive, data: RankingDataset, val: None, config: ContinualConfig, **more: Any) -> AddedDevice:
+        used.append(config)
+        return real(base, data, val, FAST, **more)
+
+    monkeypatch.setattr(continual_method, "add_device", told)
+    for model in (checkpoint, Progressive.around(checkpoint)):
+        start(lesson_of(model, programs(2), OPPOSITE))
+    assert used == 2 * [DistillSettings().phases("tcl", OPPOSITE.data)]
+    assert (used[0].loss, used[0].learn_rate, used[0].learn_epochs) == ("log_ranknet", 0.0015, LEAST_STEPS)
+
+
+def test_what_other_settings_have_made_is_not_taken_up(
+    checkpoint: CostModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Neither the base that an earlier release kept nor the states of its epochs."""
+    alike = SourceData("alike", get_device("xeon"), programs(1, seed=3))
+    marks = []
+    for settings, folder in ((FAST, tmp_path), (longer := replace(FAST, learn_epochs=5), tmp_path), (longer, None)):
+        monkeypatch.setattr(DistillSettings, "phases", lambda *args, found=settings: found)
+        marks.append(model_mark(start(lesson_of(checkpoint, programs(2), alike, folder=folder))[0]))
+    assert marks[0] != marks[1]
+    assert marks[1] == marks[2]
 
 
 def test_labels_without_an_order_leave_nothing_out(checkpoint: CostModel):

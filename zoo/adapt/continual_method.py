@@ -14,6 +14,7 @@ from ..training.dataset import RankingDataset
 from .continual import add_device, choose_sources, measure_change
 from .fine_tune import fine_tune
 from .kept_models import kept_model, mark_of, model_mark
+from .knowledge_base import DistillSettings
 from .methods import Learnt, Lesson, SourceData
 
 # Every so many tasks of a source one chooses the epoch.
@@ -91,20 +92,27 @@ def _as_knowledge_base(lesson: Lesson) -> Progressive:
 
 
 def _in_order(lesson: Lesson) -> list[SourceData]:
-    """The sources that can teach the target anything, by spec sheets: the one most like it last."""
+    """The sources, the one whose device is most like the target last.
+
+    All of them, since somebody named them and nothing is measured yet: what the labels say of one leaves it out.
+    """
     by_name = {source.name: source for source in lesson.sources}
     chosen = choose_sources(lesson.device, {name: source.device for name, source in by_name.items()})
-    return [by_name[source.name] for source in chosen if source.weight > 0]
+    return [by_name[source.name] for source in chosen]
 
 
 def _taught(base: Progressive, source: SourceData, lesson: Lesson) -> Progressive:
-    """A base that knows a source too, kept whatever the labels say of it: more labels may say something else."""
-    marks = ("continual", model_mark(base), source.name, source.data.fingerprint(), str(lesson.seed))
+    """A base that knows a source too, as `tchub distill` would teach it.
+
+    Kept whatever the labels say of it: more labels may say something else.
+    """
+    programs, val = _parts(source.data)
+    config = DistillSettings().phases(base.kb.arch, programs)
+    marks = ("continual", model_mark(base), source.name, source.data.fingerprint(), repr(config), str(lesson.seed))
     state = lesson.folder and lesson.folder / f"continual-{source.name}-{mark_of(marks)}"
 
     def train() -> tuple[CostModel, dict[str, Any]]:
-        programs, val = _parts(source.data)
-        return add_device(base, programs, val, seed=lesson.seed, folder=state).kb, {}
+        return add_device(base, programs, val, config, seed=lesson.seed, folder=state).kb, {}
 
     taught = kept_model(lesson.folder, marks, train)[0]
     assert isinstance(taught, Progressive)

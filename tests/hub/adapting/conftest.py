@@ -45,11 +45,11 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Base:
 @pytest.fixture
 def quick_distilling(monkeypatch: pytest.MonkeyPatch) -> None:
     """Corpora are distilled into the base in one epoch a phase."""
-    from tchub.zoo.adapt import continual_method
     from tchub.zoo.adapt.continual import ContinualConfig
+    from tchub.zoo.adapt.knowledge_base import DistillSettings
 
-    real, quick = continual_method.add_device, ContinualConfig(learn_epochs=1, distill_epochs=1, fisher_groups=2)
-    monkeypatch.setattr(continual_method, "add_device", lambda *a, **k: real(*a, config=quick, **k))
+    quick = ContinualConfig(learn_epochs=1, distill_epochs=1, fisher_groups=2)
+    monkeypatch.setattr(DistillSettings, "phases", lambda *args: quick)
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from tchub.hub.tuning.adapt_tools import Base
 from tchub.zoo.adapt import continual_method, multi_task_method
 from tchub.zoo.adapt.continual import ContinualConfig
 from tchub.zoo.adapt.kept_models import model_mark
+from tchub.zoo.adapt.knowledge_base import DistillSettings
 
 # Two tasks of sixteen labels each: enough for three folds of cross-validation.
 LITTLE = {"budget": 40, "programs_per_task": 30, "fine_tune": replace(QUICK, epochs=2, blind_epochs=2)}
@@ -52,9 +53,6 @@ def adapts(base: Base, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Adapts:
     def adapt(method: str, work: Path, epochs: Epochs, progress: AdaptProgress | None = None) -> Ran:
         marks = []
 
-        def distilled(*args: Any, **options: Any) -> Any:
-            return add_device(*args, **options | {"config": DISTILLING, "on_epoch": epochs})
-
         def together(start: Any, data: Any, sources: Any, config: Any, **options: Any) -> Any:
             told = partial(epochs, data.fingerprint())
             return multi_task(start, data, sources, replace(config, **TOGETHER), on_epoch=told, **options)
@@ -64,7 +62,8 @@ def adapts(base: Base, corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Adapts:
             marks.append(model_mark(found.model))
             return found
 
-        monkeypatch.setattr(continual_method, "add_device", distilled)
+        monkeypatch.setattr(DistillSettings, "phases", lambda *args: DISTILLING)
+        monkeypatch.setattr(continual_method, "add_device", partial(add_device, on_epoch=epochs))
         monkeypatch.setattr(multi_task_method, "multi_task", together)
         monkeypatch.setattr(adapt_learn, "adapt_model", marked)
         options = {"method": method, "sources": str(corpus), "progress": progress, **LITTLE}

@@ -15,6 +15,7 @@ from tchub.hub.registry import Registry
 from tchub.hub.registry.errors import UnknownCheckpointError
 from tchub.hub.tuning.adapt_sources import SourceFolderError, SourceSchemaError, open_sources, split_names
 from tchub.hub.tuning.adapt_tools import Base, find_base
+from tchub.zoo.adapt.continual import Change
 from tchub.zoo.adapt.errors import MethodError
 from tchub.zoo.corpus import EmptyDatasetError
 from tchub.zoo.models import Checkpoint, NewerFormatError, Progressive, create
@@ -71,12 +72,11 @@ def test_corpora_are_learnt_by_continual_and_its_result_is_a_knowledge_base(base
     assert "learnt too: `xeon-corpus`" in (result.path / "README.md").read_text()
 
 
+@pytest.mark.usefixtures("quick_distilling")
 def test_a_corpus_that_the_method_left_out_is_in_no_lineage(base: Base, tmp_path: Path, monkeypatch):
     from tchub.zoo.adapt import continual_method
 
-    real = continual_method.choose_sources
-    nothing = lambda *a, **k: [replace(source, weight=0.0) for source in real(*a, **k)]  # noqa: E731
-    monkeypatch.setattr(continual_method, "choose_sources", nothing)
+    monkeypatch.setattr(continual_method, "measure_change", lambda *args: Change(0.9, 0.5, (-0.5, -0.3)))
     corpus = corpus_at(tmp_path / "xeon-corpus")
     result = run(base, Lab(), tmp_path / "work", sources=str(corpus), method="continual", sampler="rdu", **LITTLE)
     assert result.adapted, "the base is untrained"
