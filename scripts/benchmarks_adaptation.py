@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 Row = Mapping[str, Any]
 
 PROTOCOLS = {"cross-task": "Cross-task", "in-task": "In-task", "both": "Both"}
 SCORES = {"pairwise": "pairwise accuracy", "mean_top1": "top-1"}
+# Methods of the transfer benchmark that learn from no source.
+ALONE = ("scratch", "three-scratch", "trees")
 BLOCKS = {"scratch": "from random weights", "pretrained": "from another device's"}
 # Tables of the details that are shown as they are.
 _PLAIN = {
@@ -34,6 +36,9 @@ def sampling(job: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "Means over corpora and seeds, pairwise accuracy (top-1)": _means(details.get("means", ()))
     }
+    found["Where the tasks that are measured are ranked, pairwise accuracy (top-1)"] = _in_task(
+        details.get("in_task", ())
+    )
     for block, words in BLOCKS.items():
         own = [row for row in details.get("table", ()) if row["block"] == block]
         for score, named in SCORES.items():
@@ -54,6 +59,17 @@ def _means(rows: Sequence[Row]) -> list[dict[str, Any]]:
         found.setdefault(row["sampler"], {"sampler": row["sampler"]})[named] = told
     total = Counter[str]()
     for row in rows:
+        total[row["sampler"]] += row["pairwise"]
+    return sorted(found.values(), key=lambda told: -total[told["sampler"]])
+
+
+def _in_task(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """A row a sampler, the best first; a column for each number of labels."""
+    found: dict[str, dict[str, Any]] = {}
+    total = Counter[str]()
+    for row in rows:
+        told = f"{row['pairwise']:.3f} ({row['mean_top1']:.3f})"
+        found.setdefault(row["sampler"], {"sampler": row["sampler"]})[f"{row['labels']} labels ({row['runs']})"] = told
         total[row["sampler"]] += row["pairwise"]
     return sorted(found.values(), key=lambda told: -total[told["sampler"]])
 
@@ -166,3 +182,32 @@ def figure(spread: Mapping[str, Any]) -> str:
     """Mean, deviation and number of seeds; one seed has no deviation."""
     told = f"{spread['mean']:.3f}"
     return told + (f" ± {spread['stdev']:.3f}" if spread["stdev"] is not None else "") + f" ({spread['seeds']})"
+
+
+def lost_sampling(job: Mapping[str, Any]) -> Iterator[str]:
+    """Corpora and starts on which RDU's tenth teaches more than rdu+'s."""
+    for row in job["details"].get("cells", ()):
+        for end, words in (("pairwise", "pairwise accuracy"), ("top1", "top-1")):
+            gap = row.get(f"rdu_plus_minus_rdu_{end}")
+            if gap and gap["mean"] < 0:
+                yield f"{row['corpus']} {BLOCKS[row['block']]}: rdu+ less RDU at a tenth, {words}: {figure(gap)}."
+
+
+def lost_transfer(job: Mapping[str, Any]) -> Iterator[str]:
+    """In-task: where a method without any source is ahead of ours, or of fine-tuning."""
+    titles = job["details"].get("methods", {})
+    rows = [row for row in job["details"].get("rows", ()) if row["protocol"] == "in-task"]
+    places = dict.fromkeys((row["target"], row["seen"], row["labels"]) for row in rows)
+    for target, seen, labels in sorted(places):
+        own = {r["method"]: r for r in rows if (r["target"], r["seen"], r["labels"]) == (target, seen, labels)}
+        for score, named in SCORES.items():
+            for method in ("ours", "fine-tune"):
+                ahead = [
+                    f"{titles[rival]} {own[rival][score]['mean']:.3f}"
+                    for rival in ALONE
+                    if {rival, method} <= set(own) and own[rival][score]["mean"] > own[method][score]["mean"]
+                ]
+                if ahead:
+                    place = f"{target}, {'seen' if seen else 'unseen'}, {labels} labels a task"
+                    has = f"{titles[method]} {own[method][score]['mean']:.3f}"
+                    yield f"{place}, {named}: {has}, without any source {', '.join(ahead)}."

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 CHAIN = ("v100", "k80", "mi50", "rtx2080ti", "a100")
 # Programs of a task that it learns at most: what is forgotten is asked, not what is known.
 CHAIN_CAP = 100
-SEEDS = 3
 OURS = "EWC and rehearsal"
 VARIANTS = {OURS: SETTINGS, "EWC": EQUATIONS, "neither": replace(EQUATIONS, strength=0.0)}
 
@@ -120,7 +119,7 @@ def devices_block(runs: Runs, seeds: Sequence[int]) -> dict[str, Any]:
     models, costs = runs.folder / "models" / runs.split, runs.folder / "results" / runs.split / "cost"
     found: dict[str, list[dict[str, Any]]] = {}
     used: dict[str, list[int]] = {}
-    for seed, (variant, config) in product(seeds[:SEEDS], VARIANTS.items()):
+    for seed, (variant, config) in product(seeds, VARIANTS.items()):
         path = runs.folder / "results" / runs.split / "forgetting" / f"{variant}-{seed}.json"
         if not path.is_file() and not runs.in_time:
             runs.left += 1

@@ -26,6 +26,7 @@ DIFFERENCES = (
     ("ours_minus_finetune_strata", "ours", "fine-tune-strata"),
     ("finetune_minus_scratch", "fine-tune", "scratch"),
     ("full_minus_finetune", "full", "fine-tune"),
+    ("finetune_all_minus_finetune", "fine-tune-all", "fine-tune"),
 )
 RIVALS = ("scratch", "three-scratch", "trees")
 # Pairwise accuracy of any order before there is a label.
@@ -44,7 +45,7 @@ def mean_rows(answers: Iterable[Row]) -> list[dict[str, Any]]:
 def _mean_row(found: Sequence[Row]) -> dict[str, Any]:
     first = found[0]
     return {
-        **{name: first[name] for name in ("target", "seen", "protocol", "labels", "method")},
+        **{name: first[name] for name in ("target", "seen", "protocol", "labels", "drawn", "method")},
         "sources": list(first["sources"]),
         "taught": list(first["taught"]),
         "seeds": [answer["seed"] for answer in found],
@@ -112,7 +113,7 @@ def difference_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def curve(
     rows: Sequence[Row], target: str, seen: bool, method: str, seeds: Iterable[int] | None = None
 ) -> list[tuple[float, float]]:
-    """(labels a task, mean pairwise accuracy) in-task, from the least labels.
+    """(labels a task, mean pairwise accuracy) in-task, from the least labels; of small tasks, as many as were drawn.
 
     Without labels there is what the method itself was measured to have, if it was; a method that knows nothing but
     labels has a coin's accuracy there.
@@ -125,7 +126,7 @@ def curve(
     for row in find(rows, target=target, seen=seen, method=method, protocol="in-task"):
         values = [value for seed, value in by_seed(row, "pairwise").items() if wanted is None or seed in wanted]
         if values and (row["labels"] or method not in RIVALS):
-            points.append((row["labels"], statistics.mean(values)))
+            points.append((row["drawn"], statistics.mean(values)))
     return sorted(points)
 
 
@@ -202,8 +203,10 @@ def summary(rows: Sequence[Row], forgetting: Mapping[str, float | None]) -> dict
     for name, one, other in DIFFERENCES:
         found[name] = difference(rows, one, other, "mean_top1")
         found[f"{name}_pairwise"] = difference(rows, one, other, "pairwise")
-    found["continual_over_full"] = share(rows, "continual", "full", "mean_top1")
-    found["continual_over_full_pairwise"] = share(rows, "continual", "full", "pairwise")
+    # Of the same model on all of the target's data, and of one training on that and the sources.
+    for name, other in (("continual_over_full", "continual-all"), ("continual_over_joint", "full")):
+        found[name] = share(rows, "continual", other, "mean_top1")
+        found[f"{name}_pairwise"] = share(rows, "continual", other, "pairwise")
     found["forgetting"], found["forgetting_pairwise"] = forgetting.get("mean_top1"), forgetting.get("pairwise")
     ratios = ratio_rows(rows)
     for rival in RIVALS:

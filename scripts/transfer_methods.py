@@ -212,8 +212,13 @@ def learnt_on_chosen(case: Case) -> Answer:
     return Answer(*chosen(case))
 
 
+def on_all(run: Callable[[Case], Answer]) -> Callable[[Case], Answer]:
+    """A method that has measured all programs of the target's training tasks."""
+    return lambda case: run(replace(case, drawn=np.arange(len(case.scene.own))))
+
+
 def full(case: Case) -> Answer:
-    """The architecture trained on all programs of the target's training tasks and on the sources."""
+    """The architecture trained on all programs of the target's training tasks and on the sources, in one training."""
     model = case.train(RankingDataset.concat([case.scene.own, case.scene.all_given])).model
     return Answer(model.score(case.judged.features), model.parameter_count())
 
@@ -271,7 +276,11 @@ METHODS: dict[str, Method] = {
     "local": Method(local_model, "pretrained, local model of the gap"),
     "multi-task": Method(multi, "multi-task", before=None, slow=True),
     "continual": Method(learnt_on, "continual distillation", before=base_seconds),
-    "continual-chosen": Method(learnt_on_chosen, "the same, sources chosen, rehearsal", (CROSS,), before=None, seeds=2),
+    "continual-chosen": Method(learnt_on_chosen, "the same, sources chosen, rehearsal", (CROSS,), before=None),
     "ours": Method(our_own, "ours", before=of_starts),
-    "full": Method(full, "all of the target's training data", (CROSS,), before=None),
+    "fine-tune-all": Method(on_all(tuned), "fine-tuned on all of the target's training data", (CROSS,)),
+    "continual-all": Method(
+        on_all(learnt_on), "continual distillation, all of the target's training data", (CROSS,), before=base_seconds
+    ),
+    "full": Method(full, "one training on all of the target's training data and the sources", (CROSS,), before=None),
 }

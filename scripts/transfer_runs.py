@@ -16,13 +16,11 @@ from tchub.zoo.training import TrainConfig
 from transfer_data import TARGETS, Library, Scene
 from transfer_methods import CROSS, IN_TASK, METHODS, Case
 from transfer_papers import ABLATION, CAP, PAPER_METHODS, SOURCE_CAP
-from transfer_papers import SEEDS as PAPER_SEEDS
 from transfer_papers import TARGETS as PAPER_TARGETS
 
 LABELS = (4, 8, 16, 32)
-# Where a method trains on thousands of programs for every number of labels, one of them and fewer seeds must do.
-FEW_LABELS, FEW_SEEDS = (8,), 2
-
+# Where a method trains on thousands of programs for every number of labels, one of them must do.
+FEW_LABELS = (8,)
 
 # Targets of which the number and the order of the sources are asked.
 ORDERED = ("k80", "mi50", "ryzen-3700x-autotvm")
@@ -71,17 +69,15 @@ def _of_scene(target: str, methods: tuple[str, ...], seed: int, seen: bool) -> I
         for protocol in method.protocols if seed < method.seeds else ():
             if seen and (method.slow or (protocol != IN_TASK and name != "zero-shot")):
                 continue
-            for labels in counts(protocol, method.slow, seed):
+            for labels in counts(protocol, method.slow):
                 yield Question(target, seen, protocol, labels, name, seed, TARGETS[target])
 
 
-def counts(protocol: str, slow: bool, seed: int) -> tuple[int, ...]:
+def counts(protocol: str, slow: bool) -> tuple[int, ...]:
     """Labels of each judging task that are asked for."""
     if protocol == CROSS:
         return (0,)
-    if protocol == IN_TASK and not slow:
-        return LABELS
-    return FEW_LABELS if seed < FEW_SEEDS or not slow else ()
+    return LABELS if protocol == IN_TASK and not slow else FEW_LABELS
 
 
 def order_questions(targets: tuple[str, ...], seeds: Sequence[int]) -> Iterator[Question]:
@@ -89,7 +85,7 @@ def order_questions(targets: tuple[str, ...], seeds: Sequence[int]) -> Iterator[
     for target in (name for name in ORDERED if name in targets):
         sources = TARGETS[target]
         orders = [sources[:count] for count in range(1, len(sources))] + [tuple(reversed(sources))]
-        for seed in seeds[:FEW_SEEDS]:
+        for seed in seeds:
             for taught in orders:
                 yield Question(target, False, CROSS, 0, "continual", seed, sources, taught)
 
@@ -97,7 +93,7 @@ def order_questions(targets: tuple[str, ...], seeds: Sequence[int]) -> Iterator[
 def paper_questions(targets: tuple[str, ...], seeds: Sequence[int]) -> Iterator[Question]:
     """Those of the papers' own networks, and of TCL's parts."""
     for target in (name for name in PAPER_TARGETS if name in targets):
-        for seed in seeds[:PAPER_SEEDS]:
+        for seed in seeds:
             for name in (*PAPER_METHODS, *ABLATION):
                 yield Question(target, False, CROSS, 0, name, seed, PAPER_TARGETS[target])
 
@@ -132,7 +128,19 @@ class Runs:
             self.left += 1
             return None
         found = kept(path, lambda: self._ask(question))
-        return asdict(question) | found if found["scores"] else None
+        return asdict(question) | found | {"drawn": self.drawn(question)} if found["scores"] else None
+
+    def drawn(self, question: Question) -> float:
+        """Labels of a judging task in the mean: half of a task's programs is the most that is measured."""
+        if not question.labels:
+            return 0.0
+        place = replace(question, method="programs", seed=0, protocol=IN_TASK, labels=0).place(self.split)
+        sizes = kept(self.folder / place, lambda: self._sizes(question))["programs"]
+        return sum(min(question.labels, size // 2) for size in sizes) / len(sizes)
+
+    def _sizes(self, question: Question) -> dict[str, Any]:
+        judged = self._stage(question).judged
+        return {"programs": [] if judged is None else [len(members) for members in judged.members]}
 
     def _stage(self, question: Question) -> Scene:
         return self.scene(question.target, question.sources, question.seen, ALL[question.method].arch)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import json
 import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,7 @@ def tools() -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(SCRIPTS))
         names = {"figures": "sampling_figures", "results": "sampling_results", "page": "benchmarks_adaptation"}
+        names["in_task"] = "sampling_in_task"
         yield {short: importlib.import_module(name) for short, name in names.items()}
 
 
@@ -208,3 +211,52 @@ def test_the_page_has_the_control_beside_the_ratio_and_what_was_never_reached(to
         ("rdu+", pytest.approx(2.0), 1),
         ("rdu itself, the control", pytest.approx(1.0), 0),
     ]
+
+
+def test_where_rdu_teaches_more_is_told(tools: Any, figures: Any) -> None:
+    rows = curve("rdu", (0.4, 0.5, 0.9, 0.9)) + curve("rdu+", (0.5, 0.6, 0.8, 0.8))
+    rows += curve("rdu", (0.4, 0.5, 0.6, 0.7), corpus="mi50") + curve("rdu+", (0.5, 0.6, 0.7, 0.8), corpus="mi50")
+    told = list(tools["page"].lost_sampling({"details": {"cells": figures.by_cell(rows)}}))
+    assert [line.split(":")[0] for line in told] == ["k80 from random weights"] * 2
+    assert "-0.100 (1)" in told[0]
+
+
+# Where the tasks that are measured are ranked
+
+
+def in_task(sampler: str, value: float, seed: int = 0, labels: int = 8) -> dict[str, Any]:
+    scores = dict.fromkeys(("pairwise", "mean_top1", "mean_top5"), value)
+    place = {"corpus": "k80", "sampler": sampler, "labels": labels, "seed": seed}
+    return place | {"scores": scores, "measuring_seconds": 10.0}
+
+
+def test_means_of_measured_tasks_are_over_the_runs_that_all_samplers_have(tools: Any) -> None:
+    rows = [in_task("rdu", 0.6), in_task("rdu", 0.9, seed=1), in_task("rdu+", 0.7), in_task("rdu+", 0.5, labels=4)]
+    found = tools["in_task"].in_task_means(rows)
+    assert [(row["labels"], row["sampler"], row["runs"], row["pairwise"]) for row in found] == [
+        (4, "rdu+", 1, 0.5),
+        (8, "rdu", 1, 0.6),
+        (8, "rdu+", 1, 0.7),
+    ]
+    shown = tools["page"].sampling({"details": {"in_task": found}})
+    (table,) = shown.values()
+    assert [row["sampler"] for row in table] == ["rdu+", "rdu"]
+
+
+@given(st.lists(st.integers(2, 400), min_size=1, max_size=5), st.integers(0, 9))
+def test_programs_to_pick_from_and_to_rank_are_apart_and_of_every_task(tools: Any, sizes: list[int], seed: int) -> None:
+    ends = np.cumsum([0, *sizes])
+    members = [np.arange(low, high) for low, high in itertools.pairwise(ends)]
+    pool, test = tools["in_task"].halves(members, seed)
+    assert not set(pool) & set(test)
+    for own in members:
+        assert len(np.intersect1d(pool, own)) == min(64, min(len(own), 300) // 2)
+        assert len(np.intersect1d(test, own)) == min(len(own), 300) - len(np.intersect1d(pool, own))
+
+
+def test_what_is_missing_of_measured_tasks_is_told(tools: Any) -> None:
+    part = tools["in_task"]
+    planned = set(part.in_task_keys(("k80",), range(1)))
+    assert len(planned) == 24
+    (told,) = part.in_task_not_done(planned, 120, 1)
+    assert told == "96 of 120 results of the tasks that are measured"

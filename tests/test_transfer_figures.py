@@ -199,6 +199,17 @@ def test_both_curves_of_a_label_ratio_are_of_the_same_seeds(figures: Any) -> Non
     assert not row["at_least"]
 
 
+def test_of_tasks_that_are_too_small_the_labels_that_were_drawn_count(figures: Any) -> None:
+    """Of 32 labels 20 are half of such a task: ours has with 4 what scratch has with 20, a fifth and no eighth."""
+    more = {"protocol": "in-task"}
+    rows = figures.mean_rows([
+        answer("scratch", 0.8, labels=32, drawn=20.0, **more),
+        answer("ours", 0.8, labels=4, drawn=4.0, **more), answer("ours", 0.9, labels=32, drawn=20.0, **more),
+    ])  # fmt: skip
+    (row,) = figures.ratio_rows(rows)
+    assert row["ratio"] == pytest.approx(5.0)
+
+
 def test_a_lucky_point_of_a_noisy_curve_does_not_reach_a_level(figures: Any) -> None:
     ours = [(0, 0.5), (4, 0.8), (8, 0.6), (16, 0.7), (32, 0.8)]
     assert figures.label_ratio([(0, 0.5), (32, 0.8)], ours) == pytest.approx(1.0)

@@ -113,3 +113,16 @@ def test_rows_of_plain_tables_have_their_seeds_in_the_cell(tools: Any, figures: 
     shown = tools["page"].transfer({"details": {"lost": lost, "papers": [{"method": "TLP", "k80": {"mean": 0.8}}]}})
     assert shown["Score lost on earlier devices"] == [{"of": "EWC", "pairwise": "0.030 ± 0.014 (2)"}]
     assert shown["The papers' own networks"] == [{"method": "TLP", "k80": {"mean": 0.8}}]
+
+
+def test_where_a_method_without_sources_is_ahead_is_told(tools: Any, figures: Any) -> None:
+    scores = {"ours": 0.8, "scratch": 0.7, "trees": 0.85, "fine-tune": 0.6}
+    rows = figures.mean_rows([answer(name, value, protocol="in-task", labels=8) for name, value in scores.items()])
+    titles = {"ours": "ours", "scratch": "from scratch", "trees": "trees", "fine-tune": "fine-tuned"}
+    told = list(tools["page"].lost_transfer({"details": {"rows": rows, "methods": titles}}))
+    place = "k80, unseen, 8 labels a task, pairwise accuracy"
+    assert told[:2] == [
+        f"{place}: ours 0.800, without any source trees 0.850.",
+        f"{place}: fine-tuned 0.600, without any source from scratch 0.700, trees 0.850.",
+    ]
+    assert len(told) == 4, "and of top-1 alike"

@@ -16,5 +16,6 @@ def answer(method: str, value: float, seed: int = 0, **where: Any) -> dict[str, 
         "taught": (),
     } | where
     scores = dict.fromkeys(("pairwise", "mean_top1", "mean_top5", "top1", "top5"), value)
+    asked = {"drawn": asked["labels"]} | asked
     facts = {"seconds": 1.0, "pretraining_seconds": 2.0, "parameters": 10, "tasks": 3}
     return asked | facts | {"method": method, "seed": seed, "scores": scores}
