@@ -179,15 +179,17 @@ def source(name: str, device: str, seed: int) -> SourceData:
 
 def test_continual_learns_the_sources_first_and_keeps_them_for_a_second_run(model: CostModel, tmp_path, monkeypatch):
     from tchub.zoo.adapt import continual_method
+    from tchub.zoo.adapt.continual import ContinualConfig
 
     taught: list[str] = []
-    real = continual_method.add_device
+    real, short = continual_method.add_device, ContinualConfig(learn_epochs=1, distill_epochs=1, fisher_groups=4)
 
-    def counted(base, data, val, **options):
+    def counted(*args, **options):
         taught.append(options["folder"].name)
-        return real(base, data, val, config=_short(), **options)
+        return real(*args, **options)
 
     monkeypatch.setattr(continual_method, "add_device", counted)
+    monkeypatch.setattr(continual_method.DistillSettings, "phases", lambda *args: short)
     lesson = lesson_of(
         model, make_data(), sources=(source("a", "xeon", 1), source("b", "graviton", 2)), folder=tmp_path
     )
@@ -197,12 +199,6 @@ def test_continual_learns_the_sources_first_and_keeps_them_for_a_second_run(mode
     again = adapt_model("continual", lesson)
     assert len(taught) == 2, "nothing is taught twice"
     assert model_mark(again.model) == model_mark(first.model)
-
-
-def _short():
-    from tchub.zoo.adapt.continual import ContinualConfig
-
-    return ContinualConfig(learn_epochs=1, distill_epochs=1, fisher_groups=4)
 
 
 def test_multi_task_without_corpora_says_what_it_lacks(model: CostModel):
