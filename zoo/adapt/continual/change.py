@@ -12,7 +12,7 @@ from ...training import RankingDataset
 from ..errors import LabelError
 from ..guard import compare
 
-# Programs of a task at most that are asked: the bootstrap takes the square of it, and more would hardly narrow it.
+# Programs of a task at most that are asked: their pairs are the square of it, and more would hardly narrow it.
 MOST_PROGRAMS = 64
 
 
@@ -22,7 +22,7 @@ class Change:
 
     Attributes:
         before, after: pairwise accuracy on them; 0.5 is a coin's (`rank_agreement` is twice as much, less one).
-        interval: 90% bounds of after - before, by the guard's paired bootstrap over tasks and programs.
+        interval: 90% bounds of after - before, found as the guard finds its own.
     """
 
     before: float
@@ -52,7 +52,7 @@ def measure_change(before: CostModel, after: CostModel, data: RankingDataset, se
     Args:
         before, after: models that read these features.
         data: measured programs; `MOST_PROGRAMS` of a task, drawn at random, are asked.
-        seed: of that choice and of the bootstrap.
+        seed: of that choice, and of the bootstrap over few tasks.
 
     Returns:
         None where no two programs of a task differ by more than the noise: they tell nothing.
