@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @device_options
 @click.option(
     "--budget", default="10%", show_default=True, metavar="B",
-    help="What may be measured: 10% of the candidates, 200 programs, 15m of building and running, or auto: rounds, "
-    "until the next one is not worth its time.",
+    help="What may be measured: 10% of the candidates, 200 programs (of fewer candidates all), 15m of building and "
+    "running, or auto: rounds, until the next one is not worth its time.",
 )  # fmt: skip
 @click.option("--workload", metavar="NET", help="Network, operator, suite or file; default: the reference suite.")
 @click.option(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def draw(result: AdaptResult, console: Console) -> None:
     """Print a result."""
     for key, value in _lines(result).items():
-        console.print(f"{key:<12}", style="bold", end="", highlight=False)
+        console.print(f"{key:<15}", style="bold", end="", highlight=False)
         console.print(value, highlight=False)
     if result.curve:
         _draw_curve(result, console)
@@ -22,6 +22,7 @@ def draw(result: AdaptResult, console: Console) -> None:
 
 
 def _lines(result: AdaptResult) -> dict[str, str]:
+    from ..tuning.adapt_judge import top_text
     from ..tuning.adapt_name import target_text
 
     guard, learning = result.guard, result.learning
@@ -31,9 +32,10 @@ def _lines(result: AdaptResult) -> dict[str, str]:
         "checkpoint": f"{result.name}@{result.version}" if result.adapted else f"{result.base} kept",
         "device": f"{result.device}, programs for {target_text(result.target, result.threads)}",
         "workload": f"{result.workload}, {len(result.tasks)} tasks, {result.pool_size:,} candidates",
+        "budget": result.budget,
         "measured": f"{result.measured} programs ({result.failed} failed, {result.reused} reused)",
         "picked by": f"{result.sampler}, {rounds} rounds after a first batch by {result.first_sampler}",
-        "method": f"{learning['method']}, {learning['strength']:.0%} of the way: {learning['reason']}",
+        "method": f"{learning['method']} ({learning['reason']}), {learning['strength']:.0%} of the way",
     }
     if result.sources:
         lines["start"] = result.start
@@ -46,6 +48,7 @@ def _lines(result: AdaptResult) -> dict[str, str]:
         before, after = (result.zero_shot[when]["pairwise"] for when in ("before", "after"))
         lines["pairwise"] += ", both given the programs learnt from"
         lines["zero-shot"] = f"pairwise {before:.3f} before, {after:.3f} after, given nothing"
+    lines["top-1 (top-5)"] = f"{top_text(result.before)} before, {top_text(result.after)} after"
     harm = {}
     if result.context is not None and result.context.harms:
         harm["context"] = f"it harms: {result.context}; tune with --update {result.update}"
@@ -95,4 +98,4 @@ def _draw_tasks(result: AdaptResult, console: Console) -> None:
         table.add_row(task.task, task.op, *numbers)
     console.print(table)
     for reason, count in Counter(reason for _, reason in result.skipped).items():
-        console.print(f"left out {count} tasks: {reason}", highlight=False)
+        console.print(f"left out {count} task{'s' * (count > 1)}: {reason}", highlight=False)

@@ -85,8 +85,8 @@ def adapt(
         device: `local`, or `rpc://host:port/key` for the servers of TVM's RPC tracker.
         target: TVM target as a dictionary; None for this machine's, or for what the RPC servers say of themselves.
         linker: for RPC servers of another architecture, see `tune`.
-        budget: `10%` of the candidate pool, `200` programs, `15m` of building and running, or `auto`, which measures
-            in rounds until the next one is not worth its time.
+        budget: `10%` of the candidate pool, `200` programs (of a smaller pool all), `15m` of building and running, or
+            `auto`, which measures in rounds until the next one is not worth its time.
         workload: a network, operator or suite by name, or a network's file (`.pt2`, `.onnx`, transformers
             config), whose tasks are measured; None for the reference suite.
         method: `few-shot`, `committee`, `continual`, `multi-task`, or `auto` for the one that ranks best by

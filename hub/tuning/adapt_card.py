@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from .adapt_job import AdaptJob
-from .adapt_judge import Judgement
+from .adapt_judge import Judgement, top_text
 from .adapt_name import target_text
 from .adapt_settings import Outcome
 from .adapt_sources import corpus_name
@@ -32,7 +32,7 @@ def lineage_of(job: AdaptJob, outcome: Outcome, counts: dict[str, int]) -> dict[
         "strength": adapted.strength,
         "training": adapted.facts,
         "sampler": job.settings.sampler.name,
-        "budget": str(job.settings.budget),
+        "budget": job.settings.budget.text_for(counts["pool"]),
         "rounds": job.settings.rounds,
         "seed": job.settings.seed,
         "workload": job.workload,
@@ -70,7 +70,7 @@ def local_card(facts: dict[str, Any], judgement: Judgement) -> str:
     """The model card of an adapted checkpoint, as Markdown.
 
     Args:
-        facts: its lineage (`lineage_of`), name and version.
+        facts: its lineage (`lineage_of`), `data_licence`, name and version.
         judgement: the comparison on the hold-out.
     """
     counts, guard = facts["measurements"], judgement.guard
@@ -92,6 +92,8 @@ Adapted on this machine from `{facts["base"]}`; not published.
 | programs measured | {counts["programs"]} of {counts["pool"]} candidates, {counts["tasks"]} tasks |
 | of these learnt from, held out, failed | {counts["learn"]}, {counts["hold_out"]}, {counts["failed"]} |
 {_scores(judgement)}
+| licence of the weights | {facts["weights_licence"]} |
+| licence of what others measured and it learnt | {facts["data_licence"]} |
 
 The hold-out was picked at random within each task and never learnt from: {guard.programs} valid programs and
 {guard.pairs} pairs of {guard.tasks} tasks. It comes from the same tasks that the model was adapted to, so it says
@@ -108,6 +110,8 @@ def _scores(judgement: Judgement) -> str:
         f"held-out pairwise accuracy, base{how}": f"{guard.base:.3f}",
         f"held-out pairwise accuracy, adapted{how}": f"{guard.adapted:.3f}",
         f"gain, {guard.level:.0%} interval": f"{guard.gain:+.3f} ({low:+.3f} to {high:+.3f})",
+        f"held-out top-1 (top-5), base{how}": top_text(judgement.before),
+        f"held-out top-1 (top-5), adapted{how}": top_text(judgement.after),
     }
     if zero_shot is not None:
         before, after = (zero_shot[when]["pairwise"] for when in ("before", "after"))

@@ -94,7 +94,7 @@ class AdaptJob:
 
         recipe = self.scope | {"seed": self.settings.seed, "count": self.programs_per_task}
         with clock("candidates"):
-            return build_pool(
+            pool = build_pool(
                 tasks,
                 lambda task: self.tools.make_candidates(
                     task, self.local.target, self.programs_per_task, self.settings.seed
@@ -103,6 +103,9 @@ class AdaptJob:
                 recipe,
                 on_task,
             )
+        if (said := (budget := self.settings.budget).text_for(len(pool))) != str(budget):
+            progress.note(f"there are fewer candidates than the budget: {said}")
+        return pool
 
     def measuring(self, pool: CandidatePool, journal: Any, stop: StopFlag, progress: AdaptProgress) -> PoolMeasuring:
         """The measuring side of the session."""

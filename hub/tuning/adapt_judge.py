@@ -108,6 +108,11 @@ def judge(
     )
 
 
+def top_text(metrics: dict[str, float]) -> str:
+    """Top-1 and, in brackets, top-5 of `Judgement.before` or `after`: how fast what is put first is, 1 being best."""
+    return f"{metrics['top1']:.3f} ({metrics['top5']:.3f})"
+
+
 def _context_gain(chosen: Seen, given: np.ndarray, held: RankingDataset, seed: int) -> ContextGain | None:
     """As the guard compares, as if the context were what had been learnt."""
     if not takes_context(chosen.model):

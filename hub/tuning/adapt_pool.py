@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 # Raise when what a pool file holds changes its meaning; a file of another number is made again.
 POOL_FORMAT = 1
-ONE_PROGRAM = "it has one program only: nothing to rank"
+ONE_PROGRAM = "one program only, nothing to rank"
 
 
 class EmptyPoolError(TchubError):

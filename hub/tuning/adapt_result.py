@@ -64,8 +64,9 @@ class AdaptResult:
         learning: the method that made the model, the share of the way from the start that was taken, cross-validated
             accuracies of all that were tried, and why it was chosen.
         curve: of the budget `auto`, what it decided on: a point for each round; stop: its last decision.
-        budget: as it was written; pool_size: candidates; measured: programs measured, failures included;
-            failed: how many failed; reused: how many an earlier run had paid for.
+        budget: as it was written, and what that comes to where the pool has fewer programs; pool_size: candidates;
+            measured: programs measured, failures included; failed: how many failed; reused: how many an earlier run
+            had paid for.
         tasks: one entry a task; skipped: (task, reason) of tasks without a choice of programs.
         picks: every measured program.
         seconds: wall time by phase; measuring_seconds: what building and running the programs cost.

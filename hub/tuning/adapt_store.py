@@ -56,7 +56,7 @@ def finish(
         learning=_learning(outcome),
         curve=outcome.curve,
         stop=outcome.stop,
-        budget=str(job.settings.budget),
+        budget=job.settings.budget.text_for(len(pool)),
         pool_size=len(pool),
         measured=counts["programs"],
         failed=counts["failed"],
@@ -144,7 +144,7 @@ def _store(job: AdaptJob, outcome: Outcome, counts: dict[str, int], learnt: list
             "guard": judgement.guard.as_dict(),
         }
         (folder / "metrics.json").write_bytes(json_file(metrics))
-        card = local_card(lineage | {"name": name, "version": version}, judgement)
+        card = local_card(lineage | licences | {"name": name, "version": version}, judgement)
         (folder / "README.md").write_text(card, encoding="utf-8")
 
     entry, path = job.tools.register(name, save, base.entry, data=data, **licences)

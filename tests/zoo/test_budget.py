@@ -51,3 +51,10 @@ def test_programs_of_a_pool():
     assert parse_budget("auto").programs(200) == 100, "at most half of the pool"
     assert parse_budget("auto").seconds == math.inf
     assert str(Budget("share", 0.1, "10%")) == "10%"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"), [("999999", "999999 (the whole pool: 128)"), ("128", "128"), ("10%", "10%"), ("15m", "15m")]
+)
+def test_more_programs_than_a_pool_has_are_told_with_what_they_come_to(text: str, said: str):
+    assert parse_budget(text).text_for(128) == said

@@ -42,6 +42,12 @@ class Budget:
         count = self.value if self.kind == "programs" else self.value * pool_size
         return min(pool_size, max(1, math.floor(count + 0.5)))
 
+    def text_for(self, pool_size: int) -> str:
+        """What the user wrote, and what that comes to where a pool has fewer programs."""
+        if self.kind == "programs" and self.value > pool_size:
+            return f"{self} (the whole pool: {pool_size})"
+        return str(self)
+
     @property
     def seconds(self) -> float:
         """Seconds that may be spent on measuring; infinite for a count or a share."""

@@ -34,6 +34,14 @@ def test_time_as_a_budget(base: Base, tmp_path: Path):
     assert Counter(p.part for p in result.picks)["hold-out"] == 8
 
 
+def test_a_budget_above_the_pool_is_all_of_it_and_says_so(base: Base, tmp_path: Path):
+    progress = Noting()
+    result = run(base, Lab(), tmp_path, budget=9999, programs_per_task=12, progress=progress)
+    assert result.measured == result.pool_size == 72
+    assert result.budget == "9999 (the whole pool: 72)"
+    assert any(result.budget in note for note in progress.notes)
+
+
 class Pipelined(Lab):
     """Keeps programs in hand, as builders do: the clock ends a batch when it hears of a result, some later."""
 

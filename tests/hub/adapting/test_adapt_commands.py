@@ -12,9 +12,12 @@ from adapt_kit import QUICK, Lab, toolbox
 from tchub.hub.cli import main
 from tchub.hub.tuning import adapt as adapt_module
 from tchub.hub.tuning import adapt_tools
-from tchub.hub.tuning.adapt_pool import PoolEntry
+from tchub.hub.tuning.adapt_card import local_card
+from tchub.hub.tuning.adapt_judge import Judgement
+from tchub.hub.tuning.adapt_pool import ONE_PROGRAM, PoolEntry
 from tchub.hub.tuning.adapt_tools import Base, extract_tasks, rebuild
 from tchub.zoo.corpus import Corpus
+from tchub.zoo.models import Checkpoint
 
 
 def test_the_command_line(base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
@@ -44,6 +47,41 @@ def test_corpora_that_were_learnt_and_left_out_are_shown(adapted, monkeypatch: p
     assert main(["adapt", "tcl-epyc"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "learnt xeon, graviton; left out mi50, after which the base ranked the labels worse (0.812, then" in shown
+
+
+def test_the_verdict_and_the_card_tell_top_1_which_may_fall_while_pairwise_accuracy_rises(
+    adapted, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    result, *_ = adapted
+    before, after = {"top1": 0.8, "top5": 0.95, "pairwise": 0.6}, {"top1": 0.726, "top5": 0.9, "pairwise": 0.7}
+    told = replace(result, before=before, after=after)
+    monkeypatch.setattr(adapt_module, "adapt", lambda *_, **__: told)
+    assert main(["adapt", "tcl-epyc"]) == 0
+    assert "top-1 (top-5)  0.800 (0.950) before, 0.726 (0.900) after" in capsys.readouterr().out
+    facts = Checkpoint.load(result.path).config.lineage | {"name": "a", "version": "1.0.0", "data_licence": "CC0-1.0"}
+    card = local_card(facts, Judgement(result.guard, before, after, None, None))
+    assert "top-1 (top-5), base | 0.800 (0.950) |" in card
+    assert "top-1 (top-5), adapted | 0.726 (0.900) |" in card
+
+
+def test_the_card_names_the_licences(adapted):
+    result, *_ = adapted
+    card = (result.path / "README.md").read_text()
+    assert "| licence of the weights | Apache-2.0 |" in card
+    assert "| licence of what others measured and it learnt | CC0-1.0 |" in card
+
+
+def test_tasks_that_are_left_out_and_the_reason_of_a_method_read_as_they_are_meant(
+    adapted, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    result, *_ = adapted
+    learning = result.learning | {"method": "few-shot", "reason": "it was asked for", "strength": 0.5}
+    told = replace(result, skipped=(("one", ONE_PROGRAM),), learning=learning)
+    monkeypatch.setattr(adapt_module, "adapt", lambda *_, **__: told)
+    assert main(["adapt", "tcl-epyc"]) == 0
+    shown = capsys.readouterr().out
+    assert "left out 1 task: one program only" in shown
+    assert "few-shot (it was asked for), 50% of the way" in shown
 
 
 def test_the_corpus_commands(adapted, tmp_path: Path, capsys):

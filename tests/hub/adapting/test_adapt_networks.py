@@ -105,7 +105,8 @@ def test_context_that_harms_is_in_the_card_the_verdict_and_the_next_command(
     assert tune_command.make_context("tune", list(arguments)).params["update"] == "none"
     lineage = Checkpoint.load(result.path).config.lineage
     judgement = Judgement(result.guard, result.before, result.after, None, harm)
-    card = local_card(lineage | {"name": "tcl-epyc+local", "version": "1.0.0"}, judgement)
+    facts = {"name": "tcl-epyc+local", "version": "1.0.0", "data_licence": "CC0-1.0"}
+    card = local_card(lineage | facts, judgement)
     assert "`--update none` | pairwise 0.933 without" in card
 
 
