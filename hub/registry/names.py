@@ -102,9 +102,14 @@ class CheckpointName:
         return cls(found["arch"], found["family"], found["variant"], Version.parse(version) if at else None)
 
     @property
+    def base(self) -> str:
+        """The name without variant and version."""
+        return f"{self.arch}-{self.family}"
+
+    @property
     def name(self) -> str:
         """The name without its version, which is also its folder's name."""
-        return f"{self.arch}-{self.family}" + (f"+{self.variant}" if self.variant else "")
+        return self.base + (f"+{self.variant}" if self.variant else "")
 
     def __str__(self) -> str:
         return self.name + (f"@{self.version}" if self.version else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...zoo.devices import Device, get_device, list_devices
@@ -16,6 +16,8 @@ from .names import CheckpointName
 from .preference import in_order
 
 NO_ALIASES: Mapping[str, str] = {}
+# Verdicts that an error's sentence has room for; its field `verdicts` has all.
+_TOLD = 3
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,10 @@ def resolve(
     return _best(_newest(entries), device, f"no checkpoint fits {device.name}")
 
 
-def trace_text(verdicts: Iterable[Verdict]) -> str:
-    """`tcl-epyc@1.0.0 fits: ...; tcl-t4@1.0.0 does not: ...`"""
-    lines = [f"{v.id} {'fits' if v.accepted else 'does not'}: {v.reason}" for v in verdicts]
+def trace_text(verdicts: Sequence[Verdict]) -> str:
+    """`tcl-epyc@1.0.0 fits: ...; tcl-t4@1.0.0 does not: ...`, the first few."""
+    lines = [f"{v.id} {'fits' if v.accepted else 'does not'}: {v.reason}" for v in verdicts[:_TOLD]]
+    lines += [f"and {len(verdicts) - _TOLD} more"] if len(verdicts) > _TOLD else []
     return "; ".join(lines) or "no checkpoint is published"
 
 
@@ -112,6 +115,8 @@ def _named(entries: list[Entry], name: str, device: Device | None) -> Resolution
     wanted = _parsed(entries, name)
     versions = [entry for entry in entries if entry.name == wanted.name]
     if not versions:
+        if wanted.variant and any(entry.name == wanted.base for entry in entries):
+            raise _unadapted(entries, wanted)
         raise _unknown(entries, wanted.name, device)
     if wanted.version is not None:
         versions = _exactly(versions, wanted)
@@ -187,6 +192,21 @@ def _newest_of(versions: list[Entry]) -> Entry:
     return max(
         versions,
         key=lambda entry: (why_not(entry) is None, not entry.deprecated, not entry.semver.pre, entry.semver),
+    )
+
+
+def _unadapted(entries: list[Entry], wanted: CheckpointName) -> UnknownCheckpointError:
+    """What is made on this machine is not here."""
+    local = sorted({entry.name for entry in entries if entry.is_local})
+    near = difflib.get_close_matches(wanted.name, local, n=3, cutoff=0.6)
+    why = "nobody adapted it on this machine, or adapting did not rank programs better and kept the base"
+    remedy = f"run: tchub adapt {wanted.base}; or use {wanted.base} itself"
+    return UnknownCheckpointError(
+        f"there is no {wanted.name}: {why}" + (f"; nearest: {', '.join(near)}" if near else ""),
+        remedy=f"try {near[0]}; or {remedy}" if near else remedy,
+        name=wanted.name,
+        nearest=near,
+        verdicts=[],
     )
 
 

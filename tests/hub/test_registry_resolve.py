@@ -83,6 +83,31 @@ def test_an_unknown_name_gets_the_nearest_and_what_fits_this_device(entries):
     }  # fmt: skip
 
 
+def test_of_many_checkpoints_the_error_of_an_unknown_name_tells_a_few_and_keeps_all(tmp_path):
+    many = [publish(tmp_path, f"{arch}-epyc") for arch in ("tcl", "tlp", "lstm", "mha", "tilenet")]
+    with pytest.raises(UnknownCheckpointError) as caught:
+        resolve(many, "tcl-epic", get_device("epyc"))
+    assert caught.value.message.count(" fits: ") == 3
+    assert caught.value.message.endswith("; and 2 more")
+    assert len(caught.value.fields["verdicts"]) == 5
+
+
+def test_a_local_checkpoint_that_is_not_here_is_told_to_be_made(entries):
+    with pytest.raises(UnknownCheckpointError, match="nobody adapted it on this machine, or adapting") as caught:
+        resolve(entries, "tcl-epyc+local", get_device("epyc"))
+    assert caught.value.remedy == "run: tchub adapt tcl-epyc; or use tcl-epyc itself"
+    with pytest.raises(UnknownCheckpointError) as caught:
+        resolve(entries, "tcl-epic+local")
+    assert "tcl-epyc" in caught.value.remedy, "of a base that is mistyped the base is what matters"
+
+
+def test_a_local_checkpoint_of_another_target_is_named_as_the_nearest(entries, tmp_path):
+    local = publish(tmp_path / "home", "tcl-epyc+local-2t", entry={"data": {"device": "epyc"}})
+    with pytest.raises(UnknownCheckpointError) as caught:
+        resolve([*entries, local], "tcl-epyc+local")
+    assert caught.value.fields["nearest"] == ["tcl-epyc+local-2t"]
+
+
 def test_a_name_that_is_like_no_other_is_answered_with_what_fits(entries):
     with pytest.raises(UnknownCheckpointError) as caught:
         resolve(entries, "zzz-qqq", get_device("graviton"))
