@@ -41,6 +41,8 @@ COMMANDS = {
     "doctor": "doctor",
     "devices": "devices",
 }
+# Those that go on from what is on disk when the same command is given again.
+GO_ON = ("adapt", "tune", "quickstart", "collect", "bundle", "publish", "contribute")
 # The first command of each section of `tchub --help` -> its title.
 SECTIONS = {
     "list": "The zoo",
@@ -108,7 +110,8 @@ def main(args: list[str] | None = None) -> int:
         _report(error, "--json" in argv)
         return error.exit_code
     except click.exceptions.Abort:
-        click.echo("interrupted", err=True)
+        goes_on = next((word for word in argv if word in COMMANDS), None) in GO_ON
+        click.echo("interrupted" + "; run the same command again to go on" * goes_on, err=True)
         return 130
     except click.ClickException as error:
         error.show()

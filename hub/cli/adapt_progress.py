@@ -1,10 +1,11 @@
-"""Progress bars of `tchub adapt`: one a phase, with the time that is left."""
+"""Progress of `tchub adapt`: a bar a phase with the time that is left; without a terminal a line a phase."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -51,9 +52,27 @@ class _Bars(AdaptProgress):
             self._bars.stop_task(self._current)
 
 
+class _Lines(AdaptProgress):
+    """Says each phase as it begins, where there is no terminal (a log file, CI)."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def start(self, phase: str, total: int) -> None:
+        """A line."""
+        self.note(f"{phase}: {total} to do" if total > 1 else phase)
+
+    def note(self, text: str) -> None:
+        """A line."""
+        self._console.print(text, highlight=False, soft_wrap=True)
+
+
 @contextmanager
 def shown_progress(out: Output) -> Iterator[AdaptProgress]:
-    """Bars on stderr while inside; none in quiet mode."""
+    """Bars on stderr while inside; lines where stderr is no terminal; nothing in quiet mode."""
+    if out.mode == "quiet" or not out.console.is_terminal:
+        yield AdaptProgress() if out.mode == "quiet" else _Lines(out.console)
+        return
     columns = (
         TextColumn("{task.description:<18}", markup=False),
         BarColumn(),

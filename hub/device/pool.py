@@ -49,9 +49,10 @@ class Zygote:
         self._control = ours
         command = [sys.executable, "-m", "tchub.hub.device.zygote", str(theirs.fileno())]
         env = os.environ | {"OMP_NUM_THREADS": "1"}
+        # A group of its own: Ctrl-C belongs to the tuner, and would end a process that still imports TVM.
         self._process = subprocess.Popen(
             command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, env=env,
+            stderr=subprocess.DEVNULL, env=env, process_group=0,
         )  # fmt: skip
         theirs.close()
         ours.settimeout(_START_SECONDS)
@@ -61,7 +62,7 @@ class Zygote:
         """Wait until workers can be forked.
 
         Raises:
-            WorkerStartError: TVM could not be imported.
+            WorkerStartError: TVM could not be imported, or the process was ended by a signal.
         """
         with self._lock:
             self._await_ready()
@@ -74,10 +75,21 @@ class Zygote:
         except TimeoutError:
             self._ready = False
         if not self._ready:
-            raise WorkerStartError(
-                "the worker process could not import TVM",
-                remedy="run `tchub doctor`; it checks TVM and its ffi version",
+            raise self._not_ready()
+
+    def _not_ready(self) -> WorkerStartError:
+        """What kept it from importing TVM: somebody or the system ended it, or TVM is broken."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(1.0)
+        code = self._process.returncode
+        if code is not None and code < 0:
+            return WorkerStartError(
+                f"the process that forks the workers was ended by {signal.Signals(-code).name} while it started",
+                remedy="run the same command again; if nobody ended it, this machine may be short of memory",
             )
+        return WorkerStartError(
+            "the worker process could not import TVM", remedy="run `tchub doctor`; it checks TVM and its ffi version"
+        )
 
     def fork(self) -> tuple[int, Connection]:
         """A new worker: its process id and the connection to it.

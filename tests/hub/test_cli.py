@@ -141,6 +141,20 @@ def test_an_unknown_checkpoint_is_answered_with_names_reasons_and_exit_code_1(zo
     assert err.splitlines()[-1] == "remedy: try tcl-epyc; `tchub list` shows all"
 
 
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [(("list",), "interrupted\n"), (("adapt", "tcl-epyc"), "interrupted; run the same command again to go on\n")],
+)
+def test_ctrl_c_before_there_is_anything_to_keep_tells_how_to_go_on(capsys, monkeypatch, args, said):
+    def interrupt(*_args, **_more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tchub.hub.api.list_checkpoints", interrupt)
+    monkeypatch.setattr("tchub.hub.tuning.adapt.adapt", interrupt)
+    code, _, err = run(capsys, *args)
+    assert (code, err.lstrip()) == (130, said)
+
+
 def test_info_before_and_after_the_pull(zoo, capsys):
     code, out, err = run(capsys, "info", "tcl-epyc")
     assert code == 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -86,6 +88,29 @@ def test_a_dead_zygote_is_an_error_and_no_process_is_hit() -> None:
     with pytest.raises(WorkerStartError, match="died") as caught:  # before, process id 0: the tuner's own group
         worker.call("set_up", (WorkerSetup(),), 10)
     assert "again" in caught.value.remedy
+    dying.close()
+
+
+def test_ctrl_c_while_the_workers_start_ends_none_of_them() -> None:
+    """A terminal sends it to every process of the tuner's group; the tuner stops when it is safe."""
+    tuner = """if True:
+        import os, signal
+        from tchub.hub.device.pool import Zygote
+        signal.signal(signal.SIGINT, lambda *_: None)
+        zygote = Zygote()
+        os.killpg(0, signal.SIGINT)
+        zygote.wait()
+        zygote.close()
+    """
+    done = subprocess.run([sys.executable, "-c", tuner], process_group=0, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_start_that_a_signal_ended_is_not_told_as_a_broken_tvm() -> None:
+    dying = Zygote()
+    dying._process.kill()
+    with pytest.raises(WorkerStartError, match="ended by SIGKILL while it started"):
+        dying.wait()
     dying.close()
 
 

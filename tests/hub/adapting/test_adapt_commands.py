@@ -33,6 +33,8 @@ def test_the_command_line(base: Base, tmp_path: Path, monkeypatch: pytest.Monkey
     assert main([*args, "--workload", "toy"]) == 0
     shown = capsys.readouterr()
     assert "pairwise" in shown.out
+    assert "hold-out: 8 to do\n" in shown.err, "no terminal: a line a phase"
+    assert "round 1 of 1: 16 to do\n" in shown.err
     assert f"tchub tune toy --checkpoint {result['name']}" in shown.err
     assert main(["adapt", "--budget", "0"]) == 1
     assert "allows no measurement" in capsys.readouterr().err
