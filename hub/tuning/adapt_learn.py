@@ -19,14 +19,16 @@ from ...zoo.training import RankingDataset, pairwise_accuracy
 from .adapt_judge import Judgement, Seen, judge
 from .adapt_seen import PoolPrograms
 from .adapt_settings import AdaptProgress, AdaptSettings, Clock
-from .adapt_sources import Sources, read_sources
+from .adapt_sources import Sources, corpus_name, read_sources
 from .adapt_start import Start, choose_start
 
 if TYPE_CHECKING:
+    from ...zoo.adapt.methods import SourceData
     from ...zoo.devices import Device
     from ...zoo.models import CostModel
     from .adapt_measure import PoolMeasuring
     from .adapt_pool import CandidatePool
+    from .adapt_tools import Base
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Learner:
         self.start = Start(first.checkpoint.model, first, first.entry.id, (first,))
         self.model: CostModel = self.start.model
 
-    def dataset(self, indices: Sequence[int]) -> RankingDataset:
+    def dataset(self, indices: Sequence[int] | np.ndarray) -> RankingDataset:
         """The valid ones of measured places, in their order."""
         valid = self._valid(indices)
         return RankingDataset(
@@ -92,9 +94,11 @@ class Learner:
         )
 
     def choose(self, indices: Sequence[int]) -> None:
-        """Begin with the source that ranks measured places best."""
-        if len(self._sources.bases) > 1:
-            self.start = choose_start(self._sources, self.dataset(indices), self._told.settings.seed)
+        """Begin with the source that ranks those measured places best that none of them has learnt before."""
+        bases = self._sources.bases
+        if len(bases) > 1:
+            places = np.array(indices, dtype=np.int64)[self._fresh(indices, bases)]
+            self.start = choose_start(self._sources, self.dataset(places), self._told.settings.seed)
             self.model = self.start.model
             self._told.progress.note(f"start: {self.start.reason}")
 
@@ -126,32 +130,45 @@ class Learner:
         Raises:
             MethodError, LabelError: see `adapt_model`.
         """
-        told, settings = self._told, self._told.settings
-        data = self.dataset(indices)
-        with told.clock("sources"):
-            corpora = read_sources(
-                self.start.base,
-                self._sources.corpora,
-                told.folder / "statements",
-                settings.seed,
-                lambda corpus: told.programs.keys_in(corpus, held),
-            )
+        told, settings, start = self._told, self._told.settings, self.start
         lesson = Lesson(
-            base=self.start.model,
-            data=data,
+            base=start.model,
+            data=self.dataset(indices),
             base_view=self._as_base_sees(indices),
             device=self._device,
-            sources=corpora,
+            sources=self._corpora(indices, held),
             config=settings.fine_tune,
             seed=settings.seed,
             folder=told.folder,
             known=self._known_devices(indices),
-            to_beat=self.start.base.checkpoint.model,
+            to_beat=start.base.checkpoint.model,
+            fresh=self._fresh(self._valid(indices), (start.base, *start.made_of)),
         )
         found = adapt_model(settings.method, lesson, self._steps())
         told.progress.advance()
         self.model = found.model
         return found
+
+    def _corpora(self, indices: Sequence[int], held: Sequence[int]) -> tuple[SourceData, ...]:
+        """The corpora to learn; one that has nothing beside what was measured here is left out, and told of."""
+        told, corpora = self._told, self._sources.corpora
+        with told.clock("sources"):
+            found = read_sources(
+                self.start.base,
+                corpora,
+                told.folder / "statements",
+                told.settings.seed,
+                lambda corpus: told.programs.withheld(corpus, held, indices),
+            )
+        for name in sorted({corpus_name(corpus) for corpus in corpora} - {source.name for source in found}):
+            told.progress.note(
+                f"{name} teaches nothing: it has no task with programs to compare but those measured here"
+            )
+        return found
+
+    def _fresh(self, indices: Sequence[int] | np.ndarray, bases: Sequence[Base]) -> np.ndarray:
+        """(k,) bool: places that none of some checkpoints has learnt before."""
+        return ~np.isin(indices, self._told.programs.learnt_by(bases))
 
     def _steps(self) -> Callable[[str, str], None]:
         """Shows each step of the methods as a phase, done when the next one begins."""
@@ -210,7 +227,7 @@ class Learner:
             return None
         return np.concatenate([base.checkpoint.features(self._pool.sequences(one)) for base in made_of])
 
-    def _valid(self, indices: Sequence[int]) -> np.ndarray:
+    def _valid(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
         """Places of valid programs."""
         return np.array(indices, dtype=np.int64)[np.isfinite(self._measuring.latency(indices))]
 

@@ -90,6 +90,18 @@ class PoolPrograms:
             for key in keys.get(task_id, set()) | keys.get(task.computation or task_id, set())
         )
 
+    def withheld(self, corpus: Corpus, held: Iterable[int], learnt: Iterable[int]) -> frozenset[tuple[str, str]]:
+        """(task, key) of a corpus that are not learnt from it: what judges, and labels that are learnt here anyway.
+
+        Cross-validation judges by those: a start that knew them of a corpus of this device would win by memory.
+
+        Args:
+            corpus: of any device.
+            held: places of the pool that judge; learnt: those to learn from.
+        """
+        here = str(corpus.meta["device"]) == self.device
+        return self.keys_in(corpus, [*held, *(learnt if here else ())])
+
     def _mark(self, index: int) -> str:
         entry = self.pool.entries[index]
         return program_mark(self.device, self.computations[entry.task], entry.key)

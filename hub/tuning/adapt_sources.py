@@ -159,13 +159,12 @@ def read_sources(
         corpora: of other devices, or of this one.
         store: folder that keeps features of lowered programs.
         seed: of the choice of programs of large tasks.
-        without: (task, key) of a corpus's programs that may not be learnt, since they judge.
+        without: (task, key) of a corpus's programs that may not be learnt.
 
-    Raises:
-        EmptyDatasetError: a corpus has no task with programs to compare.
+    Returns:
+        Those corpora that have a task with programs to compare beside these.
     """
     from ...zoo.adapt.methods import SourceData
-    from ...zoo.corpus import EmptyDatasetError
     from ...zoo.training.inputs import StatementStore
     from ...zoo.training.read import Share, corpus_device, read_programs
 
@@ -173,12 +172,8 @@ def read_sources(
     for corpus in corpora:
         share = Share(per_task=PROGRAMS_PER_TASK, seed=seed, without=without(corpus))
         data, _ = read_programs(corpus, sorted(corpus.tasks), schema, StatementStore(store), share)
-        if data is None:
-            raise EmptyDatasetError(
-                f"{corpus.path} has no task with programs to compare beside those held out to judge",
-                remedy="leave it out of --from",
-            )
-        found.append(SourceData(corpus_name(corpus), corpus_device(corpus), data))
+        if data is not None:
+            found.append(SourceData(corpus_name(corpus), corpus_device(corpus), data))
     return tuple(found)
 
 

@@ -43,20 +43,20 @@ class Start:
 
 
 def choose_start(sources: Sources, data: RankingDataset, seed: int) -> Start:
-    """Score every checkpoint, and averages of them, on the programs of the first batch.
+    """Score every checkpoint, and averages of them, on programs of the first batch.
 
-    A checkpoint has learnt none of these labels; an average is weighed by labels of other tasks than it is scored on.
-    Labels too few to compare by leave the first checkpoint where it is.
+    An average is weighed by labels of other tasks than it is scored on. Labels too few to compare by leave the first
+    checkpoint where it is.
 
     Args:
         sources: two checkpoints or more.
-        data: measured programs.
+        data: measured programs, of whose labels no checkpoint has learnt any: it would win by memory.
         seed: of the estimate that a merge needs.
     """
     first = sources.bases[0]
     if (pairs := _pairs(data)) < MIN_PAIRS:
         why = "was named" if sources.named else "is the first"
-        reason = f"{first.entry.id}, which {why}: too few labels to compare sources ({pairs} ordered pairs)"
+        reason = f"{first.entry.id}, which {why}: too few labels that no source has learnt ({pairs} ordered pairs)"
         return Start(first.checkpoint.model, first, first.entry.id, (first,), reason)
     found: list[tuple[float, str, CostModel, tuple[Base, ...]]] = []
     for base in sources.bases:
@@ -67,7 +67,7 @@ def choose_start(sources: Sources, data: RankingDataset, seed: int) -> Start:
     beat = first if sources.named else max(found[: len(sources.bases)], key=lambda one: one[0])[3][0]
     _, name, model, made_of = max(found, key=lambda one: one[0])
     shown = ", ".join(f"{other} {accuracy:.3f}" for accuracy, other, _, _ in found)
-    reason = f"{name} ranks the first {len(data)} programs best (pairwise {shown})"
+    reason = f"{name} ranks the first {len(data)} programs that no source has learnt best (pairwise {shown})"
     return Start(model, beat, name, made_of, reason, tuple(base.entry.id for base in sources.bases))
 
 

@@ -2,7 +2,8 @@
 
 The labels of each task are split at random into folds. A model learns from all folds but one and ranks the programs of
 that one, with the programs it learnt from as context where it takes any. Only pairs within a fold count: with one
-program learnt and one not, a model that remembers the first would seem to know the second.
+program learnt and one not, a model that remembers the first would seem to know the second. Programs that a model has
+learnt before are learnt here again, and judge nothing (`Lesson.fresh`).
 
 The best of several ways looks better than it is on the pairs that it was chosen by. `nested_gain` chooses on the other
 folds, and counts on the one that had no say.
@@ -113,10 +114,11 @@ def cross_validate(learn: Learn, start: CostModel, lesson: Lesson, *, near: bool
         near: whether weights between the start and what is learnt make sense.
 
     Returns:
-        None where the labels make too few pairs (`MIN_PAIRS`).
+        None where the labels that judge make too few pairs (`MIN_PAIRS`).
     """
     fold = make_folds(lesson.data, lesson.seed)
-    pairs = sum(int(_pairs(lesson.data.latency[at]).sum()) for at in _groups(lesson.data, fold))
+    judging = fold if lesson.fresh is None else np.where(lesson.fresh, fold, -1)
+    pairs = sum(int(_pairs(lesson.data.latency[at]).sum()) for at in _groups(lesson.data, judging))
     if pairs < MIN_PAIRS:
         return None
     strengths = STRENGTHS if near else (1.0,)
@@ -132,7 +134,7 @@ def cross_validate(learn: Learn, start: CostModel, lesson: Lesson, *, near: bool
         for row, strength in enumerate(strengths, start=1):
             model = blend(start, learnt.model, strength)
             scores[row, held] = informed_scores(model, features, group, known)
-    right, total = zip(*(_tally(lesson.data, fold, row) for row in scores), strict=True)
+    right, total = zip(*(_tally(lesson.data, judging, row) for row in scores), strict=True)
     return CrossValidated(strengths, np.stack(right), total[0])
 
 
@@ -148,7 +150,7 @@ def make_folds(data: RankingDataset, seed: int) -> np.ndarray:
 
 
 def _groups(data: RankingDataset, fold: np.ndarray) -> list[np.ndarray]:
-    """The programs of each task and fold."""
+    """The programs of each task and fold; a fold of -1 is none."""
     return [members[fold[members] == part] for members in data.members for part in range(fold.max() + 1)]
 
 

@@ -57,6 +57,8 @@ class Lesson:
         seed: of every random choice.
         folder: where training that takes long keeps its state; None keeps none.
         to_beat: the model that gains are over, as the guard counts them; None: the base.
+        fresh: (N,) bool, programs that neither base nor the model to beat has learnt before: the others judge nothing,
+            for these know them by heart. None: all.
     """
 
     base: CostModel
@@ -69,6 +71,7 @@ class Lesson:
     folder: Path | None = None
     known: np.ndarray | None = None
     to_beat: CostModel | None = None
+    fresh: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

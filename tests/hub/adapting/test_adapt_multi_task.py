@@ -57,19 +57,20 @@ def measured(adapted) -> tuple[Base, RankingDataset]:
     return Base(checkpoint, entry), data
 
 
-def moved(base: Base, name: str, way: float) -> Base:
-    """The checkpoint with every weight moved in one fixed random direction."""
+def moved(base: Base, name: str, way: float, part: str = "") -> Base:
+    """The checkpoint with every weight of a part moved in one fixed random direction."""
     model, rng = copy.deepcopy(base.checkpoint.model), torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(way * weight.std(correction=0) * torch.randn(weight.shape, generator=rng))
+        for layer, weight in model.named_parameters():
+            if layer.startswith(part):
+                weight.add_(way * weight.std(correction=0) * torch.randn(weight.shape, generator=rng))
     return Base(replace(base.checkpoint, model=model), replace(base.entry, name=name))
 
 
 def test_an_average_that_ranks_better_than_each_source_is_the_start(measured: tuple[Base, RankingDataset]):
-    """What is wrong with one is right in the other: they lie on two sides of a good model."""
+    """What is wrong with one is right in the other: their encoders lie on two sides of a good one."""
     good, data = measured
-    one, other = moved(good, "tcl-one", 1.5), moved(good, "tcl-other", -1.5)
+    one, other = moved(good, "tcl-one", 2.0, "encoder"), moved(good, "tcl-other", -2.0, "encoder")
     start = choose_start(Sources((one, other), named=True), data, seed=0)
     assert start.name == "tcl-one@1.0.0 + tcl-other@1.0.0"
     assert start.base is one, "the one that was named is still the one to beat"
@@ -88,7 +89,7 @@ def test_labels_too_few_to_compare_by_keep_the_first_source(
     assert start.model is far.checkpoint.model
     assert start.base is far
     assert (start.name, start.compared) == ("tcl-far@1.0.0", ())
-    assert f"tcl-far@1.0.0, which {why}: too few labels to compare sources" in start.reason
+    assert f"tcl-far@1.0.0, which {why}: too few labels that no source has learnt" in start.reason
     assert "nan" not in start.reason
 
 

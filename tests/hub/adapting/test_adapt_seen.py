@@ -1,9 +1,10 @@
-"""The hold-out judges: nothing that `--from` brings, and nothing that a checkpoint has learnt before, has seen it."""
+"""What judges, hold-out and cross-validation, is known to no corpus of `--from` and was learnt by no checkpoint."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,9 +13,10 @@ from tchub.hub.tuning import adapt_learn
 from tchub.hub.tuning.adapt_kept import kept_decisions
 from tchub.hub.tuning.adapt_pool import CandidatePool, PoolEntry
 from tchub.hub.tuning.adapt_seen import LEARNT, PoolPrograms, corpus_marks, learnt_marks
+from tchub.hub.tuning.adapt_settings import AdaptProgress
 from tchub.hub.tuning.adapt_sources import read_sources
 from tchub.hub.tuning.adapt_tools import Base, find_base
-from tchub.zoo.adapt.errors import SamplingError
+from tchub.zoo.adapt.errors import MethodError, SamplingError
 from tchub.zoo.adapt.stopping import StopDecision
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.models import Checkpoint
@@ -36,31 +38,77 @@ def names(result, part: str) -> set[tuple[str, str]]:
     return {(pick.task_id, pick.key) for pick in result.picks if pick.part == part}
 
 
+def new_labels(result, before) -> set[float]:
+    """Latencies to learn from, of programs that an earlier run did not learn."""
+    known = names(before, "learn")
+    return {
+        pick.latency
+        for pick in result.picks
+        if pick.part == "learn" and pick.error is None and (pick.task_id, pick.key) not in known
+    }
+
+
+def watched(monkeypatch: pytest.MonkeyPatch, name: str) -> list[tuple[Any, ...]]:
+    """What the learner calls a function with."""
+    calls: list[tuple[Any, ...]] = []
+    real = getattr(adapt_learn, name)
+
+    def call(*args: Any) -> Any:
+        calls.append(args)
+        return real(*args)
+
+    monkeypatch.setattr(adapt_learn, name, call)
+    return calls
+
+
 @pytest.mark.usefixtures("quick_distilling")
-def test_a_corpus_of_an_earlier_run_teaches_none_of_the_programs_that_judge(
+def test_a_corpus_of_an_earlier_run_teaches_nothing_that_is_measured_here(
     adapted, base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The same pool and seed: the corpus holds the very programs that this run holds out, with their latencies."""
+    """The same pool and seed: the corpus has programs that this run holds out or cross-validates, with latencies."""
     earlier = adapted[0]
-    taught = []
-
-    def watched(begin, corpora, store, seed, without):
-        taught.extend((corpus, without(corpus)) for corpus in corpora)
-        return read_sources(begin, corpora, store, seed, without)
-
-    monkeypatch.setattr(adapt_learn, "read_sources", watched)
+    calls = watched(monkeypatch, "read_sources")
     result = run(base, Lab(), tmp_path, sources=str(earlier.corpus), method="continual", rounds=1)
-    ((corpus, without),) = taught
-    held = names(result, "hold-out")
+    ((_, (corpus,), _, _, keys),) = calls
+    without = keys(corpus)
     there = {(task, p.key) for task in corpus.tasks for p in corpus.programs(task)}
-    assert held & there, "there is something to leave out"
-    assert without >= held & there
+    for part in ("hold-out", "learn"):
+        assert names(result, part) & there, "there is something to leave out"
+        assert without >= names(result, part) & there
     (whole,), (data,) = (
         read_sources(base, (corpus,), tmp_path / "s", 0, lambda _, left=left: left) for left in (frozenset(), without)
     )
     assert len(data.data) == len(whole.data) - sum(
         p.valid and (task, p.key) in without for task in corpus.tasks for p in corpus.programs(task)
     )
+
+
+@pytest.mark.usefixtures("quick_distilling")
+def test_a_corpus_of_which_all_was_measured_here_is_told_of_and_not_needed(base: Base, tmp_path: Path):
+    """The same command again, `--from` what it left: it has the labels already."""
+
+    class Notes(AdaptProgress):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    notes: list[str] = []
+    corpus = run(base, Lab(), tmp_path, **LITTLE).corpus
+    options = LITTLE | {"sources": str(corpus), "progress": Notes()}
+    result = run(base, Lab(), tmp_path, method="continual", **options)
+    assert result.learning["training"]["sources"] == []
+    assert any(f"{corpus.name} teaches nothing" in note for note in notes)
+    with pytest.raises(MethodError, match="it learns beside programs of other devices"):
+        run(base, Lab(), tmp_path, method="multi-task", **options)
+
+
+def test_a_corpus_of_another_device_teaches_what_is_learnt_here_but_not_what_judges(adapted):
+    """The same programs have other latencies there: what they are here remains to be learnt."""
+    programs, corpus = pool_of(adapted[0]), Corpus.open(adapted[0].corpus)
+    elsewhere = PoolPrograms(programs.pool, "another device", programs.computation)
+    places = range(len(programs.pool))
+    assert programs.withheld(corpus, [], places) == programs.keys_in(corpus, places) != frozenset()
+    assert elsewhere.withheld(corpus, [], places) == frozenset()
+    assert elsewhere.withheld(corpus, places, []) == programs.keys_in(corpus, places)
 
 
 def test_programs_are_known_by_what_their_task_computes_whatever_its_name(adapted):
@@ -80,14 +128,18 @@ def replace_names(corpus: Corpus):
     return Renamed()
 
 
-def test_what_a_lineage_learnt_is_never_held_out(adapted, tmp_path: Path):
+def test_what_a_lineage_learnt_judges_nothing(adapted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A second run on the checkpoint of the first, on the same pool: its programs can be learnt, not judged by."""
     first = adapted[0]
     checkpoint = find_base(str(first.path))
     marks = learnt_marks(checkpoint.checkpoint.config)
     assert len(marks) == len(names(first, "learn"))
+    calls = watched(monkeypatch, "adapt_model")
     second = run(checkpoint, Lab(), tmp_path, rounds=1, seed=0)
     assert not names(second, "hold-out") & names(first, "learn")
+    ((_, lesson, _),) = calls
+    assert 0 < (~lesson.fresh).sum() < len(lesson.data), "cross-validation judges by the others"
+    assert set(lesson.data.latency[lesson.fresh]) == new_labels(second, first)
     programs = pool_of(first)
     places = programs.learnt_by([checkpoint])
     entries = programs.pool.entries
@@ -96,6 +148,22 @@ def test_what_a_lineage_learnt_is_never_held_out(adapted, tmp_path: Path):
     assert len(other.learnt_by([checkpoint])) == 0, "the same program elsewhere is another measurement"
     if second.adapted:
         assert learnt_marks(Checkpoint.load(second.path).config) > marks, "what the first learnt is passed on"
+
+
+def test_a_checkpoint_that_knows_the_first_batch_by_heart_is_compared_on_the_rest_of_it(
+    adapted, base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """`--from` what an earlier run on the same pool made of the base."""
+    first = adapted[0]
+    local = find_base(str(first.path))
+    tools = toolbox(base, Lab(), find_base=lambda name: base if name == "tcl-epyc" else local)
+    calls = watched(monkeypatch, "choose_start")
+    result = run(base, Lab(), tmp_path, tools=tools, sources=str(first.path))
+    ((_, data, _),) = calls
+    batch = replace(result, picks=tuple(pick for pick in result.picks if pick.round == 0))
+    assert names(batch, "learn") & names(first, "learn"), "there is something to leave out"
+    assert set(data.latency) == new_labels(batch, first)
+    assert f"the first {len(data)} programs that no source has learnt" in result.start
 
 
 def test_a_pool_that_was_learnt_before_is_what_the_error_tells_of(adapted, tmp_path: Path):

@@ -33,12 +33,12 @@ def test_names_are_split_at_commas_and_empty_ones_left_out():
 
 
 def test_the_source_that_ranks_the_first_batch_best_is_adapted(base: Base, tmp_path: Path):
-    """The other source was adapted to the very machine; the one to beat stays the one that was named."""
+    """The other source was adapted to the very machine, on other programs; the one to beat stays the one named."""
     run(base, Lab(), tmp_path / "first", budget=60, programs_per_task=40)
     found = Registry.default().resolve("tcl-epyc+local").entry
     other = Base(Checkpoint.load(Registry.default().home.path(found)), replace(found, name="tcl-other"))
     tools = toolbox(base, Lab(), find_base=lambda name: base if name == "tcl-epyc" else other)
-    result = run(base, Lab(), tmp_path / "second", tools=tools, sources="tcl-other", **LITTLE)
+    result = run(base, Lab(), tmp_path / "second", tools=tools, sources="tcl-other", seed=1, **LITTLE)
     assert result.start.startswith("tcl-other@1.0.0")
     assert result.base == "tcl-epyc@1.0.0"
     assert result.sources == ("tcl-other@1.0.0",)
