@@ -113,6 +113,13 @@ def test_a_source_after_which_the_labels_are_ranked_worse_is_left_out(checkpoint
 
 
 @pytest.mark.usefixtures("fast")
+def test_labels_that_the_base_knows_by_heart_leave_out_no_source(checkpoint: CostModel):
+    target = programs(2)
+    _, facts = start(lesson_of(checkpoint, target, OPPOSITE, fresh=np.zeros(len(target), dtype=bool)))
+    assert facts == {"sources": ["opposite"], "left_out": {}}
+
+
+@pytest.mark.usefixtures("fast")
 def test_with_no_source_left_learning_begins_as_without_any(checkpoint: CostModel):
     made, facts = start(lesson_of(checkpoint, programs(2), OPPOSITE))
     assert (facts["sources"], list(facts["left_out"])) == ([], ["opposite"])

@@ -49,7 +49,7 @@ class Continual:
         base, learnt, left_out = _as_knowledge_base(lesson), [], {}
         for source in _in_order(lesson):
             taught = _taught(base.distilling(), source, lesson)
-            change = measure_change(base, taught, lesson.data, lesson.seed)
+            change = measure_change(base, taught, lesson.judging, lesson.seed)
             if change is not None and change.fell:
                 left_out[source.name] = change.as_dict()
             else:

@@ -73,6 +73,11 @@ class Lesson:
     to_beat: CostModel | None = None
     fresh: np.ndarray | None = None
 
+    @property
+    def judging(self) -> RankingDataset:
+        """The measured programs that may judge: those that are fresh."""
+        return self.data if self.fresh is None else self.data.take(np.flatnonzero(self.fresh))
+
 
 @dataclass(frozen=True)
 class Learnt:
