@@ -31,7 +31,11 @@ _FIRST_VERSION = "1.0.0"
 @click.option("--name", help="Name of the result; the base's own, or ARCH-kb-cpu or ARCH-kb-gpu.")
 @click.option("--version", help="Version of the result; the base's next minor one, or 1.0.0.")
 @click.option("--keep-order", is_flag=True, help="Learn the corpora in the order given.")
-@click.option("--epochs", default=0, type=click.IntRange(0), help="Passes of each phase; 0: as many as it takes.")
+@click.option(
+    "--epochs", default=0, type=click.IntRange(0),
+    help="Passes of each phase; 0: as many as it takes. The first device of a new base has one phase, with the passes "
+    "of both.",
+)  # fmt: skip
 @per_task_option("--per-task", 200)
 @click.option("--ewc/--no-ewc", default=True, show_default=True, help="Hold back what earlier devices depend on.")
 @click.option("--recipe", default="", help="Recipe (a name, or a file) whose loss and batches the phases have.")
@@ -107,7 +111,12 @@ def command(
     _save(grown, folder)
     result = _result(grown, folder)
     out.data(result, lambda console: draw(result, console))
-    out.hint(f"tchub adapt {folder} --device local --budget 10%")
+    if not grown.checkpoint.config.lineage.get("weights_licence"):
+        out.note(
+            "warning: the card names no licence of the weights; to name one, run the same command with --resume "
+            "--weights-licence SPDX"
+        )
+    out.hint(f"tchub adapt {shlex.quote(str(folder))} --device local --budget 10%")
 
 
 def _open(kb: str) -> Beginning:

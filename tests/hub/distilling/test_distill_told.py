@@ -29,6 +29,25 @@ def test_a_device_that_the_base_knew_better_before_is_learnt_with_a_warning(
     assert "warning: on-graviton" in capsys.readouterr().out, "a run that goes on says it too"
 
 
+def test_a_base_without_a_licence_is_told_how_to_get_one(capsys, tmp_path, corpora):
+    words = ["distill", "new:tcl", "--corpus", corpora["epyc"], "--out", tmp_path / "kb", "--epochs", 1]
+    words = [str(word) for word in (*words, "--recipe", corpora["recipe"])]
+    assert main(words) == 0
+    assert "warning: the card names no licence" in capsys.readouterr().err
+    assert main([*words, "--resume", "--weights-licence", "Apache-2.0"]) == 0
+    assert "no licence" not in capsys.readouterr().err
+    assert "license: apache-2.0" in (tmp_path / "kb" / "README.md").read_text()
+    assert json.loads((tmp_path / "kb" / "metrics.json").read_text())["corpus"] == "the mean over 1 corpus"
+
+
+def test_the_first_device_of_a_new_base_is_learnt_with_the_passes_of_both_phases(capsys, tmp_path, corpora):
+    words = ["distill", "new:tcl", "--corpus", corpora["epyc"], "--out", tmp_path / "kb", "--epochs", 1]
+    assert main([str(word) for word in (*words, "--recipe", corpora["recipe"])]) == 0
+    assert capsys.readouterr().err.count("first device, epoch") == 2
+    assert main(["distill", "--help"]) == 0
+    assert "passes of both" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_fall_within_its_uncertainty_is_no_warning(capsys, tmp_path, base, corpora, monkeypatch):
     change = Change(0.8, 0.7, (-0.25, 0.05))
     real = grow.add_device

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -96,6 +96,9 @@ def grow_base(
     for number, corpus in enumerate(order):
         checkpoint = run.step(number, corpus, checkpoint)
     assert checkpoint is not None
+    # A run that is taken up again may name the licence or the authors that it was begun without.
+    config = checkpoint.config
+    checkpoint = replace(checkpoint, config=replace(config, lineage=config.lineage | title.lineage))
     metrics = judge(checkpoint, run.curriculum, store)
     return Grown(checkpoint, metrics, learnt_devices(checkpoint.config)[len(known) :])
 

@@ -31,7 +31,7 @@ def judge(checkpoint: Checkpoint, curriculum: Curriculum, store: StatementStore)
     training = checkpoint.config.training
     return {
         "format": METRICS_FORMAT,
-        "corpus": f"the mean over {len(judged)} corpora",
+        "corpus": f"the mean over {len(judged)} {'corpus' if len(judged) == 1 else 'corpora'}",
         "split": "test",
         "seed": training["seed"],
         "seconds": training["seconds"],
