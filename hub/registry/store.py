@@ -236,6 +236,11 @@ def store_error(error: OSError, path: Path, variable: str = "TCHUB_CACHE") -> St
             f"{path} cannot be written: {error.strerror}",
             f"set {variable} to a folder you may write",
         )
+    elif error.errno in (errno.ENOTDIR, errno.EEXIST):
+        message, remedy = (
+            f"{path} cannot be written: a file is where a folder should be",
+            f"set {variable} to another folder",
+        )
     else:
         message, remedy = (
             f"{path} cannot be written: {error.strerror or error}",

@@ -24,6 +24,7 @@ from .adapt_job import AdaptJob
 from .adapt_learn import Learner, Told
 from .adapt_least import check_budget
 from .adapt_name import variant_of
+from .adapt_pool import PLACE
 from .adapt_result import AdaptResult
 from .adapt_seen import PoolPrograms
 from .adapt_session import AdaptSession
@@ -109,7 +110,7 @@ def adapt(
     Raises:
         UnknownDeviceChoiceError, NoServerError, RemoteTargetError, NoCrossCompilerError: the device cannot be used.
         LocalTargetError: this machine cannot run programs for the target.
-        BudgetError, UnknownSamplerError, AdaptArgumentError: an argument makes no sense.
+        BudgetError, UnknownSamplerError, AdaptArgumentError, UnknownNetworkError: an argument makes no sense.
         MethodError: no such method, it lacks what it learns from, or it learns nothing from the corpora.
         SourceFolderError: a source is neither a checkpoint nor a corpus.
         SourceSchemaError: a source reads other features than the checkpoint.
@@ -129,6 +130,7 @@ def adapt(
     check_budget(settings.budget)
     tools, progress, clock = tools or Tools(), progress or AdaptProgress(), Clock()
     with clock("prepare"):
+        tools.check_workload(workload or DEFAULT_WORKLOAD)
         address = parse_device(device)
         if address is not None or target is not None:
             tools = chosen_tools(tools, choose_device(device, cores, target=target, linker=linker))
@@ -193,7 +195,7 @@ def _locked(folder: Path) -> Iterator[None]:
     with alone_in(
         folder,
         lambda: AdaptBusyError(busy, remedy="wait for it, or give another folder with --work-dir", path=str(folder)),
-        lambda error: store_error(error, folder, "TCHUB_HOME"),
+        lambda error: store_error(error, folder, PLACE),
     ):
         yield
 

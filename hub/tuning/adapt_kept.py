@@ -15,6 +15,7 @@ from ...zoo.adapt.kept_models import mark_of
 from ...zoo.adapt.sampling import Reason
 from ...zoo.adapt.stopping import StopDecision
 from ..registry.store import store_error
+from .adapt_pool import PLACE
 from .durable import append, drop_torn_line
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ class Kept(Generic[T]):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             drop_torn_line(self._path)  # of a killed run: what is appended to it would be torn too
         except OSError as error:
-            raise store_error(error, self._path, "TCHUB_HOME") from error
+            raise store_error(error, self._path, PLACE) from error
         append(self._path, json.dumps({"mark": mark_of(words), self._name: answer}) + "\n")
 
     def _read(self) -> dict[str, T]:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # Raise when what a pool file holds changes its meaning; a file of another number is made again.
 POOL_FORMAT = 1
+# What moves the work folder, named in remedies.
+PLACE = "--work-dir or TCHUB_HOME"
 ONE_PROGRAM = "one program only, nothing to rank"
 
 
@@ -145,7 +147,7 @@ def _write(file: Path, recipe: dict[str, Any], candidates: list[Candidate]) -> l
             json.dump({"format": POOL_FORMAT, "recipe": recipe, "rows": rows}, stream)
         os.replace(temporary, file)
     except OSError as error:
-        raise store_error(error, file, "TCHUB_HOME") from error
+        raise store_error(error, file, PLACE) from error
     finally:
         temporary.unlink(missing_ok=True)
     return rows

@@ -72,6 +72,19 @@ def detect(device: str, cores: int) -> LocalDevice:
     return choose_device(device, cores).facts
 
 
+def check_workload(workload: str) -> None:
+    """Refuse what is neither a workload's name nor a file, which takes no TVM to tell.
+
+    Raises:
+        UnknownNetworkError: it is neither.
+    """
+    from .inputs import open_network
+    from .tasks import workload_names
+
+    if workload not in workload_names() and not Path(workload).exists():
+        open_network(workload)
+
+
 def extract_tasks(workload: str, target: dict[str, Any]) -> list[TuningTask]:
     """The tasks of a network, an operator or a suite by name, or of a network's file as `tchub tune` takes it."""
     import tvm
@@ -156,6 +169,7 @@ class Tools:
 
     find_base: Callable[[str | None], Base] = find_base
     detect: Callable[[str, int], LocalDevice] = detect
+    check_workload: Callable[[str], None] = check_workload
     extract_tasks: Callable[[str, dict[str, Any]], list[TuningTask]] = extract_tasks
     make_candidates: Callable[[TuningTask, dict[str, Any], int, int], list[Candidate]] = make_candidates
     rebuild: Callable[[TuningTask, PoolEntry], Candidate] = rebuild

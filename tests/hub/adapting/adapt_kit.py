@@ -107,6 +107,7 @@ def toolbox(base: Base, lab: Lab, tasks: int = len(OPS), **more: Any) -> Tools:
     ours = Tools(
         find_base=lambda name: base,
         detect=lambda device, cores: local,
+        check_workload=lambda workload: None,
         extract_tasks=lambda workload, target: [make_task(i) for i in range(tasks)],
         make_candidates=make_candidates,
         rebuild=lambda task, e: Candidate(task.task_id, e.key, e.trace, e.strategy, None),

@@ -17,9 +17,9 @@ from tchub.hub.tuning import adapt as adapt_module
 from tchub.hub.tuning.adapt import AdaptArgumentError, AdaptBusyError
 from tchub.hub.tuning.adapt_pool import EmptyPoolError
 from tchub.hub.tuning.adapt_settings import AdaptProgress
-from tchub.hub.tuning.adapt_tools import Base, detect
+from tchub.hub.tuning.adapt_tools import Base, Tools, detect
 from tchub.hub.tuning.candidates import Candidate
-from tchub.hub.tuning.errors import InterruptedRunError, NoCandidateError
+from tchub.hub.tuning.errors import InterruptedRunError, NoCandidateError, UnknownNetworkError
 from tchub.hub.tuning.tasks import TuningTask
 from tchub.zoo.adapt import SAMPLERS, BudgetError, LabelError, UnknownSamplerError
 from tchub.zoo.adapt.errors import MethodError
@@ -75,8 +75,17 @@ def test_making_candidates_can_be_interrupted_and_is_not_repeated(base: Base, tm
 def test_a_folder_that_cannot_be_written_is_a_clear_error(base: Base, tmp_path: Path):
     (tmp_path / "file").write_text("not a folder")
     with pytest.raises(StoreError) as caught:
-        run(base, Lab(), tmp_path / "file")
-    assert "TCHUB_HOME" in caught.value.remedy
+        run(base, Lab(), tmp_path / "file" / "work")
+    assert "a file is where a folder should be" in caught.value.message
+    assert "set --work-dir or TCHUB_HOME to another folder" in caught.value.remedy
+
+
+def test_a_mistyped_workload_is_refused_before_anything_is_opened(base: Base, tmp_path: Path):
+    tools = replace(toolbox(base, Lab()), check_workload=Tools().check_workload, find_base=None)
+    with pytest.raises(UnknownNetworkError) as caught:
+        run(base, Lab(), tmp_path / "work", tools=tools, workload="bert-tinny")
+    assert caught.value.fields["nearest"][0] == "bert-tiny"
+    assert not (tmp_path / "work").exists()
 
 
 def test_a_full_disk_while_making_candidates_leaves_no_half_file(base: Base, tmp_path: Path, monkeypatch):
