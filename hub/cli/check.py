@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -68,8 +69,8 @@ def command(
     out.data(report.as_dict(), lambda console: draw(report, console))
     if not report.ok:
         raise click.exceptions.Exit(1)
-    given = "".join(f"--corpus {path} " for path in corpora)
-    out.hint(f"tchub publish {name_or_path} {given}--repo ORGANISATION/NAME")
+    given = [word for path in corpora for word in ("--corpus", str(path))]
+    out.hint(shlex.join(["tchub", "publish", name_or_path, *given, "--repo", "ORGANISATION/NAME"]))
 
 
 def draw(report: Report, console: Console) -> None:

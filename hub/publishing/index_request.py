@@ -45,7 +45,7 @@ def request_entry(repository: Repository, entry: Entry) -> IndexRequest:
         IndexFileError: its index.json cannot be read.
         SourceError: the Hub or the token fails, or there is no such repository.
     """
-    head = repository.require_head()
+    head = _head_of_index(repository)
     index = _index_at(repository, head)
     listed = _find(index, entry)
     if listed is not None:
@@ -62,6 +62,17 @@ def request_entry(repository: Repository, entry: Entry) -> IndexRequest:
         path.write_text(wanted.to_json(), encoding="utf-8")
         made = repository.propose({INDEX_FILE: path}, (), title, _describe(entry, wanted), head)
     return IndexRequest(repository.id, made.url, wanted.serial)
+
+
+def _head_of_index(repository: Repository) -> str:
+    try:
+        return repository.require_head()
+    except NotInSourceError as error:
+        raise NotInSourceError(
+            f"there is no index {repository.id} to ask, or it is private and you are not logged in",
+            remedy="name another with --index-repo, or ask none with --no-index; the checkpoint itself is published",
+            **error.fields,
+        ) from error
 
 
 def _index_at(repository: Repository, revision: str) -> Index:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ...zoo.devices import Device, get_device, list_devices
 from ...zoo.devices.errors import UnknownDeviceError
@@ -132,6 +133,9 @@ def _parsed(entries: list[Entry], name: str) -> CheckpointName:
     try:
         return CheckpointName.parse(name)
     except CheckpointNameError as error:
+        if Path(name).is_dir():
+            lacks = "it is a folder" + ("" if (Path(name) / "config.json").is_file() else " without a config.json")
+            raise CheckpointNameError(f"{error.message}; {lacks}", remedy=error.remedy, name=name) from None
         known = {entry.name for entry in entries}.union(*((d.name, d.family, *d.aliases) for d in list_devices()))
         nearest = difflib.get_close_matches(name.lower(), sorted(known), n=3, cutoff=0.75)
         if not nearest or "@" in name:

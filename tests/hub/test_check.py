@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -38,6 +39,15 @@ def test_they_may_be_left_open(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("ok") for line in lines) == len(QUESTIONS) - 2
     assert "tchub publish" not in lines
+
+
+def test_the_next_command_can_be_pasted_whatever_the_folder_is_called(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(next(path for path in CHECKPOINTS if path.parent.name == "tcl-k80"), tmp_path / "my k80")
+    assert main(["check", str(folder), "--without-evaluation"]) == 0
+    (hint,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("next: ")]
+    assert shlex.split(hint)[3] == str(folder)
 
 
 def test_what_is_no_checkpoint_is_said_to_be_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -108,6 +108,11 @@ def test_a_local_checkpoint_of_another_target_is_named_as_the_nearest(entries, t
     assert caught.value.fields["nearest"] == ["tcl-epyc+local-2t"]
 
 
+def test_a_folder_that_is_no_checkpoint_is_told_what_it_lacks(entries, tmp_path):
+    with pytest.raises(CheckpointNameError, match=r"it is a folder without a config\.json"):
+        resolve(entries, str(tmp_path))
+
+
 def test_a_name_that_is_like_no_other_is_answered_with_what_fits(entries):
     with pytest.raises(UnknownCheckpointError) as caught:
         resolve(entries, "zzz-qqq", get_device("graviton"))

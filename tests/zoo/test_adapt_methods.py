@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tchub.zoo.adapt import fresh
+from tchub.zoo.adapt import choose_method, fresh
 from tchub.zoo.adapt.choose_method import adapt_model, applying
 from tchub.zoo.adapt.cross_validation import CrossValidated, cross_validate, make_folds, nested_gain
 from tchub.zoo.adapt.errors import LabelError, MethodError
@@ -156,6 +156,14 @@ def test_auto_takes_what_ranks_best_and_says_what_it_tried(model: CostModel, mon
     assert found.method in found.reason
     assert found.learnt_gain is not None
     assert found.learnt_gain < best[0] - (by_name["few-shot"].base or 0.0), "the luck of the best is not in it"
+
+
+def test_a_best_method_that_is_no_better_than_the_base_is_said_to_be_none(model: CostModel, monkeypatch):
+    alike = CrossValidated((1.0,), np.full((2, 2, 1), 3.0), np.full((2, 1), 4.0))
+    monkeypatch.setattr(choose_method, "cross_validate", lambda *_, **__: alike)
+    monkeypatch.setattr(choose_method, "METHODS", {"few-shot": choose_method.METHODS["few-shot"]})
+    found = adapt_model("auto", lesson_of(model, make_data()))
+    assert found.reason.endswith("base 0.750, few-shot 0.750; few-shot is best, but no better than the base")
 
 
 def test_with_labels_too_few_to_compare_auto_assumes_least(model: CostModel):

@@ -173,4 +173,6 @@ def test_sparsemax_gradient_equals_finite_differences():
 def test_unknown_architecture_names_the_nearest():
     with pytest.raises(UnknownArchitectureError) as caught:
         create("tlc")
-    assert "tcl" in str(caught.value.remedy)
+    assert "nearest: tlp, tcl" in caught.value.message
+    assert "tcl, " in str(caught.value.remedy)
+    assert "tilenet, " in str(caught.value.remedy), "what is near hides nothing"

@@ -158,5 +158,7 @@ def _reason(asked: str, tried: Sequence[Tried], chosen: str) -> str:
         return "it was asked for"
     if not known:
         return "the labels are too few to compare methods by; it assumes least"
-    base = next(one.base for one in tried if one.base is not None)
-    return f"cross-validated pairwise accuracy on the labels: base {base:.3f}, {', '.join(known)}; {chosen} is best"
+    best = next(one for one in tried if one.method == chosen)
+    base = 0.0 if best.base is None else best.base
+    verdict = "is best" if round(best.accuracy or 0.0, 3) > round(base, 3) else "is best, but no better than the base"
+    return f"cross-validated pairwise accuracy on the labels: base {base:.3f}, {', '.join(known)}; {chosen} {verdict}"

@@ -103,10 +103,11 @@ def get_architecture(name: str) -> Architecture:
     """
     if name not in _ARCHITECTURES:
         known = sorted(_ARCHITECTURES)
-        near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4) or known
+        near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4)
+        nearest = f"; nearest: {', '.join(near)}" if near else ""
         raise UnknownArchitectureError(
-            f"no architecture is called {name!r:.80}",
-            remedy=f"use one of: {', '.join(near)}; a newer tchub may know it",
+            f"no architecture is called {name!r:.80}{nearest}",
+            remedy=f"use one of: {', '.join(known)}; a newer tchub may know it",
             arch=name,
             known=known,
         )

@@ -91,6 +91,13 @@ def test_a_proposal_to_a_repository_that_is_not_there(hub, desk):
         desk.publish("zoo/none", create_pr=True)
 
 
+def test_an_index_that_is_not_there_is_told_to_be_left_out(hub, desk):
+    with pytest.raises(NotInSourceError, match="no index lab/none to ask") as caught:
+        desk.publish(REPO, index_repo="lab/none")
+    assert "--no-index" in caught.value.remedy
+    assert desk.publish(REPO, index_repo=None).outcome == "already-published"
+
+
 def test_a_name_that_is_no_repository(hub, desk):
     for name in ("tcl-epyc", "lab/tcl/epyc", "../x", "lab/"):
         with pytest.raises(PublishError, match="is no repository"):
