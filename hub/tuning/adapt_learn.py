@@ -100,7 +100,7 @@ class Learner:
             places = np.array(indices, dtype=np.int64)[self._fresh(indices, bases)]
             self.start = choose_start(self._sources, self.dataset(places), self._told.settings.seed)
             self.model = self.start.model
-            self._told.progress.note(f"start: {self.start.reason}")
+            self._told.progress.note(f"start: {self.start.name}")  # the result says why
 
     def update(self, indices: Sequence[int]) -> None:
         """f.update() of algorithm 1 (TCL): from the start's weights, on everything measured so far.

@@ -176,3 +176,6 @@ def test_unknown_architecture_names_the_nearest():
     assert "nearest: tlp, tcl" in caught.value.message
     assert "tcl, " in str(caught.value.remedy)
     assert "tilenet, " in str(caught.value.remedy), "what is near hides nothing"
+    with pytest.raises(UnknownArchitectureError) as caught:
+        create("foo")
+    assert "nearest" not in caught.value.message

@@ -103,11 +103,12 @@ def get_architecture(name: str) -> Architecture:
     """
     if name not in _ARCHITECTURES:
         known = sorted(_ARCHITECTURES)
-        near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4)
+        near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
         nearest = f"; nearest: {', '.join(near)}" if near else ""
+        names = ", ".join(list_architectures())
         raise UnknownArchitectureError(
             f"no architecture is called {name!r:.80}{nearest}",
-            remedy=f"use one of: {', '.join(known)}; a newer tchub may know it",
+            remedy=f"use one of: {names} (networks also with -kb or -committee); a newer tchub may know it",
             arch=name,
             known=known,
         )

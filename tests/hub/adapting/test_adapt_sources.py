@@ -13,6 +13,7 @@ import torch
 from adapt_kit import LITTLE, SMALL, Lab, corpus_at, make_candidates, make_task, run, stored, toolbox
 from tchub.hub.registry import Registry
 from tchub.hub.registry.errors import UnknownCheckpointError
+from tchub.hub.tuning.adapt_settings import AdaptProgress
 from tchub.hub.tuning.adapt_sources import SourceFolderError, SourceSchemaError, open_sources, split_names
 from tchub.hub.tuning.adapt_tools import Base, find_base
 from tchub.zoo.adapt.continual import Change
@@ -38,8 +39,13 @@ def test_the_source_that_ranks_the_first_batch_best_is_adapted(base: Base, tmp_p
     found = Registry.default().resolve("tcl-epyc+local").entry
     other = Base(Checkpoint.load(Registry.default().home.path(found)), replace(found, name="tcl-other"))
     tools = toolbox(base, Lab(), find_base=lambda name: base if name == "tcl-epyc" else other)
-    result = run(base, Lab(), tmp_path / "second", tools=tools, sources="tcl-other", seed=1, **LITTLE)
+    notes: list[str] = []
+    progress = AdaptProgress()
+    progress.note = notes.append
+    options = LITTLE | {"seed": 1, "progress": progress}
+    result = run(base, Lab(), tmp_path / "second", tools=tools, sources="tcl-other", **options)
     assert result.start.startswith("tcl-other@1.0.0")
+    assert "start: tcl-other@1.0.0" in notes, "the reason is told once, by the result"
     assert result.base == "tcl-epyc@1.0.0"
     assert result.sources == ("tcl-other@1.0.0",)
     if result.adapted:
