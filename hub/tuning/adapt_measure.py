@@ -179,7 +179,7 @@ class PoolMeasuring:
         for candidate, found in self._started().measure(missing()):
             measurement = _timed(found)
             if self._stop.requested and measurement.error is not None:
-                continue  # Ctrl-C reaches the workers too: that failure is not the program's
+                continue  # Ctrl-C may have reached a worker too: that failure is not the program's
             self._journal.put(candidate, measurement)
             yield place[candidate.task_id, candidate.key], measurement
 
