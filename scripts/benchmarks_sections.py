@@ -154,8 +154,9 @@ SECTIONS = (
         "The same model architecture starts from nothing, from the zoo, or from a model adapted to another of the "
         "targets; each is adapted to the same candidates with one budget, and tunes with as many trials. Pairwise "
         "accuracy is that on held-out programs of the network: of the source without any label, then before and after "
-        "adapting, where TileNet is given the labels as context both times. Latencies are those of one process in "
-        "which all sources' networks take turns.",
+        "adapting, where TileNet is given the labels as context both times. Further programs, 24 a task, half of them "
+        "evolved, judge the source and what the guard decided on once more: a hold-out that a user pays for is small. "
+        "Latencies are those of one process in which all sources' networks take turns.",
         shape=local,
         lost=lost_local,
     ),
