@@ -194,20 +194,22 @@ def lost_sampling(job: Mapping[str, Any]) -> Iterator[str]:
 
 
 def lost_transfer(job: Mapping[str, Any]) -> Iterator[str]:
-    """In-task: where a method without any source is ahead of ours, or of fine-tuning."""
+    """In-task: where the best method without any source is ahead of ours, or of fine-tuning."""
     titles = job["details"].get("methods", {})
     rows = [row for row in job["details"].get("rows", ()) if row["protocol"] == "in-task"]
-    places = dict.fromkeys((row["target"], row["seen"], row["labels"]) for row in rows)
-    for target, seen, labels in sorted(places):
-        own = {r["method"]: r for r in rows if (r["target"], r["seen"], r["labels"]) == (target, seen, labels)}
+    for target, seen in sorted({(row["target"], row["seen"]) for row in rows}):
+        own = [row for row in rows if (row["target"], row["seen"]) == (target, seen)]
         for score, named in SCORES.items():
             for method in ("ours", "fine-tune"):
-                ahead = [
-                    f"{titles[rival]} {own[rival][score]['mean']:.3f}"
-                    for rival in ALONE
-                    if {rival, method} <= set(own) and own[rival][score]["mean"] > own[method][score]["mean"]
-                ]
-                if ahead:
-                    place = f"{target}, {'seen' if seen else 'unseen'}, {labels} labels a task"
-                    has = f"{titles[method]} {own[method][score]['mean']:.3f}"
-                    yield f"{place}, {named}: {has}, without any source {', '.join(ahead)}."
+                if ahead := list(_ahead(own, method, score, titles)):
+                    place = f"{target}, {'seen' if seen else 'unseen'}, {named}, {titles[method]}"
+                    yield f"{place}: {'; '.join(ahead)}."
+
+
+def _ahead(rows: Sequence[Row], method: str, score: str, titles: Mapping[str, str]) -> Iterator[str]:
+    """For each number of labels at which a method without sources is ahead of a method: both scores, and its name."""
+    for labels in sorted({row["labels"] for row in rows}):
+        found = {row["method"]: row[score]["mean"] for row in rows if row["labels"] == labels}
+        best = max((name for name in ALONE if name in found), key=found.__getitem__, default=None)
+        if best and method in found and found[best] > found[method]:
+            yield f"{found[method]:.3f} with {labels} labels a task, {titles[best]} {found[best]:.3f}"

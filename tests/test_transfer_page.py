@@ -116,13 +116,16 @@ def test_rows_of_plain_tables_have_their_seeds_in_the_cell(tools: Any, figures: 
 
 
 def test_where_a_method_without_sources_is_ahead_is_told(tools: Any, figures: Any) -> None:
-    scores = {"ours": 0.8, "scratch": 0.7, "trees": 0.85, "fine-tune": 0.6}
-    rows = figures.mean_rows([answer(name, value, protocol="in-task", labels=8) for name, value in scores.items()])
+    scores = {"ours": (0.8, 0.9), "scratch": (0.7, 0.8), "trees": (0.85, 0.82), "fine-tune": (0.6, 0.75)}
+    rows = figures.mean_rows([
+        answer(name, value, protocol="in-task", labels=labels)
+        for name, values in scores.items() for labels, value in zip((8, 16), values, strict=True)
+    ])  # fmt: skip
     titles = {"ours": "ours", "scratch": "from scratch", "trees": "trees", "fine-tune": "fine-tuned"}
     told = list(tools["page"].lost_transfer({"details": {"rows": rows, "methods": titles}}))
-    place = "k80, unseen, 8 labels a task, pairwise accuracy"
     assert told[:2] == [
-        f"{place}: ours 0.800, without any source trees 0.850.",
-        f"{place}: fine-tuned 0.600, without any source from scratch 0.700, trees 0.850.",
+        "k80, unseen, pairwise accuracy, ours: 0.800 with 8 labels a task, trees 0.850.",
+        "k80, unseen, pairwise accuracy, fine-tuned: 0.600 with 8 labels a task, trees 0.850; "
+        "0.750 with 16 labels a task, trees 0.820.",
     ]
     assert len(told) == 4, "and of top-1 alike"
