@@ -6,8 +6,9 @@ Every sampler starts from the same random quarter of its budget and picks the re
 being updated after each; TileNet learns, from random weights and from those of another device. Test tasks judge;
 choices are made with `--split val`, which prints the means and writes no document. A second part (`sampling_in_task`)
 has the tasks ranked of which programs are measured; `--shares ""` or `--labels ""` runs one part alone.
-Each result is a line of `runs/sampling/results.jsonl`, so that a run that was killed goes on, and a part can be run
-alone: the figures are of all lines with as many programs a task, and the document names what is missing.
+Each result is a line of `results.jsonl` or `in-task.jsonl` in `runs/sampling`, so that a run that was killed goes on,
+and a part can be run alone: the figures are of all lines with as many programs a task, and the document names what is
+missing.
 """
 
 from __future__ import annotations

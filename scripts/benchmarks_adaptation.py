@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 Row = Mapping[str, Any]
@@ -34,10 +34,12 @@ def sampling(job: Mapping[str, Any]) -> dict[str, Any]:
     """A table for each start and score, a column a sampler; then differences, budgets and the time of picking."""
     details = job["details"]
     found: dict[str, Any] = {
-        "Means over corpora and seeds, pairwise accuracy (top-1)": _means(details.get("means", ()))
+        "Means over corpora and seeds, pairwise accuracy (top-1)": _means(
+            details.get("means", ()), lambda row: f"{row['share']:.0%} {BLOCKS[row['block']]}"
+        )
     }
-    found["Where the tasks that are measured are ranked, pairwise accuracy (top-1)"] = _in_task(
-        details.get("in_task", ())
+    found["Where the tasks that are measured are ranked, pairwise accuracy (top-1)"] = _means(
+        details.get("in_task", ()), lambda row: f"{row['labels']} labels"
     )
     for block, words in BLOCKS.items():
         own = [row for row in details.get("table", ()) if row["block"] == block]
@@ -50,26 +52,13 @@ def sampling(job: Mapping[str, Any]) -> dict[str, Any]:
     return {title: table for title, table in found.items() if table}
 
 
-def _means(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """A row a sampler, the best pairwise accuracy first; a column for each start and share."""
-    found: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        told = f"{row['pairwise']:.3f} ({row['mean_top1']:.3f})"
-        named = f"{row['share']:.0%} {BLOCKS[row['block']]} ({row['runs']})"
-        found.setdefault(row["sampler"], {"sampler": row["sampler"]})[named] = told
-    total = Counter[str]()
-    for row in rows:
-        total[row["sampler"]] += row["pairwise"]
-    return sorted(found.values(), key=lambda told: -total[told["sampler"]])
-
-
-def _in_task(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """A row a sampler, the best first; a column for each number of labels."""
+def _means(rows: Sequence[Row], named: Callable[[Row], str]) -> list[dict[str, Any]]:
+    """A row a sampler, the best pairwise accuracy first; a column for each place, `named` by its rows."""
     found: dict[str, dict[str, Any]] = {}
     total = Counter[str]()
     for row in rows:
         told = f"{row['pairwise']:.3f} ({row['mean_top1']:.3f})"
-        found.setdefault(row["sampler"], {"sampler": row["sampler"]})[f"{row['labels']} labels ({row['runs']})"] = told
+        found.setdefault(row["sampler"], {"sampler": row["sampler"]})[f"{named(row)} ({row['runs']})"] = told
         total[row["sampler"]] += row["pairwise"]
     return sorted(found.values(), key=lambda told: -total[told["sampler"]])
 

@@ -61,18 +61,23 @@ def spread(values: Sequence[float]) -> dict[str, Any]:
 
 def means(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """One row for each start, share and sampler: means over the corpora and seeds that all samplers have run there."""
-    groups: dict[tuple[str, float], dict[str, dict[tuple[str, int], Row]]] = defaultdict(lambda: defaultdict(dict))
+    return common_means([row for row in rows if row["sampler"] != ALL], ("block", "share"))
+
+
+def common_means(rows: Iterable[Row], place: Sequence[str]) -> list[dict[str, Any]]:
+    """One row for each place, whose keys are given, and sampler: means over the runs that all samplers have there."""
+    groups: dict[tuple[Any, ...], dict[str, dict[tuple[str, int], Row]]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
-        if row["sampler"] != ALL:
-            groups[row["block"], row["share"]][row["sampler"]][row["corpus"], row["seed"]] = row
+        groups[tuple(row[key] for key in place)][row["sampler"]][row["corpus"], row["seed"]] = row
     found = []
-    for (block, share), by_sampler in sorted(groups.items()):
+    for where, by_sampler in sorted(groups.items()):
         common = set.intersection(*map(set, by_sampler.values()))
         for sampler, own in sorted(by_sampler.items()) if common else ():
-            scores = {
-                name: round(statistics.mean(own[place]["scores"][name] for place in common), 4) for name in SCORES
-            }
-            found.append({"block": block, "share": share, "sampler": sampler, "runs": len(common)} | scores)
+            runs = [own[run] for run in common]
+            told = dict(zip(place, where, strict=True)) | {"sampler": sampler, "runs": len(runs)}
+            told["measuring_seconds"] = round(statistics.mean(run["measuring_seconds"] for run in runs), 1)
+            scores = {name: round(statistics.mean(run["scores"][name] for run in runs), 4) for name in SCORES}
+            found.append(told | scores)
     return found
 
 

@@ -7,15 +7,13 @@ least; the rest comes in three rounds.
 
 from __future__ import annotations
 
-import statistics
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from build_zoo import open_corpus
-from sampling_figures import SCORES, Row
+from sampling_figures import SCORES, Row, common_means
 from sampling_material import Material
 from sampling_results import PER_TASK, SAMPLERS, SOURCES
 from sampling_rounds import Opening, run_rounds
@@ -98,18 +96,7 @@ def halves(members: Sequence[np.ndarray], seed: int) -> tuple[np.ndarray, np.nda
 
 def in_task_means(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """One row for each number of labels and sampler: means over the corpora and seeds that all samplers have."""
-    groups: dict[int, dict[str, dict[tuple[str, int], Row]]] = defaultdict(lambda: defaultdict(dict))
-    for row in rows:
-        groups[row["labels"]][row["sampler"]][row["corpus"], row["seed"]] = row
-    found = []
-    for labels, by_sampler in sorted(groups.items()):
-        common = set.intersection(*map(set, by_sampler.values()))
-        for sampler, own in sorted(by_sampler.items()) if common else ():
-            means = {s: round(statistics.mean(own[place]["scores"][s] for place in common), 4) for s in SCORES}
-            seconds = statistics.mean(own[place]["measuring_seconds"] for place in common)
-            told = {"labels": labels, "sampler": sampler, "runs": len(common), "measuring_seconds": round(seconds, 1)}
-            found.append(told | means)
-    return found
+    return common_means(rows, ("labels",))
 
 
 def in_task_not_done(done: set[InTaskKey], per_task: int, seeds: int) -> list[str]:

@@ -7,7 +7,7 @@ the choice (`nested_gain`), is a second opinion for the guard.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -133,14 +133,14 @@ def adapt_model(
     on_method(method.name, "learn")
     learnt = keeping(method)(start.model, lesson)
     strength = judged.strength if judged else 1.0
-    all_judged = [one for _, _, one in found if one is not None]
+    by_name = {one.name: validated for one, _, validated in found if validated is not None}
     tried = [_tried(*one) for one in found]
     return AdaptedModel(
         blend(start.model, learnt.model, strength),
         method.name,
         strength,
-        nested_gain(all_judged) if all_judged else None,
-        _reason(name, tried, method.name),
+        nested_gain(list(by_name.values())) if by_name else None,
+        _reason(name, by_name, method.name),
         tuple(tried + refused),
         start.facts | learnt.facts,
     )
@@ -152,13 +152,12 @@ def _tried(method: Method, _start: Learnt, judged: CrossValidated | None) -> Tri
     return Tried(method.name, judged.accuracy, judged.base, judged.strength)
 
 
-def _reason(asked: str, tried: Sequence[Tried], chosen: str) -> str:
-    known = [f"{one.method} {one.accuracy:.3f}" for one in tried if one.accuracy is not None]
+def _reason(asked: str, judged: Mapping[str, CrossValidated], chosen: str) -> str:
     if asked != AUTO:
         return "it was asked for"
-    if not known:
+    if not judged:
         return "the labels are too few to compare methods by; it assumes least"
-    best = next(one for one in tried if one.method == chosen)
-    base = 0.0 if best.base is None else best.base
-    verdict = "is best" if round(best.accuracy or 0.0, 3) > round(base, 3) else "is best, but no better than the base"
-    return f"cross-validated pairwise accuracy on the labels: base {base:.3f}, {', '.join(known)}; {chosen} {verdict}"
+    known = ", ".join(f"{name} {one.accuracy:.3f}" for name, one in judged.items())
+    best = judged[chosen]
+    verdict = "is best" if round(best.accuracy, 3) > round(best.base, 3) else "is best, but no better than the base"
+    return f"cross-validated pairwise accuracy on the labels: base {best.base:.3f}, {known}; {chosen} {verdict}"
