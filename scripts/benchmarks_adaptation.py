@@ -20,7 +20,7 @@ BLOCKS = {"scratch": "from random weights", "pretrained": "from another device's
 # Tables of the details that are shown as they are.
 _PLAIN = {
     "differences": "Differences, seed by seed",
-    "label_ratios": "Labels that a method without sources needs over those that ours needs",
+    "label_ratios": "Labels that a method without sources needs over those that one with sources needs",
     "sources": "Number and order of the sources",
     "forgetting": "What the base still knows of earlier devices",
     "lost": "Score lost on earlier devices",

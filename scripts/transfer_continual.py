@@ -21,7 +21,7 @@ from transfer_data import Scene
 from transfer_models import Made, kept_model, train_new
 
 if TYPE_CHECKING:
-    from transfer_methods import Case
+    from transfer_case import Case
 
 # As for all other trainings here, the last epoch is kept: no label is left to choose one by.
 SETTINGS = ContinualConfig(select="last")

@@ -29,6 +29,8 @@ DIFFERENCES = (
     ("finetune_all_minus_finetune", "fine-tune-all", "fine-tune"),
 )
 RIVALS = ("scratch", "three-scratch", "trees")
+# Whose need of labels is compared with theirs, and how the ratio is named: ours, and the most that could be hoped for.
+HOPES = {"ours": "label_ratio", "committee-informed": "label_ratio_informed"}
 # Pairwise accuracy of any order before there is a label.
 COIN = 0.5
 
@@ -169,24 +171,25 @@ def ratio_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """The label ratio of each target against each method without sources, over the seeds that both curves have.
 
     Returns:
-        `ratio` is that of the mean curves; `of seeds` has those of single seeds; `at_least` says that the fewest
-        labels that ours was asked with were enough.
+        `of` names the method that learns from sources; `ratio` is that of the mean curves; `of seeds` has those of
+        single seeds; `at_least` says that the fewest labels that the method was asked with were enough.
     """
     places = [(seen, target) for seen in (False, True) for target in dict.fromkeys(row["target"] for row in rows)]
-    return [row for place in places for rival in RIVALS if (row := _ratio_row(rows, *place, rival))]
+    sides = [(method, rival) for method in HOPES for rival in RIVALS]
+    return [row for place in places for side in sides if (row := _ratio_row(rows, *place, *side))]
 
 
-def _ratio_row(rows: Sequence[Row], seen: bool, target: str, rival: str) -> dict[str, Any] | None:
+def _ratio_row(rows: Sequence[Row], seen: bool, target: str, method: str, rival: str) -> dict[str, Any] | None:
     def ratio(used: Iterable[int]) -> float | None:
-        return label_ratio(*(curve(rows, target, seen, method, used) for method in (rival, "ours")))
+        return label_ratio(*(curve(rows, target, seen, name, used) for name in (rival, method)))
 
-    seeds = common_seeds(rows, target, seen, (rival, "ours"))
+    seeds = common_seeds(rows, target, seen, (rival, method))
     found = ratio(seeds)
     if found is None:
         return None
-    ours = curve(rows, target, seen, "ours", seeds)
+    ours = curve(rows, target, seen, method, seeds)
     single = [value for seed in seeds if (value := ratio([seed])) is not None]
-    told = {"target": target, "seen": seen, "versus": rival, "ratio": found, "seeds": len(seeds)}
+    told = {"target": target, "seen": seen, "of": method, "versus": rival, "ratio": found, "seeds": len(seeds)}
     first = max(1.0, ours[0][0])
     return told | {"of seeds": spread(single), "at_least": ours[0][0] > 0 and found == ours[-1][0] / first}
 
@@ -209,11 +212,12 @@ def summary(rows: Sequence[Row], forgetting: Mapping[str, float | None]) -> dict
         found[f"{name}_pairwise"] = share(rows, "continual", other, "pairwise")
     found["forgetting"], found["forgetting_pairwise"] = forgetting.get("mean_top1"), forgetting.get("pairwise")
     ratios = ratio_rows(rows)
-    for rival in RIVALS:
-        for seen, end in ((False, ""), (True, "_seen")):
-            own = [row["ratio"] for row in find(ratios, versus=rival, seen=seen)]
-            name = f"label_ratio_vs_{rival.replace('-', '_')}{end}"
-            found[name], found[f"{name}_least"] = geometric_mean(own), min(own, default=None)
+    for method, told in HOPES.items():
+        for rival in RIVALS:
+            for seen, end in ((False, ""), (True, "_seen")):
+                own = [row["ratio"] for row in find(ratios, of=method, versus=rival, seen=seen)]
+                name = f"{told}_vs_{rival.replace('-', '_')}{end}"
+                found[name], found[f"{name}_least"] = geometric_mean(own), min(own, default=None)
     return {name: value for name, value in found.items() if value is not None}
 
 

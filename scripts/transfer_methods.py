@@ -4,104 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from tchub.zoo.adapt.fresh import recipe_for
 from tchub.zoo.models import CostModel
 from tchub.zoo.training import RankingDataset
+from transfer_case import CROSS, IN_TASK, PROTOCOLS, Case
 from transfer_continual import base_seconds, chosen, continual, gone_on
-from transfer_data import SHARE, Scene, draw
-from transfer_models import Made, kept_model, train_new
 from transfer_ours import on_strata, ours, starts, three_scratch
-
-CROSS, IN_TASK, BOTH = PROTOCOLS = ("cross-task", "in-task", "both")
-
-
-@dataclass(frozen=True)
-class Case:
-    """One question to a method.
-
-    Attributes:
-        scene: target, sources and judging tasks.
-        protocol: one of `PROTOCOLS`; labels: programs of each judging task that are measured.
-        seed: draws the programs that are measured, first weights and batches.
-        models: where trained models are kept.
-        arch: of all models.
-        order: of the sources, some of them or all; empty: all, as in the scene.
-        drawn: places of the programs of the training tasks that are measured; None: a tenth at random.
-        chosen: (N,) bool, programs of the judging tasks that are measured; None: `labels` of each at random.
-    """
-
-    scene: Scene
-    protocol: str
-    labels: int
-    seed: int
-    models: Path
-    arch: str = "tilenet"
-    drawn: np.ndarray | None = None
-    chosen: np.ndarray | None = None
-    order: tuple[str, ...] = ()
-
-    @property
-    def taught(self) -> tuple[str, ...]:
-        """The sources in the order in which a continual learner meets them."""
-        return self.order or self.scene.sources
-
-    @property
-    def judged(self) -> RankingDataset:
-        """All programs of the judging tasks."""
-        if self.scene.judged is None:
-            raise ValueError(f"{self.scene.place} has no judging task")
-        return self.scene.judged
-
-    @cached_property
-    def known(self) -> np.ndarray:
-        """(N,) bool: programs of the judging tasks that are measured."""
-        from tchub.zoo.training.few_shot import draw_labels
-
-        if self.chosen is not None:
-            return self.chosen
-        if not self.labels:
-            return np.zeros(len(self.judged), dtype=bool)
-        return draw_labels(self.judged, self.labels, self.seed)
-
-    @cached_property
-    def tenth(self) -> RankingDataset:
-        """The measured programs of the target's training tasks."""
-        places = draw(self.scene.own, SHARE, self.seed) if self.drawn is None else self.drawn
-        return self.scene.own.take(places)
-
-    @cached_property
-    def own_labels(self) -> RankingDataset:
-        """The measured programs of the judging tasks."""
-        return self.judged.take(np.flatnonzero(self.known))
-
-    @cached_property
-    def measured(self) -> RankingDataset:
-        """All programs of the target that are measured."""
-        parts = {CROSS: [self.tenth], IN_TASK: [self.own_labels], BOTH: [self.tenth, self.own_labels]}
-        return RankingDataset.concat(parts[self.protocol])
-
-    def base(self, seed: int | None = None) -> Made:
-        """The model that was trained on the sources, all at once, by the case's seed or another."""
-        seed = self.seed if seed is None else seed
-        folder = self.models / self.scene.place / f"{self.arch}-{seed}"
-        return kept_model(folder, self.scene, lambda: train_new(self.scene, self.scene.all_given, seed, self.arch))
-
-    def train(self, data: RankingDataset) -> Made:
-        """A new model of the case's architecture and seed."""
-        return train_new(self.scene, data, self.seed, self.arch)
-
-    def told(self, model: CostModel) -> np.ndarray:
-        """(N,) scores of the judging tasks' programs by a model that takes the labels as context.
-
-        Those of the measured programs are NaN; without labels, the model's own scores.
-        """
-        from tchub.zoo.training.few_shot import scores_given
-
-        return scores_given(model, self.judged, self.known) if self.labels else model.score(self.judged.features)
 
 
 @dataclass(frozen=True)
@@ -174,10 +84,18 @@ def tuned_on_strata(case: Case) -> Answer:
 
 def committee(case: Case) -> Answer:
     """What `tchub adapt --method committee --sampler strata` makes of the model of the sources."""
+    return _committee(case, case.base().model)
+
+
+def informed_committee(case: Case) -> Answer:
+    """What it makes of a model that knows the target's other tasks already: more than sources can teach."""
+    return _committee(case, case.informed().model)
+
+
+def _committee(case: Case, base: CostModel) -> Answer:
     from tchub.zoo.adapt.committee_method import CommitteeWithFresh
     from tchub.zoo.adapt.methods import Lesson
 
-    base = case.base().model
     case = on_strata(case, base)
     data = case.measured
     made = CommitteeWithFresh().learn(base, Lesson(base, data, data.features, case.scene.device, seed=case.seed)).model
@@ -219,7 +137,7 @@ def on_all(run: Callable[[Case], Answer]) -> Callable[[Case], Answer]:
 
 def full(case: Case) -> Answer:
     """The architecture trained on all programs of the target's training tasks and on the sources, in one training."""
-    model = case.train(RankingDataset.concat([case.scene.own, case.scene.all_given])).model
+    model = case.informed().model
     return Answer(model.score(case.judged.features), model.parameter_count())
 
 
@@ -231,6 +149,11 @@ def our_own(case: Case) -> Answer:
 def of_starts(case: Case) -> float:
     """Seconds of the models of the sources that `ours` begins with."""
     return sum(made.seconds for made in starts(case))
+
+
+def of_informed(case: Case) -> float:
+    """Seconds of the model of the sources and of the target's training tasks."""
+    return case.informed().seconds
 
 
 def of_base(case: Case) -> float:
@@ -251,6 +174,7 @@ class Method:
         arch: of its models.
         alone: no source has a part in it.
         slow: it learns the sources anew for every number of labels.
+        unseen: it is asked of tasks that no source knows, and of no others.
     """
 
     run: Callable[[Case], Answer]
@@ -261,6 +185,7 @@ class Method:
     alone: bool = False
     arch: str = "tilenet"
     slow: bool = False
+    unseen: bool = False
 
 
 METHODS: dict[str, Method] = {
@@ -282,5 +207,14 @@ METHODS: dict[str, Method] = {
     "continual-all": Method(
         on_all(learnt_on), "continual distillation, all of the target's training data", (CROSS,), before=base_seconds
     ),
-    "full": Method(full, "one training on all of the target's training data and the sources", (CROSS,), before=None),
+    "full": Method(
+        full, "one training on all of the target's training data and the sources", (CROSS,), before=of_informed
+    ),
+    "committee-informed": Method(
+        informed_committee,
+        "a committee that knows the target's other tasks",
+        (IN_TASK,),
+        before=of_informed,
+        unseen=True,
+    ),
 }

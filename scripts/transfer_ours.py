@@ -15,7 +15,7 @@ from transfer_models import train_new
 if TYPE_CHECKING:
     from tchub.zoo.models import CostModel
     from tchub.zoo.training import RankingDataset
-    from transfer_methods import Case
+    from transfer_case import Case
     from transfer_models import Made
 
 MEMBERS = 3

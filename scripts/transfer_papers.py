@@ -9,9 +9,10 @@ import numpy as np
 from build_zoo import open_corpus
 from tchub.zoo.adapt.sampling import Pool, create_sampler
 from tchub.zoo.adapt.view import ModelView
+from transfer_case import CROSS, Case
 from transfer_continual import base_seconds
 from transfer_data import SHARE, draw
-from transfer_methods import CROSS, Answer, Case, Method, learnt_on, multi, of_base, scratch, tuned
+from transfer_methods import Answer, Method, learnt_on, multi, of_base, scratch, tuned
 from transfer_models import kept_model
 
 # One source, as in TCL's table 6; few programs of a task, for these networks take minutes where TileNet takes seconds.

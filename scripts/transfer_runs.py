@@ -13,8 +13,9 @@ import click
 import numpy as np
 from bench_models import kept
 from tchub.zoo.training import TrainConfig
+from transfer_case import CROSS, IN_TASK, Case
 from transfer_data import TARGETS, Library, Scene
-from transfer_methods import CROSS, IN_TASK, METHODS, Case
+from transfer_methods import METHODS
 from transfer_papers import ABLATION, CAP, PAPER_METHODS, SOURCE_CAP
 from transfer_papers import TARGETS as PAPER_TARGETS
 
@@ -67,7 +68,7 @@ def _of_scene(target: str, methods: tuple[str, ...], seed: int, seen: bool) -> I
     for name in methods:
         method = METHODS[name]
         for protocol in method.protocols if seed < method.seeds else ():
-            if seen and (method.slow or (protocol != IN_TASK and name != "zero-shot")):
+            if seen and (method.slow or method.unseen or (protocol != IN_TASK and name != "zero-shot")):
                 continue
             for labels in counts(protocol, method.slow):
                 yield Question(target, seen, protocol, labels, name, seed, TARGETS[target])

@@ -210,6 +210,17 @@ def test_of_tasks_that_are_too_small_the_labels_that_were_drawn_count(figures: A
     assert row["ratio"] == pytest.approx(5.0)
 
 
+def test_the_most_that_could_be_hoped_for_has_a_ratio_of_its_own(figures: Any) -> None:
+    more = {"protocol": "in-task"}
+    needs = {"ours": 32, "committee-informed": 8}
+    reached = [
+        answer(name, 0.6 if n < need else 0.8, labels=n, **more) for name, need in needs.items() for n in (4, 8, 32)
+    ]
+    found = figures.summary(figures.mean_rows([*reached, answer("scratch", 0.8, labels=32, **more)]), {})
+    assert found["label_ratio_vs_scratch"] == pytest.approx(1.0)
+    assert found["label_ratio_informed_vs_scratch"] == pytest.approx(4.0)
+
+
 def test_a_lucky_point_of_a_noisy_curve_does_not_reach_a_level(figures: Any) -> None:
     ours = [(0, 0.5), (4, 0.8), (8, 0.6), (16, 0.7), (32, 0.8)]
     assert figures.label_ratio([(0, 0.5), (32, 0.8)], ours) == pytest.approx(1.0)
