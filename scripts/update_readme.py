@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -85,25 +86,36 @@ def _speed() -> str:
     where = (
         "Stock: MetaSchedule with its own builder, runner, search and model, in rounds of 16 programs (its 64 would "
         f"leave most tasks untuned). Both may measure 16 programs a task, batch 1, float32{spent}.\n\n"
-        f"tchub: `{model}`, not adapted, which learnt programs of other networks on this same device{known}. The last "
-        "four columns are of the whole network, compiled from the best programs. "
-        f"{facts['cpu_model']}, {facts['cores']} cores, programs on one thread; "
+        f"tchub: `{model}`, not adapted, which learnt programs of other networks on "
+        f"{_learnt_on(model, facts['device'])}{known}. The last four columns are of the whole network, "
+        f"compiled from the best programs. {facts['cpu_model']}, {facts['cores']} cores, programs on one thread; "
         f"seeds {', '.join(map(str, job['seeds']))}; by `{job['command']}`. More, and where tchub loses: "
         "[the benchmarks](docs/benchmarks.md)."
     )
     return "\n".join([*rows, "", where])
 
 
+def _learnt_on(model: str, here: str) -> str:
+    """The device of a checkpoint, beside the one that a benchmark ran on."""
+    from tchub.hub.registry import Index
+
+    entries = Index.read(ROOT / "hub/registry/index.json").entries
+    device = next(entry.data["device"] for entry in entries if entry.name == model.partition("@")[0])
+    return "this same device" if device == here else f"another device of its family, `{device}`"
+
+
 def _spent(details: dict[str, Any], item: dict[str, Any]) -> str:
     """What both measured in the end, and how their latencies compare where they measured as much."""
     stock, ours = (
-        next(run["trials"] for run in details["runs"] if (run["network"], run["system"]) == (item["network"], system))
+        statistics.median(
+            run["trials"] for run in details["runs"] if (run["network"], run["system"]) == (item["network"], system)
+        )
         for system in ("stock", "tilenet")
     )
     equal = item["latency_ratio_equal_trials"]["median"]
     return (
-        f"; on {item['network']} stock ended at {stock} and tchub at {ours}, and after as many programs stock's "
-        f"latency is {equal:.2f} times tchub's"
+        f"; on {item['network']} stock ended at {stock:.0f} and tchub at {ours:.0f}, and after as many programs "
+        f"stock's latency is {equal:.2f} times tchub's"
     )
 
 
