@@ -68,6 +68,21 @@ def test_a_program_that_hangs_ends_with_the_run(machine: Machine, tmp_path: Path
     assert not alive
 
 
+def test_sigterm_ends_a_run_as_ctrl_c_does(machine: Machine, tmp_path: Path) -> None:
+    bundle, results, temporary = toy_bundle(tmp_path, [GOOD, HANG]), tmp_path / "results.jsonl", tmp_path / "temporary"
+    temporary.mkdir()
+    environment = machine.environment | {"TMPDIR": str(temporary)}
+    process = subprocess.Popen(machine.command(bundle, results), env=environment, stderr=subprocess.PIPE, text=True)
+    while not results.exists() or results.read_bytes().count(b"\n") < 2:
+        assert process.poll() is None, "it ended before it could be stopped"
+        time.sleep(0.001)
+    process.terminate()
+    _, said = process.communicate()
+    assert process.returncode == 130
+    assert said.endswith("interrupted: run the same command again to go on\n")
+    assert not list(temporary.iterdir())
+
+
 def test_a_killed_run_goes_on_and_measures_nothing_twice(machine: Machine, tmp_path: Path) -> None:
     bundle, results = toy_bundle(tmp_path, [GOOD] * 12), tmp_path / "results.jsonl"
     process = subprocess.Popen(machine.command(bundle, results), env=machine.environment, stderr=subprocess.DEVNULL)

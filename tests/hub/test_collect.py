@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +50,30 @@ def test_a_stopped_collection_goes_on_where_it_was(tmp_path: Path) -> None:
     assert result.programs <= collect(OPERATOR, 12, tmp_path).programs <= 12
     after = {program.key: program.measured_at for program in Corpus.open(tmp_path).iter_programs()}
     assert before.items() <= after.items()
+
+
+def test_sigterm_ends_a_command_that_measures_as_ctrl_c_does(tmp_path: Path) -> None:
+    (temporary := tmp_path / "temporary").mkdir()
+    program = """if True:
+        import os, signal, sys
+        from tchub.hub import cli
+        from tchub.hub.device.measure import Measurer
+        from tchub.hub.tuning import collect as module
+
+        def collect(*_, **__):
+            with Measurer({"kind": "llvm"}) as measurer:
+                print(os.listdir(os.environ["TMPDIR"]), flush=True)
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        module.collect = collect
+        sys.exit(cli.main(["collect", "--out", "out"]))
+    """
+    command, environment = [sys.executable, "-c", program], os.environ | {"TMPDIR": str(temporary)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.strip() == "interrupted; run the same command again to go on"
+    assert "tchub-measure-" in done.stdout
+    assert not list(temporary.glob("tchub-*")), "the workers' folder went"
 
 
 def test_when_nothing_can_be_built_the_run_stops_and_the_journal_stays(

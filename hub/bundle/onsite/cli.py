@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,7 @@ def main(bundle: str) -> int:
     options = _parser().parse_args()
     if options.worker:
         return _work(options.worker)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a cluster's way to press Ctrl-C
     try:
         return _run(Package(bundle), bundle, options)
     except OnsiteError as error:
