@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import benchmarks_adaptation as adaptation
+import benchmarks_choices as choices
 import benchmarks_hub as hub
 import benchmarks_shapes as shapes
 from benchmarks_local import local, lost_local
@@ -147,6 +148,18 @@ SECTIONS = (
         ),
         shape=adaptation.transfer,
         lost=adaptation.lost_transfer,
+    ),
+    Section(
+        "choices",
+        "Settings of adapting, each changed alone",
+        "Why the defaults are what they are: K80, MI50 and Ryzen as in the section before, but that *validation* tasks "
+        "judge; choices are made by these and by no others. The first row of a table is what the product does, "
+        "pairwise accuracy (top-1); the others are what another value of one setting gains over it, with the standard "
+        "error over targets and seeds. A *base of two* is a knowledge base that learns a further device: how it ranks "
+        "the device before, and the new one. Some defaults were chosen when less was known, on other programs; a value "
+        "that ranks better here is named in the list of losses.",
+        shape=choices.choices,
+        lost=choices.lost_choices,
     ),
     Section(
         "local",

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from tchub.zoo.adapt.fresh import recipe_for
@@ -24,9 +25,14 @@ class Made:
     seconds: float
 
 
-def train_new(scene: Scene, data: RankingDataset, seed: int, arch: str = "tilenet") -> Made:
-    """A model of random weights, trained on some programs."""
+def train_new(
+    scene: Scene, data: RankingDataset, seed: int, arch: str = "tilenet", changed: Mapping[str, Any] | None = None
+) -> Made:
+    """A model of random weights, trained on some programs by the recipe, of which some settings may be changed."""
     started, found = time.process_time(), recipe_for(arch, data)
+    if changed:
+        model = found.model | {name: value for name, value in changed.items() if name in found.model}
+        found = replace(found, model=model, **{name: changed[name] for name in changed if name not in model})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = create(arch, **{"width": scene.schema.width, "hardware": scene.schema.hardware} | found.model)

@@ -1,0 +1,93 @@
+"""The benchmark of settings: each value is another one than the product's, and gains are over the same cases."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from tchub.zoo.training import RankingDataset
+
+SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
+
+
+@pytest.fixture(scope="module")
+def tools() -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(SCRIPTS))
+        yield {name: importlib.import_module(name) for name in ("choices", "bench_choices", "benchmarks_choices")}
+
+
+def every_choice(tools: Any) -> list[Any]:
+    return [choice for part in tools["choices"].PARTS for choice in part.choices()]
+
+
+def test_every_part_begins_with_what_the_product_does_and_changes_one_setting_at_a_time(tools: Any) -> None:
+    for part in tools["choices"].PARTS:
+        first, *others = part.choices()
+        assert not first.setting
+        assert others
+        assert all(choice.default == part.defaults[choice.setting] for choice in others)
+        assert all(choice.value != choice.default for choice in others)
+
+
+def test_no_two_answers_share_a_file(tools: Any) -> None:
+    places = [choice.place("k80", 0, labels) for choice in every_choice(tools) for labels in choice.labels]
+    assert len(set(places)) == len(places)
+
+
+def scores(pairwise: float, top1: float = 0.5) -> dict[str, float]:
+    return {"pairwise": pairwise, "mean_top1": top1}
+
+
+def table(tools: Any) -> list[dict[str, Any]]:
+    """Fine-tuning with 4 labels: two cases as it is, and a smaller rate that wins 0.01 and 0.03 of them."""
+    part = next(part for part in tools["choices"].PARTS if part.title == "fine-tuning")
+    default, slower, *_ = part.choices()
+    base = {("k80", 0, 4): scores(0.8), ("mi50", 0, 4): scores(0.7), ("k80", 0, 8): scores(0.9)}
+    found = {("k80", 0, 4): scores(0.81, 0.4), ("mi50", 0, 4): scores(0.73, 0.4), ("k80", 1, 4): scores(0.1)}
+    return [tools["bench_choices"].row(choice, own, base) for choice, own in ((default, base), (slower, found))]
+
+
+def test_a_gain_is_the_mean_over_the_cases_that_both_have_with_its_standard_error(tools: Any) -> None:
+    default, slower = table(tools)
+    assert default["scores"]["4"]["pairwise"] == {"mean": pytest.approx(0.75)}
+    told = slower["scores"]["4"]
+    assert told["cases"] == 2
+    assert told["pairwise"] == {"mean": pytest.approx(0.77), "gain": pytest.approx(0.02), "error": pytest.approx(0.01)}
+    assert told["mean_top1"]["gain"] == pytest.approx(-0.1)
+    assert "8" not in slower["scores"], "no case of it was asked"
+
+
+def test_the_summary_counts_values_and_names_the_largest_gain(tools: Any) -> None:
+    found = tools["bench_choices"].summary(table(tools))
+    assert found == {"values_tried": 1, "values_better": 1, "largest_gain": pytest.approx(0.02)}
+
+
+def test_the_page_shows_a_gain_with_its_error_and_says_where_another_value_ranks_better(tools: Any) -> None:
+    rows = table(tools)
+    page, job = tools["benchmarks_choices"], {"details": {"rows": rows}}
+    (lines,) = page.choices(job).values()
+    assert [line["4 labels"] for line in lines] == ["0.750 (0.500)", "+0.020 ± 0.010 (-0.100)"]
+    assert (lines[1]["setting"], lines[1]["value"], lines[1]["instead of"]) == ("learning rate", "0.0001", "0.0003")
+    assert not list(page.lost_choices(job)), "two standard errors may be noise"
+    rows[1]["scores"]["4"]["pairwise"]["error"] = 0.005
+    (sentence,) = page.lost_choices(job)
+    assert sentence.startswith("fine-tuning, learning rate 0.0001 instead of 0.0003, ranks better than the default")
+
+
+@pytest.mark.parametrize(("setting", "value"), [("epochs", 25), ("loss", "log_ranknet"), ("device_dropout", 0.0)])
+def test_a_changed_setting_of_pretraining_is_learnt_with(
+    tools: Any, setting: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = importlib.import_module("transfer_models")
+    learnt: dict[str, Any] = {}
+    monkeypatch.setattr(models, "train", lambda model, data, val, recipe, seed: learnt.update(recipe=recipe))
+    features = np.random.default_rng(0).random((8, 1, 160), dtype=np.float32)
+    data = RankingDataset(features, np.arange(1.0, 9.0), np.zeros(8, np.int64), ("task",), np.ones(1))
+    scene = SimpleNamespace(schema=SimpleNamespace(width=160, hardware=False))
+    made = models.train_new(scene, data, 0, "tilenet", {setting: value})
+    assert getattr(made.model.config if setting == "device_dropout" else learnt["recipe"], setting) == value
