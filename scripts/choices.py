@@ -8,9 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from build_zoo import open_corpus
+from sampling_material import Material
+from sampling_results import PER_TASK
+from sampling_rounds import from_pretrained, run_rounds
 from tchub.zoo.adapt.continual import ContinualConfig
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.adapt.local_model import LocalModelConfig, fit_local
+from tchub.zoo.adapt.sampling import RDUPlusConfig, RDUPlusSampler
+from tchub.zoo.adapt.view import MeasuringCost
 from tchub.zoo.training import TrainConfig, train
 from transfer_case import CROSS, IN_TASK, Case
 from transfer_continual import EQUATIONS, GENTLE, SETTINGS, bases, column_of, is_base, knowledge_base, paced
@@ -150,7 +156,30 @@ def learning(**changed: Any) -> Run:
     return lambda case: _base_of_two(case, replace(SETTINGS, **changed), before=False)
 
 
-_HELD = {"strength": (0.0, 1e3, 1e5, 1e6), "rehearsal": (0.0, 1.0, 10.0)}
+def sampled(share: float) -> Callable[..., Run]:
+    """The model of the sources learns, by rounds, what `rdu+` picks of other tasks' programs."""
+
+    def make(**changed: Any) -> Run:
+        def run(case: Case) -> np.ndarray:
+            own, target = cut(case.scene.own, case.scene.own.task_ids, PER_TASK), case.scene.target
+            tasks = open_corpus(target).tasks
+            picked = run_rounds(
+                own,
+                [tasks[task].op for task in own.task_ids],
+                RDUPlusSampler(RDUPlusConfig(**changed)),
+                round(share * len(own)),
+                case.seed,
+                from_pretrained(case.base().model),
+                MeasuringCost(*Material(target, PER_TASK, case.scene.split).cost),
+            )
+            return picked.model.score(case.judged.features)
+
+        return run
+
+    return make
+
+
+_HELD = {"strength": (0.0, 1e5, 1e6), "rehearsal": (0.0, 10.0)}
 
 PARTS = (
     Part(
@@ -196,6 +225,17 @@ PARTS = (
     ),
     Part("going on with a tenth of other tasks", gone_on, {"rate": GENTLE}, {"rate": (1.0, 0.1)}, CROSS, NO_LABEL),
     Part("column on a tenth of other tasks", with_column, vars(EQUATIONS), {"column": ("random",)}, CROSS, NO_LABEL),
+    *(
+        Part(
+            f"rdu+ with {share:.0%} of other tasks' programs",
+            sampled(share),
+            vars(RDUPlusConfig()),
+            {"block": (1, 8, 32), "cost": (0.0,)},
+            CROSS,
+            NO_LABEL,
+        )
+        for share in (0.02, 0.05)
+    ),
     Part("base of two, the first device", keeping, vars(SETTINGS), _HELD, CROSS, NO_LABEL),
     Part("base of two, the second device", learning, vars(SETTINGS), _HELD, CROSS, NO_LABEL),
 )
