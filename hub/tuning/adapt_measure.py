@@ -176,7 +176,7 @@ class PoolMeasuring:
                 yield index, _timed(paid)
         if not fresh or self.seconds >= limit or self._stop.requested:
             return
-        for candidate, found in self._started().measure(missing()):
+        for candidate, found in self._stop.each(self._started().measure(missing())):
             measurement = _timed(found)
             if self._stop.requested and measurement.error is not None:
                 continue  # Ctrl-C may have reached a worker too: that failure is not the program's

@@ -1,16 +1,20 @@
 """Ctrl-C during tuning.
 
 A KeyboardInterrupt raised inside a callback reaches TVM's C++ code and comes out as a nameless RuntimeError,
-half a batch lost. So the first Ctrl-C only sets a flag, which the session and the cost model look at; a
-second one interrupts the usual way.
+half a search lost. So the first Ctrl-C only sets a flag, which the session and the cost model look at; a
+second one interrupts the usual way. Measuring alone is interrupted at once (`StopFlag.each`): it may take minutes,
+and what was measured is kept.
 """
 
 from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterable, Iterator
 from types import FrameType, TracebackType
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class StopFlag:
@@ -18,6 +22,7 @@ class StopFlag:
 
     def __init__(self) -> None:
         self._event = threading.Event()
+        self._at_once = False
         self._previous: dict[int, Any] = {}
 
     @property
@@ -29,11 +34,30 @@ class StopFlag:
         """Ask to stop."""
         self._event.set()
 
+    def each(self, items: Iterable[T]) -> Iterator[T]:
+        """The items as they come, until somebody asks to stop; the making of the next one is then broken off."""
+        source = iter(items)
+        while not self.requested:
+            try:
+                self._at_once = True
+                item = next(source)
+            except StopIteration:
+                return
+            except (KeyboardInterrupt, Exception):
+                if self.requested:  # whatever the interrupt has become on its way, e.g. through TVM
+                    return
+                raise
+            finally:
+                self._at_once = False
+            yield item
+
     def _handle(self, signum: int, frame: FrameType | None) -> None:
-        if self.requested:
-            self._restore()
-            raise KeyboardInterrupt
+        again = self.requested
         self.request()
+        if again:
+            self._restore()
+        if again or self._at_once:
+            raise KeyboardInterrupt
 
     def _restore(self) -> None:
         for signum, handler in self._previous.items():

@@ -181,12 +181,14 @@ class TuningSession:
 
     def _measured(self, jobs: Sequence[Job], index: int) -> Iterator[Measured]:
         with self._phase("measure", index):
-            for measured in self._measure_batch(jobs):
+            for measured in self.stop.each(self._measure_batch(jobs)):
                 if self.stop.requested and measured.result.error_msg is not None:
-                    raise InterruptedRunError("interrupted while measuring")  # Ctrl-C reaches stock's workers too
+                    break  # Ctrl-C reaches stock's workers too
                 self.view.phases["build"] += measured.build_seconds
                 self.view.phases["run"] += measured.run_seconds
                 yield measured
+        if self.stop.requested:
+            raise InterruptedRunError("interrupted while measuring")
 
     def _learn(self, batch: _Batch) -> None:
         """What a measured batch tells the scheduler, the search and the model."""
