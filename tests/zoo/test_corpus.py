@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import json
 import math
+import os
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -183,6 +185,30 @@ def test_a_full_disk_leaves_the_old_corpus(corpus: Corpus, monkeypatch: pytest.M
         merge_corpus(corpus.path, META, [], [make_program("k9")])
     assert sorted(corpus.path.iterdir()) == before, "no temporary file is left"
     assert len(list(Corpus.open(corpus.path).iter_programs())) == 11
+
+
+@pytest.mark.parametrize("renames", range(1, 6))
+def test_a_writer_killed_between_two_renames_leaves_the_whole_old_corpus_or_the_whole_new_one(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch, renames: int
+):
+    class Killed(BaseException):
+        pass
+
+    done, rename = count(1), os.replace
+
+    def replace_and_die(*paths: Path) -> None:
+        rename(*paths)
+        if next(done) == renames:
+            raise Killed
+
+    monkeypatch.setattr(os, "replace", replace_and_die)
+    with pytest.raises(Killed):
+        merge_corpus(corpus.path, META, [], [make_program("k9")])
+    monkeypatch.undo()
+    found = Corpus.open(corpus.path)
+    assert len(list(found.iter_programs())) == found.meta["programs"] == (11 if renames < 3 else 12)
+    assert check_corpus(found)[0].ok, "the hashes hold"
+    assert merge_corpus(corpus.path, META, [], [make_program("k9")]).meta["programs"] == 12
 
 
 def test_stats_count_what_is_there(corpus: Corpus):

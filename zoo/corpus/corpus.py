@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from pyarrow import compute as pc
 
 from .errors import CorpusError, NewerCorpusError
+from .replacing import settle
 from .schema import FORMAT, META_FILE, PROGRAMS_FILE, PROGRAMS_SCHEMA, TASKS_FILE, TASKS_SCHEMA, Program, Task
 
 # Columns that format 1 lacks -> what stands there instead.
@@ -40,12 +41,15 @@ class Corpus:
     def open(cls, path: Path | str) -> Corpus:
         """Open a corpus folder and check its format, its files' sizes and their columns.
 
+        What a writer that was killed left half done is done first (see `replacing`).
+
         Raises:
             CorpusError: not a corpus, or a file is missing, cut short or lacks a column.
             NewerCorpusError: written by a newer tchub.
         """
         folder = Path(path)
         meta = _read_meta(folder)
+        settle(folder, meta)
         _check_sizes(folder, meta)
         tasks = _open_parquet(folder / TASKS_FILE)
         for file, schema in ((tasks, TASKS_SCHEMA), (_open_parquet(folder / PROGRAMS_FILE), PROGRAMS_SCHEMA)):

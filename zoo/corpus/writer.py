@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from .corpus import Corpus
 from .errors import CorpusError, CorpusWriteError
+from .replacing import TABLES, settle, waiting
 from .rows import Spill, Waiting
 from .schema import (
     DICTIONARY_COLUMNS,
@@ -58,9 +59,8 @@ class Taken(Enum):
 class CorpusWriter:
     """A corpus folder in the making, as a context manager; it is there once the block was left without an error.
 
-    Tasks and programs may come in any order and number. `corpus.json` is replaced last and names the size of
-    the other files, so an interrupted writer leaves either the old corpus or one that `Corpus.open` refuses;
-    each file is written under a temporary name.
+    Tasks and programs may come in any order and number. Each file is written under a temporary name, and all take
+    the place of the old ones by one rename (see `replacing`): an interrupted writer leaves the old corpus or the new.
 
     Attributes:
         meta: what `corpus.json` will say; it may be completed until the end. At least `device`, `family`,
@@ -168,12 +168,14 @@ class CorpusWriter:
             "format": FORMAT,
             "tasks": len(self.tasks),
             "programs": self.programs,
-            "files": {name: _fingerprint(self._temporary(name)) for name in (TASKS_FILE, PROGRAMS_FILE)},
+            "files": {name: _fingerprint(self._temporary(name)) for name in TABLES},
         }
         text = json.dumps(document, indent=2, sort_keys=True) + "\n"
         self._temporary(META_FILE).write_text(text, encoding="utf-8")
-        for name in (TASKS_FILE, PROGRAMS_FILE, META_FILE):
-            os.replace(self._temporary(name), self.path / name)
+        for name, facts in document["files"].items():
+            os.replace(self._temporary(name), waiting(self.path / name, facts["sha256"]))
+        os.replace(self._temporary(META_FILE), self.path / META_FILE)  # from here on it is the new corpus
+        settle(self.path, document)
 
 
 def write_corpus(
