@@ -19,7 +19,7 @@ from tchub.zoo.adapt.sampling import RDUPlusConfig, RDUPlusSampler
 from tchub.zoo.adapt.view import MeasuringCost
 from tchub.zoo.training import TrainConfig, train
 from transfer_case import CROSS, IN_TASK, Case
-from transfer_continual import EQUATIONS, GENTLE, SETTINGS, bases, column_of, is_base, knowledge_base, paced
+from transfer_continual import EQUATIONS, GENTLE, SETTINGS, bases, column_of, is_base, knowledge_base, next_base, paced
 from transfer_data import cut
 from transfer_devices import CHAIN_CAP
 from transfer_models import kept_model, train_new
@@ -139,21 +139,15 @@ def _base_of_two(case: Case, config: ContinualConfig, before: bool) -> np.ndarra
     first, given = case.scene.sources[0], case.scene.given[0]
     both = {case.scene.target: case.scene.own, first: given}
     order = both if before else dict(reversed(both.items()))
-    taught = [(name, cut(data, data.task_ids, CHAIN_CAP)) for name, data in order.items()]
-    folder = case.models / case.scene.place / f"two-{config.strength:g}-{config.rehearsal:g}"
-    return knowledge_base(case.scene, taught, case.seed, folder, case.arch, config)[-1].model.score(
-        case.judged.features
-    )
+    one, two = [(name, cut(data, data.task_ids, CHAIN_CAP)) for name, data in order.items()]
+    folder = case.models / case.scene.place / "two"
+    (base,) = knowledge_base(case.scene, [one], case.seed, folder, case.arch, config)
+    return next_base(is_base(base), two[1], case.seed, config).model.score(case.judged.features)
 
 
-def keeping(**changed: Any) -> Run:
-    """What a base still knows of the target after it learnt a further device."""
-    return lambda case: _base_of_two(case, replace(SETTINGS, **changed), before=True)
-
-
-def learning(**changed: Any) -> Run:
-    """What a base that knew another device knows of the target after it learnt it."""
-    return lambda case: _base_of_two(case, replace(SETTINGS, **changed), before=False)
+def base_of_two(whole: ContinualConfig, before: bool) -> Callable[..., Run]:
+    """What a base knows of the target after a further device, or of the target after another one before."""
+    return lambda **changed: lambda case: _base_of_two(case, replace(whole, **changed), before)
 
 
 def sampled(share: float) -> Callable[..., Run]:
@@ -178,8 +172,6 @@ def sampled(share: float) -> Callable[..., Run]:
 
     return make
 
-
-_HELD = {"strength": (0.0, 1e5, 1e6), "rehearsal": (0.0, 10.0)}
 
 PARTS = (
     Part(
@@ -236,6 +228,14 @@ PARTS = (
         )
         for share in (0.02, 0.05)
     ),
-    Part("base of two, the first device", keeping, vars(SETTINGS), _HELD, CROSS, NO_LABEL),
-    Part("base of two, the second device", learning, vars(SETTINGS), _HELD, CROSS, NO_LABEL),
+    *(
+        Part(
+            f"base of two{words}, the {which} device", base_of_two(whole, before), vars(whole), beside, CROSS, NO_LABEL
+        )
+        for words, whole, beside in (
+            (" by consolidation alone", EQUATIONS, {"strength": (0.0, 1e5, 1e6)}),
+            ("", SETTINGS, {"strength": (0.0,), "rehearsal": (10.0,)}),
+        )
+        for before, which in ((True, "first"), (False, "second"))
+    ),
 )

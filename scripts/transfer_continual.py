@@ -27,15 +27,11 @@ if TYPE_CHECKING:
 SETTINGS = ContinualConfig(select="last")
 # Equations 7 to 11 with tchub's epochs and rates: what a base of the product adds to the loss is left out.
 EQUATIONS = replace(SETTINGS, rehearsal=0.0)
-# Share of the recipe's rate at which what the sources taught goes on to a tenth of the target. Training and validation
-# tasks, a third of them judging, seed 0, pairwise accuracy. A column of a base of all sources' programs, at the whole
-# rate and at 0.3: K80 0.831 and 0.849, MI50 0.816 and 0.834, Ryzen 0.872 and 0.869. A model of all sources at once, of
-# 100 programs a task, at 2, 1, 0.3 and 0.1: K80 0.814, 0.818, 0.832, 0.834; MI50 0.804, 0.814, 0.822, 0.826.
-# These figures, those below and those of `transfer_ours` are of folds that no command makes again.
+# Share of the recipe's rate at which what the sources taught goes on to a tenth of the target; `bench_choices.py` tries
+# others on validation tasks.
 GENTLE = 0.3
-# Steps of each phase of a base's further device at most. With all of a source's programs and so many steps a base
-# taught a column more than with 100 a task and the recipe's epochs (0.849 and 0.834 on K80, 0.834 and 0.801 on MI50,
-# 0.869 and 0.866 on Ryzen), in twice the time.
+# Steps of each phase of a base's further device at most: all of a source's programs taught a column more in so many
+# than a hundred a task in the recipe's epochs, in twice the time.
 MOST_STEPS = 400
 
 
@@ -91,7 +87,7 @@ def knowledge_base(
         if count == 1:
             made.append(kept_model(place, scene, lambda d=data: _first(scene, d, seed, arch, config)))
         else:
-            made.append(kept_model(place, scene, lambda d=data: _next(is_base(made[-1]), d, seed, config)))
+            made.append(kept_model(place, scene, lambda d=data: next_base(is_base(made[-1]), d, seed, config)))
     return made
 
 
@@ -108,7 +104,8 @@ def _first(scene: Scene, data: RankingDataset, seed: int, arch: str, config: Con
     return Made(start_base(model, data, config, seed=seed), time.process_time() - started)
 
 
-def _next(base: Progressive, data: RankingDataset, seed: int, config: ContinualConfig) -> Made:
+def next_base(base: Progressive, data: RankingDataset, seed: int, config: ContinualConfig) -> Made:
+    """A base that learnt a further device by both phases."""
     started = time.process_time()
     return Made(add_device(base, data, None, paced(config, base.kb.arch, data), seed).kb, time.process_time() - started)
 

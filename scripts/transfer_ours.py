@@ -29,13 +29,9 @@ def ours(case: Case) -> tuple[np.ndarray, int, np.ndarray]:
     With more labels three models from scratch join them, which know what the sources mislead about. As many programs
     are measured as for every other method.
 
-    Chosen on training and validation tasks, a third of them judging, one seed, pairwise accuracy. Mean of K80, MI50
-    and Ryzen with 4, 8 and 32 labels a task: one model on strata 0.825, 0.847, 0.880; three 0.827, 0.850, 0.883; three
-    that each leave out a third of the labels 0.831, 0.842, 0.883; three and as many from scratch, half as heavy 0.818,
-    0.846, 0.886, as heavy 0.807, 0.838, 0.885. One model, and with one from scratch, as heavy: EPYC Turin with 8 and 16
-    labels 0.673, 0.710, and 0.698, 0.729; K80 0.855, 0.884, and 0.863, 0.882; MI50 0.833, 0.861, and 0.837, 0.866.
-    Untrained, the labels being context alone, three had 0.802, 0.814, 0.864. Before, with fewer of the sources'
-    programs, K80 and MI50: on random labels one model had 0.834 with 8, on strata 0.854.
+    Chosen on training and validation tasks: three models hardly more than one, models from scratch where a task has
+    labels enough for them to learn. `bench_transfer.py --split val` has one model (`fine-tune-strata`), one of each
+    kind (`committee`) and this side by side, `bench_choices.py` the settings.
 
     Returns:
         (N,) scores of the judging tasks' programs, the models' parameters, and (N,) bool the measured programs.

@@ -24,37 +24,27 @@ from .validation import HOLD_BY, held_accuracy, hold_out, smooth
 class FineTuneConfig:
     """How far and how fast a few labels may move a model.
 
-    The figures behind the defaults are of a V100 TileNet on 8 validation tasks of K80 and of MI50, 4, 8, 16 or 32
-    random labels of each, judged on the rest of 300 programs a task: pairwise accuracy, mean of both targets and of
-    the seeds 0 and 1 (A) or 2 to 4 (B), by `log_ranknet` unless told. Without any label it is 0.857. Differences
-    below 0.005 are noise. No script of the repository repeats them.
+    The defaults were chosen on validation tasks; `scripts/bench_choices.py` changes each of them alone.
 
     Attributes:
-        learning_rate: of the encoder. A, all layers, 4 to 32 labels: 1e-4 0.862, 0.864, 0.881, 0.898; 3e-4 0.854,
-            0.868, 0.885, 0.908; 1e-3 0.823, 0.870, 0.888, 0.909.
-        head_learning_rate: of the decoder. B, 16 and 32 labels: 5e-4 0.885, 0.895; 1e-3 the same.
-        anchor: weight of the squared distance to the start point (L2-SP), which the loss adds. A, 8 to 32 labels:
-            none 0.868, 0.884, 0.911; 0.01 0.868, 0.885, 0.908; 0.1 0.868, 0.882, 0.894.
-        loss: a name of `zoo.training.losses`. B, 16 and 32 labels: `pairwise_rank` 0.884, 0.904; `log_ranknet`
-            0.885, 0.895; `lambda_rank` 0.884, 0.894. Mean top-1: 0.951, 0.957; 0.919, 0.951; 0.950, 0.955.
+        learning_rate: of the encoder; head_learning_rate: of the decoder.
+        anchor: weight of the squared distance to the start point (L2-SP), which the loss adds.
+        loss: a name of `zoo.training.losses`.
         epochs: passes over the tasks at most; patience: passes without a better validation before stopping.
         blind_epochs: passes when the validation part is too small to decide.
         val_share: share held for validation.
         val_by: "programs" of each task (of 5 or more), for a model that is to rank these tasks; or whole "tasks",
-            for one that is to rank others. A tenth of 47 other tasks' programs taught nothing of the 8:
-            by tasks 0.857 at a rate of 1e-4 (seed 0) and 0.853 at 5e-4 (1 and 2), by programs 0.851 at 1e-4 (A).
+            for one that is to rank others.
         min_val_pairs: ordered pairs that validation needs to decide.
         refit: train again from the start point on all programs for as many passes as were best.
         tasks_per_batch: tasks in one step; programs_per_task: programs of a task in one step.
         clip: largest norm of the gradient.
         layer_decay: each layer learns at so many times the rate of the next one towards the score (see
-            `updates.layer_depths`). B, 16 and 32 labels: 1 0.885, 0.895; 0.85 0.875, 0.894; 0.7 0.880, 0.892.
+            `updates.layer_depths`).
         update: "all" layers, the "head" alone, "low-rank" factors of the linear layers' matrices, or "auto".
-        rank, low_rank_learning_rate: of the factors. A, 4 to 32 labels: rank 4 at 1e-3 0.862, 0.861, 0.869, 0.881,
-            at 3e-3 0.856, 0.865, 0.880, 0.897; rank 8 at 3e-3 0.841, 0.866, 0.880, 0.900.
-        low_rank_below: labels below which "auto" takes factors of low rank, else all layers. 4 labels a task, 32
-            together: 0.862 against 0.854 (A), 0.861 against 0.857 (B); 8 a task 0.862 against 0.865 (B). The head
-            alone at 1e-3 had 0.858 with either (B), so "auto" never takes it.
+        rank, low_rank_learning_rate: of the factors.
+        low_rank_below: labels, of all tasks together, below which "auto" takes factors of low rank, else all layers;
+            it never takes the head alone.
         seed: of the validation choice, the order of tasks and the factors.
     """
 

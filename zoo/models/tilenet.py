@@ -26,9 +26,8 @@ _JITTER = 1e-4
 # must have one scale before labels can correct scores.
 CALIBRATION = 0.3
 # Scale of a device's column that another device opens: a few columns must tell devices apart beside 140 of the program.
-# A base of V100 that learnt MI50 and rehearsed V100 came to pairwise 0.897 and 0.831 with 4, 0.893 and 0.816 with 1
-# (0.900 and 0.783 before; validation tasks, seed 0). 16 gains 0.004 on MI50, but a device that the base does not know
-# suffers: K80 0.816 instead of 0.843.
+# With less a base that learns a further device hardly tells it from the one before; with more, one that it does not
+# know suffers.
 DEVICE_SCALE = 4.0
 # Devices of which a network keeps the description, to know which it has learnt; the oldest goes first.
 MAX_DEVICES = 32
@@ -44,8 +43,7 @@ class TileNetConfig(ModelConfig):
         dropout: share of the hidden numbers dropped in training.
         device_dropout: share of the batches of a training that are read without the columns of the device. Above 0,
             the network notes which devices it learns, and reads any other without them: a spec sheet outside of what
-            four or five others span tells it nothing (pairwise accuracy on an unseen K80, mean of two folds of its
-            training and validation tasks: 0.72 with its sheet, 0.79 without). At 0 every sheet is read.
+            four or five others span tells it nothing (`scripts/bench_choices.py`). At 0 every sheet is read.
     """
 
     width: int = 160
@@ -148,7 +146,7 @@ class TileNet(ContextModel):
         """Scaled rows, the device's columns at their mean for a device not learnt, and in some batches for all.
 
         So is what counts the units of a device for a program without one: its zeros would say that it runs on all at
-        once (rank correlation on EPYC, mean of the test tasks: 0.57 with them, 0.70 without, 0.72 with the device).
+        once.
         """
         from ..features.sizes import WAVE_COLUMNS
 

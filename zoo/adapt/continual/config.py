@@ -14,17 +14,9 @@ from ...training.errors import TrainConfigError
 class ContinualConfig:
     """Settings of `learn` and `distill`; see `PAPER` for TCL's own.
 
-    Chosen on validation tasks, TileNet, seed 0, pairwise accuracy. A column on 10% of MI50's and K80's programs: from
-    the base's copy 0.850 and 0.872 (plain fine-tuning: the same 0.850 and 0.872), from random weights 0.838 and 0.885,
-    rank 4, 16 or 64 within noise; of 8 labels a task only the copy learns (MI50 0.825, random 0.767, before 0.783).
-    With batches a quarter as large for 20 epochs fine-tuning fell to 0.816 and the copy to 0.822.
-
-    A base of V100 (0.900; 0.783 on MI50) that learns MI50, 100 programs a task, by strength without rehearsal: 0 0.825
-    on V100 and 0.841 on MI50, 1e3 0.830 and 0.841, 1e4 (the paper's) 0.846 and 0.835, 1e5 0.881 and 0.829, 1e6 0.898
-    and 0.814: a mean rank loss has a Fisher diagonal so small that the paper's lambda holds little. A network that
-    reads no device, and so cannot rehearse, wants 1e5 to 1e6. With rehearsal 10 and no strength 0.897 and 0.831, with
-    3 and 1e4 0.893 and 0.836, the default: bases of five devices with 10 learnt their last ones worse (2080 Ti 0.871
-    against 0.893 with 1, validation tasks).
+    The defaults were chosen on validation tasks; `scripts/bench_choices.py` changes each of them alone. A mean rank
+    loss has a Fisher diagonal so small that the paper's lambda holds little: it is rehearsal that keeps what a base
+    knows. A network that reads no device cannot rehearse, and wants a strength ten to a hundred times the default's.
 
     Attributes:
         learn_epochs, distill_epochs: passes over the device's programs in each phase.

@@ -51,13 +51,9 @@ class RDUPlusSampler(Sampler):
 
     Without a model the choice within a task is random. O(n log n + n p^2 + k p^2) for p directions.
 
-    The block was chosen on validation tasks of K80, MI50, EPYC Turin and Cortex-A72, one seed, with quadratically
-    finer strata at the fast end: pairwise accuracy over RDU's with 2% of the other tasks' programs, and with 5%, from
-    random weights: 1 -0.014, 0.007; 8 0.037, 0.025; 16 0.042, 0.030; 32 0.027, 0.012; fine-tuned: 1 -0.022, -0.025;
-    8 0.028, 0.003; 16 0.023, 0.015; 32 0.023, 0.002. Even strata add 0.012, 0.008, 0.002 and 0.004 (three corpora,
-    two seeds). Which tasks come first made no difference beyond noise: those least alike, or least sure, or any.
-    `bench_sampling.py --split val` judges by the same tasks. Where the tasks themselves are ranked, with 4, 8 and 16
-    labels of each, blocks had 0.006, 0.005 and 0.003 less than level tasks (five corpora, two seeds).
+    Block and cost were chosen on validation tasks; `scripts/bench_choices.py` changes each of them alone, and
+    `scripts/bench_sampling.py --split val` compares the samplers there. Which tasks come first made no difference:
+    those least alike, or least sure, or any.
     """
 
     name: ClassVar[str] = "rdu+"

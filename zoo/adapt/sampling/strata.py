@@ -17,10 +17,6 @@ class StrataSampler(Sampler):
     One program of each part is drawn, so that no part of the scale is without a label. Types and tasks share the
     budget as in `rdu+`. It asks for no label before, so that a model pretrained on other devices can choose the first
     batch; without a model the choice within a task is random. O(n log n).
-
-    A pretrained TileNet, fine-tuned on four labels of each validation task, mean of three draws, pairwise accuracy and
-    mean top-1, random labels against strata: K80 0.811 and 0.652, 0.837 and 0.726; MI50 0.801 and 0.648, 0.836 and
-    0.794; RTX 3080 (AutoTVM) 0.886 and 0.602, 0.885 and 0.560. With eight labels they are equal in pairwise accuracy.
     """
 
     name: ClassVar[str] = "strata"
