@@ -91,6 +91,7 @@ def command(
     from ...zoo.corpus import Corpus
     from ...zoo.training.inputs import StatementStore
     from ..registry import cache_root
+    from .summary import warn_without_licence
 
     torch.set_num_threads(threads)
     start = _open(kb)
@@ -111,11 +112,7 @@ def command(
     _save(grown, folder)
     result = _result(grown, folder)
     out.data(result, lambda console: draw(result, console))
-    if not grown.checkpoint.config.lineage.get("weights_licence"):
-        out.note(
-            "warning: the card names no licence of the weights; to name one, run the same command with --resume "
-            "--weights-licence SPDX"
-        )
+    warn_without_licence(grown.checkpoint.config.lineage, out)
     out.hint(f"tchub adapt {shlex.quote(str(folder))} --device local --budget 10%")
 
 

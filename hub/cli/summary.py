@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..registry import Entry
+    from .output import Output
 
 
 def draw_summary(entry: Entry, metrics: Mapping[str, Any], console: Console) -> None:
@@ -35,6 +36,15 @@ def next_step(entry: Entry, name: str) -> str:
     if kind_of(entry) == "gpu":
         return f"tchub bundle build --workload bert-tiny --target DEVICE --checkpoint {called} --output bundle.zip"
     return f"tchub adapt {called} --device local --budget 10%"
+
+
+def warn_without_licence(lineage: Mapping[str, Any], out: Output) -> None:
+    """Say that a checkpoint that was trained here has no licence, without which it cannot be published."""
+    if not lineage.get("weights_licence"):
+        out.note(
+            "warning: the card names no licence of the weights; to name one, run the same command with --resume "
+            "--weights-licence SPDX"
+        )
 
 
 def draw_scores(entry: Entry, metrics: Mapping[str, Any], console: Console) -> None:

@@ -101,6 +101,7 @@ def command(
     from ...zoo.training.fit import fit
     from ...zoo.training.inputs import StatementStore
     from ..registry import cache_root
+    from .summary import warn_without_licence
 
     torch.set_num_threads(threads)
     place = _place(torch_device)
@@ -137,6 +138,7 @@ def command(
     if world.rank == 0:
         _save(fitted, folder)
         _tell(fitted, folder, out)
+        warn_without_licence(fitted.checkpoint.config.lineage, out)
         out.hint(f"tchub evaluate {folder} --corpus {goal.path} --baselines")
 
 

@@ -117,6 +117,15 @@ def test_a_second_run_into_the_same_folder_must_be_a_resumed_one(capsys, tmp_pat
     assert again["results"] == first["results"]
 
 
+def test_weights_without_a_licence_are_told_how_to_get_one(capsys, tmp_path, corpus, recipe):
+    words = ["train", str(recipe), "--corpus", str(corpus.path), "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    assert "warning: the card names no licence of the weights" in capsys.readouterr().err
+    assert main([*words, "--resume", "--weights-licence", "Apache-2.0"]) == 0
+    assert "no licence" not in capsys.readouterr().err
+    assert Checkpoint.load(tmp_path / "run").config.lineage["weights_licence"] == "Apache-2.0"
+
+
 def test_a_tenth_of_the_programs(capsys, tmp_path, corpus, recipe):
     out = tmp_path / "run"
     run(capsys, "train", recipe, "--corpus", corpus.path, "--out", out, "--programs-fraction", "0.2")
