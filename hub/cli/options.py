@@ -68,6 +68,7 @@ def device_options(func: Callable[..., Any]) -> Callable[..., Any]:
 def index_options(func: Callable[..., Any]) -> Callable[..., Any]:
     """Adds `--index-repo` and `--no-index`, and passes the command `index_repo`: which index to ask, None for none.
 
+    It is also passed `index_named`: whether that index was named, or is the one by default.
     What is `private` is listed by an index that is named, and by no other.
     """
 
@@ -83,6 +84,6 @@ def index_options(func: Callable[..., Any]) -> Callable[..., Any]:
         if index_repo and no_index:
             raise click.UsageError("--index-repo and --no-index exclude each other")
         by_default = None if no_index or kwargs.get("private") else index_to_ask()
-        return func(*args, index_repo=index_repo or by_default, **kwargs)
+        return func(*args, index_repo=index_repo or by_default, index_named=bool(index_repo), **kwargs)
 
     return wrapper

@@ -26,7 +26,7 @@ class Publish:
         from ..publishing.publish import publish
 
         settings, folder = walk.settings, walk.folder / walk.found["card"]["folder"]
-        repo, index = settings.destination, settings.index_repo
+        repo, index, named = settings.destination, settings.index_repo, settings.index_named
         if repo is None:
             walk.note(f"nothing was published; the checkpoint is ready in {folder}")
             return Done()
@@ -38,7 +38,7 @@ class Publish:
                 path=str(folder),
             )
         # The step before has evaluated these very files.
-        done = publish(folder, repo, index_repo=index, evaluate=False, note=walk.note)
+        done = publish(folder, repo, index_repo=index, index_named=named, evaluate=False, note=walk.note)
         walk.note(f"published: {done.url}")
         return Done({"published": done.as_dict()})
 

@@ -86,7 +86,8 @@ class Settings:
         base: checkpoint whose weights are the start.
         seed: of candidates and training.
         facts: for the card.
-        repo: of the Hub, to publish to; index_repo: of the index that is asked to list it; None for none.
+        repo: of the Hub, to publish to; index_repo: of the index that is asked to list it; None for none;
+            index_named: as for `publish`.
         publish: whether to publish at all; confirmed: without asking.
     """
 
@@ -104,6 +105,7 @@ class Settings:
     facts: CardFacts = field(default_factory=CardFacts)
     repo: str | None = None
     index_repo: str | None = None
+    index_named: bool = True
     publish: bool = True
     confirmed: bool = False
 

@@ -57,6 +57,7 @@ def publish(
     private: bool = False,
     create_pr: bool = False,
     index_repo: str | None = None,
+    index_named: bool = True,
     corpora: Sequence[Path | str | Corpus] = (),
     evaluate: bool = True,
     threads: int = 1,
@@ -74,6 +75,7 @@ def publish(
         private: only in a private repository: one that is made is private, and a public one is refused.
         create_pr: open a pull request in `repo` instead; nothing is tagged and no index asked before it is merged.
         index_repo: `org/name` of the index that is asked to list it; None for none.
+        index_named: whether a person named that index; one that is asked by default is told of no private repository.
         corpora, evaluate, threads: see `check`.
         dry_run: check, and tell what would be uploaded.
         note: told what is being done.
@@ -97,10 +99,14 @@ def publish(
         plan = make_plan(folder, Path(scratch), repo)
         if dry_run:
             return _published(plan, repository, "dry-run", repository.url)
-        return _propose(plan, repository) if create_pr else _push(plan, repository, index, note)
+        if create_pr:
+            return _propose(plan, repository)
+        return _push(plan, repository, index, index_named, note)
 
 
-def _push(plan: Plan, repository: Repository, index: Repository | None, note: Callable[[str], None]) -> Published:
+def _push(
+    plan: Plan, repository: Repository, index: Repository | None, named: bool, note: Callable[[str], None]
+) -> Published:
     head = repository.head()
     if head is None:
         note(f"making the repository {repository.id}")
@@ -116,7 +122,9 @@ def _push(plan: Plan, repository: Repository, index: Repository | None, note: Ca
         commit = repository.tagged(plan.tag) or commit  # somebody else may have been first
     _require_same(plan, repository, commit)
     request = None
-    if index is not None:
+    if index is not None and not named and repository.is_private():
+        note(f"{repository.id} is private: as with --private, no index is asked that is not named by --index-repo")
+    elif index is not None:
         note(f"asking {index.id} to list {plan.entry.id}")
         request = request_entry(index, replace(plan.entry, revision=commit))
     url = f"{repository.url}/tree/{plan.tag}"

@@ -106,6 +106,10 @@ class Repository:
             )
         return str(info.sha)
 
+    def is_private(self) -> bool:
+        """Whether only its members may see it."""
+        return bool(self._info(None).private)
+
     def tagged(self, tag: str) -> str | None:
         """The commit of a tag."""
         tags = self._ask(lambda: self._api.list_repo_refs(self.id)).tags

@@ -90,6 +90,18 @@ def test_a_private_checkpoint_is_not_listed_unless_it_is_asked_for(hub, publish)
     assert len(hub.repos[INDEX].pulls) == 1
 
 
+def test_a_repository_that_is_private_already_is_not_told_to_the_index_by_default(hub, publish):
+    publish("--private")
+    code, out, said = publish("--version", "0.2.0")
+    assert code == 0
+    assert f"{REPO} is private: as with --private, no index is asked" in said
+    assert "--index-repo ORG/NAME" in said.splitlines()[-1]
+    assert "index:" not in out
+    assert hub.repos[INDEX].pulls == []
+    publish("--version", "0.2.0", "--index-repo", INDEX)
+    assert len(hub.repos[INDEX].pulls) == 1, "who names an index wants it to know"
+
+
 @pytest.mark.parametrize(("options", "requests"), [((), 1), (("--private",), 0), (("--no-index",), 0)])
 def test_the_environment_names_another_index(hub, publish, monkeypatch, options, requests):
     hub.add("lab/index", hub.repos[INDEX].files())
