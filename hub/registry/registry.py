@@ -13,7 +13,7 @@ from ...zoo.errors import TchubWarning
 from .compat import require_loadable
 from .describe import describe, read_card
 from .entry import Entry
-from .errors import StoreError
+from .errors import IntegrityError, SourceError, StoreError
 from .index import Index
 from .lock import LockFile
 from .offline import network_ruled_out
@@ -157,7 +157,8 @@ class Registry:
     def fetch(self, resolution: Resolution, *, source: str | None = None, offline: bool = False) -> PulledCheckpoint:
         """Fetch what was chosen unless it is stored here, and verify it; arguments and errors as for `pull`.
 
-        A read-only cache serves what it holds whole, also where the index has corrected its card since.
+        What the cache holds whole serves, with a warning, where the index has corrected its card since and the new one
+        cannot be had: without a network, from no source, or because the cache is read-only.
         """
         entry = resolution.entry
         if entry.is_local:
@@ -170,10 +171,12 @@ class Registry:
 
         try:
             return PulledCheckpoint(self.cache.add(entry, fill), used[0], resolution)
-        except StoreError as error:
-            if not (error.read_only and self.cache.verify(entry).ok):
+        except (StoreError, SourceError, IntegrityError) as error:
+            unavailable = not isinstance(error, StoreError) or error.read_only
+            if not (unavailable and self.cache.verify(entry).ok):
                 raise
-            warnings.warn(f"{error.message}; {entry.id} is served as it is stored", TchubWarning, stacklevel=3)
+            text = f"{error.message}; {entry.id} is served as it is stored, without the card that was corrected since"
+            warnings.warn(text, TchubWarning, stacklevel=3)
         return PulledCheckpoint(self.cache.path(entry), "store", resolution)
 
     def register_local(self, name: str, save: Callable[[Path, str], None], base: Entry, **facts: Any) -> Entry:

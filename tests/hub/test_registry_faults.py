@@ -243,6 +243,27 @@ def test_a_read_only_cache_serves_a_copy_whose_card_was_corrected_since(zoo, mon
     assert (pulled.path, pulled.source) == (folder, "store")
 
 
+@pytest.mark.parametrize(
+    ("source", "offline", "why"),
+    [("hf://org/tcl-epyc", True, "network"), ("file:///nowhere", False, "nowhere"), (None, False, "wrong s")],
+)
+def test_where_no_source_has_the_corrected_card_the_copy_serves(zoo, source, offline, why):
+    """Without a network, with a source that went away, or with one that still has the old card."""
+    card = zoo / "zoo" / NAME / VERSION / "README.md"
+    card.write_text("as it was")
+    relist(zoo)
+    folder = stored(zoo)
+    card.write_text("corrected since")
+    listed = describe(card.parent, NAME, VERSION, sources=[source or (zoo / "zoo").as_uri()], revision="0" * 40)
+    write_index(zoo / "index.json", listed)
+    card.write_text("as it was")
+    with pytest.warns(TchubWarning, match=f"{why}.* is served as it is stored, without the card that was corrected"):
+        pulled = hub.pull(NAME, offline=offline)
+    assert (pulled.path, pulled.source, pulled.card) == (folder, "store", "as it was")
+    (folder / "model.safetensors").unlink()
+    assert refusal(lambda: hub.pull(NAME, offline=offline)), "weights that are not whole are never served"
+
+
 def test_no_network(zoo, monkeypatch):
     entry = describe(zoo / "zoo" / NAME / VERSION, NAME, VERSION, sources=["hf://org/tcl-epyc"], revision="0" * 40)
     write_index(zoo / "index.json", entry)
