@@ -56,20 +56,41 @@ class Network:
 
 
 def to_relax(exported: Any, name: str, layout: str = LAYOUTS[0]) -> IRModule:
-    """Import an exported program into Relax and lower it to tasks."""
+    """Import an exported program into Relax and lower it to tasks.
+
+    Raises:
+        NetworkImportError: TVM has no translation of an operator, or the program changes its state or its inputs.
+    """
     from tvm.relax.frontend.torch import from_exported_program
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # torch's own pytree deprecation, not ours
-            mod = from_exported_program(exported)
+            exported = exported.run_decompositions()
+            _check_stateless(exported, name)
+            mod = from_exported_program(exported, run_ep_decomposition=False)
         return prepare(mod, layout)
+    except NetworkImportError:
+        raise
     except Exception as error:
         raise NetworkImportError(
             f"TVM cannot import {name}: {last_line(error)}",
             remedy="decompose the operator in PyTorch (torch.export's run_decompositions) or leave it out",
             network=name,
         ) from error
+
+
+def _check_stateless(exported: Any, name: str) -> None:
+    """Refuse what TVM's importer would drop: only a decomposed program says what it writes besides its outputs."""
+    signature = exported.graph_signature
+    written = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
+    if written:
+        raise NetworkImportError(
+            f"{name} writes to {', '.join(written)} when it is called, and a compiled network keeps no state",
+            remedy="export it after .eval(), or take what it changes as an input and return it as a new tensor",
+            network=name,
+            written=written,
+        )
 
 
 def _example(spec: NetworkSpec, vocabulary: int, mel_bins: int) -> tuple[torch.Tensor, ...]:

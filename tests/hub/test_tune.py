@@ -199,8 +199,29 @@ def test_an_exported_network_is_tuned_by_fixed_positional_inputs(tmp_path: Path)
             open_network(tmp_path / "net.pt2")
 
 
+class Counting(torch.nn.Module):
+    """Writes to a buffer, by itself and in batch norm's training mode, and to its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(24)
+        self.register_buffer("calls", torch.zeros(24))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x.relu_()) + self.calls.add_(1.0)
+
+
+def test_a_network_that_changes_its_state_or_its_input_is_refused_before_it_is_tuned(tmp_path: Path) -> None:
+    x = torch.randn(2, 24)
+    torch.export.save(torch.export.export(Counting(), (x,)), tmp_path / "net.pt2")
+    with pytest.raises(NetworkImportError, match="net writes to .* a compiled network keeps no state") as caught:
+        open_network(tmp_path / "net.pt2").relax_module()
+    assert {"norm.running_mean", "calls", "x"} <= set(caught.value.fields["written"])
+    assert "export it after .eval()" in str(caught.value.remedy)
+
+
 def test_an_importer_that_says_nothing_is_quoted_by_its_kind(monkeypatch: pytest.MonkeyPatch, pt2: Path) -> None:
-    def silent(_exported: Any) -> Any:
+    def silent(*_: Any, **__: Any) -> Any:
         raise AssertionError
 
     monkeypatch.setattr("tvm.relax.frontend.torch.from_exported_program", silent)
