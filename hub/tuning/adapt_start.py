@@ -10,7 +10,7 @@ import numpy as np
 from ...zoo.adapt.continual import fisher_average, fisher_diagonal
 from ...zoo.adapt.errors import SourceMismatchError
 from ...zoo.training import RankingDataset, pairwise_accuracy
-from ...zoo.training.metrics import PAIR_RATIO
+from ...zoo.training.metrics import count_pairs
 from .adapt_sources import Sources
 from .adapt_tools import Base
 
@@ -73,8 +73,7 @@ def choose_start(sources: Sources, data: RankingDataset, seed: int) -> Start:
 
 def _pairs(data: RankingDataset) -> int:
     """Pairs of a task whose latencies are apart by more than the noise of measuring."""
-    seconds = (data.latency[members] for members in data.members)
-    return sum(int((one[:, None] * PAIR_RATIO < one[None, :]).sum()) for one in seconds)
+    return sum(count_pairs(data.latency[members]) for members in data.members)
 
 
 def _merged(sources: Sources, data: RankingDataset, seed: int) -> list[tuple[float, str, CostModel, tuple[Base, ...]]]:

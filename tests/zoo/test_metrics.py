@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.zoo.training import evaluate_random, evaluate_scores, mean_top_k, pairwise_accuracy, top_k
+from tchub.zoo.training.metrics import count_pairs, tally_pairs
 
 # Two tasks: of the first the model picks the 2 s program (best 1 s), of the second the best (4 s).
 SCORES = np.array([0.1, 0.9, 0.5, 3.0, 2.0])
@@ -39,6 +40,17 @@ def test_pairs_within_five_percent_do_not_count():
 
 def test_a_tie_of_scores_is_half_right():
     assert pairwise_accuracy(np.zeros(4), np.array([1.0, 2, 3, 4]), np.zeros(4, int)) == 0.5
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 6), st.booleans()), max_size=12))
+def test_pairs_are_counted_where_one_of_both_is_asked_for(programs: list[tuple[int, int, bool]]):
+    pairs = [(a, b) for a, b in itertools.permutations(programs, 2) if a[1] < b[1] and (a[2] or b[2])]
+    scores, latency, asked = (
+        np.array([program[i] for program in programs], dtype) for i, dtype in ((0, float), (1, float), (2, bool))
+    )
+    right = sum((np.sign(a[0] - b[0]) + 1) / 2 for a, b in pairs)
+    assert tally_pairs(scores, latency, asked) == (right, len(pairs))
+    assert count_pairs(latency, asked) == len(pairs)
 
 
 def test_large_tasks_are_compared_in_blocks():

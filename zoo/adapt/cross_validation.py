@@ -19,7 +19,7 @@ import numpy as np
 
 from ..models import CostModel
 from ..training.dataset import RankingDataset
-from ..training.metrics import PAIR_RATIO
+from ..training.metrics import count_pairs, tally_pairs
 from .in_context import informed_scores
 from .shrink import STRENGTHS, best_strength, blend
 
@@ -118,7 +118,7 @@ def cross_validate(learn: Learn, start: CostModel, lesson: Lesson, *, near: bool
     """
     fold = make_folds(lesson.data, lesson.seed)
     judging = fold if lesson.fresh is None else np.where(lesson.fresh, fold, -1)
-    pairs = sum(int(_pairs(lesson.data.latency[at]).sum()) for at in _groups(lesson.data, judging))
+    pairs = sum(count_pairs(lesson.data.latency[at]) for at in _groups(lesson.data, judging))
     if pairs < MIN_PAIRS:
         return None
     strengths = STRENGTHS if near else (1.0,)
@@ -154,21 +154,13 @@ def _groups(data: RankingDataset, fold: np.ndarray) -> list[np.ndarray]:
     return [members[fold[members] == part] for members in data.members for part in range(fold.max() + 1)]
 
 
-def _pairs(latency: np.ndarray) -> np.ndarray:
-    """(n, n) bool: row is faster than column by more than the noise."""
-    return latency[:, None] * PAIR_RATIO < latency[None, :]
-
-
 def _tally(data: RankingDataset, fold: np.ndarray, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(folds, T) pairs of one task and fold in the right order, a tie being half right; and all such pairs."""
     right, total = np.zeros((2, fold.max() + 1, len(data.task_ids)))
     for at in _groups(data, fold):
-        pairs = _pairs(data.latency[at])
-        if pairs.any():
-            ahead = np.sign(scores[at][:, None] - scores[at][None, :])
+        if len(at):
             place = fold[at[0]], data.group[at[0]]
-            right[place] = ((ahead + 1) / 2)[pairs].sum()
-            total[place] = pairs.sum()
+            right[place], total[place] = tally_pairs(scores[at], data.latency[at])
     return right, total
 
 

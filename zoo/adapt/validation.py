@@ -6,7 +6,7 @@ import numpy as np
 
 from ..models import CostModel
 from ..training.dataset import RankingDataset
-from ..training.metrics import PAIR_RATIO
+from ..training.metrics import count_pairs, pair_share
 
 HOLD_BY = ("programs", "tasks")
 
@@ -26,31 +26,19 @@ def hold_out(data: RankingDataset, share: float, min_pairs: int, seed: int, by: 
     for members in data.members if by == "programs" and share > 0 else ():
         if len(members) >= 5:
             held[rng.permutation(members)[: max(1, round(share * len(members)))]] = True
-    pairs = sum(int(_held_pairs(data, held, members).sum()) for members in data.members)
+    pairs = sum(count_pairs(data.latency[members], held[members]) for members in data.members)
     return held if pairs >= max(1, min_pairs) else None
 
 
-def _held_pairs(data: RankingDataset, held: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """(n, n) bool: row is faster than column by more than the noise, and one of them is held.
-
-    Pairs of a held program with one that was learnt from count too: a task with two held programs makes one
-    pair of them alone, and a dozen with the rest.
-    """
-    seconds, out = data.latency[members], held[members]
-    return (seconds[:, None] * PAIR_RATIO < seconds[None, :]) & (out[:, None] | out[None, :])
-
-
 def held_accuracy(model: CostModel, data: RankingDataset, held: np.ndarray) -> float:
-    """Mean over tasks of the share of `_held_pairs` in the right order; a tie is half right."""
+    """Mean over tasks of the share of pairs in the right order; a tie is half right.
+
+    Pairs of a held program with one that was learnt from count too: a task with two held programs makes one pair of
+    them alone, and a dozen with the rest.
+    """
     scores = model.score(data.features)
-    shares = []
-    for members in data.members:
-        pairs = _held_pairs(data, held, members)
-        if pairs.any():
-            row, column = np.nonzero(pairs)
-            ahead = scores[members][row] - scores[members][column]
-            shares.append(float(np.mean((np.sign(ahead) + 1) / 2)))
-    return float(np.mean(shares))
+    shares = [pair_share(scores[own], data.latency[own], held[own]) for own in data.members]
+    return float(np.mean([share for share in shares if share is not None]))
 
 
 def smooth(curve: list[float]) -> np.ndarray:

@@ -14,6 +14,7 @@ import numpy as np
 
 # Pairs nearer than this ratio are within the noise of measuring and have no order.
 PAIR_RATIO = 1.05
+# Rows that are compared with all others at a time.
 _PAIR_ROWS = 512
 
 
@@ -47,7 +48,7 @@ def pairwise_accuracy(scores: np.ndarray, latency: np.ndarray, group: np.ndarray
     Only pairs whose latencies differ by more than 5% count, and tasks that have such a pair. A tie of the
     scores is half right. NaN without any pair.
     """
-    shares = [_pair_share(rank, seconds) for _, rank, seconds in _tasks(scores, latency, group)]
+    shares = [pair_share(rank, seconds) for _, rank, seconds in _tasks(scores, latency, group)]
     known = [share for share in shares if share is not None]
     return float(np.mean(known)) if known else float("nan")
 
@@ -70,7 +71,7 @@ def task_scores(scores: np.ndarray, latency: np.ndarray, group: np.ndarray) -> d
     found: dict[int, dict[str, float]] = {}
     for task, rank, seconds in _tasks(scores, latency, group):
         values, chance = _best_of_top(rank, seconds, 1)
-        share = _pair_share(rank, seconds)
+        share = pair_share(rank, seconds)
         found[task] = {"top1": float((seconds.min() / values) @ chance)}
         found[task] |= {} if share is None else {"pairwise": share}
     return found
@@ -119,14 +120,37 @@ def _minimum_chances(n: int, k: int) -> np.ndarray:
     return chances
 
 
-def _pair_share(scores: np.ndarray, latency: np.ndarray) -> float | None:
+def tally_pairs(scores: np.ndarray, latency: np.ndarray, asked: np.ndarray | None = None) -> tuple[float, int]:
+    """Pairs of one task in the right order, a tie being half right, and all pairs that have an order.
+
+    Args:
+        scores, latency: (n,).
+        asked: (n,) bool, programs of which each pair has one at least; None: all.
+    """
     right, pairs = 0.0, 0
-    for start in range(0, len(scores), _PAIR_ROWS):
-        rows = slice(start, start + _PAIR_ROWS)
-        faster = latency[rows, None] * PAIR_RATIO < latency[None, :]
+    for rows, faster in _faster(latency, asked):
         ahead = np.where(
             scores[rows, None] == scores[None, :], 0.5, (scores[rows, None] > scores[None, :]).astype(float)
         )
         right += float(ahead[faster].sum())
         pairs += int(faster.sum())
+    return right, pairs
+
+
+def pair_share(scores: np.ndarray, latency: np.ndarray, asked: np.ndarray | None = None) -> float | None:
+    """Share of a task's pairs in the right order; None without any pair. Arguments as of `tally_pairs`."""
+    right, pairs = tally_pairs(scores, latency, asked)
     return right / pairs if pairs else None
+
+
+def count_pairs(latency: np.ndarray, asked: np.ndarray | None = None) -> int:
+    """Pairs of one task that have an order; arguments as of `tally_pairs`."""
+    return sum(int(faster.sum()) for _, faster in _faster(latency, asked))
+
+
+def _faster(latency: np.ndarray, asked: np.ndarray | None) -> Iterator[tuple[slice, np.ndarray]]:
+    """Some rows at a time, (rows, n) bool: row is faster than column by more than the noise, and the pair counts."""
+    for start in range(0, len(latency), _PAIR_ROWS):
+        rows = slice(start, start + _PAIR_ROWS)
+        faster = latency[rows, None] * PAIR_RATIO < latency[None, :]
+        yield rows, faster if asked is None else faster & (asked[rows, None] | asked[None, :])
