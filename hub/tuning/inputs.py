@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,22 +66,40 @@ def _read_pt2(path: Path) -> Network:
     import torch
 
     exported = torch.export.load(path)
-    metas = _described(exported)
-    if not all(isinstance(d, int) for meta in metas for d in meta.shape):
-        raise NetworkImportError(f"{path} has dynamic shapes", remedy="export it with fixed shapes", path=str(path))
-    if exported.example_inputs is not None and exported.example_inputs[1]:
-        raise NetworkImportError(
-            f"{path} takes inputs by name: {', '.join(exported.example_inputs[1])}",
-            remedy="export it with positional inputs: torch.export.export(model, (x, y))",
-            path=str(path),
-        )
+    complaint = _complaint(exported)
+    if complaint is not None:
+        what, remedy = complaint
+        raise NetworkImportError(f"{path} {what}", remedy=remedy, path=str(path))
     return Network(path.stem, lambda: exported, lambda: _inputs_of(exported), "pt2")
 
 
-def _described(exported: Any) -> list[Any]:
-    """Shape and data type of each input of the user, as PyTorch's tensors without data."""
-    names = set(exported.graph_signature.user_inputs)
-    return [node.meta["val"] for node in exported.graph.nodes if node.op == "placeholder" and node.name in names]
+def _complaint(exported: Any) -> tuple[str, str] | None:
+    """Why a program cannot be called with tensors one by one, or its output not be checked, and the remedy; or None."""
+    import torch
+
+    positional, named = exported.example_inputs or ((), {})
+    signature = exported.graph_signature
+    if named:
+        return (
+            f"takes inputs by name: {', '.join(named)}",
+            "export it with positional inputs: torch.export.export(model, (x, y))",
+        )
+    if odd := [type(value).__name__ for value in positional if not isinstance(value, torch.Tensor)]:
+        return (
+            f"takes inputs that are no tensors: {', '.join(odd)}",
+            "set numbers in the module before it is exported, and take each tensor of a list as an input of its own",
+        )
+    if not all(isinstance(d, int) for meta in _described(exported, signature.user_inputs) for d in meta.shape):
+        return "has dynamic shapes", "export it with fixed shapes"
+    metas = _described(exported, [*signature.user_inputs, *signature.user_outputs])
+    if torch.bfloat16 in (getattr(meta, "dtype", None) for meta in metas):  # TVM's output would have another type
+        return "takes or gives bfloat16", "export it in float32"
+    return None
+
+
+def _described(exported: Any, names: Sequence[Any]) -> list[Any]:
+    """Shape and data type of the inputs or outputs of these names, as PyTorch's tensors without data."""
+    return [node.meta["val"] for node in exported.graph.nodes if node.name in names]
 
 
 def _inputs_of(exported: Any) -> tuple[torch.Tensor, ...]:
@@ -94,7 +113,7 @@ def _inputs_of(exported: Any) -> tuple[torch.Tensor, ...]:
         torch.randn(*meta.shape, generator=generator, dtype=meta.dtype)
         if meta.dtype.is_floating_point
         else torch.zeros(*meta.shape, dtype=meta.dtype)
-        for meta in _described(exported)
+        for meta in _described(exported, exported.graph_signature.user_inputs)
     )
 
 

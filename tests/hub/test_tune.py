@@ -184,19 +184,31 @@ def test_names_files_and_configs_are_networks(tmp_path: Path, pt2: Path) -> None
     assert all(torch.allclose(a, b) for a, b in zip(network.module()(x), expected, strict=True))
 
 
-class Named(torch.nn.Module):
-    def forward(self, x: torch.Tensor, *, m: torch.Tensor) -> torch.Tensor:
-        return x * m
+class Doubled(torch.nn.Module):
+    def forward(self, x: torch.Tensor, other: Any = None, *, m: Any = None) -> torch.Tensor:
+        return x * 2
 
 
-def test_an_exported_network_is_tuned_by_fixed_positional_inputs(tmp_path: Path) -> None:
-    x = torch.randn(2, 24)
-    named = torch.export.export(Named(), (x,), {"m": x})
-    batch = torch.export.export(Tiny().eval(), (x,), dynamic_shapes=({0: torch.export.Dim("batch", min=2)},))
-    for exported, words in ((named, "takes inputs by name: m"), (batch, "has dynamic shapes")):
-        torch.export.save(exported, tmp_path / "net.pt2")
-        with pytest.raises(NetworkImportError, match=words):
-            open_network(tmp_path / "net.pt2")
+_X = torch.randn(2, 24)
+
+
+@pytest.mark.parametrize(
+    ("export", "complaint", "remedy"),
+    [
+        ({"kwargs": {"m": _X}}, "takes inputs by name: m", "positional inputs"),
+        ({"dynamic_shapes": ({0: torch.export.Dim("batch", min=2)},)}, "has dynamic shapes", "fixed shapes"),
+        ({"args": (_X, 3)}, "inputs that are no tensors: int", "set numbers in the module"),
+        ({"args": (_X, [_X, _X])}, "inputs that are no tensors: list", "an input of its own"),
+        ({"args": (_X.bfloat16(),)}, "takes or gives bfloat16", "float32"),
+    ],
+)
+def test_an_exported_network_takes_tensors_of_fixed_shapes_and_known_types_by_place(
+    tmp_path: Path, export: dict[str, Any], complaint: str, remedy: str
+) -> None:
+    torch.export.save(torch.export.export(Doubled(), **{"args": (_X,), **export}), tmp_path / "net.pt2")
+    with pytest.raises(NetworkImportError, match=complaint) as caught:
+        open_network(tmp_path / "net.pt2")
+    assert remedy in str(caught.value.remedy)
 
 
 class Counting(torch.nn.Module):
@@ -214,7 +226,7 @@ class Counting(torch.nn.Module):
 def test_a_network_that_changes_its_state_or_its_input_is_refused_before_it_is_tuned(tmp_path: Path) -> None:
     x = torch.randn(2, 24)
     torch.export.save(torch.export.export(Counting(), (x,)), tmp_path / "net.pt2")
-    with pytest.raises(NetworkImportError, match="net writes to .* a compiled network keeps no state") as caught:
+    with pytest.raises(NetworkImportError, match=r"net writes to .* a compiled network keeps no state") as caught:
         open_network(tmp_path / "net.pt2").relax_module()
     assert {"norm.running_mean", "calls", "x"} <= set(caught.value.fields["written"])
     assert "export it after .eval()" in str(caught.value.remedy)
