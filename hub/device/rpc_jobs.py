@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...zoo.errors import last_line
+from .run_job import random_integers
 from .worker import ArgsInfo, TimingConfig, time_kernel
 
 _HERE = __name__
@@ -138,7 +139,7 @@ def run(library: str, args_info: ArgsInfo, config: TimingConfig, best: float | N
 
 
 def _arguments(session: _Session, args_info: ArgsInfo) -> Sequence[Any]:
-    """Random contents on the server, as `worker.run` has them: integers are indices, kept to 0 and 1."""
+    """Random contents on the server; integers are those that `worker.run` has."""
     import numpy as np
     import tvm
 
@@ -153,7 +154,8 @@ def _arguments(session: _Session, args_info: ArgsInfo) -> Sequence[Any]:
             tensor: Any = tvm.runtime.empty(tuple(shape), dtype, device)
             fill(tensor)
         else:
-            tensor = tvm.runtime.tensor(generator.integers(0, 2, size=tuple(shape)).astype(dtype), device)
+            integers = random_integers(generator, shape, dtype, args_info)
+            tensor = tvm.runtime.tensor(integers.astype(dtype), device)
         args.append(tensor)
     session.args_info, session.args = args_info, args
     return args

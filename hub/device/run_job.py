@@ -39,19 +39,26 @@ class RunOutcome:
 
 
 def random_values(args_info: ArgsInfo) -> list[np.ndarray[Any, Any]]:
-    """Random contents, the same for the same shapes: zeros let a processor take short cuts.
-
-    Integers are indices, kept to 0 and 1.
-    """
+    """Random contents, the same for the same shapes: zeros let a processor take short cuts."""
     generator = np.random.default_rng(0)
     values = []
     for shape, dtype in args_info:
         if dtype.startswith(("int", "uint", "bool")):
-            contents = generator.integers(0, 2, size=tuple(shape))
+            contents = random_integers(generator, shape, dtype, args_info)
         else:
             contents = generator.random(size=tuple(shape), dtype=np.float32) + 0.1
         values.append(contents.astype(_numpy_dtype(dtype)))
     return values
+
+
+def random_integers(
+    generator: np.random.Generator, shape: Sequence[int], dtype: str, args_info: ArgsInfo
+) -> np.ndarray[Any, Any]:
+    """Both booleans, or integers that may be indices or divisors: 1 and 2, where a dimension has extent 2 only 1."""
+    drawn = generator.integers(0, 2, size=tuple(shape))
+    if dtype.startswith("bool"):
+        return drawn
+    return np.minimum(drawn + 1, 1 if any(2 in extents for extents, _ in args_info) else 2)
 
 
 def _numpy_dtype(dtype: str) -> Any:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+import tvm
+from tchub.hub.bundle.onsite.inputs import random_arguments
 from tchub.hub.device import measure as measuring
+from tchub.hub.device import rpc_jobs
 from tchub.hub.device.errors import MeasurementFailureRateError, NoCompilerError
 from tchub.hub.device.measure import MeasureConfig, Measurement, Measurer, plan_workers
+from tchub.hub.device.run_job import random_values
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +35,27 @@ def test_a_measurement_holds_its_repeats_and_what_it_cost(measured: list[Any]) -
         assert min(measurement.latencies) <= measurement.latency <= max(measurement.latencies)
         assert measurement.build_seconds > 0
         assert measurement.run_seconds > 0
+
+
+def _served(args_info: Any) -> list[Any]:
+    """The arguments of an RPC session, on this machine."""
+    remote: Any = SimpleNamespace(cpu=tvm.cpu, get_function=lambda _: lambda _: None)
+    return [tensor.numpy() for tensor in rpc_jobs._arguments(rpc_jobs._Session(remote), args_info)]
+
+
+@pytest.mark.parametrize("contents", [random_values, random_arguments, _served])
+def test_an_integer_argument_may_be_a_divisor_or_an_index(contents: Any) -> None:
+    for rows, integers in ((2, {1}), (3, {1, 2}), (1000, {1, 2})):
+        args_info = [[[rows, 8], "float32"], [[64], "int64"], [[64], "uint8"], [[64], "bool"]]
+        _, *indices, mask = contents(args_info)
+        assert all(set(np.unique(index)) == integers for index in indices), "no 0, and no row that is not there"
+        assert set(np.unique(mask)) == {False, True}
+
+
+def test_a_bundle_measures_with_the_contents_of_collect() -> None:
+    args_info = [[[64], "int32"], [[3, 8], "float32"], [[64], "bool"], [[2, 8], "float16"]]
+    for ours, theirs in zip(random_values(args_info), random_arguments(args_info), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 def test_a_broken_program_fails_alone(target_dict: dict[str, Any], small_candidates: list[Any]) -> None:

@@ -20,14 +20,17 @@ def aligned(shape: list[int], dtype: str) -> Any:
 def random_arguments(args: list[Any]) -> list[Any]:
     """One array an argument, `[[shape, dtype], ...]`, with the contents that `tchub collect` gives them.
 
-    Random contents: zeros let a processor take short cuts. Integers are indices, kept to 0 and 1.
+    Random contents: zeros let a processor take short cuts. Integers are indices or divisors: 1 and 2, where a dimension
+    has extent 2 only 1.
     """
     generator = np.random.default_rng(0)
+    highest = 1 if any(2 in shape for shape, _ in args) else 2
     arrays = []
     for shape, dtype in args:
         array = aligned(shape, dtype)
         if dtype.startswith(("int", "uint", "bool")):
-            array[...] = generator.integers(0, 2, size=tuple(shape))
+            drawn = generator.integers(0, 2, size=tuple(shape))
+            array[...] = drawn if dtype.startswith("bool") else np.minimum(drawn + 1, highest)
         else:
             array[...] = generator.random(size=tuple(shape), dtype=np.float32) + np.float32(0.1)
         arrays.append(array)
