@@ -17,6 +17,7 @@ from tvm.s_tir.meta_schedule.utils import shash2hex
 
 from ...zoo.threads import one_thread
 from .candidate_features import candidate_features
+from .device_kind import require_target
 from .errors import ModelOutputError
 from .online import OnlineLearner, OnlineSettings
 
@@ -190,7 +191,11 @@ def seconds(result: RunnerResult) -> float:
 
 @derived_object
 class PretrainedCostModel(PyCostModel):
-    """`PretrainedScorer` in the form that MetaSchedule calls."""
+    """`PretrainedScorer` in the form that MetaSchedule calls.
+
+    Where the context's target is of the other kind of device, `predict` and `update` raise DeviceKindError, which TVM
+    hands on as a RuntimeError with its message.
+    """
 
     def __init__(self, scorer: PretrainedScorer) -> None:
         super().__init__()
@@ -216,6 +221,7 @@ class PretrainedCostModel(PyCostModel):
         self.scorer.load(Path(path))
 
     def _read(self, context: Any, candidates: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
+        require_target(self.scorer.checkpoint, context.target)
         return candidate_features(self.scorer.checkpoint, context, candidates)
 
 

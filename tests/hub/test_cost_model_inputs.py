@@ -17,6 +17,7 @@ from tchub.hub.tuning import candidate_features as inputs
 from tchub.hub.tuning.adapt_pool import CandidatePool, PoolEntry
 from tchub.hub.tuning.candidates import random_candidates, trace_json, tune_context
 from tchub.hub.tuning.cost_model import PretrainedScorer, Squash
+from tchub.hub.tuning.device_kind import require_target
 from tchub.hub.tuning.interrupt import StopFlag
 from tchub.hub.tuning.operators import operator_module
 from tchub.hub.tuning.search import SearchSettings, WatchedCostModel
@@ -25,7 +26,7 @@ from tchub.zoo.adapt import NotTrainableError
 from tchub.zoo.corpus.schema import OPS
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.devices import get_device
-from tchub.zoo.features import get_schema
+from tchub.zoo.features import DeviceKindError, get_schema
 from tchub.zoo.features.statements import PERSTORE_WIDTH
 from tchub.zoo.models import Checkpoint, CheckpointConfig, create
 from tchub.zoo.primitives import from_trace
@@ -181,6 +182,18 @@ def test_tilenet_learns_by_small_steps_too_when_asked(made: Made) -> None:
     model.update(context, candidates, opposite(before))
     assert model.scorer.checkpoint is not base
     assert np.corrcoef(before, model.predict(context, candidates))[0, 1] < 0.99
+
+
+@pytest.mark.parametrize("call", ["predict", "update"])
+def test_a_checkpoint_of_gpus_scores_no_programs_for_a_cpu(made: Made, call: str) -> None:
+    _, candidates = made
+    context = ms.TuneContext(candidates[0].sch.mod, target=Target({"kind": "llvm", "num-cores": 1}), num_threads=1)
+    results = [[ms.runner.RunnerResult([1e-3], None)] * len(candidates)] if call == "update" else []
+    with pytest.raises(RuntimeError, match="reads nest-gpu, but the programs are for the target llvm, a cpu"):
+        getattr(hub.tvm_cost_model(tiny("tilenet")), call)(context, candidates, *results)
+    with pytest.raises(DeviceKindError) as caught:  # as it is before TVM hands it on
+        require_target(tiny("tilenet"), context.target)
+    assert "--kind cpu" in str(caught.value.remedy)
 
 
 def test_a_whole_search_for_a_gpu_is_guided(tmp_path: Path) -> None:
