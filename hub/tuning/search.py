@@ -136,9 +136,10 @@ class TaskSearch:
         self.context.pre_tuning(max(trials, size), size, self._spaces, database, model)
 
     def teach(self, programs: Sequence[KnownProgram]) -> int:
-        """Programs of earlier runs are not to be measured again; returns how many there are."""
-        self._known.update(program.key for program in programs)
-        return len(programs)
+        """Programs of earlier runs are not to be measured again; returns how many were not known."""
+        unknown = {program.key for program in programs} - self._known
+        self._known |= unknown
+        return len(unknown)
 
     def candidates(self, limit: int, stop: StopFlag) -> list[Any]:
         """At most `limit` new candidates; empty when the search has nothing new.

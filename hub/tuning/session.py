@@ -237,7 +237,11 @@ class TuningSession:
                 self.model.update(self._searches[index].context, candidates, results)
 
     def _reuse(self, history: History) -> None:
-        """Begin with the programs that earlier runs measured; this run's own, after a resumption, are known already."""
+        """Begin with the programs that earlier runs measured.
+
+        After a resumption this run's own are known already, and so are those that it took over, which count.
+        """
+        self.view.reused = sum(trial.kind == "reused" for trial in self.view.log.trials)
         for index, task in enumerate(self.view.tasks):
             with self._phase("search", index):
                 known = history.of_task(task.task_id)

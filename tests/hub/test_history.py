@@ -71,11 +71,19 @@ def test_a_run_that_goes_on_takes_over_once(run: Any, tmp_path: Path) -> None:
     run("first")
     before, _ = run("second")
     view, more = run("second", trials=8)
+    assert view.reused == before.reused == MOST_RECORDS, "its own programs are no earlier run's"
     assert more.count == view.done - before.done > 0
     kinds = [trial.kind for trial in TrialLog(tmp_path / "second" / "trials.jsonl").trials]
     assert kinds.count("reused") == MOST_RECORDS
     assert kinds.count("tuned") == view.done <= 8, "a search may find fewer new programs than it was asked for"
     assert len(open_database(tmp_path / "second" / "database")) == view.done + MOST_RECORDS
+
+
+def test_a_run_that_goes_on_reuses_none_of_its_own_programs(run: Any) -> None:
+    run("first")
+    view, _ = run("first", trials=8)
+    assert view.done > 4
+    assert view.reused == 0
 
 
 def test_failures_are_remembered_as_such(run: Any, tmp_path: Path, small_task: Any) -> None:
