@@ -3,13 +3,13 @@
     python scripts/bench_local.py --json
     python scripts/bench_local.py --network bert-tiny --target v2-1 --source epyc --labels 2 --trials 16 --work DIR
 
-For every network and target (`local_runs.TARGETS`), TileNet starts from nothing, from the zoo, or from a model that
-was adapted to another of the targets (`local_runs.SOURCES`). Each is adapted by `hub.adapt` with one budget to the
-same candidates, and tunes the network by `hub.tune` with as many trials. The programs that judge an adaptation are
-drawn by chance with the run's seed, hence the same for all sources; further programs (`local_further`), many more of
-them, judge start and result once more. At the end one process times the tuned networks of all sources in turn. A run is
-done once: a benchmark that was killed goes on where it was, and the document has every run with the same settings and
-seeds that is there, and names those that are not.
+For every network and target (`local_runs.TARGETS`), TileNet starts from nothing or from the zoo, and learns its own
+labels alone or those of another of the targets besides (`local_runs.SOURCES`). Each is adapted by `hub.adapt` with one
+budget to the same candidates, and tunes the network by `hub.tune` with as many trials. The programs that judge an
+adaptation are drawn by chance with the run's seed, hence the same for all sources; further programs (`local_further`),
+many more of them, judge start and result once more. At the end one process times the tuned networks of all sources in
+turn. A run is done once: a benchmark that was killed goes on where it was, and the document has every run with the same
+settings and seeds that is there, and names those that are not.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ GIVEN = ("pairwise", "given_pairwise", "given_mean_top1")
 def plan(
     networks: Sequence[str], targets: Sequence[str], sources: Sequence[str], seeds: Sequence[int], make: Any
 ) -> list[LocalRun]:
-    """Runs in their order: what another target starts from comes first; a network is whole before the next begins."""
+    """Runs in their order: what another target learns from comes first; a network is whole before the next begins."""
     needed = {TARGETS[target].other for target in targets} if OTHER in sources else set()
     pairs = [(target, OWN) for target in TARGETS if target in needed]
     pairs += [(target, source) for source in SOURCES if source in sources for target in TARGETS if target in targets]
@@ -97,6 +97,7 @@ def table_row(row: dict[str, Any], latencies: dict[str, Any], scores: dict[str, 
         "gain_high": high,
         "level": told["level"],
         "decision": told["decision"],
+        "method": told["learning"]["method"],
         "further_programs": scores["start"]["programs"],
         **{f"further_{name}_{key}": scores[name][key] for name in scores for key in GIVEN},
         "tuning_seconds": row["tune"]["tuning_seconds"],

@@ -11,7 +11,7 @@ from local_runs import SCRATCH
 _SECONDS = ("measuring_seconds", "learning_seconds", "tuning_seconds")
 _FACTS = ("target", "source", "seed", "programs", "failed")
 _ACCURACY = {"zero_shot_before": "pairwise, no label", "before": "before", "after": "after"}
-_OUTCOME = {"decision": "decision", "tuned_ms": "tuned ms", "untuned_ms": "untuned ms"}
+_OUTCOME = {"method": "method", "decision": "decision", "tuned_ms": "tuned ms", "untuned_ms": "untuned ms"}
 _SAME = ("network", "target", "seed")
 # Means over seeds, of scores on further programs.
 _FURTHER = {

@@ -25,7 +25,7 @@ class LocalTarget:
         words: for a reader.
         level: LLVM's name of a CPU or level; None for all that the CPU has.
         threads: of a program.
-        other: the target whose adapted model is the source `other`.
+        other: the target whose measurements the source `other` has.
     """
 
     words: str
@@ -39,15 +39,15 @@ TARGETS = {
     "v2-1": LocalTarget("x86-64-v2 (128-bit vectors), 1 thread", "x86-64-v2", 1, "full-1"),
     "full-2": LocalTarget("all instructions, 2 threads", None, 2, "full-1"),
 }
-# In the order of running: `other` starts from what `epyc` came to on another target.
+# In the order of running: `other` learns what `epyc` measured for another target.
 OWN, SCRATCH, OTHER = "epyc", "none", "other"
 SOURCES = {
     OWN: "tilenet-epyc, learnt from programs of an EPYC Turin with all its instructions",
     SCRATCH: "no pretraining: a random TileNet",
     "xeon": "tilenet-xeon, learnt from AutoTVM's programs of another x86 CPU",
-    OTHER: "tilenet-epyc adapted to the same network on another of these targets",
+    OTHER: "tilenet-epyc, which learns besides what was measured for another of these targets (`--from`, all methods)",
 }
-CHECKPOINTS = {OWN: "tilenet-epyc", "xeon": "tilenet-xeon"}
+CHECKPOINTS = {OWN: "tilenet-epyc", "xeon": "tilenet-xeon", OTHER: "tilenet-epyc"}
 ARCHITECTURE = "tilenet"
 
 

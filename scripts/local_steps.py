@@ -36,7 +36,7 @@ def _adapt(run: LocalRun, target: dict[str, Any] | None) -> None:
     from tchub import hub
     from tchub.zoo.adapt.fine_tune import FineTuneConfig
 
-    start, folder = starting_point(run), _fresh(run.folder / "adapt")
+    start, taught, folder = starting_point(run), corpora(run), _fresh(run.folder / "adapt")
     run.pool_folder.mkdir(parents=True, exist_ok=True)
     # All sources of a network and target pick among the same candidates.
     (folder / "pool").symlink_to(run.pool_folder.resolve(), target_is_directory=True)
@@ -46,7 +46,8 @@ def _adapt(run: LocalRun, target: dict[str, Any] | None) -> None:
         budget=f"{min(100.0, 125.0 * run.labels / run.pool):g}%",  # a fifth of it is held out
         workload=run.network,
         sampler=run.sampler,
-        method=run.method,
+        method="auto" if taught else run.method,
+        sources=taught,
         seed=run.seed,
         work_dir=folder,
         programs_per_task=run.pool,
@@ -88,14 +89,18 @@ def _fresh(folder: Path) -> Path:
 
 def starting_point(run: LocalRun) -> str:
     """The checkpoint that a run starts from, by name or folder."""
-    if run.source == SCRATCH:
-        return str(_random_start(run))
+    return str(_random_start(run)) if run.source == SCRATCH else CHECKPOINTS[run.source]
+
+
+def corpora(run: LocalRun) -> tuple[str, ...]:
+    """What a run learns besides its own labels: of the source `other`, what was measured for another target."""
     if run.source != OTHER:
-        return CHECKPOINTS[run.source]
-    before = replace(run, target=run.at.other, source=OWN).row()
-    if before is None:
+        return ()
+    before = replace(run, target=run.at.other, source=OWN)
+    row = before.row()
+    if row is None:
         raise RuntimeError(f"{run.label}: {OWN} on {run.at.other} is not done")
-    return before["checkpoint"]
+    return (str(before.folder / "adapt" / Path(row["corpus"]).name),)
 
 
 def _random_start(run: LocalRun) -> Path:

@@ -93,6 +93,20 @@ class Case:
             folder, self.scene, lambda: self.train(RankingDataset.concat([self.scene.own, self.scene.all_given]))
         )
 
+    @property
+    def bases(self) -> Path:
+        """Where knowledge bases are kept, and models of single sources."""
+        return self.models / self.scene.place / "bases"
+
+    def given(self, source: str) -> RankingDataset:
+        """The programs of a source."""
+        return self.scene.given[self.scene.sources.index(source)]
+
+    def alone(self, source: str) -> CostModel:
+        """The model that was trained on one source alone."""
+        folder = self.bases / f"alone-{source}-{self.seed}"
+        return kept_model(folder, self.scene, lambda: self.train(self.given(source))).model
+
     def train(self, data: RankingDataset) -> Made:
         """A new model of the case's architecture and seed."""
         return train_new(self.scene, data, self.seed, self.arch)

@@ -53,14 +53,13 @@ def gone_on(model: CostModel, case: Case) -> CostModel:
     if case.protocol == "in-task":
         return fine_tune(model, case.measured, FineTuneConfig(seed=case.seed)).model
     tuned = copy.deepcopy(model)
-    train(tuned, case.measured, None, gentle(EQUATIONS, case).learning(), case.seed)
+    train(tuned, case.measured, None, gentle(paced(EQUATIONS, case.arch, case.measured)).learning(), case.seed)
     return tuned.eval()
 
 
-def gentle(config: ContinualConfig, case: Case) -> ContinualConfig:
-    """The settings by which what was measured is learnt on top of the sources."""
-    found = paced(config, case.arch, case.measured)
-    return replace(found, learn_rate=GENTLE * found.learn_rate)
+def gentle(config: ContinualConfig) -> ContinualConfig:
+    """The settings by which a trained model learns more."""
+    return replace(config, learn_rate=GENTLE * config.learn_rate)
 
 
 def knowledge_base(
@@ -117,7 +116,7 @@ def column_of(base: Progressive, case: Case, config: ContinualConfig = EQUATIONS
         tuned = fine_tune(base.learning(), case.measured, FineTuneConfig(seed=case.seed)).model
         assert isinstance(tuned, Progressive)
         return tuned
-    learn(base, case.measured, None, gentle(config, case), case.seed)
+    learn(base, case.measured, None, gentle(paced(config, case.arch, case.measured)), case.seed)
     return base.eval()
 
 
@@ -132,11 +131,7 @@ def chosen(case: Case) -> tuple[np.ndarray, int]:
     from tchub.zoo.training.gather import corpus_device
 
     scene = case.scene
-    alone = [
-        kept_model(_folder(case) / f"alone-{name}-{case.seed}", scene, lambda d=data: case.train(d)).model
-        for name, data in zip(scene.sources, scene.given, strict=True)
-    ]
-    agreement = {name: rank_agreement(model, case.measured) for name, model in zip(scene.sources, alone, strict=True)}
+    agreement = {name: rank_agreement(case.alone(name), case.measured) for name in scene.sources}
     devices = {name: corpus_device(open_corpus(name)) for name in scene.sources}
     order = [source.name for source in choose_sources(scene.device, devices, agreement) if source.weight > 0]
     return _learnt(case, order or scene.sources, SETTINGS)
@@ -154,10 +149,6 @@ def base_seconds(case: Case) -> float:
 
 def bases(case: Case, order: Sequence[str], config: ContinualConfig) -> list[Made]:
     """The base after each of some of the sources, in an order."""
-    given = dict(zip(case.scene.sources, case.scene.given, strict=True))
-    folder = _folder(case) / f"{config.strength:g}-{config.rehearsal:g}"
-    return knowledge_base(case.scene, [(name, given[name]) for name in order], case.seed, folder, case.arch, config)
-
-
-def _folder(case: Case) -> Path:
-    return case.models / case.scene.place / "bases"
+    folder = case.bases / f"{config.strength:g}-{config.rehearsal:g}"
+    taught = [(name, case.given(name)) for name in order]
+    return knowledge_base(case.scene, taught, case.seed, folder, case.arch, config)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+import transfer_adapt as adapt
 from tchub.zoo.adapt.fresh import recipe_for
-from tchub.zoo.models import CostModel
 from tchub.zoo.training import RankingDataset
 from transfer_case import CROSS, IN_TASK, PROTOCOLS, Case
 from transfer_continual import base_seconds, chosen, continual, gone_on
@@ -84,22 +84,12 @@ def tuned_on_strata(case: Case) -> Answer:
 
 def committee(case: Case) -> Answer:
     """What `tchub adapt --method committee --sampler strata` makes of the model of the sources."""
-    return _committee(case, case.base().model)
+    return Answer(*adapt.committee(case, case.base().model))
 
 
 def informed_committee(case: Case) -> Answer:
     """What it makes of a model that knows the target's other tasks already: more than sources can teach."""
-    return _committee(case, case.informed().model)
-
-
-def _committee(case: Case, base: CostModel) -> Answer:
-    from tchub.zoo.adapt.committee_method import CommitteeWithFresh
-    from tchub.zoo.adapt.methods import Lesson
-
-    case = on_strata(case, base)
-    data = case.measured
-    made = CommitteeWithFresh().learn(base, Lesson(base, data, data.features, case.scene.device, seed=case.seed)).model
-    return Answer(case.told(made), made.parameter_count(), case.known)
+    return Answer(*adapt.committee(case, case.informed().model))
 
 
 def local_model(case: Case) -> Answer:
@@ -128,6 +118,16 @@ def learnt_on(case: Case) -> Answer:
 def learnt_on_chosen(case: Case) -> Answer:
     """A base that rehearses, of the sources that agree with what was measured (tchub's)."""
     return Answer(*chosen(case))
+
+
+def learnt_by_adapt(case: Case) -> Answer:
+    """What `tchub adapt --method continual` makes of a model of the first source and corpora of the others."""
+    return Answer(*adapt.continual(case))
+
+
+def merged(case: Case) -> Answer:
+    """The Fisher-weighted average of models of the sources, fine-tuned on what was measured."""
+    return Answer(*adapt.merged(case))
 
 
 def on_all(run: Callable[[Case], Answer]) -> Callable[[Case], Answer]:
@@ -202,6 +202,10 @@ METHODS: dict[str, Method] = {
     "multi-task": Method(multi, "multi-task", before=None, slow=True),
     "continual": Method(learnt_on, "continual distillation", before=base_seconds),
     "continual-chosen": Method(learnt_on_chosen, "the same, sources chosen, rehearsal", (CROSS,), before=None),
+    "continual-adapt": Method(
+        learnt_by_adapt, "tchub adapt --method continual", (CROSS, IN_TASK), before=None, slow=True
+    ),
+    "merged": Method(merged, "models of the sources averaged, fine-tuned", (CROSS,), before=None),
     "ours": Method(our_own, "ours", before=of_starts),
     "fine-tune-all": Method(on_all(tuned), "fine-tuned on all of the target's training data", (CROSS,)),
     "continual-all": Method(

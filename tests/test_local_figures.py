@@ -79,6 +79,7 @@ def run_row(source: str, before: float, after: float) -> dict[str, Any]:
         "after": after,
         "interval": [0.01, 0.2],
         "decision": "adapted",
+        "learning": {"method": "few-shot"},
     }
     facts = {"network": "bert-tiny", "target": "v2-1", "source": source, "seed": 0}
     return facts | {"adapt": adapt, "tune": {"tuning_seconds": 20.0}}
