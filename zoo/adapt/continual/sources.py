@@ -61,7 +61,7 @@ def choose_sources(
     """Weighs and orders sources: the one most like the target comes last, so that it is learnt last.
 
     A measured agreement decides before any spec sheet: by the paper's rule, sources of the target's vendor alone,
-    the wrong ones are left out where another vendor's device agrees (see docs/models.md for figures).
+    the wrong ones are left out where another vendor's device agrees (`bench_transfer.py` has what that is worth).
 
     Args:
         target: the device to learn for.
