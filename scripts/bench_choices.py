@@ -22,9 +22,11 @@ import click
 from bench_models import kept
 from benchmarking import ROOT, finish
 from choices import PARTS, Choice
+from tchub.zoo.training import TrainConfig
 from tchub.zoo.training.few_shot import evaluate_unknown
 from transfer_case import Case
-from transfer_data import TARGETS, Library
+from transfer_data import TARGETS, Library, Scene
+from transfer_papers import CAP, SOURCE_CAP
 
 CHOSEN_ON = ("k80", "mi50", "ryzen-3700x-autotvm")
 SCORES = ("pairwise", "mean_top1")
@@ -40,8 +42,12 @@ class Answers:
     def __init__(self, folder: Path, deadline: float) -> None:
         """`deadline`: `time.monotonic()` after which nothing new is begun."""
         self.folder, self.deadline = folder, deadline
-        library = Library(folder / "data")
-        self._scene = lru_cache(1)(lambda target: library.scene(target, TARGETS[target], False, "val"))
+        libraries = {"tilenet": Library(folder / "data"), "tcl": Library(folder / "data", CAP, SOURCE_CAP)}
+
+        def scene(target: str, arch: str) -> Scene:
+            return libraries[arch].scene(target, TARGETS[target], False, "val", TrainConfig.find(arch).feature_schema)
+
+        self._scene = lru_cache(1)(scene)
 
     def of(self, choice: Choice, target: str, seed: int) -> dict[Where, Scores]:
         """Those that are there or that time allows."""
@@ -54,7 +60,8 @@ class Answers:
         return found
 
     def _ask(self, choice: Choice, target: str, seed: int, labels: int) -> dict[str, float]:
-        case = Case(self._scene(target), choice.protocol, labels, seed, self.folder / "models")
+        scene = self._scene(target, choice.arch)
+        case = Case(scene, choice.protocol, labels, seed, self.folder / "models", choice.arch)
         started = time.process_time()
         scores = evaluate_unknown(case.judged, case.known, choice.run(case))
         told = f"{choice.place(target, seed, labels)}: {scores['pairwise']:.4f}"

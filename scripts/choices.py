@@ -23,6 +23,7 @@ from transfer_continual import EQUATIONS, GENTLE, SETTINGS, bases, column_of, is
 from transfer_data import cut
 from transfer_devices import CHAIN_CAP
 from transfer_models import kept_model, train_new
+from transfer_papers import SOURCE_CAP
 
 Run = Callable[[Case], np.ndarray]
 NO_LABEL = (0,)
@@ -36,7 +37,7 @@ class Choice:
         part: what it is a setting of; setting, value, default: the changed one, what it is here and in the product.
             The product itself has no setting.
         run: makes the (N,) scores of the judging tasks' programs.
-        protocol, labels: of the cases.
+        protocol, labels, arch: of the cases.
     """
 
     part: str
@@ -46,6 +47,7 @@ class Choice:
     run: Run
     protocol: str
     labels: tuple[int, ...]
+    arch: str = "tilenet"
 
     def place(self, target: str, seed: int, labels: int) -> str:
         """The name of an answer."""
@@ -62,7 +64,7 @@ class Part:
         make: a run of changed settings.
         defaults: has the settings' values.
         beside: the values that are tried instead.
-        protocol, labels: of the cases.
+        protocol, labels, arch: of the cases.
     """
 
     title: str
@@ -71,14 +73,15 @@ class Part:
     beside: Mapping[str, tuple[Any, ...]]
     protocol: str
     labels: tuple[int, ...]
+    arch: str = "tilenet"
 
     def choices(self) -> Iterator[Choice]:
         """As it is, then every other value alone."""
-        yield Choice(self.title, "", None, None, self.make(), self.protocol, self.labels)
+        asked = self.protocol, self.labels, self.arch
+        yield Choice(self.title, "", None, None, self.make(), *asked)
         for name, values in self.beside.items():
             for value in values:
-                run = self.make(**{name: value})
-                yield Choice(self.title, name, value, self.defaults[name], run, self.protocol, self.labels)
+                yield Choice(self.title, name, value, self.defaults[name], self.make(**{name: value}), *asked)
 
 
 def pretrained(**changed: Any) -> Run:
@@ -139,7 +142,8 @@ def _base_of_two(case: Case, config: ContinualConfig, before: bool) -> np.ndarra
     first, given = case.scene.sources[0], case.scene.given[0]
     both = {case.scene.target: case.scene.own, first: given}
     order = both if before else dict(reversed(both.items()))
-    one, two = [(name, cut(data, data.task_ids, CHAIN_CAP)) for name, data in order.items()]
+    most = CHAIN_CAP if case.arch == "tilenet" else SOURCE_CAP
+    one, two = [(name, cut(data, data.task_ids, most)) for name, data in order.items()]
     folder = case.models / case.scene.place / "two"
     (base,) = knowledge_base(case.scene, [one], case.seed, folder, case.arch, config)
     return next_base(is_base(base), two[1], case.seed, config).model.score(case.judged.features)
@@ -229,12 +233,11 @@ PARTS = (
         for share in (0.02, 0.05)
     ),
     *(
-        Part(
-            f"base of two{words}, the {which} device", base_of_two(whole, before), vars(whole), beside, CROSS, NO_LABEL
-        )
-        for words, whole, beside in (
-            (" by consolidation alone", EQUATIONS, {"strength": (0.0, 1e5, 1e6)}),
-            ("", SETTINGS, {"strength": (0.0,), "rehearsal": (10.0,)}),
+        Part(f"{title}, the {which} device", base_of_two(whole, before), vars(whole), beside, CROSS, NO_LABEL, arch)
+        for title, whole, beside, arch in (
+            ("base of two by consolidation alone", EQUATIONS, {"strength": (0.0, 1e5, 1e6)}, "tilenet"),
+            ("base of two", SETTINGS, {"strength": (0.0,), "rehearsal": (10.0,)}, "tilenet"),
+            ("base of two TCLs", SETTINGS, {"strength": (1e5, 1e6)}, "tcl"),
         )
         for before, which in ((True, "first"), (False, "second"))
     ),
