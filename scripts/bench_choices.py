@@ -130,14 +130,24 @@ def main(
         for choice in part.choices() if part.title in (parts or (part.title,)) else ():
             answers.of(choice, target, seed)
     answers.deadline = -math.inf  # nothing new
-    rows = []
+    rows, missing = [], []
     for part in PARTS:
         found = {choice: {} for choice in part.choices()}
         for choice, (seed, target) in product(found, product(range(seeds), targets)):
             found[choice] |= answers.of(choice, target, seed)
         default = next(iter(found.values()))
         rows += [row(choice, own, default) for choice, own in found.items()]
-    finish("choices", summary(rows), {"targets": list(targets), "rows": rows}, list(range(seeds)), as_json, started)
+        asked = len(found) * seeds * len(targets) * len(part.labels)
+        if lack := asked - sum(map(len, found.values())):
+            missing.append(f"{lack} of {asked} answers of {part.title}")
+    finish(
+        "choices",
+        summary(rows),
+        {"targets": list(targets), "rows": rows, "not_done": missing},
+        list(range(seeds)),
+        as_json,
+        started,
+    )
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def choices(job: Mapping[str, Any]) -> dict[str, Any]:
             told |= {"instead of": _value(row["default"]), "value": _value(row["value"])}
         cells = {_heading(row, labels): _cell(scores) for labels, scores in row["scores"].items()}
         if cells:
-            found.setdefault(row["part"].capitalize(), []).append(told | cells)
+            found.setdefault(row["part"][:1].upper() + row["part"][1:], []).append(told | cells)
     return found
 
 

@@ -191,7 +191,7 @@ class Method:
 METHODS: dict[str, Method] = {
     "random": Method(chance, "random order", (CROSS,), before=None, alone=True, seeds=1),
     "scratch": Method(scratch, "from scratch", before=None, alone=True),
-    "three-scratch": Method(scratch_of_three, "three from scratch", (IN_TASK,), before=None, alone=True),
+    "three-scratch": Method(scratch_of_three, "three from scratch", (IN_TASK,), before=None, alone=True, unseen=True),
     "trees": Method(trees, "boosted trees of the task's labels", (IN_TASK,), before=None, alone=True),
     "zero-shot": Method(zero_shot, "pretrained, nothing measured", (CROSS,)),
     "context": Method(context, "pretrained, labels as context", (IN_TASK,)),

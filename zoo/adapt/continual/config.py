@@ -16,7 +16,7 @@ class ContinualConfig:
 
     The defaults were chosen on validation tasks; `scripts/bench_choices.py` changes each of them alone. A mean rank
     loss has a Fisher diagonal so small that the paper's lambda holds little: it is rehearsal that keeps what a base
-    knows. A network that reads no device cannot rehearse, and wants a strength ten to a hundred times the default's.
+    knows, and a base that does not rehearse is held better by ten times the strength.
 
     Attributes:
         learn_epochs, distill_epochs: passes over the device's programs in each phase.
