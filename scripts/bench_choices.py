@@ -105,7 +105,11 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for found in rows
         if found["setting"] and found["scores"]
     ]
-    return {"values_tried": len(gains), "values_better": sum(gain > 0 for gain in gains), "largest_gain": max(gains)}
+    return {
+        "values_tried": len(gains),
+        "values_better": sum(gain > 0 for gain in gains),
+        "largest_gain": max(gains, default=None),
+    }
 
 
 @click.command()

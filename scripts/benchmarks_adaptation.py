@@ -19,7 +19,6 @@ ALONE = ("scratch", "three-scratch", "trees")
 BLOCKS = {"scratch": "from random weights", "pretrained": "from another device's"}
 # Tables of the details that are shown as they are.
 _PLAIN = {
-    "differences": "Differences, seed by seed",
     "label_ratios": "Labels that a method without sources needs over those that one with sources needs",
     "sources": "Number and order of the sources",
     "forgetting": "What the base still knows of earlier devices",
@@ -109,8 +108,18 @@ def transfer(job: Mapping[str, Any]) -> dict[str, Any]:
                 found[heading] = _by_target(own, score, titles)
                 if any(row["labels"] for row in own):
                     found[f"{heading}, mean over targets"] = _by_labels(own, score, titles)
+    for score, named in SCORES.items():
+        found[f"Differences cross-task, seed by seed: {named}"] = _by_difference(details.get("differences", ()), score)
     found |= {title: plain(_listed(details.get(name))) for name, title in _PLAIN.items()}
     return {title: table for title, table in found.items() if table}
+
+
+def _by_difference(rows: Sequence[Row], score: str) -> list[dict[str, Any]]:
+    """A row for each difference, a column for each target."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        found.setdefault(row["difference"], {"difference": row["difference"]})[row["target"]] = figure(row[score])
+    return list(found.values())
 
 
 def _listed(value: Any) -> Sequence[Row]:

@@ -161,9 +161,9 @@ SECTIONS = (
         "Why the defaults are what they are: K80, MI50 and Ryzen as in the section before, but that *validation* tasks "
         "judge; choices are made by these and by no others. The first row of a table is what the product does, "
         "pairwise accuracy (top-1); the others are what another value of one setting gains over it, with the standard "
-        "error over targets and seeds. A *base of two* is a knowledge base that learns a further device: how it ranks "
-        "the device before, and the new one. Some defaults were chosen when less was known, on other programs; a value "
-        "that ranks better here is named in the list of losses.",
+        "error over targets and seeds. A *base of two* is a knowledge base that learns a further device, 100 programs "
+        "a task of each (40 for TCLs): how it ranks the device before, and the new one. Some defaults were chosen when "
+        "less was known, on other programs; a value that ranks better here is named in the list of losses.",
         shape=choices.choices,
         lost=choices.lost_choices,
     ),

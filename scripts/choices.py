@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,9 +16,19 @@ from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.adapt.local_model import LocalModelConfig, fit_local
 from tchub.zoo.adapt.sampling import RDUPlusConfig, RDUPlusSampler
 from tchub.zoo.adapt.view import MeasuringCost
-from tchub.zoo.training import TrainConfig, train
+from tchub.zoo.training import TrainConfig
 from transfer_case import CROSS, IN_TASK, Case
-from transfer_continual import EQUATIONS, GENTLE, SETTINGS, bases, column_of, is_base, knowledge_base, next_base, paced
+from transfer_continual import (
+    EQUATIONS,
+    GENTLE,
+    SETTINGS,
+    bases,
+    column_of,
+    is_base,
+    knowledge_base,
+    learn_more,
+    next_base,
+)
 from transfer_data import cut
 from transfer_devices import CHAIN_CAP
 from transfer_models import kept_model, train_new
@@ -118,12 +127,9 @@ def corrected(**changed: Any) -> Run:
 def gone_on(rate: float = GENTLE) -> Run:
     """The model of the sources goes on with a tenth of other tasks, at a share of its recipe's rate."""
 
-    def run(case: Case) -> np.ndarray:
-        model, config = copy.deepcopy(case.base().model), paced(EQUATIONS, case.arch, case.measured)
-        train(model, case.measured, None, replace(config, learn_rate=rate * config.learn_rate).learning(), case.seed)
-        return model.eval().score(case.judged.features)
-
-    return run
+    return lambda case: learn_more(case.base().model, case.measured, case.arch, case.seed, rate).score(
+        case.judged.features
+    )
 
 
 def with_column(**changed: Any) -> Run:

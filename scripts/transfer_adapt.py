@@ -14,9 +14,9 @@ from tchub.zoo.adapt.continual import fisher_average, fisher_diagonal
 from tchub.zoo.adapt.continual_method import Continual
 from tchub.zoo.adapt.methods import Lesson, SourceData
 from tchub.zoo.models import CostModel
-from tchub.zoo.training import RankingDataset, train
+from tchub.zoo.training import RankingDataset
 from tchub.zoo.training.gather import corpus_device
-from transfer_continual import EQUATIONS, gentle, gone_on, paced
+from transfer_continual import gone_on, learn_more
 from transfer_data import cut
 from transfer_models import Made, kept_model
 from transfer_ours import on_strata
@@ -72,10 +72,8 @@ def _moved_on(case: Case, base: CostModel, name: str) -> CostModel:
     """A copy of a model that learnt a source, gently."""
 
     def make() -> Made:
-        started, model = time.process_time(), copy.deepcopy(base)
-        config = gentle(paced(EQUATIONS, case.arch, case.given(name)))
-        train(model, case.given(name), None, config.learning(), case.seed)
-        return Made(model.eval(), time.process_time() - started)
+        started = time.process_time()
+        return Made(learn_more(base, case.given(name), case.arch, case.seed), time.process_time() - started)
 
     folder = case.models / case.scene.place / "moved-on" / f"{case.scene.sources[0]}-{name}-{case.seed}"
     return kept_model(folder, case.scene, make).model

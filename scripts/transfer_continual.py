@@ -52,14 +52,19 @@ def gone_on(model: CostModel, case: Case) -> CostModel:
     """A copy of a model that learnt what was measured, gently; with few labels it stops by itself."""
     if case.protocol == "in-task":
         return fine_tune(model, case.measured, FineTuneConfig(seed=case.seed)).model
-    tuned = copy.deepcopy(model)
-    train(tuned, case.measured, None, gentle(paced(EQUATIONS, case.arch, case.measured)).learning(), case.seed)
-    return tuned.eval()
+    return learn_more(model, case.measured, case.arch, case.seed)
 
 
-def gentle(config: ContinualConfig) -> ContinualConfig:
+def learn_more(model: CostModel, data: RankingDataset, arch: str, seed: int, rate: float = GENTLE) -> CostModel:
+    """A copy of a trained model that learnt more programs, at a share of the recipe's rate."""
+    more = copy.deepcopy(model)
+    train(more, data, None, gentle(paced(EQUATIONS, arch, data), rate).learning(), seed)
+    return more.eval()
+
+
+def gentle(config: ContinualConfig, rate: float = GENTLE) -> ContinualConfig:
     """The settings by which a trained model learns more."""
-    return replace(config, learn_rate=GENTLE * config.learn_rate)
+    return replace(config, learn_rate=rate * config.learn_rate)
 
 
 def knowledge_base(

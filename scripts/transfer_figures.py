@@ -27,6 +27,9 @@ DIFFERENCES = (
     ("finetune_minus_scratch", "fine-tune", "scratch"),
     ("full_minus_finetune", "full", "fine-tune"),
     ("finetune_all_minus_finetune", "fine-tune-all", "fine-tune"),
+    ("chosen_minus_finetune", "continual-chosen", "fine-tune"),
+    ("merged_minus_finetune", "merged", "fine-tune"),
+    ("adapt_continual_minus_finetune", "continual-adapt", "fine-tune"),
 )
 RIVALS = ("scratch", "three-scratch", "trees")
 # Whose need of labels is compared with theirs, and how the ratio is named: ours, and the most that could be hoped for.

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from script_kit import scripts_fixture
 from tchub.zoo.training import RankingDataset
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
-
-
-@pytest.fixture(scope="module")
-def tools() -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SCRIPTS))
-        yield {name: importlib.import_module(name) for name in ("choices", "bench_choices", "benchmarks_choices")}
+tools = scripts_fixture("choices", "bench_choices", "benchmarks_choices", "transfer_models")
 
 
 def every_choice(tools: Any) -> list[Any]:
@@ -83,7 +75,7 @@ def test_the_page_shows_a_gain_with_its_error_and_says_where_another_value_ranks
 def test_a_changed_setting_of_pretraining_is_learnt_with(
     tools: Any, setting: str, value: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    models = importlib.import_module("transfer_models")
+    models = tools["transfer_models"]
     learnt: dict[str, Any] = {}
     monkeypatch.setattr(models, "train", lambda model, data, val, recipe, seed: learnt.update(recipe=recipe))
     features = np.random.default_rng(0).random((8, 1, 160), dtype=np.float32)

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
 from typing import Any
 
-import pytest
+from script_kit import scripts_fixture
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
-
-
-@pytest.fixture(scope="module")
-def tools() -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SCRIPTS))
-        yield {name: importlib.import_module(name) for name in ("benchmarks_page", "fuzz", "bench_startup")}
+tools = scripts_fixture("benchmarks_page", "fuzz", "bench_startup")
 
 
 def job(name: str, summary: dict[str, Any], details: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +10,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from script_kit import scripts_fixture
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 TARGETS, SOURCES = ("full-1", "v2-1", "full-2"), ("epyc", "none", "xeon", "other")
 
 
-@pytest.fixture(scope="module")
-def tools() -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SCRIPTS))
-        yield {name: importlib.import_module(name) for name in ("bench_local", "local_runs", "benchmarks_local")}
+tools = scripts_fixture("bench_local", "local_runs", "benchmarks_local")
 
 
 def some(values: tuple[str, ...]) -> st.SearchStrategy[list[str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import json
 import math
@@ -13,18 +12,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from script_kit import scripts_fixture
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
 SHARES = (0.02, 0.05, 0.1, 0.2)
 
 
-@pytest.fixture(scope="module")
-def tools() -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SCRIPTS))
-        names = {"figures": "sampling_figures", "results": "sampling_results", "page": "benchmarks_adaptation"}
-        names["in_task"] = "sampling_in_task"
-        yield {short: importlib.import_module(name) for short, name in names.items()}
+tools = scripts_fixture(
+    figures="sampling_figures", results="sampling_results", page="benchmarks_adaptation", in_task="sampling_in_task"
+)
 
 
 @pytest.fixture(scope="module")

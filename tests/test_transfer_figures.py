@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from script_kit import scripts_fixture
 from transfer_kit import answer
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
-
-
-@pytest.fixture(scope="module")
-def tools() -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SCRIPTS))
-        names = {"split": "transfer_split", "figures": "transfer_figures"}
-        yield {short: importlib.import_module(name) for short, name in names.items()}
+tools = scripts_fixture(split="transfer_split", figures="transfer_figures")
 
 
 @pytest.fixture(scope="module")

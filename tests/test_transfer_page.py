@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from script_kit import scripts_fixture
 from transfer_kit import answer
 
-SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
-
-
-@pytest.fixture(scope="module")
-def tools() -> Any:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(SCRIPTS))
-        names = {"figures": "transfer_figures", "kept": "transfer_kept", "page": "benchmarks_adaptation"}
-        yield {short: importlib.import_module(name) for short, name in names.items()}
+tools = scripts_fixture(figures="transfer_figures", kept="transfer_kept", page="benchmarks_adaptation")
 
 
 @pytest.fixture(scope="module")
@@ -129,3 +120,16 @@ def test_where_a_method_without_sources_is_ahead_is_told(tools: Any, figures: An
         "0.750 with 16 labels a task, trees 0.820.",
     ]
     assert len(told) == 4, "and of top-1 alike"
+
+
+def test_differences_have_a_row_each_and_a_column_for_each_target(tools: Any) -> None:
+    def row(difference: str, target: str, gap: float) -> dict[str, Any]:
+        spread = {"mean": gap, "stdev": None, "seeds": 1}
+        return {"difference": difference, "target": target, "pairwise": spread, "mean_top1": spread}
+
+    rows = [row("a less b", "k80", 0.1), row("a less b", "mi50", 0.2), row("c less b", "mi50", -0.1)]
+    shown = tools["page"].transfer({"details": {"differences": rows}})
+    assert shown["Differences cross-task, seed by seed: pairwise accuracy"] == [
+        {"difference": "a less b", "k80": "0.100 (1)", "mi50": "0.200 (1)"},
+        {"difference": "c less b", "mi50": "-0.100 (1)"},
+    ]

@@ -124,7 +124,18 @@ def test_a_newer_format_is_refused_before_the_programs_are_read(corpus: Corpus):
     assert "upgrade" in caught.value.remedy
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": "one"}', '{"device": "x"}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"format": "one"}',
+        '{"device": "x"}',
+        '{"format": 1, "files": 3}',
+        '{"format": 1, "files": {"tasks.parquet": 3}}',
+    ],
+)
 def test_a_broken_corpus_json_is_an_error(corpus: Corpus, text: str):
     (corpus.path / "corpus.json").write_text(text)
     with pytest.raises(CorpusError):

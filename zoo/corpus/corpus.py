@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -49,8 +49,9 @@ class Corpus:
         """
         folder = Path(path)
         meta = _read_meta(folder)
-        settle(folder, meta)
-        _check_sizes(folder, meta)
+        files = _files(folder, meta)
+        settle(folder, files)
+        _check_sizes(folder, files)
         tasks = _open_parquet(folder / TASKS_FILE)
         for file, schema in ((tasks, TASKS_SCHEMA), (_open_parquet(folder / PROGRAMS_FILE), PROGRAMS_SCHEMA)):
             _check_columns(folder, file.schema_arrow, schema, meta["format"])
@@ -139,13 +140,25 @@ def _read_meta(folder: Path) -> dict[str, Any]:
     return meta
 
 
-def _check_sizes(folder: Path, meta: dict[str, Any]) -> None:
-    for name, facts in meta.get("files", {}).items():
-        file = folder / name
+def _files(folder: Path, meta: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """What `corpus.json` says of each other file, by name."""
+    files = meta.get("files", {})
+    if not isinstance(files, dict) or not all(isinstance(facts, dict) for facts in files.values()):
+        raise CorpusError(
+            f"{folder / META_FILE} does not tell the other files",
+            remedy="collect or copy the corpus again",
+            path=str(folder),
+        )
+    return files
+
+
+def _check_sizes(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    for name, facts in files.items():
+        file, wanted = folder / name, facts.get("bytes")
         size = file.stat().st_size if file.is_file() else 0
-        if size != facts["bytes"]:
+        if size != wanted:
             raise CorpusError(
-                f"{file} has {size} bytes, {META_FILE} says {facts['bytes']}",
+                f"{file} has {size} bytes, {META_FILE} says {wanted}",
                 remedy="the writer was interrupted or the copy is incomplete: write or copy the corpus again",
                 path=str(file),
             )

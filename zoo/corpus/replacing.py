@@ -22,10 +22,10 @@ def waiting(table: Path, sha256: str) -> Path:
     return table.with_name(f".{table.name}.{sha256}")
 
 
-def settle(folder: Path, meta: Mapping[str, Any]) -> None:
-    """Move the tables that `corpus.json` names, and that still wait, to their places."""
+def settle(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Move the tables that still wait, by what `corpus.json` says of the `files`, to their places."""
     for name in TABLES:
-        sha256 = str(meta.get("files", {}).get(name, {}).get("sha256"))
+        sha256 = str(files.get(name, {}).get("sha256"))
         if sha256.isalnum():  # it may be anybody's file: no path
             with contextlib.suppress(OSError):  # none waits, or it cannot be moved: then the sizes are wrong
                 os.replace(waiting(folder / name, sha256), folder / name)

@@ -175,7 +175,7 @@ class CorpusWriter:
         for name, facts in document["files"].items():
             os.replace(self._temporary(name), waiting(self.path / name, facts["sha256"]))
         os.replace(self._temporary(META_FILE), self.path / META_FILE)  # from here on it is the new corpus
-        settle(self.path, document)
+        settle(self.path, document["files"])
 
 
 def write_corpus(
