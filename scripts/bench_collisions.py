@@ -34,7 +34,7 @@ def _traces(operator: str, target: Any, strategy: Any, count: int, seed: int) ->
     """Live traces of candidates of one operator."""
     import tvm
     from tchub.hub.device.tvm_import import import_tensor_intrinsics
-    from tchub.hub.tuning.operators import operator_module
+    from tchub.hub.networks.operators import operator_module
     from tchub.zoo.corpus.workloads import OPERATORS as specs
     from tvm.s_tir import meta_schedule as ms
 

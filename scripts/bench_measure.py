@@ -186,8 +186,8 @@ class Bench:
     def _candidates(self, name: str) -> tuple[Any, list[Any]]:
         if name not in self._made:
             from measuring_systems import local_target
+            from tchub.hub.networks.tasks import tasks_of
             from tchub.hub.tuning.candidates import random_candidates
-            from tchub.hub.tuning.tasks import tasks_of
             from tvm.target import Target
 
             target = Target(local_target())

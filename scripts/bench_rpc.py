@@ -24,9 +24,9 @@ def _candidates(count: int, seed: int) -> tuple[dict[str, Any], list[Any]]:
     """This machine's target, and random schedules of a conv2d."""
     import tvm
     from tchub.hub.device.detect import detect_local
+    from tchub.hub.networks.operators import operator_module
+    from tchub.hub.networks.tasks import make_task
     from tchub.hub.tuning.candidates import random_candidates
-    from tchub.hub.tuning.operators import operator_module
-    from tchub.hub.tuning.tasks import make_task
     from tchub.zoo.corpus.workloads import OPERATORS
 
     target = detect_local(1).target

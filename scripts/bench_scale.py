@@ -132,8 +132,8 @@ def programs(folder: Path, count: int) -> dict[str, Any]:
     from tchub.hub.device.detect import detect_local
     from tchub.hub.device.measure import MeasureConfig, Measurer
     from tchub.hub.device.meta_schedule import make_builder_runner
+    from tchub.hub.networks.tasks import tasks_of
     from tchub.hub.tuning.candidates import random_candidates
-    from tchub.hub.tuning.tasks import tasks_of
     from tvm.s_tir.meta_schedule.builder import BuilderInput
 
     local = detect_local(1)

@@ -59,8 +59,8 @@ class Job:
 
 def tasks() -> list[Any]:
     """The cheap tasks."""
-    from tchub.hub.tuning.operators import operator_module
-    from tchub.hub.tuning.tasks import make_task
+    from tchub.hub.networks.operators import operator_module
+    from tchub.hub.networks.tasks import make_task
     from tchub.zoo.corpus.workloads import OperatorSpec
 
     specs = [OperatorSpec(f"{op}-{number}", op, shape) for number, (op, shape) in enumerate(SHAPES)]

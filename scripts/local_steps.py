@@ -151,8 +151,8 @@ def judge(runs: Sequence[LocalRun]) -> dict[str, Any]:
 
     Each run's own latency was measured at another time; here one process runs all libraries again.
     """
-    from tchub.hub.tuning.compile import compare
-    from tchub.hub.tuning.networks import load_network
+    from tchub.hub.networks.library import compare
+    from tchub.hub.networks.network import load_network
 
     first = runs[0]
     path = first.folder.parent / f"judged-{first.folder.name}.json"

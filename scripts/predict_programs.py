@@ -32,9 +32,9 @@ class Programs:
 
 def programs(name: str, target: Any, count: int, seed: int, threads: int, folder: Path) -> Programs:
     """At most `count` distinct valid programs of an operator; fewer when two rounds of sampling bring nothing new."""
+    from tchub.hub.networks.operators import operator_module
+    from tchub.hub.networks.tasks import make_task
     from tchub.hub.tuning.candidates import tune_context
-    from tchub.hub.tuning.operators import operator_module
-    from tchub.hub.tuning.tasks import make_task
     from tchub.zoo.corpus.workloads import OPERATORS
 
     task = make_task(operator_module(OPERATORS[name]), name)

@@ -44,8 +44,8 @@ def load_workload(network: str, layout: str) -> Workload:
     import tvm
     from tchub.hub.device.detect import detect_local
     from tchub.hub.device.tvm_import import import_tensor_intrinsics
-    from tchub.hub.tuning.networks import load_network
-    from tchub.hub.tuning.tasks import from_extracted
+    from tchub.hub.networks.network import load_network
+    from tchub.hub.networks.tasks import from_extracted
     from tvm.s_tir.meta_schedule import relax_integration
 
     import_tensor_intrinsics()

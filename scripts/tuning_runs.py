@@ -47,7 +47,7 @@ class System:
         checkpoint: of the zoo, or None for MetaSchedule as it ships.
         engine: how programs are searched: `decisions`, `metaschedule`, or `auto` as `hub.tune` chooses.
         adapted: whether the checkpoint is adapted to the network first.
-        layout: the network's graph: as TVM imports it, or prepared by tchub (`hub.tuning.graph`).
+        layout: the network's graph: as TVM imports it, or prepared by tchub (`hub.networks.prepare`).
     """
 
     words: str

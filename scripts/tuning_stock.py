@@ -114,7 +114,7 @@ def tune_stock(run: Run, work: Workload, budget: int) -> Outcome:
 def _tune(run: Run, work: Workload, budget: int) -> Outcome:
     import numpy as np
     import xgboost  # noqa: F401 (imported before the clock starts, as TVM and torch are)
-    from tchub.hub.tuning.tasks import task_id
+    from tchub.hub.networks.tasks import task_id
     from tuning_rivals import Outcome, Recorder
 
     np.random.seed(run.seed)  # XGBModel draws its first scores from NumPy's global generator

@@ -23,7 +23,7 @@ ATTRIBUTES = {
 # What is allowed after all, and why that is no hole.
 ALLOWED = {
     # Input of a network that tchub wrote itself a moment before, into a folder of its own; read as tensors alone.
-    ("hub/tuning/latency_worker.py", "torch.load"),
+    ("hub/networks/latency_worker.py", "torch.load"),
     ("hub/tuning/remote_latency.py", "torch.load"),
     # Outputs of a measured program, written by a worker of the same run; numpy refuses pickles by default.
     ("hub/device/output_check.py", "np.load"),
@@ -34,7 +34,7 @@ ALLOWED = {
 LIBRARIES = {
     "hub/device/run_job.py",
     "hub/device/rpc_jobs.py",
-    "hub/tuning/latency_worker.py",
+    "hub/networks/latency_worker.py",
     "hub/tuning/remote_latency.py",
 }
 

@@ -23,9 +23,9 @@ from ...zoo.corpus.tir import computation_of_module
 from ..device.measure import cores
 from ..device.pool import JobResult, WorkerPool, Zygote
 from ..device.worker import TimingConfig, WorkerSetup
+from ..networks.errors import NoTaskError
+from ..networks.tasks import TuningTask, tasks_of
 from ..tuning.candidates import Candidate, has_choice
-from ..tuning.errors import NoTaskError
-from ..tuning.tasks import TuningTask, tasks_of
 from .archive import BundleProgram, write_parts
 from .choose import choose_candidates
 from .target import BundleTarget

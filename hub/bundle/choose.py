@@ -13,7 +13,7 @@ from ..tuning.errors import NoCandidateError
 
 if TYPE_CHECKING:
     from ...zoo.corpus import Corpus
-    from ..tuning.tasks import TuningTask
+    from ..networks.tasks import TuningTask
 
 # A checkpoint chooses among so many times the programs that it may take.
 _CHOICE = 4

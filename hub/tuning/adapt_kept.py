@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ...zoo.adapt.kept_models import mark_of
 from ...zoo.adapt.sampling import Reason
 from ...zoo.adapt.stopping import StopDecision
+from ..durable import append, drop_torn_line
 from ..registry.store import store_error
 from .adapt_pool import PLACE
-from .durable import append, drop_torn_line
 
 if TYPE_CHECKING:
     from ...zoo.adapt.budget import Budget

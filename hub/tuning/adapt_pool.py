@@ -20,8 +20,8 @@ from .errors import NoCandidateError
 
 if TYPE_CHECKING:
     from ...zoo.primitives import PrimitiveSequence
+    from ..networks.tasks import TuningTask
     from .candidates import Candidate
-    from .tasks import TuningTask
 
 # Raise when what a pool file holds changes its meaning; a file of another number is made again.
 POOL_FORMAT = 1

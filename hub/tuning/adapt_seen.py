@@ -19,7 +19,7 @@ from .adapt_tools import Base
 if TYPE_CHECKING:
     from ...zoo.corpus import Corpus
     from ...zoo.models import CheckpointConfig
-    from .tasks import TuningTask
+    from ..networks.tasks import TuningTask
 
 # Of a checkpoint's `training`: the marks of the programs that it has learnt by adapting.
 LEARNT = "learnt_programs"

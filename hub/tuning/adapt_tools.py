@@ -16,10 +16,10 @@ from .device_choice import ChosenDevice, choose_device, fitting_checkpoint
 if TYPE_CHECKING:
     from ...zoo.models import Checkpoint
     from ..device.detect import LocalDevice
+    from ..networks.tasks import TuningTask
     from ..registry import Entry
     from .adapt_pool import PoolEntry
     from .candidates import Candidate
-    from .tasks import TuningTask
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ def check_workload(workload: str) -> None:
     Raises:
         UnknownNetworkError: it is neither.
     """
-    from .inputs import open_network
-    from .tasks import workload_names
+    from ..networks.sources import open_network
+    from ..networks.tasks import workload_names
 
     if workload not in workload_names() and not Path(workload).exists():
         open_network(workload)
@@ -90,8 +90,8 @@ def extract_tasks(workload: str, target: dict[str, Any]) -> list[TuningTask]:
     import tvm
 
     from ..device.tvm_import import import_tensor_intrinsics
-    from .inputs import open_network
-    from .tasks import extract, tasks_of, workload_names
+    from ..networks.sources import open_network
+    from ..networks.tasks import extract, tasks_of, workload_names
 
     import_tensor_intrinsics()
     where = tvm.target.Target(target)

@@ -15,7 +15,7 @@ from .errors import NoCandidateError
 if TYPE_CHECKING:
     from tvm import IRModule
 
-    from .tasks import TuningTask
+    from ..networks.tasks import TuningTask
 
 # A population as large as MetaSchedule's default (512, four generations) takes 6 to 28 s a task; candidates for a
 # corpus need variety around good programs, not the predicted optimum.

@@ -15,17 +15,18 @@ from ..device.failures import is_passing
 from ..device.journal import Entry, Journal
 from ..device.measure import MeasureConfig
 from ..device.prefetch import prefetch
+from ..networks.errors import NoTaskError
 from .collected import LICENCE, export
 from .device_choice import ChosenDevice, choose_device
-from .errors import NoCandidateError, NoTaskError
+from .errors import NoCandidateError
 from .history import open_sharing_journal
 
 if TYPE_CHECKING:
     from ..device.measure import Measurer
     from ..device.rpc import RpcMeasurer
+    from ..networks.tasks import TuningTask
     from .candidates import Candidate
     from .shards import Shard
-    from .tasks import TuningTask
 
 # A space smaller than this has nothing to rank.
 MIN_SPACE = 8
@@ -83,8 +84,8 @@ def _load_tasks(journal: Journal, suite: str, target: Any, progress: Callable[[s
     import tvm
 
     from ...zoo.corpus.workloads import SUITES
-    from .graph import LAYOUTS
-    from .tasks import TuningTask, merge, tasks_of
+    from ..networks.prepare import LAYOUTS
+    from ..networks.tasks import TuningTask, merge, tasks_of
 
     found: list[TuningTask] = []
     for name in (name for part in suite.split(",") for name in SUITES.get(part, (part,))):

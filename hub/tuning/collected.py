@@ -15,7 +15,7 @@ from ..device.journal import Entry, Journal
 from ..device.measure import MeasureConfig
 
 if TYPE_CHECKING:
-    from .tasks import TuningTask
+    from ..networks.tasks import TuningTask
 
 LICENCE = "Apache-2.0"
 

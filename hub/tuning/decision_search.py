@@ -25,8 +25,8 @@ from .interrupt import StopFlag
 from .records import FAILED_SECONDS, programs_of
 
 if TYPE_CHECKING:
+    from ..networks.tasks import TuningTask
     from .history import KnownProgram
-    from .tasks import TuningTask
 
 
 @dataclass(frozen=True)

@@ -1,20 +1,8 @@
-"""What can go wrong between a network and its tuned programs."""
+"""What can go wrong between a task and its tuned programs."""
 
 from __future__ import annotations
 
 from ...zoo.errors import TchubError
-
-
-class UnknownNetworkError(TchubError):
-    """No network, operator, suite or file has this name."""
-
-
-class NetworkImportError(TchubError):
-    """PyTorch could not export the network, or TVM could not import it."""
-
-
-class NoTaskError(TchubError):
-    """The network holds nothing that can be tuned."""
 
 
 class NoCandidateError(TchubError):
@@ -35,14 +23,6 @@ class TuningStateError(TchubError):
 
 class TuningFailedError(TchubError):
     """Too many programs failed for tuning to go on."""
-
-
-class OutputMismatchError(TchubError):
-    """The compiled network computes something else than PyTorch does."""
-
-
-class LatencyError(TchubError):
-    """The end-to-end latency could not be measured."""
 
 
 class InterruptedRunError(TchubError):

@@ -17,9 +17,9 @@ from .candidates import from_measure_candidate
 
 if TYPE_CHECKING:
     from ..device.detect import LocalDevice
+    from ..networks.tasks import TuningTask
     from .candidates import Candidate
     from .measuring import Measured
-    from .tasks import TuningTask
 
 # Programs of a task that a run takes over at most, the fastest; so many of them go into its database, which takes a
 # replay in TVM each.

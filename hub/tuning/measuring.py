@@ -15,7 +15,7 @@ from .candidates import from_measure_candidate
 if TYPE_CHECKING:
     from ..device.measure import Measurement
     from ..device.rpc import RpcMeasurer
-    from .tasks import TuningTask
+    from ..networks.tasks import TuningTask
 
 # TVM's names of the devices that a target may stand for (DLDeviceType).
 _DEVICE_NAMES = {1: "cpu", 2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm"}

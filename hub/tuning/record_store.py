@@ -19,8 +19,8 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.database import PyDatabase, TuningRecord, Workload
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
+from ..durable import append
 from .candidates import record_json
-from .durable import append
 from .record_lines import RECORDS, WORKLOADS, StoredProgram, read_lines, read_programs, read_record
 
 if TYPE_CHECKING:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from tvm.s_tir import meta_schedule as ms
 
+from ..durable import drop_torn_line
 from .candidates import trace_json
-from .durable import drop_torn_line
 from .record_lines import FAILED_SECONDS, RECORDS, WORKLOADS
 from .record_store import RecordStore
 from .trials import Trial, latency_of
 
 if TYPE_CHECKING:
+    from ..networks.tasks import TuningTask
     from .history import KnownProgram
-    from .tasks import TuningTask
 
 
 def open_database(folder: Path) -> Any:

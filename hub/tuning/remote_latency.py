@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..device.rpc_address import RpcAddress
-from .compile import ATOL, RTOL, Comparison, Latency, OutputCheck, reference_file
-from .errors import LatencyError
+from ..networks.errors import LatencyError
+from ..networks.library import ATOL, RTOL, Comparison, Latency, OutputCheck, reference_file
 
 if TYPE_CHECKING:
     import torch
 
-    from .networks import Network
+    from ..networks.network import Network
 
 REPEATS = 15
 REPEAT_SECONDS = 0.02
@@ -116,7 +116,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     from tvm import rpc
 
     from ..device.rpc_jobs import set_threads
-    from .latency_worker import arrays, check, reference_run
+    from ..networks.latency_worker import arrays, check, reference_run
 
     host, port, key = request["address"]
     inputs = torch.load(request["inputs"], weights_only=True)

@@ -16,16 +16,16 @@ import numpy as np
 
 from ...zoo.atomic import write_atomically
 from ...zoo.plain_json import plain
-from .durable import kept_on_disk
+from ..durable import kept_on_disk
 from .report_page import TITLES, render
 from .trials import Trial, curve
 
 if TYPE_CHECKING:
     from ..device.detect import LocalDevice
+    from ..networks.tasks import TuningTask
     from .models import ModelChoice
     from .scheduler import TaskProgress
     from .session import SessionView
-    from .tasks import TuningTask
 
 FORMAT = 1
 # Programs of a task before the order of its scores says something.

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...zoo.atomic import write_atomically
+from ..durable import kept_on_disk
 from ..folder_lock import alone_in
-from .durable import kept_on_disk
 from .errors import TuningStateError
 
 FORMAT = 1

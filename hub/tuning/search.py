@@ -17,8 +17,8 @@ from .records import programs_of
 from .watched_model import WatchedCostModel
 
 if TYPE_CHECKING:
+    from ..networks.tasks import TuningTask
     from .history import KnownProgram
-    from .tasks import TuningTask
 
 ENGINES = ("auto", "decisions", "metaschedule")
 # Batches of known programs alone that one question may come to, before the space is taken to hold no other.

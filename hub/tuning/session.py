@@ -27,8 +27,8 @@ from .take_up import take_over, take_up, taught
 from .trials import Trial, TrialLog
 
 if TYPE_CHECKING:
+    from ..networks.tasks import TuningTask
     from .history import History
-    from .tasks import TuningTask
 
 
 # Programs that are measured together where the measure function does not say how many keep its machines busy.

@@ -11,7 +11,7 @@ from .scheduler import TaskProgress
 from .trials import TrialLog
 
 if TYPE_CHECKING:
-    from .tasks import TuningTask
+    from ..networks.tasks import TuningTask
 
 # Wall time of search, model and measure; build and run are what the workers spent inside measure, and overlap.
 PHASES = ("search", "model", "measure", "build", "run")

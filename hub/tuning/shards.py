@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...zoo.errors import TchubError
 
 if TYPE_CHECKING:
-    from .tasks import TuningTask
+    from ..networks.tasks import TuningTask
 
 
 class ShardError(TchubError):

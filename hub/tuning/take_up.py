@@ -12,8 +12,8 @@ from .records import as_record, as_result, make_trial, mark, programs_of
 from .trials import Trial
 
 if TYPE_CHECKING:
+    from ..networks.tasks import TuningTask
     from .session_view import SessionView
-    from .tasks import TuningTask
 
 
 # Programs of a task that a resumed run shows to the model at most, the last ones: each is replayed in TVM, and a

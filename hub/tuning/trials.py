@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from math import inf, isfinite
 from pathlib import Path
 
-from .durable import append, drop_torn_line
+from ..durable import append, drop_torn_line
 from .errors import TuningStateError
 
 

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.errors import TchubError
-from .compile import Comparison, compare, require
+from ..networks.errors import LatencyError
+from ..networks.library import Comparison, compare, require
+from ..networks.network import Network
+from ..networks.prepare import LAYOUTS, check_layout
 from .device_choice import choose_device, fitting_checkpoint
-from .errors import InterruptedRunError, LatencyError
-from .graph import LAYOUTS, check_layout
+from .errors import InterruptedRunError
 from .interrupt import StopFlag
 from .models import ModelChoice, choose_model
-from .networks import Network
 from .report import RunOutcome, make_report, write_report
 from .run_folder import claim, locked
 from .search import SearchSettings

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .compile import BuiltLibrary, build_library
+from ..networks.library import BuiltLibrary, build_library
+from ..networks.network import Network
+from ..networks.sources import open_network
+from ..networks.tasks import TuningTask, from_extracted
 from .device_choice import ChosenDevice
 from .errors import InterruptedRunError
-from .inputs import open_network
 from .interrupt import StopFlag
 from .models import ModelChoice
-from .networks import Network
 from .report import RunOutcome
 from .session import SessionSettings, SessionView
-from .tasks import TuningTask, from_extracted
 
 if TYPE_CHECKING:
     from .history import History

@@ -183,7 +183,7 @@ def test_what_cannot_be_built_is_replaced_and_remembered(search: Any, monkeypatc
 
 def test_a_small_space_is_searched_to_its_end(target: Any) -> None:
     import tvm
-    from tchub.hub.tuning.tasks import make_task
+    from tchub.hub.networks.tasks import make_task
     from tvm import te
 
     x = te.placeholder((2, 2), name="x")

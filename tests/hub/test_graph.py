@@ -7,8 +7,8 @@ import pytest
 import torch
 import tvm
 from scipy import special
-from tchub.hub.tuning.graph import LAYOUTS, UnknownLayoutError, prepare
-from tchub.hub.tuning.tasks import from_extracted
+from tchub.hub.networks.prepare import LAYOUTS, UnknownLayoutError, prepare
+from tchub.hub.networks.tasks import from_extracted
 from tvm import relax, te, topi
 from tvm.relax.frontend.torch import from_exported_program
 from tvm.s_tir.meta_schedule import relax_integration

@@ -22,8 +22,8 @@ import pytest
 from tchub.hub.device.errors import JournalError
 from tchub.hub.device.journal import Journal
 from tchub.hub.device.measurement import Measurement
+from tchub.hub.durable import StorageError
 from tchub.hub.tuning.candidates import _record
-from tchub.hub.tuning.durable import StorageError
 from tchub.hub.tuning.records import open_database
 from tchub.hub.tuning.trials import Trial, TrialLog
 

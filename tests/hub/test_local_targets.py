@@ -19,11 +19,11 @@ from tchub.hub.device.detect import LocalDevice, detect_local
 from tchub.hub.device.errors import LocalTargetError
 from tchub.hub.device.host_facts import HostFacts
 from tchub.hub.device.local_target import with_target
+from tchub.hub.networks.errors import NoTaskError
 from tchub.hub.tuning import adapt_tools, cost_model, history
 from tchub.hub.tuning import collect as collecting
 from tchub.hub.tuning import tune as tuning
 from tchub.hub.tuning.device_choice import ChosenDevice, choose_device, parse_target
-from tchub.hub.tuning.errors import NoTaskError
 from tchub.hub.tuning.models import choose_model
 from tchub.zoo.corpus import CorpusMismatchError, merge_corpus
 from tchub.zoo.devices import get_device

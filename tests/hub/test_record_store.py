@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tchub.hub.networks.operators import operator_module
+from tchub.hub.networks.tasks import make_task
 from tchub.hub.tuning.candidates import _record, random_candidates, trace_json, tune_context
 from tchub.hub.tuning.errors import TuningStateError
-from tchub.hub.tuning.operators import operator_module
 from tchub.hub.tuning.record_store import RecordStore
 from tchub.hub.tuning.records import best_programs, open_database, programs_of
-from tchub.hub.tuning.tasks import make_task
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tvm.s_tir import meta_schedule as ms
 

@@ -6,16 +6,16 @@ import json
 from typing import Any
 
 import pytest
+from tchub.hub.networks.errors import UnknownNetworkError
+from tchub.hub.networks.network import load_network
+from tchub.hub.networks.operators import operator_module
+from tchub.hub.networks.tasks import extract, merge, task_id, tasks_of
 from tchub.hub.tuning.candidates import (
     evolved_candidates,
     has_choice,
     random_candidates,
     trace_key,
 )
-from tchub.hub.tuning.errors import UnknownNetworkError
-from tchub.hub.tuning.networks import load_network
-from tchub.hub.tuning.operators import operator_module
-from tchub.hub.tuning.tasks import extract, merge, task_id, tasks_of
 from tchub.zoo.corpus.workloads import HELD_OUT_NETWORKS, NETWORKS, OPERATORS, SUITES
 
 

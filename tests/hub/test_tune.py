@@ -16,10 +16,12 @@ from fake_tuning import FakeBuilder, FakeRunner
 from real_checkpoint import NAME, VERSION, environment, publish_real
 from tchub import hub
 from tchub.hub.cli import main
+from tchub.hub.durable import StorageError
+from tchub.hub.networks.latency_worker import add_compiled, answer, arrays, check, measure
+from tchub.hub.networks.library import Latency, OutputCheck, build_library, compare, require
+from tchub.hub.networks.sources import open_network
 from tchub.hub.tuning import run_folder
 from tchub.hub.tuning import tune as tune_module
-from tchub.hub.tuning.compile import Latency, OutputCheck, build_library, compare, require
-from tchub.hub.tuning.durable import StorageError
 from tchub.hub.tuning.errors import (
     InterruptedRunError,
     LatencyError,
@@ -28,8 +30,6 @@ from tchub.hub.tuning.errors import (
     TuningStateError,
     UnknownNetworkError,
 )
-from tchub.hub.tuning.inputs import open_network
-from tchub.hub.tuning.latency_worker import add_compiled, answer, arrays, check, measure
 from tchub.hub.tuning.models import choose_model
 from tchub.hub.tuning.search import SearchSettings
 from tchub.hub.tuning.tune import TuneArgumentError
@@ -105,7 +105,7 @@ def test_ctrl_c_leaves_a_report_and_the_same_call_goes_on(
 
 
 def _fake_comparison() -> Any:
-    from tchub.hub.tuning.compile import Comparison
+    from tchub.hub.networks.library import Comparison
 
     ok = OutputCheck(True, 0.0, 1.0, 1e-3, 1e-4, 1)
     latencies = {name: Latency((1e-3, 2e-3)) for name in ("untuned", "tuned", "pytorch")}

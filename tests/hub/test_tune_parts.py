@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tchub.hub.tuning.durable import drop_torn_line
+from tchub.hub.durable import drop_torn_line
 from tchub.hub.tuning.errors import TuningStateError
 from tchub.hub.tuning.expected_gain import Round, expected_gain
 from tchub.hub.tuning.interrupt import StopFlag

@@ -27,7 +27,7 @@ SEARCH = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_i
 @pytest.fixture(scope="module")
 def one_program() -> Any:
     """A task whose design space holds one program."""
-    from tchub.hub.tuning.tasks import make_task
+    from tchub.hub.networks.tasks import make_task
     from tvm import te
 
     x = te.placeholder((64,), name="x")

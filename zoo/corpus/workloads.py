@@ -1,7 +1,7 @@
 """Reference workloads as data: the networks and operators that corpora are collected from.
 
 A network is named by a `transformers` configuration (random weights: latency does not depend on their
-values), so that nothing has to be downloaded. `hub.tuning.networks` turns a `NetworkSpec` into a program.
+values), so that nothing has to be downloaded. `hub.networks.network` turns a `NetworkSpec` into a program.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class OperatorSpec:
     Attributes:
         name: the name that commands take.
         op: `conv2d`, `depthwise`, `dense`, `batch_matmul`, `softmax` or `pool`.
-        shape: the operator's sizes, by name (see `hub.tuning.operators`).
+        shape: the operator's sizes, by name (see `hub.networks.operators`).
     """
 
     name: str

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...zoo.corpus.workloads import NETWORKS, SUITES, NetworkSpec
 from ...zoo.errors import last_line
 from .errors import NetworkImportError, UnknownNetworkError
-from .graph import LAYOUTS, check_layout, prepare
+from .prepare import LAYOUTS, check_layout, prepare
 
 if TYPE_CHECKING:
     import torch

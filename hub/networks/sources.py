@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.errors import last_line
 from .errors import NetworkImportError, UnknownNetworkError
-from .networks import Network, load_network
+from .network import Network, load_network
 
 if TYPE_CHECKING:
     import torch
@@ -182,7 +182,7 @@ def _main_input(kind: str, config: Any) -> torch.Tensor:
 
 
 def _read_onnx(path: Path) -> Network:
-    from .onnx_network import read_onnx
+    from .onnx_file import read_onnx
 
     return read_onnx(path)
 

@@ -1,4 +1,4 @@
-"""A fresh process that runs compiled networks and PyTorch in turn: `python -m tchub.hub.tuning.latency_worker`.
+"""A fresh process that runs compiled networks and PyTorch in turn: `python -m tchub.hub.networks.latency_worker`.
 
 Reads a JSON request on stdin, answers with one JSON line on stdout (see `compile.compare`).
 """
@@ -36,7 +36,7 @@ def reference_run(path: str, inputs: Sequence[torch.Tensor]) -> Run:
     if path.endswith(".onnx"):
         from pathlib import Path
 
-        from .onnx_network import reference_module
+        from .onnx_file import reference_module
 
         module = reference_module(Path(path))
     else:

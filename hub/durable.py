@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from ...zoo.errors import TchubError
+from ..zoo.errors import TchubError
 
 # Data and size, not the time of the change: a third less to wait for where a system can tell them apart.
 _sync = getattr(os, "fdatasync", os.fsync)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.errors import last_line
 from .errors import NetworkImportError
-from .graph import LAYOUTS, check_layout, prepare
-from .networks import Network
+from .network import Network
+from .prepare import LAYOUTS, check_layout, prepare
 
 if TYPE_CHECKING:
     import torch

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from ...zoo.corpus.operator_class import operator_class
 from ...zoo.corpus.workloads import NETWORKS, OPERATORS, SUITES
 from .errors import NoTaskError
-from .graph import LAYOUTS
-from .networks import Network, load_network
+from .network import Network, load_network
 from .operators import operator_module
+from .prepare import LAYOUTS
 
 if TYPE_CHECKING:
     from tvm import IRModule

@@ -14,13 +14,13 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
-from .durable import kept_on_disk
+from ..durable import kept_on_disk
 from .errors import LatencyError, OutputMismatchError
 
 if TYPE_CHECKING:
     from tvm import IRModule
 
-    from .networks import Network
+    from .network import Network
 
 # float32 networks of a few hundred layers, summed in another order than PyTorch sums them.
 RTOL = 1e-3
@@ -240,7 +240,7 @@ def _ask(request: dict[str, Any], threads: int, timeout: float) -> dict[str, Any
     count = str(threads)
     env = os.environ | dict.fromkeys(("TVM_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), count)
     env["TVM_BIND_THREADS"] = "0"  # TVM's pool would leave the cores that the worker stays on
-    command = [sys.executable, "-m", "tchub.hub.tuning.latency_worker"]
+    command = [sys.executable, "-m", "tchub.hub.networks.latency_worker"]
     try:
         done = subprocess.run(
             command, input=json.dumps(request), env=env, timeout=timeout, capture_output=True, text=True, check=False
