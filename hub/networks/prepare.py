@@ -15,6 +15,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.errors import TchubError
+from .legal import channels_first_only, legal_types
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -46,11 +47,28 @@ def prepare(mod: IRModule, layout: str = "channels-last") -> IRModule:
     Raises:
         UnknownLayoutError: no such layout.
     """
-    from tvm import relax
     from tvm.ir.transform import Sequential
+    from tvm.target import Target
 
     steps = _inference_passes() if check_layout(layout) == "channels-last" else []
-    return relax.get_pipeline("zero")(Sequential(steps)(mod))
+    # Dispatch passes ask for a target; those of CPUs lower alike for all of them.
+    with Target.current(allow_none=True) or Target("llvm"):
+        return Sequential([legal_types(), *steps, *_tensor_functions()])(mod)
+
+
+def _tensor_functions() -> list[Any]:
+    """Return the passes from Relax operators to fused TIR functions, those that Relax's own pipelines run."""
+    from tvm.relax import backend, transform
+
+    return [
+        backend.DispatchSampling(),
+        backend.DispatchSortScan(),
+        transform.LegalizeOps(),
+        transform.AnnotateTIROpPattern(),
+        transform.FoldConstant(),
+        transform.FuseOps(),
+        transform.FuseTIR(),
+    ]
 
 
 def _inference_passes() -> list[Any]:
@@ -60,6 +78,7 @@ def _inference_passes() -> list[Any]:
         transform.FoldBatchnormToConv2D(),
         transform.DecomposeOpsForInference(),  # batch norms that follow no convolution
         _simplify(),
+        channels_first_only(),
         transform.CanonicalizeBindings(),
         transform.FoldConstant(),
         transform.ConvertLayout({"relax.nn.conv2d": ["NHWC", "HWIO"]}),
