@@ -1,11 +1,13 @@
-"""How hypothesis draws: the same examples in every run, so that only a change of the code can fail the suite.
+"""What every test starts from, whatever started the suite: random examples, threads, Ctrl-C.
 
+Hypothesis draws the same examples in every run, so that only a change of the code can fail the suite.
 `HYPOTHESIS_PROFILE=explore scripts/test` draws new ones, ten times as many: for looking for failures.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 
 from hypothesis import settings
 
@@ -15,3 +17,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.register_profile("explore", max_examples=1000, deadline=None, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
+# `nohup scripts/test &` starts its programs with SIGINT ignored, which they and their children inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

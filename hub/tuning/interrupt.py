@@ -18,7 +18,10 @@ T = TypeVar("T")
 
 
 class StopFlag:
-    """A context in which SIGINT and SIGTERM ask the session to stop at the next safe point."""
+    """A context in which SIGINT and SIGTERM ask the session to stop at the next safe point.
+
+    A signal that the process was started to ignore, as by `nohup` or a shell's `&`, stays ignored.
+    """
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -67,7 +70,8 @@ class StopFlag:
     def __enter__(self) -> StopFlag:
         if threading.current_thread() is threading.main_thread():  # Python allows handlers nowhere else
             for signum in (signal.SIGINT, signal.SIGTERM):
-                self._previous[signum] = signal.signal(signum, self._handle)
+                if signal.getsignal(signum) is not signal.SIG_IGN:
+                    self._previous[signum] = signal.signal(signum, self._handle)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:

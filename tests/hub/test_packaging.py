@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -149,16 +150,41 @@ def clone(tmp_path: Path) -> Path:
     for name in ("pyproject.toml", "constraints.txt"):
         (root / name).write_text(f"# {name}\n")
     bin_folder = root / ".venv" / "bin"
-    bin_folder.mkdir(parents=True)
     for name in ("python", "tchub"):
-        fake = bin_folder / name
-        fake.write_text(f'#!/bin/sh\necho "{name} $*" >> "{root}/calls"\n[ ! -e "{root}/offline" ] || exit 1\n')
-        fake.chmod(0o755)
+        add_program(bin_folder, name, f'echo "{name} $*" >> "{root}/calls"\n[ ! -e "{root}/offline" ] || exit 1')
     return root
 
 
-def quickstart(clone: Path, *arguments: str, script: str = "quickstart") -> subprocess.CompletedProcess[str]:
-    env = {k: v for k, v in os.environ.items() if k not in ("PYTHON", "TCHUB_VENV")}
+def add_program(folder: Path, name: str, body: str = "exit 0") -> None:
+    """Write an executable shell script."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{body}\n")
+    (folder / name).chmod(0o755)
+
+
+def machine(clone: Path, *, architecture: str, programs: Sequence[str] = ()) -> dict[str, str]:
+    """Environment of a machine that has bash, POSIX tools and `programs`, whatever this one has."""
+    folder = clone / "machine"
+    for name in ("bash", "cat", "cksum", "dirname", "grep", "head"):
+        tool = shutil.which(name)
+        assert tool is not None, name
+        folder.mkdir(exist_ok=True)
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).symlink_to(tool)
+    add_program(folder, "uname", f"echo {architecture}")
+    for name in programs:
+        add_program(folder, name)
+    return {"PATH": str(folder)}
+
+
+COMPLETE = ("chromium", "chromedriver", "nvcc")
+
+
+def quickstart(
+    clone: Path, *arguments: str, script: str = "quickstart", architecture: str = "x86_64",
+    programs: Sequence[str] = COMPLETE,
+) -> subprocess.CompletedProcess[str]:  # fmt: skip
+    env = machine(clone, architecture=architecture, programs=programs)
     command = ["bash", clone / "scripts" / script, *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd="/", env=env, check=False)
 
@@ -189,6 +215,24 @@ def test_the_test_tools_are_installed_beside_and_serve_the_quickstart_too(clone:
     assert [call.rpartition("/")[2] for call in calls if " install " in call] == ["a clone[test]"]
     assert "python -m pytest -q -n 2 tests/zoo" in calls
     assert "python -m pytest -q -n 2 -k a b" in calls
+
+
+@pytest.mark.parametrize(
+    ("architecture", "programs", "marks"),
+    [
+        ("x86_64", ("chromium", "chromedriver"), "not nvcc"),
+        ("x86_64", ("chromium", "nvcc"), "not browser"),
+        ("aarch64", (), "not browser and not nvcc and not x86"),
+    ],
+)
+def test_what_a_machine_lacks_is_left_out_by_name(
+    clone: Path, architecture: str, programs: tuple[str, ...], marks: str
+) -> None:
+    done = quickstart(clone, "tests/hub", script="test", architecture=architecture, programs=programs)
+    assert done.returncode == 0, done.stderr
+    assert f"python -m pytest -q -n 2 -m {marks} tests/hub" in (clone / "calls").read_text().splitlines()
+    left_out = re.findall(r"left out: the tests marked '(\w+)'", done.stderr)
+    assert " and ".join(f"not {mark}" for mark in left_out) == marks
 
 
 def test_a_python_that_is_too_old_is_said(clone: Path) -> None:
