@@ -1,4 +1,4 @@
-"""Operators that TVM's code generator for CPUs does not take as they are imported, rewritten into ones that it takes."""
+"""Operators that TVM cannot compile for CPUs as they are imported, rewritten into ones that it can."""
 
 from __future__ import annotations
 
