@@ -1,4 +1,4 @@
-"""The networks of the coverage benchmark, each as a user brings it: a configuration, a module, a `.pt2` or `.onnx` file.
+"""The networks of the coverage benchmark, each as a user brings it: as a configuration, module or file.
 
 The same network may come twice: what PyTorch exports, what its ONNX exporter makes of it and what transformers' own
 attention writes differ in their operators.

@@ -133,8 +133,8 @@ VISION: dict[str, dict[str, Any]] = {
     | {"image_size": 64, "architectures": ["DetrForObjectDetection"]},
     "yolos": _SMALL_IMAGE | {"image_size": [64, 64], "patch_size": 16, "num_detection_tokens": 10}
     | {"architectures": ["YolosForObjectDetection"]},
-    "dpt": _SMALL_IMAGE | {"patch_size": 16, "backbone_out_indices": [0, 0, 1, 1], "neck_hidden_sizes": [16, 32, 64, 64]}
-    | {"fusion_hidden_size": 32, "architectures": ["DPTForDepthEstimation"]},
+    "dpt": _SMALL_IMAGE | {"patch_size": 16, "backbone_out_indices": [0, 0, 1, 1]}
+    | {"neck_hidden_sizes": [16, 32, 64, 64], "fusion_hidden_size": 32, "architectures": ["DPTForDepthEstimation"]},
     "clip_vision_model": _IMAGE_TOWER,
 }  # fmt: skip
 
