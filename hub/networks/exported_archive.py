@@ -1,0 +1,271 @@
+"""Check a `.pt2` archive before PyTorch loads it: `torch.export.load` alone would run code that a file carries.
+
+The archive is a zip of a graph in JSON, raw weights and example inputs. PyTorch unpickles weights, constants and
+example inputs, loads shared libraries, falls back to an older format that is pickled, evaluates the expressions of
+symbolic shapes, and writes names of the graph into Python source that it executes. Nothing of this is in a file that
+`torch.export.save` writes for a network of tensors. The records are read with PyTorch's own reader, so that what is
+checked is what is loaded.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import json
+import re
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from .errors import NetworkImportError
+
+MAX_GRAPH_BYTES = 1 << 29
+"""A graph of a hundred layers has some ten megabytes of JSON."""
+
+_RECORDS = re.compile(
+    r"models/model\.json|data/weights/(weight_\d+|model_weights_config\.json)"
+    r"|data/constants/(tensor_\d+|model_constants_config\.json)|data/sample_inputs/model\.pt"
+    r"|archive_format|archive_version|byteorder|\.data/\w+|\.format_version|\.storage_alignment|extra/.*"
+)
+_CODE = re.compile(r"data/constants/\w*obj\w*|data/aotinductor/.*|.*\.(so|pyd|dll|py|pkl)")
+_OPERATOR = re.compile(r"torch\.ops\.\w+\.\w+(\.\w+)?|_operator\.\w+|math\.\w+|torch\.(_?sym_\w+)")
+_NAME = re.compile(r"[\w.@/+-]*")  # PyTorch writes names into Python source: nothing that could close one
+_TREE_TYPES = frozenset(
+    [None, "builtins.tuple", "builtins.list", "builtins.dict", "collections.OrderedDict", "torch.Size"]
+)
+_SIZE_FUNCTIONS = frozenset(
+    ["Symbol", "Integer", "Rational", "Float", "Add", "Mul", "Pow", "Max", "Min", "Mod", "PythonMod", "Where",
+     "ModularIndexing", "FloorDiv", "CleanDiv", "CeilDiv", "CeilToInt", "FloorToInt", "TruncToInt", "RoundToInt",
+     "TruncToFloat", "ToFloat", "IntTrueDiv", "FloatTrueDiv", "Identity", "floor", "ceiling", "Eq", "Ne", "Equality",
+     "Unequality", "StrictLessThan", "LessThan", "StrictGreaterThan", "GreaterThan"]
+)  # fmt: skip
+_FREE_TEXT = frozenset(["metadata", "guards_code", "as_string", "as_strings", "torch_version"])
+_EXPORT_AGAIN = "save it again with torch.export.save, from a module that you trust"
+
+
+def check_archive(path: Path) -> None:
+    """Refuse an archive that is damaged, too new, or holds anything but a graph and plain tensors.
+
+    Raises:
+        NetworkImportError: it does; nothing of it was loaded.
+    """
+    reader = _open(path)
+    names = reader.get_all_records()
+    _check_records(path, reader, names)
+    try:
+        program = json.loads(reader.get_record("models/model.json"))
+        configs = [
+            (folder, json.loads(reader.get_record(f"data/{folder}/model_{folder}_config.json"))["config"])
+            for folder in ("weights", "constants")
+        ]
+        _check_version(path, program)
+        for folder, config in configs:
+            for name, facts in config.items():
+                _check_payload(path, reader, f"data/{folder}/{facts['path_name']}", name, facts)
+        _check_graph(path, program)
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError, RuntimeError) as error:
+        raise NetworkImportError(
+            f"{path} is damaged: {error!r} in its description",
+            remedy="save it again with torch.export.save",
+            path=str(path),
+        ) from None
+    _check_example_inputs(path, reader.get_record("data/sample_inputs/model.pt"))
+
+
+def _refuse(path: Path, what: str, remedy: str = _EXPORT_AGAIN, **fields: object) -> NetworkImportError:
+    return NetworkImportError(f"{path} {what}", remedy=remedy, path=str(path), **fields)
+
+
+def _open(path: Path) -> Any:
+    import torch
+
+    try:
+        return torch._C.PyTorchFileReader(str(path))
+    except RuntimeError:
+        raise _refuse(
+            path, "is no file of torch.export.save, or is cut short", "save it again with torch.export.save"
+        ) from None
+
+
+def _check_records(path: Path, reader: Any, names: list[str]) -> None:
+    if "data.pkl" in names or "version" in names:
+        kind = "a pickled file of torch.save" if "data.pkl" in names else "saved by PyTorch 2.8 or older, and pickled"
+        raise _refuse(
+            path, f"is {kind}", "save an exported program: torch.export.save(torch.export.export(m, (x,)), p)"
+        )
+    if len({name.casefold() for name in names}) != len(names):  # the reader's look-up ignores case
+        raise _refuse(path, "holds two records of one name")
+    for name in names:
+        if _CODE.fullmatch(name):
+            raise _refuse(path, f"would run code: it holds {name}", record=name)
+        if not _RECORDS.fullmatch(name):
+            raise _refuse(path, f"holds more than one exported program: {name}", record=name)
+    if "models/model.json" not in names:
+        raise _refuse(path, "holds no exported program")
+    _check_sizes(path, reader, names, path.stat().st_size)
+    if reader.get_record_size("models/model.json") > MAX_GRAPH_BYTES:
+        raise _refuse(path, f"has a graph of more than {MAX_GRAPH_BYTES >> 20} MiB", "export a smaller network")
+
+
+def _check_sizes(path: Path, reader: Any, names: list[str], size: int) -> None:
+    """PyTorch stores without compression, so a record that is larger than its file was made to fill the memory."""
+    if sum(reader.get_record_size(name) for name in names) > size:
+        raise _refuse(path, "holds compressed or overlapping records, which could fill the memory")
+
+
+def _check_version(path: Path, program: dict[str, Any]) -> None:
+    import torch
+    from torch._export.serde.schema import SCHEMA_VERSION
+
+    version = (program["schema_version"]["major"], program["schema_version"]["minor"])
+    saved_by = str(program.get("torch_version", "unknown"))[:40]
+    if version > SCHEMA_VERSION:
+        raise _refuse(
+            path,
+            f"was saved by a newer PyTorch ({saved_by}; format {version[0]}.{version[1]}, "
+            f"this one reads {SCHEMA_VERSION[0]}.{SCHEMA_VERSION[1]})",
+            f"install PyTorch {saved_by} or newer, or export the network with {torch.__version__}",
+            torch_version=saved_by,
+        )
+    if version[0] != SCHEMA_VERSION[0]:
+        raise _refuse(
+            path,
+            f"was saved by an older PyTorch ({saved_by})",
+            f"export the network again with PyTorch {torch.__version__}",
+            torch_version=saved_by,
+        )
+
+
+def _check_payload(path: Path, reader: Any, record: str, name: str, facts: dict[str, Any]) -> None:
+    """Raw bytes of a tensor, as many as its shape needs."""
+    if facts["use_pickle"]:
+        raise _refuse(
+            path,
+            f"would run code: its weight {name!r} is pickled",
+            "save plain tensors: no tensor subclasses, quantised or sparse tensors",
+            weight=name,
+        )
+    if not _RECORDS.fullmatch(record) or not _NAME.fullmatch(name):
+        raise _refuse(path, f"would run code: {name!r} is no plain tensor", weight=name)
+    sizes = [int(size["as_int"]) for size in facts["tensor_meta"]["sizes"]]
+    if reader.get_record_size(record) == 0 and prod(sizes):
+        raise _refuse(path, f"has a weight without data: {name}", "save it again with torch.export.save", weight=name)
+
+
+def _check_graph(path: Path, program: dict[str, Any]) -> None:
+    for key, value in _strings(program):
+        if key == "target" and not _OPERATOR.fullmatch(value):
+            raise _refuse(path, f"calls {value[:80]!r}, which is no operator of PyTorch", operator=value[:80])
+        if key in ("expr_str", "as_expr"):
+            if not _is_arithmetic(value):
+                raise _refuse(path, f"would run code: {value[:80]!r} is no size", expression=value[:80])
+        elif key in ("in_spec", "out_spec"):
+            _check_tree(path, value)
+        elif not _NAME.fullmatch(value):
+            raise _refuse(path, f"would run code: {value[:80]!r} is no name", name=value[:80])
+
+
+def _strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every string of a JSON document that PyTorch interprets, keys included, with the key that it stands under."""
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _strings(item, key)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            yield "", name
+            if name not in _FREE_TEXT:
+                yield from _strings(item, name)
+
+
+def _is_arithmetic(text: str) -> bool:
+    """Whether an expression of symbolic sizes holds numbers, symbols and functions of them alone.
+
+    PyTorch writes `Mul(Integer(2), Symbol('s0', positive=True))` or, before 2.13, `2*s0`, and evaluates it.
+    """
+    plain = (
+        ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.Name, ast.Load, ast.keyword, ast.operator,
+        ast.unaryop, ast.cmpop, ast.Call, ast.Constant,
+    )  # fmt: skip
+    if len(text) > 2000:
+        return False
+    try:
+        nodes = list(ast.walk(ast.parse(text, mode="eval")))
+    except (SyntaxError, MemoryError):
+        return False
+    symbols = [id(name) for call in nodes for name in _arguments(call, "Symbol")[:1]]
+    for node in nodes:
+        if isinstance(node, ast.Constant):
+            name = isinstance(node.value, str) and id(node) in symbols and node.value.isidentifier()
+            if not name and not isinstance(node.value, int | float):
+                return False
+        elif isinstance(node, ast.Call):
+            if not (isinstance(node.func, ast.Name) and node.func.id in _SIZE_FUNCTIONS):
+                return False
+            if node.func.id == "Pow" and not _is_small_power(*node.args):
+                return False
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            if not _is_small_power(node.left, node.right):
+                return False
+        elif not isinstance(node, plain) or isinstance(node, ast.LShift):
+            return False
+    return True
+
+
+def _arguments(node: ast.AST, function: str) -> list[ast.expr]:
+    """Arguments of a call of this function; none where the node is something else."""
+    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function
+    return node.args if is_call else []
+
+
+def _is_small_power(base: ast.expr, exponent: ast.expr) -> bool:
+    """A power of one symbol: towers of powers would never be evaluated to an end."""
+    power = next(iter(_arguments(exponent, "Integer")), exponent)
+    small = isinstance(power, ast.Constant) and isinstance(power.value, int) and 0 <= power.value <= 9
+    return small and (isinstance(base, ast.Name) or bool(_arguments(base, "Symbol")))
+
+
+def _check_tree(path: Path, text: str) -> None:
+    """Inputs and outputs are tuples, lists and dicts, or outputs of transformers, whose classes are imported here."""
+    from importlib import import_module
+
+    def nodes(tree: Any) -> Iterator[dict[str, Any]]:
+        yield tree
+        for child in tree["children_spec"]:
+            yield from nodes(child)
+
+    if '"__enum__"' in text.replace("\\", ""):
+        raise _refuse(path, "would import code: its inputs or outputs hold an enumeration")
+    for node in nodes(json.loads(text)[1]) if text else ():
+        kind = node["type"]
+        if kind in _TREE_TYPES:
+            continue
+        if not re.fullmatch(r"transformers\.[a-z0-9_.]+\.[A-Z]\w+", str(kind)):
+            raise _refuse(
+                path,
+                f"takes or gives an object of {str(kind)[:80]!r}",
+                "export a module that takes and returns tensors, tuples, lists and dicts",
+                type=str(kind)[:80],
+            )
+        import_module(kind.rpartition(".")[0])  # PyTorch knows the class once its module is there
+
+
+def _check_example_inputs(path: Path, content: bytes) -> None:
+    import torch
+
+    if not content:
+        return
+    try:
+        inner = torch._C.PyTorchFileReader(io.BytesIO(content))
+        _check_sizes(path, inner, inner.get_all_records(), len(content))
+        torch.load(io.BytesIO(content), weights_only=True)
+    except NetworkImportError:
+        raise
+    except Exception:  # whatever a damaged or hostile pickle raises; PyTorch would now unpickle all of it
+        raise _refuse(
+            path,
+            "would run code: its example inputs are pickled objects",
+            "export it with inputs that are tensors, numbers, tuples and dicts",
+        ) from None
