@@ -23,3 +23,11 @@ class OutputMismatchError(TchubError):
 
 class LatencyError(TchubError):
     """The end-to-end latency could not be measured."""
+
+
+class NetworkInputError(TchubError):
+    """The arguments of a call are not those that the compiled network takes."""
+
+
+class NetworkFileError(TchubError):
+    """A folder of a tuned network lacks a file, or holds one that is damaged or foreign."""

@@ -1,0 +1,350 @@
+"""What a network takes and returns: the tensors of its compiled function, and the nested values they stand in.
+
+The compiled function takes the tensors among the arguments, one by one, and returns a tuple of the tensors among the
+results. Constants (numbers, texts, None) are in the signature alone: `drop_constants` takes them out of a program
+before TVM imports it. PyTorch is needed to read a program, and not to call what was compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .errors import NetworkFileError, NetworkImportError, NetworkInputError
+from .trees import Constant, Tree, check_tree, flatten, leaves, unflatten
+
+
+@dataclass(frozen=True)
+class TensorSpec:
+    """One tensor that a network takes or returns.
+
+    Attributes:
+        name: unique among the inputs or the outputs, e.g. `input_ids`, `output_0`.
+        shape: fixed sizes.
+        dtype: as the caller sees it, e.g. `float32`, `int64`, `bool`, `bfloat16`.
+        computed: of the compiled function's parameter or result; other than `dtype` where a half-precision network is
+            computed in float32. The caller of the function casts.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    computed: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class Signature:
+    """How a network is called, for one set of fixed shapes.
+
+    Attributes:
+        inputs: the compiled function's parameters, in order.
+        outputs: the tensors of the tuple that it returns, in order.
+        arguments: `{"args": [tree], "names": [name], "kwargs": {name: tree}}`; `names` are those of the positional
+            arguments, or empty where they are not known. See `trees`.
+        returns: the tree of the result.
+    """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    arguments: dict[str, Any]
+    returns: Tree
+
+    @classmethod
+    def of_exported(cls, exported: Any, compiled: Any = None) -> Signature:
+        """Read the signature of a `torch.export.ExportedProgram` with fixed shapes.
+
+        Args:
+            exported: the program as the user calls it.
+            compiled: the program that is compiled, where it computes with other data types.
+
+        Raises:
+            NetworkImportError: an argument or a result is neither a tensor nor a constant, or a shape is dynamic.
+        """
+        given, returned = _border(exported)
+        arguments, returns = exported.call_spec.in_spec, exported.call_spec.out_spec
+        numbered = _numbered(given)
+        args, kwargs = (_tree(child, numbered) for child in arguments.children())
+        args, kwargs = args["tuple"], dict(kwargs["dict"])
+        computed = _border(compiled) if compiled is not None else (given, returned)
+        result = _tree(returns, _numbered(returned))
+        return cls(
+            _specs([value.name for value in _tensors(given)], given, computed[0]),
+            _specs(_output_names(result), returned, computed[1]),
+            {"args": args, "names": _argument_names(exported, len(args), len(kwargs)), "kwargs": kwargs},
+            result,
+        )
+
+    @classmethod
+    def of_tensors(cls, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Signature:
+        """Make the signature of a network that takes tensors by position or by name, as ONNX files do.
+
+        It returns a tensor, or, where there are several, all of them by name.
+        """
+        tensors = [{"tensor": i} for i in range(max(len(inputs), len(outputs)))]
+        named = [[spec.name, tensor] for spec, tensor in zip(outputs, tensors, strict=False)]
+        arguments = {"args": tensors[: len(inputs)], "names": [spec.name for spec in inputs], "kwargs": {}}
+        return cls(tuple(inputs), tuple(outputs), arguments, tensors[0] if len(named) == 1 else {"results": named})
+
+    @classmethod
+    def from_dict(cls, value: Any) -> Signature:
+        """Read what `as_dict` wrote.
+
+        Raises:
+            NetworkFileError: the value is nothing that `as_dict` writes.
+        """
+        try:
+            inputs, outputs = (tuple(_read_spec(spec) for spec in value[key]) for key in ("inputs", "outputs"))
+            arguments, returns = value["arguments"], value["returns"]
+            args, names, kwargs = arguments["args"], arguments["names"], arguments["kwargs"]
+            for tree in [*args, *kwargs.values()]:
+                check_tree(tree, len(inputs))
+            check_tree(returns, len(outputs))
+            if len(names) not in (0, len(args)) or not all(isinstance(name, str) for name in [*names, *kwargs]):
+                raise ValueError("the arguments have no names")
+            if _tensor_numbers([*args, *kwargs.values()]) != list(range(len(inputs))):
+                raise ValueError("the arguments do not hold each input once")
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise NetworkFileError(
+                f"the signature of the network cannot be read: {error or type(error).__name__}",
+                remedy="tune the network again with this version of tchub",
+            ) from error
+        return cls(inputs, outputs, {"args": args, "names": names, "kwargs": kwargs}, returns)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self)
+
+    def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+        """Return the tensors of a call in the order of `inputs`.
+
+        Args:
+            args, kwargs: of the call; tensors of PyTorch or NumPy, or any with `shape` and `dtype`.
+
+        Raises:
+            NetworkInputError: an argument is missing, unexpected, or has another structure, constant, shape or type.
+        """
+        found: dict[int, tuple[str, Any]] = {}
+        for where, tree, value in self._bound(args, kwargs):
+            flatten(tree, value, where, found)
+        for i, spec in enumerate(self.inputs):
+            _check_tensor(spec, *found[i])
+        return [found[i][1] for i in range(len(self.inputs))]
+
+    def unflatten(self, tensors: Sequence[Any]) -> Any:
+        """Build the network's result from its tensors, in the order of `outputs`."""
+        return unflatten(self.returns, tensors)
+
+    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Tree, Any]]:
+        """Yield name, tree and value of each argument."""
+        positional, names, named = (self.arguments[key] for key in ("args", "names", "kwargs"))
+        names = names or [f"argument {i}" for i in range(len(positional))]
+        if len(args) > len(positional):
+            raise NetworkInputError(
+                f"the network takes {len(positional)} arguments by position, got {len(args)}",
+                remedy=f"call it as it was exported: {self}",
+                expected=len(positional),
+                given=len(args),
+            )
+        yield from zip(names, positional, args, strict=False)
+        rest = dict(zip(names[len(args) :], positional[len(args) :], strict=True)) | named
+        if unexpected := [name for name in kwargs if name not in rest]:
+            raise NetworkInputError(
+                f"unexpected argument {unexpected[0]}",
+                remedy=f"call the network as it was exported: {self}",
+                argument=unexpected[0],
+            )
+        for name, tree in rest.items():
+            if name not in kwargs and tree != {"value": None}:
+                raise NetworkInputError(
+                    f"the argument {name} is missing",
+                    remedy=f"call the network as it was exported: {self}",
+                    argument=name,
+                )
+            yield name, tree, kwargs.get(name)
+
+    def __str__(self) -> str:
+        positional, names, named = (self.arguments[key] for key in ("args", "names", "kwargs"))
+        shown = [
+            f"{name}: {_shown(tree, self.inputs)}" if name else _shown(tree, self.inputs)
+            for name, tree in zip(names or [""] * len(positional), positional, strict=True)
+        ]
+        shown += [f"{name}={_shown(tree, self.inputs)}" for name, tree in named.items()]
+        return f"({', '.join(shown)}) -> {_shown(self.returns, self.outputs)}"
+
+
+@dataclass(frozen=True)
+class _Tensor:
+    """A tensor at the border of an exported program."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def drop_constants(exported: Any) -> Any:
+    """Take constants out of the inputs and outputs of a program, in place, so that TVM can import it.
+
+    The program can then be imported, and not be called: its call specification still has the constants.
+
+    Returns:
+        the program.
+    """
+    signature, graph = exported.graph_signature, exported.graph
+    placeholders = {node.name: node for node in graph.nodes if node.op == "placeholder"}
+    for spec in [s for s in signature.input_specs if s.kind.name == "USER_INPUT" and not _is_tensor(s.arg)]:
+        graph.erase_node(placeholders[spec.arg.name])
+        signature.input_specs.remove(spec)
+    output = graph.output_node()
+    kept = [_is_tensor(spec.arg) for spec in signature.output_specs]
+    output.args = (tuple(value for value, keep in zip(output.args[0], kept, strict=True) if keep),)
+    signature.output_specs[:] = [spec for spec, keep in zip(signature.output_specs, kept, strict=True) if keep]
+    exported.graph_module.recompile()
+    return exported
+
+
+def _is_tensor(argument: Any) -> bool:
+    return type(argument).__name__ == "TensorArgument"
+
+
+def _border(exported: Any) -> tuple[list[_Tensor | Constant], list[_Tensor | Constant]]:
+    """What a program takes and returns, flat."""
+    signature = exported.graph_signature
+    values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
+    kinds = ("USER_INPUT", "USER_OUTPUT", "LOSS_OUTPUT")
+    specs = (signature.input_specs, signature.output_specs)
+    taken, returned = ([_leaf(s.arg, values) for s in some if s.kind.name in kinds] for some in specs)
+    return taken, returned
+
+
+def _leaf(argument: Any, values: Mapping[str, Any]) -> _Tensor | Constant:
+    if _is_tensor(argument):
+        meta = values[argument.name]
+        if not all(isinstance(size, int) for size in meta.shape):
+            raise NetworkImportError(
+                f"{argument.name} has a dynamic shape: {list(map(str, meta.shape))}",
+                remedy="export it with fixed shapes",
+                tensor=argument.name,
+            )
+        return _Tensor(argument.name, tuple(map(int, meta.shape)), str(meta.dtype).removeprefix("torch."))
+    value = getattr(argument, "value", argument)
+    if not isinstance(value, Constant):
+        raise NetworkImportError(
+            f"the network takes or returns {type(value).__name__}",
+            remedy="let it take and return tensors, numbers, texts and None",
+        )
+    return value
+
+
+def _tensors(values: Sequence[_Tensor | Constant]) -> list[_Tensor]:
+    return [value for value in values if isinstance(value, _Tensor)]
+
+
+def _numbered(values: Sequence[_Tensor | Constant]) -> Iterator[Tree]:
+    number = 0
+    for value in values:
+        yield {"tensor": number} if isinstance(value, _Tensor) else {"value": value}
+        number += isinstance(value, _Tensor)
+
+
+def _tree(spec: Any, found: Iterator[Tree]) -> Tree:
+    """The tree of a PyTorch tree specification, whose leaves are taken from `found` in order."""
+    if spec.is_leaf():
+        return next(found)
+    children = [_tree(child, found) for child in spec.children()]
+    name, context = spec.type.__name__, spec.context
+    if name in ("list", "tuple", "deque"):
+        return {"tuple" if name == "tuple" else "list": children}
+    if name == "namedtuple":
+        return {name: [context.__name__, [list(pair) for pair in zip(context._fields, children, strict=True)]]}
+    keys = context
+    if isinstance(context, list) and context and isinstance(context[-1], list):
+        keys = context[1] if name == "defaultdict" else context[0]  # or a dataclass: names of fields, of empty fields
+    if name in ("dict", "OrderedDict", "defaultdict"):
+        return {"dict": [list(pair) for pair in zip(keys, children, strict=True)]}
+    if not isinstance(keys, list | tuple) or len(keys) != len(children):
+        raise NetworkImportError(
+            f"the network takes or returns {name}, whose fields are not known",
+            remedy="let it take and return tensors, lists, tuples, dictionaries and dataclasses",
+        )
+    return {"results": [list(pair) for pair in zip(keys, children, strict=True)]}
+
+
+def _argument_names(exported: Any, positional: int, named: int) -> list[str]:
+    """Names of the positional arguments, where PyTorch kept them."""
+    signature = exported.module_call_graph[0].signature
+    names: list[str] = [] if signature is None else list(signature.forward_arg_names or ())
+    return names[:positional] if len(names) == positional + named else []
+
+
+def _specs(
+    names: Sequence[str], seen: Sequence[_Tensor | Constant], computed: Sequence[_Tensor | Constant]
+) -> tuple[TensorSpec, ...]:
+    return tuple(
+        TensorSpec(name, tensor.shape, tensor.dtype, inner.dtype)
+        for name, tensor, inner in zip(names, _tensors(seen), _tensors(computed), strict=True)
+    )
+
+
+def _output_names(returns: Tree) -> list[str]:
+    """A name for each tensor of a result: its path."""
+    found = [(path, leaf["tensor"]) for path, leaf in leaves(returns) if "tensor" in leaf]
+    paths = [path for path, _ in sorted(found, key=lambda pair: pair[1])]
+    names = [path if path and not path[0].isdigit() else f"output_{path}".rstrip("_") for path in paths]
+    return [name if names.count(name) == 1 else f"{name}_{i}" for i, name in enumerate(names)]
+
+
+def _tensor_numbers(trees: Sequence[Tree]) -> list[int]:
+    return sorted(leaf["tensor"] for tree in trees for _, leaf in leaves(tree) if "tensor" in leaf)
+
+
+def _read_spec(value: Any) -> TensorSpec:
+    spec = TensorSpec(value["name"], tuple(value["shape"]), value["dtype"], value["computed"])
+    if not all(isinstance(text, str) for text in (spec.name, spec.dtype, spec.computed)):
+        raise ValueError("a tensor has no name or type")
+    if not all(type(size) is int and size >= 0 for size in spec.shape):
+        raise ValueError(f"{spec.name} has the shape {list(spec.shape)}")
+    return spec
+
+
+def _check_tensor(spec: TensorSpec, where: str, value: Any) -> None:
+    shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
+    if shape is None or dtype is None:
+        raise NetworkInputError(
+            f"{where} is {type(value).__name__}, expected a tensor of {spec.dtype}",
+            remedy="give a tensor of PyTorch or an array of NumPy",
+            argument=where,
+        )
+    if tuple(shape) != spec.shape:
+        raise NetworkInputError(
+            f"{where} has the wrong shape: expected {spec.shape}, got {tuple(shape)}",
+            remedy="the network is compiled for fixed shapes: give this one, or tune the network for the other",
+            argument=where,
+            expected=list(spec.shape),
+            given=list(shape),
+        )
+    given = str(dtype).removeprefix("torch.")
+    if given != spec.dtype:
+        raise NetworkInputError(
+            f"{where} has the wrong data type: expected {spec.dtype}, got {given}",
+            remedy=f"convert it, in PyTorch with .to(torch.{spec.dtype}), in NumPy with .astype({spec.dtype!r})",
+            argument=where,
+            expected=spec.dtype,
+            given=given,
+        )
+
+
+def _shown(tree: Tree, specs: Sequence[TensorSpec]) -> str:
+    if "tensor" in tree:
+        return str(specs[tree["tensor"]])
+    if "value" in tree:
+        return repr(tree["value"])
+    kind, inner = next(iter(tree.items()))
+    if kind in ("list", "tuple"):
+        shown = ", ".join(_shown(child, specs) for child in inner)
+        return f"[{shown}]" if kind == "list" else f"({shown})"
+    pairs = inner[1] if kind == "namedtuple" else inner
+    return "{" + ", ".join(f"{key}: {_shown(child, specs)}" for key, child in pairs) + "}"

@@ -1,0 +1,248 @@
+"""How a network is called: what `Signature` reads from an exported program, and what it refuses of a call."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict, defaultdict, namedtuple
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tchub.hub.networks.errors import NetworkFileError, NetworkImportError, NetworkInputError
+from tchub.hub.networks.signature import Signature, TensorSpec, drop_constants
+from tchub.hub.networks.trees import Outputs
+from torch.utils._pytree import tree_leaves
+
+Pair = namedtuple("Pair", "first second")
+
+
+@dataclass
+class Result:
+    """What a network of a user may return."""
+
+    logits: torch.Tensor
+    hidden: torch.Tensor | None = None
+
+
+torch.export.register_dataclass(Result)
+
+
+class Everything(torch.nn.Module):
+    """Nested arguments, a keyword of each kind, and results of each kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.tensor([2.0, 3.0]))
+
+    def forward(self, x: Any, pair: Any, *, mask: Any, flag: bool, options: Any) -> dict[str, Any]:
+        y = (x + pair[0] * pair[1][0]) if flag else x
+        z = torch.where(mask, y, 0.0) + options["ids"]
+        return {
+            "y": y, "again": y, "x": x, "scale": self.scale, "none": None, "number": 5,
+            "nested": (z, Pair(z + 1, [y * 2])), "text": "a",
+        }  # fmt: skip
+
+
+X = torch.arange(4.0).reshape(2, 2)
+ARGS = (X, (X + 1, [X + 2]))
+KWARGS = {"mask": X > 1, "flag": True, "options": {"ids": torch.tensor([[1, 2]]), "unused": None}}
+
+
+@pytest.fixture(scope="module")
+def exported() -> Any:
+    return torch.export.export(Everything(), ARGS, KWARGS)
+
+
+@pytest.fixture(scope="module")
+def signature(exported: Any) -> Signature:
+    return Signature.of_exported(exported)
+
+
+def _signature_of(forward: Any, *args: Any, **kwargs: Any) -> Signature:
+    class Module(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> Any:
+            return forward(x)
+
+    return Signature.of_exported(torch.export.export(Module(), args or (X,), kwargs))
+
+
+def test_tensors_are_numbered_in_the_order_of_the_exported_program(signature: Signature) -> None:
+    assert signature.inputs == (
+        TensorSpec("x", (2, 2), "float32", "float32"),
+        TensorSpec("pair_0", (2, 2), "float32", "float32"),
+        TensorSpec("pair_1_0", (2, 2), "float32", "float32"),
+        TensorSpec("mask", (2, 2), "bool", "bool"),
+        TensorSpec("options_ids", (1, 2), "int64", "int64"),
+    )
+    names = [spec.name for spec in signature.outputs]
+    assert names == ["y", "again", "x", "scale", "nested_0", "nested_1_first", "nested_1_second_0"]
+    assert str(signature).startswith("(x: float32[2, 2], pair: (float32[2, 2], [float32[2, 2]]), mask=bool[2, 2], flag")
+
+
+def test_a_call_is_taken_apart_and_its_result_put_together_as_the_module_has_it(signature: Signature) -> None:
+    flat = signature.flatten(ARGS, KWARGS)
+    for tensor, expected in zip(flat, [*ARGS[:1], X + 1, X + 2, X > 1, KWARGS["options"]["ids"]], strict=True):
+        assert torch.equal(tensor, expected)
+    result = Everything()(*ARGS, **KWARGS)
+    made = signature.unflatten(_tensors(result))
+    assert list(made) == list(result)
+    assert made["none"] is None
+    assert (made["number"], made["text"]) == (5, "a")
+    assert torch.equal(made["nested"][1].first, result["nested"][1].first)
+    assert isinstance(made["nested"][1].second, list)
+
+
+def _tensors(value: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def test_positional_arguments_may_be_given_by_name_and_none_be_left_out(signature: Signature) -> None:
+    first, pair = ARGS
+    flat = signature.flatten([first], {"pair": pair, **KWARGS})
+    assert len(flat) == 5
+    arrays = signature.flatten([x.numpy() for x in (first,)], {"pair": pair, **KWARGS})
+    assert isinstance(arrays[0], np.ndarray)
+    optional = Signature.of_exported(torch.export.export(_Optional(), (X,), {"mask": None}))
+    assert optional.flatten([X], {}) == [X]
+
+
+class _Optional(torch.nn.Module):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        return x * 2 if mask is None else x * mask
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "message"),
+    [
+        ((X,), KWARGS, "the argument pair is missing"),
+        (ARGS, {**KWARGS, "extra": X}, "unexpected argument extra"),
+        (ARGS, {**KWARGS, "x": X}, "unexpected argument x"),
+        ((*ARGS, X), KWARGS, "takes 2 arguments by position, got 3"),
+        ((X.T[:1], ARGS[1]), KWARGS, r"x has the wrong shape: expected \(2, 2\), got \(1, 2\)"),
+        ((X.double(), ARGS[1]), KWARGS, "x has the wrong data type: expected float32, got float64"),
+        ((X, (X, [X.int()])), KWARGS, r"pair\[1\]\[0\] has the wrong data type: expected float32, got int32"),
+        ((X, (X, X)), KWARGS, r"pair\[1\] is Tensor, expected a list of 1"),
+        ((X, (X, [])), KWARGS, r"pair\[1\] is list of 0, expected a list of 1"),
+        ((2.0, ARGS[1]), KWARGS, "x is float, expected a tensor of float32"),
+        (ARGS, {**KWARGS, "flag": False}, "flag is False, expected True"),
+        (ARGS, {**KWARGS, "flag": 1}, "flag is 1, expected True"),
+        (ARGS, {**KWARGS, "options": {"ids": X}}, r"options has the keys 'ids', expected 'ids', 'unused'"),
+        (ARGS, {**KWARGS, "options": X}, "options is Tensor, expected a dictionary"),
+        (ARGS, {**KWARGS, "options": {"ids": KWARGS["options"]["ids"], "unused": X}}, r"options\['unused'\] is Tensor"),
+    ],
+)
+def test_wrong_arguments_are_named_with_a_remedy(signature: Signature, args: Any, kwargs: Any, message: str) -> None:
+    with pytest.raises(NetworkInputError, match=message) as refused:
+        signature.flatten(args, kwargs)
+    assert refused.value.remedy
+
+
+def test_it_is_the_same_after_a_file(signature: Signature) -> None:
+    assert Signature.from_dict(json.loads(json.dumps(signature.as_dict()))) == signature
+
+
+def _damaged(change: Any) -> Any:
+    value = Signature.of_tensors([TensorSpec("x", (2,), "float32", "float32")], []).as_dict()
+    change(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        {},
+        {"inputs": []},
+        _damaged(lambda v: v.update(returns={"tensor": 7})),
+        _damaged(lambda v: v.update(returns={"what": []})),
+        _damaged(lambda v: v.update(returns={"list": {}})),
+        _damaged(lambda v: v.update(returns={"namedtuple": ["a b", []]})),
+        _damaged(lambda v: v.update(returns={"results": [["__class__", {"value": 1}]]})),
+        _damaged(lambda v: v.update(returns={"value": [1]})),
+        _damaged(lambda v: v["arguments"].update(args=[])),
+        _damaged(lambda v: v["arguments"].update(names=["x", "y"])),
+        _damaged(lambda v: v["arguments"].update(args=[{"list": [{"tensor": 0}, {"tensor": 0}]}])),
+        _damaged(lambda v: v["inputs"][0].update(shape=[-1])),
+        _damaged(lambda v: v["inputs"][0].update(dtype=3)),
+    ],
+)
+def test_a_foreign_file_is_a_typed_error(value: Any) -> None:
+    with pytest.raises(NetworkFileError, match="signature of the network cannot be read"):
+        Signature.from_dict(value)
+
+
+def test_a_deep_tree_in_a_file_is_a_typed_error() -> None:
+    deep: Any = {"value": 1}
+    for _ in range(500):
+        deep = {"list": [deep]}
+    with pytest.raises(NetworkFileError, match="nested too deeply"):
+        Signature.from_dict(_damaged(lambda v: v.update(returns=deep)))
+
+
+@pytest.mark.parametrize(
+    ("forward", "expected"),
+    [
+        (lambda x: x + 1, {"tensor": 0}),
+        (lambda x: [x + 1], {"list": [{"tensor": 0}]}),
+        (lambda x: OrderedDict(b=x + 1, a=x), {"dict": [["b", {"tensor": 0}], ["a", {"tensor": 1}]]}),
+        (lambda x: defaultdict(list, {1: x + 1}), {"dict": [[1, {"tensor": 0}]]}),
+        (lambda x: Result(x + 1), {"results": [["logits", {"tensor": 0}]]}),
+        (lambda x: Result(x, x + 1), {"results": [["logits", {"tensor": 0}], ["hidden", {"tensor": 1}]]}),
+    ],
+)
+def test_results_of_every_kind(forward: Any, expected: Any) -> None:
+    signature = _signature_of(forward)
+    assert signature.returns == expected
+    assert Signature.from_dict(json.loads(json.dumps(signature.as_dict()))) == signature
+
+
+def test_the_result_of_a_transformers_model_is_read_by_name_attribute_and_position() -> None:
+    from transformers.modeling_outputs import BaseModelOutput
+
+    signature = _signature_of(lambda x: BaseModelOutput(last_hidden_state=x + 1))
+    out = signature.unflatten([X])
+    assert isinstance(out, Outputs)
+    assert out["last_hidden_state"] is out.last_hidden_state is out[0] is X
+    with pytest.raises(AttributeError, match="returned last_hidden_state, and no logits"):
+        _ = out.logits
+
+
+def test_outputs_have_unique_names() -> None:
+    assert [spec.name for spec in _signature_of(lambda x: x + 1).outputs] == ["output"]
+    assert [spec.name for spec in _signature_of(lambda x: (x + 1, x)).outputs] == ["output_0", "output_1"]
+    twice = _signature_of(lambda x: {"a_b": x + 1, "a": {"b": x}})
+    assert [spec.name for spec in twice.outputs] == ["a_b_0", "a_b_1"]
+
+
+def test_a_dynamic_shape_is_refused() -> None:
+    exported = torch.export.export(_Optional(), (X,), dynamic_shapes={"x": {0: torch.export.Dim("rows", min=2)}})
+    with pytest.raises(NetworkImportError, match="dynamic shape"):
+        Signature.of_exported(exported)
+
+
+def test_the_types_of_the_compiled_program_stand_beside_the_callers() -> None:
+    half, single = (torch.export.export(_Optional(), (X.to(dtype),)) for dtype in (torch.bfloat16, torch.float32))
+    signature = Signature.of_exported(half, single)
+    assert (signature.inputs[0].dtype, signature.inputs[0].computed) == ("bfloat16", "float32")
+    assert (signature.outputs[0].dtype, signature.outputs[0].computed) == ("bfloat16", "float32")
+
+
+def test_constants_are_taken_out_before_tvm_imports_the_program(exported: Any, signature: Signature) -> None:
+    from tvm.relax.frontend.torch import from_exported_program
+
+    program = drop_constants(exported.run_decompositions())
+    main: Any = from_exported_program(program, run_ep_decomposition=False)["main"]
+    shapes = [tuple(map(int, parameter.ty.shape)) for parameter in main.params]
+    assert shapes == [spec.shape for spec in signature.inputs]
+    assert [tuple(map(int, field.shape)) for field in main.ret_ty.fields] == [spec.shape for spec in signature.outputs]
+
+
+def test_tensors_by_name_are_taken_and_returned_by_name() -> None:
+    a, b = (TensorSpec(name, (2, 2), "float32", "float32") for name in "ab")
+    one, two = Signature.of_tensors([a, b], [a]), Signature.of_tensors([a], [a, b])
+    assert one.flatten([X], {"b": X + 1})[1].equal(X + 1)
+    assert one.unflatten([X]) is X
+    assert two.unflatten([X, X + 1]).b.equal(X + 1)
