@@ -151,7 +151,7 @@ def judge(runs: Sequence[LocalRun]) -> dict[str, Any]:
 
     Each run's own latency was measured at another time; here one process runs all libraries again.
     """
-    from tchub.hub.networks.library import compare
+    from tchub.hub.networks.latency import compare
     from tchub.hub.networks.network import load_network
 
     first = runs[0]

@@ -32,7 +32,8 @@ def _better_untuned(run: Run, judged: dict[tuple[str, str], float]) -> set[str]:
 
 def time_network(network: str, runs: list[Run]) -> dict[str, Any]:
     """Compile each run's database, compare; see the module."""
-    from tchub.hub.networks.library import build_library, compare
+    from tchub.hub.networks.latency import compare
+    from tchub.hub.networks.library import build_library
     from tchub.hub.networks.network import load_network
     from tchub.hub.tuning.records import best_programs, open_database
     from tuning_judge import latencies

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import difflib
+import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus.workloads import NETWORKS, SUITES, NetworkSpec
-from ...zoo.errors import last_line
+from ...zoo.errors import TchubError, last_line
 from .errors import NetworkImportError, UnknownNetworkError
+from .fold import fold_constants
 from .prepare import LAYOUTS, check_layout, prepare
+from .signature import Signature, drop_constants
 
 if TYPE_CHECKING:
     import torch
@@ -27,12 +31,28 @@ class Network:
         export: makes the `torch.export.ExportedProgram`; called once per use, nothing is cached.
         origin: where it came from: `suite`, `pt2`, `onnx` or `transformers`.
         make_inputs: makes the example inputs, seeded, so that two runs compare the same numbers.
+        fixed: the network at each of the sizes that were given for its dynamic shapes; the first is this one.
+        caller: makes the program as the user calls it, where `export` computes with other data types.
+        notes: what the user should know about how the network is computed, a sentence each.
     """
 
     name: str
     export: Callable[[], Any]
     make_inputs: Callable[[], tuple[torch.Tensor, ...]]
     origin: str = "suite"
+    fixed: tuple[Network, ...] = ()
+    caller: Callable[[], Any] | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def variants(self) -> tuple[Network, ...]:
+        """The networks of fixed shapes to tune: several where sizes were given for a dynamic shape, else itself."""
+        return self.fixed or (self,)
+
+    def signature(self) -> Signature:
+        """Return how the network is called."""
+        exported = self.export()
+        return Signature.of_exported(self.caller() if self.caller else exported, exported)
 
     def module(self) -> torch.nn.Module:
         """The network as a PyTorch module in inference mode."""
@@ -42,42 +62,68 @@ class Network:
         """Example inputs, the same on each call."""
         return self.make_inputs()
 
+    def imported(self) -> IRModule:
+        """Return the network as Relax operators, weights as constants; its function takes the inputs one by one.
+
+        Raises:
+            NetworkImportError: TVM has no translation of an operator, or the network changes its state or inputs.
+        """
+        return import_exported(self.export(), self.name)
+
     def relax_module(self, layout: str = LAYOUTS[0]) -> IRModule:
-        """The network in TVM: ready for inference, legalised and fused, weights as constants.
+        """Return the network in TVM: ready for inference, legalised and fused, weights as constants.
 
         Args:
-            layout: of its convolutions, one of `graph.LAYOUTS`.
+            layout: of its convolutions, one of `prepare.LAYOUTS`.
 
         Raises:
             NetworkImportError: TVM has no translation of an operator of the network.
             UnknownLayoutError: no such layout.
         """
-        return to_relax(self.export(), self.name, check_layout(layout))
+        check_layout(layout)
+        mod = self.imported()
+        with refused(self.name, "lower"):
+            return prepare(mod, layout)
 
 
-def to_relax(exported: Any, name: str, layout: str = LAYOUTS[0]) -> IRModule:
-    """Import an exported program into Relax and lower it to tasks.
+@contextmanager
+def refused(network: str, step: str) -> Iterator[None]:
+    """Turn whatever TVM or PyTorch raises inside into a NetworkImportError that names the network and the step."""
+    try:
+        yield
+    except TchubError:
+        raise
+    except Exception as error:
+        operator = operator_in(str(error))
+        raise NetworkImportError(
+            f"TVM cannot {step} {network}: {operator or last_line(error)}",
+            remedy="write the operator with others that TVM has, or leave it out of what is tuned",
+            network=network,
+            operator=operator,
+        ) from error
+
+
+def operator_in(message: str) -> str | None:
+    """Return the operator that TVM complains of, or None: `aten.foo.default` of PyTorch or `R.foo` of Relax."""
+    for pattern in (r"Unsupported function types? \['?([^\]']+)", r"\b(R\.[\w.]+)\("):
+        if match := re.search(pattern, message):
+            return match.group(1)
+    return None
+
+
+def import_exported(exported: Any, name: str) -> IRModule:
+    """Import an exported program into Relax.
 
     Raises:
         NetworkImportError: TVM has no translation of an operator, or the program changes its state or its inputs.
     """
     from tvm.relax.frontend.torch import from_exported_program
 
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # torch's own pytree deprecation, not ours
-            exported = exported.run_decompositions()
-            _check_stateless(exported, name)
-            mod = from_exported_program(exported, run_ep_decomposition=False)
-        return prepare(mod, layout)
-    except NetworkImportError:
-        raise
-    except Exception as error:
-        raise NetworkImportError(
-            f"TVM cannot import {name}: {last_line(error)}",
-            remedy="decompose the operator in PyTorch (torch.export's run_decompositions) or leave it out",
-            network=name,
-        ) from error
+    with refused(name, "import"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torch's own pytree deprecation, not ours
+        exported = exported.run_decompositions()
+        _check_stateless(exported, name)
+        return from_exported_program(drop_constants(fold_constants(exported)), run_ep_decomposition=False)
 
 
 def _check_stateless(exported: Any, name: str) -> None:

@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...zoo.errors import last_line
 from .errors import NetworkImportError
-from .network import Network
-from .prepare import LAYOUTS, check_layout, prepare
+from .network import Network, refused
 
 if TYPE_CHECKING:
     import torch
@@ -30,21 +28,13 @@ class OnnxNetwork(Network):
         """The network as a module that asks ONNX's reference evaluator (NumPy: right, and slow)."""
         return reference_module(self.path)
 
-    def relax_module(self, layout: str = LAYOUTS[0]) -> IRModule:
-        """The network in TVM: ready for inference, legalised and fused, weights as constants."""
+    def imported(self) -> IRModule:
+        """Return the network as Relax operators, weights as constants; its function takes the inputs one by one."""
         from tvm.relax.frontend.onnx import from_onnx
 
-        check_layout(layout)
         shapes = {name: list(shape) for name, shape, _ in _inputs(_load(self.path))}
-        try:
-            mod = from_onnx(_load(self.path), shape_dict=shapes, keep_params_in_input=False)
-            return prepare(mod, layout)
-        except Exception as error:
-            raise NetworkImportError(
-                f"TVM cannot import {self.path}: {last_line(error)}",
-                remedy="export the network from PyTorch as .pt2 instead",
-                path=str(self.path),
-            ) from error
+        with refused(self.name, "import"):
+            return from_onnx(_load(self.path), shape_dict=shapes, keep_params_in_input=False)
 
 
 def reference_module(path: Path) -> torch.nn.Module:
@@ -75,7 +65,7 @@ def read_onnx(path: Path) -> OnnxNetwork:
     def refuse() -> Any:
         raise NetworkImportError(f"{path} has no PyTorch form", remedy="use its module() or relax_module()")
 
-    return OnnxNetwork(path.stem, refuse, lambda: _example(found), "onnx", path)
+    return OnnxNetwork(path.stem, refuse, lambda: _example(found), "onnx", path=path)
 
 
 def _load(path: Path) -> Any:

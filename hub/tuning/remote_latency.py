@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..device.rpc_address import RpcAddress
 from ..networks.errors import LatencyError
-from ..networks.library import ATOL, RTOL, Comparison, Latency, OutputCheck, reference_file
+from ..networks.latency import Comparison, Latency, reference_file
+from ..networks.output_check import OutputCheck
 
 if TYPE_CHECKING:
     import torch
@@ -56,7 +57,7 @@ def compare_remote(
             "timeout": timeout,
         }
         answer = _ask(request, timeout)
-    checks = {name: OutputCheck(**facts) for name, facts in answer["checks"].items()}
+    checks = {name: OutputCheck.from_dict(facts) for name, facts in answer["checks"].items()}
     return Comparison(checks, {name: Latency(tuple(s)) for name, s in answer["seconds"].items()})
 
 
@@ -116,16 +117,22 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     from tvm import rpc
 
     from ..device.rpc_jobs import set_threads
-    from ..networks.latency_worker import arrays, check, reference_run
+    from ..networks.latency_worker import Reference, arrays
+    from ..networks.output_check import check_output
 
     host, port, key = request["address"]
     inputs = torch.load(request["inputs"], weights_only=True)
     with torch.inference_mode():
-        expected = arrays(reference_run(request["reference"], inputs)())
+        reference = Reference(request["reference"], inputs)
+        expected = arrays(reference.run())
     session = rpc.connect_tracker(host, port).request(key, session_timeout=ceil(request["timeout"]))
     set_threads(session, request["threads"])
     networks = {name: _RemoteNetwork(session, path, inputs) for name, path in request["libraries"].items()}
-    checks = {name: check(arrays(network.run()), expected, RTOL, ATOL) for name, network in networks.items()}
+    with torch.inference_mode():
+        checks = {
+            name: check_output(arrays(network.run()), expected, reference.exact).as_dict()
+            for name, network in networks.items()
+        }
     return {"checks": checks, "seconds": measure(networks)}
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.errors import TchubError
 from ..networks.errors import LatencyError
-from ..networks.library import Comparison, compare, require
+from ..networks.latency import Comparison, Latency, compare
 from ..networks.network import Network
+from ..networks.output_check import require
 from ..networks.prepare import LAYOUTS, check_layout
 from .device_choice import choose_device, fitting_checkpoint
 from .errors import InterruptedRunError
@@ -175,10 +176,12 @@ def _run(job: TuneJob, models: list[ModelChoice], resume: bool) -> TuneResult:
         job.check_stop()
         job.progress.stage("check the output and measure the latency")
         found, error = _compare(job, {k: Path(v.path) for k, v in libraries.items()})
+    untuned = job.first.comparison
+    checks, latencies = untuned.checks | found.checks, _only(untuned.latencies, "untuned") | found.latencies
     report = _report(job, outcomes, "done") | {
         "libraries": {name: library.as_dict() for name, library in libraries.items()},
-        "output_check": {name: check.as_dict() for name, check in found.checks.items()},
-        "latency": {name: latency.as_dict() for name, latency in found.latencies.items()},
+        "output_check": {name: check.as_dict() for name, check in checks.items()},
+        "latency": {name: latency.as_dict() for name, latency in latencies.items()},
         "latency_note": error and f"not measured on {job.device.name}: {error.message}",
     }
     write_report(report, job.folder)
@@ -187,6 +190,10 @@ def _run(job: TuneJob, models: list[ModelChoice], resume: bool) -> TuneResult:
     for name, check in found.checks.items():
         require(check, f"{job.network.name} ({name})")
     return TuneResult(report, job.folder, Path(libraries["tuned"].path))
+
+
+def _only(latencies: Mapping[str, Latency], name: str) -> dict[str, Latency]:
+    return {name: latencies[name]} if name in latencies else {}
 
 
 def _compare(job: TuneJob, libraries: dict[str, Path]) -> tuple[Comparison, LatencyError | None]:
@@ -235,8 +242,10 @@ def _report(job: TuneJob, outcomes: list[RunOutcome], status: str) -> dict[str, 
         "network": job.network.name,
         "origin": job.network.origin,
         "target": str(job.target),
+        "device": job.device.name,
         "threads": job.threads,
-        "layout": job.layout,
+        "layout": job.first.layout,
+        "notes": list(job.first.notes),
         "settings": job.settings.as_dict(),
     }
     return make_report(facts, outcomes, job.device.facts, status, job.started)

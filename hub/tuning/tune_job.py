@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..networks.errors import LatencyError
+from ..networks.latency import Comparison, compare
 from ..networks.library import BuiltLibrary, build_library
 from ..networks.network import Network
 from ..networks.sources import open_network
 from ..networks.tasks import TuningTask, from_extracted
 from .device_choice import ChosenDevice
 from .errors import InterruptedRunError
+from .first_build import Compare, FirstBuild, first_build
 from .interrupt import StopFlag
 from .models import ModelChoice
 from .report import RunOutcome
@@ -22,6 +27,26 @@ from .session import SessionSettings, SessionView
 if TYPE_CHECKING:
     from .history import History
     from .measuring import Measure
+
+
+def first_compare(device: ChosenDevice, threads: int) -> Compare:
+    """Return what runs an untuned library once beside the original: in a process here, or on an RPC server.
+
+    A server that cannot run it is no end: its programs are measured all the same, and the report says why.
+    """
+    from .remote_latency import compare_remote
+
+    address = device.address
+    if address is None:
+        return partial(compare, threads=threads, min_repeats=1, max_seconds=1.0)
+
+    def remote(network: Network, libraries: Mapping[str, Path]) -> Comparison:
+        try:
+            return compare_remote(network, libraries, address, threads=threads)
+        except LatencyError as error:
+            return Comparison({}, {}, {"untuned": error.message})
+
+    return remote
 
 
 class TuneProgress:
@@ -39,12 +64,11 @@ class TuneJob:
     """What every session of one `tune` shares."""
 
     network: Network
-    mod: Any
+    first: FirstBuild
     tasks: list[TuningTask]
     device: ChosenDevice
     target: Any
     threads: int
-    layout: str
     settings: SessionSettings
     measure: Measure
     stop: StopFlag
@@ -87,10 +111,11 @@ def open_job(
         history = stack.enter_context(open_history(device.facts, tvm_target, threads))
     progress.stage("import the network")
     network = open_network(source)
-    mod = network.relax_module(layout)
-    tasks = from_extracted(relax_integration.extract_tasks(mod, tvm_target), network.name)
+    progress.stage("compile the network untuned and check its output")
+    first = first_build(network, tvm_target, layout, first_compare(device, threads), device.linker)
+    tasks = from_extracted(relax_integration.extract_tasks(first.mod, tvm_target), network.name)
     return TuneJob(
-        network, mod, tasks, device, tvm_target, threads, layout, settings, measure, stop, progress, folder, history
+        network, first, tasks, device, tvm_target, threads, settings, measure, stop, progress, folder, history
     )
 
 
@@ -108,15 +133,17 @@ def session_facts(job: TuneJob, model: ModelChoice) -> dict[str, Any]:
 
 
 def compile_all(job: TuneJob, outcomes: list[RunOutcome]) -> dict[str, BuiltLibrary]:
-    """The network untuned, and with the best programs of each session."""
+    """Compile the network with the best programs of each session."""
     from .session import best_programs, open_database
 
     name = "".join(c if c.isalnum() or c in "-_." else "_" for c in job.network.name)
     linker = job.device.linker
-    libraries = {"untuned": build_library(job.mod, job.target, None, job.folder / f"{name}-untuned.so", linker)}
+    libraries = {}
     for outcome in outcomes:
         job.check_stop()
         found = open_database(outcome.folder / "database")
         database = best_programs(found, job.tasks, outcome.view.better_untuned())
-        libraries[outcome.label] = build_library(job.mod, job.target, database, outcome.folder / f"{name}.so", linker)
+        libraries[outcome.label] = build_library(
+            job.first.mod, job.target, database, outcome.folder / f"{name}.so", linker
+        )
     return libraries

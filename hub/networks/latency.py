@@ -1,0 +1,146 @@
+"""Compiled networks beside PyTorch: outputs compared and latencies measured, in a fresh process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median, quantiles
+from typing import TYPE_CHECKING, Any
+
+from .errors import LatencyError
+from .output_check import OutputCheck
+
+if TYPE_CHECKING:
+    from .network import Network
+
+MIN_REPEATS = 5
+
+
+@dataclass(frozen=True)
+class Latency:
+    """Repeats of one system, interleaved with those of the others.
+
+    Attributes:
+        seconds: one number a repeat: the mean of its runs.
+    """
+
+    seconds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        """Median of the repeats in seconds."""
+        return median(self.seconds)
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        """First and third quartile in seconds."""
+        if len(self.seconds) < 2:
+            return self.median, self.median
+        first, _, third = quantiles(self.seconds, n=4, method="inclusive")
+        return first, third
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form, in seconds."""
+        first, third = self.quartiles
+        return {
+            "median": self.median,
+            "first_quartile": first,
+            "third_quartile": third,
+            "repeats": list(self.seconds),
+        }
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What the worker found: a check for each library, a latency for each system, why a system has none."""
+
+    checks: dict[str, OutputCheck]
+    latencies: dict[str, Latency]
+    errors: dict[str, str] = field(default_factory=dict)
+
+
+def compare(
+    network: Network,
+    libraries: Mapping[str, Path],
+    *,
+    threads: int = 1,
+    max_seconds: float = 30.0,
+    min_repeats: int = MIN_REPEATS,
+    timeout: float = 600.0,
+    torch_compile: bool = False,
+) -> Comparison:
+    """Check libraries against PyTorch and time all of them, PyTorch eager included, in a fresh process.
+
+    The process runs on `threads` cores with `threads` threads, and takes the systems in turn, so that a
+    disturbance hits all of them. An ONNX file is checked against ONNX's reference evaluator, which is not
+    timed.
+
+    Args:
+        libraries: system name to library; `pytorch` is added, except for an ONNX file.
+        max_seconds: of timing, shared by the systems.
+        min_repeats: of each system, however long they take; 1 where a first impression is enough.
+        timeout: of the whole process.
+        torch_compile: also time the network as `torch.compile` makes it, by the name `torch.compile`; where that
+            fails, the error stands in `Comparison.errors`.
+
+    Raises:
+        LatencyError: the process failed, e.g. a library crashed.
+    """
+    import torch
+
+    with tempfile.TemporaryDirectory(prefix="tchub-latency-") as folder:
+        inputs = Path(folder, "inputs.pt")
+        torch.save(network.inputs(), inputs)
+        request = {
+            "reference": str(reference_file(network, Path(folder))),
+            "inputs": str(inputs),
+            "libraries": {name: str(Path(path).resolve()) for name, path in libraries.items()},
+            "threads": threads,
+            "max_seconds": max_seconds,
+            "min_repeats": min_repeats,
+            "torch_compile": torch_compile,
+        }
+        answer = _ask(request, threads, timeout)
+    checks = {name: OutputCheck.from_dict(facts) for name, facts in answer["checks"].items()}
+    return Comparison(checks, {name: Latency(tuple(s)) for name, s in answer["seconds"].items()}, answer["errors"])
+
+
+def reference_file(network: Network, folder: Path) -> Path:
+    """The file that the worker takes the right output from: the ONNX file itself, or an exported program."""
+    import torch
+
+    if network.origin == "onnx":
+        return Path(getattr(network, "path")).resolve()  # noqa: B009 (only an OnnxNetwork has one)
+    path = folder / "network.pt2"
+    torch.export.save(network.export(), path)
+    return path
+
+
+def _ask(request: dict[str, Any], threads: int, timeout: float) -> dict[str, Any]:
+    count = str(threads)
+    env = os.environ | dict.fromkeys(("TVM_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), count)
+    env["TVM_BIND_THREADS"] = "0"  # TVM's pool would leave the cores that the worker stays on
+    command = [sys.executable, "-m", "tchub.hub.networks.latency_worker"]
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(request), env=env, timeout=timeout, capture_output=True, text=True, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise LatencyError(
+            f"measuring the latency took more than {timeout:g} s", remedy="tune with more trials, or wait longer"
+        ) from None
+    lines = done.stdout.strip().splitlines()
+    if done.returncode != 0 or not lines:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise LatencyError(
+            f"the compiled network failed (exit code {done.returncode}): {last}",
+            remedy="run `tchub doctor`; then tune again in a new output folder",
+            exit_code_of_worker=done.returncode,
+        )
+    return json.loads(lines[-1])

@@ -1,0 +1,187 @@
+"""Whether a compiled network computes what the original computes: a check that can fail, on any scale of output."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from .errors import OutputMismatchError
+
+Arrays = Sequence[np.ndarray[Any, Any]]
+
+# Allowed difference in units of the output's spread (standard deviation) and of its largest number: right networks of
+# a few hundred layers in float32 stay a tenth of it.
+RTOL = 1e-3
+ATOL = 1e-5
+# What PyTorch's own float32 run is off from float64 may be exceeded so many times where float32 itself is in doubt.
+DOUBT = 4.0
+# An output whose numbers are all smaller, or all alike, would hide a wrong kernel.
+LEAST_OUTPUT = 1e-6
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """How near a compiled network's output is to the original's.
+
+    Attributes:
+        ok: every output is within the tolerance; integers and booleans are equal, and so are the places of values
+            that are not finite.
+        checked: the outputs say something about the network; see `unchecked`.
+        max_abs_diff: largest difference; max_abs_output: largest finite number of the original's output.
+        worst: largest difference in units of what is allowed; at most 1 where `ok`.
+        rtol, atol: |ours - theirs| <= rtol * spread + atol * largest, of each output.
+        outputs: tensors compared.
+        unchecked: for each output that can not show an error, why, e.g. `output 0 is constant`.
+        judged_by: `float32`, or `float64` where PyTorch's float32 run is itself off by more than the tolerance.
+    """
+
+    ok: bool
+    checked: bool
+    max_abs_diff: float
+    max_abs_output: float
+    worst: float
+    rtol: float
+    atol: float
+    outputs: int
+    unchecked: tuple[str, ...] = ()
+    judged_by: str = "float32"
+
+    @property
+    def verdict(self) -> str:
+        """`equal`, `not checked` or `WRONG`."""
+        if not self.ok:
+            return "WRONG"
+        return "equal" if self.checked else "not checked"
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self) | {"unchecked": list(self.unchecked), "verdict": self.verdict}
+
+    @classmethod
+    def from_dict(cls, facts: dict[str, Any]) -> OutputCheck:
+        """The inverse of `as_dict`."""
+        own = {key: value for key, value in facts.items() if key != "verdict"}
+        return cls(**own | {"unchecked": tuple(own["unchecked"])})
+
+
+def check_output(
+    ours: Arrays,
+    theirs: Arrays,
+    exact: Callable[[], Arrays | None] | None = None,
+    *,
+    rtol: float = RTOL,
+    atol: float = ATOL,
+) -> OutputCheck:
+    """Compare the outputs of a compiled network with the original's.
+
+    Args:
+        ours: of the compiled network.
+        theirs: of the original, in float32.
+        exact: gives the original's outputs in float64; asked only where `ours` is not within the tolerance; None where it can not.
+        rtol, atol: see `OutputCheck`.
+    """
+    unchecked = tuple(f"output {place} {reason}" for place, x in enumerate(theirs) if (reason := _says_nothing(x)))
+    largest = max((_largest(x) for x in theirs), default=0.0)
+
+    def result(ok: bool, difference: float, worst: float, judge: str = "float32") -> OutputCheck:
+        checked = len(unchecked) < len(theirs)
+        return OutputCheck(ok, checked, difference, largest, worst, rtol, atol, len(theirs), unchecked, judge)
+
+    if len(ours) != len(theirs) or any(a.shape != b.shape for a, b in zip(ours, theirs, strict=False)):
+        return result(False, float("inf"), float("inf"))
+    pairs = list(zip(ours, theirs, strict=True))
+    difference = max((_difference(a, b) for a, b in pairs), default=0.0)
+    worst = max((_excess(a, b, _allowed(b, rtol, atol)) for a, b in pairs), default=0.0)
+    if worst <= 1.0:
+        return result(True, difference, worst)
+    right = exact() if exact is not None else None
+    if right is None or any(a.shape != b.shape for a, b in zip(ours, right, strict=False)):
+        return result(False, difference, worst)
+    worst = max(
+        _excess(a, c, max(_allowed(b, rtol, atol), DOUBT * _difference(b, c)))
+        for a, b, c in zip(ours, theirs, right, strict=True)
+    )
+    return result(worst <= 1.0, difference, worst, "float64")
+
+
+def require(check: OutputCheck, network: str) -> None:
+    """Raises OutputMismatchError when the check failed."""
+    if not check.ok:
+        raise OutputMismatchError(
+            f"the compiled {network} differs from the original by {check.max_abs_diff:.3g} at outputs up to "
+            f"{check.max_abs_output:.3g}, {check.worst:.3g} times what is allowed",
+            remedy="do not use the library; report the network and the output folder",
+            **check.as_dict(),
+        )
+
+
+def _is_float(x: np.ndarray[Any, Any]) -> bool:
+    return x.dtype.kind in "fcV"  # V: bfloat16 and floats of 8 bits, of ml_dtypes
+
+
+def _finite(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    wide = x.astype(np.float64)
+    return wide[np.isfinite(wide)]
+
+
+def _largest(x: np.ndarray[Any, Any]) -> float:
+    return float(np.abs(_finite(x)).max(initial=0.0)) if _is_float(x) else float(np.abs(x).max(initial=0))
+
+
+def _says_nothing(x: np.ndarray[Any, Any]) -> str | None:
+    """Return why an output can not show that a kernel is wrong, or None."""
+    if x.size == 0:
+        return "is empty"
+    if not _is_float(x):
+        return "is constant" if x.size > 1 and (x == x.flat[0]).all() else None
+    finite = _finite(x)
+    if finite.size == 0:
+        return "has no finite number"
+    largest = float(np.abs(finite).max())
+    if largest == 0.0:
+        return "is zero everywhere"
+    if largest < LEAST_OUTPUT:
+        return f"is below {LEAST_OUTPUT:g} everywhere"
+    if finite.size > 1 and float(finite.std()) <= LEAST_OUTPUT * largest:
+        return "is constant"
+    return None
+
+
+def _allowed(x: np.ndarray[Any, Any], rtol: float, atol: float) -> float:
+    """Return the largest difference that is allowed of an output; 0 for integers."""
+    if not _is_float(x):
+        return 0.0
+    finite = _finite(x)
+    if finite.size == 0:
+        return 0.0
+    largest = float(np.abs(finite).max())
+    # A single number has no spread: it is measured by its own size.
+    spread = float(finite.std()) if finite.size > 1 else largest
+    return rtol * spread + atol * largest
+
+
+def _difference(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
+    """Return the largest difference of two arrays of one shape; inf where one alone is finite.
+
+    Of integers and booleans, the share of places that differ.
+    """
+    if not _is_float(b):
+        return float((a != b).mean()) if b.size else 0.0
+    wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
+    finite = np.isfinite(wide_b)
+    if not np.array_equal(finite, np.isfinite(wide_a)):
+        return float("inf")
+    if not np.array_equal(wide_a[~finite], wide_b[~finite], equal_nan=True):
+        return float("inf")
+    return float(np.abs(wide_a[finite] - wide_b[finite]).max(initial=0.0))
+
+
+def _excess(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], allowed: float) -> float:
+    """Return a difference in units of what is allowed."""
+    difference = _difference(a, b)
+    if difference == 0.0:
+        return 0.0
+    return difference / allowed if allowed > 0.0 else float("inf")

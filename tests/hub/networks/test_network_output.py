@@ -1,0 +1,194 @@
+"""The check of a compiled network's output: it can fail, on any scale, and it finds wrong kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tchub.hub.networks.errors import OutputMismatchError
+from tchub.hub.networks.library import build_library
+from tchub.hub.networks.network import import_exported
+from tchub.hub.networks.output_check import OutputCheck, check_output, require
+from tchub.hub.networks.prepare import prepare
+from torch import nn
+
+RANDOM = np.random.default_rng(0)
+X = RANDOM.standard_normal((4, 50)).astype(np.float32)
+
+
+@pytest.mark.parametrize("scale", [1e-5, 1.0, 1e5])
+def test_differences_count_relative_to_the_scale_of_the_output(scale: float) -> None:
+    theirs = (X * scale).astype(np.float32)
+    noise = RANDOM.uniform(-1, 1, X.shape).astype(np.float32)
+    assert check_output([theirs + 5e-4 * scale * noise], [theirs]).verdict == "equal"
+    assert check_output([theirs + 5e-3 * scale * noise], [theirs]).verdict == "WRONG"
+    assert check_output([np.zeros_like(theirs)], [theirs]).verdict == "WRONG"
+
+
+def test_a_large_constant_part_does_not_hide_a_difference() -> None:
+    theirs = X + np.float32(20.0)
+    assert not check_output([theirs + np.float32(5e-3)], [theirs]).ok
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (np.zeros((2, 3), np.float32), "is zero everywhere"),
+        (np.full((2, 3), 7.0, np.float32), "is constant"),
+        (X * np.float32(1e-21), "is below 1e-06 everywhere"),
+        (np.full(3, np.inf, np.float32), "has no finite number"),
+        (np.ones(5, np.int64), "is constant"),
+        (np.zeros((0, 3), np.float32), "is empty"),
+    ],
+)
+def test_an_output_that_can_not_show_an_error_is_said_and_does_not_count(output: np.ndarray, reason: str) -> None:
+    check = check_output([output], [output])
+    assert check.verdict == "not checked"
+    assert check.unchecked == (f"output 0 {reason}",)
+    with_another = check_output([output, X], [output, X])
+    assert (with_another.verdict, with_another.unchecked) == ("equal", check.unchecked)
+
+
+@pytest.mark.parametrize(
+    "ours", [[np.array([np.nan, 1.0])], [np.ones(3)], [], [np.array([np.inf, 2.0])], [np.ones(2), np.ones(2)]]
+)
+def test_nan_another_shape_or_another_count_of_outputs_is_wrong(ours: list[np.ndarray]) -> None:
+    assert not check_output(ours, [np.array([1.0, 2.0])]).ok
+
+
+def test_masked_values_must_stand_where_they_stand_in_the_original() -> None:
+    masked = np.where(X > 0, X, -np.inf)
+    assert check_output([masked.copy()], [masked]).verdict == "equal"
+    assert not check_output([np.where(X > 0, X, np.inf)], [masked]).ok
+    assert not check_output([X], [masked]).ok
+
+
+def test_integers_are_equal_or_wrong() -> None:
+    indices = np.arange(10)
+    assert check_output([indices], [indices]).verdict == "equal"
+    other = indices.copy()
+    other[3] += 1
+    assert not check_output([other], [indices]).ok
+
+
+def test_float64_judges_where_pytorchs_own_float32_is_off() -> None:
+    exact = X.astype(np.float64)
+    doubtful = X + 0.1 * RANDOM.uniform(-1, 1, X.shape).astype(np.float32)
+    check = check_output([X], [doubtful], lambda: [exact])
+    assert (check.verdict, check.judged_by) == ("equal", "float64")
+    assert not check_output([X + np.float32(2.0)], [doubtful], lambda: [exact]).ok
+    assert not check_output([X], [doubtful], lambda: None).ok
+    accurate = lambda: [exact]  # noqa: E731
+    assert not check_output([X + np.float32(0.1)], [X], accurate).ok, "an exact original leaves no doubt"
+
+
+def test_a_check_is_the_same_after_a_report() -> None:
+    check = check_output([X], [X + np.float32(1.0)])
+    assert OutputCheck.from_dict(check.as_dict()) == check
+    with pytest.raises(OutputMismatchError, match=r"the compiled net differs .* times what is allowed"):
+        require(check, "net")
+
+
+# Wrong kernels ----------------------------------------------------------------------------------------
+
+
+class Convolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1),
+            nn.BatchNorm2d(8),
+            nn.ReLU(),
+            nn.Conv2d(8, 8, 3, groups=8),
+            nn.Conv2d(8, 4, 1),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(x).mean((2, 3))
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(16, 48), nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return self.out(torch.softmax(q @ k.transpose(1, 2) / 4, -1) @ v)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = nn.Linear(24, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = torch.zeros(1, 16)
+        for t in range(3):
+            state = torch.tanh(self.step(torch.cat([x[:, t], state], 1)))
+        return state
+
+
+class Embedding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.norm = nn.Embedding(20, 16), nn.LayerNorm(16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.table(x)).cumsum(1)
+
+
+class Decoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.norm = nn.ConvTranspose2d(4, 8, 4, 2, 1), nn.GroupNorm(2, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sigmoid(self.norm(self.up(x)))
+
+
+NETWORKS: list[tuple[Callable[[], nn.Module], torch.Tensor]] = [
+    (Convolutions, torch.randn(1, 3, 12, 12)),
+    (Attention, torch.randn(1, 6, 16)),
+    (Recurrent, torch.randn(1, 3, 8)),
+    (Embedding, torch.randint(0, 20, (1, 7))),
+    (Decoder, torch.randn(1, 4, 6, 6)),
+]
+
+
+def _shifted(func: Any) -> Any:
+    """Return a kernel that adds 0.01 to all that it stores; a schedule that is wrong is off by more."""
+    from tvm import tirx
+    from tvm_ffi import structural_map
+
+    def shifted(store: Any) -> Any:
+        return tirx.BufferStore(store.buffer, store.value + tirx.const(0.01, "float32"), store.indices)
+
+    return func.with_body(structural_map(func.body, (tirx.BufferStore, shifted)))
+
+
+@pytest.mark.parametrize(("make", "x"), NETWORKS, ids=[make.__name__ for make, _ in NETWORKS])
+def test_a_wrong_kernel_is_found(make: Callable[[], nn.Module], x: torch.Tensor, tmp_path: Path, target: Any) -> None:
+    import tvm
+    from tvm import relax, tirx
+
+    torch.manual_seed(0)
+    network = make().eval()
+    mod = prepare(import_exported(torch.export.export(network, (x,)), make.__name__))
+    expected = [network(x).detach().numpy()]
+
+    def run(mod: Any, name: str) -> OutputCheck:
+        path = tmp_path / f"{name}.so"
+        build_library(mod, target, None, path)
+        machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
+        return check_output([y.numpy() for y in machine["main"](tvm.runtime.tensor(x.numpy()))], expected)
+
+    assert run(mod, "right").verdict == "equal"
+    kernels = [var for var, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)]
+    wrong = tvm.IRModule(dict(mod.functions_items()))
+    wrong.update_func(kernels[-1], _shifted(mod[kernels[-1]]))
+    assert run(wrong, "wrong").verdict == "WRONG", kernels[-1]
