@@ -136,10 +136,10 @@ class Recurrent(nn.Module):
 class Embedding(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.table, self.norm = nn.Embedding(20, 16), nn.LayerNorm(16)
+        self.table, self.out = nn.Embedding(20, 16), nn.Linear(16, 16)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.norm(self.table(x)).cumsum(1)
+        return self.out(self.table(x)).cumsum(1)
 
 
 class Decoder(nn.Module):
