@@ -16,13 +16,13 @@ class MeasureConfig:
 
     Attributes:
         threads: threads of a program; the target's `num-cores` should say the same.
-        build_timeout, run_timeout: seconds, after which the worker is killed.
+        build_timeout, run_timeout: seconds after which the worker is killed; only those count in which it had a core.
         timing: repeats and when to stop.
         failure_rate: stop when more than this share of programs failed ...
         failure_minimum: ... after at least so many.
         drift: when the machine counts as disturbed, and how often a program is then measured again.
         check_output: compare programs' outputs with those of the task's unscheduled program, where that was told.
-        check_seconds: a task whose unscheduled program takes longer than this is not checked.
+        check_seconds: a task whose unscheduled program computes longer than this is not checked.
         kernel_cache: where compiled libraries are kept: a folder, True for the user's cache folder, False for
             nowhere, None for what the environment variable `TCHUB_KERNEL_CACHE` says (nowhere, unless set).
     """

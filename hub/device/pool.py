@@ -11,18 +11,21 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from .errors import WorkerStartError
+from .patience import STALL_SECONDS, STARVED, TimeLimit, WorkClock, wait_for
 from .worker import WorkerSetup
 
-_START_SECONDS = 120.0
+# Importing TVM takes some seconds of computing, setting a worker up some milliseconds.
+_START = TimeLimit(120.0)
 # TVM's compiler keeps memory from build to build; a fresh fork costs less than watching it.
 _JOBS_PER_WORKER = 256
-# A worker that yields its core to others may wait long before it is at fault.
-_IDLE_PATIENCE = 4.0
+# A worker that yields its core to others does its job again without yielding when it had this share of the core only,
+# over so many seconds: a busy machine would let it wait for hours.
+_STARVED_SHARE, _STARVED_SECONDS = 0.05, 10.0
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,6 @@ class Zygote:
             stderr=subprocess.DEVNULL, env=env, process_group=0,
         )  # fmt: skip
         theirs.close()
-        ours.settimeout(_START_SECONDS)
         self._ready = False
 
     def wait(self) -> None:
@@ -70,15 +72,27 @@ class Zygote:
     def _await_ready(self) -> None:
         if self._ready:
             return
-        try:
-            self._ready = self._control.recv(8) == b"ready\0\0\0"
-        except TimeoutError:
-            self._ready = False
+        answer, why = self._answer()
+        self._ready = answer == b"ready\0\0\0"
         if not self._ready:
-            raise self._not_ready()
+            raise self._not_ready(why)
 
-    def _not_ready(self) -> WorkerStartError:
-        """What kept it from importing TVM: somebody or the system ended it, or TVM is broken."""
+    def _answer(self) -> tuple[bytes, str | None]:
+        """The next 8 bytes of the process, or why they were not waited for; nothing of either when it died."""
+
+        def ready(seconds: float) -> bool:
+            return bool(wait([self._control], seconds))
+
+        why = wait_for(ready, self._process.pid, _START)
+        return (b"", why) if why is not None else (self._control.recv(8), None)
+
+    def _not_ready(self, why: str | None) -> WorkerStartError:
+        """What kept it from importing TVM: it hangs, somebody or the system ended it, or TVM is broken."""
+        if why is not None:
+            return WorkerStartError(
+                f"the process that forks the workers could not be started: {why}",
+                remedy="run the same command again; if it happens again, see whether the disk of TVM answers",
+            )
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)
         code = self._process.returncode
@@ -102,7 +116,7 @@ class Zygote:
             self._await_ready()
             try:
                 socket.send_fds(self._control, [b"f"], [theirs.fileno()])
-                answer = self._control.recv(8)
+                answer, _ = self._answer()
             except OSError:
                 answer = b""
         if len(answer) != 8:
@@ -121,43 +135,64 @@ class Zygote:
 
 
 class Worker:
-    """One forked process and the connection to it; forks anew after a crash, a time-out or many jobs."""
+    """One forked process and the connection to it; forks anew after a crash, a time-out or many jobs.
 
-    def __init__(self, zygote: Zygote, setup: WorkerSetup) -> None:
+    Args:
+        zygote: forks the process.
+        setup: what the process sets for itself.
+        waits: whether its jobs wait for another machine: then their time-outs are of the clock, else of the seconds
+            in which the process had a core.
+    """
+
+    def __init__(self, zygote: Zygote, setup: WorkerSetup, *, waits: bool = False) -> None:
         self._zygote = zygote
         self._setup = setup
+        self._waits = waits
         self._pid: int | None = None
         self._connection: Connection | None = None
         self._jobs = 0
 
     def call(self, job: str, args: tuple[Any, ...], timeout: float) -> JobResult:
-        """Do one job; blocks for at most about `timeout` seconds, `_IDLE_PATIENCE` times that on an idle worker."""
-        if self._connection is None:
-            self._start()
+        """Do one job; it is killed when it computed for `timeout` seconds, or did nothing for `STALL_SECONDS`."""
+        result = self._do(job, args, timeout, self._setup)
+        if result.error == "starved":
+            result = self._do(job, args, timeout, replace(self._setup, idle=False))
+            self.stop()  # the next job yields again
+        return result
+
+    def _do(self, job: str, args: tuple[Any, ...], timeout: float, setup: WorkerSetup) -> JobResult:
+        if self._connection is None and (starved := self._start(setup)) is not None:
+            return starved
         self._jobs += 1
-        result = self._exchange(job, args, timeout)
-        if result.error in ("timeout", "crash") or self._jobs >= _JOBS_PER_WORKER:
+        limit = TimeLimit(None, timeout) if self._waits else TimeLimit(timeout, max(timeout, STALL_SECONDS))
+        result = self._exchange(job, args, limit, setup)
+        if result.error in ("timeout", "crash", "starved") or self._jobs >= _JOBS_PER_WORKER:
             self.stop()
         return result
 
-    def _start(self) -> None:
+    def _start(self, setup: WorkerSetup) -> JobResult | None:
+        """Fork and set up; returns the result when the worker got no core to do so."""
         self._pid, self._connection = self._zygote.fork()
         self._jobs = 0
-        ready = self._exchange("set_up", (self._setup,), _START_SECONDS)
-        if ready.error is not None:
-            self.stop()
-            raise WorkerStartError(
-                f"a worker could not be set up: {ready.message}",
-                remedy="run `tchub doctor`; a container may forbid pinning cores or limiting memory",
-            )
+        ready = self._exchange("set_up", (setup,), _START, setup)
+        if ready.error is None:
+            return None
+        self.stop()
+        if ready.error == "starved":
+            return ready
+        raise WorkerStartError(
+            f"a worker could not be set up: {ready.message}",
+            remedy="run `tchub doctor`; a container may forbid pinning cores or limiting memory",
+        )
 
-    def _exchange(self, job: str, args: tuple[Any, ...], timeout: float) -> JobResult:
+    def _exchange(self, job: str, args: tuple[Any, ...], limit: TimeLimit, setup: WorkerSetup) -> JobResult:
         assert self._connection is not None
-        patience = timeout * (_IDLE_PATIENCE if self._setup.idle else 1.0)
+        assert self._pid is not None
         try:
             self._connection.send((job, args))
-            if not self._connection.poll(patience):
-                return JobResult(error="timeout", message=f"killed after {patience:g} s")
+            why = wait_for(self._connection.poll, self._pid, limit, _starves if setup.idle else lambda _: False)
+            if why is not None:
+                return JobResult(error="starved" if why == STARVED else "timeout", message=f"killed: {why}")
             answer = self._connection.recv()
         except (EOFError, OSError) as error:
             return JobResult(error="crash", message=f"the worker process died ({type(error).__name__})")
@@ -174,6 +209,11 @@ class Worker:
             with contextlib.suppress(ProcessLookupError):  # it ended by itself
                 os.kill(self._pid, signal.SIGKILL)
             self._pid = None
+
+
+def _starves(clock: WorkClock) -> bool:
+    """Whether a worker that yields its core gets next to nothing of it."""
+    return clock.seconds >= _STARVED_SECONDS and clock.worked < _STARVED_SHARE * clock.seconds
 
 
 class WorkerPool:

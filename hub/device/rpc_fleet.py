@@ -117,7 +117,7 @@ class Fleet:
 
     def open(self) -> Session | None:
         """A session with a free server; None when there is none, or it does not answer."""
-        worker = Worker(self._zygote, WorkerSetup())
+        worker = Worker(self._zygote, WorkerSetup(), waits=True)
         with self._lock:
             if self._closed:
                 return None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import tvm
+from tchub.hub.device import pool
 from tchub.hub.device.errors import WorkerStartError
 from tchub.hub.device.pool import Worker, WorkerPool, Zygote
 from tchub.hub.device.timing import TimingConfig
@@ -46,9 +47,10 @@ def test_an_exception_is_told_and_the_worker_lives_on(worker: Worker) -> None:
     assert worker.call("set_up", (WorkerSetup(),), 10).value == pid
 
 
-def test_a_hang_is_killed_and_the_next_job_gets_a_new_worker(worker: Worker) -> None:
+def test_a_hang_is_killed_and_the_next_job_gets_a_new_worker(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "STALL_SECONDS", 0.5)
     pid = worker.call("set_up", (WorkerSetup(),), 10).value
-    os.kill(pid, signal.SIGSTOP)  # as good as an endless loop
+    os.kill(pid, signal.SIGSTOP)
     result = worker.call("set_up", (WorkerSetup(),), 0.3)
     assert (result.error, result.value) == ("timeout", None)
     assert worker.call("set_up", (WorkerSetup(),), 10).value not in (None, pid)
@@ -70,11 +72,11 @@ def test_memory_over_the_limit_fails_in_the_worker_alone(zygote: Zygote) -> None
 
 
 def test_a_pool_answers_every_job_in_its_own_future(zygote: Zygote) -> None:
-    pool = WorkerPool(zygote, [WorkerSetup(), WorkerSetup()])
-    futures = [pool.submit("set_up", (WorkerSetup(),), 20) for _ in range(12)]
+    workers = WorkerPool(zygote, [WorkerSetup(), WorkerSetup()])
+    futures = [workers.submit("set_up", (WorkerSetup(),), 20) for _ in range(12)]
     pids = {future.result(timeout=60).value for future in futures}
     assert 1 <= len(pids) <= 2
-    pool.close()
+    workers.close()
 
 
 def test_a_dead_zygote_is_an_error_and_no_process_is_hit() -> None:

@@ -1,0 +1,138 @@
+"""How long to wait for a process: by the work that it did, because the clock runs on while other processes compute."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import psutil
+
+STALL_SECONDS = 120.0
+STARVED = "it got too little of a core"
+_LOOK_SECONDS, _LEAST_LOOK = 1.0, 0.05
+
+
+@dataclass(frozen=True)
+class TimeLimit:
+    """When a process that was given something to do is at fault.
+
+    Attributes:
+        work: seconds in which it, or a child of it, had a core; None for a process that waits for another machine.
+        stall: wall seconds without any work; where `work` is None wall seconds in all.
+    """
+
+    work: float | None
+    stall: float = STALL_SECONDS
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU seconds of a process and its descendants, compilers among them; 0 for one that is gone."""
+    return _family_seconds(pid, children=True)
+
+
+def _family_seconds(pid: int, *, children: bool) -> float:
+    try:
+        process = psutil.Process(pid)
+        family = [process, *(process.children(recursive=True) if children else ())]
+    except psutil.Error:
+        return 0.0
+    return sum(map(_own_seconds, family))
+
+
+def _own_seconds(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.Error:  # it ended meanwhile; its parent's `children` seconds have what it used
+        return 0.0
+    return times.user + times.system + times.children_user + times.children_system
+
+
+class WorkClock:
+    """Counts the seconds in which a process had a core: wall time while it computes, on however many threads.
+
+    Attributes:
+        worked: these seconds, up to the last `look`.
+        seconds: wall seconds up to then; stalled: the last of them without any work.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._began = self._at = self._moved = time.monotonic()
+        self._cpu = _family_seconds(pid, children=False)  # most jobs end before the first look at the children
+        self.worked = 0.0
+
+    @property
+    def seconds(self) -> float:
+        return self._at - self._began
+
+    @property
+    def stalled(self) -> float:
+        return self._at - self._moved
+
+    def look(self) -> None:
+        """Read the process's CPU time."""
+        now, cpu = time.monotonic(), cpu_seconds(self._pid)
+        used = max(0.0, cpu - self._cpu)  # a child that nobody waited for takes its seconds with it
+        self.worked += min(used, now - self._at)
+        if used > 0.0:
+            self._moved = now
+        self._at, self._cpu = now, cpu
+
+
+def wait_for(
+    ready: Callable[[float], bool], pid: int, limit: TimeLimit, give_up: Callable[[WorkClock], bool] = lambda _: False
+) -> str | None:
+    """Wait until a process answers.
+
+    Args:
+        ready: waits for at most so many seconds, and returns whether the answer is there.
+        pid: the process that works on it.
+        limit: when to stop waiting.
+        give_up: looked at about once a second; true ends the wait too.
+
+    Returns:
+        None when the answer is there, else in a few words why the wait ended.
+    """
+    if limit.work is None:
+        return None if ready(limit.stall) else f"no answer within {limit.stall:g} s"
+    clock = WorkClock(pid)
+    while not ready(max(_LEAST_LOOK, min(_LOOK_SECONDS, limit.work - clock.worked, limit.stall - clock.stalled))):
+        clock.look()
+        if clock.worked >= limit.work:
+            return f"it has used {limit.work:g} s of computing"
+        if clock.stalled >= limit.stall:
+            return f"it has done nothing for {limit.stall:g} s"
+        if give_up(clock):
+            return STARVED
+    return None
+
+
+def run_process(
+    command: Sequence[str], text: str, env: Mapping[str, str], limit: TimeLimit
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, `text` on its stdin; stdout and stderr are captured.
+
+    Raises:
+        TimeoutError: the limit was reached; the process was killed.
+    """
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env, text=True) as process:
+        told: list[str | None] = [text]
+        answer: list[tuple[str, str]] = []
+
+        def ended(seconds: float) -> bool:
+            try:
+                answer.append(process.communicate(told.pop() if told else None, timeout=seconds))
+            except subprocess.TimeoutExpired:
+                return False
+            return True
+
+        try:
+            if (why := wait_for(ended, process.pid, limit)) is not None:
+                raise TimeoutError(why)
+        except BaseException:
+            process.kill()
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, *answer[0])
