@@ -17,6 +17,7 @@ import click
 
 from ...zoo.errors import TchubError, TchubWarning
 from .lazy import LazyGroup
+from .output import say
 
 # name -> module in this folder; each module holds a click command named `command`.
 COMMANDS = {
@@ -76,24 +77,24 @@ def cli() -> None:
 def _report(error: TchubError, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(error.as_dict(), indent=2, default=str))
-    click.echo(f"error: {error.message}", err=True)
+    say(f"error: {error.message}")
     if error.remedy:
-        click.echo(f"remedy: {error.remedy}", err=True)
+        say(f"remedy: {error.remedy}")
 
 
 @contextmanager
 def _warnings_in_words(*, quiet: bool) -> Iterator[None]:
-    """Say tchub's own warnings as a person would; those of libraries are shown as ever."""
+    """Say tchub's own warnings as a person would; those of libraries go where Python writes them."""
     with warnings.catch_warnings():
         shown = warnings.showwarning
 
-        def say(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
             if not issubclass(category, TchubWarning):
                 shown(message, category, *where, **more)
             elif not quiet:
-                click.echo(f"warning: {message}", err=True)
+                say(f"warning: {message}")
 
-        warnings.showwarning = say
+        warnings.showwarning = show
         yield
 
 

@@ -65,12 +65,13 @@ def command(name: str | None, sources: str | None, out: Output, **options: Any) 
       tchub adapt --device rpc://tracker.lan:9190/graviton --target graviton2 --budget 500
       tchub adapt tcl-epyc --budget 200 --workload resnet-18 --sampler random --json
     """
-    from ..tuning.adapt import adapt
+    from ..tuning.adapt import adapt, adapt_root
     from .adapt_drawing import draw
     from .adapt_progress import shown_progress
+    from .native_log import native_output_logged
 
     options["programs_per_task"] = options.pop("pool")
-    with shown_progress(out) as progress:
+    with native_output_logged(out, options["work_dir"] or adapt_root()), shown_progress(out) as progress:
         result = adapt(name, sources=sources or (), progress=progress, **options)
     out.data(result.as_dict(), lambda console: draw(result, console))
     for line in result.base_reasons:

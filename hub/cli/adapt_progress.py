@@ -64,13 +64,13 @@ class _Lines(AdaptProgress):
 
     def note(self, text: str) -> None:
         """A line."""
-        self._console.print(text, highlight=False, soft_wrap=True)
+        self._console.print(text, highlight=False)
 
 
 @contextmanager
 def shown_progress(out: Output) -> Iterator[AdaptProgress]:
     """Bars on stderr while inside; lines where stderr is no terminal; nothing in quiet mode."""
-    if out.mode == "quiet" or not out.console.is_terminal:
+    if out.mode == "quiet" or not out.console.is_interactive:
         yield AdaptProgress() if out.mode == "quiet" else _Lines(out.console)
         return
     columns = (

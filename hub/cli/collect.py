@@ -62,9 +62,10 @@ def command(
     from ..tuning.collect import collect
     from ..tuning.shards import Shard
     from .collect_progress import shown_collecting
+    from .native_log import native_output_logged
 
     part = Shard.parse(shard) if shard else None
-    with shown_collecting(out, programs) as tell:
+    with native_output_logged(out, part.folder(folder) if part else folder), shown_collecting(out, programs) as tell:
         result = collect(
             suite,
             programs,

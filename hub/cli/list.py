@@ -14,10 +14,6 @@ if TYPE_CHECKING:
 
     from ..registry import Entry
 
-# Columns of a terminal that the whole table needs to stay readable.
-_WIDE = 160
-# Nobody's window: what reads the lines gets them whole.
-_PIPED = 220
 _SCORES = ("top1", "top5", "pairwise")
 
 
@@ -63,30 +59,24 @@ def command(
 
 def draw(entries: list[Entry], console: Console) -> None:
     """The table; a terminal too narrow for all of it gets the columns by which one chooses."""
-    from rich.table import Table
+    from ..text import data_text, number_text, score_text, size_text
+    from .terminal import Column, table
 
-    from ..text import data_text, family_text, number_text, score_text, size_text
-
-    if not console.is_terminal:
-        console.width = max(console.width, _PIPED)
-    short = console.width < _WIDE
-    table = Table(box=None, pad_edge=False)
-    for title in ("name", "version"):
-        table.add_column(title, no_wrap=True)
-    for title in () if short else ("arch", "features"):
-        table.add_column(title)
-    table.add_column("device", no_wrap=short)
-    for title in (*(() if short else ("parameters",)), "size", "top-1", "top-5", "pairwise"):
-        table.add_column(title, justify="right", no_wrap=True)
-    for title in () if short else ("data", "licence"):
-        table.add_column(title)
-    for e in entries:
-        version = e.version + (" (deprecated)" if e.deprecated else "")
-        scores = [score_text(e.metrics.get(key)) for key in _SCORES]
-        cells = [e.name, version, family_text(e), size_text(e.size), *scores]
-        if not short:
-            cells[2:2] = e.arch, e.feature_schema
-            cells.insert(5, number_text(e.parameters))
-            cells += data_text(e.data, device=False), f"{e.weights_licence}, data {e.data_licence}"
-        table.add_row(*cells)
-    console.print(table)
+    scores = {
+        title: [score_text(e.metrics.get(key)) for e in entries]
+        for key, title in zip(_SCORES, ("top-1", "top-5", "pairwise"), strict=True)
+    }
+    columns = [
+        Column("name", [e.name for e in entries]),
+        Column("version", [e.version + (" (deprecated)" if e.deprecated else "") for e in entries], leaves=7),
+        Column("arch", [e.arch for e in entries], leaves=5),
+        Column("features", [e.feature_schema for e in entries], leaves=3),
+        Column("device", [e.family for e in entries]),
+        Column("origin", [e.origin or "" for e in entries], leaves=8),
+        Column("parameters", [number_text(e.parameters) for e in entries], number=True, leaves=4),
+        Column("size", [size_text(e.size) for e in entries], number=True, leaves=6),
+        *(Column(title, texts, number=True, leaves=9 if title == "top-5" else None) for title, texts in scores.items()),
+        Column("data", [data_text(e.data, device=False) for e in entries], leaves=2),
+        Column("licence", [f"{e.weights_licence}, data {e.data_licence}" for e in entries], leaves=1),
+    ]
+    console.print(table(columns, console.width))

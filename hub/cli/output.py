@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
@@ -14,12 +15,21 @@ from ...zoo.plain_json import plain
 if TYPE_CHECKING:
     from rich.console import Console
 
+# Consoles that stand for stderr while a log file has it (native_log.py), innermost last.
+_in_place_of_stderr: list[Console] = []
+
 
 def _console(*, stderr: bool = False, quiet: bool = False) -> Console:
     """A console that shows texts as they are: what a file says in brackets or between colons is no markup."""
-    from rich.console import Console
+    from .terminal import Terminal
 
-    return Console(stderr=stderr, quiet=quiet, markup=False, emoji=False)
+    return Terminal(stderr=stderr, quiet=quiet, markup=False, emoji=False)
+
+
+def say(text: str) -> None:
+    """Print a sentence on stderr: wrapped at words on a terminal, as one line for what reads lines."""
+    console = _in_place_of_stderr[-1] if _in_place_of_stderr else _console(stderr=True)
+    console.print(text, highlight=False)
 
 
 @dataclass
@@ -40,6 +50,18 @@ class Output:
             self._console = _console(stderr=True, quiet=self.mode == "quiet")
         return self._console
 
+    @contextmanager
+    def on(self, stream: IO[str]) -> Iterator[None]:
+        """Speak on this stream instead of stderr while inside."""
+        console, before = self.console, self.console.file
+        console.file = stream
+        _in_place_of_stderr.append(console)
+        try:
+            yield
+        finally:
+            _in_place_of_stderr.pop()
+            console.file = before
+
     def data(self, value: Any, render: Callable[[Console], None] | None = None) -> None:
         """Print the command's result on stdout.
 
@@ -59,9 +81,9 @@ class Output:
     def note(self, text: str) -> None:
         """Say something to the person at the terminal (stderr; silent in quiet mode)."""
         if self.mode != "quiet":
-            click.echo(text, err=True)
+            say(text)
 
-    def hint(self, command: str) -> None:
-        """Suggest the next command, with the user's own arguments."""
+    def hint(self, command: str, title: str = "next") -> None:
+        """Suggest the next command, with the user's own arguments; never broken into lines, since it is copied."""
         if self.mode == "human":
-            click.echo(f"next: {command}", err=True)
+            click.echo(f"{title}: {command}", err=True)

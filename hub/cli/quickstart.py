@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..quickstart import QuickstartProgress, QuickstartResult
+    from .native_log import NativeLog
 
 
 @click.command("quickstart")
@@ -33,15 +34,16 @@ def command(output: str, trials: int, out: Output) -> None:
       tchub quickstart --output qs --trials 96 --json
     """
     from ..quickstart import quickstart
+    from .native_log import native_output_logged
 
-    with ExitStack() as stack:
-        result = quickstart(output, trials=trials, progress=_progress(out, stack))
+    with native_output_logged(out, output) as log, ExitStack() as stack:
+        result = quickstart(output, trials=trials, progress=_progress(out, log, stack))
     out.data(result.as_dict(), lambda console: _draw(result, console))
     out.note(f"report: {result.folder}/report.html")
     out.hint(f"tchub tune resnet-18 --checkpoint {result.tuned_with} --trials 128 --output resnet-18")
 
 
-def _progress(out: Output, stack: ExitStack) -> QuickstartProgress:
+def _progress(out: Output, log: NativeLog | None, stack: ExitStack) -> QuickstartProgress:
     from ..quickstart import QuickstartProgress
     from ..tuning.adapt_settings import AdaptProgress
     from ..tuning.tune import TuneProgress
@@ -59,7 +61,7 @@ def _progress(out: Output, stack: ExitStack) -> QuickstartProgress:
             return stack.enter_context(shown_progress(out))
 
         def tuning(self) -> TuneProgress:
-            return stack.enter_context(shown_tuning(out))
+            return stack.enter_context(shown_tuning(out, log))
 
     return Shown()
 

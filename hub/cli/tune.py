@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..tuning.tune import TuneResult
+    from .terminal import Column
 
 
 @click.command("tune")
@@ -73,60 +74,85 @@ def command(network: str, out: Output, **options: Any) -> None:
     """
     from ..tuning.search import SearchSettings
     from ..tuning.tune import tune
+    from .native_log import native_output_logged
     from .tune_progress import shown_tuning
 
     sizes = {"population_size": options.pop("population"), "genetic_num_iters": options.pop("generations")}
     search = SearchSettings(**sizes, engine=options.pop("engine"))
     options["reuse"] = not options.pop("fresh")
     resume = not options.pop("no_resume")
-    with shown_tuning(out) as progress:
+    sessions = 2 if options["compare_stock"] and options["checkpoint"] != "stock" else 1
+    with native_output_logged(out, options["output"]) as log, shown_tuning(out, log, sessions) as progress:
         result = tune(network, search=search, resume=resume, progress=progress, **options)
     out.data(result.as_dict(), lambda console: draw(result, console))
-    for reason in result.report["runs"]["tuned"]["reasons"]:
-        out.note(reason)
+    # Why the other checkpoints were passed over stands in the report.
+    for text in (*result.report["runs"]["tuned"]["reasons"][:1], *result.report.get("notes", ())):
+        out.note(text)
     out.note(f"library: {result.library}; report: {result.folder / 'report.html'}")
+    _suggest(result, out)
 
 
 def draw(result: TuneResult, console: Console) -> None:
-    """The latencies, the output check and what it cost, as a table."""
-    from rich.table import Table
-
-    from ..tuning.report import TITLES
+    """Print the latencies and the output check as a table, what was gained, and what it cost."""
+    from ..tuning.report import gains
+    from .terminal import table
 
     report = result.report
-    table = Table(box=None, pad_edge=False)
-    table.add_column("", no_wrap=True)
-    for title in ("ms", "quartiles", "/ PyTorch", "/ untuned", "output"):
-        table.add_column(title, justify="right", no_wrap=True)
-    medians = result.latency
-    for name, facts in report["latency"].items():
-        check = report["output_check"].get(name)
-        table.add_row(
-            TITLES[name],
-            f"{1e3 * facts['median']:.3f}",
-            f"{1e3 * facts['first_quartile']:.3f}-{1e3 * facts['third_quartile']:.3f}",
-            _ratio(facts["median"], medians.get("pytorch")),
-            _ratio(facts["median"], medians.get("untuned")),
-            "" if check is None else "equal" if check["ok"] else "WRONG",
-        )
-    if report["latency"]:
-        console.print(table)
-    if report.get("latency_note"):
-        console.print(f"end-to-end latency: {report['latency_note']}", highlight=False)
-        for label, run in report["runs"].items():
-            console.print(f"{label}, sum of the tasks: {_sums(run)}", highlight=False)
-    for name, check in report["output_check"].items():
-        console.print(
-            f"{name}: largest difference to the reference output {check['max_abs_diff']:.1e} at outputs up to "
-            f"{check['max_abs_output']:.3g} (rtol {check['rtol']:g}, atol {check['atol']:g})",
-            highlight=False,
-        )
     for label, run in report["runs"].items():
         console.print(
             f"{label}: {run['trials']} programs of {len(run['tasks'])} tasks with {run['model']} "
             f"in {run['tuning_seconds']:.0f} s ({run['failed']} failed)",
             highlight=False,
         )
+    if report.get("latency_note"):
+        console.print(f"end-to-end latency: {report['latency_note']}", highlight=False)
+        for label, run in report["runs"].items():
+            console.print(f"{label}, sum of the tasks: {_sums(run)}", highlight=False)
+    if report["latency"]:
+        console.print(table(_columns(result), console.width))
+    for name, check in report["output_check"].items():
+        console.print(
+            f"{name}: largest difference to the reference output {check['max_abs_diff']:.1e} at outputs up to "
+            f"{check['max_abs_output']:.3g} (rtol {check['rtol']:g}, atol {check['atol']:g})",
+            highlight=False,
+        )
+    for line in gains(report):
+        console.print(line, style="bold", highlight=False)
+
+
+def _columns(result: TuneResult) -> list[Column]:
+    """Make the columns of the systems' latencies, beside PyTorch's and the untuned network's."""
+    from ..tuning.report import TITLES
+    from .terminal import Column
+
+    latency, medians = result.report["latency"], result.latency
+    spread = [f"{1e3 * facts['first_quartile']:.3f}-{1e3 * facts['third_quartile']:.3f}" for facts in latency.values()]
+    pytorch, untuned = ([_ratio(m, medians.get(name)) for m in medians.values()] for name in ("pytorch", "untuned"))
+    checks = [result.report["output_check"].get(name) for name in latency]
+    return [
+        Column("", [TITLES[name] for name in latency], least=10),
+        Column("ms", [f"{1e3 * median:.3f}" for median in medians.values()], number=True),
+        Column("quartiles", spread, number=True, leaves=1),
+        Column("/ PyTorch", pytorch, number=True, leaves=3),
+        Column("/ untuned", untuned, number=True, leaves=2),
+        Column("output", ["" if check is None else _verdict(check) for check in checks], number=True),
+    ]
+
+
+def _verdict(check: dict[str, Any]) -> str:
+    return "WRONG" if not check["ok"] else "equal" if check.get("checked", True) else "not checked"
+
+
+def _suggest(result: TuneResult, out: Output) -> None:
+    """Say how to run the network, and how to gain more where PyTorch is faster."""
+    from ..tuning.report import usage
+
+    for title, lines in usage(result.report, result.folder).items():
+        out.hint("; ".join(lines.splitlines()), title)
+    pytorch, tuned = (result.latency.get(name) for name in ("pytorch", "tuned"))
+    if pytorch is not None and tuned is not None and pytorch < tuned:
+        more = 4 * result.report["runs"]["tuned"]["trials_asked"]
+        out.hint(f"the same command with --trials {more} goes on from here", "PyTorch is faster")
 
 
 def _sums(run: dict[str, Any]) -> str:

@@ -183,9 +183,16 @@ def _check_arguments(method: str, rounds: int, programs_per_task: int, worth: fl
             raise AdaptArgumentError(f"{name} is {value}", remedy=f"give a number of at least {least}", argument=name)
 
 
+def adapt_root() -> Path:
+    """Return the folder of the adaptations' work folders.
+
+    It lies in the user's data, beside the adapted checkpoints: losing it costs measurements.
+    """
+    return home_root().parent / "adapt"
+
+
 def _default_folder(name: str, workload: str) -> Path:
-    """In the user's data, beside the adapted checkpoints: losing it costs measurements."""
-    return home_root().parent / "adapt" / f"{name}-{re.sub(r'[^A-Za-z0-9._-]+', '-', Path(workload).name)}"
+    return adapt_root() / f"{name}-{re.sub(r'[^A-Za-z0-9._-]+', '-', Path(workload).name)}"
 
 
 @contextmanager
@@ -200,4 +207,4 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
-__all__ = ["AdaptProgress", "AdaptResult", "adapt"]
+__all__ = ["AdaptProgress", "AdaptResult", "adapt", "adapt_root"]

@@ -17,7 +17,7 @@ import numpy as np
 from ...zoo.atomic import write_atomically
 from ...zoo.plain_json import plain
 from ..durable import kept_on_disk
-from .report_page import TITLES, render
+from .report_page import TITLES, gains, render, usage
 from .trials import Trial, curve
 
 if TYPE_CHECKING:
@@ -190,10 +190,21 @@ def agreement(trials: Sequence[Trial]) -> dict[str, Any]:
 
 def write_report(report: dict[str, Any], folder: Path) -> None:
     """Write `report.json` and `report.html`, each atomically."""
-    told = {"report.json": json.dumps(plain(report), indent=1, allow_nan=False), "report.html": render(report)}
+    told = {"report.json": json.dumps(plain(report), indent=1, allow_nan=False), "report.html": render(report, folder)}
     for name, text in told.items():
         with kept_on_disk(folder / name):
             write_atomically(folder / name, text.encode())
 
 
-__all__ = ["TITLES", "RunOutcome", "agreement", "machine_facts", "make_report", "render", "spearman", "write_report"]
+__all__ = [
+    "TITLES",
+    "RunOutcome",
+    "agreement",
+    "gains",
+    "machine_facts",
+    "make_report",
+    "render",
+    "spearman",
+    "usage",
+    "write_report",
+]

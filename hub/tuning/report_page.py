@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,47 @@ PHASES = {"search": "search", "model": "cost model", "measure": "measuring", "ot
 MOST_TASKS = 28
 
 
-def render(report: dict[str, Any]) -> str:
-    """The report as one HTML page."""
+def gains(report: dict[str, Any]) -> list[str]:
+    """Say what tuning gained end to end, one sentence for each system that the tuned network stands beside."""
+    latency = report.get("latency", {})
+    if "tuned" not in latency:
+        return []
+    tuned = latency["tuned"]["median"]
+    beside = {"pytorch": "PyTorch", "untuned": "TVM untuned", "stock": "tuned with the stock model"}
+    return [_gain(latency[name]["median"], tuned, title) for name, title in beside.items() if name in latency]
+
+
+def _gain(other: float, tuned: float, title: str) -> str:
+    times = f"{_ms(tuned)} ms, {title} {_ms(other)} ms"
+    if tuned > other:
+        return f"{tuned / other:.2f}x slower than {title} ({times})"
+    return f"{other / tuned:.{2 if other < 10 * tuned else 0}f}x faster than {title} ({times})"
+
+
+def usage(report: dict[str, Any], folder: str | Path) -> dict[str, str]:
+    """Say how to run what was tuned: lines of Python and commands by title.
+
+    Empty where there is nothing to run here: a stopped run, a wrong output, another device's library.
+    """
+    wrong = any(not check["ok"] for check in report.get("output_check", {}).values())
+    if report["status"] != "done" or wrong or report.get("device"):
+        return {}
+    quoted = shlex.quote(str(folder))
+    python = f"from tchub import hub\nnet = hub.load_tuned({str(folder)!r})\ny = net(x)"
+    return {
+        "in Python": python,
+        "in a shell": f"tchub run {quoted} --input x.npz",
+        "time it again": f"tchub bench {quoted}",
+    }
+
+
+def render(report: dict[str, Any], folder: str | Path = "out") -> str:
+    """Draw the report as one HTML page.
+
+    Args:
+        report: as `report.json` has it.
+        folder: the output folder, as the lines that run the network name it.
+    """
     import jinja2
 
     environment = jinja2.Environment(
@@ -31,6 +71,8 @@ def render(report: dict[str, Any]) -> str:
     latency = [(name, report["latency"][name]) for name in TITLES if name in report.get("latency", {})]
     return environment.get_template("report.html.j2").render(
         r=report,
+        gains=gains(report),
+        usage=usage(report, folder),
         titles=TITLES,
         phases=PHASES,
         latency=latency,

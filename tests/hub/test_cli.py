@@ -75,7 +75,7 @@ def test_a_family_learnt_from_other_devices_says_so_in_list_info_and_pull(zoo, c
     entry = publish(zoo, "tilenet-t4", lineage=lineage, training=training, **facts)
     monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "t4.json", entry)))
     listed = run(capsys, "list")[1]
-    for told in ("tilenet", "t4 (transferred)", "nest-gpu", "191,813"):
+    for told in ("tilenet", "transferred", "nest-gpu", "191,813"):
         assert told in listed
     (row,) = run_json(capsys, "list")[1]
     assert (row["origin"], row["measured_on"], row["parameters"]) == ("transferred", ["v100", "k80"], 191813)

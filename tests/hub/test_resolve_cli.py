@@ -79,6 +79,7 @@ def test_the_table_shows_rank_spec_sheets_and_scores_beside_the_reason(zoo, run)
 
 def test_a_narrow_terminal_gets_the_reasons_alone(zoo, run, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
     out = run("resolve", "--device", "rtx3090")[1]
     assert "spec sheets  top-1" not in out
     assert "deprecated: trained on a leaky split" in out
