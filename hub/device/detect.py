@@ -87,7 +87,7 @@ def detect_local(
     """Detect this machine's CPU, and list its GPUs. An unknown machine gets a generic device.
 
     Args:
-        cores: cores to compile for; by default all that this process may run on.
+        cores: cores to compile for; by default all physical ones that this process may use.
         facts: facts to decide from, instead of this machine's.
         host_cpu: LLVM's name of the CPU, instead of asking TVM for it (which imports TVM).
         ask_llvm: whether TVM may be imported to ask; without, a known device's target or the flags decide.
@@ -96,6 +96,7 @@ def detect_local(
         DetectionError: `cores` is less than 1 or more than this process may use.
     """
     facts = facts or read_host_facts()
+    why_cores = "all physical cores that this process may use" if cores is None else "asked for"
     cores = _checked_cores(cores, facts)
     base, exact, reasons = identify(facts)
     if host_cpu is None and ask_llvm:
@@ -105,10 +106,7 @@ def detect_local(
     if facts.arch == "aarch64":
         target["mtriple"] = "aarch64-linux-gnu"
     device = localised(base or generic(facts), exact, mcpu, target, facts)
-    reasons += [
-        why,
-        f"num-cores {cores}: {'asked for' if cores != facts.usable else 'usable by this process'}",
-    ]
+    reasons += [why, f"num-cores {cores}: {why_cores}"]
     return LocalDevice(
         device=device,
         family=device.family,
@@ -134,7 +132,7 @@ def llvm_host_cpu() -> str | None:
 
 def _checked_cores(cores: int | None, facts: HostFacts) -> int:
     if cores is None:
-        return facts.usable
+        return facts.usable_cores or facts.usable
     if not 1 <= cores <= facts.usable:
         raise DetectionError(
             f"cannot use {cores} cores: this process may run on {facts.usable}",

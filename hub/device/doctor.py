@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from ..registry.store import cache_root, home_root
 from .detect import LocalDevice, detect_local
+from .host_facts import usable_cpus
 from .quietness import Business, Spread, measure_spread, read_governor, watch_business
 
 PINNED = {"apache-tvm": "tvm", "apache-tvm-ffi": "tvm_ffi"}
@@ -65,8 +66,8 @@ def run_checks() -> Iterator[Check]:
     yield check_compiler()
     local = detect_local(ask_llvm=sound)  # a TVM that does not fit its ffi is not imported: it may crash
     yield check_device(local)
-    yield check_cores(local.cores, os.cpu_count() or local.cores)
-    yield check_business(watch_business(local.cores))
+    yield check_cores(usable_cpus(), os.cpu_count() or usable_cpus())
+    yield check_business(watch_business(usable_cpus()))
     yield check_noise(measure_spread())
     yield check_governor(read_governor())
     yield check_disk(cache_root())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from ...zoo.this_cpu import cpu_info
 
 SYS_CPU = Path("/sys/devices/system/cpu")
 PROC_CPUINFO = Path("/proc/cpuinfo")
+SYS_CGROUP = Path("/sys/fs/cgroup")
+OWN_CGROUPS = Path("/proc/self/cgroup")
 SYS_VENDOR = Path("/sys/devices/virtual/dmi/id/sys_vendor")
 _ARCHITECTURES = {"x86_64": "x86-64", "amd64": "x86-64", "arm64": "aarch64", "aarch64": "aarch64"}
 _SIZE_UNITS = {"": 1 / 1024, "K": 1, "M": 1024, "G": 1024**2}
@@ -41,6 +44,7 @@ class HostFacts:
         cores: physical cores that the machine has.
         threads: logical CPUs that the machine has.
         usable: logical CPUs that this process may run on.
+        usable_cores: physical cores that it may use, see `usable_cores`; None where only `usable` is known.
         l1_kib, l2_kib: per core; l3_mib: all that the machine sees.
         gpus: NVIDIA GPUs.
     """
@@ -57,6 +61,7 @@ class HostFacts:
     cores: int | None = None
     threads: int | None = None
     usable: int = 1
+    usable_cores: int | None = None
     l1_kib: float | None = None
     l2_kib: float | None = None
     l3_mib: float | None = None
@@ -85,6 +90,7 @@ def read_host_facts() -> HostFacts:
         cores=cores,
         threads=threads,
         usable=usable_cpus(),
+        usable_cores=usable_cores(),
         gpus=read_gpus(),
         **read_caches(SYS_CPU, smt),
     )
@@ -95,6 +101,54 @@ def usable_cpus() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def usable_cores() -> int:
+    """Physical cores that this process may use: by its affinity, and no more than its cgroup's quota pays for."""
+    if not hasattr(os, "sched_getaffinity"):
+        import psutil
+
+        return psutil.cpu_count(logical=False) or usable_cpus()
+    cores = len(physical_cores(sorted(os.sched_getaffinity(0))))
+    quota = cpu_quota()
+    return cores if quota is None else max(1, min(cores, int(quota)))
+
+
+def physical_cores(cpus: Sequence[int], root: Path = SYS_CPU) -> list[tuple[int, ...]]:
+    """Logical CPUs by the physical core that they share; each is a core where the system does not tell.
+
+    Args:
+        cpus: logical CPUs, sorted.
+        root: the folder with cpu0, cpu1, ...
+    """
+    cores: dict[str, list[int]] = {}
+    for cpu in cpus:
+        siblings = _text(root / f"cpu{cpu}" / "topology" / "thread_siblings_list").strip()
+        cores.setdefault(siblings or f"cpu {cpu}", []).append(cpu)
+    return [tuple(core) for core in cores.values()]
+
+
+def cpu_quota(root: Path = SYS_CGROUP, own: Path = OWN_CGROUPS) -> float | None:
+    """CPUs that this process's cgroup, or one around it, may use at a time; None without a limit (a container's
+    `--cpus`)."""
+    quotas = []
+    for line in _text(own).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        top = root if not controllers else next((p for p in (root / controllers, root / "cpu") if p.is_dir()), root)
+        inner = top / path.lstrip("/")
+        quotas += [quota for folder in (inner, *inner.parents) if (quota := _quota_of(folder)) is not None]
+    return min(quotas, default=None)
+
+
+def _quota_of(folder: Path) -> float | None:
+    """Of one cgroup, of version 2 (`cpu.max`: quota and period in microseconds) or 1."""
+    words = _text(folder / "cpu.max").split()
+    words = words or [_text(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+    if len(words) != 2 or not all(word.isdigit() for word in words):  # "max", -1 or no file: no limit
+        return None
+    return int(words[0]) / int(words[1])
 
 
 def read_caches(root: Path, threads_per_core: int) -> dict[str, float | None]:

@@ -16,6 +16,7 @@ import psutil
 
 from .compiling import Compiling
 from .failures import FailureWatch
+from .host_facts import physical_cores
 from .measurement import MeasureConfig, Measurement
 from .output_check import is_comparable
 from .plan import check_compiler, cores, plan_workers
@@ -48,6 +49,7 @@ class Measurer:
         config: time-outs, repeats, threads.
 
     Attributes:
+        overlaps: whether programs are built while others are timed; else this process should rest meanwhile.
         watched: `checked` outputs; timings `repeated` because the machine was disturbed; programs `disturbed` to the
             end; kernels `cached`.
     """
@@ -57,7 +59,7 @@ class Measurer:
         self.target = target
         self.config = config or MeasureConfig()
         memory = psutil.virtual_memory().total
-        builders, runner, self._overlap = plan_workers(cores(), self.config.threads, memory)
+        builders, runner, self.overlaps = plan_workers(physical_cores(cores()), self.config.threads, memory)
         self._scratch = Path(tempfile.mkdtemp(prefix="tchub-measure-"))
         self._zygote = Zygote()
         self._builders = WorkerPool(self._zygote, builders)
@@ -124,7 +126,7 @@ class Measurer:
         Raises:
             MeasurementFailureRateError: nearly every program failed; what was measured was yielded before.
         """
-        if self._overlap:
+        if self.overlaps:
             yield from self._pipeline(iter(candidates))
         else:
             yield from self._phases(iter(candidates))

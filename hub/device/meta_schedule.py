@@ -19,6 +19,7 @@ from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResult
 
 from .compiling import Compiling
+from .host_facts import physical_cores
 from .measurement import MeasureConfig
 from .plan import check_compiler, cores, plan_workers
 from .pool import JobResult, WorkerPool, Zygote
@@ -151,7 +152,7 @@ def make_builder_runner(config: MeasureConfig | None = None) -> BuilderRunner:
     """
     check_compiler()
     config = config or MeasureConfig()
-    builders, runner, overlap = plan_workers(cores(), config.threads, psutil.virtual_memory().total)
+    builders, runner, overlap = plan_workers(physical_cores(cores()), config.threads, psutil.virtual_memory().total)
     zygote = Zygote()
     scratch = Path(tempfile.mkdtemp(prefix="tchub-measure-"))
     pools = (WorkerPool(zygote, builders), WorkerPool(zygote, [runner]))

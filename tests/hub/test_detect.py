@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tchub.hub.device.detect import DetectionError, detect_local
-from tchub.hub.device.host_facts import HostFacts, read_caches, read_gpus, read_host_facts
+from tchub.hub.device.host_facts import HostFacts, read_caches, read_gpus, read_host_facts, usable_cores
 from tchub.hub.device.recognise import match_gpu
 from tchub.zoo.devices import Device, distance, get_device
 
@@ -123,6 +124,7 @@ def test_without_llvm_a_known_machine_keeps_its_own_target() -> None:
 def test_cores_can_be_asked_for_within_what_is_usable() -> None:
     facts = amd(26, 2, "AMD EPYC")
     assert detect_local(3, facts=facts, host_cpu="znver5").target["num-cores"] == 3
+    assert detect_local(facts=replace(facts, usable_cores=4), host_cpu="znver5").target["num-cores"] == 4
     for cores in (0, -1, 9):
         with pytest.raises(DetectionError) as caught:
             detect_local(cores, facts=facts, host_cpu="znver5")
@@ -190,7 +192,7 @@ def test_no_gpu_is_no_error() -> None:
 def test_this_machine_is_detected() -> None:
     tvm = pytest.importorskip("tvm")
     local = detect_local()
-    assert local.cores == len(os.sched_getaffinity(0))
+    assert local.cores == usable_cores() <= len(os.sched_getaffinity(0))
     assert local.mcpu == tvm.target.codegen.llvm_get_system_cpu()
     assert tvm.target.Target(local.target).attrs["mcpu"] == local.mcpu
     assert len(local.reasons) >= 3

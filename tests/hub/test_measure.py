@@ -94,16 +94,38 @@ def test_without_a_core_to_spare_builds_and_runs_alternate(
 
 @pytest.mark.parametrize(("count", "threads", "overlap"), [(1, 1, False), (2, 1, True), (2, 2, False), (8, 4, True)])
 def test_the_measuring_cores_are_the_last_ones(count: int, threads: int, overlap: bool) -> None:
-    builders, runner, overlaps = plan_workers(list(range(count)), threads, 1 << 30, real_time=False)
+    builders, runner, overlaps = plan_workers([(cpu,) for cpu in range(count)], threads, 1 << 30, real_time=False)
     assert runner.cpus == tuple(range(count - threads, count))
+    assert runner.threads == threads
     assert overlaps is overlap
     assert len(builders) == count
     shared = [b for b in builders if b.cpus is not None and set(b.cpus) & set(runner.cpus)]
     assert all(b.idle is overlap for b in shared)
 
 
+HYPER_THREADED = [(0, 4), (1, 5), (2, 6), (3, 7)]
+
+
+@pytest.mark.parametrize(
+    ("threads", "timing", "building"),
+    [
+        (1, (3,), [0, 1, 2, 3, 4, 5, 6]),  # CPU 7 shares the core of CPU 3: it rests
+        (2, (2, 3), [0, 1, 2, 3, 4, 5]),
+        (4, (0, 1, 2, 3), list(range(8))),  # no core to spare: all build, and rest while a program is timed
+        (6, (2, 3, 4, 5, 6, 7), list(range(8))),
+    ],
+)
+def test_threads_of_a_program_share_no_physical_core_with_each_other_or_a_build(
+    threads: int, timing: tuple[int, ...], building: list[int]
+) -> None:
+    builders, runner, overlaps = plan_workers(HYPER_THREADED, threads, 1 << 30, real_time=True)
+    assert runner.cpus == timing
+    assert [cpu for builder in builders for cpu in builder.cpus or ()] == building
+    assert overlaps is (threads < 4)
+
+
 def test_builders_need_not_yield_where_the_timed_program_has_real_time_priority() -> None:
-    builders, runner, _ = plan_workers([0, 1], 1, 1 << 30, real_time=True)
+    builders, runner, _ = plan_workers([(0,), (1,)], 1, 1 << 30, real_time=True)
     assert runner.urgent
     assert not any(b.idle for b in builders)
 

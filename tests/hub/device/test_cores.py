@@ -1,0 +1,56 @@
+"""By default a program has a thread for each physical core that this process may use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from tchub.hub.device import host_facts
+from tchub.hub.device.host_facts import cpu_quota, physical_cores, usable_cores
+
+
+def hyper_threaded(root: Path, cores: int) -> Path:
+    """Sysfs of a machine on which CPU i and CPU i + cores share a core."""
+    for cpu in range(2 * cores):
+        topology = root / f"cpu{cpu}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text(f"{cpu % cores},{cpu % cores + cores}\n")
+    return root
+
+
+def test_hyper_threads_are_of_one_core(tmp_path: Path) -> None:
+    root = hyper_threaded(tmp_path, 2)
+    assert physical_cores([0, 1, 2, 3], root) == [(0, 2), (1, 3)]
+    assert physical_cores([1, 2, 3], root) == [(1, 3), (2,)]
+    assert physical_cores([4, 6], tmp_path) == [(4,), (6,)], "nothing is known of these"
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "quota"),
+    [
+        ("0::/\n", {}, None),
+        ("0::/\n", {"cpu.max": "max 100000"}, None),
+        ("0::/\n", {"cpu.max": "150000 100000"}, 1.5),
+        ("0::/pod/app\n", {"pod/cpu.max": "200000 100000", "pod/app/cpu.max": "max 100000"}, 2.0),
+        ("3:cpuset:/\n1:cpu,cpuacct:/\n", {"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3.0),
+        ("1:cpu:/far\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+    ],
+)
+def test_a_containers_quota_is_read(tmp_path: Path, own: str, files: dict[str, str], quota: float | None) -> None:
+    cgroups = tmp_path / "own"
+    cgroups.write_text(own)
+    for name, text in files.items():
+        (tmp_path / "cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cgroup" / name).write_text(f"{text}\n")
+    assert cpu_quota(tmp_path / "cgroup", cgroups) == quota
+
+
+@pytest.mark.parametrize(("quota", "cores"), [(None, 4), (2.5, 2), (0.5, 1), (64.0, 4)])
+def test_the_default_is_what_affinity_and_quota_leave(
+    monkeypatch: pytest.MonkeyPatch, quota: float | None, cores: int
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(host_facts, "physical_cores", lambda cpus: [(cpu, cpu + 4) for cpu in cpus[:4]])
+    monkeypatch.setattr(host_facts, "cpu_quota", lambda: quota)
+    assert usable_cores() == cores
