@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from .api import list_checkpoints, load, pull, refresh_index, resolve
     from .contributing.walk import contribute
     from .device.detect import detect_local
+    from .networks.tuned import load_tuned
     from .publishing.check import check
     from .publishing.publish import publish
     from .tuning.adapt import adapt
@@ -27,6 +28,7 @@ _HOME = {
     "resolve": ".api",
     "adapt": ".tuning.adapt",
     "tune": ".tuning.tune",
+    "load_tuned": ".networks.tuned",
     "tvm_cost_model": ".tuning.cost_model",
     "collect": ".tuning.collect",
     "detect_local": ".device.detect",
@@ -49,6 +51,7 @@ __all__ = [
     "detect_local",
     "list_checkpoints",
     "load",
+    "load_tuned",
     "publish",
     "pull",
     "refresh_index",

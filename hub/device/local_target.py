@@ -49,9 +49,7 @@ def with_target(local: LocalDevice, target: dict[str, Any], facts: HostFacts) ->
     chosen = {**({"mtriple": local.target["mtriple"]} if "mtriple" in local.target else {}), **target}
     chosen["num-cores"] = local.cores
     words = _extensions(chosen)
-    flags = {_plain(flag) for flag in facts.flags}
-    missing = sorted(name for name in words if flags and not {_plain(name), words[name]} & flags)
-    if missing:
+    if missing := missing_extensions(chosen, facts):
         raise LocalTargetError(
             f"programs for {_name(chosen)} may use {', '.join(missing)}, which this CPU lacks",
             remedy=_OTHER_TARGET + "; or measure on a machine that has them, with --device rpc://HOST:PORT/KEY",
@@ -72,6 +70,21 @@ def with_target(local: LocalDevice, target: dict[str, Any], facts: HostFacts) ->
         target=chosen,
         reasons=(*local.reasons, why),
     )
+
+
+def missing_extensions(target: dict[str, Any], facts: HostFacts) -> list[str]:
+    """Return the instruction-set extensions that programs for a target may use and this CPU lacks.
+
+    Args:
+        target: a TVM target as a dictionary.
+        facts: of this machine; without flags nothing is known to be missing.
+
+    Raises:
+        LocalTargetError: no target of LLVM's, or another architecture's.
+    """
+    words = _extensions(target)
+    flags = {_plain(flag) for flag in facts.flags}
+    return sorted(name for name in words if flags and not {_plain(name), words[name]} & flags)
 
 
 def cpu_target(name: str) -> dict[str, Any] | None:

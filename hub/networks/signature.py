@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from math import isfinite
 from typing import Any
 
 from .errors import NetworkFileError, NetworkImportError, NetworkInputError
@@ -231,9 +232,9 @@ def _leaf(argument: Any, values: Mapping[str, Any]) -> _Tensor | Constant:
             )
         return _Tensor(argument.name, tuple(map(int, meta.shape)), str(meta.dtype).removeprefix("torch."))
     value = getattr(argument, "value", argument)
-    if not isinstance(value, Constant):
+    if not isinstance(value, Constant) or (isinstance(value, float) and not isfinite(value)):
         raise NetworkImportError(
-            f"the network takes or returns {type(value).__name__}",
+            f"the network takes or returns {type(value).__name__ if not isinstance(value, float) else value}",
             remedy="let it take and return tensors, numbers, texts and None",
         )
     return value

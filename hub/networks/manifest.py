@@ -1,0 +1,181 @@
+"""`network.json` of an output folder: which libraries it holds, how they are called, and what they run on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...zoo.atomic import write_atomically
+from ...zoo.plain_json import json_file
+from ...zoo.untrusted import open_plain, parse_json, read_plain
+from ..durable import kept_on_disk
+from .errors import NetworkFileError
+from .signature import Signature
+
+if TYPE_CHECKING:
+    from tvm import IRModule
+
+FILE = "network.json"
+FORMAT = 1
+_MAX_BYTES = 16 << 20
+_REMEDY = "copy the whole output folder again, or tune the network again"
+
+
+@dataclass(frozen=True)
+class LibraryFile:
+    """A compiled library, for one set of fixed shapes.
+
+    Attributes:
+        file: relative to the folder.
+        sha256: of the file, in hexadecimal.
+        signature: how its function is called.
+        constants: numbers of the outputs that depend on no input; every call returns the same memory for them.
+    """
+
+    file: str
+    sha256: str
+    signature: Signature
+    constants: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A tuned network as it lies in a folder.
+
+    Attributes:
+        network: its name.
+        libraries: one for each set of shapes.
+        target: TVM target as a dictionary.
+        threads: with which it was tuned and measured.
+        tvm: version that compiled it.
+    """
+
+    network: str
+    libraries: tuple[LibraryFile, ...]
+    target: dict[str, Any]
+    threads: int
+    tvm: str
+
+
+def write_manifest(
+    folder: Path,
+    network: str,
+    libraries: Sequence[tuple[Path, Signature, IRModule]],
+    target: dict[str, Any],
+    threads: int,
+) -> None:
+    """Write `network.json`, after the libraries are on disk.
+
+    Args:
+        folder: the output folder.
+        network: its name.
+        libraries: a path below the folder, the signature, and the Relax module that was compiled.
+        target: TVM target as a dictionary.
+        threads: with which it was tuned.
+
+    Raises:
+        StorageError: the file cannot be written.
+    """
+    import tvm
+
+    listed = [
+        {
+            "file": path.resolve().relative_to(folder.resolve()).as_posix(),
+            "sha256": _sha256(path),
+            "signature": signature.as_dict(),
+            "constants": constant_results(mod),
+        }
+        for path, signature, mod in libraries
+    ]
+    facts = {"network": network, "target": target, "threads": threads, "tvm": tvm.__version__, "libraries": listed}
+    with kept_on_disk(folder / FILE):
+        write_atomically(folder / FILE, json_file({"format": FORMAT} | facts))
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read `network.json` and check the libraries against it, before any is loaded: loading one runs its code.
+
+    Raises:
+        NetworkFileError: the file is missing, damaged or of another version; a library is missing, changed, or lies
+            outside the folder.
+    """
+    path = folder / FILE
+    try:
+        manifest = _manifest(parse_json(read_plain(path, _MAX_BYTES)))
+    except FileNotFoundError:
+        raise NetworkFileError(
+            f"{folder} holds no tuned network: it has no {FILE}",
+            remedy="give the output folder of a completed `tchub tune`",
+            path=str(folder),
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise _error(f"{path} cannot be read: {error}", path) from error
+    for library in manifest.libraries:
+        _check_library(folder, library)
+    return manifest
+
+
+def constant_results(mod: IRModule) -> list[int]:
+    """Return the numbers of the results of a Relax module's `main` that are constants of the module."""
+    from tvm import relax
+    from tvm.ir.expr import GenericConst
+
+    main: Any = mod["main"]
+    bound = {binding.var: binding.value for block in main.body.blocks for binding in block.bindings}
+
+    def resolve(value: Any) -> Any:
+        while isinstance(value, relax.Var) and value in bound:
+            value = bound[value]
+        return value
+
+    result = resolve(main.body.body)
+    fields = result.fields if isinstance(result, relax.Tuple) else [result]
+    return [i for i, field in enumerate(fields) if isinstance(resolve(field), GenericConst)]
+
+
+def _manifest(value: Any) -> Manifest:
+    if value["format"] != FORMAT:
+        raise ValueError(f"it has the format {value['format']!r}, and this version of tchub reads {FORMAT}")
+    libraries = tuple(_library(one) for one in value["libraries"])
+    manifest = Manifest(value["network"], libraries, value["target"], value["threads"], value["tvm"])
+    if not (libraries and isinstance(manifest.network, str) and isinstance(manifest.tvm, str)):
+        raise ValueError("it names no network, no library or no version of TVM")
+    if not isinstance(manifest.target, dict) or type(manifest.threads) is not int or manifest.threads < 1:
+        raise ValueError("it has no target, or no number of threads")
+    return manifest
+
+
+def _library(value: Any) -> LibraryFile:
+    library = LibraryFile(
+        value["file"], value["sha256"], Signature.from_dict(value["signature"]), tuple(value["constants"])
+    )
+    if not (isinstance(library.file, str) and isinstance(library.sha256, str)):
+        raise ValueError("a library has no name or no checksum")
+    if not set(library.constants) <= set(range(len(library.signature.outputs))):
+        raise ValueError(f"{library.file} has not as many outputs as constants")
+    return library
+
+
+def _check_library(folder: Path, library: LibraryFile) -> None:
+    path = folder / library.file
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise _error(f"{folder / FILE} names a library outside its folder: {library.file}", path)
+    try:
+        digest = _sha256(path)
+    except (OSError, ValueError) as error:
+        raise _error(f"{path} cannot be read: {error}", path) from error
+    if digest != library.sha256:
+        raise _error(f"{path} is not the library that was tuned: its checksum differs", path)
+
+
+def _error(message: str, path: Path) -> NetworkFileError:
+    return NetworkFileError(message, remedy=_REMEDY, path=str(path))
+
+
+def _sha256(path: Path) -> str:
+    with open_plain(path) as (file, _):
+        opened: Any = file
+        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -1,0 +1,292 @@
+"""A tuned network is called as the original is: by threads, with PyTorch or without, and with nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from tchub import hub
+from tchub.hub.device.errors import LocalTargetError
+from tchub.hub.networks.errors import NetworkFileError, NetworkInputError
+from tchub.hub.networks.library import build_library
+from tchub.hub.networks.manifest import constant_results, write_manifest
+from tchub.hub.networks.network import import_exported
+from tchub.hub.networks.prepare import prepare
+from tchub.hub.networks.signature import Signature
+from tchub.hub.networks.tuned import TunedNetwork, load_tuned
+
+TARGET = {"kind": "llvm"}
+
+
+class Small(torch.nn.Module):
+    """Keywords, several inputs of several types, and a nested result with a constant and a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(4, 4)
+        self.register_buffer("scale", torch.tensor([2.0, 3.0, 4.0, 5.0]))
+
+    def forward(self, x: torch.Tensor, pair: Any, *, mask: torch.Tensor, flag: bool) -> dict[str, Any]:
+        y = torch.where(mask, self.layer(x) * self.scale, 0.0)
+        return {"y": y, "ids": (pair[0] + 1, pair[1]), "any": mask.logical_not(), "scale": self.scale, "flag": flag}
+
+
+class Sum(torch.nn.Module):
+    """For several sets of shapes."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+
+def _arguments(seed: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(3, 4, generator=generator)
+    return (x, (torch.arange(3), x + 1)), {"mask": x > 0, "flag": True}
+
+
+def _compile(folder: Path, module: torch.nn.Module, *calls: tuple[tuple[Any, ...], dict[str, Any]]) -> Path:
+    """An output folder with an untuned library for each call."""
+    libraries = []
+    for i, (args, kwargs) in enumerate(calls):
+        exported = torch.export.export(module.eval(), args, kwargs)
+        mod = prepare(import_exported(exported, "small"))
+        build_library(mod, tvm.target.Target("llvm"), None, folder / f"small-{i}.so")
+        libraries.append((folder / f"small-{i}.so", Signature.of_exported(exported), mod))
+    write_manifest(folder, "small", libraries, TARGET, threads=1)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: Any) -> Path:
+    return _compile(tmp_path_factory.mktemp("small"), Small(), _arguments())
+
+
+@pytest.fixture
+def tuned(folder: Path) -> TunedNetwork:
+    return load_tuned(folder)
+
+
+def _same(found: Any, expected: Any) -> None:
+    assert list(found) == list(expected)
+    torch.testing.assert_close(found, expected)
+
+
+def test_it_takes_and_returns_what_the_module_does(tuned: TunedNetwork) -> None:
+    args, kwargs = _arguments(1)
+    with torch.no_grad():
+        expected = Small()(*args, **kwargs)
+    _same(tuned(*args, **kwargs), expected)
+    x, pair = args
+    _same(tuned(pair=pair, x=x, **kwargs), expected)
+    assert repr(tuned).startswith("TunedNetwork(small: (x: float32[3, 4], pair: (int64[3], float32[3, 4]), mask=bool[3")
+
+
+def test_tensors_are_not_copied(tuned: TunedNetwork) -> None:
+    args, kwargs = _arguments()
+    same = tuned(*args, **kwargs)["ids"][1]  # the network returns this input as it is
+    assert same.data_ptr() == args[1][1].data_ptr()
+
+
+def test_numpy_in_gives_numpy_out(tuned: TunedNetwork) -> None:
+    args, kwargs = _arguments()
+    (x, (ids, z)), mask = args, kwargs["mask"]
+    found = tuned(x.numpy(), (ids.numpy(), z.numpy()), mask=mask.numpy(), flag=True)
+    for name, value in tuned(*args, **kwargs).items():
+        if isinstance(value, torch.Tensor):
+            assert isinstance(found[name], np.ndarray)
+            np.testing.assert_array_equal(found[name], value.numpy())
+
+
+def test_strided_misaligned_and_differentiable_tensors_are_taken(tuned: TunedNetwork) -> None:
+    args, kwargs = _arguments()
+    x, pair = args
+    expected = tuned(*args, **kwargs)["y"]
+    strided = x.T.contiguous().T
+    misaligned = torch.empty(13)[1:].reshape(3, 4).copy_(x)
+    differentiable = x.clone().requires_grad_()
+    for form in (strided, misaligned, differentiable):
+        torch.testing.assert_close(tuned(form, pair, **kwargs)["y"], expected)
+    assert not tuned(differentiable, pair, **kwargs)["y"].requires_grad
+    array = np.asfortranarray(x.numpy())
+    numbers = tuned(array, (pair[0].numpy(), pair[1].numpy()), mask=kwargs["mask"].numpy(), flag=True)
+    np.testing.assert_allclose(numbers["y"], expected.numpy(), rtol=1e-6)
+
+
+def test_a_result_stays_as_it_is_when_the_network_is_called_again(tuned: TunedNetwork) -> None:
+    first, second = _arguments(1), _arguments(2)
+    kept = tuned(*first[0], **first[1])
+    before = kept["y"].clone()
+    other = tuned(*second[0], **second[1])
+    assert torch.equal(kept["y"], before)
+    assert not torch.equal(other["y"], before)
+    kept["scale"].zero_()  # a buffer of the library: nobody else may see the change
+    assert torch.equal(tuned(*first[0], **first[1])["scale"], Small().scale)
+
+
+def test_eight_threads_may_call_it_at_once(tuned: TunedNetwork) -> None:
+    def call(seed: int) -> bool:
+        args, kwargs = _arguments(seed)
+        with torch.no_grad():
+            expected = module(*args, **kwargs)["y"]
+        return all(torch.allclose(tuned(*args, **kwargs)["y"], expected, atol=1e-6) for _ in range(50))
+
+    module = Small()
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(call, range(16)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"x": torch.zeros(2, 4)}, r"x has the wrong shape: expected \(3, 4\), got \(2, 4\)"),
+        ({"x": torch.zeros(3, 4, dtype=torch.float64)}, "x has the wrong data type: expected float32, got float64"),
+        ({"x": torch.zeros(3, 4, device="meta")}, "x is on meta.*expected a dense tensor on the CPU"),
+        ({"x": torch.zeros(3, 4).to_sparse()}, "x is on cpu, in the layout torch.sparse_coo"),
+        ({"x": [1.0]}, "x is list, expected a tensor"),
+        ({"flag": False}, "flag is False, expected True"),
+    ],
+)
+def test_wrong_arguments_are_refused(tuned: TunedNetwork, change: dict[str, Any], message: str) -> None:
+    (x, pair), kwargs = _arguments()
+    with pytest.raises(NetworkInputError, match=message) as refused:
+        tuned(**({"x": x, "pair": pair} | kwargs | change))
+    assert refused.value.remedy
+
+
+def test_the_shape_of_the_arguments_chooses_the_library(tmp_path: Path) -> None:
+    sizes = [((torch.zeros(size, 2),), {}) for size in (1, 8)]
+    tuned = load_tuned(_compile(tmp_path, Sum(), *sizes))
+    for size in (8, 1):
+        assert torch.equal(tuned(torch.ones(size, 2)), torch.full((size, 2), 2.0))
+    with pytest.raises(
+        NetworkInputError, match=r"2 sets of shapes.*expected \(1, 2\), got \(3, 2\); .*expected \(8, 2"
+    ):
+        tuned(torch.ones(3, 2))
+
+
+def test_half_precision_is_cast_at_the_border(tmp_path: Path) -> None:
+    """The library computes in float32; the caller sees bfloat16."""
+    half, single = (torch.export.export(Sum(), (torch.zeros(2, dtype=t),)) for t in (torch.bfloat16, torch.float32))
+    mod = prepare(import_exported(single, "sum"))
+    build_library(mod, tvm.target.Target("llvm"), None, tmp_path / "sum.so")
+    signature = Signature.of_exported(half, single)
+    write_manifest(tmp_path, "sum", [(tmp_path / "sum.so", signature, mod)], TARGET, threads=1)
+    tuned = load_tuned(tmp_path)
+    found = tuned(torch.tensor([1.0, 2.0], dtype=torch.bfloat16))
+    assert found.dtype == torch.bfloat16
+    assert found.tolist() == [2.0, 3.0]
+    array = tvm.runtime.from_dlpack(torch.tensor([1.0, 2.0], dtype=torch.bfloat16)).numpy()
+    assert str(tuned(array).dtype) == "bfloat16"
+
+
+def test_results_that_are_constants_are_found(folder: Path) -> None:
+    libraries = json.loads((folder / "network.json").read_text())["libraries"]
+    assert libraries[0]["constants"] == [4]
+    exported = torch.export.export(Sum(), (torch.zeros(1),))
+    assert constant_results(prepare(import_exported(exported, "sum"))) == []
+
+
+def test_it_runs_where_there_is_no_pytorch(folder: Path) -> None:
+    code = f"""
+import sys
+sys.modules["torch"] = None  # importing it fails
+import numpy as np
+from tchub import hub
+tuned = hub.load_tuned({str(folder)!r})
+x = np.ones((3, 4), "float32")
+out = tuned(x, (np.arange(3), x), mask=x > 0, flag=True)
+print(sorted(out), out["ids"][0].tolist(), len(__import__("os").sched_getaffinity(0)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    import os
+
+    cores = len(os.sched_getaffinity(0))  # TVM would bind the caller to one
+    assert done.stdout.strip() == f"['any', 'flag', 'ids', 'scale', 'y'] [1, 2, 3] {cores}"
+
+
+def _changed(folder: Path, **facts: Any) -> None:
+    path = folder / "network.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | facts))
+
+
+def _library(folder: Path, **facts: Any) -> None:
+    libraries = json.loads((folder / "network.json").read_text())["libraries"]
+    _changed(folder, libraries=[libraries[0] | facts])
+
+
+def _append(path: Path) -> None:
+    with path.open("ab") as file:
+        file.write(b"x")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda f: (f / "network.json").unlink(), "holds no tuned network"),
+        (lambda f: (f / "network.json").write_text("[]"), "cannot be read"),
+        (lambda f: (f / "network.json").write_text("{"), "cannot be read"),
+        (lambda f: _changed(f, format=9), "it has the format 9"),
+        (lambda f: _changed(f, threads="2"), "no number of threads"),
+        (lambda f: _changed(f, libraries=[]), "it names no network, no library"),
+        (lambda f: _changed(f, tvm="0.1"), r"compiled with TVM 0\.1"),
+        (lambda f: _library(f, signature={}), "signature of the network cannot be read"),
+        (lambda f: _library(f, constants=[99]), "not as many outputs"),
+        (lambda f: _library(f, file="../small.so"), "outside its folder"),
+        (lambda f: _library(f, file="/lib/libc.so"), "outside its folder"),
+        (lambda f: (f / "small-0.so").unlink(), r"small-0\.so cannot be read"),
+        (lambda f: _append(f / "small-0.so"), "checksum differs"),
+    ],
+)
+def test_a_damaged_or_foreign_folder_is_refused_before_its_code_runs(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, damage: Any, message: str
+) -> None:
+    copy = copytree(folder, tmp_path / "copy")
+    damage(copy)
+    monkeypatch.setattr(tvm.runtime, "load_module", None)  # to call it would be a TypeError
+    with pytest.raises(NetworkFileError, match=message) as refused:
+        load_tuned(copy)
+    assert refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ({"kind": "llvm", "mtriple": "riscv64-linux-gnu"}, "the target is for riscv64"),
+        ({"kind": "cuda"}, "no kind of program that this CPU runs"),
+    ],
+)
+def test_a_library_for_another_cpu_is_refused(
+    tmp_path: Path, folder: Path, target: dict[str, Any], message: str
+) -> None:
+    copy = copytree(folder, tmp_path / "copy")
+    _changed(copy, target=target)
+    with pytest.raises(LocalTargetError, match=message):
+        load_tuned(copy)
+
+
+def test_instructions_that_this_cpu_lacks_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tchub.hub.networks.tuned.missing_extensions", lambda *_: ["avx512f"])
+    with pytest.raises(LocalTargetError, match="for a CPU with avx512f, which this CPU lacks"):
+        load_tuned(folder)
+
+
+def test_latency_is_what_the_report_says(tmp_path: Path, folder: Path) -> None:
+    copy = copytree(folder, tmp_path / "copy")
+    assert load_tuned(copy).latency == {}
+    report = copy / "report.json"
+    report.write_text(json.dumps({"latency": {"tuned": {"median": 1e-3}, "pytorch": {"median": 2e-3}}}))
+    assert hub.load_tuned(copy).latency == {"tuned": 1e-3, "pytorch": 2e-3}
+    report.write_text("[]")
+    with pytest.raises(NetworkFileError, match=r"report\.json cannot be read"):
+        _ = load_tuned(copy).latency
