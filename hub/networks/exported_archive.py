@@ -216,8 +216,9 @@ def _is_arithmetic(text: str) -> bool:
 
 def _arguments(node: ast.AST, function: str) -> list[ast.expr]:
     """Arguments of a call of this function; none where the node is something else."""
-    is_call = isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function
-    return node.args if is_call else []
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == function:
+        return node.args
+    return []
 
 
 def _is_small_power(base: ast.expr, exponent: ast.expr) -> bool:

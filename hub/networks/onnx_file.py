@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import NetworkImportError
 from .network import Network, refused
+from .shapes import Shapes
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +55,7 @@ def reference_module(path: Path) -> torch.nn.Module:
     return Reference()
 
 
-def read_onnx(path: Path) -> OnnxNetwork:
+def read_onnx(path: Path, shapes: Shapes | None = None) -> OnnxNetwork:
     """A network from an ONNX file.
 
     Raises:

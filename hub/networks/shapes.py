@@ -1,0 +1,237 @@
+"""Dynamic shapes: an exported program with symbolic sizes becomes one program for each choice of sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from ...zoo.errors import last_line
+from .errors import NetworkImportError
+
+if TYPE_CHECKING:
+    import torch
+
+Shapes = Mapping[str, Sequence[int]]
+"""Sizes to tune at, by the name of a dynamic size: `{"batch": [1, 8]}`."""
+
+MAX_VARIANTS = 16
+
+
+@dataclass(frozen=True)
+class FreeSize:
+    """A size that a file leaves open.
+
+    Attributes:
+        name: PyTorch's symbol (`s77`; it does not keep the name of a `Dim`), or an ONNX file's `dim_param`.
+        places: (input, axis) of each tensor that has it; axis None for an input that is a number.
+        least, most: bounds, both included; None for no bound.
+    """
+
+    name: str
+    places: tuple[tuple[str, int | None], ...]
+    least: int = 1
+    most: int | None = None
+
+    def names(self) -> set[str]:
+        """Names that it can be given by: its own, and `INPUT.AXIS`."""
+        return {self.name, *(place if axis is None else f"{place}.{axis}" for place, axis in self.places)}
+
+    def __str__(self) -> str:
+        axes = sorted({axis for _, axis in self.places if axis is not None})
+        inputs = ", ".join(dict.fromkeys(name for name, _ in self.places))
+        where = f"axis {axes[0]} of {inputs}" if len(axes) == 1 else inputs
+        return f"{self.name} ({where}; {self.least} to {'any' if self.most is None else self.most})"
+
+
+def choices(network: str, free: Sequence[FreeSize], shapes: Shapes | None) -> list[dict[str, int]]:
+    """Return every combination of the sizes that were given, as {name of the free size: size}.
+
+    A size is given by its own name, by `INPUT.AXIS`, as `batch` where it alone is the first axis of the inputs, or by
+    any name where one size and one name are left.
+
+    Raises:
+        NetworkImportError: sizes are missing, belong to no free size, or lie outside its bounds.
+    """
+    if not free:
+        if not shapes:
+            return [{}]
+        raise NetworkImportError(
+            f"{network} has fixed shapes",
+            remedy="leave the sizes out, or export it with dynamic shapes",
+            given=[*shapes],
+        )
+    matched = _matched(free, shapes or {})
+    missing = [size for size in free if size.name not in matched]
+    unknown = [name for name in shapes or {} if name not in {given for given, _ in matched.values()}]
+    if missing or unknown:
+        said = f"{network} has dynamic shapes: {'; '.join(map(str, free))}"
+        raise NetworkImportError(
+            f"{said}; there is no {', '.join(unknown)}" if unknown else said,
+            remedy=f"say for which sizes to tune it: {_example(free)}",
+            network=network,
+            free=[size.name for size in free],
+        )
+    for size in free:
+        given, sizes = matched[size.name]
+        for value in sizes:
+            if value < max(size.least, 1) or (size.most is not None and value > size.most):
+                raise NetworkImportError(
+                    f"{given}={value} is outside of what {network} takes: {size}",
+                    remedy="give a size within the bounds",
+                )
+    found = [dict(zip(matched, values, strict=True)) for values in product(*(sizes for _, sizes in matched.values()))]
+    if not 1 <= len(found) <= MAX_VARIANTS:
+        raise NetworkImportError(
+            f"the sizes make {len(found)} networks", remedy=f"give sizes for 1 to {MAX_VARIANTS} networks"
+        )
+    return found
+
+
+def _matched(free: Sequence[FreeSize], shapes: Shapes) -> dict[str, tuple[str, Sequence[int]]]:
+    """Given name and sizes of each free size that some were given for."""
+    matched = {size.name: (name, shapes[name]) for size in free for name in shapes if name in size.names()}
+    left = [size for size in free if size.name not in matched]
+    names = [name for name in shapes if name not in {given for given, _ in matched.values()}]
+    batch = [size for size in left if {axis for _, axis in size.places} == {0}]
+    if "batch" in names and len(batch) == 1:
+        matched[batch[0].name] = ("batch", shapes["batch"])
+        left.remove(batch[0])
+        names.remove("batch")
+    if len(left) == len(names) == 1:
+        matched[left[0].name] = (names[0], shapes[names[0]])
+    return matched
+
+
+def _example(free: Sequence[FreeSize]) -> str:
+    batch = [size for size in free if {axis for _, axis in size.places} == {0}]
+    words = ["batch=1,8" if [size] == batch else f"{size.name}={size.most or 128}" for size in free]
+    return " ".join(f"--shape {word}" for word in words)
+
+
+def label(network: str, sizes: Mapping[str, int], free: Sequence[FreeSize], shapes: Shapes | None) -> str:
+    """Return the name of a network at one choice of sizes, e.g. `bert-batch8`."""
+    names = {name: given for name, (given, _) in _matched(free, shapes or {}).items()}
+    return "-".join([network, *(f"{names[name]}{size}" for name, size in sizes.items())])
+
+
+def free_sizes(exported: Any) -> list[FreeSize]:
+    """Return the symbolic sizes of an exported program's inputs, in the order in which the inputs have them."""
+    places: dict[str, list[tuple[str, int | None]]] = {}
+    for node in user_inputs(exported):
+        for axis, size in _sizes_of(node.meta["val"]):
+            for symbol in [] if isinstance(size, int) else sorted(map(str, size.node.expr.free_symbols)):
+                places.setdefault(symbol, []).append((node.name, axis))
+    bounds = {str(symbol): bound for symbol, bound in exported.range_constraints.items()}
+    found = []
+    for symbol, where in places.items():
+        low, high = (_whole(getattr(bounds.get(symbol), side, None)) for side in ("lower", "upper"))
+        found.append(FreeSize(symbol, tuple(where), max(low or 1, 1), high))
+    return found
+
+
+def _sizes_of(meta: Any) -> list[tuple[int | None, Any]]:
+    """Axis and size of each axis of a described input; a symbolic number is a size by itself."""
+    if hasattr(meta, "shape"):
+        return list(enumerate(meta.shape))
+    return [(None, meta)] if hasattr(meta, "node") else []
+
+
+def _whole(bound: Any) -> int | None:
+    """A bound of PyTorch's as a number; its infinities, and the int64 that stands for them, are none."""
+    text = str(bound)
+    return int(text) if text.isdigit() and int(text) < 1 << 40 else None
+
+
+def user_inputs(exported: Any) -> list[Any]:
+    """Return the graph's nodes of the program's inputs, flat, in order; constants have a node each."""
+    names = [spec.arg.name for spec in exported.graph_signature.input_specs if spec.kind.name == "USER_INPUT"]
+    nodes = {node.name: node for node in exported.graph.nodes if node.op == "placeholder"}
+    return [nodes[name] for name in names]
+
+
+def example_leaves(exported: Any) -> list[Any]:
+    """Return example inputs, flat and constants included: those that were saved with the program, else seeded ones.
+
+    Symbolic sizes of seeded inputs are 2.
+    """
+    import torch
+    from torch.utils import _pytree as pytree
+
+    if exported.example_inputs is not None:
+        return pytree.tree_leaves(exported.example_inputs)
+    generator = torch.Generator().manual_seed(0)
+    constants = {
+        spec.arg.name: spec.arg.value
+        for spec in exported.graph_signature.input_specs
+        if spec.kind.name == "USER_INPUT" and not hasattr(spec.arg, "class_fqn") and hasattr(spec.arg, "value")
+    }
+    return [constants[n.name] if n.name in constants else _random(n, generator) for n in user_inputs(exported)]
+
+
+def _random(node: Any, generator: torch.Generator) -> torch.Tensor:
+    import torch
+
+    meta = node.meta["val"]
+    shape = [size if isinstance(size, int) else 2 for size in meta.shape]
+    if meta.dtype.is_floating_point:
+        return torch.randn(shape, generator=generator).to(meta.dtype)
+    rows = [
+        user.args[0].meta["val"].shape[0]
+        for user in node.users
+        if user.target is torch.ops.aten.embedding.default and user.args[1] is node
+    ]
+    return torch.randint(0, min(rows, default=2), shape, generator=generator).to(meta.dtype)
+
+
+def nested_inputs(exported: Any, leaves: Sequence[Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return positional and named arguments of a program from its flat inputs, constants included."""
+    from torch.utils import _pytree as pytree
+
+    args, kwargs = pytree.tree_unflatten(leaves, exported.call_spec.in_spec)
+    return args, kwargs
+
+
+def fixed_program(exported: Any, sizes: Mapping[str, int], network: str) -> Any:
+    """Export a program again at fixed sizes.
+
+    Args:
+        exported: a `torch.export.ExportedProgram` with symbolic sizes.
+        sizes: by symbol.
+        network: its name, for errors.
+
+    Raises:
+        NetworkImportError: the program does not run at these sizes.
+    """
+    import torch
+
+    inputs = [
+        _resized(leaf, node.meta["val"], sizes)
+        for leaf, node in zip(example_leaves(exported), user_inputs(exported), strict=True)
+    ]
+    args, kwargs = nested_inputs(exported, inputs)
+    try:
+        with torch.no_grad():
+            return torch.export.export(exported.module(check_guards=False), args, kwargs)
+    except Exception as error:
+        raise NetworkImportError(
+            f"{network} does not run at {', '.join(f'{k}={v}' for k, v in sizes.items())}: {last_line(error)}",
+            remedy="give other sizes, or export it with fixed shapes",
+            network=network,
+        ) from error
+
+
+def _resized(leaf: Any, meta: Any, sizes: Mapping[str, int]) -> Any:
+    """An example input at the wanted sizes: its values over and over, so that indices stay within their tables."""
+    import torch
+
+    for axis, size in _sizes_of(meta):
+        if isinstance(size, int):
+            continue
+        expression = size.node.expr
+        wanted = int(expression.subs({symbol: sizes[str(symbol)] for symbol in expression.free_symbols}))
+        if axis is None:
+            return wanted
+        leaf = leaf.index_select(axis, torch.arange(wanted) % leaf.shape[axis])
+    return leaf
