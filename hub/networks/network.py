@@ -171,6 +171,8 @@ def _transformers_module(spec: NetworkSpec) -> tuple[torch.nn.Module, Any]:
 def _build(spec: NetworkSpec) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     import torch
 
+    from .random_weights import settle_batch_norms
+
     class FirstOutput(torch.nn.Module):
         """Calls a transformers model with one positional tensor and returns its first output."""
 
@@ -185,10 +187,11 @@ def _build(spec: NetworkSpec) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]
         from .resnext import ResNeXt
 
         torch.manual_seed(0)
-        return ResNeXt(**spec.config).eval(), _example(spec, 0, 0)
+        example = _example(spec, 0, 0)
+        return settle_batch_norms(ResNeXt(**spec.config).eval(), *example), example
     model, config = _transformers_module(spec)
     example = _example(spec, getattr(config, "vocab_size", 0), getattr(config, "num_mel_bins", 80))
-    return FirstOutput(model).eval(), example
+    return settle_batch_norms(FirstOutput(model).eval(), *example), example
 
 
 def from_spec(spec: NetworkSpec) -> Network:
