@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import NetworkImportError
 from .network import Network, refused
 from .shapes import Shapes
+from .signature import Signature
 
 if TYPE_CHECKING:
     import torch
@@ -36,6 +37,12 @@ class OnnxNetwork(Network):
         shapes = {name: list(shape) for name, shape, _ in _inputs(_load(self.path))}
         with refused(self.name, "import"):
             return from_onnx(_load(self.path), shape_dict=shapes, keep_params_in_input=False)
+
+    def signature(self) -> Signature:
+        """Return how the network is called: with tensors by position or by name."""
+        model = _load(self.path)
+        names = [name for name, _, _ in _inputs(model)]
+        return Signature.of_function(self.imported()["main"], names, [output.name for output in model.graph.output])
 
 
 def reference_module(path: Path) -> torch.nn.Module:

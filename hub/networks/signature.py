@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import starmap
 from math import isfinite
 from typing import Any
 
@@ -80,15 +81,22 @@ class Signature:
         )
 
     @classmethod
-    def of_tensors(cls, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> Signature:
-        """Make the signature of a network that takes tensors by position or by name, as ONNX files do.
+    def of_function(cls, function: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Signature:
+        """Make the signature of a Relax function that takes tensors by position or by name, as ONNX files do.
 
         It returns a tensor, or, where there are several, all of them by name.
+
+        Args:
+            function: whose parameters and results have fixed shapes.
+            inputs, outputs: names in their order.
         """
+        result = function.ret_ty
+        taken = tuple(starmap(_typed, zip(inputs, (p.ty for p in function.params), strict=True)))
+        returned = tuple(starmap(_typed, zip(outputs, getattr(result, "fields", [result]), strict=True)))
         tensors = [{"tensor": i} for i in range(max(len(inputs), len(outputs)))]
-        named = [[spec.name, tensor] for spec, tensor in zip(outputs, tensors, strict=False)]
-        arguments = {"args": tensors[: len(inputs)], "names": [spec.name for spec in inputs], "kwargs": {}}
-        return cls(tuple(inputs), tuple(outputs), arguments, tensors[0] if len(named) == 1 else {"results": named})
+        named = {"results": [[name, tensor] for name, tensor in zip(outputs, tensors, strict=False)]}
+        arguments = {"args": tensors[: len(inputs)], "names": list(inputs), "kwargs": {}}
+        return cls(taken, returned, arguments, tensors[0] if len(outputs) == 1 else named)
 
     @classmethod
     def from_dict(cls, value: Any) -> Signature:
@@ -300,6 +308,10 @@ def _output_names(returns: Tree) -> list[str]:
 
 def _tensor_numbers(trees: Sequence[Tree]) -> list[int]:
     return sorted(leaf["tensor"] for tree in trees for _, leaf in leaves(tree) if "tensor" in leaf)
+
+
+def _typed(name: str, kind: Any) -> TensorSpec:
+    return TensorSpec(name, tuple(map(int, kind.shape)), str(kind.dtype), str(kind.dtype))
 
 
 def _read_spec(value: Any) -> TensorSpec:

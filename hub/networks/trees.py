@@ -105,7 +105,7 @@ def check_tree(node: Any, tensors: int, depth: int = 0) -> None:
         raise ValueError(f"there is no kind of node called {kind!r}")
     else:
         for key, child in _listed(kind, inner):
-            if kind in ("results", "namedtuple") and not _is_field(key):
+            if (kind == "namedtuple" and not _is_field(key)) or (kind == "results" and not isinstance(key, str)):
                 raise ValueError(f"{key!r} is no name of a field")
             if not isinstance(key, Constant):
                 raise ValueError(f"{key!r} is no key")

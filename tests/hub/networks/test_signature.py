@@ -14,6 +14,7 @@ from tchub.hub.networks.errors import NetworkFileError, NetworkImportError, Netw
 from tchub.hub.networks.signature import Signature, TensorSpec, drop_constants
 from tchub.hub.networks.trees import Outputs
 from torch.utils._pytree import tree_leaves
+from tvm.relax.frontend.torch import from_exported_program
 
 Pair = namedtuple("Pair", "first second")
 
@@ -144,7 +145,12 @@ def test_it_is_the_same_after_a_file(signature: Signature) -> None:
 
 
 def _damaged(change: Any) -> Any:
-    value = Signature.of_tensors([TensorSpec("x", (2,), "float32", "float32")], []).as_dict()
+    value = Signature(
+        (TensorSpec("x", (2,), "float32", "float32"),),
+        (),
+        {"args": [{"tensor": 0}], "names": ["x"], "kwargs": {}},
+        {"value": None},
+    ).as_dict()
     change(value)
     return value
 
@@ -160,7 +166,7 @@ def _damaged(change: Any) -> Any:
         _damaged(lambda v: v.update(returns={"what": []})),
         _damaged(lambda v: v.update(returns={"list": {}})),
         _damaged(lambda v: v.update(returns={"namedtuple": ["a b", []]})),
-        _damaged(lambda v: v.update(returns={"results": [["__class__", {"value": 1}]]})),
+        _damaged(lambda v: v.update(returns={"results": [[1, {"value": 1}]]})),
         _damaged(lambda v: v.update(returns={"value": [1]})),
         _damaged(lambda v: v["arguments"].update(args=[])),
         _damaged(lambda v: v["arguments"].update(names=["x", "y"])),
@@ -231,8 +237,6 @@ def test_the_types_of_the_compiled_program_stand_beside_the_callers() -> None:
 
 
 def test_constants_are_taken_out_before_tvm_imports_the_program(exported: Any, signature: Signature) -> None:
-    from tvm.relax.frontend.torch import from_exported_program
-
     program = drop_constants(exported.run_decompositions())
     main: Any = from_exported_program(program, run_ep_decomposition=False)["main"]
     shapes = [tuple(map(int, parameter.ty.shape)) for parameter in main.params]
@@ -240,9 +244,27 @@ def test_constants_are_taken_out_before_tvm_imports_the_program(exported: Any, s
     assert [tuple(map(int, field.shape)) for field in main.ret_ty.fields] == [spec.shape for spec in signature.outputs]
 
 
-def test_tensors_by_name_are_taken_and_returned_by_name() -> None:
-    a, b = (TensorSpec(name, (2, 2), "float32", "float32") for name in "ab")
-    one, two = Signature.of_tensors([a, b], [a]), Signature.of_tensors([a], [a, b])
-    assert one.flatten([X], {"b": X + 1})[1].equal(X + 1)
+def test_the_function_of_an_onnx_file_takes_and_returns_tensors_by_name() -> None:
+    program = torch.export.export(_Optional(), (X, X)).run_decompositions()
+    both: Any = from_exported_program(program, run_ep_decomposition=False)["main"]
+    one = Signature.of_function(both, ["a", "b.1"], ["out.1"])
+    assert one.inputs == (
+        TensorSpec("a", (2, 2), "float32", "float32"),
+        TensorSpec("b.1", (2, 2), "float32", "float32"),
+    )
+    assert one.flatten([X], {"b.1": X + 1})[1].equal(X + 1)
     assert one.unflatten([X]) is X
-    assert two.unflatten([X, X + 1]).b.equal(X + 1)
+    assert Signature.from_dict(json.loads(json.dumps(one.as_dict()))) == one
+
+
+def test_several_results_of_a_function_have_names() -> None:
+    exported = torch.export.export(_Twice(), (X,)).run_decompositions()
+    main: Any = from_exported_program(exported, run_ep_decomposition=False)["main"]
+    out = Signature.of_function(main, ["x"], ["first", "out.1"]).unflatten([X, X + 1])
+    assert out.first is X
+    assert out["out.1"].equal(X + 1)
+
+
+class _Twice(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x + 1, x * 2
