@@ -49,5 +49,6 @@ def _lines(records: list[dict[str, Any]]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _score(one: dict[str, Any], key: str) -> str:
-    deviation = one["spread"].get(key)
-    return score_text(one["scores"][key]) + (f" ± {deviation:.3f}" if deviation is not None else "")
+    seeds = one["seeds"].get(key)
+    spread = f" ({one['seeds']['count']} seeds: {seeds['mean']:.3f} ± {seeds['stdev']:.3f})" if seeds else ""
+    return score_text(one["scores"][key]) + spread

@@ -13,7 +13,7 @@ from ..registry.errors import UnknownSourceError
 from ..registry.fields import is_whole
 from .facts import device_titles, facts, kind_of
 from .query import newest
-from .scores import judged_on, own_scores, results_of, spread_of
+from .scores import judged_on, own_scores, results_of, seeds_of
 
 
 def listing(entry: Entry) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def record(entry: Entry, metrics: Mapping[str, Any]) -> dict[str, Any]:
     return listing(entry) | {
         "devices": device_titles(entry),
         "scores": own_scores(entry, metrics),
-        "spread": spread_of(metrics),
+        "seeds": seeds_of(metrics),
         "judged_on": judged_on(metrics),
         "results": results_of(entry, metrics),
         "facts": facts(entry),

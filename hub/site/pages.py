@@ -116,7 +116,7 @@ def _environment() -> jinja2.Environment:
 
 def _browsed(entry: Entry, record: Mapping[str, Any]) -> dict[str, Any]:
     """What the script of the index page needs of a checkpoint."""
-    told = ("name", "page", "family", "arch", "kind", "origin", "parameters", "size", "scores", "spread", "judged_on")
+    told = ("name", "page", "family", "arch", "kind", "origin", "parameters", "size", "scores", "seeds", "judged_on")
     search = " ".join([searchable(entry), *record["aliases"]])
     return {key: record[key] for key in (*told, "facts")} | {"search": search}
 

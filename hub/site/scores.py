@@ -8,7 +8,7 @@ from typing import Any
 
 from ..registry.describe import as_object
 from ..registry.entry import Entry
-from ..registry.fields import is_number
+from ..registry.fields import is_number, is_whole
 
 TITLES = {
     "top1": "top-1",
@@ -45,13 +45,20 @@ def own_scores(entry: Entry, metrics: Mapping[str, Any]) -> dict[str, float | No
     return {score: _number(entry.metrics.get(score, told.get(score))) for score in TITLES}
 
 
-def spread_of(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """Standard deviation of each score over trainings with several seeds; empty for a single training."""
+def seeds_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `count` and, by score, `mean` and `stdev` over trainings with several seeds; empty for a single training.
+
+    The deviation belongs to this mean, not to the score of the checkpoint, which is the best one of the trainings.
+    """
     seeds = as_object(metrics.get("seeds"))
-    if not isinstance(seeds.get("count"), int) or seeds["count"] < 2:
+    count = seeds.get("count")
+    if not is_whole(count) or count < 2:
         return {}
-    found = {score: _number(as_object(seeds.get(score)).get("stdev")) for score in TITLES}
-    return {score: value for score, value in found.items() if value is not None}
+    pairs = {
+        score: {name: _number(as_object(seeds.get(score)).get(name)) for name in ("mean", "stdev")} for score in TITLES
+    }
+    found = {score: pair for score, pair in pairs.items() if None not in pair.values()}
+    return {"count": count} | found if found else {}
 
 
 def judged_on(metrics: Mapping[str, Any]) -> str:

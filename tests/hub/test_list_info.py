@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from io import BytesIO, TextIOWrapper
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click import unstyle
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.cli import main
@@ -85,6 +87,23 @@ def test_lines_that_are_read_by_a_program_are_whole(zoo: Path, capsys: Any, monk
     assert all("Apache-2.0, data CC0-1.0" in line for line in lines[1:])
 
 
+@pytest.mark.parametrize(("width", "left_out"), [(120, "data"), (80, "arch"), (60, "version"), (40, "top-5")])
+def test_a_narrow_terminal_loses_columns_and_no_digit_of_a_score(
+    zoo: Path, capsys: Any, monkeypatch: Any, width: int, left_out: str
+) -> None:
+    monkeypatch.delenv("TCHUB_INDEX")  # the zoo that ships, whose names are long
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    head, *lines = unstyle(run(capsys, "list", "--quiet")[1]).splitlines()
+    assert left_out not in head
+    scores = [title for title in ("top-1", "top-5", "pairwise") if title != left_out]
+    assert head.split()[-len(scores) :] == scores
+    assert len(lines) == len(SHIPPED)
+    for line in lines:
+        assert len(line) <= width
+        assert all(re.fullmatch(r"\d\.\d{3}", score) for score in line.split()[-len(scores) :]), line
+
+
 def test_an_order_that_there_is_not_is_wrong_usage(zoo: Path, capsys: Any) -> None:
     assert run(capsys, "list", "--sort", "beauty")[0] == 2
 
@@ -101,6 +120,16 @@ def test_info_of_several_sets_them_side_by_side(zoo: Path, capsys: Any) -> None:
     assert top1 == ["top-1", "0.500", "0.910", "0.910"]
     assert "scores cannot be held against each other" in err
     assert "lstm-a100@1.0.0 is not on this machine" in err
+
+
+def test_a_deviation_over_seeds_stands_beside_the_mean_that_it_belongs_to(zoo: Path, capsys: Any) -> None:
+    seeds = {"count": 3, "top1": {"mean": 0.8, "stdev": 0.125}, "top5": {"stdev": 0.25}}
+    list_with_metrics(zoo, results={"model": {"top1": 0.9, "top5": 0.9}}, seeds=seeds)
+    run(capsys, "pull", "tcl-epyc")
+    out = run(capsys, "info", "tcl-epyc", "tcl-epyc")[1]
+    (top1,) = [line for line in out.splitlines() if line.startswith("top-1")]
+    assert top1.count("(3 seeds: 0.800 ± 0.125)") == 2
+    assert "0.250" not in out, "without its mean a deviation says nothing"
 
 
 def test_checkpoints_judged_on_the_same_programs_compare_without_a_caution(zoo: Path, capsys: Any) -> None:
@@ -193,7 +222,7 @@ def test_devices_of_another_shape_stop_nothing(zoo: Path, capsys: Any, devices: 
 def test_a_terminal_that_knows_fewer_letters_gets_their_numbers(zoo: Path, monkeypatch: Any, arguments: Any) -> None:
     folder = write_toy(zoo / "tcl-epyc" / "1.0.0", "tcl-epyc")
     (folder / "README.md").write_text("0.9 ± 0.1")
-    seeds = {"count": 3, "top1": {"stdev": 0.1}}
+    seeds = {"count": 3, "top1": {"mean": 0.8, "stdev": 0.1}}
     (folder / "metrics.json").write_text(json.dumps({"format": 1, "results": {"model": {"top1": 0.9}}, "seeds": seeds}))
     write_index(zoo.parent / "index.json", describe(folder, "tcl-epyc", "1.0.0", sources=[zoo.as_uri()]))
     assert main(["pull", "tcl-epyc", "--quiet"]) == 0

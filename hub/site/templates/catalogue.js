@@ -225,7 +225,9 @@ function browse() {
 
   function scoreText(one, key) {
     if (one.scores[key] === null) return "-";
-    return one.scores[key].toFixed(3) + (key in one.spread ? ` ± ${one.spread[key].toFixed(3)}` : "");
+    const seeds = one.seeds[key];
+    const spread = seeds ? ` (${one.seeds.count} seeds: ${seeds.mean.toFixed(3)} ± ${seeds.stdev.toFixed(3)})` : "";
+    return one.scores[key].toFixed(3) + spread;
   }
 
   function line(title, texts) {

@@ -89,6 +89,13 @@ def test_the_plots_of_measured_curves_are_drawn_and_described(registry: Registry
     assert "2 other corpora" in image["alt"]
 
 
+def test_a_deviation_over_seeds_stands_in_the_line_of_its_mean(registry: Registry) -> None:
+    seeds = {"count": 3, "top1": {"mean": 0.75, "stdev": 0.125}}
+    listed = [replace(one, metrics=dict(one.metrics) | {"seeds": seeds}) for one in published(registry)]
+    lines = [row.text for row in Page(render(listed)["c/tcl-a100.html"].decode()).all("tr") if "±" in row.text]
+    assert [line.split()[:6] for line in lines] == [["mean", "of", "3", "seeds", "0.750", "±"]]
+
+
 def test_a_page_tells_earlier_names_tvm_releases_and_scores_on_other_devices(registry: Registry) -> None:
     told = with_entry(registry, tvm_range=">=0.27,<0.28", transfer={"t4": {"pairwise": 0.65, "tasks": 12}})
     index = Index((told.index.entries[0],), aliases={"tcl-turin": "tcl-epyc"})
