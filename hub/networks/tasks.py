@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from ...zoo.corpus.canonical import canonical_module
 from ...zoo.corpus.operator_class import operator_class
 from ...zoo.corpus.workloads import NETWORKS, OPERATORS, SUITES
 from .errors import NoTaskError
@@ -26,7 +27,7 @@ class TuningTask:
         name: TVM's name, readable but not unique.
         op: operator class, see `operator_class`.
         weight: how often the network runs it.
-        mod: the unscheduled TIR module.
+        mod: the unscheduled TIR module with canonical names: equal tasks are equal to the letter.
         flops: floating-point operations of one run (0 where TVM cannot count them).
         networks: occurrences by network, when tasks of several networks were merged.
     """
@@ -48,9 +49,10 @@ def task_id(mod: IRModule) -> str:
 
 
 def make_task(mod: IRModule, name: str, weight: int = 1) -> TuningTask:
-    """Describe one TIR module as a task."""
+    """Describe one TIR module as a task; its module has canonical names, see `canonical_module`."""
     from tvm.s_tir.analysis import estimate_tir_flops
 
+    mod = canonical_module(mod)
     try:
         flops = float(estimate_tir_flops(mod))
     except Exception:  # TVM has no flop count for some intrinsics; the count is information, not a need

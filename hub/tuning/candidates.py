@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ...zoo.corpus.canonical import trace_key
 from ..device.tvm_import import import_tensor_intrinsics
 from .errors import NoCandidateError
 
@@ -41,14 +41,6 @@ class Candidate:
     strategy: str
     mod: IRModule = field(repr=False, compare=False)
     args_info: tuple[tuple[tuple[int, ...], str], ...] = field(repr=False, compare=False, default=())
-
-
-def trace_key(trace: Sequence[Any]) -> str:
-    """16 hex digits of a trace's JSON form up to its post-processing, which follows from the rest."""
-    insts, decisions = trace
-    end = next((i for i, inst in enumerate(insts) if inst[0] == "EnterPostproc"), len(insts))
-    body = [insts[:end], sorted(d for d in decisions if d[0] < end)]
-    return hashlib.sha256(json.dumps(body, separators=(",", ":")).encode()).hexdigest()[:16]
 
 
 def _plain(value: Any) -> Any:

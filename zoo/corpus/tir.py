@@ -61,7 +61,7 @@ def blocks_of(mod: IRModule) -> list[Any]:
 
 def share_an_axis(block: Any) -> bool:
     """Whether one data-parallel axis indexes both factors of a reduction, e.g. where each channel has a filter."""
-    told = _Reduction(block, [])
+    told = Reduction(block, [])
     used = [told.used(read) & told.spatial for read in told.reads]
     return len(used) == 2 and bool(used[0] & used[1])
 
@@ -70,7 +70,7 @@ def _tell(blocks: list[Any]) -> str | None:
     reducing = [block for block in blocks if block.init is not None]
     if not reducing:
         return computation.elementwise(_shape(blocks[-1].writes[0].source))
-    return _winograd(blocks) or _Reduction(max(reducing, key=_work), blocks).tell(alone=len(reducing) == 1)
+    return _winograd(blocks) or Reduction(max(reducing, key=_work), blocks).tell(alone=len(reducing) == 1)
 
 
 def _has_sizes(block: Any) -> bool:
@@ -98,18 +98,51 @@ def _source(buffer: Any, blocks: list[Any]) -> tuple[int, ...]:
         buffer = reads[0].source
 
 
-class _Reduction:
-    """A block with a reduction: its variables, and the indices under which it reads its one or two factors."""
+class Reduction:
+    """A block with a reduction: its variables, and the indices under which it reads its one or two factors.
+
+    Attributes:
+        extents: of the variables, 0 where one is no number.
+        spatial, reduced: places of the variables that are data-parallel, and of those that are reduced.
+        reads: the regions that are read, less the result's own.
+    """
 
     def __init__(self, block: Any, blocks: list[Any]) -> None:
         self.block, self.blocks = block, blocks
         self.vars = [v.var for v in block.iter_vars]
-        self.extents = [int(v.dom.extent) for v in block.iter_vars]
+        self.extents = [int(getattr(v.dom.extent, "value", 0)) for v in block.iter_vars]
         kinds = [int(v.iter_type) for v in block.iter_vars]
         self.spatial = {i for i, kind in enumerate(kinds) if kind == _SPATIAL}
         self.reduced = {i for i, kind in enumerate(kinds) if kind == _REDUCE}
         out = block.writes[0].source
         self.reads = [region for region in block.reads if not region.source.same_as(out)]
+
+    @property
+    def operator(self) -> str:
+        """`Add`, `Max`, ...: the class of TVM's expression by which a result is updated."""
+        return type(getattr(self.block.body, "value", None)).__name__
+
+    @property
+    def factors(self) -> list[Any]:
+        """The regions whose indices have reduced variables."""
+        return [read for read in self.reads if self.used(read) & self.reduced]
+
+    @property
+    def sliding(self) -> set[int]:
+        """The variables of a window: reduced ones that share an index with one along which the window moves."""
+        found: set[int] = set()
+        for read in self.factors:
+            others = {axis for other in self.factors if not other.same_as(read) for axis in self.used(other)}
+            for axes in (self._variables(rng.min) for rng in read.region):
+                if axes & self.spatial - others:
+                    found |= axes & self.reduced
+        return found
+
+    @property
+    def sizes(self) -> tuple[list[int], list[int]]:
+        """The extents of the data-parallel and of the reduced variables, sorted."""
+        told = [sorted(self.extents[i] for i in axes) for axes in (self.spatial, self.reduced)]
+        return told[0], told[1]
 
     def tell(self, alone: bool) -> str | None:
         """The computation; None where it is none that has a name. `alone`: no other block reduces."""

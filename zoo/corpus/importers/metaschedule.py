@@ -9,7 +9,6 @@ texts, in the order of the workloads) stands in. So does `tasks.json` (a list of
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from statistics import median
 from typing import Any
 
 from ...primitives import TraceFormatError, UnknownInstructionError, from_trace_json
+from ..canonical import before_postproc, trace_key
 from ..errors import UnknownLogError
 from ..schema import Program, Task
 from .base import BadRecordError, Broken, Entry, ImportContext
@@ -30,7 +30,6 @@ RECORDS, WORKLOADS = "database_tuning_record.json", "database_workload.json"
 # What TVM writes as the time of a program that could not be built or run.
 SENTINEL = 1e9
 _RENAMED = {"GetBlock": "GetSBlock", "BlockizeBlocks": "Blockize"}
-_POSTPROC = "EnterPostproc"
 
 
 def read_metaschedule(path: str | Path, context: ImportContext) -> Iterator[Entry | Broken]:
@@ -65,20 +64,6 @@ def _modern(name: str, inputs: list[Any], attributes: list[Any], outputs: list[A
     if name == "Split" and len(attributes) == 1:
         attributes = [*attributes, 0]  # disable_predication, which came later
     return [_RENAMED.get(name, name), inputs, attributes, outputs]
-
-
-def trace_key(trace: list[Any]) -> str:
-    """16 hex digits of a trace up to its post-processing, which follows from the rest."""
-    instructions, decisions = before_postproc(trace)
-    text = json.dumps([instructions, sorted(decisions)], separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def before_postproc(trace: list[Any]) -> list[Any]:
-    """The part of a trace that was chosen, not derived."""
-    instructions, decisions = trace
-    end = next((i for i, instruction in enumerate(instructions) if instruction[0] == _POSTPROC), len(instructions))
-    return [instructions[:end], [decision for decision in decisions if decision[0] < end]]
 
 
 def _read(line: str, where: str, workloads: Workloads, context: ImportContext) -> Entry:
