@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,7 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
     import torch
 
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _no_logging():
             return torch.export.export(module, tuple(args), dict(kwargs))
     except Exception as error:
         place = _place_of(error)
@@ -40,6 +42,17 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
             network=network,
             place=place,
         ) from error
+
+
+@contextmanager
+def _no_logging() -> Iterator[None]:
+    """PyTorch logs a traceback of each operator that fails, beside the error that it raises."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        yield
+    finally:
+        logging.disable(before)
 
 
 def _reason(error: BaseException) -> str:

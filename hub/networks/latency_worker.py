@@ -17,21 +17,31 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..device.host_facts import physical_cores
+from ..device.plan import timing_cpus
+from .exported_file import load_exported
 from .output_check import check_output
+from .shapes import call_arguments
 
 Run = Callable[[], Any]
 
 WARM_UP = 2
 MAX_REPEATS = 60
 REPEAT_SECONDS = 0.02
+SETTLE_SECONDS = 0.01
 
 
 def _shield(threads: int) -> None:
-    """Stay on the last cores, with real-time priority if granted, as the measurer of single programs does."""
+    """Stay on the last cores, with real-time priority if granted, as the measurer of single programs does.
+
+    Not where that would take every core: threads that wait for each other could then keep the whole machine busy.
+    """
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-threads:])
-        with contextlib.suppress(PermissionError):  # not root: the timing is the same, only less shielded
-            os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+        physical = physical_cores(sorted(os.sched_getaffinity(0)))
+        os.sched_setaffinity(0, timing_cpus(physical, threads))
+        if threads < len(physical):
+            with contextlib.suppress(PermissionError):  # not root: the timing is the same, only less shielded
+                os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
 
 class Reference:
@@ -50,11 +60,13 @@ class Reference:
 
             self.module: Any = reference_module(Path(path))
         else:
-            self.module = torch.export.load(path).module()
+            exported = load_exported(Path(path))
+            self.module = exported.module()
+            self._args, self._kwargs = call_arguments(exported, inputs)
 
     def run(self) -> Any:
         """Run it once."""
-        return self.module(*self._inputs)
+        return self.module(*self._inputs) if self.is_onnx else self.module(*self._args, **self._kwargs)
 
     def exact(self) -> list[np.ndarray] | None:
         """Return its outputs computed in float64; None for an ONNX file, whose types are written in its nodes."""
@@ -62,21 +74,25 @@ class Reference:
             return None
         wide = [x.double() if x.is_floating_point() else x for x in self._inputs]
         try:
-            return arrays(torch.export.load(self._path).module().double()(*wide))
+            exported = load_exported(Path(self._path))
+            args, kwargs = call_arguments(exported, wide)
+            return arrays(exported.module().double()(*args, **kwargs))
         except RuntimeError:  # a program with float32 written in its operators: float32 alone is the judge then
             return None
 
 
 def add_compiled(runs: dict[str, Run], path: str, inputs: Sequence[torch.Tensor], errors: dict[str, str]) -> None:
     """The network as PyTorch's own compiler makes it: a rival, so that its failure is a fact and no error."""
-    compiled = torch.compile(torch.export.load(path).module())
+    exported = load_exported(Path(path))
+    args, kwargs = call_arguments(exported, inputs)
+    compiled = torch.compile(exported.module())
     try:
-        compiled(*inputs)
+        compiled(*args, **kwargs)
     except Exception as error:
         lines = str(error).strip().splitlines() or ["no message"]
         errors["torch.compile"] = f"{type(error).__name__}: {lines[0][:300]}"
         return
-    runs["torch.compile"] = lambda: compiled(*inputs)
+    runs["torch.compile"] = lambda: compiled(*args, **kwargs)
 
 
 def _library(path: str, inputs: Sequence[torch.Tensor]) -> Run:
@@ -112,6 +128,14 @@ def _time(run: Run, times: int) -> float:
     return (time.perf_counter() - start) / times
 
 
+def _settle(run: Run, times: int) -> None:
+    """Let the threads of the system before go to sleep: TVM's and OpenMP's turn in circles for a while after a run."""
+    if torch.get_num_threads() > 1:
+        time.sleep(SETTLE_SECONDS)
+        if times > 1:  # its own threads are awake again then
+            run()
+
+
 def measure(runs: dict[str, Run], max_seconds: float, min_repeats: int) -> dict[str, list[float]]:
     """Seconds a run of each system, one number a repeat; systems take turns until the time is up."""
     loops, spent = {}, dict.fromkeys(runs, 0.0)
@@ -124,6 +148,7 @@ def measure(runs: dict[str, Run], max_seconds: float, min_repeats: int) -> dict[
         for name, run in runs.items():
             if len(seconds[name]) >= min_repeats and spent[name] > share:
                 continue
+            _settle(run, loops[name])
             value = _time(run, loops[name])
             spent[name] += value * loops[name]
             seconds[name].append(value)

@@ -193,6 +193,15 @@ def nested_inputs(exported: Any, leaves: Sequence[Any]) -> tuple[tuple[Any, ...]
     return args, kwargs
 
 
+def call_arguments(exported: Any, tensors: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return positional and named arguments of a program from the tensors among them alone, in order."""
+    import torch
+
+    given = iter(tensors)
+    leaves = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in example_leaves(exported)]
+    return nested_inputs(exported, leaves)
+
+
 def fixed_program(exported: Any, sizes: Mapping[str, int], network: str) -> Any:
     """Export a program again at fixed sizes.
 

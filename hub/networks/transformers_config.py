@@ -153,7 +153,8 @@ def _model_class(path: Path, fields: dict[str, Any], config: Any) -> Any:
     named = fields.get("architectures")
     if not named:
         try:
-            return transformers.AutoModel._model_mapping[type(config)]
+            plain = transformers.AutoModel._model_mapping[type(config)]
+            return plain[0] if isinstance(plain, tuple) else plain
         except KeyError:
             raise NetworkImportError(
                 f"transformers has no plain model of the type {fields['model_type']!r}",
@@ -248,7 +249,8 @@ def example_inputs(kind: Any, config: Any, batch: int = 1, tokens: int | None = 
 
 
 def _tokens(_: Any, text: Any, tokens: int | None) -> tuple[int, ...]:
-    limits = (getattr(text, key, None) for key in ("max_position_embeddings", "max_target_positions", "n_positions"))
+    keys = ("max_position_embeddings", "max_target_positions", "n_positions", "max_seq_len")
+    limits = (getattr(text, key, None) for key in keys)
     most = min([DEFAULT_TOKENS, *(limit for limit in limits if isinstance(limit, int) and limit > 0)])
     return (tokens or 1 << most.bit_length() - 1,)  # a power of two: RoBERTa's positions start at 2, in a table of 514
 
