@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .errors import NetworkImportError
 from .exported_archive import check_archive
 from .network import Network
 from .precision import half_types, in_float32
@@ -60,6 +63,77 @@ def from_exported(exported: Any, name: str, origin: str = "pt2", shapes: Shapes 
     ]
     first = replace(networks[0], name=name)
     return replace(first, fixed=tuple(networks)) if len(networks) > 1 else first
+
+
+def from_module(
+    module: torch.nn.Module,
+    example_inputs: Sequence[Any] | torch.Tensor | None,
+    example_kwargs: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    shapes: Shapes | None = None,
+) -> Network:
+    """Export a module as it computes in inference mode, and return its network; the module itself stays as it is.
+
+    Args:
+        module: on the CPU.
+        example_inputs: its positional arguments, or the only one; None where all have names.
+        example_kwargs: its arguments by name.
+        name: how reports call it; None for the name of its class.
+        shapes: see `from_exported`.
+
+    Raises:
+        NetworkImportError: there are no example inputs, the module is on another device, or PyTorch cannot export it.
+    """
+    import torch
+    from torch.utils._pytree import tree_leaves, tree_map_only
+
+    module = getattr(module, "_orig_mod", module)  # of torch.compile
+    name = name or type(module).__name__
+    if example_inputs is None and example_kwargs is None:
+        raise NetworkImportError(
+            f"the module {name} needs example inputs, from which its shapes are taken",
+            remedy="give them as torch.export takes them, e.g. hub.tune(module, (x,)), or example_kwargs={'x': x}",
+            network=name,
+        )
+    args = (example_inputs,) if isinstance(example_inputs, torch.Tensor) else tuple(example_inputs or ())
+    # A tensor that is given twice would make two inputs one: PyTorch may read either for both.
+    args, kwargs = tree_map_only(torch.Tensor, lambda x: x.detach().clone(), (args, dict(example_kwargs or {})))
+    tensors = [*module.parameters(), *module.buffers(), *(x for x in tree_leaves((args, kwargs)) if torch.is_tensor(x))]
+    if elsewhere := {str(tensor.device) for tensor in tensors} - {"cpu"}:
+        raise NetworkImportError(
+            f"the module {name} or its inputs are on {', '.join(sorted(elsewhere))}",
+            remedy="move them to the CPU, for which the network is tuned: module.cpu(), x.cpu()",
+            network=name,
+        )
+    with _inference(module):
+        try:
+            exported = torch.export.export(module, args, kwargs)
+        except Exception as error:
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise NetworkImportError(
+                f"PyTorch cannot export {name}: {first[:500]}",
+                remedy="change the module until torch.export.export(module, inputs) passes",
+                network=name,
+            ) from error
+    return from_exported(exported, name, "torch", shapes)
+
+
+@contextmanager
+def _inference(module: torch.nn.Module) -> Iterator[None]:
+    """Within, the module is in inference mode, without gradients, and without kernels that TVM does not know."""
+    import torch
+
+    training = [part for part in module.modules() if part.training]
+    fast = torch.backends.mha.get_fastpath_enabled()
+    try:
+        module.eval()
+        torch.backends.mha.set_fastpath_enabled(False)
+        with torch.no_grad():
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        for part in training:
+            part.training = True
 
 
 def _network(exported: Any, name: str, origin: str) -> Network:

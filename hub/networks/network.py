@@ -29,7 +29,7 @@ class Network:
     Attributes:
         name: how reports call it.
         export: makes the `torch.export.ExportedProgram`; called once per use, nothing is cached.
-        origin: where it came from: `suite`, `pt2`, `onnx` or `transformers`.
+        origin: where it came from: `suite`, `pt2`, `onnx`, `transformers` or `torch`.
         make_inputs: makes the example inputs, seeded, so that two runs compare the same numbers.
         fixed: the network at each of the sizes that were given for its dynamic shapes; the first is this one.
         caller: makes the program as the user calls it, where `export` computes with other data types.

@@ -1,30 +1,51 @@
-"""What `tchub tune` takes: a reference network's name, a `.pt2` or `.onnx` file, or a transformers config."""
+"""What `tune` takes: a reference network's name, a `.pt2` or `.onnx` file, a transformers config, or a module."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ...zoo.errors import TchubError, last_line
 from .errors import NetworkImportError, UnknownNetworkError
 from .network import Network, load_network
 from .shapes import Shapes
 
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.export import ExportedProgram
+    from torch.nn import Module
 
-def open_network(source: str | Path | Network, *, shapes: Shapes | None = None) -> Network:
-    """A network by name or from a file.
+
+def open_network(
+    source: str | Path | Network | Module | ExportedProgram,
+    example_inputs: Sequence[Any] | Tensor | None = None,
+    example_kwargs: Mapping[str, Any] | None = None,
+    *,
+    name: str | None = None,
+    shapes: Shapes | None = None,
+) -> Network:
+    """A network by name, from a file, or from PyTorch.
 
     Args:
         source: a name of `zoo.corpus.workloads.NETWORKS`; a `.pt2` file of `torch.export.save`; an `.onnx`
             file; a transformers `config.json`, or the folder that holds one (weights are random unless the folder
-            holds `model.safetensors`: latency does not depend on them).
+            holds `model.safetensors`: latency does not depend on them); a `torch.nn.Module`, which is exported in
+            inference mode and left as it is; or a `torch.export.ExportedProgram`.
+        example_inputs: of a module: its positional arguments, or the only one.
+        example_kwargs: of a module: its arguments by name.
+        name: of a module or a program in reports; None for the name of the module's class, or `network`.
         shapes: sizes to tune at where the shapes are dynamic, e.g. `{"batch": [1, 8]}`; see `Network.variants`.
 
     Raises:
         UnknownNetworkError: neither a known name nor a file.
-        NetworkImportError: the file cannot be read, or is of no known kind.
+        NetworkImportError: the file cannot be read, or is of no known kind; PyTorch cannot export the module, or its
+            example inputs are missing.
     """
     if isinstance(source, Network):
         return source
+    if not isinstance(source, str | Path):
+        return _from_torch(source, example_inputs, example_kwargs, name, shapes)
     path = Path(source)
     if (path / "config.json").is_file():
         path = path / "config.json"
@@ -33,6 +54,27 @@ def open_network(source: str | Path | Network, *, shapes: Shapes | None = None) 
     if path.suffix in _READERS:
         raise UnknownNetworkError(f"there is no file {path}", remedy="check the path", path=str(path))
     return load_network(str(source))
+
+
+def _from_torch(
+    source: Any,
+    example_inputs: Sequence[Any] | Tensor | None,
+    example_kwargs: Mapping[str, Any] | None,
+    name: str | None,
+    shapes: Shapes | None,
+) -> Network:
+    import torch
+
+    from .exported_file import from_exported, from_module
+
+    if isinstance(source, torch.export.ExportedProgram):
+        return from_exported(source, name or "network", "torch", shapes)
+    if isinstance(source, torch.nn.Module):
+        return from_module(source, example_inputs, example_kwargs, name, shapes)
+    raise NetworkImportError(
+        f"{type(source).__name__} is nothing that can be tuned",
+        remedy="give a torch.nn.Module with example inputs, an exported program, a name or a file",
+    )
 
 
 def _open_file(path: Path, shapes: Shapes | None) -> Network:
