@@ -72,13 +72,15 @@ class QuickstartProgress:
 
 
 def quickstart(
-    output: str | Path = "quickstart", *, trials: int = TRIALS, progress: QuickstartProgress | None = None
-) -> QuickstartResult:
+    output: str | Path = "quickstart", *, trials: int = TRIALS, threads: int | None = None,
+    progress: QuickstartProgress | None = None,
+) -> QuickstartResult:  # fmt: skip
     """Pull, adapt, tune and compare on BERT-tiny; called again after a stop, it goes on.
 
     Args:
         output: folder for everything but the adapted checkpoint, which goes into the user's store.
         trials: programs to measure in the tuning.
+        threads: threads of a program; None for one a physical core that may be used.
         progress: told of every step.
 
     Raises:
@@ -88,20 +90,21 @@ def quickstart(
     from .tuning.tune import tune
 
     started, folder, progress = time.monotonic(), Path(output), progress or QuickstartProgress()
-    state = _adapted(folder, progress)
+    state = _adapted(folder, threads, progress)
     progress.say(f"tune {NETWORK} with {state['name']}: {trials} programs")
     result = tune(
         NETWORK,
-        state["name"],
+        checkpoint=state["name"],
         trials=trials,
         output=folder / "tune",
+        threads=threads,
         search=SearchSettings(population_size=POPULATION, genetic_num_iters=GENERATIONS),
         progress=progress.tuning(),
     )
     return _result(state, result, time.monotonic() - started)
 
 
-def _adapted(folder: Path, progress: QuickstartProgress) -> dict[str, Any]:
+def _adapted(folder: Path, threads: int | None, progress: QuickstartProgress) -> dict[str, Any]:
     """Pull and adapt, or what an earlier call noted about it."""
     from .api import locate, pull
     from .tuning.adapt import adapt
@@ -121,6 +124,7 @@ def _adapted(folder: Path, progress: QuickstartProgress) -> dict[str, Any]:
         workload=NETWORK,
         programs_per_task=POOL_PER_TASK,
         work_dir=folder / "adapt",
+        threads=threads,
         progress=progress.adapting(),
     )
     verdict = f"stored {result.name}@{result.version}" if result.adapted else f"{result.base} kept"

@@ -46,11 +46,13 @@ def _tune(network: str, checkpoint: str, trials: int, seed: int, work: Path) -> 
 
     folder = work / f"{network}-{seed}"
     click.echo(f"adapt to {network}", err=True)
-    adapted = hub.adapt(checkpoint, workload=network, budget="10%", seed=seed, work_dir=folder / "adapt")
+    adapted = hub.adapt(checkpoint, workload=network, budget="10%", seed=seed, threads=1, work_dir=folder / "adapt")
     chosen = f"{adapted.name}@{adapted.version}" if adapted.version else adapted.name
     chosen = f"{adapted.name}@{adapted.version}" if adapted.version else adapted.name
     click.echo(f"tune {network} with {chosen}", err=True)
-    result = hub.tune(network, chosen, trials=trials, seed=seed, output=folder / "tune", compare_stock=True)
+    result = hub.tune(
+        network, checkpoint=chosen, trials=trials, seed=seed, output=folder / "tune", threads=1, compare_stock=True
+    )
     latency = result.latency
     return {
         "network": network,

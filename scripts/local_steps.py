@@ -51,7 +51,7 @@ def _adapt(run: LocalRun, target: dict[str, Any] | None) -> None:
         seed=run.seed,
         work_dir=folder,
         programs_per_task=run.pool,
-        cores=run.at.threads,
+        threads=run.at.threads,
         fine_tune=FineTuneConfig(**_FROM_NOTHING) if run.source == SCRATCH else None,
     )
     checkpoint = f"{found.name}@{found.version}" if found.version else start
@@ -66,7 +66,7 @@ def _tune(run: LocalRun, target: dict[str, Any] | None, checkpoint: str, update:
 
     tuned = hub.tune(
         run.network,
-        checkpoint,
+        checkpoint=checkpoint,
         trials=run.trials,
         output=_fresh(run.folder / "tune"),
         target=target,

@@ -42,10 +42,15 @@ def open_network(
         NetworkImportError: the file cannot be read, or is of no known kind; PyTorch cannot export the module, or its
             example inputs are missing.
     """
+    if not isinstance(source, str | Path | Network):
+        return _from_torch(source, example_inputs, example_kwargs, name, shapes)
+    if example_inputs is not None or example_kwargs is not None:
+        raise NetworkImportError(
+            "example inputs go with a torch.nn.Module alone: a network by name or from a file has its own",
+            remedy="leave them out; a checkpoint is given by name: checkpoint='tcl-epyc'",
+        )
     if isinstance(source, Network):
         return source
-    if not isinstance(source, str | Path):
-        return _from_torch(source, example_inputs, example_kwargs, name, shapes)
     path = Path(source)
     if (path / "config.json").is_file():
         path = path / "config.json"

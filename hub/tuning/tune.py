@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Any
 from ...zoo.errors import TchubError
 from ..networks.errors import LatencyError
 from ..networks.latency import Comparison, Latency, compare
+from ..networks.manifest import write_manifest
 from ..networks.network import Network
 from ..networks.output_check import require
 from ..networks.prepare import LAYOUTS, check_layout
+from ..networks.sources import open_network
+from ..networks.tuned import TunedNetwork, load_tuned
 from .device_choice import choose_device, fitting_checkpoint
 from .errors import InterruptedRunError
 from .interrupt import StopFlag
@@ -27,6 +30,10 @@ from .session import SessionSettings, TuningSession
 from .tune_job import TuneJob, TuneProgress, compile_all, open_job, session_facts
 
 if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.export import ExportedProgram
+    from torch.nn import Module
+
     from .online import OnlineSettings
 
 
@@ -40,7 +47,7 @@ class TuneResult:
 
     Attributes:
         report: as `report.json` has it.
-        folder: with the library, the database, `trials.jsonl`, `report.json` and `report.html`.
+        folder: with the library, `network.json`, the database, `trials.jsonl`, `report.json` and `report.html`.
         library: the compiled network.
     """
 
@@ -56,21 +63,28 @@ class TuneResult:
         """
         return {name: facts["median"] for name, facts in self.report["latency"].items()}
 
+    def load(self) -> TunedNetwork:
+        """Return the tuned network, to be called as the original; see `load_tuned`."""
+        return load_tuned(self.folder)
+
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""
         return self.report
 
 
 def tune(
-    network: str | Path | Network,
-    checkpoint: str | None = None,
+    network: str | Path | Network | Module | ExportedProgram,
+    example_inputs: Sequence[Any] | Tensor | None = None,
+    example_kwargs: Mapping[str, Any] | None = None,
     *,
+    name: str | None = None,
+    checkpoint: str | None = None,
     trials: int = 128,
     output: str | Path = "out",
     device: str = "local",
     linker: str | None = None,
     target: dict[str, Any] | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     layout: str = LAYOUTS[0],
     seed: int = 0,
     trials_per_iter: int | None = None,
@@ -90,7 +104,11 @@ def tune(
     A run that was stopped goes on when called again with the same output folder; more trials may be asked for.
 
     Args:
-        network: a reference network's name, a `.pt2`, `.onnx` or transformers config file, or a `Network`.
+        network: a `torch.nn.Module`, which is tuned in inference mode and stays as it is, an exported program, a
+            reference network's name, a `.pt2`, `.onnx` or transformers config file, or a `Network`.
+        example_inputs: of a module: its positional arguments, or the only one. The network is tuned for their shapes.
+        example_kwargs: of a module: its arguments by name.
+        name: of a module or an exported program in the report and of its library; None for the module's class.
         checkpoint: a checkpoint's name or folder; None for the one that fits this machine best; `stock` for
             MetaSchedule's own XGBoost model; `none` for no model (random choice).
         trials: programs to measure.
@@ -98,7 +116,7 @@ def tune(
         device: where programs are measured: `local`, or `rpc://host:port/key` for the servers of TVM's RPC tracker.
         linker: what links programs for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`.
         target: TVM target as a dictionary; None for this machine's, or for what the RPC servers say of themselves.
-        threads: threads of a program, and of PyTorch in the comparison.
+        threads: threads of a program, and of PyTorch in the comparison; None for one a physical core that may be used.
         layout: of the network's convolutions: `channels-last`, or `as-imported`, which leaves the graph as it is.
         seed: of the searches.
         trials_per_iter: programs of a task in one round at most; None: so many that half of the trials give every task
@@ -137,27 +155,31 @@ def tune(
         trials, trials_per_iter, seed, search or SearchSettings(), early_stop=early_stop, reuse=again
     )
     folder, progress = Path(output), progress or TuneProgress()
+    if example_inputs is not None or example_kwargs is not None or not isinstance(network, str | Path):
+        network = open_network(network, example_inputs, example_kwargs, name=name)
     with locked(folder), ExitStack() as stack:
         stop = stack.enter_context(StopFlag())
         progress.stage("find out what the device is" if device != "local" else "load the cost model")
         chosen = choose_device(device, threads, target=target, linker=linker)
+        threads = chosen.facts.cores
         checkpoint = checkpoint or fitting_checkpoint(chosen)
         models = [
             choose_model(
-                checkpoint, seed=seed, update=update, online=online, device=chosen.sheet, runs_on=chosen.facts.device
+                checkpoint, seed=seed, update=update, online=online, device=chosen.sheet, runs_on=chosen.facts.device,
+                threads=threads,
             )
-        ]
+        ]  # fmt: skip
         if compare_stock and models[0].name != "stock":
             models.append(choose_model("stock", seed=seed))
         job = open_job(network, chosen, threads, layout, settings, (builder, runner), stop, progress, folder, stack)
         return _run(job, models, resume)
 
 
-def _check_arguments(trials: int, threads: int, builder: Any, runner: Any, device: str) -> None:
+def _check_arguments(trials: int, threads: int | None, builder: Any, runner: Any, device: str) -> None:
     at_least_one = "give a number of at least 1"
     problems = {
         "trials": (trials < 1, at_least_one),
-        "threads": (threads < 1, at_least_one),
+        "threads": (threads is not None and threads < 1, at_least_one),
         "builder": ((builder is None) != (runner is None), "give both builder and runner"),
         "device": (builder is not None and device != "local", "give a builder and a runner, or a device"),
     }
@@ -189,6 +211,8 @@ def _run(job: TuneJob, models: list[ModelChoice], resume: bool) -> TuneResult:
         raise error
     for name, check in found.checks.items():
         require(check, f"{job.network.name} ({name})")
+    tuned = (Path(libraries["tuned"].path), job.signature, job.first.mod)
+    write_manifest(job.folder, job.network.name, [tuned], job.device.facts.target, job.threads)
     return TuneResult(report, job.folder, Path(libraries["tuned"].path))
 
 

@@ -14,6 +14,7 @@ from ..networks.errors import LatencyError
 from ..networks.latency import Comparison, compare
 from ..networks.library import BuiltLibrary, build_library
 from ..networks.network import Network
+from ..networks.signature import Signature
 from ..networks.sources import open_network
 from ..networks.tasks import TuningTask, from_extracted
 from .device_choice import ChosenDevice
@@ -55,6 +56,9 @@ class TuneProgress:
     def stage(self, text: str) -> None:
         """A step of the whole run begins, e.g. `compile`."""
 
+    def note(self, text: str) -> None:
+        """Something that is worth a line of its own, e.g. that the machine is busy."""
+
     def session(self, label: str, view: SessionView) -> None:
         """The session `label` (`tuned` or `stock`) changed; `view` is updated in place."""
 
@@ -64,6 +68,7 @@ class TuneJob:
     """What every session of one `tune` shares."""
 
     network: Network
+    signature: Signature
     first: FirstBuild
     tasks: list[TuningTask]
     device: ChosenDevice
@@ -107,15 +112,28 @@ def open_job(
         measure: Measure = MeasureWith(*pair, tvm_target)
         history = None  # a builder and a runner do not say what device they are for
     else:  # the workers start while the network is imported
-        measure = MeasureHere(stack.enter_context(device.measurer(MeasureConfig(threads=threads))))
+        measure = MeasureHere(stack.enter_context(device.measurer(MeasureConfig(threads=threads), progress.note)))
         history = stack.enter_context(open_history(device.facts, tvm_target, threads))
     progress.stage("import the network")
     network = open_network(source)
+    signature = network.signature()
     progress.stage("compile the network untuned and check its output")
     first = first_build(network, tvm_target, layout, first_compare(device, threads), device.linker)
     tasks = from_extracted(relax_integration.extract_tasks(first.mod, tvm_target), network.name)
     return TuneJob(
-        network, first, tasks, device, tvm_target, threads, settings, measure, stop, progress, folder, history
+        network,
+        signature,
+        first,
+        tasks,
+        device,
+        tvm_target,
+        threads,
+        settings,
+        measure,
+        stop,
+        progress,
+        folder,
+        history,
     )
 
 

@@ -220,7 +220,7 @@ def test_tune_goes_on_when_a_server_dies_and_its_latency_is_that_of_the_servers(
     options: dict[str, Any] = {"trials": 6, "output": tmp_path / "out", "target": {"kind": "llvm"}, "search": search}
     with _one_more(farm):
         kill = _KillOnce(farm, 2)
-        result = hub.tune(network, "none", device=str(farm.address), progress=kill, **options)
+        result = hub.tune(network, checkpoint="none", device=str(farm.address), progress=kill, **options)
     assert kill.killed
     run = result.report["runs"]["tuned"]
     assert (run["trials"], run["failed"]) == (6, 0)
@@ -228,4 +228,4 @@ def test_tune_goes_on_when_a_server_dies_and_its_latency_is_that_of_the_servers(
     assert all(check["ok"] for check in result.report["output_check"].values())
     assert result.report["machine"]["device"] == "rpc-spare"
     with pytest.raises(TuningStateError, match="another device"):
-        hub.tune(network, "none", **options)
+        hub.tune(network, checkpoint="none", **options)

@@ -17,6 +17,12 @@ from real_checkpoint import NAME, VERSION, environment, publish_real
 from tchub import hub
 from tchub.hub.cli import main
 from tchub.hub.durable import StorageError
+from tchub.hub.networks.errors import (
+    LatencyError,
+    NetworkImportError,
+    OutputMismatchError,
+    UnknownNetworkError,
+)
 from tchub.hub.networks.latency import Comparison, Latency, compare
 from tchub.hub.networks.latency_worker import add_compiled, answer, arrays, measure
 from tchub.hub.networks.library import build_library
@@ -24,14 +30,7 @@ from tchub.hub.networks.output_check import OutputCheck
 from tchub.hub.networks.sources import open_network
 from tchub.hub.tuning import run_folder
 from tchub.hub.tuning import tune as tune_module
-from tchub.hub.tuning.errors import (
-    InterruptedRunError,
-    LatencyError,
-    NetworkImportError,
-    OutputMismatchError,
-    TuningStateError,
-    UnknownNetworkError,
-)
+from tchub.hub.tuning.errors import InterruptedRunError, TuningStateError
 from tchub.hub.tuning.models import choose_model
 from tchub.hub.tuning.search import SearchSettings
 from tchub.hub.tuning.tune import TuneArgumentError
@@ -73,7 +72,7 @@ def test_tune_gives_a_checked_library_and_a_report_with_both_curves(
     for name, value in environment(tmp_path, publish_real(tmp_path / "zoo")).items():
         monkeypatch.setenv(name, value)
     out = tmp_path / "out"
-    result = hub.tune(pt2, "tcl-epyc", trials=10, output=out, compare_stock=True, **fake_pair)
+    result = hub.tune(pt2, checkpoint="tcl-epyc", trials=10, output=out, compare_stock=True, **fake_pair)
     report = json.loads((out / "report.json").read_text())
     assert set(result.latency) == {"untuned", "tuned", "stock", "pytorch"}
     assert all(seconds > 0 for seconds in result.latency.values())
@@ -84,6 +83,25 @@ def test_tune_gives_a_checked_library_and_a_report_with_both_curves(
     assert all(run["curve"] for run in report["runs"].values())
     assert {"tiny.so", "report.html", "trials.jsonl", "database", "stock"} <= {p.name for p in out.iterdir()}
     assert result.library == out / "tiny.so"
+    x = torch.randn(16, 24)
+    with torch.no_grad():
+        torch.testing.assert_close(result.load()(x), Tiny().eval()(x), rtol=1e-4, atol=1e-4)
+
+
+def test_a_module_is_tuned_as_it_stands_in_python(
+    tmp_path: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
+    module, x = Tiny().train(), torch.randn(2, 24)
+    result = hub.tune(module, (x,), checkpoint="none", trials=4, output=tmp_path, **fake_pair)
+    assert module.training
+    assert result.library == tmp_path / "Tiny.so"
+    tuned = hub.load_tuned(tmp_path)
+    with torch.no_grad():
+        torch.testing.assert_close(tuned(x), Tiny().eval()(x), rtol=1e-4, atol=1e-4)
+    with pytest.raises(NetworkImportError, match="example inputs go with") as refused:
+        hub.tune("bert-tiny", "none", output=tmp_path)  # pyright: ignore[reportArgumentType]
+    assert "checkpoint=" in str(refused.value.remedy)
 
 
 def test_ctrl_c_leaves_a_report_and_the_same_call_goes_on(
@@ -92,18 +110,18 @@ def test_ctrl_c_leaves_a_report_and_the_same_call_goes_on(
     monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
     kill = FakeRunner(after=lambda n: os.kill(os.getpid(), signal.SIGINT) if n == 6 else None)
     with pytest.raises(InterruptedRunError, match="are kept in") as stopped:
-        hub.tune(pt2, "none", trials=8, output=tmp_path, **(fake_pair | {"runner": kill}))
+        hub.tune(pt2, checkpoint="none", trials=8, output=tmp_path, **(fake_pair | {"runner": kill}))
     assert stopped.value.exit_code == 130
     assert "same command" in str(stopped.value.remedy)
     assert json.loads((tmp_path / "report.json").read_text())["status"] == "interrupted"
     done = stopped.value.fields["measured"]
-    result = hub.tune(pt2, "none", trials=8, output=tmp_path, **fake_pair)
+    result = hub.tune(pt2, checkpoint="none", trials=8, output=tmp_path, **fake_pair)
     assert result.report["status"] == "done"
     assert result.report["runs"]["tuned"]["trials"] == 8
     tuned = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
     assert sum(t["kind"] == "tuned" for t in tuned) == 8 > done
     with pytest.raises(TuningStateError, match="another model"):
-        hub.tune(pt2, "stock", trials=8, output=tmp_path, **fake_pair)
+        hub.tune(pt2, checkpoint="stock", trials=8, output=tmp_path, **fake_pair)
 
 
 def _fake_comparison() -> Any:
@@ -118,8 +136,9 @@ def test_a_wrong_output_is_an_error_and_the_report_is_there(
     found.checks["tuned"] = OutputCheck(False, True, 7.0, 1.0, 99.0, 1e-3, 1e-5, 1)
     monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: found)
     with pytest.raises(OutputMismatchError, match="differs from the original by 7"):
-        hub.tune(pt2, "none", trials=4, output=tmp_path, **fake_pair)
+        hub.tune(pt2, checkpoint="none", trials=4, output=tmp_path, **fake_pair)
     assert json.loads((tmp_path / "report.json").read_text())["output_check"]["tuned"]["ok"] is False
+    assert not (tmp_path / "network.json").exists()  # nobody should load it
 
 
 def test_a_network_that_does_not_run_is_an_error_and_the_report_is_there(
@@ -130,7 +149,7 @@ def test_a_network_that_does_not_run_is_an_error_and_the_report_is_there(
 
     monkeypatch.setattr(tune_module, "compare", crash)
     with pytest.raises(LatencyError, match="600 s"):
-        hub.tune(pt2, "none", trials=4, output=tmp_path, **fake_pair)
+        hub.tune(pt2, checkpoint="none", trials=4, output=tmp_path, **fake_pair)
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["runs"]["tuned"]["trials"] == 4
     assert "600 s" in report["latency_note"]
@@ -145,14 +164,14 @@ def test_a_full_disk_is_an_error_that_names_the_file(
 
     monkeypatch.setattr(run_folder, "write_atomically", full)
     with pytest.raises(StorageError, match=r"session\.json cannot be written: No space left") as caught:
-        hub.tune(pt2, "none", trials=4, output=tmp_path, **fake_pair)
+        hub.tune(pt2, checkpoint="none", trials=4, output=tmp_path, **fake_pair)
     assert "free some disk space" in str(caught.value.remedy)
 
 
 @pytest.mark.parametrize("wrong", [{"trials": 0}, {"threads": 0}, {"builder": object()}])
 def test_arguments_without_a_meaning_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(TuneArgumentError):
-        hub.tune("bert-tiny", "none", output=tmp_path, **wrong)
+        hub.tune("bert-tiny", checkpoint="none", output=tmp_path, **wrong)
 
 
 @pytest.mark.parametrize(
