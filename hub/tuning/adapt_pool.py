@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .candidates import Candidate
 
 # Raise when what a pool file holds changes its meaning; a file of another number is made again.
-POOL_FORMAT = 1
+POOL_FORMAT = 2
 # What moves the work folder, named in remedies.
 PLACE = "--work-dir or TCHUB_HOME"
 ONE_PROGRAM = "one program only, nothing to rank"

@@ -191,6 +191,7 @@ def evolved_candidates(
 
     Args:
         measured: (trace JSON text, latency in seconds) of valid programs of this task.
+            One whose trace does not apply to the task's module is no parent.
         known: keys to leave out, besides those of `measured`.
     """
     from tvm.s_tir import meta_schedule as ms
@@ -201,18 +202,31 @@ def evolved_candidates(
     for text, latency in measured:
         obj = json.loads(text)
         seen.add(trace_key(obj))
-        database.commit_tuning_record(_record(task, target, workload, obj, latency))
+        record = tuning_record(task, target, workload, obj, latency)
+        if record is not None:
+            database.commit_tuning_record(record)
     strategy = ms.search_strategy.EvolutionarySearch(**_EVOLVE)
     context = tune_context(task, target, strategy, seed * 1013 + 7)
     return _distinct(_generate(context, count, database), task.task_id, "evolutionary", seen)[:count]
 
 
-def _record(task: TuningTask, target: Any, workload: Any, obj: Any, latency: float) -> Any:
+def tuning_record(task: TuningTask, target: Any, workload: Any, trace: Sequence[Any], latency: float) -> Any | None:
+    """Return a stored program as a MetaSchedule `TuningRecord`, None where its trace does not apply to the task.
+
+    Args:
+        target: a `tvm.target.Target`.
+        workload: MetaSchedule's `Workload` of the task.
+        trace: `[instructions, decisions]`.
+        latency: in seconds.
+    """
     from tvm.s_tir import Schedule
     from tvm.s_tir import meta_schedule as ms
     from tvm.s_tir.schedule import Trace
 
-    schedule: Any = Schedule(task.mod)
-    Trace.apply_json_to_schedule(obj, schedule)
+    schedule: Any = Schedule(task.mod, error_render_level="none")
+    try:
+        Trace.apply_json_to_schedule(trace, schedule)
+    except Exception:  # TVM raises errors of every class for a trace that speaks of other blocks or loops
+        return None
     args = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
     return ms.database.TuningRecord(schedule.trace, workload, [latency], target, args)

@@ -11,7 +11,7 @@ import json
 from bisect import insort
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from heapq import nsmallest
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,9 @@ class RecordStore(PyDatabase):
         folder: of the two files; must exist.
         kept: programs of a workload whose places are remembered, and whose traces are once they were asked for.
 
+    Attributes:
+        unfit: where the lines of programs begin that TVM could not replay; these are not offered.
+
     Raises:
         TuningStateError: a line of the files is damaged.
     """
@@ -55,6 +58,7 @@ class RecordStore(PyDatabase):
         self._lines = {shash2hex(workload.mod): line for line, workload in enumerate(self._workloads)}
         self._best: defaultdict[int, list[_Place]] = defaultdict(list)
         self._replayed: dict[int, Any] = {}
+        self.unfit: set[int] = set()
         self._count = 0
         self._size = 0
         for program in read_programs(self._record_file):
@@ -98,7 +102,8 @@ class RecordStore(PyDatabase):
 
     def latest(self, mod: IRModule, count: int) -> list[Any]:
         """The last `count` records of a module, in the order in which they were measured."""
-        return [self._record(program) for program in deque(self.programs(mod), maxlen=count)]
+        latest = deque(self.programs(mod), maxlen=count)
+        return [record for p in latest if (record := self._parsed(p.workload, p.offset)) is not None]
 
     # For MetaSchedule ------------------------------------------------------------------------------------
 
@@ -119,15 +124,16 @@ class RecordStore(PyDatabase):
         line = self._lines.get(shash2hex(workload.mod))
         if line is None:
             return []
-        if top_k <= self._kept:
-            return [self._replay(line, offset) for _, offset in self._best[line][:top_k]]
-        valid = ((p.mean, p.offset) for p in read_programs(self._record_file, line) if p.valid)
-        return [self._replay(line, offset) for _, offset in nsmallest(top_k, valid)]
+        places = self._best[line]
+        if top_k > self._kept:
+            places = sorted((p.mean, p.offset) for p in read_programs(self._record_file, line) if p.valid)
+        records = (self._replay(line, offset) for _, offset in places)
+        return list(islice((record for record in records if record is not None), top_k))
 
     def get_all_tuning_records(self) -> list[Any]:
         """Every record, fastest first: each is replayed, and the list holds them all."""
         places = sorted((p.mean, p.offset, p.workload) for p in read_programs(self._record_file))
-        return [self._parsed(line, offset) for _, offset, line in places]
+        return [record for _, offset, line in places if (record := self._parsed(line, offset)) is not None]
 
     def __len__(self) -> int:
         return self._count
@@ -143,20 +149,24 @@ class RecordStore(PyDatabase):
                 self._replayed.pop(offset, None)
             del best[self._kept :]
 
-    def _replay(self, line: int, offset: int) -> Any:
+    def _replay(self, line: int, offset: int) -> Any | None:
         """A record that MetaSchedule asks for every round: kept while it is one of the best."""
         if offset in self._replayed:
             return self._replayed[offset]
         record = self._parsed(line, offset)
-        if any(offset == place for _, place in self._best[line]):
+        if record is not None and any(offset == place for _, place in self._best[line]):
             self._replayed[offset] = record
         return record
 
-    def _record(self, program: StoredProgram) -> Any:
-        return self._parsed(program.workload, program.offset)
-
-    def _parsed(self, line: int, offset: int) -> Any:
-        return TuningRecord.from_json(read_record(self._record_file, offset), self._workloads[line])
+    def _parsed(self, line: int, offset: int) -> Any | None:
+        if offset in self.unfit:
+            return None
+        value = read_record(self._record_file, offset)
+        try:
+            return TuningRecord.from_json(value, self._workloads[line])
+        except Exception:  # TVM raises errors of every class for a trace that speaks of other blocks or loops
+            self.unfit.add(offset)
+            return None
 
 
 def _line(value: Any) -> str:

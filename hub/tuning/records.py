@@ -16,7 +16,6 @@ from .trials import Trial, latency_of
 
 if TYPE_CHECKING:
     from ..networks.tasks import TuningTask
-    from .history import KnownProgram
 
 
 def open_database(folder: Path) -> Any:
@@ -47,18 +46,6 @@ def best_programs(database: Any, tasks: Sequence[TuningTask], without: Container
                 ms.database.TuningRecord(record.trace, workload, record.run_secs, record.target, record.args_info)
             )
     return kept
-
-
-def as_record(task: TuningTask, target: Any, database: Any, program: KnownProgram) -> Any:
-    """A program of an earlier run as a record of this run's database."""
-    from tvm.s_tir import Schedule
-    from tvm.s_tir.schedule import Trace
-
-    schedule: Any = Schedule(task.mod)
-    Trace.apply_json_to_schedule(program.trace, schedule)
-    args = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
-    workload = database.workload_of(task.mod)
-    return ms.database.TuningRecord(schedule.trace, workload, [program.latency], target, args)
 
 
 def programs_of(database: Any, mod: Any) -> Iterator[tuple[list[Any], tuple[float, ...]]]:

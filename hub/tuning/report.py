@@ -67,6 +67,7 @@ def make_report(
         "format": FORMAT,
         "status": status,
         **facts,
+        "notes": [*facts.get("notes", ()), *(note for outcome in outcomes for note in outcome.view.notes)],
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
         "machine": machine_facts(local),
         "runs": {outcome.label: _run(outcome) for outcome in outcomes},

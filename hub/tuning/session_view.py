@@ -30,6 +30,7 @@ class SessionView:
         phase: what is being done.
         reused: programs of earlier runs that this one began with.
         unread: programs that were scored worst because the model could not be shown them.
+        notes: what the user should know, a sentence each.
     """
 
     tasks: Sequence[TuningTask]
@@ -43,6 +44,7 @@ class SessionView:
     phase: str = "start"
     reused: int = 0
     unread: int = 0
+    notes: list[str] = field(default_factory=list)
 
     @property
     def done(self) -> int:

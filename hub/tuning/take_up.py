@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
+from .candidates import tuning_record
 from .history import MOST_RECORDS, KnownProgram
-from .records import as_record, as_result, make_trial, mark, programs_of
+from .records import as_result, make_trial, mark, programs_of
 from .trials import Trial
 
 if TYPE_CHECKING:
@@ -37,16 +38,32 @@ def take_up(view: SessionView, database: Any) -> None:
 
 
 def take_over(view: SessionView, database: Any, target: Any, index: int, known: Sequence[KnownProgram]) -> None:
-    """Put the fastest programs that earlier runs measured into the database and the log, once a run."""
+    """Put the fastest programs that earlier runs measured into the database and the log, once a run.
+
+    One whose trace does not apply to the task is left out, and `view.notes` says so.
+    """
     task = view.tasks[index]
     if any(trial.kind == "reused" and trial.task == task.task_id for trial in view.log.trials):
         return
-    fastest = [program for program in known if isfinite(program.latency)][:MOST_RECORDS]
+    records: list[Any] = []
+    latencies: list[float] = []
+    unfit = 0
+    for program in known:
+        if len(records) == MOST_RECORDS or not isfinite(program.latency):
+            break
+        record = tuning_record(task, target, database.workload_of(task.mod), program.trace, program.latency)
+        if record is None:
+            unfit += 1
+            continue
+        records.append(record)
+        latencies.append(program.latency)
     # The log first: a record that no line tells of would be taken for a lost trial.
-    view.log.append([Trial(task.task_id, 0.0, (p.latency,), p.latency, kind="reused") for p in fastest])
-    for program in fastest:
-        database.put(as_record(task, target, database, program))
-    view.progress[index].known = min((p.latency for p in fastest), default=inf)
+    view.log.append([Trial(task.task_id, 0.0, (latency,), latency, kind="reused") for latency in latencies])
+    for record in records:
+        database.put(record)
+    view.progress[index].known = min(latencies, default=inf)
+    if unfit:
+        view.notes.append(f"{task.name}: stored programs left out because they do not apply: {unfit}")
 
 
 def taught(database: Any, task: TuningTask) -> tuple[list[Any], list[Any]]:

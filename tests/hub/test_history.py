@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,19 @@ def test_another_device_target_or_release_shares_nothing(run: Any, fact: str) ->
     run("first")
     view, _ = run("second", SCOPE | {fact: "another"})
     assert view.reused == 0
+
+
+def test_a_stored_trace_that_does_not_apply_costs_itself_alone(run: Any, tmp_path: Path, small_task: Any) -> None:
+    _, first = run("first")
+    fastest = min(map(latency_of_key, first.keys))
+    with sqlite3.connect(tmp_path / "history.sqlite") as database:
+        query = "UPDATE measurements SET trace = replace(trace, 'reduce0', 'lv17_sum') WHERE latencies = ?"
+        assert database.execute(query, (f"[{fastest}]",)).rowcount == 1
+    view, second = run("second")
+    assert view.notes == [f"{small_task.name}: stored programs left out because they do not apply: 1"]
+    assert view.done == second.count > 0
+    taken = [trial.latency for trial in view.log.trials if trial.kind == "reused"]
+    assert taken == sorted(map(latency_of_key, first.keys))[1:]
 
 
 def test_reuse_can_be_switched_off(run: Any) -> None:

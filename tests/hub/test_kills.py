@@ -23,7 +23,7 @@ from tchub.hub.device.errors import JournalError
 from tchub.hub.device.journal import Journal
 from tchub.hub.device.measurement import Measurement
 from tchub.hub.durable import StorageError
-from tchub.hub.tuning.candidates import _record
+from tchub.hub.tuning.candidates import tuning_record
 from tchub.hub.tuning.records import open_database
 from tchub.hub.tuning.trials import Trial, TrialLog
 
@@ -95,7 +95,7 @@ def test_a_record_that_does_not_fit_on_the_disk_is_an_error_and_leaves_no_trace(
 ) -> None:
     database = open_database(tmp_path)
     workload = database.workload_of(small_task.mod)
-    record = _record(small_task, target, workload, json.loads(small_candidates[0].trace), 1e-3)
+    record = tuning_record(small_task, target, workload, json.loads(small_candidates[0].trace), 1e-3)
     database.put(record)
     before = (tmp_path / "database_tuning_record.json").read_bytes()
     with files_of_at_most(len(before) + 100), pytest.raises(StorageError, match=os.strerror(errno.EFBIG)) as error:

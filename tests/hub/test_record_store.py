@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tchub.hub.networks.operators import operator_module
 from tchub.hub.networks.tasks import make_task
-from tchub.hub.tuning.candidates import _record, random_candidates, trace_json, tune_context
+from tchub.hub.tuning.candidates import random_candidates, trace_json, tune_context, tuning_record
 from tchub.hub.tuning.errors import TuningStateError
 from tchub.hub.tuning.record_store import RecordStore
 from tchub.hub.tuning.records import best_programs, open_database, programs_of
@@ -28,7 +28,7 @@ def records(small_task: Any, small_candidates: list[Any], target: Any) -> list[A
     workload = ms.database.Workload(small_task.mod)
     traces = [json.loads(candidate.trace) for candidate in small_candidates]
     pairs = zip(traces, TIMES, strict=False)
-    return [_record(small_task, target, workload, trace, time / 1e3) for trace, time in pairs]
+    return [tuning_record(small_task, target, workload, trace, time / 1e3) for trace, time in pairs]
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_a_program_that_changes_a_layout_is_stored_too(tmp_path: Path, target: A
     traces = [json.loads(candidate.trace) for candidate in random_candidates(task, target, 4)]
     trace = next(trace for trace in traces if any(name == "TransformLayout" for name, *_ in trace[0]))
     store: Any = RecordStore(tmp_path)
-    store.put(_record(task, target, store.workload_of(task.mod), trace, 1e-3))
+    store.put(tuning_record(task, target, store.workload_of(task.mod), trace, 1e-3))
     (ours,) = store.get_all_tuning_records()
     (theirs,) = ms.database.JSONDatabase(work_dir=str(tmp_path)).get_all_tuning_records()
     assert facts([ours]) == facts([theirs]) == [(json.dumps(trace), [1e-3])]
@@ -105,6 +105,20 @@ def test_memory_holds_the_places_of_the_best_alone(stored: Any, small_task: Any)
     store.get_top_k(workload, 99)
     assert [len(best) for best in store._best.values()] == [2]
     assert len(store._replayed) <= 2
+
+
+def test_a_program_that_can_not_be_replayed_costs_itself_alone(stored: Any, tmp_path: Path, small_task: Any) -> None:
+    stored()
+    file = tmp_path / "database_tuning_record.json"
+    lines = file.read_text().splitlines(keepends=True)
+    assert lines[1].count("reduce0") > 0
+    file.write_text("".join([lines[0], lines[1].replace("reduce0", "lv17_sum"), *lines[2:]]))
+    store: Any = open_database(tmp_path)
+    workload = store.commit_workload(small_task.mod)
+    for records in (store.get_top_k(workload, 3), store.get_top_k(workload, 99)[:3]):
+        assert [round(1e3 * float(record.run_secs[0])) for record in records] == [2, 5, 7], "one of two with 2 ms"
+    assert len(store.latest(small_task.mod, 99)) == len(store.get_all_tuning_records()) == len(TIMES) - 1
+    assert len(store.unfit) == 1
 
 
 def test_programs_are_read_in_the_order_in_which_they_were_measured(stored: Any, small_task: Any) -> None:
