@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import NetworkImportError
 from .exported_archive import check_archive
 from .network import Network
-from .precision import half_types, in_float32
+from .precision import half_types, in_float32, precision_notes
 from .shapes import Shapes, choices, example_leaves, fixed_program, free_sizes, label
 
 if TYPE_CHECKING:
@@ -141,9 +141,13 @@ def _network(exported: Any, name: str, origin: str) -> Network:
     if not half:
         return Network(name, lambda: exported, partial(flat_inputs, exported), origin)
     computed = in_float32(exported, name)
-    note = f"computed in float32: TVM has no native {' and '.join(half)} arithmetic on CPUs"
     return Network(
-        name, lambda: computed, partial(flat_inputs, computed), origin, caller=lambda: exported, notes=(note,)
+        name,
+        lambda: computed,
+        partial(flat_inputs, computed),
+        origin,
+        caller=lambda: exported,
+        notes=precision_notes(half),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ...zoo.errors import last_line
 from .errors import NetworkImportError
+from .onnx_model import graphs_of, tensors_of
 from .shapes import example_leaves, nested_inputs
 
 
@@ -74,6 +75,39 @@ def in_float32(exported: Any, network: str) -> Any:
             remedy="export it in float32: torch.export.export(module.float(), ...)",
             network=network,
         ) from error
+
+
+def onnx_in_float32(model: Any) -> list[str]:
+    """Make float32 of the float16 and bfloat16 in an ONNX model, in place.
+
+    Returns:
+        the half-precision types that it had, e.g. `["float16"]`.
+    """
+    from onnx import TensorProto, numpy_helper
+
+    names = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
+    found = set()
+    for tensor in tensors_of(model):
+        if tensor.data_type in names:
+            found.add(names[tensor.data_type])
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype("float32"), tensor.name))
+    for graph in graphs_of(model):
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.name in ("to", "dtype") and attribute.i in names:
+                    found.add(names[attribute.i])
+                    attribute.i = TensorProto.FLOAT
+        for value in [v for key in ("input", "output", "value_info") for v in getattr(graph, key)]:
+            kind = getattr(value, "type", None)  # a function's inputs are names
+            if kind is not None and kind.tensor_type.elem_type in names:
+                found.add(names[kind.tensor_type.elem_type])
+                kind.tensor_type.elem_type = TensorProto.FLOAT
+    return sorted(found)
+
+
+def precision_notes(half: list[str]) -> tuple[str, ...]:
+    """Return the sentence that a user is told of half precision, or none."""
+    return (f"computed in float32: TVM has no native {' and '.join(half)} arithmetic on CPUs",) if half else ()
 
 
 def _graph_modules(module: Any) -> list[Any]:

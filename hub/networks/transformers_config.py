@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .blame import export_module
 from .errors import NetworkImportError
 from .network import Network
+from .precision import precision_notes
 from .shapes import Shapes
 
 if TYPE_CHECKING:
@@ -197,7 +198,7 @@ def _check_memory(path: Path, model: _Model) -> None:
 def _notes(path: Path, fields: dict[str, Any], model: _Model) -> list[str]:
     notes = []
     if (dtype := str(fields.get("dtype", fields.get("torch_dtype"))).removeprefix("torch.")) in _HALF:
-        notes.append(f"computed in float32: TVM has no native {dtype} arithmetic on CPUs")
+        notes += precision_notes([dtype])
     if model.weights is None and any(path.parent.glob("pytorch_model*.bin")):
         notes.append("weights are random: those in the folder are pickled, and only model.safetensors is loaded")
     if "auto_map" in fields:
