@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .blame import export_module
 from .errors import NetworkImportError
 from .exported_archive import check_archive
 from .network import Network
@@ -106,15 +107,7 @@ def from_module(
             network=name,
         )
     with _inference(module):
-        try:
-            exported = torch.export.export(module, args, kwargs)
-        except Exception as error:
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise NetworkImportError(
-                f"PyTorch cannot export {name}: {first[:500]}",
-                remedy="change the module until torch.export.export(module, inputs) passes",
-                network=name,
-            ) from error
+        exported = export_module(module, args, kwargs, name)
     return from_exported(exported, name, "torch", shapes)
 
 

@@ -1,0 +1,243 @@
+"""A `.pt2` file that would run code, fill the memory, or is of another version is refused before PyTorch loads it."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tchub.hub.networks.errors import NetworkImportError
+from tchub.hub.networks.exported_archive import check_archive
+from tchub.hub.networks.exported_file import load_exported
+from tchub.hub.networks.sources import open_network
+
+Change = Callable[[dict[str, bytes]], None]
+
+
+class Scaled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x) * torch.tensor([1.0, 2.0, 3.0, 4.0])
+
+
+class Touch:
+    """A pickle that makes a file when it is loaded."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.path}",)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("saved") / "net.pt2"
+    batch = torch.export.Dim("batch", min=1, max=8)
+    torch.export.save(torch.export.export(Scaled().eval(), (torch.randn(2, 4),), dynamic_shapes=({0: batch},)), path)
+    return path
+
+
+def rewritten(saved: Path, path: Path, change: Change, compression: int = zipfile.ZIP_STORED) -> Path:
+    """The archive with its records changed; names are below its root folder."""
+    with zipfile.ZipFile(saved) as archive:
+        records = {name.partition("/")[2]: archive.read(name) for name in archive.namelist()}
+    change(records)
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in records.items():
+            archive.writestr(f"net/{name}", content)
+    return path
+
+
+def in_json(record: str, change: Callable[[Any], None]) -> Change:
+    def apply(records: dict[str, bytes]) -> None:
+        value = json.loads(records[record])
+        change(value)
+        records[record] = json.dumps(value).encode()
+
+    return apply
+
+
+def in_graph(change: Callable[[Any], None]) -> Change:
+    return in_json("models/model.json", change)
+
+
+def first_node(program: Any) -> Any:
+    return program["graph_module"]["graph"]["nodes"][0]
+
+
+def test_a_file_of_torch_export_save_passes(saved: Path) -> None:
+    check_archive(saved)
+    x = torch.randn(3, 4)
+    assert load_exported(saved).module()(x).shape == (3, 4)
+
+
+def test_pickled_weights_are_never_loaded(saved: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+
+    def poison(records: dict[str, bytes]) -> None:
+        config = json.loads(records["data/weights/model_weights_config.json"])
+        config["config"]["layer.weight"]["use_pickle"] = True
+        records["data/weights/model_weights_config.json"] = json.dumps(config).encode()
+        torch.save(Touch(mark), tmp_path / "weight.pt")
+        records["data/weights/weight_0"] = (tmp_path / "weight.pt").read_bytes()
+
+    path = rewritten(saved, tmp_path / "net.pt2", poison)
+    with pytest.raises(NetworkImportError, match=r"would run code: its weight 'layer.weight' is pickled") as caught:
+        open_network(path)
+    assert caught.value.remedy
+    assert not mark.exists()
+
+
+def test_pickled_example_inputs_are_never_loaded(saved: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    torch.save(((Touch(mark),), {}), tmp_path / "inputs.pt")
+
+    def poison(records: dict[str, bytes]) -> None:
+        records["data/sample_inputs/model.pt"] = (tmp_path / "inputs.pt").read_bytes()
+
+    with pytest.raises(NetworkImportError, match="would run code: its example inputs"):
+        open_network(rewritten(saved, tmp_path / "net.pt2", poison))
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("record", ["data/constants/custom_obj_0", "data/constants/opaque_obj_0"])
+def test_objects_among_the_constants_are_refused(saved: Path, tmp_path: Path, record: str) -> None:
+    mark = tmp_path / "mark"
+
+    def poison(records: dict[str, bytes]) -> None:
+        records[record] = pickle.dumps(Touch(mark))
+        config = json.loads(records["data/constants/model_constants_config.json"])
+        config["config"]["evil"] = {"path_name": Path(record).name, "is_param": False, "use_pickle": True} | {
+            "tensor_meta": None
+        }
+        records["data/constants/model_constants_config.json"] = json.dumps(config).encode()
+
+    with pytest.raises(NetworkImportError, match="would run code"):
+        open_network(rewritten(saved, tmp_path / "net.pt2", poison))
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("data/aotinductor/model/wrapper.so", "would run code"),
+        ("models/second.json", "more than one exported program"),
+        ("Models/Model.JSON", "two records of one name"),
+        ("version", "older, and pickled"),
+        ("data.pkl", "pickled file of torch.save"),
+    ],
+)
+def test_records_that_no_plain_network_has_are_refused(saved: Path, tmp_path: Path, name: str, message: str) -> None:
+    def add(records: dict[str, bytes]) -> None:
+        records[name] = b"{}"
+
+    with pytest.raises(NetworkImportError, match=message):
+        open_network(rewritten(saved, tmp_path / "net.pt2", add))
+
+
+def _set(key: str, value: Any) -> Callable[[Any], None]:
+    return lambda program: program.__setitem__(key, value)
+
+
+def _target(program: Any) -> None:
+    first_node(program)["target"] = "torch.os.system"
+
+
+def _placeholder(program: Any) -> None:
+    program["graph_module"]["graph"]["inputs"][-1]["as_tensor"]["name"] = "x=__import__('os').system('touch /tmp/x')"
+
+
+def _expression(program: Any) -> None:
+    for facts in program["graph_module"]["graph"]["tensor_values"].values():
+        for size in facts["sizes"]:
+            if "as_expr" in size:
+                size["as_expr"]["expr_str"] = "__import__('os').system('touch /tmp/x')"
+
+
+def _tower(program: Any) -> None:
+    _expression(program)
+    for facts in program["graph_module"]["graph"]["tensor_values"].values():
+        for size in facts["sizes"]:
+            if "as_expr" in size:
+                size["as_expr"]["expr_str"] = "Pow(Integer(9), Pow(Integer(9), Integer(9)))"
+
+
+def _tree(kind: str, context: str = "null") -> Callable[[Any], None]:
+    leaf = {"type": None, "context": None, "children_spec": []}
+    spec = json.dumps([1, {"type": kind, "context": context, "children_spec": [leaf]}])
+
+    def change(program: Any) -> None:
+        program["graph_module"]["module_call_graph"][0]["signature"]["out_spec"] = spec
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (_target, "calls 'torch.os.system', which is no operator"),
+        (_placeholder, "is no name"),
+        (_expression, "is no size"),
+        (_tower, "is no size"),
+        (_tree("collections.defaultdict", '{"default_factory_module": "antigravity"}'), "takes or gives an object"),
+        (_tree("builtins.dict", '[{"__enum__": true, "fqn": "antigravity:X", "name": "y"}]'), "would import code"),
+        (_set("schema_version", {"major": 99, "minor": 1}), r"saved by a newer PyTorch \(2.13"),
+        (_set("schema_version", {"major": 8, "minor": 999}), "saved by a newer PyTorch"),
+        (_set("schema_version", {"major": 1, "minor": 1}), "saved by an older PyTorch"),
+        (_set("schema_version", None), "is damaged"),
+    ],
+)
+def test_texts_that_pytorch_would_evaluate_are_refused(
+    saved: Path, tmp_path: Path, change: Callable[[Any], None], message: str
+) -> None:
+    with pytest.raises(NetworkImportError, match=message) as caught:
+        open_network(rewritten(saved, tmp_path / "net.pt2", in_graph(change)))
+    assert "\n" not in str(caught.value)
+    assert caught.value.remedy
+
+
+def test_guards_are_python_source_and_are_left_out(saved: Path, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    guard = f"__import__('os').system('touch {mark}') == 0"
+    path = rewritten(saved, tmp_path / "net.pt2", in_graph(_set("guards_code", [guard])))
+    load_exported(path).module()(torch.randn(2, 4))
+    assert not mark.exists()
+
+
+def test_a_zip_bomb_is_refused(saved: Path, tmp_path: Path) -> None:
+    def blow_up(records: dict[str, bytes]) -> None:
+        records["data/weights/weight_0"] = bytes(10_000_000)
+
+    path = rewritten(saved, tmp_path / "net.pt2", blow_up, zipfile.ZIP_DEFLATED)
+    with pytest.raises(NetworkImportError, match="could fill the memory"):
+        open_network(path)
+
+
+def test_a_weight_without_data_that_asks_for_memory_is_refused(saved: Path, tmp_path: Path) -> None:
+    def empty(records: dict[str, bytes]) -> None:
+        config = json.loads(records["data/weights/model_weights_config.json"])
+        config["config"]["layer.weight"]["tensor_meta"]["sizes"] = [{"as_int": 1 << 40}]
+        records["data/weights/model_weights_config.json"] = json.dumps(config).encode()
+        records["data/weights/weight_0"] = b""
+
+    with pytest.raises(NetworkImportError, match="a weight without data"):
+        open_network(rewritten(saved, tmp_path / "net.pt2", empty))
+
+
+def test_a_file_cut_short_or_of_another_kind_is_said(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "half.pt2").write_bytes(saved.read_bytes()[:2000])
+    torch.save({"w": torch.ones(2)}, tmp_path / "weights.pt2")
+    with pytest.raises(NetworkImportError, match="cut short"):
+        open_network(tmp_path / "half.pt2")
+    with pytest.raises(NetworkImportError, match=r"a pickled file of torch.save"):
+        open_network(tmp_path / "weights.pt2")
