@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import device_options, output_options
+from .options import device_options, output_options, threads_option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Seed of every random choice.")
 @click.option("--pool", default=128, show_default=True, metavar="N", help="Candidate programs of each task.")
-@click.option("--cores", default=1, show_default=True, help="Cores that a program may use.")
+@threads_option
 @click.option("--work-dir", type=click.Path(file_okay=False), help="For the pool, the journal and the corpus.")
 @output_options
 def command(name: str | None, sources: str | None, out: Output, **options: Any) -> None:
@@ -53,7 +53,7 @@ def command(name: str | None, sources: str | None, out: Output, **options: Any) 
 
     NAME is a checkpoint, e.g. tcl-epyc; without it, the one that fits this machine best is taken. A fifth of the
     budget measures programs that are never learnt from: if the adapted model does not rank them better than its
-    base, the base is kept. The result is stored as NAME+local, with --target, --cores or RPC servers as
+    base, the base is kept. The result is stored as NAME+local, with --target, --threads or RPC servers as
     NAME+local-x86-64-v2, NAME+local-2t and the like. Ctrl-C is safe: run the same command again to go on.
 
     \b
@@ -78,7 +78,7 @@ def command(name: str | None, sources: str | None, out: Output, **options: Any) 
         out.note(line)
     out.note(f"measurements: {result.journal}; as a corpus: {result.corpus}")
     kept = result.name if result.adapted else name or result.asked or result.name  # a base of a folder is in no store
-    words = f"{_tunable(result)} --checkpoint {shlex.quote(kept)}{_update(result)}{_same_device(result.threads)}"
+    words = f"{_tunable(result)} --checkpoint {shlex.quote(kept)}{_update(result)}{_same_device()}"
     out.hint(f"tchub tune {words}")
 
 
@@ -87,12 +87,12 @@ def _update(result: AdaptResult) -> str:
     return "" if result.update == "auto" else f" --update {result.update}"
 
 
-def _same_device(threads: int) -> str:
+def _same_device() -> str:
     """The options of `tchub tune` for the programs that were adapted to, in the user's own words."""
     given = click.get_current_context().params
-    options = {"--device": given["device"], "--target": given["target"], "--cc": given["linker"]}
-    shown = [f" {name} {shlex.quote(value)}" for name, value in options.items() if value not in (None, "local")]
-    return "".join(shown) + (f" --threads {threads}" if threads > 1 else "")
+    keys = {"--device": "device", "--target": "target", "--cc": "linker", "--threads": "threads"}
+    options = {name: given[key] for name, key in keys.items() if given[key] not in (None, "local")}
+    return "".join(f" {name} {shlex.quote(str(value))}" for name, value in options.items())
 
 
 def _tunable(result: AdaptResult) -> str:

@@ -6,18 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import Progress, TaskID
 
 from ..tuning.adapt_settings import AdaptProgress
 from .output import Output
+from .terminal import bar_columns
 
 
 class _Bars(AdaptProgress):
@@ -73,15 +66,9 @@ def shown_progress(out: Output) -> Iterator[AdaptProgress]:
     if out.mode == "quiet" or not out.console.is_interactive:
         yield AdaptProgress() if out.mode == "quiet" else _Lines(out.console)
         return
-    columns = (
-        TextColumn("{task.description:<18}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}", markup=False),
-    )
-    with Progress(*columns, console=out.console) as bars:
+    with Progress(
+        *bar_columns(out.console.width), console=out.console, redirect_stdout=False, redirect_stderr=False
+    ) as bars:
         shown = _Bars(bars)
         yield shown
         shown.finish()

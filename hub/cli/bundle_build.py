@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .options import output_options
+from .options import output_options, threads_option
 from .output import Output
 
 
@@ -17,7 +17,7 @@ from .output import Output
 @click.option("--programs", default=200, show_default=True, type=click.IntRange(1), help="Programs in all.")
 @click.option("--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The archive.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the candidates.")
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of a CPU program.")
+@threads_option
 @click.option("--code", type=click.Choice(["library", "object", "cubin", "ptx"]), help="How programs travel.")
 @click.option("--checkpoint", help="Half of the programs are those that this checkpoint ranks first.")
 @click.option("--corpus", "folder", type=click.Path(file_okay=False), help="Evolve from these measured programs.")
@@ -30,7 +30,7 @@ def command(
     programs: int,
     output: Path,
     seed: int,
-    threads: int,
+    threads: int | None,
     code: str | None,
     checkpoint: str | None,
     folder: str | None,

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .options import device_options, output_options
+from .options import device_options, output_options, threads_option
 from .output import Output
 
 
@@ -24,7 +24,7 @@ from .output import Output
     type=click.Path(file_okay=False),
     help="Folder of the corpus and its journal.",
 )
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of a program.")
+@threads_option
 @click.option("--seed", default=0, show_default=True, help="Seed of the candidates.")
 @click.option("--shard", metavar="I/N", help="Measure one of N equal parts of the tasks, into --out/shard-I-of-N.")
 @click.option(
@@ -41,7 +41,7 @@ def command(
     suite: str,
     programs: int,
     folder: str,
-    threads: int,
+    threads: int | None,
     seed: int,
     shard: str | None,
     besides: tuple[str, ...],

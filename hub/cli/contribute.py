@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import device_options, index_options, output_options
+from .options import device_options, index_options, output_options, threads_option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _STEPS = ("preflight", "device", "facts", "collect", "train", "evaluate", "card"
 @click.option(
     "--programs", default=12000, show_default=True, type=click.IntRange(8), help="Programs to measure in all."
 )
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of a program.")
+@threads_option
 @click.option(
     "--corpus", "corpora", multiple=True, metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Learn from this corpus and measure nothing. Repeatable; the first one judges.",

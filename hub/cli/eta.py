@@ -11,10 +11,14 @@ if TYPE_CHECKING:
     from ..tuning.session_view import SessionView
 
 # Trials that the pace expected of later rounds counts for, beside the pace that is measured.
-_PRIOR_TRIALS = 8
+_PRIOR_TRIALS = 4
+# Programs that must be measured before they tell the pace.
+_FIRST_TRIALS = 4
 # Compiling and timing at the end, in seconds, and as a share of what preparing took: the same network is imported,
 # exported, lowered and run, on a machine that is as busy.
-_END_SECONDS, _END_SHARE = 10.0, 0.8
+_END_SECONDS, _END_SHARE = 5.0, 0.35
+# Of that time, compiling.
+_COMPILE_SHARE = 0.35
 
 
 @dataclass
@@ -22,16 +26,16 @@ class _Session:
     """The clock of one session, and its pace.
 
     Attributes:
-        began: when its first search began; what comes before is no part of any trial's cost.
         first: trials that an earlier part of the run spent.
-        spent: seconds in searching (with the cost model) and in measuring.
+        spent: seconds in measuring (True) and in searching with the cost model (False).
+        searches: how many searches these were, one a task and round.
         even: when, and at how many trials, every task had had its first round.
     """
 
-    began: float
     first: int
     done: int
     spent: dict[bool, float] = field(default_factory=lambda: {True: 0.0, False: 0.0})
+    searches: int = 0
     phase: str = "start"
     at: float = 0.0
     even: tuple[float, int] | None = None
@@ -39,23 +43,23 @@ class _Session:
     def update(self, now: float, view: SessionView) -> None:
         """Take what the session shows of itself now."""
         if self.done == self.first and self.phase == "measure" and view.phase != "measure":
-            self.began, self.spent = now, {True: 0.0, False: 0.0}  # the untuned programs are measured
+            self.spent, self.searches = {True: 0.0, False: 0.0}, 0  # the untuned programs are measured
         else:
             self.spent[self.phase == "measure"] += now - self.at
+        self.searches += view.phase == "search" != self.phase
         self.phase, self.at, self.done = view.phase, now, view.done
         if self.even is None and all(task.rounds or task.exhausted for task in view.progress):
             self.even = now, view.done
 
     def left(self, now: float, view: SessionView) -> float | None:
-        """Seconds of this session from now on; None before its first trial."""
+        """Seconds of this session from now on; None before its first trials."""
         count, trials_left = view.done - self.first, max(0, view.trials - view.done)
-        if not count:
+        if count < min(_FIRST_TRIALS, view.trials - self.first):
             return None
         waiting = sum(not (task.rounds or task.exhausted) for task in view.progress)
-        visited = max(1, min(count, len(view.progress) - waiting))
         running = now - self.at
         measure = (self.spent[True] + running * (self.phase == "measure")) / count
-        search = (self.spent[False] + running * (self.phase != "measure")) / visited
+        search = (self.spent[False] + running * (self.phase != "measure")) / max(1, self.searches)
         # A search is shared by the programs of its round. A task's first round has one program where searching is
         # cheap, later ones up to a batch.
         later = measure + search / max(1, view.batch)
@@ -76,50 +80,54 @@ class Eta:
 
     def __init__(self, sessions: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
         self._sessions, self._clock = sessions, clock
-        self._started = self._session_start = clock()
+        self._started = self._session_started = clock()
         self._prepared = 0.0
-        self._ended: float | None = None
         self._durations: list[float] = []
         self._label: str | None = None
         self._session: _Session | None = None
         self._view: SessionView | None = None
+        self._stages: list[float] = []  # when each stage after the last session began
 
     def stage(self) -> None:
         """A step outside the sessions begins."""
+        now = self._clock()
         if self._session is not None:
-            self._durations.append(self._clock() - self._session_start)
-            self._session, self._ended = None, self._clock()
+            self._durations.append(now - self._session_started)
+            self._session = None
+        self._stages.append(now)
 
     def session(self, label: str, view: SessionView) -> None:
         """A session changed."""
         now = self._clock()
         if self._session is None or label != self._label:
             self._prepared = self._prepared or now - self._started
-            self._label, self._session_start = label, now
-            self._session = _Session(now, view.done, view.done, at=now)
+            self._label, self._session_started, self._stages = label, now, []
+            self._session = _Session(view.done, view.done, at=now)
         self._view = view
         self._session.update(now, view)
 
     def left(self) -> float | None:
         """Seconds until the end of the run; None while nothing tells."""
         now = self._clock()
-        end = max(_END_SECONDS, _END_SHARE * self._prepared + _END_SECONDS)
-        current, view = self._session, self._view
+        end = _END_SECONDS + _END_SHARE * self._prepared
+        waiting = max(0, self._sessions - len(self._durations))
+        current, view, stages = self._session, self._view, self._stages
         if current is not None and view is not None:
-            session = current.left(now, view)
-            if session is None:
+            left = current.left(now, view)
+            if left is None:
                 return None
-            whole = now - self._session_start + session
-            return session + whole * max(0, self._sessions - len(self._durations) - 1) + end
-        if self._ended is None:
+            return left + (now - self._session_started + left) * (waiting - 1) + end
+        if not self._durations or not stages:
             return None
-        after = sum(self._durations[:1]) * max(0, self._sessions - len(self._durations))
-        passed = now - self._ended
-        return after + max(end - passed, passed / 4)
+        if waiting:
+            return self._durations[0] * waiting + end
+        share = 1.0 if len(stages) == 1 else 1.0 - _COMPILE_SHARE
+        passed = now - stages[-1]
+        return max(share * end - passed, passed / 4)
 
 
 def left_text(seconds: float | None) -> str:
-    """`about 3 min left`, or `time left unknown`."""
+    """Return `about 3 min left`, or `time left unknown`."""
     if seconds is None:
         return "time left unknown"
     if seconds >= 90:

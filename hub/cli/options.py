@@ -65,6 +65,13 @@ def device_options(func: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
+threads_option = click.option(
+    "--threads", type=click.IntRange(1), metavar="N",
+    help="Threads of a program. Default: one for each physical core that may be used; 1 for one thread.",
+)  # fmt: skip
+"""Adds `--threads`; None for the default of `choose_device`."""
+
+
 def index_options(func: Callable[..., Any]) -> Callable[..., Any]:
     """Adds `--index-repo` and `--no-index`, and passes the command `index_repo`: which index to ask, None for none.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import output_options
+from .options import output_options, threads_option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 @click.command("quickstart")
 @click.option("--output", default="quickstart", show_default=True, type=click.Path(file_okay=False), help="Folder.")
 @click.option("--trials", default=64, show_default=True, type=click.IntRange(1), help="Programs that tuning measures.")
+@threads_option
 @output_options
-def command(output: str, trials: int, out: Output) -> None:
+def command(output: str, trials: int, threads: int | None, out: Output) -> None:
     """The whole way in under ten minutes on two cores: pull, adapt, tune, compare, on BERT-tiny.
 
     Pulls the checkpoint that fits this machine best, adapts it with a small budget, tunes BERT-tiny with it and
@@ -37,10 +38,11 @@ def command(output: str, trials: int, out: Output) -> None:
     from .native_log import native_output_logged
 
     with native_output_logged(out, output) as log, ExitStack() as stack:
-        result = quickstart(output, trials=trials, progress=_progress(out, log, stack))
+        result = quickstart(output, trials=trials, threads=threads, progress=_progress(out, log, stack))
     out.data(result.as_dict(), lambda console: _draw(result, console))
     out.note(f"report: {result.folder}/report.html")
-    out.hint(f"tchub tune resnet-18 --checkpoint {result.tuned_with} --trials 128 --output resnet-18")
+    same = f" --threads {threads}" if threads is not None else ""
+    out.hint(f"tchub tune resnet-18 --checkpoint {result.tuned_with}{same} --trials 128 --output resnet-18")
 
 
 def _progress(out: Output, log: NativeLog | None, stack: ExitStack) -> QuickstartProgress:

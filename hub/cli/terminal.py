@@ -12,6 +12,14 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleDimensions
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -86,6 +94,21 @@ def fitting(columns: Sequence[Column], width: int) -> tuple[list[Column], dict[s
 def _least(columns: Sequence[Column]) -> int:
     narrowest = (c.width if c.least is None else min(c.least, c.width) for c in columns)
     return sum(narrowest) + _GAP * (len(columns) - 1)
+
+
+def bar_columns(width: int) -> list[ProgressColumn]:
+    """Make the columns of progress bars whose tasks have a description and a field `note`.
+
+    A narrow terminal loses the bar first, then the time spent and the note; the counts and the time left stay.
+    """
+    named = max(10, min(26, width - 22))
+    bar = width - named - 40
+    columns: list[ProgressColumn] = [TextColumn(f"{{task.description:<{named}.{named}}}", markup=False)]
+    columns += [BarColumn(bar_width=min(40, bar))] if bar >= 4 else []
+    columns.append(MofNCompleteColumn())
+    columns += [TimeElapsedColumn()] if width >= named + 40 else []
+    columns.append(TimeRemainingColumn())
+    return [*columns, TextColumn("{task.fields[note]}", markup=False)] if width >= named + 30 else columns
 
 
 def table(columns: Sequence[Column], width: int, styles: Sequence[StyleType | None] = ()) -> Table:

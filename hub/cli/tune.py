@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import device_options, output_options
+from .options import device_options, output_options, threads_option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @device_options
 @click.option("--trials", default=128, show_default=True, type=click.IntRange(1), help="Programs to measure.")
 @click.option("--output", default="out", show_default=True, type=click.Path(file_okay=False), help="Folder.")
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads of a program.")
+@threads_option
 @click.option(
     "--layout", default="channels-last", show_default=True, type=click.Choice(["channels-last", "as-imported"]),
     help="Of the convolutions; as-imported leaves the network's graph as PyTorch has it.",

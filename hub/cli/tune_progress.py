@@ -34,8 +34,8 @@ LINE_EVERY = 15.0
 class _Screen(TuneProgress):
     """Draws on a terminal, at every refresh anew: the clock runs on while TVM is busy, and the window may change."""
 
-    def __init__(self, eta: Eta, log: NativeLog | None) -> None:
-        self._eta, self._log = eta, log
+    def __init__(self, console: Console, eta: Eta, log: NativeLog | None) -> None:
+        self._console, self._eta, self._log = console, eta, log
         self._spinner = Spinner("dots")
         self._stage = ""
         self._session: tuple[str, SessionView] | None = None
@@ -47,6 +47,9 @@ class _Screen(TuneProgress):
     def session(self, label: str, view: SessionView) -> None:
         self._eta.session(label, view)
         self._session = label, view
+
+    def note(self, text: str) -> None:
+        self._console.print(text, highlight=False)  # above the display, where it stays
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         left = self._eta.left()
@@ -72,6 +75,9 @@ class _Lines(TuneProgress):
 
     def stage(self, text: str) -> None:
         self._eta.stage()
+        self._console.print(text, highlight=False)
+
+    def note(self, text: str) -> None:
         self._console.print(text, highlight=False)
 
     def session(self, label: str, view: SessionView) -> None:
@@ -161,7 +167,7 @@ def shown_tuning(out: Output, log: NativeLog | None = None, sessions: int = 1) -
     elif not out.console.is_interactive:
         yield _Lines(out.console, eta)
     else:
-        screen = _Screen(eta, log)
+        screen = _Screen(out.console, eta, log)
         # What Python prints meanwhile is for the log file, where its descriptors lead, and not for rich.
         with Live(
             screen, console=out.console, refresh_per_second=4, transient=True, redirect_stdout=False,

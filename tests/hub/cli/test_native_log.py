@@ -1,0 +1,93 @@
+"""The log that takes TVM's words while tchub shows its progress: what goes where, whatever the run ends with."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tchub.hub.cli.native_log import LOG_NAME, NativeLog, native_output_logged
+from tchub.hub.cli.output import Output
+
+TVM = "[10:00:00] transform.h:1261: Warning: Fast mode segfaults when there are out-of-bounds indices."
+PROGRAM = """
+import os, signal, subprocess, sys, warnings
+from tchub.hub.cli.native_log import native_output_logged
+from tchub.hub.cli.output import Output
+out = Output(sys.argv[2])
+with native_output_logged(out, sys.argv[1]):
+    os.write(2, b"{tvm}\\n")
+    os.write(1, b"words of a compiler\\n")
+    subprocess.run(["sh", "-c", "echo a worker: warning: slow >&2"])
+    warnings.warn("torch says so", FutureWarning)
+    out.note("a line of progress")
+    {inside}
+out.data({{"latency": 1}})
+"""
+
+
+def run(folder: Path, inside: str = "pass", mode: str = "human") -> subprocess.CompletedProcess[str]:
+    program = PROGRAM.format(tvm=TVM, inside=inside)
+    command = [sys.executable, "-c", program, str(folder), mode]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("mode", ["human", "quiet", "json"])
+def test_native_words_go_to_the_log_and_tchubs_own_to_the_person(tmp_path: Path, mode: str) -> None:
+    done = run(tmp_path / "out", mode=mode)
+    told = ["a line of progress", f"3 warnings in {tmp_path / 'out' / LOG_NAME}"]
+    assert done.stderr.splitlines() == ([] if mode == "quiet" else told)
+    assert json.loads(done.stdout.replace("'", '"')) == {"latency": 1}
+    log = (tmp_path / "out" / LOG_NAME).read_text()
+    for words in (TVM, "words of a compiler", "a worker", "FutureWarning: torch says so"):
+        assert words in log
+
+
+def test_an_error_reaches_the_screen_and_not_the_log(tmp_path: Path) -> None:
+    done = run(tmp_path, "raise ValueError('the end')")
+    assert done.returncode == 1
+    assert done.stderr.rstrip().endswith("ValueError: the end")
+    assert "died" not in done.stderr
+    assert "the end" not in (tmp_path / LOG_NAME).read_text()
+
+
+def test_a_process_that_dies_leaves_its_last_words_on_the_screen(tmp_path: Path) -> None:
+    done = run(tmp_path, "os.write(2, b'terminate called\\n'); os.kill(os.getpid(), signal.SIGKILL)")
+    assert done.returncode == -signal.SIGKILL
+    first, *_, last_word, remedy = done.stderr.splitlines()[1:]
+    assert first == f"error: tchub died; the last lines of {tmp_path / LOG_NAME}:"
+    assert (last_word, remedy) == ("terminate called", "remedy: run the same command again to go on")
+
+
+def test_a_log_is_gone_on_with_counts_its_own_run_and_stays_small(tmp_path: Path) -> None:
+    path = tmp_path / LOG_NAME
+    for runs in (1, 2):
+        log = NativeLog(path, most_bytes=2000)
+        for number in range(10):
+            log.file.write(f"{runs}.{number}: Warning: w\n".encode())
+        log.file.write(b"Warning: half a li")
+        assert log.warnings() == 10
+        log.file.write(b"ne\n")
+        assert log.summary() == f"11 warnings in {path}"
+        log.close()
+    assert path.read_text().startswith("1.0: ")
+    log = NativeLog(path, most_bytes=2000)
+    for number in range(200):
+        log.file.write(f"{number:020}\n".encode())
+    assert log.warnings() == 0
+    lines = path.read_text().splitlines()
+    assert lines[-1] == f"{199:020}"
+    assert sum(len(line) + 1 for line in lines) <= 2000
+    assert all(len(line) == 20 for line in lines), "no torn line at the cut"
+
+
+def test_an_empty_log_is_not_kept_and_a_folder_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
+    with native_output_logged(Output("quiet"), tmp_path / "out") as log:
+        assert log is not None
+    assert list((tmp_path / "out").iterdir()) == []
+    (tmp_path / "file").touch()
+    with native_output_logged(Output("quiet"), tmp_path / "file" / "out") as log:
+        assert log is None
