@@ -20,6 +20,7 @@ class Corpus:
     """Measured programs that the checkpoint learnt from, or, with 0 programs, is only judged by.
 
     Attributes:
+        threads: with which its programs ran; None where the log does not say.
         programs, tasks: learnt from; without_features: programs that the schema could not describe.
         source: where the log was published.
     """
@@ -30,6 +31,7 @@ class Corpus:
     framework: str | None = None
     licence: str | None = None
     source: str | None = None
+    threads: int | None = None
     programs: int | None = None
     tasks: int | None = None
     without_features: int | None = None
@@ -75,7 +77,7 @@ def read_corpora(training: Mapping[str, Any]) -> tuple[Corpus, ...]:
 def _corpus(raw: Mapping[str, Any]) -> Corpus:
     texts = ("name", "device", "cpu_model", "framework", "licence", "source", "how")
     facts: dict[str, Any] = {key: read_text(raw, key) for key in texts}
-    facts |= {key: read_whole(raw, key) for key in ("programs", "tasks")}
+    facts |= {key: read_whole(raw, key) for key in ("threads", "programs", "tasks")}
     facts |= {key: read_texts(raw, key) for key in ("networks", "held_out")}
     return Corpus(**facts, without_features=read_whole(raw, "programs_without_features"))
 

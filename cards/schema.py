@@ -6,8 +6,8 @@ Read from config.json: name, version, arch, model, feature_schema, family, devic
                stand_in (a sentence)
     training   command, seed, seconds, machine, kilojoules (of energy, where it was measured), parameters, stages,
                init, tasks_fraction, programs_fraction, programs_per_task, and corpus and each of sources: {name,
-               device, cpu_model, framework, licence, source, programs, tasks, programs_without_features, how,
-               networks, held_out (networks whose tasks are in no training split)}
+               device, cpu_model, threads, framework, licence, source, programs, tasks, programs_without_features,
+               how, networks, held_out (networks whose tasks are in no training split)}
 Read from metrics.json: corpus, split, device, seed, command, measured_by, tasks, programs, validation,
     results          name -> {top1, top5, mean_top1, mean_top5, pairwise, label}, where `model` is the checkpoint
                      and the others are its baselines; a score is a number or {mean, stdev}

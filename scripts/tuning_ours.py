@@ -58,7 +58,9 @@ def _adapt(run: Run, checkpoint: str) -> tuple[str, dict[str, Any]]:
 
     note(f"{run.label}: adapting")
     start = time.perf_counter()
-    found = hub.adapt(checkpoint, workload=run.network, budget="10%", seed=run.seed, work_dir=run.folder / "adapt")
+    found = hub.adapt(
+        checkpoint, workload=run.network, budget="10%", seed=run.seed, threads=THREADS, work_dir=run.folder / "adapt"
+    )
     name = f"{found.name}@{found.version}" if found.version else found.name
     cost = {
         "seconds": time.perf_counter() - start,

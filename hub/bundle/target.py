@@ -33,12 +33,13 @@ class BundleTarget:
     threads: int = 1
 
 
-def resolve_target(text: str, threads: int = 1, code: str | None = None) -> BundleTarget:
+def resolve_target(text: str, threads: int | None = None, code: str | None = None) -> BundleTarget:
     """The target of a name.
 
     Args:
         text: `local`, a device of `tchub devices`, or TVM's target as JSON.
-        threads: threads of a program on a CPU, the target's `num-cores`.
+        threads: threads of a program on a CPU, the target's `num-cores`; None for those of the device: this machine's
+            physical cores that may be used, or the `num-cores` of its target, 1 where it names none.
         code: one of `BundleTarget.code`; by default `cubin` for a GPU, and for a CPU `library` where a linker for
             it is found, else `object`.
 
@@ -49,6 +50,7 @@ def resolve_target(text: str, threads: int = 1, code: str | None = None) -> Bund
     if target.get("kind") == "cuda":
         return _cuda(target, device, code or "cubin")
     if target.get("kind") == "llvm":
+        threads = threads or int(target.get("num-cores", 1))
         return _cpu({**target, "num-cores": threads}, device, code, threads)
     raise BundleTargetError(
         f"bundles are built for llvm and cuda, not for {target.get('kind')!r}",
@@ -57,7 +59,7 @@ def resolve_target(text: str, threads: int = 1, code: str | None = None) -> Bund
     )
 
 
-def _lookup(text: str, threads: int) -> tuple[dict[str, Any], str | None]:
+def _lookup(text: str, threads: int | None) -> tuple[dict[str, Any], str | None]:
     if text == "local":
         from ..device.detect import detect_local
 

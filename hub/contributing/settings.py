@@ -79,7 +79,7 @@ class Settings:
     Attributes:
         output: folder of all that is made.
         device, target, linker: where to measure, see `choose_device`.
-        threads: threads of a program.
+        threads: threads of a program, see `choose_device`.
         networks: suites, networks or operators to measure; programs: in all.
         corpora: measured already, to learn from instead of measuring; the first one judges.
         recipe: how to train; of `base`'s architecture unless given, else `tilenet`.
@@ -95,7 +95,7 @@ class Settings:
     device: str = "local"
     target: dict[str, Any] | None = None
     linker: str | None = None
-    threads: int = 1
+    threads: int | None = None
     networks: tuple[str, ...] = ("full",)
     programs: int = 12000
     corpora: tuple[Path, ...] = ()

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from .measurement import MeasureConfig, Measurement
 from .output_check import is_comparable
 from .plan import check_compiler, cores, plan_workers
 from .pool import JobResult, WorkerPool, Zygote
+from .quietness import Neighbours
 from .references import References
 from .run_job import RunOutcome
 
@@ -47,6 +48,7 @@ class Measurer:
     Args:
         target: TVM target as a dictionary.
         config: time-outs, repeats, threads.
+        note: told once when other processes take much of the machine.
 
     Attributes:
         overlaps: whether programs are built while others are timed; else this process should rest meanwhile.
@@ -54,7 +56,12 @@ class Measurer:
             end; kernels `cached`.
     """
 
-    def __init__(self, target: dict[str, Any], config: MeasureConfig | None = None) -> None:
+    def __init__(
+        self,
+        target: dict[str, Any],
+        config: MeasureConfig | None = None,
+        note: Callable[[str], None] = lambda _: None,
+    ) -> None:
         check_compiler()
         self.target = target
         self.config = config or MeasureConfig()
@@ -70,6 +77,7 @@ class Measurer:
         self._best: dict[str, float] = {}
         self._serial = 0
         self._failures = FailureWatch(self.config, "run `tchub doctor`; a busy machine needs longer time-outs")
+        self._neighbours = Neighbours(note)
         self.watched: Counter[str] = Counter()
 
     @property
@@ -126,10 +134,9 @@ class Measurer:
         Raises:
             MeasurementFailureRateError: nearly every program failed; what was measured was yielded before.
         """
-        if self.overlaps:
-            yield from self._pipeline(iter(candidates))
-        else:
-            yield from self._phases(iter(candidates))
+        for result in (self._pipeline if self.overlaps else self._phases)(iter(candidates)):
+            self._neighbours.look()
+            yield result
 
     def _pipeline(self, waiting: Iterator[Candidate]) -> Iterator[tuple[Candidate, Measurement]]:
         """Builds and runs overlap."""

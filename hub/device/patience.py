@@ -27,18 +27,19 @@ class TimeLimit:
     stall: float = STALL_SECONDS
 
 
-def cpu_seconds(pid: int) -> float:
-    """CPU seconds of a process and its descendants, compilers among them; 0 for one that is gone."""
-    return _family_seconds(pid, children=True)
+def family_seconds(pid: int, *, children: bool = True) -> dict[int, float]:
+    """Return the CPU seconds of a process and of its descendants, compilers among them; nothing for one that is gone.
 
-
-def _family_seconds(pid: int, *, children: bool) -> float:
+    Args:
+        pid: of the process.
+        children: whether to look at its descendants, which takes some milliseconds.
+    """
     try:
         process = psutil.Process(pid)
         family = [process, *(process.children(recursive=True) if children else ())]
     except psutil.Error:
-        return 0.0
-    return sum(map(_own_seconds, family))
+        return {}
+    return {one.pid: _own_seconds(one) for one in family}
 
 
 def _own_seconds(process: psutil.Process) -> float:
@@ -60,7 +61,9 @@ class WorkClock:
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._began = self._at = self._moved = time.monotonic()
-        self._cpu = _family_seconds(pid, children=False)  # most jobs end before the first look at the children
+        self._cpu = sum(
+            family_seconds(pid, children=False).values()
+        )  # most jobs end before the first look at the children
         self.worked = 0.0
 
     @property
@@ -73,7 +76,7 @@ class WorkClock:
 
     def look(self) -> None:
         """Read the process's CPU time."""
-        now, cpu = time.monotonic(), cpu_seconds(self._pid)
+        now, cpu = time.monotonic(), sum(family_seconds(self._pid).values())
         used = max(0.0, cpu - self._cpu)  # a child that nobody waited for takes its seconds with it
         self.worked += min(used, now - self._at)
         if used > 0.0:

@@ -10,8 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
+from .host_facts import usable_cpus
+from .patience import family_seconds
+
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 REPEATS = 30
+BUSY_SHARE = 0.4
+_LOOK_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,55 @@ def watch_business(usable: int, seconds: float = 0.5) -> Business:
     stolen = spent.get("steal", 0.0)
     load = os.getloadavg()[0] / max(1, usable) if hasattr(os, "getloadavg") else 0.0
     return Business(load, max(0.0, (total - idle - stolen) / total), stolen / total)
+
+
+class Neighbours:
+    """Says once when other processes take most of the CPUs that this one may use.
+
+    Args:
+        note: told a sentence.
+    """
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._told = False
+        self._before = _spent()
+
+    def look(self) -> None:
+        """Look at what was spent since the last look; does nothing within some seconds of it."""
+        before = self._before
+        if self._told or time.monotonic() - before.at < _LOOK_SECONDS:
+            return
+        now = self._before = _spent()
+        # A process that has ended meanwhile takes its seconds with it: only what the others used is known.
+        own = sum(max(0.0, seconds - before.own.get(pid, 0.0)) for pid, seconds in now.own.items())
+        share = (now.busy - before.busy - own) / ((now.at - before.at) * usable_cpus())
+        if share > BUSY_SHARE:
+            self._told = True
+            self._note(
+                f"this machine is busy: other processes take {min(share, 1.0):.0%} of its cores; the run goes on, "
+                "slower, and latencies are less sure"
+            )
+
+
+@dataclass(frozen=True)
+class _Spent:
+    """The clock; seconds that the CPUs of this process were busy or stolen; those of its own family, by process."""
+
+    at: float
+    busy: float
+    own: dict[int, float]
+
+
+def _spent() -> _Spent:
+    import psutil
+
+    mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    cpus = [times for cpu, times in enumerate(psutil.cpu_times(percpu=True)) if mine is None or cpu in mine]
+    idle = sum(times.idle + getattr(times, "iowait", 0.0) for times in cpus)
+    counted = (name for name in cpus[0]._fields if name not in ("guest", "guest_nice"))
+    busy = sum(getattr(times, name) for name in counted for times in cpus) - idle
+    return _Spent(time.monotonic(), busy, family_seconds(os.getpid()))
 
 
 def read_governor(path: Path = GOVERNOR) -> str | None:

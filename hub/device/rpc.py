@@ -39,8 +39,11 @@ class RpcMeasurer:
         zygote: forks the workers and stays open; None for one of its own.
 
     Attributes:
+        overlaps: whether programs are built while others are timed, as they always are.
         used: the servers that programs were measured on, with how many.
     """
+
+    overlaps = True
 
     def __init__(
         self, address: RpcAddress, target: dict[str, Any], config: MeasureConfig | None = None,

@@ -19,7 +19,7 @@ _ISA = {"x86_64": "x86-64", "aarch64": "aarch64"}
 
 
 def describe_remote(
-    address: RpcAddress, facts: ServerFacts, threads: int, target: dict[str, Any] | None = None
+    address: RpcAddress, facts: ServerFacts, threads: int | None, target: dict[str, Any] | None = None
 ) -> LocalDevice:
     """An RPC device in the form that this machine has, so that all that follows treats both alike.
 
@@ -27,13 +27,14 @@ def describe_remote(
 
     Args:
         facts: what a server says of itself.
-        threads: threads of a program.
+        threads: threads of a program; None for as many as the servers use, 1 where they do not say.
         target: of the servers, as the user gave it; None for what they say. Its num-cores become `threads`.
 
     Raises:
         RemoteTargetError: no target was given and the servers know none, what was given is another architecture's, or
             the servers use fewer threads.
     """
+    threads = threads or facts.threads or 1
     if facts.threads is not None and facts.threads < threads:
         raise RemoteTargetError(
             f"the servers of {address} use {facts.threads} threads at most, not {threads}",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
+from ..device.patience import TimeLimit, run_process
 from .errors import LatencyError
 from .output_check import OutputCheck
 
@@ -85,7 +85,7 @@ def compare(
         libraries: system name to library; `pytorch` is added, except for an ONNX file.
         max_seconds: of timing, shared by the systems.
         min_repeats: of each system, however long they take; 1 where a first impression is enough.
-        timeout: of the whole process.
+        timeout: seconds that the whole process may compute.
         torch_compile: also time the network as `torch.compile` makes it, by the name `torch.compile`; where that
             fails, the error stands in `Comparison.errors`.
 
@@ -128,12 +128,10 @@ def _ask(request: dict[str, Any], threads: int, timeout: float) -> dict[str, Any
     env["TVM_BIND_THREADS"] = "0"  # TVM's pool would leave the cores that the worker stays on
     command = [sys.executable, "-m", "tchub.hub.networks.latency_worker"]
     try:
-        done = subprocess.run(
-            command, input=json.dumps(request), env=env, timeout=timeout, capture_output=True, text=True, check=False
-        )
-    except subprocess.TimeoutExpired:
+        done = run_process(command, json.dumps(request), env, TimeLimit(timeout))
+    except TimeoutError as error:
         raise LatencyError(
-            f"measuring the latency took more than {timeout:g} s", remedy="tune with more trials, or wait longer"
+            f"measuring the latency was ended: {error}", remedy="tune with more trials, or wait longer"
         ) from None
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:

@@ -16,8 +16,10 @@ from ...zoo.adapt.sampling import Sampler, create_sampler
 from ...zoo.adapt.stopping import WORTH
 from ...zoo.errors import TchubError
 from ...zoo.threads import one_thread
+from ..device.host_facts import usable_cores
 from ..device.rpc_address import parse_device
 from ..folder_lock import alone_in
+from ..networks.sources import open_network
 from ..registry import home_root
 from ..registry.store import store_error
 from .adapt_job import AdaptJob
@@ -31,7 +33,7 @@ from .adapt_session import AdaptSession
 from .adapt_settings import AdaptProgress, AdaptSettings, Clock
 from .adapt_sources import open_sources, split_names
 from .adapt_store import finish
-from .adapt_tools import Tools, chosen_tools
+from .adapt_tools import Tools, chosen_tools, network_tools
 from .candidate_features import pool_features
 from .device_choice import choose_device
 from .device_kind import require_kind
@@ -39,7 +41,13 @@ from .errors import InterruptedRunError
 from .interrupt import StopFlag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from torch import Tensor
+    from torch.export import ExportedProgram
+    from torch.nn import Module
+
+    from ..networks.network import Network
 
 DEFAULT_WORKLOAD = "reference"
 DEFAULT_POOL = 128
@@ -60,7 +68,9 @@ def adapt(
     target: dict[str, Any] | None = None,
     linker: str | None = None,
     budget: str | int | Budget = "10%",
-    workload: str | None = None,
+    workload: str | Path | Network | Module | ExportedProgram | None = None,
+    example_inputs: Sequence[Any] | Tensor | None = None,
+    example_kwargs: Mapping[str, Any] | None = None,
     method: str = "few-shot",
     sampler: str | Sampler = "rdu+",
     rounds: int = 3,
@@ -69,7 +79,7 @@ def adapt(
     seed: int = 0,
     work_dir: Path | str | None = None,
     programs_per_task: int = DEFAULT_POOL,
-    cores: int = 1,
+    threads: int | None = None,
     fine_tune: FineTuneConfig | None = None,
     progress: AdaptProgress | None = None,
     tools: Tools | None = None,
@@ -89,7 +99,8 @@ def adapt(
         budget: `10%` of the candidate pool, `200` programs (of a smaller pool all), `15m` of building and running, or
             `auto`, which measures in rounds until the next one is not worth its time.
         workload: a network, operator or suite by name, or a network's file (`.pt2`, `.onnx`, transformers
-            config), whose tasks are measured; None for the reference suite.
+            config), a `torch.nn.Module` or an exported program, whose tasks are measured; None for the reference suite.
+        example_inputs, example_kwargs: of a module, see `tune`.
         method: `few-shot`, `committee`, `continual`, `multi-task`, or `auto` for the one that ranks best by
             cross-validation on the programs to learn from.
         sampler: a name of `zoo.adapt.sampling.SAMPLERS`, or a `Sampler`; the first batch is picked at random, or
@@ -102,7 +113,7 @@ def adapt(
         seed: of every random choice.
         work_dir: for the pool, the journal and the corpus; None for a folder in the user's data.
         programs_per_task: candidates of each task in the pool.
-        cores: cores that a program may use.
+        threads: threads of a program; None for one a physical core that may be used.
         fine_tune: how the model learns; the default suits a few hundred programs.
         progress: told of every phase.
         tools: other functions for detection, tasks, candidates, measuring and storing.
@@ -129,20 +140,26 @@ def adapt(
     )
     check_budget(settings.budget)
     tools, progress, clock = tools or Tools(), progress or AdaptProgress(), Clock()
+    if workload is None or isinstance(workload, str | Path):
+        workload = str(workload or DEFAULT_WORKLOAD)
+    else:
+        network = open_network(workload, example_inputs, example_kwargs)
+        workload, tools = network.name, network_tools(tools, network)
     with clock("prepare"):
-        tools.check_workload(workload or DEFAULT_WORKLOAD)
+        tools.check_workload(workload)
         address = parse_device(device)
         if address is not None or target is not None:
-            tools = chosen_tools(tools, choose_device(device, cores, target=target, linker=linker))
+            tools = chosen_tools(tools, choose_device(device, threads, target=target, linker=linker))
         begin = open_sources(checkpoint, split_names(sources), tools.find_base)
         for one in begin.bases:
             check_trainable(one.checkpoint.model)
             applying(method, one.checkpoint.model, len(begin.corpora))
         base = begin.bases[0]
-        local = tools.detect(device, cores)
+        local = tools.detect(device, threads)
         require_kind(base.checkpoint, local.device)
-    variant = variant_of(target, cores, address and address.key)
-    job = AdaptJob(begin, local, workload or DEFAULT_WORKLOAD, settings, cores, programs_per_task, tools, variant)
+    named = None if address is None and threads == usable_cores() else threads
+    variant = variant_of(target, named, address and address.key)
+    job = AdaptJob(begin, local, workload, settings, local.cores, programs_per_task, tools, variant)
     place = f"-rpc-{address.key}" if address else f"-{local.mcpu}" if target else ""
     folder = Path(work_dir) if work_dir else _default_folder(base.entry.name, job.workload + place)
     with _locked(folder), one_thread(), ExitStack() as stack:

@@ -38,7 +38,7 @@ def lineage_of(job: AdaptJob, outcome: Outcome, counts: dict[str, int]) -> dict[
         "workload": job.workload,
         "device": job.local.device.name,
         "target": job.local.target,
-        "threads": job.cores,
+        "threads": job.threads,
         "cpu_model": job.local.cpu_model,
         "measurements": counts,
         "gain": guard.gain,

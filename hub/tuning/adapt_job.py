@@ -32,7 +32,7 @@ class AdaptJob:
         local: this machine.
         workload: what was asked for.
         settings: budget, sampler, rounds, seed, method.
-        cores: cores of a program; programs_per_task: candidates of a task.
+        threads: of a program; programs_per_task: candidates of a task.
         tools: how the machine is reached.
         variant: of the stored checkpoint's name, see `adapt_name`.
         scope: what must be equal for measurements to be reused.
@@ -42,7 +42,7 @@ class AdaptJob:
     local: LocalDevice
     workload: str
     settings: AdaptSettings
-    cores: int
+    threads: int
     programs_per_task: int
     tools: Tools
     variant: str = LOCAL
@@ -53,7 +53,7 @@ class AdaptJob:
             "device": self.local.device.name,
             "cpu_model": self.local.cpu_model,
             "target": self.local.target,
-            "threads": self.cores,
+            "threads": self.threads,
             "tvm": self.tools.tvm_version(),
         }
         object.__setattr__(self, "scope", scope)
@@ -112,7 +112,7 @@ class AdaptJob:
         return PoolMeasuring(
             pool,
             lambda index: self.tools.rebuild(pool.tasks[pool.entries[index].task], pool.entries[index]),
-            lambda: self.tools.open_measurer(self.local.target, self.cores),
+            lambda: self.tools.open_measurer(self.local.target, self.threads, progress.note),
             journal,
             stop,
             lambda measurement: progress.advance(failed=measurement.error is not None),

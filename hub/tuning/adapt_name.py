@@ -16,16 +16,16 @@ _SAID = ("kind", "mcpu", "mtriple", "num-cores")
 _MAX_WORD = 32
 
 
-def variant_of(target: Mapping[str, Any] | None = None, threads: int = 1, key: str | None = None) -> str:
-    """`local`, and what was asked for beside this machine's own target and one thread: `local-x86-64-v2-2t`.
+def variant_of(target: Mapping[str, Any] | None = None, threads: int | None = None, key: str | None = None) -> str:
+    """`local`, and what was asked for beside this machine's own target and threads: `local-x86-64-v2-2t`.
 
     Args:
         target: TVM target as a dictionary, if one was asked for.
-        threads: of a program.
+        threads: of a program, where it is not what the device has by default.
         key: of RPC servers, where programs are measured on those.
     """
     words = [LOCAL, *([_word(key)] if key else []), *(_words(target) if target is not None else [])]
-    return "-".join([*words, *([f"{threads}t"] if threads > 1 else [])])
+    return "-".join([*words, *([f"{threads}t"] if threads is not None else [])])
 
 
 def adapted_name(base: str, variant: str) -> str:

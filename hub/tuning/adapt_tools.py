@@ -16,6 +16,7 @@ from .device_choice import ChosenDevice, choose_device, fitting_checkpoint
 if TYPE_CHECKING:
     from ...zoo.models import Checkpoint
     from ..device.detect import LocalDevice
+    from ..networks.network import Network
     from ..networks.tasks import TuningTask
     from ..registry import Entry
     from .adapt_pool import PoolEntry
@@ -63,13 +64,13 @@ def _recorded_licences(folder: Path) -> dict[str, str]:
     return {key: str(record[key]) for key in ("weights_licence", "data_licence") if record.get(key)}
 
 
-def detect(device: str, cores: int) -> LocalDevice:
-    """A device, with a target of so many cores.
+def detect(device: str, threads: int | None) -> LocalDevice:
+    """A device, with a target of so many threads; see `choose_device`.
 
     Raises:
         UnknownDeviceChoiceError: neither `local` nor an RPC address.
     """
-    return choose_device(device, cores).facts
+    return choose_device(device, threads).facts
 
 
 def check_workload(workload: str) -> None:
@@ -135,11 +136,11 @@ def computation(task: TuningTask) -> str:
     return computation_of_module(task.mod)
 
 
-def open_measurer(target: dict[str, Any], cores: int) -> AbstractContextManager[Any]:
-    """The measurer of this machine."""
+def open_measurer(target: dict[str, Any], threads: int, note: Callable[[str], None]) -> AbstractContextManager[Any]:
+    """The measurer of this machine; `note` is told once when it is busy."""
     from ..device.measure import MeasureConfig, Measurer
 
-    return Measurer(target, MeasureConfig(threads=cores))
+    return Measurer(target, MeasureConfig(threads=threads), note)
 
 
 def open_journal(path: Path, scope: dict[str, Any]) -> AbstractContextManager[Any]:
@@ -168,17 +169,32 @@ class Tools:
     """The functions above; tests put others in their place."""
 
     find_base: Callable[[str | None], Base] = find_base
-    detect: Callable[[str, int], LocalDevice] = detect
+    detect: Callable[[str, int | None], LocalDevice] = detect
     check_workload: Callable[[str], None] = check_workload
     extract_tasks: Callable[[str, dict[str, Any]], list[TuningTask]] = extract_tasks
     make_candidates: Callable[[TuningTask, dict[str, Any], int, int], list[Candidate]] = make_candidates
     rebuild: Callable[[TuningTask, PoolEntry], Candidate] = rebuild
     workload_text: Callable[[TuningTask], str] = workload_text
     computation: Callable[[TuningTask], str] = computation
-    open_measurer: Callable[[dict[str, Any], int], AbstractContextManager[Any]] = open_measurer
+    open_measurer: Callable[[dict[str, Any], int, Callable[[str], None]], AbstractContextManager[Any]] = open_measurer
     open_journal: Callable[[Path, dict[str, Any]], AbstractContextManager[Any]] = open_journal
     register: Callable[..., tuple[Entry, Path]] = register
     tvm_version: Callable[[], str] = tvm_version
+
+
+def network_tools(tools: Tools, network: Network) -> Tools:
+    """The same tools for the tasks of a network that is at hand, whatever the workload's name."""
+
+    def extract_its_tasks(_workload: str, target: dict[str, Any]) -> list[TuningTask]:
+        import tvm
+
+        from ..device.tvm_import import import_tensor_intrinsics
+        from ..networks.tasks import extract
+
+        import_tensor_intrinsics()
+        return extract(network, tvm.target.Target(target))
+
+    return replace(tools, check_workload=lambda _workload: None, extract_tasks=extract_its_tasks)
 
 
 def chosen_tools(tools: Tools, device: ChosenDevice) -> Tools:
@@ -188,6 +204,6 @@ def chosen_tools(tools: Tools, device: ChosenDevice) -> Tools:
     return replace(
         tools,
         find_base=lambda name: tools.find_base(name or fitting_checkpoint(device)),
-        detect=lambda _device, _cores: device.facts,
-        open_measurer=lambda _target, cores: device.measurer(MeasureConfig(threads=cores)),
+        detect=lambda _device, _threads: device.facts,
+        open_measurer=lambda _target, threads, note: device.measurer(MeasureConfig(threads=threads), note),
     )

@@ -170,7 +170,9 @@ class _Collector:
                 yield from evolved_candidates(task, self.target, missing, measured, self.seed, seen)
 
     def _measure(self, candidates: Iterable[Candidate], names: dict[str, str], phase: str) -> None:
-        for candidate, measurement in self.measurer.measure(prefetch(candidates, _AHEAD)):
+        if self.measurer.overlaps:  # else making candidates would disturb the program that is timed
+            candidates = prefetch(candidates, _AHEAD)
+        for candidate, measurement in self.measurer.measure(candidates):
             self.journal.put(candidate, measurement)
             if measurement.error is not None:
                 self.failed += 1
@@ -186,7 +188,7 @@ def collect(
     device: str = "local",
     target: dict[str, Any] | None = None,
     linker: str | None = None,
-    threads: int = 1,
+    threads: int | None = None,
     seed: int = 0,
     shard: Shard | None = None,
     besides: Sequence[Path | str] = (),
@@ -206,7 +208,7 @@ def collect(
         out: the corpus folder; the journal lies in it as `journal.sqlite`.
         device: `local`, or `rpc://host:port/key` for the servers of TVM's RPC tracker.
         target, linker: see `tune`.
-        threads: threads of a program, the target's `num-cores`.
+        threads: threads of a program, the target's `num-cores`; None for one a physical core that may be used.
         shard: measure its share of the tasks only, in a folder of its own inside `out`; each task gets as many
             programs as it would without. `merge_corpora` makes one corpus of all.
         besides: corpora whose tasks are left out.
@@ -225,7 +227,7 @@ def collect(
     from .candidates import has_choice
 
     chosen = choose_device(device, threads, target=target, linker=linker)
-    facts, asked = chosen.facts, programs
+    facts, asked, threads = chosen.facts, programs, chosen.facts.cores
     tvm_target = tvm.target.Target(facts.target)
     folder = shard.folder(out) if shard else Path(out)
     # A shard writes to no file of others: on a cluster the user's data folder is often behind NFS.
@@ -244,7 +246,7 @@ def collect(
             rich, total = shard.of(rich), len(rich)
             programs = min(programs, per_task * len(rich))
             say(f"shard {shard}: {len(rich)} of {total}")
-        with chosen.measurer(config or MeasureConfig(threads=threads)) as measurer:
+        with chosen.measurer(config or MeasureConfig(threads=threads), say) as measurer:
             collector = _Collector(journal, measurer, tvm_target, per_task, seed, progress, say, programs)
             collector.run(rich)
             outcomes = dict(measurer.outcomes)

@@ -77,6 +77,7 @@ def export(
         "family": device.family,
         "cpu_model": device.cpu_model,
         "target": device.target,
+        "threads": device.cores,
         "tvm_version": version,
         "command": command,
         "licence": licence,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,12 +52,12 @@ class ChosenDevice:
         """What a model is told instead of its own device: this machine as another target sees it; else None."""
         return self.facts.device if self.asked and self.address is None else None
 
-    def measurer(self, config: MeasureConfig) -> Measurer | RpcMeasurer:
-        """Starts what measures there; a context manager."""
+    def measurer(self, config: MeasureConfig, note: Callable[[str], None] = lambda _: None) -> Measurer | RpcMeasurer:
+        """Starts what measures there, a context manager; `note` is told once when this machine is busy."""
         if self.address is None:
             from ..device.measure import Measurer
 
-            return Measurer(self.facts.target, config)
+            return Measurer(self.facts.target, config, note)
         from ..device.rpc import RpcMeasurer
         from ..device.rpc_fleet import RpcConfig
 
@@ -64,13 +65,14 @@ class ChosenDevice:
 
 
 def choose_device(
-    device: str = LOCAL, threads: int = 1, *, target: dict[str, Any] | None = None, linker: str | None = None
+    device: str = LOCAL, threads: int | None = None, *, target: dict[str, Any] | None = None, linker: str | None = None
 ) -> ChosenDevice:
     """The device of a `--device`; asks one of its servers what it is.
 
     Args:
         device: `local`, or `rpc://host:port/key`.
-        threads: threads of a program.
+        threads: threads of a program; None for this machine's physical cores that this process may use, or for the
+            threads that the servers use by themselves. `facts.cores` has the number.
         target: TVM target as a dictionary; None for what the device says of itself. This machine's `threads` are
             its num-cores, and its spec sheet is that of what the target may use.
         linker: for programs of another architecture.

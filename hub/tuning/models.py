@@ -32,7 +32,7 @@ class ModelChoice:
 
 def choose_model(
     checkpoint: str | None, *, seed: int = 0, update: str = "auto", online: OnlineSettings | None = None,
-    device: Device | None = None, runs_on: Device | None = None,
+    device: Device | None = None, runs_on: Device | None = None, threads: int | None = None,
 ) -> ModelChoice:  # fmt: skip
     """The model that `tune` was asked for.
 
@@ -41,7 +41,7 @@ def choose_model(
         seed: of the stock model's random warm-up, and of `none`.
         update: how a checkpoint learns while tuning, see `cost_model.PretrainedScorer`.
         device: whose spec sheet a checkpoint is told; None for its own.
-        runs_on: the device that the programs are for, where it is known.
+        runs_on: the device that the programs are for, where it is known; threads: of them, where they are.
 
     Raises:
         ValueError: an unknown `update`.
@@ -66,7 +66,18 @@ def choose_model(
         told = replace(told, device=device)
     name = f"{base.checkpoint.config.name}@{base.checkpoint.config.version}"
     settings = vars(online) if online is not None else vars(OnlineSettings(seed=seed))
-    return ModelChoice(name, name, lambda: tvm_cost_model(told, update, **settings), base.reasons, update)
+    reasons = _with_threads(base.reasons or (), name, base.checkpoint.config.training.get("corpus"), threads)
+    return ModelChoice(name, name, lambda: tvm_cost_model(told, update, **settings), reasons, update)
+
+
+def _with_threads(reasons: tuple[str, ...], name: str, corpus: Any, threads: int | None) -> tuple[str, ...]:
+    """Add to the first reason that the checkpoint learnt from programs of another number of threads, where it did."""
+    learnt = corpus.get("threads") if isinstance(corpus, dict) else None
+    if learnt is None or threads is None or learnt == threads:
+        return reasons
+    one, other = (f"{count} thread{'s' if count > 1 else ''}" for count in (learnt, threads))
+    said = f"learnt from programs of {one}, these have {other}: `tchub adapt` teaches it the difference"
+    return (f"{reasons[0]}; {said}", *reasons[1:]) if reasons else (f"{name} {said}",)
 
 
 def _stock(seed: int) -> Any:

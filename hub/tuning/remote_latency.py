@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,6 +15,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..device.patience import TimeLimit, run_process
 from ..device.rpc_address import RpcAddress
 from ..networks.errors import LatencyError
 from ..networks.latency import Comparison, Latency, reference_file
@@ -38,7 +38,7 @@ def compare_remote(
     Args:
         libraries: system name to library.
         threads: that they use there.
-        timeout: seconds of the whole process, and of its session.
+        timeout: seconds that the process here may compute, or wait for the server; and of its session.
 
     Raises:
         LatencyError: the server cannot run them, or went away.
@@ -65,12 +65,9 @@ def _ask(request: dict[str, Any], timeout: float) -> dict[str, Any]:
     command = [sys.executable, "-m", __name__]
     remedy = "the library is kept: run it on the device itself"
     try:
-        done = subprocess.run(
-            command, input=json.dumps(request), env=os.environ, timeout=timeout, capture_output=True, text=True,
-            check=False,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise LatencyError(f"the server took more than {timeout:g} s", remedy=remedy) from None
+        done = run_process(command, json.dumps(request), os.environ, TimeLimit(timeout, timeout))
+    except TimeoutError as error:
+        raise LatencyError(f"waiting for the server was ended: {error}", remedy=remedy) from None
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -253,3 +253,17 @@ def test_the_card_agrees_with_its_files_and_the_hub_reads_it():
     assert data.library_name == "tchub"
     assert {"tilenet", "device:t4", "measured"} <= set(data.tags or [])
     assert {result.metric_type for result in data.eval_results or []} == {"top1", "top5", "pairwise"}
+
+
+def test_a_cpu_card_says_with_how_many_threads_programs_ran_where_the_log_does() -> None:
+    """Of a GPU's programs the number means nothing."""
+    config = copy.deepcopy(CONFIG) | {"family": "epyc", "device": get_device("epyc").to_dict()}
+    config["lineage"]["data"] = "transferred"
+    assert "- Threads of a program: not recorded\n" in render_card(config, METRICS)
+    config["training"]["corpus"]["threads"] = 4
+    assert "- Threads of a program: 4 (t4), not recorded (rtx2080ti), not recorded (v100)\n" in render_card(
+        config, METRICS
+    )
+    del config["training"]["sources"]
+    assert "- Threads of a program: 4\n" in render_card(config, METRICS)
+    assert "Threads of a program" not in render_card(CONFIG, METRICS)

@@ -95,7 +95,7 @@ def describe_corpus(corpus: Corpus) -> dict[str, Any]:
     """The facts of a corpus that a config and a card repeat."""
     from ..corpus import HELD_OUT
 
-    keys = ("device", "cpu_model", "framework", "licence", "source", "tvm_version")
+    keys = ("device", "cpu_model", "threads", "framework", "licence", "source", "tvm_version")
     networks = {name for task in corpus.tasks.values() for name, _ in task.networks}
     return {
         "name": corpus.path.resolve().name,

@@ -26,9 +26,13 @@ class CpuBench:
     """Runs programs on the CPU."""
 
     def __init__(self, setup: dict[str, Any]) -> None:
+        cpus = sorted(os.sched_getaffinity(0))
+        if len(cpus) < setup["threads"]:
+            needs = f"the bundle's programs use {setup['threads']} threads, and this machine has {len(cpus)} cores"
+            raise OnsiteError(f"{needs}: build it with --threads {len(cpus)}", 3)
         os.environ["TVM_NUM_THREADS"] = str(setup["threads"])
         os.environ["TVM_BIND_THREADS"] = "0"  # TVM's pool would leave the cores of the next line
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[-setup["threads"] :])
+        os.sched_setaffinity(0, cpus[-setup["threads"] :])
         self._runtime = TvmRuntime(setup["libraries"])
         self.facts: dict[str, Any] = {"libraries": mapped_libraries("libtvm")}
 

@@ -71,7 +71,7 @@ class Lab:
         self.opened = 0
 
     @contextmanager
-    def open(self, _target: dict[str, Any], _cores: int):
+    def open(self, _target: dict[str, Any], _threads: int, _note: Any):
         self.opened += 1
         yield self
 
@@ -106,7 +106,7 @@ def toolbox(base: Base, lab: Lab, tasks: int = len(OPS), **more: Any) -> Tools:
     local = LocalDevice(EPYC, "epyc", "Test CPU", ("avx2",), 1, "znver4", target, True, ())
     ours = Tools(
         find_base=lambda name: base,
-        detect=lambda device, cores: local,
+        detect=lambda device, threads: local,
         check_workload=lambda workload: None,
         extract_tasks=lambda workload, target: [make_task(i) for i in range(tasks)],
         make_candidates=make_candidates,

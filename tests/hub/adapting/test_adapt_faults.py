@@ -104,7 +104,7 @@ def test_measurements_of_another_target_are_not_reused(base: Base, tmp_path: Pat
     lab = Lab()
     tools = toolbox(base, lab)
     other = replace(tools.detect("local", 1), target={"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 1})
-    result = run(base, lab, tmp_path, tools=replace(tools, detect=lambda device, cores: other), **LITTLE)
+    result = run(base, lab, tmp_path, tools=replace(tools, detect=lambda device, threads: other), **LITTLE)
     assert len(lab.measured) == 40
     assert result.reused == 0
     assert len(list(tmp_path.glob("corpus-*"))) == 2

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.hub.cli import main
 from tchub.hub.cli.tune import command as tune_command
+from tchub.hub.device.host_facts import usable_cores
 from tchub.hub.registry import CheckpointName, Registry
 from tchub.hub.tuning import adapt as adapt_module
 from tchub.hub.tuning.adapt_name import adapted_name, target_text, variant_of
@@ -32,13 +33,15 @@ def test_two_targets_share_a_folder_and_no_measurement_and_no_name(
     base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab = Lab()
-    monkeypatch.setattr(ChosenDevice, "measurer", lambda self, config: lab.open(self.facts.target, config.threads))
+    monkeypatch.setattr(
+        ChosenDevice, "measurer", lambda self, config, note: lab.open(self.facts.target, config.threads, note)
+    )
     results = {name: run(base, lab, tmp_path, target=parse_target(name), sampler="random", **LITTLE) for name in LEVELS}
     assert [result.reused for result in results.values()] == [0, 0]
     assert len(lab.measured) == sum(result.measured for result in results.values())
     assert len({result.corpus for result in results.values()}) == 2
     for name, result in results.items():
-        target = {"kind": "llvm", "mcpu": name, "num-cores": 1} | TRIPLE
+        target = {"kind": "llvm", "mcpu": name, "num-cores": usable_cores()} | TRIPLE
         assert Corpus.open(result.corpus).meta["target"] == result.target == target
         assert result.path is not None, "the untrained base learns"
         stored = Checkpoint.load(result.path)
@@ -53,7 +56,7 @@ def test_two_targets_share_a_folder_and_no_measurement_and_no_name(
 
 def test_names_say_what_was_asked_for():
     assert variant_of() == "local"
-    assert variant_of(threads=2) == "local-2t"
+    assert variant_of(threads=1) == "local-1t"
     assert variant_of({"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 4}, 4) == "local-x86-64-v2-4t"
     assert variant_of(key="Pi 4") == "local-pi-4"
     assert adapted_name("tcl-epyc+local-2t", "local") == "tcl-epyc+local", "a variant of a variant is one of the first"
@@ -82,12 +85,15 @@ def test_the_next_command_tunes_for_the_target_and_threads_that_were_adapted_to(
     base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ):
     lab = Lab()
-    monkeypatch.setattr(ChosenDevice, "measurer", lambda self, config: lab.open(self.facts.target, config.threads))
+    monkeypatch.setattr(
+        ChosenDevice, "measurer", lambda self, config, note: lab.open(self.facts.target, config.threads, note)
+    )
     monkeypatch.setattr(adapt_module, "Tools", lambda: toolbox(base, lab))
     monkeypatch.setattr(adapt_module, "FineTuneConfig", lambda: QUICK)
+    monkeypatch.setattr(adapt_module, "usable_cores", lambda: 4)
     target = json.dumps({"kind": "llvm", "mcpu": LEVELS[1]})
     args = ["adapt", "tcl-epyc", "--budget", "90", "--pool", "40", "--rounds", "1", "--work-dir", str(tmp_path)]
-    assert main([*args, "--workload", "toy", "--target", target, "--cores", "2"]) == 0
+    assert main([*args, "--workload", "toy", "--target", target, "--threads", "2"]) == 0
     shown = capsys.readouterr()
     assert f"programs for {LEVELS[1]}, 2 threads" in shown.out
     (hint,) = [line for line in shown.err.splitlines() if line.startswith("next: ")]
