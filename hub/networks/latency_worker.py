@@ -19,8 +19,10 @@ import torch
 
 from ..device.host_facts import physical_cores
 from ..device.plan import timing_cpus
+from .errors import NetworkImportError
 from .exported_file import load_exported
 from .output_check import check_output
+from .precision import in_float64
 from .shapes import call_arguments
 
 Run = Callable[[], Any]
@@ -69,16 +71,16 @@ class Reference:
         return self.module(*self._inputs) if self.is_onnx else self.module(*self._args, **self._kwargs)
 
     def exact(self) -> list[np.ndarray] | None:
-        """Return its outputs computed in float64; None for an ONNX file, whose types are written in its nodes."""
+        """Return its outputs computed in float64; None where its operators have no float64, as in an ONNX file."""
         if self.is_onnx:
             return None
-        wide = [x.double() if x.is_floating_point() else x for x in self._inputs]
         try:
-            exported = load_exported(Path(self._path))
-            args, kwargs = call_arguments(exported, wide)
-            return arrays(exported.module().double()(*args, **kwargs))
-        except RuntimeError:  # a program with float32 written in its operators: float32 alone is the judge then
+            exported = in_float64(load_exported(Path(self._path)), "the original")
+        except NetworkImportError:
             return None
+        wide = [x.double() if x.is_floating_point() else x for x in self._inputs]
+        args, kwargs = call_arguments(exported, wide)
+        return arrays(exported.module()(*args, **kwargs))
 
 
 def add_compiled(runs: dict[str, Run], path: str, inputs: Sequence[torch.Tensor], errors: dict[str, str]) -> None:

@@ -5,6 +5,7 @@ The weights keep their values, which float32 holds exactly; what lies between is
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Any
 
 from ...zoo.errors import last_line
@@ -27,14 +28,29 @@ def half_types(exported: Any) -> list[str]:
 
 
 def in_float32(exported: Any, network: str) -> Any:
-    """Export a half-precision program again with float32 in place of float16 and bfloat16.
+    """Export a half-precision program again with float32 in place of float16 and bfloat16; see `in_precision`."""
+    import torch
 
-    Weights, buffers, constants, inputs, outputs and the types that operators are told are changed; integers, bool and
-    float64 stay.
+    return in_precision(exported, network, {torch.float16, torch.bfloat16}, torch.float32)
+
+
+def in_float64(exported: Any, network: str) -> Any:
+    """Export a program again with float64 in place of all narrower floats; see `in_precision`."""
+    import torch
+
+    return in_precision(exported, network, {torch.float16, torch.bfloat16, torch.float32}, torch.float64)
+
+
+def in_precision(exported: Any, network: str, narrow: Set[Any], wide: Any) -> Any:
+    """Export a program again with wider floats.
+
+    Weights, buffers, constants, inputs, outputs and the types that operators are told are changed; other types stay.
 
     Args:
         exported: a `torch.export.ExportedProgram` with fixed shapes; it is not changed.
         network: its name, for errors.
+        narrow: the types that are replaced.
+        wide: the type that replaces them.
 
     Raises:
         NetworkImportError: PyTorch cannot run it so.
@@ -43,22 +59,20 @@ def in_float32(exported: Any, network: str) -> Any:
     from torch.fx.node import map_aggregate
     from torch.utils import _pytree as pytree
 
-    half = (torch.float16, torch.bfloat16)
-
     shared: dict[int, Any] = {}  # tied weights stay one tensor
 
     def widened(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return value.detach().float() if value.dtype in half else value
-        return torch.float32 if value in half else value
+            return value.detach().to(wide) if value.dtype in narrow else value
+        return wide if isinstance(value, torch.dtype) and value in narrow else value
 
     module = exported.module(check_guards=False)
     for part in module.modules():
         for held in (part._parameters, part._buffers, vars(part)):
             for name, value in list(held.items()):
                 if isinstance(value, torch.Tensor):
-                    wide = shared.setdefault(id(value), widened(value))
-                    held[name] = torch.nn.Parameter(wide, False) if held is part._parameters else wide
+                    new = shared.setdefault(id(value), widened(value))
+                    held[name] = torch.nn.Parameter(new, False) if held is part._parameters else new
     for part in _graph_modules(module):
         for node in part.graph.nodes:
             node.args = map_aggregate(node.args, widened)
@@ -71,7 +85,7 @@ def in_float32(exported: Any, network: str) -> Any:
             return torch.export.export(module, args, kwargs)
     except Exception as error:
         raise NetworkImportError(
-            f"{network} cannot be computed in float32: {last_line(error)}",
+            f"{network} cannot be computed in {str(wide).removeprefix('torch.')}: {last_line(error)}",
             remedy="export it in float32: torch.export.export(module.float(), ...)",
             network=network,
         ) from error
