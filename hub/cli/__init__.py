@@ -31,6 +31,8 @@ COMMANDS = {
     "site": "site",
     "adapt": "adapt",
     "tune": "tune",
+    "run": "run",
+    "bench": "bench",
     "quickstart": "quickstart",
     "collect": "collect",
     "corpus": "corpus",

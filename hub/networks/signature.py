@@ -143,6 +143,24 @@ class Signature:
             _check_tensor(spec, *found[i])
         return [found[i][1] for i in range(len(self.inputs))]
 
+    def order(self, named: Mapping[str, Any]) -> list[Any]:
+        """Return tensors that are given by the names of `inputs` in their order.
+
+        Raises:
+            NetworkInputError: one is missing, unexpected, or has another shape or data type.
+        """
+        names = [spec.name for spec in self.inputs]
+        for kind, wrong in (("missing", set(names) - set(named)), ("unexpected", set(named) - set(names))):
+            if wrong:
+                raise NetworkInputError(
+                    f"the input {min(wrong)} is {kind}",
+                    remedy=f"give these inputs: {', '.join(f'{spec.name}: {spec}' for spec in self.inputs) or 'none'}",
+                    argument=min(wrong),
+                )
+        for spec in self.inputs:
+            _check_tensor(spec, spec.name, named[spec.name])
+        return [named[name] for name in names]
+
     def unflatten(self, tensors: Sequence[Any]) -> Any:
         """Build the network's result from its tensors, in the order of `outputs`."""
         return unflatten(self.returns, tensors)

@@ -6,8 +6,10 @@ import json
 import os
 import sys
 import threading
+import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +17,15 @@ from ...zoo.errors import TchubWarning
 from ..device.errors import LocalTargetError
 from ..device.host_facts import read_host_facts, usable_cpus
 from ..device.local_target import missing_extensions
+from .arrays import numpy_type, random_arrays
 from .errors import NetworkFileError, NetworkInputError
+from .latency import Latency
 from .manifest import Manifest, read_manifest
 from .signature import Signature, TensorSpec
 
+_WARM_UP = 3
+_LEAST, _MOST = 5, 100  # repeats
+_REPEAT_SECONDS = 0.02  # a repeat runs a quick network several times
 _ALIGNMENT = 64  # bytes; compiled code reads whole vectors, so TVM takes no other memory
 
 
@@ -76,26 +83,33 @@ class TunedNetwork:
         Raises:
             NetworkInputError: the arguments are not those of the original, or of another shape or data type.
         """
-        number, tensors = self._match(args, kwargs)
-        library, signature = self._libraries[number], self.signatures[number]
-        wants_torch = any(_is_torch(tensor) for tensor in tensors)
-        arguments = [_argument(x, spec) for x, spec in zip(tensors, signature.inputs, strict=True)]
-        result = self._main(number)(*arguments)
-        found = [result] if hasattr(result, "shape") else list(result)
-        convert = _torch_result if wants_torch else _numpy_result
-        return signature.unflatten(
-            [
-                convert(x, spec, i in library.constants)
-                for i, (x, spec) in enumerate(zip(found, signature.outputs, strict=True))
-            ]
-        )
+        number, tensors = self._match(lambda signature: signature.flatten(args, kwargs))
+        return self.signatures[number].unflatten(self._run(number, tensors))
 
-    def _match(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[int, list[Any]]:
-        """The library that was compiled for these arguments, and its tensors."""
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the network on tensors by the names of its signature's inputs.
+
+        Returns:
+            the tensors of its result by the names of the signature's outputs, without their nesting and constants.
+
+        Raises:
+            NetworkInputError: an input is missing, unexpected, or of another shape or data type.
+        """
+        number, tensors = self._match(lambda signature: signature.order(inputs))
+        names = (spec.name for spec in self.signatures[number].outputs)
+        return dict(zip(names, self._run(number, tensors), strict=True))
+
+    def runner(self, inputs: Mapping[str, Any]) -> Callable[[], Any]:
+        """Return the compiled function with its inputs set, for timing: the calling thread alone may call it."""
+        number, tensors = self._match(lambda signature: signature.order(inputs))
+        return partial(self._main(number), *map(_argument, tensors, self.signatures[number].inputs))
+
+    def _match(self, read: Callable[[Signature], list[Any]]) -> tuple[int, list[Any]]:
+        """The number of the library that was compiled for a call, and the call's tensors, as `read` takes them."""
         refused: list[NetworkInputError] = []
         for number, signature in enumerate(self.signatures):
             try:
-                return number, signature.flatten(args, kwargs)
+                return number, read(signature)
             except NetworkInputError as error:
                 refused.append(error)
         if len(refused) == 1:
@@ -105,6 +119,15 @@ class TunedNetwork:
             + "; ".join(dict.fromkeys(error.message for error in refused)),
             remedy="give arguments of one of these shapes, or tune the network for this one too",
         ) from refused[0]
+
+    def _run(self, number: int, tensors: Sequence[Any]) -> list[Any]:
+        """The tensors of the result, PyTorch's if any argument is."""
+        library, signature = self._libraries[number], self.signatures[number]
+        convert = _torch_result if any(map(_is_torch, tensors)) else _numpy_result
+        result = self._main(number)(*map(_argument, tensors, signature.inputs))
+        found = [result] if hasattr(result, "shape") else list(result)
+        specs = enumerate(zip(found, signature.outputs, strict=True))
+        return [convert(x, spec, i in library.constants) for i, (x, spec) in specs]
 
     def _main(self, number: int) -> Any:
         """The compiled function, in a virtual machine of the calling thread: machines cannot be entered twice."""
@@ -153,6 +176,41 @@ def load_tuned(folder: str | Path) -> TunedNetwork:
     return TunedNetwork(folder, manifest)
 
 
+def bench(tuned: TunedNetwork, inputs: Mapping[str, Any] | None = None, seconds: float = 5.0) -> list[Latency]:
+    """Time the network, without the conversion of its inputs and outputs.
+
+    Args:
+        tuned: the network.
+        inputs: by name; None for random ones, for each set of shapes in turn.
+        seconds: of timing for a set of shapes; five repeats are made however long they take.
+
+    Returns:
+        a latency for each set of shapes, in the order of `tuned.signatures`; one where inputs are given.
+
+    Raises:
+        NetworkInputError: the inputs are not those of the network.
+    """
+    sets = [inputs] if inputs is not None else [random_arrays(signature) for signature in tuned.signatures]
+    return [_latency(tuned.runner(one), seconds) for one in sets]
+
+
+def _latency(run: Callable[[], Any], seconds: float) -> Latency:
+    once = min(_time(run, 1) for _ in range(_WARM_UP))
+    loops = max(1, round(_REPEAT_SECONDS / once))
+    found: list[float] = []
+    end = time.monotonic() + seconds
+    while len(found) < _LEAST or (len(found) < _MOST and time.monotonic() < end):
+        found.append(_time(run, loops))
+    return Latency(tuple(found))
+
+
+def _time(run: Callable[[], Any], times: int) -> float:
+    start = time.perf_counter()
+    for _ in range(times):
+        run()
+    return (time.perf_counter() - start) / times
+
+
 _pool = threading.local()  # TVM keeps a pool of threads for each thread that calls it
 _asked = os.environ.get("TVM_NUM_THREADS")
 
@@ -190,7 +248,7 @@ def _argument(value: Any, spec: TensorSpec) -> Any:
     if not _is_torch(value):
         import numpy as np
 
-        return tvm.runtime.tensor(np.ascontiguousarray(value, dtype=_numpy_type(spec.computed)).reshape(spec.shape))
+        return tvm.runtime.tensor(np.ascontiguousarray(value, dtype=numpy_type(spec.computed)).reshape(spec.shape))
     import torch
 
     if value.device.type != "cpu" or value.layout != torch.strided:
@@ -211,15 +269,4 @@ def _torch_result(value: Any, spec: TensorSpec, constant: bool) -> Any:
 
 
 def _numpy_result(value: Any, spec: TensorSpec, _constant: bool) -> Any:
-    return value.numpy().astype(_numpy_type(spec.dtype), copy=False)
-
-
-def _numpy_type(name: str) -> Any:
-    import numpy as np
-
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes  # bfloat16, which NumPy lacks; TVM needs the package too
-
-        return np.dtype(getattr(ml_dtypes, name))
+    return value.numpy().astype(numpy_type(spec.dtype), copy=False)

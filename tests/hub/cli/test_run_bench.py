@@ -1,0 +1,130 @@
+"""`tchub run` and `tchub bench`: a tuned network from the shell."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from tchub.hub.cli import main
+from tchub.hub.networks.arrays import random_arrays, read_arrays
+from tchub.hub.networks.library import build_library
+from tchub.hub.networks.manifest import write_manifest
+from tchub.hub.networks.network import import_exported
+from tchub.hub.networks.prepare import prepare
+from tchub.hub.networks.signature import Signature, TensorSpec
+
+
+class Scaled(torch.nn.Module):
+    """Two inputs by name; two outputs by name, one of them of integers."""
+
+    def forward(self, x: torch.Tensor, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"double": x * 2, "next": ids + 1}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: Any) -> Path:
+    folder = tmp_path_factory.mktemp("tuned")
+    exported = torch.export.export(Scaled(), (torch.zeros(2, 3), torch.zeros(4, dtype=torch.int64)))
+    mod = prepare(import_exported(exported, "scaled"))
+    build_library(mod, tvm.target.Target("llvm"), None, folder / "scaled.so")
+    write_manifest(
+        folder, "scaled", [(folder / "scaled.so", Signature.of_exported(exported), mod)], {"kind": "llvm"}, 1
+    )
+    latency = {"tuned": {"median": 1e-3}, "pytorch": {"median": 2e-3}}
+    (folder / "report.json").write_text(json.dumps({"latency": latency}))
+    return folder
+
+
+X, IDS = np.arange(6, dtype="float32").reshape(2, 3), np.arange(4)
+
+
+@pytest.mark.parametrize("arrays", [((), {"x": X, "ids": IDS}), ((X, IDS), {})])
+def test_run_takes_arrays_by_name_or_in_order_and_writes_them_by_name(
+    tmp_path: Path, folder: Path, arrays: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "x.npz", *arrays[0], **arrays[1])
+    assert main(["run", str(folder), "--input", str(tmp_path / "x.npz"), "--output", str(tmp_path / "y.npz")]) == 0
+    with np.load(tmp_path / "y.npz") as found:
+        np.testing.assert_array_equal(found["double"], 2 * X)
+        np.testing.assert_array_equal(found["next"], IDS + 1)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert rows == [
+        ["output", "shape", "type", "min", "mean", "max"],
+        ["double", "2x3", "float32", "0", "5", "10"],
+        ["next", "4", "int64", "1", "2.5", "4"],
+    ]
+
+
+def test_run_without_a_file_makes_inputs_up_and_says_so(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(folder), "--json"]) == 0
+    printed = capsys.readouterr()
+    double, following = json.loads(printed.out)["outputs"]
+    assert (double["shape"], double["dtype"], double["not_finite"]) == ([2, 3], "float32", 0)
+    assert double["min"] < double["mean"] < double["max"]
+    assert (following["min"], following["max"]) == (1.0, 1.0), "integers may be indices: they are 0"
+    assert "made up" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": X}, "the input ids is missing"),
+        ({"x": X, "ids": IDS, "mask": X}, "the input mask is unexpected"),
+        ({"x": X.T, "ids": IDS}, "x has the wrong shape: expected (2, 3), got (3, 2)"),
+        ({"x": X.astype("float64"), "ids": IDS}, "x has the wrong data type: expected float32, got float64"),
+        ({"x": np.array([None]), "ids": IDS}, "cannot be read: Object arrays cannot be loaded"),
+    ],
+)
+def test_wrong_arrays_are_refused_with_a_remedy(
+    tmp_path: Path, folder: Path, arrays: Any, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "x.npz", **arrays)
+    for command in ("run", "bench"):
+        assert main([command, str(folder), "--input", str(tmp_path / "x.npz")]) == 1
+        error = " ".join(capsys.readouterr().err.split())
+        assert message in error
+        assert "remedy: " in error
+
+
+@pytest.mark.parametrize("data", [b"", b"PK\x03\x04 broken", b"\x93NUMPY broken", b"no array"])
+def test_a_damaged_file_is_refused(
+    tmp_path: Path, folder: Path, data: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.npz").write_bytes(data)
+    assert main(["run", str(folder), "--input", str(tmp_path / "x.npz")]) == 1
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_tuned_network_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("run", "bench"):
+        assert main([command, str(tmp_path)]) == 1
+        assert "holds no tuned network" in capsys.readouterr().err
+
+
+def test_bench_stands_beside_the_report(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", str(folder), "--seconds", "0.01"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "scaled, 1 thread"
+    assert [line.split("  ")[0].strip() for line in lines[2:]] == ["now", "report: tuned", "report: PyTorch, eager"]
+    assert [line.split()[-1] for line in lines[3:]] == ["1.000", "2.000"]
+    assert main(["bench", str(folder), "--seconds", "0.01", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert (result["network"], result["threads"]) == ("scaled", 1)
+    assert result["report"] == {"tuned": 1e-3, "pytorch": 2e-3}
+    (now,) = result["now"]
+    assert len(now["repeats"]) >= 5
+    assert 0 < now["first_quartile"] <= now["median"] <= now["third_quartile"]
+
+
+def test_a_single_array_and_types_that_numpy_lacks(tmp_path: Path) -> None:
+    spec = TensorSpec("x", (2, 3), "bfloat16", "float32")
+    one = Signature((spec,), (), {"args": [{"tensor": 0}], "names": ["x"], "kwargs": {}}, {"value": None})
+    np.save(tmp_path / "x.npy", X)
+    array = read_arrays(tmp_path / "x.npy", one)["x"]
+    assert array.dtype.name == random_arrays(one)["x"].dtype.name == "bfloat16"
+    np.testing.assert_array_equal(array.astype("float32"), X)
