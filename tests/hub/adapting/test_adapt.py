@@ -9,9 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from adapt_kit import LITTLE, OPS, QUICK, Lab, run
+import torch
+from adapt_kit import LITTLE, OPS, QUICK, Lab, run, toolbox
+from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.tuning.adapt_tools import Base
 from tchub.hub.tuning.candidates import Candidate
+from tchub.hub.tuning.errors import InterruptedRunError
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.models import Checkpoint
 from tchub.zoo.primitives import from_trace_json
@@ -116,3 +119,16 @@ def test_a_model_that_ranks_worse_is_not_stored(base: Base, tmp_path: Path, home
     assert (result.name, result.version, result.path) == ("tcl-epyc", None, None)
     assert "did not rise" in result.guard.reason
     assert not (home / "checkpoints" / "tcl-epyc+local").exists()
+
+
+def test_a_module_at_hand_is_a_workload(base: Base, tmp_path: Path):
+    seen: list[TuningTask] = []
+
+    def stop(task: TuningTask, *_recipe: object) -> list[Candidate]:
+        seen.append(task)
+        raise InterruptedRunError("the tasks are known")
+
+    tools = replace(toolbox(base, Lab()), make_candidates=stop)
+    with pytest.raises(InterruptedRunError):
+        run(base, Lab(), tmp_path, tools, workload=torch.nn.Linear(8, 8), example_inputs=torch.zeros(4, 8))
+    assert [(task.op, set(task.networks)) for task in seen] == [("matmul", {"Linear"})]
