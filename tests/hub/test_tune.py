@@ -176,7 +176,7 @@ def test_arguments_without_a_meaning_are_refused(tmp_path: Path, wrong: dict[str
 
 @pytest.mark.parametrize(
     ("script", "message"),
-    [("echo boom >&2; kill -SEGV $$", "boom"), ("exit 0", "no message"), ("exec sleep 9", "more than")],
+    [("echo boom >&2; kill -SEGV $$", "boom"), ("exit 0", "no message"), ("while :; do :; done", "1 s of comput")],
 )
 def test_a_library_that_crashes_or_hangs_is_an_error(
     tmp_path: Path, pt2: Path, monkeypatch: pytest.MonkeyPatch, script: str, message: str
@@ -200,33 +200,6 @@ def test_names_files_and_configs_are_networks(tmp_path: Path, pt2: Path) -> None
     (x,) = network.inputs()
     expected = Tiny().eval()(x)
     assert all(torch.allclose(a, b) for a, b in zip(network.module()(x), expected, strict=True))
-
-
-class Doubled(torch.nn.Module):
-    def forward(self, x: torch.Tensor, other: Any = None, *, m: Any = None) -> torch.Tensor:
-        return x * 2
-
-
-_X = torch.randn(2, 24)
-
-
-@pytest.mark.parametrize(
-    ("export", "complaint", "remedy"),
-    [
-        ({"kwargs": {"m": _X}}, "takes inputs by name: m", "positional inputs"),
-        ({"dynamic_shapes": ({0: torch.export.Dim("batch", min=2)},)}, "has dynamic shapes", "fixed shapes"),
-        ({"args": (_X, 3)}, "inputs that are no tensors: int", "set numbers in the module"),
-        ({"args": (_X, [_X, _X])}, "inputs that are no tensors: list", "an input of its own"),
-        ({"args": (_X.bfloat16(),)}, "takes or gives bfloat16", "float32"),
-    ],
-)
-def test_an_exported_network_takes_tensors_of_fixed_shapes_and_known_types_by_place(
-    tmp_path: Path, export: dict[str, Any], complaint: str, remedy: str
-) -> None:
-    torch.export.save(torch.export.export(Doubled(), **{"args": (_X,), **export}), tmp_path / "net.pt2")
-    with pytest.raises(NetworkImportError, match=complaint) as caught:
-        open_network(tmp_path / "net.pt2")
-    assert remedy in str(caught.value.remedy)
 
 
 class Counting(torch.nn.Module):
@@ -257,19 +230,6 @@ def test_an_importer_that_says_nothing_is_quoted_by_its_kind(monkeypatch: pytest
     monkeypatch.setattr("tvm.relax.frontend.torch.from_exported_program", silent)
     with pytest.raises(NetworkImportError, match=r"cannot import tiny: AssertionError"):
         open_network(pt2).relax_module()
-
-
-def test_a_transformers_config_is_a_network(tmp_path: Path) -> None:
-    small = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    config = {"model_type": "bert", "architectures": ["BertModel"], "vocab_size": 50, **small}
-    folder = tmp_path / "my-bert"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 12}))
-    network = open_network(folder)
-    assert (network.name, network.origin) == ("my-bert", "transformers")
-    (tokens,) = network.inputs()
-    assert tokens.shape == (1, 12)
-    assert network.module()(tokens).shape == (1, 12, 16)
 
 
 def test_an_onnx_file_is_a_network_with_a_checked_output(tmp_path: Path, target: Any) -> None:

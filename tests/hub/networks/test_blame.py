@@ -1,0 +1,73 @@
+"""Errors say where in the user's network an operator stands, and which line PyTorch cannot export."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from tchub.hub.networks.blame import export_module, where_in_network
+from tchub.hub.networks.errors import NetworkImportError
+
+
+class Attention(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cumsum(x, 1)  # the line
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attn = Attention()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.attn(x) + 1
+
+
+@pytest.mark.parametrize(
+    "operator", ["aten.cumsum.default", "cumsum.default", "cumsum", "['cumsum.default']", "R.cumsum"]
+)
+def test_an_operator_is_found_by_module_and_line(operator: str) -> None:
+    exported = torch.export.export(torch.nn.Sequential(Block(), Block()), (torch.ones(2, 3),))
+    place = where_in_network(exported, operator)
+    assert place.startswith("0.attn, test_blame.py:")
+    assert place.endswith("return torch.cumsum(x, 1)  # the line and 1 more")
+    decomposed = where_in_network(exported.run_decompositions(), operator)
+    assert decomposed == place
+
+
+def test_an_operator_that_is_not_there_has_no_place() -> None:
+    exported = torch.export.export(Block(), (torch.ones(2, 3),))
+    assert where_in_network(exported, "R.nn.conv2d") == ""
+
+
+class Branching(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.sum() > 0:  # decides by a value
+            return x
+        return -x
+
+
+class Broken(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ torch.ones(7, 7)
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "remedy"),
+    [(Branching(), "if x.sum() > 0", "torch.where or torch.cond"), (Broken(), "return x @", "torch.export.export")],
+)
+def test_what_cannot_be_exported_is_said_in_one_line_with_the_users_code(
+    module: Any, line: str, remedy: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        caplog.at_level(logging.DEBUG),
+        pytest.raises(NetworkImportError, match="PyTorch cannot export mine") as caught,
+    ):
+        export_module(module, (torch.ones(2, 3),), {}, "mine")
+    assert "\n" not in str(caught.value)
+    assert "test_blame.py:" in str(caught.value)
+    assert line in str(caught.value)
+    assert remedy in str(caught.value.remedy)
+    assert logging.root.manager.disable == logging.NOTSET

@@ -1,0 +1,190 @@
+"""Exported programs as users write them: nested and named inputs, constants, half precision, dynamic shapes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tchub.hub.networks.errors import NetworkImportError
+from tchub.hub.networks.exported_file import from_exported
+from tchub.hub.networks.latency_worker import Reference
+from tchub.hub.networks.library import build_library
+from tchub.hub.networks.network import Network
+from tchub.hub.networks.precision import half_types
+from tchub.hub.networks.shapes import FreeSize, choices
+from tchub.hub.networks.sources import open_network
+
+
+class Mixed(torch.nn.Module):
+    """Takes a tensor by position, a list, a number, and a dictionary by name; returns a dictionary and None."""
+
+    def forward(self, x: torch.Tensor, more: list[torch.Tensor], scale: int, *, options: Any = None) -> Any:
+        return {"sum": x * scale + more[0] + more[1], "kept": (options["mask"], None)}
+
+
+def run_compiled(network: Network, folder: Path, target: Any) -> list[torch.Tensor]:
+    """Outputs of the untuned library for the example inputs."""
+    import tvm
+    from tvm import relax
+
+    library = build_library(network.relax_module(), target, None, folder / "net.so")
+    machine = relax.VirtualMachine(tvm.runtime.load_module(library.path), tvm.cpu())
+    out = machine["main"](*[tvm.runtime.tensor(x.numpy()) for x in network.inputs()])
+    return [torch.from_numpy(part.numpy()) for part in out]
+
+
+def test_inputs_by_name_nested_inputs_and_constants_are_taken(tmp_path: Path, target: Any) -> None:
+    x, first, second, mask = (torch.full((2, 3), float(i)) for i in range(1, 5))
+    args, kwargs = (x, [first, second], 3), {"options": {"mask": mask}}
+    torch.export.save(torch.export.export(Mixed(), args, kwargs), tmp_path / "net.pt2")
+    network = open_network(tmp_path / "net.pt2")
+    assert [float(tensor[0, 0]) for tensor in network.inputs()] == [1, 2, 3, 4]
+    total, kept = run_compiled(network, tmp_path, target)
+    assert torch.equal(total, x * 3 + first + second)
+    assert torch.equal(kept, mask)
+
+
+def test_the_reference_of_a_comparison_gets_the_arguments_as_they_were_exported(tmp_path: Path) -> None:
+    x, first, second, mask = (torch.ones(2, 3) for _ in range(4))
+    exported = torch.export.export(Mixed(), (x, [first, second], 3), {"options": {"mask": mask}})
+    torch.export.save(exported, tmp_path / "net.pt2")
+    reference = Reference(str(tmp_path / "net.pt2"), [x, x * 10, x * 100, mask])
+    assert reference.run()["sum"][0, 0] == 113
+
+
+# Half precision -----------------------------------------------------------------------------------------
+
+
+class Half(torch.nn.Module):
+    """Tells its operators their type in several ways, and has integers, which stay."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(10, 8)
+        self.layer = torch.nn.Linear(8, 8)
+        self.register_buffer("shift", torch.arange(8.0))
+
+    def forward(self, tokens: torch.Tensor, x: torch.Tensor) -> Any:
+        dtype = self.layer.weight.dtype
+        low = torch.full((8,), torch.finfo(dtype).min, dtype=dtype)
+        y = self.layer(self.table(tokens) + x).float().softmax(-1).to(dtype)
+        y = torch.maximum(y * torch.arange(8, dtype=dtype) + self.shift + torch.tensor(2.0, dtype=dtype), low)
+        return y, y.argmax(-1)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_computed_in_float32_and_the_caller_keeps_its_types(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    module = Half().eval().to(dtype)
+    tokens, x = torch.randint(0, 10, (2, 4)), torch.randn(2, 4, 8).to(dtype)
+    exported = torch.export.export(module, (tokens, x))
+    network = from_exported(exported, "half")
+    name = str(dtype).removeprefix("torch.")
+    assert network.notes == (f"computed in float32: TVM has no native {name} arithmetic on CPUs",)
+    assert half_types(network.export()) == []
+    assert half_types(exported) == [name], "the user's program stays as it is"
+    y, place = network.module()(*network.inputs())
+    expected, expected_place = module.float()(tokens, x.float())
+    assert torch.allclose(y, expected, atol=1e-6)
+    assert torch.equal(place, expected_place)
+    taken = [(spec.dtype, spec.computed) for spec in network.signature().inputs]
+    assert taken == [("int64", "int64"), (name, "float32")]
+    returned = [(spec.dtype, spec.computed) for spec in network.signature().outputs]
+    assert returned == [(name, "float32"), ("int64", "int64")]
+
+
+def test_float64_and_float32_stay_as_they_are() -> None:
+    for dtype in (torch.float32, torch.float64):
+        exported = torch.export.export(
+            Half().eval().to(dtype), (torch.ones(1, 2).long(), torch.ones(1, 2, 8).to(dtype))
+        )
+        network = from_exported(exported, "net")
+        assert network.export() is exported
+        assert not network.notes
+
+
+# Dynamic shapes -----------------------------------------------------------------------------------------
+
+
+class Tokens(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Embedding(10, 4)
+
+    def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return self.table(tokens) * mask[..., None]
+
+
+@pytest.fixture(scope="module")
+def dynamic() -> Any:
+    batch, length = torch.export.Dim("batch", min=1, max=16), torch.export.Dim("length", max=64)
+    axes = {0: batch, 1: length}
+    inputs = (torch.randint(5, 10, (2, 6)), torch.ones(2, 6))
+    return torch.export.export(Tokens().eval(), inputs, dynamic_shapes=(axes, axes))
+
+
+def test_dynamic_shapes_are_refused_with_the_option_that_fixes_them(dynamic: Any) -> None:
+    with pytest.raises(
+        NetworkImportError, match=r"net has dynamic shapes: s\d+ \(axis 0 of tokens, mask; 1 to 16\)"
+    ) as e:
+        from_exported(dynamic, "net")
+    assert "--shape batch=1,8 --shape s" in str(e.value.remedy)
+
+
+def test_each_choice_of_sizes_is_a_variant(dynamic: Any) -> None:
+    network = from_exported(dynamic, "net", shapes={"batch": [1, 8], "length": [16]})
+    assert network.name == "net"
+    assert [variant.name for variant in network.variants] == ["net-batch1-length16", "net-batch8-length16"]
+    assert [tuple(variant.inputs()[0].shape) for variant in network.variants] == [(1, 16), (8, 16)]
+    for variant in network.variants:
+        tokens, mask = variant.inputs()
+        assert tokens.min() >= 5, "indices come from the example inputs, so that they stay within their tables"
+        assert variant.module()(tokens, mask).shape == (*tokens.shape, 4)
+        assert variant.signature().inputs[0].shape == tuple(tokens.shape)
+
+
+def test_one_choice_of_sizes_is_the_network_itself(dynamic: Any) -> None:
+    network = from_exported(dynamic, "net", shapes={"tokens.0": [2], "mask.1": [5]})
+    assert network.variants == (network,)
+    assert tuple(network.inputs()[0].shape) == (2, 5)
+
+
+def test_seeded_inputs_stand_for_those_that_were_not_saved() -> None:
+    exported = torch.export.export(Tokens().eval(), (torch.ones(3, 4).long(), torch.ones(3, 4)))
+    exported.example_inputs = None
+    tokens, mask = from_exported(exported, "net").inputs()
+    assert len(set(tokens.flatten().tolist())) > 2
+    assert tokens.max() < 10
+    assert mask.std() > 0
+    assert torch.equal(from_exported(exported, "net").inputs()[0], tokens), "the same at each call"
+
+
+BATCH = FreeSize("s7", (("x", 0), ("y", 0)), 1, 16)
+LENGTH = FreeSize("s9", (("x", 1),))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message"),
+    [
+        ({"batch": [1]}, "net has dynamic shapes"),
+        ({"batch": [1], "length": [2], "width": [3]}, "there is no length, width"),
+        ({"batch": [17], "s9": [1]}, "batch=17 is outside of what net takes"),
+        ({"batch": [0], "s9": [1]}, "batch=0 is outside"),
+        ({"batch": [1, 2, 3, 4, 5], "s9": [1, 2, 3, 4]}, "the sizes make 20 networks"),
+        ({"batch": [], "s9": [1]}, "the sizes make 0 networks"),
+    ],
+)
+def test_sizes_that_do_not_fit_are_refused(shapes: dict[str, list[int]], message: str) -> None:
+    with pytest.raises(NetworkImportError, match=message) as caught:
+        choices("net", [BATCH, LENGTH], shapes)
+    assert caught.value.remedy
+
+
+def test_sizes_are_given_by_symbol_by_place_as_batch_or_by_the_only_name_left() -> None:
+    expected = [{"s7": 2, "s9": 3}]
+    for shapes in ({"s7": [2], "s9": [3]}, {"y.0": [2], "x.1": [3]}, {"batch": [2], "seq": [3]}, {"n": [2], "s9": [3]}):
+        assert [dict(sorted(found.items())) for found in choices("net", [BATCH, LENGTH], shapes)] == expected
+    with pytest.raises(NetworkImportError, match="fixed shapes"):
+        choices("net", [], {"batch": [1]})

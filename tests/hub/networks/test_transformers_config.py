@@ -1,0 +1,131 @@
+"""A transformers `config.json` is a network: its inputs and outputs by name, and none of its repository's code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tchub.hub.networks.errors import NetworkImportError
+from tchub.hub.networks.sources import open_network
+
+SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50}
+BERT = {"model_type": "bert", "architectures": ["BertModel"], "max_position_embeddings": 12} | SMALL
+TEXT, VISION = SMALL | {"max_position_embeddings": 8}, SMALL | {"image_size": 16, "patch_size": 8}
+SEQ2SEQ = {
+    "vocab_size": 50, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "max_position_embeddings": 8,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1,
+}  # fmt: skip
+
+
+def folder_of(tmp_path: Path, config: Any, name: str = "mine") -> Path:
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "config.json").write_text(json.dumps(config))
+    return tmp_path / name
+
+
+def test_the_network_takes_and_returns_tensors_by_name(tmp_path: Path) -> None:
+    network = open_network(folder_of(tmp_path, BERT))
+    assert (network.name, network.origin) == ("mine", "transformers")
+    signature = network.signature()
+    assert str(signature) == (
+        "(input_ids=int64[1, 8]) -> {last_hidden_state: float32[1, 8, 16], pooler_output: float32[1, 16]}"
+    )
+    (tokens,) = network.inputs()
+    assert network.module()(input_ids=tokens).pooler_output.shape == (1, 16)
+
+
+@pytest.mark.parametrize(
+    ("config", "inputs"),
+    [
+        ({"model_type": "clip", "text_config": TEXT | {"eos_token_id": 2}, "vision_config": VISION},
+         {"input_ids": (1, 8), "pixel_values": (1, 3, 16, 16)}),
+        ({"model_type": "bart"} | SEQ2SEQ, {"input_ids": (1, 8), "decoder_input_ids": (1, 8)}),
+        ({"model_type": "whisper", "num_mel_bins": 8, "max_source_positions": 6, "max_target_positions": 8} | SEQ2SEQ,
+         {"input_features": (1, 8, 12), "decoder_input_ids": (1, 8)}),
+        ({"model_type": "wav2vec2", "conv_dim": [8] * 7, "num_conv_pos_embeddings": 4}
+         | {"num_conv_pos_embedding_groups": 2} | SMALL, {"input_values": (1, 16_000)}),
+        ({"model_type": "audio-spectrogram-transformer", "max_length": 32, "num_mel_bins": 32}
+         | {"patch_size": 16} | SMALL, {"input_values": (1, 32, 32)}),
+        ({"model_type": "vit"} | VISION, {"pixel_values": (1, 3, 16, 16)}),
+    ],
+    ids=lambda value: value.get("model_type", ""),
+)  # fmt: skip
+def test_every_family_has_the_inputs_that_its_configuration_tells(
+    tmp_path: Path, config: dict[str, Any], inputs: dict[str, tuple[int, ...]]
+) -> None:
+    network = open_network(folder_of(tmp_path, config))
+    assert [tuple(x.shape) for x in network.inputs()] == [*inputs.values()]
+    assert [spec.name for spec in network.signature().inputs] == [*inputs]
+
+
+def test_batch_and_length_are_free(tmp_path: Path) -> None:
+    network = open_network(folder_of(tmp_path, BERT), shapes={"batch": [1, 3], "seq": [4]})
+    assert [tuple(v.inputs()[0].shape) for v in network.variants] == [(1, 4), (3, 4)]
+    assert [v.name for v in network.variants] == ["mine-batch1-seq4", "mine-batch3-seq4"]
+    for wrong in ({"width": [3]}, {"batch": [0]}, {"batch": []}):
+        with pytest.raises(NetworkImportError) as caught:
+            open_network(tmp_path / "mine", shapes=wrong)
+        assert "--shape batch=1,8" in str(caught.value.remedy)
+
+
+def test_weights_beside_the_configuration_are_loaded_from_safetensors_alone(tmp_path: Path) -> None:
+    import transformers
+
+    torch.manual_seed(7)
+    model = transformers.BertModel(transformers.BertConfig(**{k: v for k, v in BERT.items() if k in SMALL})).eval()
+    model.save_pretrained(tmp_path / "saved")
+    network = open_network(tmp_path / "saved")
+    (tokens,) = network.inputs()
+    out = network.module()(input_ids=tokens)
+    assert torch.allclose(out.last_hidden_state, model(tokens).last_hidden_state, atol=1e-6)
+
+    mark = folder_of(tmp_path, BERT, "pickled") / "pytorch_model.bin"
+    mark.write_bytes(b"never read")
+    assert "only model.safetensors is loaded" in open_network(mark.parent).notes[0]
+
+
+def test_a_half_precision_configuration_is_computed_in_float32(tmp_path: Path) -> None:
+    network = open_network(folder_of(tmp_path, BERT | {"torch_dtype": "bfloat16"}))
+    assert network.notes == ("computed in float32: TVM has no native bfloat16 arithmetic on CPUs",)
+
+
+@pytest.mark.parametrize(
+    ("change", "message", "remedy"),
+    [
+        ({"model_type": "bertt"}, "has no model 'bertt'", "did you mean bert"),
+        ({"model_type": "own", "auto_map": {"AutoModel": "m.Own"}}, "would run code of its repository", ".pt2"),
+        ({"architectures": ["logging"]}, "the architecture 'logging', which is no model", "name a model class"),
+        ({"architectures": ["Own"], "auto_map": {"AutoModel": "m.Own"}}, "would run code of its repository", ".pt2"),
+        ({"architectures": "BertModel"}, "which is no model", "name a model class"),
+        ({"num_hidden_layers": 10**9}, "has 1000000000 layers", "at most 1000"),
+        ({"vocab_size": 10**12}, "billion weights, which take .* GB of memory", "smaller configuration"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "quantised weights", "original weights"),
+    ],
+)
+def test_what_cannot_be_had_safely_is_refused_before_anything_is_loaded(
+    tmp_path: Path, change: dict[str, Any], message: str, remedy: str
+) -> None:
+    with pytest.raises(NetworkImportError, match=message) as caught:
+        open_network(folder_of(tmp_path, BERT | change))
+    assert remedy in str(caught.value.remedy)
+
+
+def test_code_of_a_repository_is_not_run_where_transformers_has_the_model(tmp_path: Path) -> None:
+    folder = folder_of(tmp_path, BERT | {"auto_map": {"AutoModel": "modeling_own.Own"}})
+    (folder / "modeling_own.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w')")
+    network = open_network(folder)
+    network.export()
+    assert network.notes == ("the model is transformers' own BertModel: no code of the repository is run",)
+    assert not (tmp_path / "mark").exists()
+
+
+def test_an_input_without_a_known_shape_is_named(tmp_path: Path) -> None:
+    config = {"model_type": "time_series_transformer", "prediction_length": 4, "d_model": 16}
+    network = open_network(folder_of(tmp_path, config))
+    with pytest.raises(NetworkImportError, match="takes past_values, whose shape the configuration does not tell") as e:
+        network.inputs()
+    assert ".pt2" in str(e.value.remedy)
