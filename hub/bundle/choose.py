@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...zoo.corpus.canonical import canonical_task, renamed_program
 from ..tuning.candidates import Candidate, evolved_candidates, random_candidates, tune_context
 from ..tuning.errors import NoCandidateError
 
@@ -54,9 +55,11 @@ def choose_candidates(
 
 
 def _measured(corpus: Corpus | None, task_id: str) -> tuple[list[tuple[str, float]], list[str]]:
+    """Trace and latency of a task's valid programs, and the keys of all, by the names that tasks to be tuned have."""
     if corpus is None or task_id not in corpus.tasks:
         return [], []
-    programs = corpus.programs(task_id)
+    _, new_names = canonical_task(corpus.tasks[task_id])
+    programs = [renamed_program(program, new_names) for program in corpus.programs(task_id)]
     return [(p.trace, p.latency) for p in programs if p.valid], [p.key for p in programs]
 
 

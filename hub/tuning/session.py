@@ -109,8 +109,8 @@ class TuningSession:
         take_up(self.view, self.database)
         for index in range(len(self.view.tasks)):
             self._teach(index)
-        if self.database.unfit:
-            self.view.notes.append(f"{self._folder}: programs left out because they do not apply: {len(self.database.unfit)}")
+        if unfit := len(self.database.unfit):
+            self.view.notes.append(f"{self._folder}: programs left out because they do not apply: {unfit}")
         for search in self._searches:
             search.start(self.settings.trials, self.view.batch, self.database, self.model)
         if self._history is not None and self.settings.reuse:

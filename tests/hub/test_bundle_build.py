@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import tvm
 from bundle_kit import CPU_FACTS, GOOD, TASK_ID, bare_machine, lines_of, toy_programs, toy_task
 from tchub.hub.bundle.archive import Bundle, write_parts
 from tchub.hub.bundle.build import BuildSettings, build_bundle
@@ -15,14 +17,25 @@ from tchub.hub.bundle.choose import choose_candidates
 from tchub.hub.bundle.errors import BundleError, BundleSizeError, BundleTargetError
 from tchub.hub.bundle.target import resolve_target
 from tchub.hub.cli import main
-from tchub.zoo.corpus import Corpus
+from tchub.hub.networks.operators import operator_module
+from tchub.hub.tuning.candidates import random_candidates, tuning_record
+from tchub.zoo.corpus import Corpus, Program, Task, write_corpus
+from tchub.zoo.corpus.workloads import OperatorSpec
+from tvm.s_tir import meta_schedule as ms
+
+SMALL = OperatorSpec("small", "dense", {"m": 32, "n": 24, "k": 16})
+
+
+@pytest.fixture(autouse=True)
+def no_new_zygote(zygote: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Builds fork their workers from the zygote of all tests."""
+    monkeypatch.setattr(zygote, "close", lambda: None)
+    monkeypatch.setattr("tchub.hub.bundle.build.Zygote", lambda: zygote)
 
 
 def test_programs_compiled_here_are_measured_there_and_become_a_corpus(
     tmp_path: Path, small_task: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import tvm
-
     monkeypatch.setattr("tchub.hub.bundle.build.tasks_of", lambda *_: [small_task])
     archive, corpus, runtime = tmp_path / "bundle.zip", tmp_path / "corpus", tmp_path / "runtime"
     with pytest.raises(BundleSizeError):
@@ -56,6 +69,28 @@ def test_programs_compiled_here_are_measured_there_and_become_a_corpus(
     chosen = list(choose_candidates([small_task], {small_task.task_id: 2}, made, 0, None, opened, print))
     assert {candidate.strategy for candidate in chosen} == {"evolutionary"}
     assert not {candidate.key for candidate in chosen} & {program.key for program in opened.iter_programs()}
+
+
+def test_programs_of_a_corpus_whose_blocks_have_other_names_are_parents_too(
+    tmp_path: Path, small_task: Any, target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = replace(small_task, mod=operator_module(SMALL))
+    measured = [
+        Program(own.task_id, found.key, found.trace, "random", (1e-3,), 1e-3, "epyc-turin", "llvm")
+        for found in random_candidates(own, target, 4)
+    ]
+    held = Task(own.task_id, own.name, own.op, own.flops, str(tvm.ir.save_json(own.mod)), networks=(("bert", 1),))
+    meta = {"device": "epyc-turin", "family": "epyc", "target": "llvm", "tvm_version": "0.27.0", "licence": "CC0-1.0"}
+    corpus = write_corpus(tmp_path / "corpus", meta, [held], measured)
+    asked: list[Any] = []
+    monkeypatch.setattr("tchub.hub.bundle.choose.evolved_candidates", lambda *args: asked.append(args) or [])
+    assert not list(choose_candidates([small_task], {small_task.task_id: 3}, target, 0, None, corpus, print))
+    ((_, _, _, parents, _, known),) = asked
+    assert "T_matmul" in measured[0].trace
+    assert len(parents) == 4
+    workload = ms.database.Workload(small_task.mod)
+    assert all(tuning_record(small_task, target, workload, json.loads(trace), 1e-3) for trace, _ in parents)
+    assert set(known) == {candidate.key for candidate in random_candidates(small_task, target, 4)}
 
 
 def test_a_stopped_build_gives_nothing_to_one_with_other_settings(

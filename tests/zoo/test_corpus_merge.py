@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,7 @@ from tchub.zoo.corpus import (
     write_corpus,
     writer,
 )
+from tchub.zoo.corpus.canonical import trace_key
 from test_corpus_streaming import as_format_1
 from tvm import te
 
@@ -114,6 +116,43 @@ def test_a_success_replaces_a_failure_and_the_earlier_of_two_stays(tmp_path: Pat
     assert (merged.given, merged.corpus.meta["programs"]) == (4, 2)
     assert {p.key: p.latency for p in merged.corpus.iter_programs()} == {"a": 3e-3, "b": 1e-3}
     assert merged.corpus.networks == tuple(sorted(NETWORKS))
+
+
+def named_corpus(folder: Path, block: str, parts: list[int]) -> Path:
+    """A corpus of one matrix product whose block has this name, and a program for each split of its first loop."""
+    a, b = (te.placeholder((8, 8), name=f"{block}_{name}") for name in "AB")
+    k = te.reduce_axis((0, 8), name="k")
+    product = te.compute((8, 8), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name=block)
+    mod = tvm.IRModule({"main": te.create_prim_func([a, b, product])})
+    programs = []
+    for part in parts:
+        trace = [
+            [
+                ["GetSBlock", [], [block, "main"], ["b0"]],
+                ["GetLoops", ["b0"], [], ["l1", "l2", "l3"]],
+                ["Split", ["l1", "None", part], [1, 0], ["l4", "l5"]],
+            ],
+            [],
+        ]
+        programs.append(replace(program(8, trace_key(trace), part * 1e-3), trace=json.dumps(trace)))
+    held = Task(f"{8:016x}", block, "matmul", 1e3, str(tvm.ir.save_json(mod)), networks=((NETWORKS[0], 1),))
+    return write_corpus(folder, META, [held], programs).path
+
+
+@pytest.mark.parametrize("grow", [True, False])
+def test_one_task_under_two_names_becomes_one_whose_programs_all_apply(tmp_path: Path, grow: bool) -> None:
+    one, two = named_corpus(tmp_path / "one", "matmul", [2, 4]), named_corpus(tmp_path / "two", "lv3", [4, 8])
+    if grow:
+        other = Corpus.open(two)
+        corpus = merge_corpus(one, META, other.tasks.values(), other.iter_programs())
+    else:
+        corpus = merge_corpora(tmp_path / "both", [one, two]).corpus
+    (held,) = corpus.tasks.values()
+    assert sorted(p.latency for p in corpus.iter_programs()) == [2e-3, 4e-3, 8e-3], "one program is in both"
+    for each in corpus.iter_programs():
+        schedule = tvm.s_tir.Schedule(tvm.ir.load_json(held.workload))
+        tvm.s_tir.schedule.Trace.apply_json_to_schedule(json.loads(each.trace), schedule)
+        assert each.key == trace_key(json.loads(each.trace))
 
 
 def test_what_the_shards_say_alike_stays_and_their_commands_are_listed(tmp_path: Path) -> None:

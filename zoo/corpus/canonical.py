@@ -85,8 +85,22 @@ def canonical_task(task: Task) -> tuple[Task, dict[str, str]]:
     return replace(task, workload=str(tvm.ir.save_json(mod))), new_names
 
 
+def with_equal_names(tasks: Sequence[Task]) -> tuple[list[Task], list[dict[str, str]]]:
+    """Return one MetaSchedule task, as several corpora hold it, under the same names everywhere.
+
+    Returns:
+        The tasks, and for each of them the new names by its own; none where all corpora hold the same module.
+    """
+    if len({task.workload for task in tasks}) == 1:
+        return list(tasks), [{} for _ in tasks]
+    renamed = [canonical_task(task) for task in tasks]
+    return [task for task, _ in renamed], [new_names for _, new_names in renamed]
+
+
 def renamed_program(program: Program, new_names: Mapping[str, str]) -> Program:
     """Return a MetaSchedule program of a corpus under the new names of its task; its key changes with its trace."""
+    if all(old == new for old, new in new_names.items()):
+        return program
     trace = renamed_trace(json.loads(program.trace), new_names)
     told = None if program.primitives is None else from_trace_json(before_postproc(trace)).to_json()
     text = json.dumps(trace, separators=(",", ":"))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from .canonical import renamed_program, with_equal_names
 from .corpus import Corpus
 from .errors import CorpusMismatchError
 from .leaks import computations
@@ -30,7 +31,8 @@ def merge_corpus(
     """Add tasks and programs to a corpus, or create it; adding the same ones twice changes nothing.
 
     A program that is there already stays as it is, unless it had failed and the new one did not. A task that
-    is there already gains the networks that it lacked. The new programs are held in memory, the old ones not.
+    is there already gains the networks that it lacked; where its blocks have other names, it and all its programs get
+    canonical ones. The new programs are held in memory, the old ones not.
 
     Raises:
         CorpusMismatchError: the programs are of another device, CPU model or target.
@@ -41,19 +43,39 @@ def merge_corpus(
     old = Corpus.open(folder)
     _check_same_device(old.meta, meta, folder)
     merged_tasks = _told(old)
+    old_names: dict[str, dict[str, str]] = {}
+    new_names: dict[str, dict[str, str]] = {}
     for task in tasks:
-        merged_tasks[task.task_id] = _merge_task(merged_tasks.get(task.task_id), task)
+        known, name = merged_tasks.get(task.task_id), task.task_id
+        if known is not None and name not in old_names and _has_modules(old):
+            (known, _), (old_names[name], new_names[name]) = with_equal_names([known, task])
+        merged_tasks[name] = _merge_task(known, task)
     kept = {k: v for k, v in old.meta.items() if k not in meta} | {"created": old.meta["created"]}
-    return write_corpus(folder, {**meta, **kept}, merged_tasks.values(), _merged(old, programs))
+    return write_corpus(
+        folder,
+        {**meta, **kept},
+        merged_tasks.values(),
+        _merged(_under(old_names, old.iter_programs()), _under(new_names, programs)),
+    )
 
 
-def _merged(old: Corpus, programs: Iterable[Program]) -> Iterator[Program]:
+def _has_modules(corpus: Corpus) -> bool:
+    """Whether its tasks hold TIR modules, whose blocks have names."""
+    return corpus.meta.get("framework", _DEFAULTS["framework"]) == "metaschedule"
+
+
+def _under(new_names: Mapping[str, Mapping[str, str]], programs: Iterable[Program]) -> Iterator[Program]:
+    """Programs under the new names of their tasks, by task id."""
+    return (renamed_program(program, new_names.get(program.task_id, {})) for program in programs)
+
+
+def _merged(old: Iterable[Program], programs: Iterable[Program]) -> Iterator[Program]:
     new: dict[tuple[str, str], Program] = {}
     for program in programs:
         known = new.setdefault((program.task_id, program.key), program)
         if not known.valid and program.valid:
             new[program.task_id, program.key] = program
-    for program in old.iter_programs():
+    for program in old:
         better = new.pop((program.task_id, program.key), program)
         yield better if not program.valid and better.valid else program
     yield from new.values()
@@ -126,8 +148,12 @@ def merge_corpora(path: Path | str, folders: Sequence[Path | str]) -> Merged:
     with CorpusWriter(out, _meta_of(corpora)) as writer:
         for task_id in task_ids:
             holders = [corpus for corpus in corpora if task_id in corpus.tasks]
-            writer.add_task(_task_of([each[task_id] for each in tasks if task_id in each]))
-            for program in _programs_of(holders, task_id):
+            held = [each[task_id] for each in tasks if task_id in each]
+            new_names: list[dict[str, str]] = [{} for _ in held]
+            if _has_modules(corpora[0]):
+                held, new_names = with_equal_names(held)
+            writer.add_task(_task_of(held))
+            for program in _programs_of(holders, task_id, new_names):
                 writer.add(program)
     whole = Corpus.open(out)
     given = sum(corpus.meta["programs"] for corpus in inputs)
@@ -149,10 +175,10 @@ def _check_alike(first: Corpus, other: Corpus) -> None:
 _DEFAULTS = {"framework": "metaschedule"}
 
 
-def _programs_of(corpora: Sequence[Corpus], task_id: str) -> Iterator[Program]:
+def _programs_of(corpora: Sequence[Corpus], task_id: str, new_names: Sequence[dict[str, str]]) -> Iterator[Program]:
     best: dict[str, Program] = {}
-    for corpus in corpora:
-        for program in corpus.programs(task_id):
+    for corpus, names in zip(corpora, new_names, strict=True):
+        for program in _under({task_id: names}, corpus.programs(task_id)):
             known = best.setdefault(program.key, program)
             if known is not program and _rank(program) < _rank(known):
                 best[program.key] = program

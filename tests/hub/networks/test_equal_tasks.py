@@ -1,0 +1,83 @@
+"""Networks that share tasks, tuned one after the other in one home: each begins with what the others measured."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fake_tuning import FakeMeasure
+from tchub.hub.networks.exported_file import from_exported
+from tchub.hub.networks.tasks import TuningTask, extract, task_id
+from tchub.hub.tuning.history import MOST_RECORDS, History
+from tchub.hub.tuning.interrupt import StopFlag
+from tchub.hub.tuning.search import SearchSettings
+from tchub.hub.tuning.session import SessionSettings, TuningSession
+from torch import nn
+from tvm.s_tir import meta_schedule as ms
+
+SCOPE = {"device": "epyc-turin", "target": "llvm", "threads": 1}
+SEARCH = SearchSettings(population_size=8, init_min_unmeasured=4, genetic_num_iters=1)
+
+# What each network computes around the norm that all share; TVM names the norm's blocks after the variable before it.
+NETWORKS: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
+    "post-norm": lambda net, x: net.norm(net.linear(x) + x),
+    "pre-norm": lambda net, x: net.linear(net.norm(x)) + x,
+    "norm-alone": lambda net, x: net.norm(x),
+    "scaled": lambda net, x: net.norm(x * 0.5),
+    "gated": lambda net, x: net.norm(torch.sigmoid(x) * x),
+    "softmax-first": lambda net, x: net.norm(torch.softmax(x, -1)),
+    "two-norms": lambda net, x: net.norm(torch.relu(net.norm(x))),
+    "rolled": lambda net, x: net.norm(torch.cat([x[:, 8:], x[:, :8]], 1)),
+}
+
+
+class Block(nn.Module):
+    """A network of `NETWORKS`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name, self.linear, self.norm = name, nn.Linear(32, 32), nn.LayerNorm(32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return NETWORKS[self.name](self, x)
+
+
+@pytest.fixture(scope="module")
+def norms(target: Any) -> dict[str, TuningTask]:
+    """The norm of each network, as a task."""
+    found = {}
+    for name in NETWORKS:
+        exported = torch.export.export(Block(name).eval(), (torch.zeros(1, 16, 32),))
+        tasks = extract(from_exported(exported, name), target)
+        (found[name],) = (task for task in tasks if re.fullmatch(r"layer_norm\d*", task.name))
+    return found
+
+
+def test_equal_tasks_of_two_networks_are_equal_to_the_letter(norms: dict[str, TuningTask]) -> None:
+    for one, other in combinations(norms.values(), 2):
+        assert one.task_id == other.task_id == task_id(other.mod)
+        assert one.mod.script() == other.mod.script()
+
+
+@pytest.mark.parametrize("order", [list(NETWORKS), list(NETWORKS)[::-1]], ids=["forwards", "backwards"])
+def test_a_network_begins_with_what_those_before_it_have_measured(
+    norms: dict[str, TuningTask], target: Any, tmp_path: Path, order: list[str]
+) -> None:
+    """Each network comes before each other one in one of the two orders."""
+    done = 0
+    for name in order:
+        (tmp_path / name).mkdir()
+        settings = SessionSettings(trials=2, batch=2, search=SEARCH, untuned=False)
+        with History(tmp_path / "history.sqlite", SCOPE) as history:
+            arguments = [norms[name]], target, ms.cost_model.RandomModel(seed=0), FakeMeasure(), tmp_path / name
+            view = TuningSession(*arguments, settings, StopFlag(), history=history).run()
+        assert view.reused == done
+        assert sum(trial.kind == "reused" for trial in view.log.trials) == min(done, MOST_RECORDS)
+        assert view.notes == []
+        done += view.done
+    assert done >= len(order)
