@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import device_options, output_options, threads_option
+from .options import device_options, output_options, shape_option, threads_option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     "running, or auto: rounds, until the next one is not worth its time.",
 )  # fmt: skip
 @click.option("--workload", metavar="NET", help="Network, operator, suite or file; default: the reference suite.")
+@shape_option
 @click.option(
     "--method", default="few-shot", show_default=True,
     help="How the model learns: few-shot, committee, continual, multi-task, or auto, which takes what ranks best.",
@@ -99,4 +100,8 @@ def _tunable(result: AdaptResult) -> str:
     """The workload as `tchub tune` takes it: a suite is not one network."""
     from ...zoo.corpus.workloads import SUITES
 
+    given = click.get_current_context().params
+    if given["shapes"]:  # the result has the network's name, and no path
+        sizes = (f"{name}={','.join(map(str, values))}" for name, values in given["shapes"].items())
+        return " ".join([shlex.quote(given["workload"]), *(f"--shape {shlex.quote(size)}" for size in sizes)])
     return SUITES[result.workload][0] if result.workload in SUITES else shlex.quote(result.workload)

@@ -72,6 +72,23 @@ threads_option = click.option(
 """Adds `--threads`; None for the default of `choose_device`."""
 
 
+def _parse_shapes(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> Any:
+    shapes = {}
+    for text in given:
+        name, equals, sizes = text.partition("=")
+        if not (name and equals and all(size.isdecimal() for size in sizes.split(","))):
+            raise click.BadParameter(f"{text!r} is no name with sizes: write batch=1,8")
+        shapes[name] = [int(size) for size in sizes.split(",")]
+    return shapes or None
+
+
+shape_option = click.option(
+    "--shape", "shapes", multiple=True, metavar="NAME=N,...", callback=_parse_shapes,
+    help="Sizes of a dynamic shape of the network, e.g. batch=1,8; may be given for several.",
+)  # fmt: skip
+"""Adds `--shape`, and passes the command `shapes`: sizes by name, or None."""
+
+
 def index_options(func: Callable[..., Any]) -> Callable[..., Any]:
     """Adds `--index-repo` and `--no-index`, and passes the command `index_repo`: which index to ask, None for none.
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import device_options, output_options, threads_option
+from .options import device_options, output_options, shape_option, threads_option
 from .output import Output
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 @click.option("--trials", default=128, show_default=True, type=click.IntRange(1), help="Programs to measure.")
 @click.option("--output", default="out", show_default=True, type=click.Path(file_okay=False), help="Folder.")
 @threads_option
+@shape_option
 @click.option(
     "--layout", default="channels-last", show_default=True, type=click.Choice(["channels-last", "as-imported"]),
     help="Of the convolutions; as-imported leaves the network's graph as PyTorch has it.",
@@ -70,8 +71,10 @@ def command(network: str, out: Output, **options: Any) -> None:
       tchub tune bert-tiny --checkpoint tcl-epyc+local --trials 128 --output out/
       tchub tune resnet-18 --trials 128 --compare-stock --output resnet/
       tchub tune model.pt2 --checkpoint stock --threads 4 --json
+      tchub tune model.onnx --shape batch=1,8 --shape seq=128
       tchub tune bert-tiny --device rpc://tracker.lan:9190/turin --trials 512
     """
+    from ..tuning.report import TITLES
     from ..tuning.search import SearchSettings
     from ..tuning.tune import tune
     from .native_log import native_output_logged
@@ -89,6 +92,10 @@ def command(network: str, out: Output, **options: Any) -> None:
     for text in (*result.report["runs"]["tuned"]["reasons"][:1], *result.report.get("notes", ())):
         out.note(text)
     out.note(f"library: {result.library}; report: {result.folder / 'report.html'}")
+    for variant in result.report.get("variants", [])[1:]:
+        medians = {name: f"{1e3 * facts['median']:.3f} ms" for name, facts in variant["latency"].items()}
+        words = ", ".join(f"{TITLES[name]} {median}" for name, median in medians.items())
+        out.note(f"{variant['network']}: {words}; library: {variant['libraries']['tuned']['path']}")
     _suggest(result, out)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...zoo.errors import TchubError, last_line
 from .errors import NetworkImportError, UnknownNetworkError
 from .network import Network, load_network
-from .shapes import Shapes
+from .shapes import Shapes, choices
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -50,6 +50,7 @@ def open_network(
             remedy="leave them out; a checkpoint is given by name: checkpoint='tcl-epyc'",
         )
     if isinstance(source, Network):
+        choices(source.name, [], shapes)
         return source
     path = Path(source)
     if (path / "config.json").is_file():
@@ -58,7 +59,9 @@ def open_network(
         return _open_file(path, shapes)
     if path.suffix in _READERS:
         raise UnknownNetworkError(f"there is no file {path}", remedy="check the path", path=str(path))
-    return load_network(str(source))
+    network = load_network(str(source))
+    choices(network.name, [], shapes)
+    return network
 
 
 def _from_torch(

@@ -61,7 +61,7 @@ def make_task(mod: IRModule, name: str, weight: int = 1) -> TuningTask:
 
 
 def extract(network: Network, target: Any, layout: str = LAYOUTS[0]) -> list[TuningTask]:
-    """The tuning tasks of a network on a target, heaviest first.
+    """The tuning tasks of a network on a target, of all its variants, heaviest first.
 
     Args:
         target: a `tvm.target.Target`.
@@ -72,7 +72,19 @@ def extract(network: Network, target: Any, layout: str = LAYOUTS[0]) -> list[Tun
     """
     from tvm.s_tir.meta_schedule import relax_integration
 
-    return from_extracted(relax_integration.extract_tasks(network.relax_module(layout), target), network.name)
+    return merged_variants(
+        from_extracted(relax_integration.extract_tasks(variant.relax_module(layout), target), variant.name)
+        for variant in network.variants
+    )
+
+
+def merged_variants(tasks: Iterable[list[TuningTask]]) -> list[TuningTask]:
+    """Merge the tasks of the variants of one network, heaviest first."""
+    return sorted(merge(task for some in tasks for task in some), key=_heaviest_first)
+
+
+def _heaviest_first(task: TuningTask) -> tuple[float, str]:
+    return -task.flops * task.weight, task.name
 
 
 def from_extracted(extracted: Iterable[Any], network: str) -> list[TuningTask]:
@@ -81,7 +93,7 @@ def from_extracted(extracted: Iterable[Any], network: str) -> list[TuningTask]:
     if not tasks:
         raise NoTaskError(f"{network} holds nothing to tune", remedy="does it compute anything?", network=network)
     tasks = [replace(t, networks={network: t.weight}) for t in tasks]
-    return sorted(tasks, key=lambda t: (-t.flops * t.weight, t.name))
+    return sorted(tasks, key=_heaviest_first)
 
 
 def merge(tasks: Iterable[TuningTask]) -> list[TuningTask]:

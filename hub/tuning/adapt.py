@@ -19,6 +19,7 @@ from ...zoo.threads import one_thread
 from ..device.host_facts import usable_cores
 from ..device.rpc_address import parse_device
 from ..folder_lock import alone_in
+from ..networks.shapes import Shapes
 from ..networks.sources import open_network
 from ..registry import home_root
 from ..registry.store import store_error
@@ -71,6 +72,7 @@ def adapt(
     workload: str | Path | Network | Module | ExportedProgram | None = None,
     example_inputs: Sequence[Any] | Tensor | None = None,
     example_kwargs: Mapping[str, Any] | None = None,
+    shapes: Shapes | None = None,
     method: str = "few-shot",
     sampler: str | Sampler = "rdu+",
     rounds: int = 3,
@@ -101,6 +103,7 @@ def adapt(
         workload: a network, operator or suite by name, or a network's file (`.pt2`, `.onnx`, transformers
             config), a `torch.nn.Module` or an exported program, whose tasks are measured; None for the reference suite.
         example_inputs, example_kwargs: of a module, see `tune`.
+        shapes: sizes of a network's dynamic shapes, see `tune`.
         method: `few-shot`, `committee`, `continual`, `multi-task`, or `auto` for the one that ranks best by
             cross-validation on the programs to learn from.
         sampler: a name of `zoo.adapt.sampling.SAMPLERS`, or a `Sampler`; the first batch is picked at random, or
@@ -140,10 +143,10 @@ def adapt(
     )
     check_budget(settings.budget)
     tools, progress, clock = tools or Tools(), progress or AdaptProgress(), Clock()
-    if workload is None or isinstance(workload, str | Path):
+    if not shapes and (workload is None or isinstance(workload, str | Path)):
         workload = str(workload or DEFAULT_WORKLOAD)
     else:
-        network = open_network(workload, example_inputs, example_kwargs)
+        network = open_network(workload or DEFAULT_WORKLOAD, example_inputs, example_kwargs, shapes=shapes)
         workload, tools = network.name, network_tools(tools, network)
     with clock("prepare"):
         tools.check_workload(workload)

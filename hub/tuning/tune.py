@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 from ...zoo.errors import TchubError
 from ..networks.errors import LatencyError
 from ..networks.latency import Comparison, Latency, compare
+from ..networks.library import BuiltLibrary
 from ..networks.manifest import write_manifest
 from ..networks.network import Network
 from ..networks.output_check import require
 from ..networks.prepare import LAYOUTS, check_layout
+from ..networks.shapes import Shapes
 from ..networks.sources import open_network
 from ..networks.tuned import TunedNetwork, load_tuned
 from .device_choice import choose_device, fitting_checkpoint
@@ -27,7 +29,7 @@ from .report import RunOutcome, make_report, write_report
 from .run_folder import claim, locked
 from .search import SearchSettings
 from .session import SessionSettings, TuningSession
-from .tune_job import TuneJob, TuneProgress, compile_all, open_job, session_facts
+from .tune_job import TuneJob, TuneProgress, Variant, compile_all, open_job, session_facts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -78,6 +80,7 @@ def tune(
     example_kwargs: Mapping[str, Any] | None = None,
     *,
     name: str | None = None,
+    shapes: Shapes | None = None,
     checkpoint: str | None = None,
     trials: int = 128,
     output: str | Path = "out",
@@ -109,6 +112,8 @@ def tune(
         example_inputs: of a module: its positional arguments, or the only one. The network is tuned for their shapes.
         example_kwargs: of a module: its arguments by name.
         name: of a module or an exported program in the report and of its library; None for the module's class.
+        shapes: sizes to tune at where the network has dynamic shapes, e.g. `{"batch": [1, 8]}`: one library for each
+            choice; the trials are shared. The report's latencies are those of the first, and `variants` has all.
         checkpoint: a checkpoint's name or folder; None for the one that fits this machine best; `stock` for
             MetaSchedule's own XGBoost model; `none` for no model (random choice).
         trials: programs to measure.
@@ -155,8 +160,8 @@ def tune(
         trials, trials_per_iter, seed, search or SearchSettings(), early_stop=early_stop, reuse=again
     )
     folder, progress = Path(output), progress or TuneProgress()
-    if example_inputs is not None or example_kwargs is not None or not isinstance(network, str | Path):
-        network = open_network(network, example_inputs, example_kwargs, name=name)
+    if shapes or example_inputs is not None or example_kwargs is not None or not isinstance(network, str | Path):
+        network = open_network(network, example_inputs, example_kwargs, name=name, shapes=shapes)
     with locked(folder), ExitStack() as stack:
         stop = stack.enter_context(StopFlag())
         progress.stage("find out what the device is" if device != "local" else "load the cost model")
@@ -193,41 +198,67 @@ def _run(job: TuneJob, models: list[ModelChoice], resume: bool) -> TuneResult:
     with _reporting_when_stopped(job, outcomes):
         for label, model in zip(("tuned", "stock"), models, strict=False):
             outcomes.append(_session(job, label, model, outcomes, resume))
-        job.progress.stage("compile")
-        libraries = compile_all(job, outcomes)
-        job.check_stop()
-        job.progress.stage("check the output and measure the latency")
-        found, error = _compare(job, {k: Path(v.path) for k, v in libraries.items()})
-    untuned = job.first.comparison
-    checks, latencies = untuned.checks | found.checks, _only(untuned.latencies, "untuned") | found.latencies
-    report = _report(job, outcomes, "done") | {
-        "libraries": {name: library.as_dict() for name, library in libraries.items()},
-        "output_check": {name: check.as_dict() for name, check in checks.items()},
-        "latency": {name: latency.as_dict() for name, latency in latencies.items()},
-        "latency_note": error and f"not measured on {job.device.name}: {error.message}",
-    }
+        finished = [_finish(job, variant, outcomes) for variant in job.variants]
+    report = _report(job, outcomes, "done") | finished[0].facts(job)
+    if len(finished) > 1:
+        report["variants"] = [{"network": one.variant.network.name} | one.facts(job) for one in finished]
     write_report(report, job.folder)
-    if error is not None and job.device.address is None:
-        raise error
-    for name, check in found.checks.items():
-        require(check, f"{job.network.name} ({name})")
-    tuned = (Path(libraries["tuned"].path), job.signature, job.first.mod)
-    write_manifest(job.folder, job.network.name, [tuned], job.device.facts.target, job.threads)
-    return TuneResult(report, job.folder, Path(libraries["tuned"].path))
+    for one in finished:
+        if one.error is not None and job.device.address is None:
+            raise one.error
+        for name, check in one.comparison.checks.items():
+            require(check, f"{one.variant.network.name} ({name})")
+    tuned = [(one.tuned, one.variant.signature, one.variant.first.mod) for one in finished]
+    write_manifest(job.folder, job.network.name, tuned, job.device.facts.target, job.threads)
+    return TuneResult(report, job.folder, finished[0].tuned)
+
+
+@dataclass(frozen=True)
+class _Finished:
+    """A variant of the network, compiled, compared and timed."""
+
+    variant: Variant
+    libraries: dict[str, BuiltLibrary]
+    comparison: Comparison
+    error: LatencyError | None
+
+    @property
+    def tuned(self) -> Path:
+        return Path(self.libraries["tuned"].path)
+
+    def facts(self, job: TuneJob) -> dict[str, Any]:
+        """What the report says of it; the untuned library's facts are those of the first build."""
+        untuned = self.variant.first.comparison
+        latencies = _only(untuned.latencies, "untuned") | self.comparison.latencies
+        return {
+            "libraries": {name: library.as_dict() for name, library in self.libraries.items()},
+            "output_check": {k: check.as_dict() for k, check in (untuned.checks | self.comparison.checks).items()},
+            "latency": {name: latency.as_dict() for name, latency in latencies.items()},
+            "latency_note": self.error and f"not measured on {job.device.name}: {self.error.message}",
+        }
+
+
+def _finish(job: TuneJob, variant: Variant, outcomes: list[RunOutcome]) -> _Finished:
+    job.progress.stage("compile")
+    libraries = compile_all(job, variant, outcomes)
+    job.check_stop()
+    job.progress.stage("check the output and measure the latency")
+    comparison, error = _compare(job, variant.network, {k: Path(v.path) for k, v in libraries.items()})
+    return _Finished(variant, libraries, comparison, error)
 
 
 def _only(latencies: Mapping[str, Latency], name: str) -> dict[str, Latency]:
     return {name: latencies[name]} if name in latencies else {}
 
 
-def _compare(job: TuneJob, libraries: dict[str, Path]) -> tuple[Comparison, LatencyError | None]:
+def _compare(job: TuneJob, network: Network, libraries: dict[str, Path]) -> tuple[Comparison, LatencyError | None]:
     """Output checks and latencies, or why they could not be had: what was tuned is worth a report all the same."""
     from .remote_latency import compare_remote
 
     try:
         if job.device.address is None:
-            return compare(job.network, libraries, threads=job.threads), None
-        return compare_remote(job.network, libraries, job.device.address, threads=job.threads), None
+            return compare(network, libraries, threads=job.threads), None
+        return compare_remote(network, libraries, job.device.address, threads=job.threads), None
     except LatencyError as error:
         return Comparison({}, {}), error
 
@@ -268,8 +299,8 @@ def _report(job: TuneJob, outcomes: list[RunOutcome], status: str) -> dict[str, 
         "target": str(job.target),
         "device": job.device.name,
         "threads": job.threads,
-        "layout": job.first.layout,
-        "notes": list(job.first.notes),
+        "layout": job.variants[0].first.layout,
+        "notes": list(dict.fromkeys([*job.network.notes, *(n for v in job.variants for n in v.first.notes)])),
         "settings": job.settings.as_dict(),
     }
     return make_report(facts, outcomes, job.device.facts, status, job.started)

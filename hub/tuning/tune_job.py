@@ -16,7 +16,7 @@ from ..networks.library import BuiltLibrary, build_library
 from ..networks.network import Network
 from ..networks.signature import Signature
 from ..networks.sources import open_network
-from ..networks.tasks import TuningTask, from_extracted
+from ..networks.tasks import TuningTask, from_extracted, merged_variants
 from .device_choice import ChosenDevice
 from .errors import InterruptedRunError
 from .first_build import Compare, FirstBuild, first_build
@@ -64,12 +64,25 @@ class TuneProgress:
 
 
 @dataclass(frozen=True)
-class TuneJob:
-    """What every session of one `tune` shares."""
+class Variant:
+    """A network at fixed shapes, and its first build."""
 
     network: Network
     signature: Signature
     first: FirstBuild
+
+
+@dataclass(frozen=True)
+class TuneJob:
+    """What every session of one `tune` shares.
+
+    Attributes:
+        variants: the network at each of the sizes that were asked for; one where its shapes are fixed.
+        tasks: of all variants.
+    """
+
+    network: Network
+    variants: list[Variant]
     tasks: list[TuningTask]
     device: ChosenDevice
     target: Any
@@ -116,14 +129,19 @@ def open_job(
         history = stack.enter_context(open_history(device.facts, tvm_target, threads))
     progress.stage("import the network")
     network = open_network(source)
-    signature = network.signature()
+    signatures = [variant.signature() for variant in network.variants]
     progress.stage("compile the network untuned and check its output")
-    first = first_build(network, tvm_target, layout, first_compare(device, threads), device.linker)
-    tasks = from_extracted(relax_integration.extract_tasks(first.mod, tvm_target), network.name)
+    variants = [
+        Variant(one, signature, first_build(one, tvm_target, layout, first_compare(device, threads), device.linker))
+        for one, signature in zip(network.variants, signatures, strict=True)
+    ]
+    tasks = merged_variants(
+        from_extracted(relax_integration.extract_tasks(variant.first.mod, tvm_target), variant.network.name)
+        for variant in variants
+    )
     return TuneJob(
         network,
-        signature,
-        first,
+        variants,
         tasks,
         device,
         tvm_target,
@@ -150,11 +168,11 @@ def session_facts(job: TuneJob, model: ModelChoice) -> dict[str, Any]:
     }
 
 
-def compile_all(job: TuneJob, outcomes: list[RunOutcome]) -> dict[str, BuiltLibrary]:
-    """Compile the network with the best programs of each session."""
+def compile_all(job: TuneJob, variant: Variant, outcomes: list[RunOutcome]) -> dict[str, BuiltLibrary]:
+    """Compile a variant of the network with the best programs of each session."""
     from .session import best_programs, open_database
 
-    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in job.network.name)
+    name = "".join(c if c.isalnum() or c in "-_." else "_" for c in variant.network.name)
     linker = job.device.linker
     libraries = {}
     for outcome in outcomes:
@@ -162,6 +180,6 @@ def compile_all(job: TuneJob, outcomes: list[RunOutcome]) -> dict[str, BuiltLibr
         found = open_database(outcome.folder / "database")
         database = best_programs(found, job.tasks, outcome.view.better_untuned())
         libraries[outcome.label] = build_library(
-            job.first.mod, job.target, database, outcome.folder / f"{name}.so", linker
+            variant.first.mod, job.target, database, outcome.folder / f"{name}.so", linker
         )
     return libraries
