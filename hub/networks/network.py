@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus.workloads import NETWORKS, SUITES, NetworkSpec
 from ...zoo.errors import TchubError, last_line
+from .converters import converters
+from .decompose import decomposed
 from .errors import NetworkImportError, UnknownNetworkError
 from .fold import fold_constants
 from .prepare import LAYOUTS, check_layout, prepare
@@ -121,9 +123,10 @@ def import_exported(exported: Any, name: str) -> IRModule:
 
     with refused(name, "import"), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch's own pytree deprecation, not ours
-        exported = exported.run_decompositions()
+        exported = decomposed(exported)
         _check_stateless(exported, name)
-        return from_exported_program(drop_constants(fold_constants(exported)), run_ep_decomposition=False)
+        program = drop_constants(fold_constants(exported))
+        return from_exported_program(program, run_ep_decomposition=False, custom_convert_map=converters())
 
 
 def _check_stateless(exported: Any, name: str) -> None:
