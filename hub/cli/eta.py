@@ -14,11 +14,13 @@ if TYPE_CHECKING:
 _PRIOR_TRIALS = 4
 # Programs that must be measured before they tell the pace.
 _FIRST_TRIALS = 4
+# The heaviest tasks have their first round first: what a first round of the others takes, of theirs.
+_LIGHTER = 0.7
 # Compiling and timing at the end, in seconds, and as a share of what preparing took: the same network is imported,
 # exported, lowered and run, on a machine that is as busy.
-_END_SECONDS, _END_SHARE = 5.0, 0.35
+_END_SECONDS, _END_SHARE = 10.0, 0.25
 # Of that time, compiling.
-_COMPILE_SHARE = 0.35
+_COMPILE_SHARE = 0.25
 
 
 @dataclass
@@ -30,6 +32,7 @@ class _Session:
         spent: seconds in measuring (True) and in searching with the cost model (False).
         searches: how many searches these were, one a task and round.
         even: when, and at how many trials, every task had had its first round.
+        round: when, and at how many trials, the round in hand began.
     """
 
     first: int
@@ -39,6 +42,7 @@ class _Session:
     phase: str = "start"
     at: float = 0.0
     even: tuple[float, int] | None = None
+    round: tuple[float, int] = (0.0, 0)
 
     def update(self, now: float, view: SessionView) -> None:
         """Take what the session shows of itself now."""
@@ -46,10 +50,13 @@ class _Session:
             self.spent, self.searches = {True: 0.0, False: 0.0}, 0  # the untuned programs are measured
         else:
             self.spent[self.phase == "measure"] += now - self.at
-        self.searches += view.phase == "search" != self.phase
+        if view.phase == "search" != self.phase:
+            self.searches += 1
+            if self.phase == "measure":
+                self.round = now, view.done
         self.phase, self.at, self.done = view.phase, now, view.done
         if self.even is None and all(task.rounds or task.exhausted for task in view.progress):
-            self.even = now, view.done
+            self.even = self.round = now, view.done
 
     def left(self, now: float, view: SessionView) -> float | None:
         """Seconds of this session from now on; None before its first trials."""
@@ -63,11 +70,13 @@ class _Session:
         # A search is shared by the programs of its round. A task's first round has one program where searching is
         # cheap, later ones up to a batch.
         later = measure + search / max(1, view.batch)
-        if self.even is not None:
-            since, at = self.even
-            later = (_PRIOR_TRIALS * later + now - since) / (_PRIOR_TRIALS + view.done - at)
-        first = min(waiting, trials_left)
-        return first * (measure + search) + (trials_left - first) * later
+        if self.even is None:
+            first = min(waiting, trials_left)
+            return _LIGHTER * first * (measure + search) + (trials_left - first) * later
+        (since, before), (began, at) = self.even, self.round
+        later = (_PRIOR_TRIALS * later + began - since) / (_PRIOR_TRIALS + at - before)
+        # The round in hand is not counted into the pace before it ends: its search gives no program for a while.
+        return max((view.trials - at) * later - (now - began), _LIGHTER * trials_left * later)
 
 
 class Eta:
@@ -121,9 +130,8 @@ class Eta:
             return None
         if waiting:
             return self._durations[0] * waiting + end
-        share = 1.0 if len(stages) == 1 else 1.0 - _COMPILE_SHARE
-        passed = now - stages[-1]
-        return max(share * end - passed, passed / 4)
+        passed, timing = now - stages[-1], (1 - _COMPILE_SHARE) * end
+        return max(end - passed, timing) if len(stages) == 1 else max(timing - passed, passed / 4)
 
 
 def left_text(seconds: float | None) -> str:

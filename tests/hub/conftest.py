@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,16 @@ def target(target_dict: dict[str, Any]) -> Any:
     import tvm
 
     return tvm.target.Target(target_dict)
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Any]:
+    """One import of TVM for the workers of all tests; a test that ends a zygote starts its own."""
+    from tchub.hub.device.pool import Zygote
+
+    zygote = Zygote()
+    yield zygote
+    zygote.close()
 
 
 @pytest.fixture(scope="session")

@@ -19,13 +19,6 @@ from tchub.hub.device.worker import WorkerSetup
 from tvm import te
 
 
-@pytest.fixture(scope="module")
-def zygote() -> Iterator[Zygote]:
-    zygote = Zygote()
-    yield zygote
-    zygote.close()
-
-
 @pytest.fixture
 def worker(zygote: Zygote) -> Iterator[Worker]:
     worker = Worker(zygote, WorkerSetup())
