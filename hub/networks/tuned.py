@@ -35,8 +35,8 @@ class TunedNetwork:
     PyTorch tensors are passed and returned without a copy, except those that are not contiguous, are not aligned to 64
     bytes, or have another data type than the compiled code computes with. NumPy arrays are copied. Results are
     PyTorch's if any argument is, else NumPy's; no gradients flow. Threads may call it at the same time, each with its
-    own state. A library runs on `threads` threads beside the caller's own; the environment variable TVM_NUM_THREADS
-    limits them, if it is set before Python starts.
+    own state. A call runs on `threads` threads, the caller's among them; the environment variable TVM_NUM_THREADS
+    limits them, if it is set before Python starts. A result that is one of the arguments shares its memory.
 
     Attributes:
         name: of the network.
@@ -132,17 +132,17 @@ class TunedNetwork:
     def _main(self, number: int) -> Any:
         """The compiled function, in a virtual machine of the calling thread: machines cannot be entered twice."""
         _set_threads(self.threads)
-        machines: dict[int, Any] | None = getattr(self._machines, "started", None)
-        if machines is None:
-            machines = self._machines.started = {}
-        if number not in machines:
+        functions: dict[int, Any] | None = getattr(self._machines, "functions", None)
+        if functions is None:
+            functions = self._machines.functions = {}
+        if number not in functions:
             import tvm
             from tvm import relax
 
             module: Any = self._modules[number]
             device: Any = tvm.cpu()
-            machines[number] = relax.VirtualMachine(module, device)
-        return machines[number]["main"]
+            functions[number] = relax.VirtualMachine(module, device)["main"]  # which keeps its machine
+        return functions[number]
 
 
 def load_tuned(folder: str | Path) -> TunedNetwork:
@@ -257,15 +257,19 @@ def _argument(value: Any, spec: TensorSpec) -> Any:
             remedy="move it with .cpu(), and make it dense with .to_dense()",
             argument=spec.name,
         )
-    tensor = value.detach().to(getattr(torch, spec.computed)).contiguous().resolve_conj().resolve_neg()
+    tensor = value.detach() if value.requires_grad else value
+    if spec.computed != spec.dtype:
+        tensor = tensor.to(getattr(torch, spec.computed))
+    if not tensor.is_contiguous() or tensor.is_neg():
+        tensor = tensor.contiguous().resolve_neg()
     return tvm.runtime.from_dlpack(tensor.clone() if tensor.data_ptr() % _ALIGNMENT else tensor)
 
 
 def _torch_result(value: Any, spec: TensorSpec, constant: bool) -> Any:
     import torch
 
-    tensor = torch.from_dlpack(value)
-    return tensor.to(getattr(torch, spec.dtype), copy=constant)
+    tensor, dtype = torch.from_dlpack(value), getattr(torch, spec.dtype)
+    return tensor if tensor.dtype is dtype and not constant else tensor.to(dtype, copy=constant)
 
 
 def _numpy_result(value: Any, spec: TensorSpec, _constant: bool) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -196,23 +197,26 @@ def test_results_that_are_constants_are_found(folder: Path) -> None:
     assert constant_results(prepare(import_exported(exported, "sum"))) == []
 
 
-def test_it_runs_where_there_is_no_pytorch(folder: Path) -> None:
+def test_it_runs_where_there_is_no_pytorch_on_its_threads(tmp_path: Path, folder: Path) -> None:
+    copy = copytree(folder, tmp_path / "copy")
+    _changed(copy, threads=2)
     code = f"""
-import sys
+import os, sys
 sys.modules["torch"] = None  # importing it fails
 import numpy as np
 from tchub import hub
-tuned = hub.load_tuned({str(folder)!r})
+tuned = hub.load_tuned({str(copy)!r})
 x = np.ones((3, 4), "float32")
 out = tuned(x, (np.arange(3), x), mask=x > 0, flag=True)
-print(sorted(out), out["ids"][0].tolist(), len(__import__("os").sched_getaffinity(0)))
+import tvm
+threads = tvm.get_global_func("runtime.NumThreads")()
+print(sorted(out), out["ids"][0].tolist(), threads, len(os.sched_getaffinity(0)))
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("TVM_")}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
-    import os
-
     cores = len(os.sched_getaffinity(0))  # TVM would bind the caller to one
-    assert done.stdout.strip() == f"['any', 'flag', 'ids', 'scale', 'y'] [1, 2, 3] {cores}"
+    assert done.stdout.strip() == f"['any', 'flag', 'ids', 'scale', 'y'] [1, 2, 3] 2 {cores}"
 
 
 def _changed(folder: Path, **facts: Any) -> None:
