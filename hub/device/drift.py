@@ -1,18 +1,21 @@
 """Whether the machine was disturbed while a program was timed: a reference kernel tells.
 
-The kernel runs after each program on the same core. Its usual time is learned from the kernel alone, so a
+The kernel runs after each program on the same cores. Its usual time is learned from the kernel alone, so a
 neighbour, a throttled clock or a stolen core shows, whatever the program does.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 import numpy as np
+
+from .timing import POOL_SETTLE_SECONDS
 
 T = TypeVar("T")
 
@@ -89,11 +92,17 @@ def measure_watched(measure: Callable[[], T], reference: Callable[[], float], wa
     return Watched(value, repeated, disturbed)
 
 
+_MOST_CPUS = 4
 _SIDE = 64  # a quarter of a million multiply-adds: four of them are under 2 % of the time that a program takes
 
 
-def make_reference_kernel() -> Callable[[], float]:
-    """A function that times a small matrix product: the median of three, in seconds."""
+def make_reference_kernel(cpus: Sequence[int] = ()) -> Callable[[], float]:
+    """Make a function that times a small matrix product: the median of three, in seconds.
+
+    Args:
+        cpus: of a program of several threads: the time is the worst on up to `_MOST_CPUS` of them, which take turns,
+            since one slow thread holds up the others.
+    """
     rng = np.random.default_rng(0)
     a, b = rng.random((2, _SIDE, _SIDE), dtype=np.float32)
     out = np.empty((_SIDE, _SIDE), np.float32)
@@ -108,4 +117,16 @@ def make_reference_kernel() -> Callable[[], float]:
         once()  # the program before it has emptied the cache
         return sorted(once() for _ in range(3))[1]
 
-    return median_of_three
+    turns = deque(cpus)
+
+    def worst() -> float:
+        time.sleep(POOL_SETTLE_SECONDS)
+        slowest = 0.0
+        for cpu in list(turns)[:_MOST_CPUS]:
+            os.sched_setaffinity(0, (cpu,))  # this thread alone
+            slowest = max(slowest, median_of_three())
+        turns.rotate(-_MOST_CPUS)
+        os.sched_setaffinity(0, cpus)
+        return slowest
+
+    return worst if len(cpus) > 1 else median_of_three

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -102,7 +103,8 @@ _arguments = _Arguments()
 
 @lru_cache(maxsize=1)
 def _watcher(config: DriftConfig) -> tuple[DriftWatch, Callable[[], float]]:
-    return DriftWatch(config), make_reference_kernel()
+    several = int(os.environ.get("TVM_NUM_THREADS", "1")) > 1 and hasattr(os, "sched_getaffinity")
+    return DriftWatch(config), make_reference_kernel(sorted(os.sched_getaffinity(0)) if several else ())
 
 
 def run(

@@ -9,6 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+# Of a process that times programs of several threads: they stay on its cores, and go to sleep some milliseconds after
+# a run, which leaves back-to-back runs as they are; by default they turn in circles for a quarter of a second, beside
+# whatever is timed next.
+POOL_ENVIRONMENT = {"TVM_BIND_THREADS": "0", "TVM_THREAD_POOL_SPIN_COUNT": "10000"}
+POOL_SETTLE_SECONDS = 0.02
 # What MetaSchedule's own runners call to flush the cache; it leaves the first argument, the activations, in it.
 _FLUSH = "cache_flush_cpu_non_first_arg"
 # The standard error of a median is 1.253 sigma / sqrt(n), and the quartiles of a normal lie 1.349 sigma apart.

@@ -15,7 +15,7 @@ from typing import Any
 from ...zoo.errors import last_line
 from .build_job import build, warm_compiler
 from .run_job import ArgsInfo, make_reference, run
-from .timing import TimingConfig, time_kernel
+from .timing import POOL_ENVIRONMENT, TimingConfig, time_kernel
 
 __all__ = ["ArgsInfo", "TimingConfig", "WorkerSetup", "serve", "set_up", "time_kernel", "warm_up"]
 
@@ -78,8 +78,7 @@ def _find(job: str) -> Callable[..., Any]:
 
 def set_up(setup: WorkerSetup) -> int:
     """Apply a `WorkerSetup`; returns the process id."""
-    os.environ["TVM_NUM_THREADS"] = str(setup.threads)
-    os.environ["TVM_BIND_THREADS"] = "0"  # TVM's pool would move the process to other cores than `cpus`
+    os.environ |= {"TVM_NUM_THREADS": str(setup.threads)} | POOL_ENVIRONMENT
     if setup.cpus is not None:
         os.sched_setaffinity(0, setup.cpus)
     if setup.idle:

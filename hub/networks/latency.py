@@ -13,6 +13,7 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
 from ..device.patience import TimeLimit, run_process
+from ..device.timing import POOL_ENVIRONMENT
 from .errors import LatencyError
 from .output_check import OutputCheck
 
@@ -124,8 +125,9 @@ def reference_file(network: Network, folder: Path) -> Path:
 
 def _ask(request: dict[str, Any], threads: int, timeout: float) -> dict[str, Any]:
     count = str(threads)
-    env = os.environ | dict.fromkeys(("TVM_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), count)
-    env["TVM_BIND_THREADS"] = "0"  # TVM's pool would leave the cores that the worker stays on
+    env = (
+        os.environ | dict.fromkeys(("TVM_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), count) | POOL_ENVIRONMENT
+    )
     command = [sys.executable, "-m", "tchub.hub.networks.latency_worker"]
     try:
         done = run_process(command, json.dumps(request), env, TimeLimit(timeout))

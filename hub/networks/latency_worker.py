@@ -19,6 +19,7 @@ import torch
 
 from ..device.host_facts import physical_cores
 from ..device.plan import timing_cpus
+from ..device.timing import POOL_SETTLE_SECONDS
 from .errors import NetworkImportError
 from .exported_file import load_exported
 from .output_check import check_output
@@ -30,7 +31,6 @@ Run = Callable[[], Any]
 WARM_UP = 2
 MAX_REPEATS = 60
 REPEAT_SECONDS = 0.02
-SETTLE_SECONDS = 0.01
 
 
 def _shield(threads: int) -> None:
@@ -133,7 +133,7 @@ def _time(run: Run, times: int) -> float:
 def _settle(run: Run, times: int) -> None:
     """Let the threads of the system before go to sleep: TVM's and OpenMP's turn in circles for a while after a run."""
     if torch.get_num_threads() > 1:
-        time.sleep(SETTLE_SECONDS)
+        time.sleep(POOL_SETTLE_SECONDS)
         if times > 1:  # its own threads are awake again then
             run()
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.device.drift import DriftConfig, DriftWatch, make_reference_kernel, measure_watched
@@ -72,3 +74,16 @@ def test_the_decision_depends_on_ratios_alone(times: list[float], factor: float)
 
 def test_the_reference_kernel_takes_a_moment() -> None:
     assert 0 < make_reference_kernel()() < 1
+
+
+def test_beside_a_program_of_several_threads_it_runs_on_all_their_cores_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pinned: list[tuple[int, ...]] = []
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cpus: pinned.append(tuple(cpus)))
+    six = tuple(range(6))
+    kernel = make_reference_kernel(six)
+    assert 0 < kernel() < 1
+    assert 0 < kernel() < 1
+    one_by_one = [(cpu,) for cpu in (0, 1, 2, 3)], [(cpu,) for cpu in (4, 5, 0, 1)]
+    assert pinned == [*one_by_one[0], six, *one_by_one[1], six], "and this thread may use all of them again"
