@@ -61,7 +61,7 @@ class _Session:
     def left(self, now: float, view: SessionView) -> float | None:
         """Seconds of this session from now on; None before its first trials."""
         count, trials_left = view.done - self.first, max(0, view.trials - view.done)
-        if count < min(_FIRST_TRIALS, view.trials - self.first):
+        if count == 0 or count < min(_FIRST_TRIALS, view.trials - self.first):
             return None
         waiting = sum(not (task.rounds or task.exhausted) for task in view.progress)
         running = now - self.at
