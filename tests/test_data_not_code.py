@@ -27,11 +27,15 @@ ALLOWED = {
     ("hub/tuning/remote_latency.py", "torch.load"),
     # Outputs of a measured program, written by a worker of the same run; numpy refuses pickles by default.
     ("hub/device/output_check.py", "np.load"),
+    # A user's arrays for a tuned network, with `allow_pickle=False`.
+    ("hub/networks/arrays.py", "np.load"),
     # After `check_script`.
     ("zoo/corpus/importers/tvmscript.py", "from_source"),
 }
-# Compiled code is loaded where it was compiled: by measuring workers, of programs made in the same run.
+# Compiled code is loaded where it was compiled: by measuring workers, of programs made in the same run. And a tuned
+# network by its user, from the folder that they name, after its checksums.
 LIBRARIES = {
+    "hub/networks/tuned.py",
     "hub/device/run_job.py",
     "hub/device/rpc_jobs.py",
     "hub/networks/latency_worker.py",
