@@ -36,12 +36,15 @@ def command(output: str, trials: int, threads: int | None, out: Output) -> None:
     """
     from ..quickstart import quickstart
     from .native_log import native_output_logged
+    from .tune import suggest_use
 
     with native_output_logged(out, output) as log, ExitStack() as stack:
         result = quickstart(output, trials=trials, threads=threads, progress=_progress(out, log, stack))
     out.data(result.as_dict(), lambda console: _draw(result, console))
     out.note(f"report: {result.folder}/report.html")
     same = f" --threads {threads}" if threads is not None else ""
+    if result.output_equal:
+        suggest_use(result.folder, out)
     out.hint(f"tchub tune resnet-18 --checkpoint {result.tuned_with}{same} --trials 128 --output resnet-18")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -152,14 +153,22 @@ def _verdict(check: dict[str, Any]) -> str:
 
 def _suggest(result: TuneResult, out: Output) -> None:
     """Say how to run the network, and how to gain more where PyTorch is faster."""
-    from ..tuning.report import usage
+    from ..tuning.report import runs_here
 
-    for title, lines in usage(result.report, result.folder).items():
-        out.hint("; ".join(lines.splitlines()), title)
+    if runs_here(result.report):
+        suggest_use(result.folder, out)
     pytorch, tuned = (result.latency.get(name) for name in ("pytorch", "tuned"))
     if pytorch is not None and tuned is not None and pytorch < tuned:
         more = 4 * result.report["runs"]["tuned"]["trials_asked"]
         out.hint(f"the same command with --trials {more} goes on from here", "PyTorch is faster")
+
+
+def suggest_use(folder: str | Path, out: Output) -> None:
+    """Say how to run the network in an output folder, in Python and in a shell."""
+    from ..tuning.report import usage
+
+    for title, lines in usage(folder).items():
+        out.hint("; ".join(lines.splitlines()), title)
 
 
 def _sums(run: dict[str, Any]) -> str:

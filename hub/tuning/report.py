@@ -17,7 +17,7 @@ import numpy as np
 from ...zoo.atomic import write_atomically
 from ...zoo.plain_json import plain
 from ..durable import kept_on_disk
-from .report_page import TITLES, gains, render, usage
+from .report_page import TITLES, gains, render, runs_here, usage
 from .trials import Trial, curve
 
 if TYPE_CHECKING:
@@ -205,6 +205,7 @@ __all__ = [
     "machine_facts",
     "make_report",
     "render",
+    "runs_here",
     "spearman",
     "usage",
     "write_report",

@@ -34,18 +34,17 @@ def _gain(other: float, tuned: float, title: str) -> str:
     return f"{other / tuned:.{2 if other < 10 * tuned else 0}f}x faster than {title} ({times})"
 
 
-def usage(report: dict[str, Any], folder: str | Path) -> dict[str, str]:
-    """Say how to run what was tuned: lines of Python and commands by title.
-
-    Empty where there is nothing to run here: a stopped run, a wrong output, another device's library.
-    """
+def runs_here(report: dict[str, Any]) -> bool:
+    """Tell whether this machine can run what was tuned: the run is done, its output right, its device this one."""
     wrong = any(not check["ok"] for check in report.get("output_check", {}).values())
-    if report["status"] != "done" or wrong or report.get("device"):
-        return {}
+    return report["status"] == "done" and not wrong and not report.get("device")
+
+
+def usage(folder: str | Path) -> dict[str, str]:
+    """Say how to run the network in an output folder: lines of Python and commands, by title."""
     quoted = shlex.quote(str(folder))
-    python = f"from tchub import hub\nnet = hub.load_tuned({str(folder)!r})\ny = net(x)"
     return {
-        "in Python": python,
+        "in Python": f"from tchub import hub\nnet = hub.load_tuned({str(folder)!r})\ny = net(x)",
         "in a shell": f"tchub run {quoted} --input x.npz",
         "time it again": f"tchub bench {quoted}",
     }
@@ -72,7 +71,7 @@ def render(report: dict[str, Any], folder: str | Path = "out") -> str:
     return environment.get_template("report.html.j2").render(
         r=report,
         gains=gains(report),
-        usage=usage(report, folder),
+        usage=usage(folder) if runs_here(report) else {},
         titles=TITLES,
         phases=PHASES,
         latency=latency,

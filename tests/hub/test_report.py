@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from tchub.hub.tuning.bar_charts import Bar, Stack, bars, groups, stacks
 from tchub.hub.tuning.charts import Line, lines, scatter
-from tchub.hub.tuning.report import agreement, render, spearman, write_report
+from tchub.hub.tuning.report import agreement, gains, render, runs_here, spearman, write_report
 from tchub.hub.tuning.report_page import caught_up
 from tchub.hub.tuning.trials import Trial
 
@@ -163,7 +163,8 @@ def read(report: dict[str, Any]) -> _Page:
 def test_the_page_needs_nothing_else_and_says_what_was_found() -> None:
     page = read(make_report())
     assert page.links == []
-    assert "4.0x" in page.text
+    assert "1.50x faster than PyTorch (2 ms, PyTorch 3 ms)" in page.text
+    assert "4.00x faster than TVM untuned (2 ms, TVM untuned 8 ms)" in page.text
     assert "equals the reference" in page.text
     assert "fused_matmul_<add>" in page.text, "names are escaped, not swallowed"
     assert "tuned: tcl-epyc+local@1.0.0" in page.text
@@ -208,7 +209,33 @@ def test_trials_are_drawn_for_every_task_with_a_choice_and_the_fewest_left_out()
 def test_where_nothing_was_timed_end_to_end_the_page_says_why() -> None:
     text = read(make_report(latency={}, output_check={}, latency_note="the server cannot run it")).text
     assert "Not timed end to end: the server cannot run it" in text
-    assert "faster than untuned" not in text
+    assert "faster than" not in text
+
+
+def test_what_was_gained_is_said_of_each_system_and_a_loss_too() -> None:
+    latency = {name: {"median": seconds} for name, seconds in (("tuned", 2e-3), ("untuned", 0.2), ("pytorch", 1.5e-3))}
+    assert gains({"latency": latency}) == [
+        "1.33x slower than PyTorch (2 ms, PyTorch 1.5 ms)",
+        "100x faster than TVM untuned (2 ms, TVM untuned 200 ms)",
+    ]
+    assert gains({"latency": {"untuned": latency["untuned"]}}) == gains({}) == []
+
+
+def test_the_page_shows_how_to_run_the_network() -> None:
+    page = _Page()
+    page.feed(render(make_report(), "my runs/out"))
+    assert "from tchub import hub\nnet = hub.load_tuned('my runs/out')\ny = net(x)" in page.text
+    assert "tchub run 'my runs/out' --input x.npz" in page.text
+    assert "tchub bench 'my runs/out'" in page.text
+
+
+def test_a_network_that_does_not_run_here_or_is_wrong_is_not_suggested_to_be_run() -> None:
+    wrong = make_report()["output_check"]["tuned"] | {"ok": False}
+    for change in ({"status": "interrupted"}, {"device": "rpc:turin"}, {"output_check": {"tuned": wrong}}):
+        report = make_report(**change)
+        assert not runs_here(report)
+        assert "load_tuned" not in read(report).text
+    assert runs_here(make_report())
 
 
 def test_settings_within_settings_have_their_full_name() -> None:
