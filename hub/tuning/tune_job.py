@@ -131,10 +131,15 @@ def open_job(
     network = open_network(source)
     signatures = [variant.signature() for variant in network.variants]
     progress.stage("compile the network untuned and check its output")
-    variants = [
-        Variant(one, signature, first_build(one, tvm_target, layout, first_compare(device, threads), device.linker))
-        for one, signature in zip(network.variants, signatures, strict=True)
-    ]
+    try:
+        variants = [
+            Variant(one, signature, first_build(one, tvm_target, layout, first_compare(device, threads), device.linker))
+            for one, signature in zip(network.variants, signatures, strict=True)
+        ]
+    except LatencyError:  # Ctrl-C reaches the process that compares, too
+        _check_early(stop)
+        raise
+    _check_early(stop)
     tasks = merged_variants(
         from_extracted(relax_integration.extract_tasks(variant.first.mod, tvm_target), variant.network.name)
         for variant in variants
@@ -153,6 +158,11 @@ def open_job(
         folder,
         history,
     )
+
+
+def _check_early(stop: StopFlag) -> None:
+    if stop.requested:
+        raise InterruptedRunError("interrupted before anything was measured", remedy="run the same command again")
 
 
 def session_facts(job: TuneJob, model: ModelChoice) -> dict[str, Any]:

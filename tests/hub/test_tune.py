@@ -28,7 +28,7 @@ from tchub.hub.networks.latency_worker import add_compiled, answer, arrays, meas
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.output_check import OutputCheck
 from tchub.hub.networks.sources import open_network
-from tchub.hub.tuning import run_folder
+from tchub.hub.tuning import run_folder, tune_job
 from tchub.hub.tuning import tune as tune_module
 from tchub.hub.tuning.errors import InterruptedRunError, TuningStateError
 from tchub.hub.tuning.models import choose_model
@@ -122,6 +122,18 @@ def test_ctrl_c_leaves_a_report_and_the_same_call_goes_on(
     assert sum(t["kind"] == "tuned" for t in tuned) == 8 > done
     with pytest.raises(TuningStateError, match="another model"):
         hub.tune(pt2, checkpoint="stock", trials=8, output=tmp_path, **fake_pair)
+
+
+def test_ctrl_c_during_the_first_build_is_an_interruption_and_no_failure(
+    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        raise LatencyError("the process that compares was interrupted too")
+
+    monkeypatch.setattr(tune_job, "first_build", interrupted)
+    with pytest.raises(InterruptedRunError, match="before anything was measured"):
+        hub.tune(pt2, checkpoint="none", trials=4, output=tmp_path, **fake_pair)
 
 
 def _fake_comparison() -> Any:
