@@ -61,7 +61,9 @@ class _Session:
     def left(self, now: float, view: SessionView) -> float | None:
         """Seconds of this session from now on; None before its first trials."""
         count, trials_left = view.done - self.first, max(0, view.trials - view.done)
-        if count == 0 or count < min(_FIRST_TRIALS, view.trials - self.first):
+        if not trials_left:
+            return 0.0
+        if count < _FIRST_TRIALS:
             return None
         waiting = sum(not (task.rounds or task.exhausted) for task in view.progress)
         running = now - self.at

@@ -94,6 +94,16 @@ def test_a_machine_that_becomes_busy_is_followed() -> None:
     assert not wrong(late)
 
 
+def test_a_run_that_is_taken_up_at_its_end_has_the_end_left_alone() -> None:
+    now = [0.0]
+    eta = Eta(clock=lambda: now[0])
+    now[0] = 20.0
+    eta.session("tuned", view(80, "model", 10, {"tasks": 10, "trials": 80, "batch": 4}))
+    left = eta.left()
+    assert left is not None
+    assert 5 < left < 40
+
+
 def test_before_the_first_programs_nothing_is_said() -> None:
     assert [left for _, event, left in replay(simulated(1.0)) if event == ["stage"] or event[0] == 0][:4] == [None] * 4
 
