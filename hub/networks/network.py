@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus.workloads import NETWORKS, SUITES, NetworkSpec
 from ...zoo.errors import TchubError, last_line
+from .blame import where_in_network
 from .converters import converters
 from .decompose import decomposed
 from .errors import NetworkImportError, UnknownNetworkError
@@ -84,24 +85,36 @@ class Network:
         """
         check_layout(layout)
         mod = self.imported()
-        with refused(self.name, "lower"):
+        with refused(self.name, "lower", self.where):
             return prepare(mod, layout)
+
+    def where(self, operator: str) -> str:
+        """Say where an operator of TVM's error stands in the network, or nothing; see `blame.where_in_network`."""
+        return where_in_network(self.export(), operator)
 
 
 @contextmanager
-def refused(network: str, step: str) -> Iterator[None]:
-    """Turn whatever TVM or PyTorch raises inside into a NetworkImportError that names the network and the step."""
+def refused(network: str, step: str, where: Callable[[str], str]) -> Iterator[None]:
+    """Turn whatever TVM or PyTorch raises inside into a NetworkImportError that names the network and the step.
+
+    Args:
+        network: its name.
+        step: what TVM cannot do with it, e.g. `import`.
+        where: says where an operator stands in the network; an empty text if that is not known.
+    """
     try:
         yield
     except TchubError:
         raise
     except Exception as error:
         operator = operator_in(str(error))
+        place = where(operator) if operator else ""
         raise NetworkImportError(
-            f"TVM cannot {step} {network}: {operator or last_line(error)}",
+            f"TVM cannot {step} {network}: {operator or last_line(error)}" + (f" ({place})" if place else ""),
             remedy="write the operator with others that TVM has, or leave it out of what is tuned",
             network=network,
             operator=operator,
+            place=place,
         ) from error
 
 
@@ -121,7 +134,7 @@ def import_exported(exported: Any, name: str) -> IRModule:
     """
     from tvm.relax.frontend.torch import from_exported_program
 
-    with refused(name, "import"), warnings.catch_warnings():
+    with refused(name, "import", lambda operator: where_in_network(exported, operator)), warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torch's own pytree deprecation, not ours
         exported = decomposed(exported)
         _check_stateless(exported, name)

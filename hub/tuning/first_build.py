@@ -75,7 +75,7 @@ def _build(
 ) -> tuple[Any, Comparison]:
     with tempfile.TemporaryDirectory(prefix="tchub-untuned-") as folder:
         path = Path(folder, "untuned.so")
-        with refused(network.name, "compile"):
+        with refused(network.name, "compile", network.where):
             mod = prepare(imported, layout)
             build_library(mod, target, None, path, linker)
         comparison = compare(network, {"untuned": path})

@@ -9,6 +9,7 @@ import pytest
 import torch
 from tchub.hub.networks.blame import export_module, where_in_network
 from tchub.hub.networks.errors import NetworkImportError
+from tchub.hub.networks.sources import open_network
 
 
 class Attention(torch.nn.Module):
@@ -71,3 +72,18 @@ def test_what_cannot_be_exported_is_said_in_one_line_with_the_users_code(
     assert line in str(caught.value)
     assert remedy in str(caught.value.remedy)
     assert logging.root.manager.disable == logging.NOTSET
+
+
+class Fourier(torch.nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.fft(x).real
+
+
+def test_an_operator_that_tvm_lacks_is_named_with_its_place() -> None:
+    network = open_network(torch.nn.Sequential(torch.nn.ReLU(), Fourier()), (torch.ones(2, 8),), name="mine")
+    with pytest.raises(
+        NetworkImportError, match=r"TVM cannot import mine: \S+ \(1, test_blame.py:\d+: return"
+    ) as caught:
+        network.relax_module()
+    assert "torch.fft.fft(x).real" in str(caught.value)
+    assert "\n" not in str(caught.value)
