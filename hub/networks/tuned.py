@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -29,6 +30,19 @@ _REPEAT_SECONDS = 0.02  # a repeat runs a quick network several times
 _ALIGNMENT = 64  # bytes; compiled code reads whole vectors, so TVM takes no other memory
 
 
+def _load(library: Path) -> Any:
+    """Load a library by a path that no process has seen: by an old one, the system gives what it loaded before.
+
+    A network that is tuned further, and loaded again in the same process, would run as it was.
+    """
+    import tvm
+
+    with tempfile.TemporaryDirectory(prefix="tchub-load-") as folder:
+        link = Path(folder, library.name)
+        link.symlink_to(library.resolve())
+        return tvm.runtime.load_module(str(link))
+
+
 class TunedNetwork:
     """A compiled network. Call it as the original: with the same arguments, of PyTorch or of NumPy.
 
@@ -47,13 +61,11 @@ class TunedNetwork:
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
-        import tvm
-
         self.name, self.folder = manifest.network, folder
         self.target, self.threads = manifest.target, manifest.threads
         self.signatures = tuple(library.signature for library in manifest.libraries)
         self._libraries = manifest.libraries
-        self._modules = [tvm.runtime.load_module(str(folder / library.file)) for library in manifest.libraries]
+        self._modules = [_load(folder / library.file) for library in manifest.libraries]
         self._machines = threading.local()
 
     @property

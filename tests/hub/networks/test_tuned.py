@@ -175,6 +175,14 @@ def test_the_shape_of_the_arguments_chooses_the_library(tmp_path: Path) -> None:
         tuned(torch.ones(3, 2))
 
 
+def test_a_network_that_was_tuned_again_is_loaded_anew(tmp_path: Path) -> None:
+    x = torch.randn(2, 4)
+    networks = [torch.nn.Linear(4, 3).eval() for _ in range(2)]
+    loaded = [load_tuned(_compile(tmp_path, network, ((x,), {}))) for network in networks]
+    for network, tuned in zip(networks, loaded, strict=True):
+        torch.testing.assert_close(tuned(x), network(x))
+
+
 def test_half_precision_is_cast_at_the_border(tmp_path: Path) -> None:
     """The library computes in float32; the caller sees bfloat16."""
     half, single = (torch.export.export(Sum(), (torch.zeros(2, dtype=t),)) for t in (torch.bfloat16, torch.float32))
