@@ -42,9 +42,11 @@ class _Model:
     config: Any
     weights: Path | None
 
-    def build(self) -> torch.nn.Module:
-        """The model in inference mode, float32; random weights are seeded."""
+    def build(self, inputs: Mapping[str, torch.Tensor]) -> torch.nn.Module:
+        """The model in inference mode, float32; random weights are seeded, and suit the inputs."""
         import torch
+
+        from .random_weights import settle_batch_norms
 
         if self.weights is not None:
             return self.kind.from_pretrained(
@@ -52,7 +54,7 @@ class _Model:
             ).eval()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            return self.kind(self.config).float().eval()
+            return settle_batch_norms(self.kind(self.config).float().eval(), **inputs)
 
 
 def read_config(path: Path, shapes: Shapes | None = None) -> Network:
@@ -94,7 +96,7 @@ def _network(model: _Model, name: str, sizes: Mapping[str, int], notes: tuple[st
 
     @cache  # an export takes seconds, and the network is asked for it by the import, the signature and the comparison
     def export() -> Any:
-        return export_module(model.build(), (), inputs(), name)
+        return export_module(model.build(inputs()), (), inputs(), name)
 
     return Network(name, export, lambda: tuple(inputs().values()), "transformers", notes=notes)
 

@@ -104,6 +104,31 @@ def test_a_module_is_tuned_as_it_stands_in_python(
     assert "checkpoint=" in str(refused.value.remedy)
 
 
+def test_a_dynamic_shape_is_tuned_at_each_of_the_sizes_given(
+    tmp_path: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
+    batch = torch.export.Dim("batch", min=1, max=16)
+    exported = torch.export.export(Tiny().eval(), (torch.randn(2, 24),), dynamic_shapes=({0: batch},))
+    torch.export.save(exported, tmp_path / "net.pt2")
+    out = tmp_path / "out"
+    result = hub.tune(
+        tmp_path / "net.pt2", shapes={"batch": [1, 3]}, checkpoint="none", trials=4, output=out, **fake_pair
+    )
+    assert [variant["network"] for variant in result.report["variants"]] == ["net-batch1", "net-batch3"]
+    assert {"net-batch1.so", "net-batch3.so"} <= {path.name for path in out.iterdir()}
+    tuned = result.load()
+    for x in (torch.randn(1, 24), torch.randn(3, 24)):
+        with torch.no_grad():
+            torch.testing.assert_close(tuned(x), exported.module()(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", ["batch", "=1", "batch=", "batch=1,x"])
+def test_sizes_are_given_as_a_name_and_numbers(shape: str, capsys: Any) -> None:
+    assert main(["tune", "bert-tiny", "--shape", shape]) == 2
+    assert "write batch=1,8" in capsys.readouterr().err
+
+
 def test_ctrl_c_leaves_a_report_and_the_same_call_goes_on(
     tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
