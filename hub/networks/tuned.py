@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 import tempfile
 import threading
@@ -38,9 +39,12 @@ def _load(library: Path) -> Any:
     import tvm
 
     with tempfile.TemporaryDirectory(prefix="tchub-load-") as folder:
-        link = Path(folder, library.name)
-        link.symlink_to(library.resolve())
-        return tvm.runtime.load_module(str(link))
+        path = Path(folder, library.name)
+        try:
+            path.hardlink_to(library)
+        except OSError:  # the folder lies on another disk
+            shutil.copyfile(library, path)
+        return tvm.runtime.load_module(str(path))
 
 
 class TunedNetwork:
