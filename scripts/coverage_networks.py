@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from coverage_heads import HEADS
-from coverage_modules import MODULES, Brought, Factory
+from coverage_modules import MODULES, Brought, Factory, Function
 from coverage_transformers import AUDIO, DECODERS, ENCODERS, PAIRED, SEQ2SEQ, VISION
 
 # For the test suite: one of each way to bring a network, and of each kind of operator that once failed.
@@ -109,13 +109,12 @@ def _transformer(model: str, fields: dict[str, Any], mask: bool = True) -> Facto
     return make
 
 
-def _outputs_by_position(make: Factory) -> Factory:
-    """The same, with a tuple as output, which is what `.onnx` files are exported from."""
+def _logits(make: Factory) -> Factory:
+    """The same, in a module that gives the logits alone, as `.onnx` files are exported."""
 
     def changed() -> Brought:
-        module, inputs, named = make()
-        module.config.return_dict = False
-        return module, inputs, named
+        model, inputs, named = make()
+        return Function(lambda self, *x, **options: self.model(*x, **options).logits, model=model), inputs, named
 
     return changed
 
@@ -134,8 +133,8 @@ def _all() -> Iterator[CoverageNetwork]:
     gpt2 = _transformer("GPT2LMHeadModel", DECODERS["gpt2"], mask=False)
     bert = _transformer("BertForSequenceClassification", ENCODERS["bert"])
     vit = _transformer("ViTForImageClassification", VISION["vit"])
-    yield _exported("llama", "decoders", _outputs_by_position(llama))
-    yield _exported("gpt2", "decoders", _outputs_by_position(gpt2))
+    yield _exported("llama", "decoders", llama)
+    yield _exported("gpt2", "decoders", _logits(gpt2))
     yield _exported("bert", "encoders", bert)
     yield _exported("bilstm", *modules["bilstm"])
     yield _exported("transformer-encoder", *modules["transformer-encoder"])
@@ -146,7 +145,7 @@ def _all() -> Iterator[CoverageNetwork]:
 
     for name, factory in {"llama": llama, "gpt2": gpt2, "bert": bert, "vit": vit}.items():
         family = {"bert": "encoders", "vit": "vision"}.get(name, "decoders")
-        yield _onnx(name, family, _outputs_by_position(factory))
+        yield _onnx(name, family, _logits(factory))
     for name in ("lstm", "transformer-encoder", "unet", "super-resolution", "gan-generator", "depthwise",
                  "mlp-mixer", "dlrm", "detector", "temporal-convolutions"):  # fmt: skip
         yield _onnx(name, *modules[name])

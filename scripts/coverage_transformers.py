@@ -116,7 +116,7 @@ VISION: dict[str, dict[str, Any]] = {
     | {"image_size": 64},
     "mobilenet_v1": {"image_size": 64, "depth_multiplier": 0.25, "min_depth": 8},
     "mobilenet_v2": {"image_size": 64, "depth_multiplier": 0.35},
-    "efficientnet": {"image_size": 64, "width_coefficient": 0.5, "depth_coefficient": 0.5, "hidden_dim": 256},
+    "efficientnet": {"image_size": 64, "width_coefficient": 0.5, "depth_coefficient": 0.5, "hidden_dim": 640},
     "mobilevit": {"image_size": 64, "hidden_sizes": [48, 64, 80], "neck_hidden_sizes": [16, 16, 24, 32, 48, 64, 96]},
     "pvt": {"image_size": 64, "depths": [1, 1, 1, 1], "hidden_sizes": [16, 32, 64, 128]}
     | {"num_attention_heads": [1, 2, 4, 8]},
@@ -133,14 +133,14 @@ VISION: dict[str, dict[str, Any]] = {
     | {"image_size": 64, "architectures": ["DetrForObjectDetection"]},
     "yolos": _SMALL_IMAGE | {"image_size": [64, 64], "patch_size": 16, "num_detection_tokens": 10}
     | {"architectures": ["YolosForObjectDetection"]},
-    "dpt": _SMALL_IMAGE | {"patch_size": 16, "backbone_out_indices": [0, 0, 1, 1]}
+    "dpt": _SMALL_IMAGE | {"patch_size": 16, "num_hidden_layers": 4, "backbone_out_indices": [0, 1, 2, 3]}
     | {"neck_hidden_sizes": [16, 32, 64, 64], "fusion_hidden_size": 32, "architectures": ["DPTForDepthEstimation"]},
     "clip_vision_model": _IMAGE_TOWER,
 }  # fmt: skip
 
 PAIRED: dict[str, dict[str, Any]] = {
     "clip": {"text_config": _TEXT_TOWER, "vision_config": _IMAGE_TOWER, "projection_dim": 64},
-    "siglip": {"text_config": _TEXT_TOWER, "vision_config": _IMAGE_TOWER},
+    "siglip": {"text_config": _TEXT_TOWER | {"projection_size": 192}, "vision_config": _IMAGE_TOWER},
 }
 
 AUDIO: dict[str, dict[str, Any]] = {

@@ -7,9 +7,24 @@ PyTorch does: mixed data types, advanced indices with gaps, a maximum with its p
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
+
+from .attention import attention, encoder_layer, multi_head_attention
+from .converters import translated
+from .indexing import embedding_bag, index, index_add, index_put, select, windows
+from .resampling import (
+    adaptive_maximum,
+    antialiased,
+    average,
+    convolution,
+    maximum,
+    nearest,
+    padding,
+    reflected,
+    replicated,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,8 +53,6 @@ def _table() -> dict[Any, Callable[..., Any]]:
     import torch
     from torch._decomp import decomposition_table
 
-    from .converters import translated
-
     aten = torch.ops.aten
     table = torch.export.default_decompositions()
     has = translated()
@@ -48,13 +61,13 @@ def _table() -> dict[Any, Callable[..., Any]]:
     table.update(lacking)
     table[aten.grid_sampler_2d.default] = decomposition_table[aten.grid_sampler_2d.default]
     table.update({
-        aten.scaled_dot_product_attention.default: _attention,
-        aten._transformer_encoder_layer_fwd.default: _encoder_layer,
-        aten._native_multi_head_attention.default: _multi_head_attention,
-        aten._embedding_bag.default: _embedding_bag,
-        aten.index.Tensor: _index,
-        aten.index_put.default: _index_put,
-        aten.index_add.default: _index_add,
+        aten.scaled_dot_product_attention.default: attention,
+        aten._transformer_encoder_layer_fwd.default: encoder_layer,
+        aten._native_multi_head_attention.default: multi_head_attention,
+        aten._embedding_bag.default: embedding_bag,
+        aten.index.Tensor: index,
+        aten.index_put.default: index_put,
+        aten.index_add.default: index_add,
         aten.max.dim: _max_with_place,
         aten.min.dim: _min_with_place,
         aten.linalg_vector_norm.default: _vector_norm,
@@ -71,251 +84,25 @@ def _table() -> dict[Any, Callable[..., Any]]:
         aten.baddbmm.default: _sum_with_product,
         aten.div.Tensor_mode: _rounded_quotient,
         aten.div.Scalar_mode: _rounded_quotient,
-        aten.select.int: _select,
-        # TVM's ConvertLayout fails at axes that count from the end.
-        aten.squeeze.dims: lambda x, dim: x.squeeze([d % x.dim() for d in dim]) if min(dim) < 0 else NotImplemented,
-        aten.unsqueeze.default: lambda x, dim: x.unsqueeze(dim + x.dim() + 1) if dim < 0 else NotImplemented,
-        aten.upsample_nearest2d.vec: _nearest,
-        aten._upsample_bilinear2d_aa.default: _antialiased,
-        **{getattr(aten, f"avg_pool{n}d").default: _average(getattr(aten, f"avg_pool{n}d").default) for n in (1, 2, 3)},
-        aten.adaptive_max_pool2d.default: _adaptive_maximum,
-        aten.unfold.default: _windows,
+        aten.select.int: select,
+        aten.upsample_nearest2d.vec: nearest,
+        aten._upsample_bilinear2d_aa.default: antialiased,
+        **{getattr(aten, f"avg_pool{n}d").default: average(getattr(aten, f"avg_pool{n}d").default) for n in (1, 2, 3)},
+        aten.max_pool2d_with_indices.default: maximum(aten.max_pool2d_with_indices.default),
+        aten.max_pool3d_with_indices.default: maximum(aten.max_pool3d_with_indices.default),
+        aten.adaptive_max_pool2d.default: adaptive_maximum,
+        aten.unfold.default: windows,
         aten.erfc.default: lambda x: 1 - x.erf(),
         aten.hypot.default: lambda x, y: (x * x + y * y).sqrt(),
-        aten.convolution.default: _convolution,
+        aten.convolution.default: convolution,
+        aten.native_group_norm.default: _group_norm,
         aten._trilinear.default: _trilinear,
         aten.full_like.default: _full_like,
         aten._cdist_forward.default: _distances,
-        **{getattr(aten, f"reflection_pad{n}d").default: _padding(_reflected) for n in (1, 2, 3)},
-        **{getattr(aten, f"replication_pad{n}d").default: _padding(_replicated) for n in (1, 2, 3)},
+        **{getattr(aten, f"reflection_pad{n}d").default: padding(reflected) for n in (1, 2, 3)},
+        **{getattr(aten, f"replication_pad{n}d").default: padding(replicated) for n in (1, 2, 3)},
     })  # fmt: skip
     return table
-
-
-# Attention
-
-
-def _attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Any:
-    """Attention by two products and a softmax; PyTorch's own decomposition looks at every score three times more.
-
-    Rows that a mask covers wholly give zeros, as in PyTorch.
-    """
-    import torch
-
-    if dropout_p > 0:
-        return NotImplemented
-    if enable_gqa and key.shape[-3] != query.shape[-3]:
-        key, value = (_repeated_heads(x, query.shape[-3]) for x in (key, value))
-    scores = (query * (scale or 1 / math.sqrt(query.shape[-1]))) @ key.transpose(-2, -1)
-    least = torch.finfo(scores.dtype).min
-    if is_causal:
-        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-    if attn_mask is None:
-        return scores.softmax(-1) @ value
-    if attn_mask.dtype != torch.bool:
-        scores = scores + attn_mask
-        attn_mask = attn_mask != -math.inf
-    weights = torch.where(attn_mask, scores, least).softmax(-1)
-    if not is_causal:  # where the first key of each row counts
-        weights = torch.where(attn_mask, weights, 0.0)
-    return weights @ value
-
-
-def _repeated_heads(x: Tensor, heads: int) -> Tensor:
-    """Each head as often as grouped queries need it."""
-    *batch, groups, tokens, size = x.shape
-    x = x.unsqueeze(-3).expand(*batch, groups, heads // groups, tokens, size)
-    return x.reshape(*batch, heads, tokens, size)
-
-
-def _multi_head_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    embed_dim: int,
-    num_head: int,
-    qkv_weight: Tensor,
-    qkv_bias: Tensor,
-    proj_weight: Tensor,
-    proj_bias: Tensor,
-    mask: Tensor | None = None,
-    need_weights: bool = True,
-    average_attn_weights: bool = True,
-    mask_type: int | None = None,
-) -> Any:
-    """The fast path of `torch.nn.MultiheadAttention`, where a graph holds it; its mask is true where no one looks."""
-    from torch.nn import functional
-
-    if need_weights:
-        return NotImplemented
-    heads = []
-    for x, weight, bias in zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True):
-        heads.append(functional.linear(x, weight, bias).unflatten(-1, (num_head, -1)).transpose(1, 2))
-    if mask is not None:
-        mask = ~(mask.bool()[:, None, None] if mask_type == 1 else mask.bool())
-    mixed = _attention(*heads, attn_mask=mask).transpose(1, 2).flatten(2)
-    return functional.linear(mixed, proj_weight, proj_bias), None
-
-
-def _encoder_layer(
-    src: Tensor,
-    embed_dim: int,
-    num_heads: int,
-    qkv_weight: Tensor,
-    qkv_bias: Tensor,
-    proj_weight: Tensor,
-    proj_bias: Tensor,
-    use_gelu: bool,
-    norm_first: bool,
-    eps: float,
-    norm_weight_1: Tensor,
-    norm_bias_1: Tensor,
-    norm_weight_2: Tensor,
-    norm_bias_2: Tensor,
-    ffn_weight_1: Tensor,
-    ffn_bias_1: Tensor,
-    ffn_weight_2: Tensor,
-    ffn_bias_2: Tensor,
-    mask: Tensor | None = None,
-    mask_type: int | None = None,
-) -> Tensor:
-    """The fast path of `torch.nn.TransformerEncoderLayer`, where a graph holds it."""
-    from torch.nn import functional
-
-    def attend(x: Tensor) -> Tensor:
-        weights = (qkv_weight, qkv_bias, proj_weight, proj_bias)
-        return _multi_head_attention(x, x, x, embed_dim, num_heads, *weights, mask, False, True, mask_type)[0]
-
-    def feed(x: Tensor) -> Tensor:
-        hidden = functional.linear(x, ffn_weight_1, ffn_bias_1)
-        hidden = functional.gelu(hidden) if use_gelu else hidden.relu()
-        return functional.linear(hidden, ffn_weight_2, ffn_bias_2)
-
-    def first(x: Tensor) -> Tensor:
-        return functional.layer_norm(x, [embed_dim], norm_weight_1, norm_bias_1, eps)
-
-    def second(x: Tensor) -> Tensor:
-        return functional.layer_norm(x, [embed_dim], norm_weight_2, norm_bias_2, eps)
-
-    if norm_first:
-        src = src + attend(first(src))
-        return src + feed(second(src))
-    src = first(src + attend(src))
-    return second(src + feed(src))
-
-
-# Tables and indices
-
-
-def _embedding_bag(
-    weight: Tensor,
-    indices: Tensor,
-    offsets: Tensor,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    sparse: bool = False,
-    per_sample_weights: Tensor | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> Any:
-    """Sum, mean or maximum of bags, as a product with the matrix of which row is in which bag."""
-    import torch
-
-    starts = offsets[:-1] if include_last_offset else offsets
-    rows = torch.nn.functional.embedding(indices, weight)
-    places = torch.arange(indices.shape[0])
-    inside = places[None] >= starts[:, None]
-    ends = torch.cat([starts[1:], torch.full_like(starts[:1], indices.shape[0])])
-    inside = inside & (places[None] < ends[:, None])
-    if padding_idx >= 0:
-        inside = inside & (indices != padding_idx)[None]
-    counts = inside.sum(1)
-    if mode == 2:
-        tops = torch.where(inside[..., None], rows[None], -math.inf).amax(1)
-        bags = torch.where((counts > 0)[:, None], tops, 0.0)
-    else:
-        shares = inside.to(rows.dtype)
-        if per_sample_weights is not None:
-            shares = shares * per_sample_weights[None]
-        bags = shares @ rows
-        if mode == 1:
-            bags = bags / counts.clamp(min=1)[:, None].to(rows.dtype)
-    return bags, torch.zeros_like(indices), counts, torch.zeros_like(starts)
-
-
-def _index(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
-    """Advanced indexing as one gather of rows, by their number in the dimensions that are indexed."""
-    where = _indexed(indices)
-    if where is None:
-        return NotImplemented
-    number, rest = _row_number(x, indices, where), [i for i in range(x.dim()) if i not in where]
-    rows = x.permute(where + rest).reshape(-1, *(x.shape[i] for i in rest))
-    taken = rows.index_select(0, number.reshape(-1)).reshape(*number.shape, *(x.shape[i] for i in rest))
-    if where != list(range(where[0], where[0] + len(where))):
-        return taken  # with gaps between them, the indices' dimensions come first
-    before = [number.dim() + i for i in range(where[0])]
-    after = [i for i in range(number.dim(), taken.dim()) if i not in before]
-    return taken.permute(before + list(range(number.dim())) + after)
-
-
-def _indexed(indices: Sequence[Tensor | None]) -> list[int] | None:
-    """The dimensions that are indexed; None for masks, which choose as many rows as they happen to have."""
-    import torch
-
-    if any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices):
-        return None
-    return [i for i, index in enumerate(indices) if index is not None]
-
-
-def _row_number(x: Tensor, indices: Sequence[Tensor | None], where: Sequence[int]) -> Tensor:
-    """The place of each element that indices name, counted through the dimensions `where`."""
-    import torch
-
-    found = torch.broadcast_tensors(*(index for index in indices if index is not None))
-    number = torch.zeros_like(found[0])
-    for i, index in zip(where, found, strict=True):
-        number = number * x.shape[i] + torch.where(index < 0, index + x.shape[i], index)
-    return number
-
-
-def _index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
-    """A scatter of rows; by a mask a choice of elements."""
-    import torch
-
-    where = _indexed(indices)
-    if where is None:
-        mask = indices[0]
-        if len(indices) > 1 or mask is None or values.numel() > 1 or accumulate:
-            return NotImplemented
-        return torch.where(mask.reshape(*mask.shape, *[1] * (x.dim() - mask.dim())), values.reshape(()), x)
-    if where != list(range(len(where))):
-        return NotImplemented
-    number, rest = _row_number(x, indices, where), x.shape[len(where) :]
-    values = values.to(x.dtype).expand(*number.shape, *rest).reshape(number.numel(), -1)
-    rows, places = x.reshape(-1, values.shape[1]), number.reshape(-1, 1).expand(values.shape)
-    rows = rows.scatter_add(0, places, values) if accumulate else rows.scatter(0, places, values)
-    return rows.reshape(x.shape)
-
-
-def _index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
-    shape = [1] * source.dim()
-    shape[dim] = -1
-    return x.scatter_add(dim, index.reshape(shape).expand(source.shape), source if alpha == 1 else source * alpha)
-
-
-def _select(x: Tensor, dim: int, index: int) -> Any:
-    """TVM's reads before the tensor where the index counts from the end."""
-    return x.select(dim, index + x.shape[dim]) if index < 0 else NotImplemented
 
 
 # Reductions and elements
@@ -398,6 +185,19 @@ def _distances(x: Tensor, y: Tensor, p: float, compute_mode: int | None) -> Any:
     return (difference**p).sum(-1) ** (1 / p) if p else NotImplemented
 
 
+def _group_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, batch: int, channels: int, area: int, group: int, eps: float
+) -> Any:
+    """TVM's fails without a weight or a bias."""
+    import torch
+
+    if weight is not None and bias is not None:
+        return NotImplemented
+    weight = torch.ones(channels, dtype=x.dtype) if weight is None else weight
+    bias = torch.zeros(channels, dtype=x.dtype) if bias is None else bias
+    return torch.ops.aten.native_group_norm.default(x, weight, bias, batch, channels, area, group, eps)
+
+
 def _trilinear(
     a: Tensor, b: Tensor, c: Tensor, expand1: Any, expand2: Any, expand3: Any, sumdim: Any, unroll_dim: int = 1
 ) -> Tensor:
@@ -408,120 +208,6 @@ def _trilinear(
     for dim in sorted(expand3):
         c = c.unsqueeze(dim)
     return (a * b * c).sum(list(sumdim))
-
-
-def _padding(places: Callable[[Tensor, int], Tensor]) -> Callable[..., Tensor]:
-    """Padding of the last dimensions by rows of the image itself."""
-
-    def pad(x: Tensor, padding: Sequence[int]) -> Tensor:
-        import torch
-
-        for number in range(len(padding) // 2):
-            dim, (before, after) = x.dim() - 1 - number, padding[2 * number : 2 * number + 2]
-            if before or after:
-                last = x.shape[dim] - 1
-                x = x.index_select(dim, places(torch.arange(-before, last + 1 + after), last))
-        return x
-
-    return pad
-
-
-def _reflected(place: Tensor, last: int) -> Tensor:
-    return last - (last - place.abs()).abs()
-
-
-def _replicated(place: Tensor, last: int) -> Tensor:
-    return place.clamp(0, last)
-
-
-# Images
-
-
-def _nearest(x: Tensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None) -> Any:
-    """TVM's rounds to another pixel, except where each pixel is repeated."""
-    import torch
-    from torch._decomp import decomposition_table
-
-    parts = decomposition_table[torch.ops.aten.upsample_nearest2d.vec]
-    sizes = output_size or [int(size * scale) for size, scale in zip(x.shape[2:], scale_factors or (), strict=True)]
-    whole = all(new % old == 0 for new, old in zip(sizes, x.shape[2:], strict=True))
-    return NotImplemented if whole else parts(x, output_size, scale_factors)
-
-
-def _antialiased(x: Tensor, output_size: Sequence[int], align_corners: bool, *_: Any) -> Any:
-    """Two products with matrices of triangles, one of rows and one of columns."""
-    import torch
-
-    if align_corners:
-        return NotImplemented
-
-    def weights(old: int, new: int) -> Tensor:
-        scale = old / new
-        centres = (torch.arange(new) + 0.5) * scale
-        distance = (torch.arange(old) + 0.5 - centres[:, None]).abs()
-        triangles = (1 - distance / max(1.0, scale)).clamp(min=0)
-        return (triangles / triangles.sum(1, keepdim=True)).to(x.dtype)
-
-    high, wide = (weights(old, new) for old, new in zip(x.shape[2:], output_size, strict=True))
-    return high @ x @ wide.T
-
-
-def _average(pool: Any) -> Callable[..., Any]:
-    """TVM's needs the stride that PyTorch takes from the kernel."""
-
-    def averaged(x: Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), *rest: Any, **named: Any) -> Any:
-        return NotImplemented if stride else pool(x, kernel_size, kernel_size, *rest, **named)
-
-    return averaged
-
-
-def _adaptive_maximum(x: Tensor, output_size: Sequence[int]) -> Any:
-    import torch
-
-    for dim, parts in zip((-2, -1), output_size, strict=True):
-        size = x.shape[dim]
-        bounds = [(i * size // parts, -(-(i + 1) * size // parts)) for i in range(parts)]
-        x = torch.cat([x.narrow(dim, low, high - low).amax(dim, keepdim=True) for low, high in bounds], dim)
-    return x, torch.zeros_like(x, dtype=torch.int64)
-
-
-def _windows(x: Tensor, dimension: int, size: int, step: int) -> Any:
-    """`Tensor.unfold`: overlapping windows along a dimension, as a new last dimension."""
-    import torch
-
-    dimension %= max(1, x.dim())
-    starts = torch.arange(0, x.shape[dimension] - size + 1, step)
-    places = starts[:, None] + torch.arange(size)
-    rows = x.index_select(dimension, places.reshape(-1)).unflatten(dimension, (len(starts), size))
-    return rows.movedim(dimension + 1, -1)
-
-
-def _convolution(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    transposed: bool,
-    output_padding: Sequence[int],
-    groups: int,
-) -> Any:
-    """Of volumes, transposed, which TVM lacks: a convolution of the volume with zeros between its elements."""
-    from torch.nn import functional
-
-    if not transposed or x.dim() != 5:
-        return NotImplemented
-    widths: list[int] = []
-    for n in range(3):
-        dim, step, size = 2 + n, stride[n], x.shape[2 + n]
-        if step > 1:
-            x = functional.pad(x.unsqueeze(dim + 1), [0, 0] * (4 - dim) + [0, step - 1])
-            x = x.flatten(dim, dim + 1).narrow(dim, 0, (size - 1) * step + 1)
-        edge = dilation[n] * (weight.shape[dim] - 1) - padding[n]
-        widths = [edge, edge + output_padding[n], *widths]
-    kernel = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(2, 3, 4)
-    return functional.conv3d(functional.pad(x, widths), kernel, bias, dilation=dilation, groups=groups)
 
 
 # Data types

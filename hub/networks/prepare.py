@@ -90,13 +90,14 @@ def _inference_passes() -> list[Any]:
 
 @cache
 def _simplify() -> Any:
-    """A pass that rewrites the operators at which ConvertLayout would transpose back and forth."""
+    """A pass that rewrites the operators at which ConvertLayout would transpose back and forth, or fail."""
     from tvm import relax
     from tvm.ir import Op
     from tvm.ir.transform import module_pass
     from tvm.relax.expr_functor import PyExprMutator, mutator
 
-    pad, conv, clip, gelu = (Op.get(f"relax.{name}") for name in ("nn.pad", "nn.conv2d", "clip", "nn.gelu"))
+    names = ("nn.pad", "nn.conv2d", "clip", "nn.gelu", "squeeze")
+    pad, conv, clip, gelu, squeeze = (Op.get(f"relax.{name}") for name in names)
 
     @mutator
     class Simplifier(PyExprMutator):
@@ -110,6 +111,9 @@ def _simplify() -> Any:
                 return call.args[0]
             if call.op == conv:
                 return self._absorb_padding(call)
+            if call.op == squeeze and call.attrs.axis:
+                rank = call.args[0].ty.ndim
+                return relax.op.squeeze(call.args[0], [int(axis) % rank for axis in call.attrs.axis])
             return call
 
         def _clip(self, call: Any) -> Any:
