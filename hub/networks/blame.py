@@ -6,7 +6,8 @@ import logging
 import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
     import torch
 
     try:
-        with torch.no_grad(), _no_logging():
+        with torch.no_grad(), _silence():
             return torch.export.export(module, tuple(args), dict(kwargs))
     except Exception as error:
         place = _place_of(error)
@@ -45,12 +46,13 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
 
 
 @contextmanager
-def _no_logging() -> Iterator[None]:
-    """PyTorch logs a traceback of each operator that fails, beside the error that it raises."""
+def _silence() -> Iterator[None]:
+    """Keep back what PyTorch logs and prints beside the error that it raises: tracebacks, and the whole graph."""
     before = logging.root.manager.disable
     logging.disable(logging.ERROR)
     try:
-        yield
+        with redirect_stderr(StringIO()):
+            yield
     finally:
         logging.disable(before)
 

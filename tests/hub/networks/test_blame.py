@@ -60,7 +60,7 @@ class Broken(torch.nn.Module):
     [(Branching(), "if x.sum() > 0", "torch.where or torch.cond"), (Broken(), "return x @", "torch.export.export")],
 )
 def test_what_cannot_be_exported_is_said_in_one_line_with_the_users_code(
-    module: Any, line: str, remedy: str, caplog: pytest.LogCaptureFixture
+    module: Any, line: str, remedy: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with (
         caplog.at_level(logging.DEBUG),
@@ -72,6 +72,7 @@ def test_what_cannot_be_exported_is_said_in_one_line_with_the_users_code(
     assert line in str(caught.value)
     assert remedy in str(caught.value.remedy)
     assert logging.root.manager.disable == logging.NOTSET
+    assert capsys.readouterr() == ("", "")
 
 
 class Fourier(torch.nn.Module):
