@@ -49,6 +49,8 @@ class FakeMeasurer:
         after: called with the number of programs so far, after each.
     """
 
+    overlaps = False
+
     def __init__(self, after: Callable[[int], None] = lambda n: None) -> None:
         self.after, self.paid = after, 0
         self.outcomes: Counter[str] = Counter()
@@ -97,7 +99,7 @@ def fake_machine(patch: pytest.MonkeyPatch, measurer: FakeMeasurer, checks: tupl
     from tchub.hub.tuning.device_choice import ChosenDevice
 
     patch.setattr("tchub.hub.device.doctor.run_checks", lambda: iter(checks))
-    patch.setattr(ChosenDevice, "measurer", lambda self, config: measurer)
+    patch.setattr(ChosenDevice, "measurer", lambda self, config, note: measurer)
 
 
 def settings(folder: Path, **changes: Any) -> Settings:
