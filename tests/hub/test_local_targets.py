@@ -17,7 +17,7 @@ from real_checkpoint import make_checkpoint
 from tchub.hub.cli import main
 from tchub.hub.device.detect import LocalDevice, detect_local
 from tchub.hub.device.errors import LocalTargetError
-from tchub.hub.device.host_facts import HostFacts
+from tchub.hub.device.host_facts import HostFacts, usable_cores
 from tchub.hub.device.local_target import with_target
 from tchub.hub.networks.errors import NoTaskError
 from tchub.hub.tuning import adapt_tools, cost_model, history
@@ -162,7 +162,7 @@ def test_tune_searches_for_the_target(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(Enough):
         tuning.tune("bert-tiny", target=parse_target("x86-64-v2"), output=tmp_path)
     assert sheets == [seen[0].facts.device]
-    assert seen[0].facts.target == {"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 1}
+    assert seen[0].facts.target == {"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": usable_cores()}
     assert seen[0].facts.device.spec.values()["simd_bytes"] == 16
     assert seen[0].options == ["--device", "local", "--target", '{"kind": "llvm", "mcpu": "x86-64-v2"}']
 
