@@ -20,8 +20,8 @@ from coverage_transformers import AUDIO, DECODERS, ENCODERS, PAIRED, SEQ2SEQ, VI
 
 # For the test suite: one of each way to bring a network, and of each kind of operator that once failed.
 SAMPLE = (
-    "gpt2", "llama.pt2", "roberta", "bilstm", "gru", "transformer-encoder", "unet", "detector", "text-and-numbers",
-    "bfloat16", "perceptron-batch.pt2", "mlp-mixer.onnx",
+    "gpt2", "llama.pt2", "roberta", "lstm-state", "transformer-encoder", "decode-step", "unet", "detector",
+    "text-and-numbers", "bfloat16", "perceptron-batch.pt2", "mlp-mixer.onnx",
 )  # fmt: skip
 
 

@@ -145,7 +145,7 @@ def measure(runs: dict[str, Run], max_seconds: float, min_repeats: int) -> dict[
         once = min(_time(run, 1) for _ in range(min(WARM_UP, min_repeats)))
         loops[name] = max(1, round(REPEAT_SECONDS / once))
     seconds: dict[str, list[float]] = {name: [] for name in runs}
-    share = max_seconds / len(runs)
+    share = max_seconds / max(1, len(runs))  # none where an ONNX file's only library is slow
     for _ in range(MAX_REPEATS):
         for name, run in runs.items():
             if len(seconds[name]) >= min_repeats and spent[name] > share:

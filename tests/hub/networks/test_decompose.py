@@ -1,0 +1,184 @@
+"""What PyTorch computes and TVM's importer lacks or computes otherwise: compiled networks beside PyTorch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tchub.hub.networks.decompose import decomposed
+from tchub.hub.networks.library import build_library
+from tchub.hub.networks.network import import_exported
+from tchub.hub.networks.prepare import prepare
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Equal = Callable[..., None]
+
+
+class Computed(nn.Module):
+    """A function and the modules that it uses, as a network."""
+
+    def __init__(self, function: Callable[..., Any], *parts: nn.Module) -> None:
+        super().__init__()
+        self.function, self.parts = function, nn.ModuleList(parts)
+
+    def forward(self, *inputs: Tensor) -> Any:
+        return self.function(*self.parts, *inputs)
+
+
+@pytest.fixture
+def equal(tmp_path: Path) -> Equal:
+    """Compile a module for some inputs, and assert that every output has PyTorch's shape, type and numbers."""
+    import tvm
+    from tvm import relax
+
+    def check(module: nn.Module | Callable[..., Any], *inputs: Tensor, parts: tuple = (), strict: bool = False) -> None:
+        network = (module if isinstance(module, nn.Module) else Computed(module, *parts)).eval()
+        with torch.no_grad():
+            exported = torch.export.export(network, inputs, strict=strict)
+            expected = [x.numpy() for x in torch.utils._pytree.tree_leaves(network(*inputs))]
+        path, target = tmp_path / "network.so", tvm.target.Target({"kind": "llvm", "num-cores": 1})
+        build_library(prepare(import_exported(exported, "network")), target, None, path)
+        machine: Any = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
+        output = machine["main"](*(tvm.runtime.tensor(x.numpy()) for x in inputs))
+        found = [output.numpy()] if hasattr(output, "numpy") else [x.numpy() for x in output]
+        assert [(x.shape, x.dtype) for x in found] == [(x.shape, x.dtype) for x in expected]
+        for number, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+            np.testing.assert_allclose(
+                ours.astype("float64"), theirs.astype("float64"), 1e-3, 1e-5, err_msg=f"output {number}"
+            )
+
+    torch.manual_seed(0)
+    return check
+
+
+def test_numbers_and_tensors_of_several_types_are_computed_in_the_type_that_pytorch_takes(equal: Equal) -> None:
+    def mixed(whole: Tensor, real: Tensor, flag: Tensor) -> Any:
+        halves = whole / 2, whole * 0.5, whole**0.5, 1.5 - whole, torch.div(whole, 2, rounding_mode="floor")
+        compared = whole > 0.5, real > whole, torch.where(flag, whole, real), torch.maximum(whole, real)
+        counted = (
+            flag.cumsum(0),
+            flag.sum(),
+            whole.clamp(max=2),
+            whole.log1p(),
+            torch.full_like(real, 3, dtype=torch.int32),
+        )
+        return *halves, *compared, *counted, whole[None] @ whole[:, None], real.double() * real
+
+    equal(mixed, torch.randint(0, 5, (6,)), torch.randn(6), torch.randn(6) > 0)
+
+
+def test_indices_count_from_the_end_broadcast_and_may_leave_dimensions_between_them(equal: Equal) -> None:
+    def indexed(x: Tensor, i: Tensor, j: Tensor) -> Any:
+        return x[-1], x[:, -1 - i], x[i, :, j], x[:, i[:, None], j[None]], x[i, j]
+
+    equal(indexed, torch.randn(5, 6, 7), torch.tensor([1, 0, 4]), torch.tensor([2, 5, 0]))
+
+
+def test_rows_are_put_and_added_where_indices_say(equal: Equal) -> None:
+    def scattered(x: Tensor, i: Tensor, y: Tensor) -> Any:
+        sums = x.index_add(0, i, y), x.scatter_add(0, i[:, None].expand(3, 4), y), x.index_put((i,), y, accumulate=True)
+        return *sums, x.index_put((torch.tensor([2, -1]),), y[:2]), x.scatter_reduce(0, i[:, None], y[:, :1], "amax")
+
+    equal(scattered, torch.randn(6, 4), torch.tensor([1, 5, 1]), torch.randn(3, 4))
+
+
+def test_a_tensor_changed_in_place_by_slices_and_by_a_mask(equal: Equal) -> None:
+    def changed(x: Tensor) -> Tensor:
+        x = x.clone()
+        x[0], x[:, ::2] = 1, 5
+        x[x > 2] = 0
+        x[1:3, 1:].add_(1)
+        return x
+
+    equal(changed, torch.randn(4, 5))
+
+
+def test_attention_with_each_kind_of_mask_and_rows_that_see_nothing(equal: Equal) -> None:
+    attend = F.scaled_dot_product_attention
+
+    def attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Any:
+        added = torch.zeros(mask.shape).masked_fill(~mask, -math.inf)
+        few = attend(q, k[:, :2], v[:, :2], is_causal=True, enable_gqa=True)
+        return attend(q, k, v, scale=0.3), few, attend(q, k, v, attn_mask=mask), attend(q, k, v, attn_mask=added)
+
+    mask = torch.tensor([[1, 0, 1]] * 3 + [[0, 0, 0]], dtype=torch.bool)
+    equal(attention, torch.randn(1, 4, 4, 8), torch.randn(1, 4, 3, 8), torch.randn(1, 4, 3, 8), mask)
+
+
+class Encoders(nn.Module):
+    """Encoder layers that PyTorch computes by its fast path."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.first = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True, activation="gelu")
+
+    def forward(self, x: Tensor, padding: Tensor) -> Any:
+        return self.last(x), self.first(x, src_key_padding_mask=padding)
+
+
+def test_a_strict_export_holds_the_fast_path_of_encoder_layers(equal: Equal) -> None:
+    module, inputs = Encoders().eval(), (torch.randn(2, 6, 16), torch.arange(6)[None] >= torch.tensor([[6], [4]]))
+    with torch.no_grad():
+        exported = torch.export.export(module, inputs, strict=True)
+    assert any("_transformer_encoder_layer_fwd" in str(node.target) for node in exported.graph.nodes)
+    equal(module, *inputs, strict=True)
+
+
+def test_recurrent_layers_of_two_directions_and_with_projections(equal: Equal) -> None:
+    lstm, gru = nn.LSTM(6, 4, 2, proj_size=3), nn.GRU(6, 4, bidirectional=True, batch_first=True)
+    equal(lambda a, b, c, x: (a(x), b(x), c(x)), torch.randn(2, 2, 6), parts=(lstm, gru, nn.RNN(6, 4)))
+
+
+def test_bags_of_embeddings_some_of_them_empty(equal: Equal) -> None:
+    bags = [nn.EmbeddingBag(10, 6, mode=mode) for mode in ("sum", "mean", "max")]
+    tokens, offsets = torch.randint(0, 10, (12,)), torch.tensor([0, 5, 5, 9])
+    equal(lambda a, b, c, i, o: (a(i, o), b(i, o), c(i, o)), tokens, offsets, parts=tuple(bags))
+
+
+def test_reductions_and_their_places(equal: Equal) -> None:
+    def reduced(x: Tensor) -> Any:
+        return (
+            x.max(1),
+            x.min(0, keepdim=True),
+            x.amax((0, 2)),
+            x.any(1),
+            x.norm(dim=-1),
+            x.prod(1),
+            torch.var_mean(x, -1),
+        )
+
+    equal(reduced, torch.randn(3, 5, 4))
+
+
+def test_images_are_padded_pooled_and_resized(equal: Equal) -> None:
+    def images(x: Tensor) -> Any:
+        padded = F.pad(x, (1, 2, 2, 0), mode="reflect"), F.pad(x, (1, 2, 2, 0), mode="replicate")
+        pooled = F.adaptive_max_pool2d(x, 4), F.avg_pool2d(x, 2, divisor_override=3), F.max_pool2d(x, 2, dilation=2)
+        resized = F.interpolate(x, size=(7, 9)), F.interpolate(x, size=(3, 4), mode="bilinear", antialias=True)
+        return *padded, *pooled, *resized, F.group_norm(x, 2), F.unfold(x, 3), F.selu(x)
+
+    equal(images, torch.randn(1, 2, 6, 8))
+
+
+def test_transposed_convolutions_of_volumes(equal: Equal) -> None:
+    convolution = nn.ConvTranspose3d(4, 6, (3, 2, 4), stride=(2, 1, 3), padding=1, output_padding=(1, 0, 1), groups=2)
+    equal(convolution, torch.randn(1, 4, 4, 3, 3))
+
+
+def test_squeezed_axes_that_count_from_the_end_pass_the_change_of_layout(equal: Equal) -> None:
+    equal(lambda norm, x: norm(x.squeeze(-2)).unsqueeze(-2), torch.randn(2, 3, 1, 4), parts=(nn.LayerNorm(4),))
+
+
+def test_what_tvm_translates_rightly_is_left_as_it_is() -> None:
+    """Tasks keep their identity, which recorded programs and checkpoints' splits go by."""
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 5)).eval()
+    exported = torch.export.export(network, (torch.randn(1, 3, 4, 4),))
+    ours, theirs = decomposed(exported).graph.nodes, exported.run_decompositions().graph.nodes
+    assert [node.target for node in ours] == [node.target for node in theirs]

@@ -1,0 +1,94 @@
+"""The benchmark of coverage: what it counts of made-up rows, its journal, and how a child that crashes is told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from script_kit import scripts_fixture
+
+tools = scripts_fixture(bench="bench_coverage", run="coverage_run", networks="coverage_networks")
+
+
+@pytest.fixture(scope="module")
+def bench(tools: Any) -> Any:
+    return tools["bench"]
+
+
+def row(name: str, status: str = "passed", **facts: Any) -> dict[str, Any]:
+    """A row of the journal; a network that passes has latencies, one that does not has an error."""
+    common = {"name": name, "family": "decoders", "status": status, "checked": True, "process_seconds": 20.0}
+    if status == "passed":
+        return common | {"latency_ms": {"tuned": 1.0, "pytorch": 2.0}} | facts
+    return common | {"error": "TVM has no such operator", "seconds_to_error": 4.0} | facts
+
+
+def test_counts_by_status_and_the_median_of_the_seconds_until_an_error(bench: Any) -> None:
+    rows = [
+        row("gpt2"),
+        row("unet", family="images", latency_ms={"tuned": 3.0, "pytorch": 2.0}),
+        row("gan.onnx", family="images", checked=False, latency_ms={"tuned": 3.0}),
+        row("fnet", "refused_before_measuring", seconds_to_error=3.0),
+        row("swin", "failed_after_measuring", seconds_to_error=50.0),
+        row("dpt", "traceback", seconds_to_error=5.0),
+    ]
+    summary = bench.summarise(rows)
+    counts = ("networks", "passed", "refused_before_measuring", "failed", "tracebacks", "output_unchecked")
+    assert [summary[name] for name in counts] == [6, 3, 1, 1, 1, 1]
+    assert summary["median_seconds_to_first_error"] == 5.0
+    assert (summary["faster_than_pytorch"], summary["timed_beside_pytorch"]) == (1, 2)
+    assert summary["passed_by_family"] == {"decoders": [1, 4], "images": [2, 2]}
+    assert list(summary["not_passed"]) == ["fnet", "swin", "dpt"]
+
+
+def test_where_all_pass_there_is_no_error_to_wait_for(bench: Any) -> None:
+    assert bench.summarise([row("gpt2")])["median_seconds_to_first_error"] is None
+
+
+def test_a_run_that_was_killed_goes_on_with_what_its_journal_lacks(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def run_network(name: str, *_: Any) -> dict[str, Any]:
+        done.append(name)
+        return row(name)
+
+    monkeypatch.setattr(bench, "run_network", run_network)
+    assert [r["name"] for r in bench.all_rows(["a", "b"], tmp_path, 8, False, 1.0)] == ["a", "b"]
+    assert [r["name"] for r in bench.all_rows(["a", "b", "c"], tmp_path, 8, False, 1.0)] == ["a", "b", "c"]
+    assert done == ["a", "b", "c"]
+
+
+def test_a_child_that_ends_without_a_row_is_a_traceback_with_its_last_words(bench: Any, tmp_path: Path) -> None:
+    found = bench.run_network("no-such-network", tmp_path, 8, False, 100.0)
+    assert found["status"] == "traceback"
+    assert found["error"] == "exit code 1: KeyError: 'no-such-network'"
+
+
+@pytest.mark.parametrize(("lines", "status"), [(0, "refused_before_measuring"), (3, "failed_after_measuring")])
+def test_an_error_of_tchub_is_a_refusal_unless_programs_were_measured(
+    tools: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int, status: str
+) -> None:
+    from tchub.hub.networks.errors import NetworkImportError
+
+    def tuned(*_: Any) -> dict[str, Any]:
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "trials.jsonl").write_text("{}\n" * lines)
+        raise NetworkImportError("TVM cannot import x", remedy="leave it out", operator="foo.default")
+
+    monkeypatch.setattr(tools["run"], "tuned", tuned)
+    found = tools["run"].row_of("perceptron", tmp_path, 8, False)
+    expected = (status, "foo.default", "TVM cannot import x", "module")
+    assert (found["status"], found["operator"], found["error"], found["brought"]) == expected
+    json.dumps(found)
+
+
+def test_the_networks_are_many_and_of_each_way_to_bring_them(tools: Any) -> None:
+    known, sample = tools["networks"].networks(), tools["networks"].SAMPLE
+    assert len(known) >= 84
+    assert set(sample) <= set(known)
+    for ways in ({n.brought for n in known.values()}, {known[name].brought for name in sample}):
+        assert ways == {"config", "module", "pt2", "onnx"}
