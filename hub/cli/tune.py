@@ -120,8 +120,8 @@ def draw(result: TuneResult, console: Console) -> None:
         console.print(table(_columns(result), console.width))
     for name, check in report["output_check"].items():
         console.print(
-            f"{name}: largest difference to the reference output {check['max_abs_diff']:.1e} at outputs up to "
-            f"{check['max_abs_output']:.3g} (rtol {check['rtol']:g}, atol {check['atol']:g})",
+            f"{name}: largest difference to the original's output {check['max_abs_diff']:.1e} at outputs up to "
+            f"{check['max_abs_output']:.3g}, {check['worst']:.1%} of what is allowed",
             highlight=False,
         )
     for line in gains(report):

@@ -80,7 +80,8 @@ def check_output(
     Args:
         ours: of the compiled network.
         theirs: of the original, in float32.
-        exact: gives the original's outputs in float64; asked only where `ours` is not within the tolerance; None where it can not.
+        exact: gives the original's outputs in float64, or None where it cannot; asked only where `ours` is not within
+            the tolerance.
         rtol, atol: see `OutputCheck`.
     """
     unchecked = tuple(f"output {place} {reason}" for place, x in enumerate(theirs) if (reason := _says_nothing(x)))

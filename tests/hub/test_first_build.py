@@ -37,9 +37,7 @@ def compared(ours: Any = 1.0) -> Any:
     return compare
 
 
-def test_a_network_that_compiles_and_is_right_keeps_the_layout_asked_for(
-    network: Network, target: Any
-) -> None:
+def test_a_network_that_compiles_and_is_right_keeps_the_layout_asked_for(network: Network, target: Any) -> None:
     first = first_build(network, target, "channels-last", compared(), None)
     assert (first.layout, first.notes) == ("channels-last", ())
     assert first.comparison.checks["untuned"].verdict == "equal"
