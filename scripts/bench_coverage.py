@@ -62,10 +62,10 @@ def all_rows(names: Sequence[str], work: Path, trials: int, check_only: bool, ti
     """A row a network; those in the journal are not done again."""
     journal = work / ("checks.jsonl" if check_only else f"journal-{trials}.jsonl")
     work.mkdir(parents=True, exist_ok=True)
-    lines = journal.read_text().splitlines() if journal.exists() else []
-    done = {row["name"]: row for row in map(json.loads, lines)}
     for number, name in enumerate(names, 1):
-        row = done.get(name)
+        # Read anew: another run may share the work.
+        lines = journal.read_text().splitlines() if journal.exists() else []
+        row = {row["name"]: row for row in map(json.loads, lines)}.get(name)
         if row is None:
             row = run_network(name, work, trials, check_only, timeout)
             with journal.open("a") as file:

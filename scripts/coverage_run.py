@@ -6,6 +6,7 @@ Writes `row.json` to the folder; a process that ends without it crashed.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 import traceback
@@ -69,6 +70,7 @@ def row_of(name: str, folder: Path, trials: int, check_only: bool) -> dict[str, 
 
     network = networks()[name]
     facts: dict[str, Any] = {"name": name, "family": network.family, "brought": network.brought}
+    facts["load_at_start"] = round(os.getloadavg()[0], 1)
     source, arguments = network.bring(folder)
     start = time.monotonic()
     try:
