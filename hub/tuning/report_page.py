@@ -15,6 +15,8 @@ TITLES = {"untuned": "TVM, untuned", "pytorch": "PyTorch, eager", "tuned": "tune
 PHASES = {"search": "search", "model": "cost model", "measure": "measuring", "other": "other"}
 # Tasks in the chart of trials; the table has all.
 MOST_TASKS = 28
+# Quartiles further apart than this are no latency of an idle machine.
+WIDE = 1.5
 
 
 def gains(report: dict[str, Any]) -> list[str]:
@@ -22,9 +24,23 @@ def gains(report: dict[str, Any]) -> list[str]:
     latency = report.get("latency", {})
     if "tuned" not in latency:
         return []
-    tuned = latency["tuned"]["median"]
+    tuned = latency["tuned"]
     beside = {"pytorch": "PyTorch", "untuned": "TVM untuned", "stock": "tuned with the stock model"}
-    return [_gain(latency[name]["median"], tuned, title) for name, title in beside.items() if name in latency]
+    lines = [
+        _gain(latency[name]["median"], tuned["median"], title) for name, title in beside.items() if name in latency
+    ]
+    titles = {"tuned": "the tuned network"} | beside
+    disturbed = [title for name, title in titles.items() if name in latency and _varied(latency[name])]
+    if disturbed:
+        lines.append(
+            f"{' and '.join(disturbed)} varied by more than half while timed: the machine was busy, so time it again"
+        )
+    return lines
+
+
+def _varied(latency: dict[str, Any]) -> bool:
+    """Tell whether the middle half of the repeats is too wide for a ratio of medians to mean much."""
+    return latency.get("third_quartile", 0.0) > WIDE * latency.get("first_quartile", 0.0)
 
 
 def _gain(other: float, tuned: float, title: str) -> str:

@@ -221,6 +221,15 @@ def test_what_was_gained_is_said_of_each_system_and_a_loss_too() -> None:
     assert gains({"latency": {"untuned": latency["untuned"]}}) == gains({}) == []
 
 
+def test_a_gain_on_a_busy_machine_is_said_to_be_doubtful() -> None:
+    steady = {"median": 2e-3, "first_quartile": 1.9e-3, "third_quartile": 2.1e-3}
+    varied = {"median": 3e-2, "first_quartile": 8e-3, "third_quartile": 1.1e-1}
+    assert gains({"latency": {"tuned": steady, "pytorch": varied}})[-1] == (
+        "PyTorch varied by more than half while timed: the machine was busy, so time it again"
+    )
+    assert len(gains({"latency": {"tuned": steady, "pytorch": steady}})) == 1
+
+
 def test_the_page_shows_how_to_run_the_network() -> None:
     page = _Page()
     page.feed(render(make_report(), "my runs/out"))
