@@ -45,6 +45,19 @@ def test_commands_in_the_documents_exist(path: Path) -> None:
     assert told <= set(COMMANDS)
 
 
+@pytest.mark.slow
+def test_the_readmes_own_network_tunes_loads_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TCHUB_HOME", str(tmp_path / "home"))
+    found = re.search(r"## Your own network.*?```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert found
+    names: dict[str, Any] = {}
+    exec(found[1].replace("trials=64", "trials=2"), names)
+    torch.testing.assert_close(names["y"], names["module"](names["x"]), rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_files_that_the_documents_link_exist(path: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", path.read_text())
