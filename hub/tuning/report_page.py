@@ -24,11 +24,9 @@ def gains(report: dict[str, Any]) -> list[str]:
     latency = report.get("latency", {})
     if "tuned" not in latency:
         return []
-    tuned = latency["tuned"]
+    tuned = latency["tuned"]["median"]
     beside = {"pytorch": "PyTorch", "untuned": "TVM untuned", "stock": "tuned with the stock model"}
-    lines = [
-        _gain(latency[name]["median"], tuned["median"], title) for name, title in beside.items() if name in latency
-    ]
+    lines = [_gain(latency[name]["median"], tuned, title) for name, title in beside.items() if name in latency]
     titles = {"tuned": "the tuned network"} | beside
     disturbed = [title for name, title in titles.items() if name in latency and _varied(latency[name])]
     if disturbed:
