@@ -285,8 +285,9 @@ def _tree(spec: Any, found: Iterator[Tree]) -> Tree:
     name, context = spec.type.__name__, spec.context
     if name in ("list", "tuple", "deque"):
         return {"tuple" if name == "tuple" else "list": children}
-    if name == "namedtuple":
-        return {name: [context.__name__, [list(pair) for pair in zip(context._fields, children, strict=True)]]}
+    if name == "namedtuple" or spec.type.__module__ == "torch.return_types":  # of `x.topk(5)`, say
+        kind, fields = (context, context._fields) if name == "namedtuple" else (spec.type, spec.type.__match_args__)
+        return {"namedtuple": [kind.__name__, [list(pair) for pair in zip(fields, children, strict=True)]]}
     keys = context
     if isinstance(context, list) and context and isinstance(context[-1], list):
         keys = context[1] if name == "defaultdict" else context[0]  # or a dataclass: names of fields, of empty fields

@@ -95,6 +95,12 @@ def test_a_call_is_taken_apart_and_its_result_put_together_as_the_module_has_it(
     assert isinstance(made["nested"][1].second, list)
 
 
+def test_what_pytorch_returns_with_names_keeps_them() -> None:
+    made = _signature_of(lambda x: {"best": x.topk(1), "most": x.max(1)}).unflatten([X, X + 1, X + 2, X + 3])
+    assert torch.equal(made["best"].values, X)
+    assert torch.equal(made["most"].indices, X + 3)
+
+
 def _tensors(value: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_leaves(value) if isinstance(leaf, torch.Tensor)]
 
