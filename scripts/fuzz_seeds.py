@@ -225,7 +225,15 @@ def bundle() -> Any:
     programs = [program | {"id": number, "task_id": "t", "sha256": f"{number}" * 64} for number in range(3)]
     task = {"task_id": "t", "name": "dense", "op": "matmul", "flops": 1e6, "networks": {"bert": 2}}
     manifest = {"programs": programs, "tasks": [task], "target": {"kind": "llvm"}, "tvm_version": "0.27"}
-    manifest |= {"command": "", "timing": {}, "device": None, "device_kind": "cpu", "arch": "x86_64", "code": "so"}
+    manifest |= {
+        "command": "",
+        "timing": {},
+        "threads": 1,
+        "device": None,
+        "device_kind": "cpu",
+        "arch": "x86_64",
+        "code": "so",
+    }
     origin = {"t": {"workload": "w", "computation": "c"}}
     return SimpleNamespace(path="bundle.zip", identity="b" * 64, manifest=manifest, origin=origin)
 
