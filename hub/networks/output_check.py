@@ -63,8 +63,9 @@ class OutputCheck:
     @classmethod
     def from_dict(cls, facts: dict[str, Any]) -> OutputCheck:
         """The inverse of `as_dict`."""
-        own = {key: value for key, value in facts.items() if key != "verdict"}
-        return cls(**own | {"unchecked": tuple(own["unchecked"])})
+        own: dict[str, Any] = {key: value for key, value in facts.items() if key != "verdict"}
+        own["unchecked"] = tuple(own["unchecked"])
+        return cls(**own)
 
 
 def check_output(
