@@ -12,6 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from .attention import attention, encoder_layer, multi_head_attention
+from .complex_pairs import pair_complex
 from .converters import translated
 from .indexing import embedding_bag, index, index_add, index_put, select, windows
 from .resampling import (
@@ -41,6 +42,8 @@ def decomposed(exported: Any) -> Any:
         A program of the same inputs and outputs, whose operators take tensors of one data type.
     """
     exported = exported.run_decompositions(_table())
+    exported.graph_module.graph.eliminate_dead_code()
+    pair_complex(exported)
     _promote_types(exported)
     exported.graph_module.graph.eliminate_dead_code()
     exported.graph_module.recompile()

@@ -107,8 +107,10 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: floa
 
 
 def select(x: Tensor, dim: int, index: int) -> Any:
-    """TVM's reads before the tensor where the index counts from the end."""
-    return x.select(dim, index + x.shape[dim]) if index < 0 else NotImplemented
+    """TVM's reads before the tensor where the index counts from the end, and fails later where the dimension does."""
+    if index >= 0 and dim >= 0:
+        return NotImplemented
+    return x.select(dim % x.dim(), index % x.shape[dim])
 
 
 def windows(x: Tensor, dimension: int, size: int, step: int) -> Any:

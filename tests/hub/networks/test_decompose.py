@@ -42,7 +42,11 @@ def equal(tmp_path: Path) -> Equal:
         with torch.no_grad():
             exported = torch.export.export(network, inputs, strict=strict)
             expected = [x.numpy() for x in torch.utils._pytree.tree_leaves(network(*inputs))]
-        path, target = tmp_path / "network.so", tvm.target.Target({"kind": "llvm", "num-cores": 1})
+        # A name of its own: TVM keeps the first library that it loads from a path.
+        path, target = (
+            tmp_path / f"{len(list(tmp_path.iterdir()))}.so",
+            tvm.target.Target({"kind": "llvm", "num-cores": 1}),
+        )
         build_library(prepare(import_exported(exported, "network")), target, None, path)
         machine: Any = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
         output = machine["main"](*(tvm.runtime.tensor(x.numpy()) for x in inputs))
@@ -170,6 +174,47 @@ def test_images_are_padded_pooled_and_resized(equal: Equal) -> None:
 def test_transposed_convolutions_of_volumes(equal: Equal) -> None:
     convolution = nn.ConvTranspose3d(4, 6, (3, 2, 4), stride=(2, 1, 3), padding=1, output_padding=(1, 0, 1), groups=2)
     equal(convolution, torch.randn(1, 4, 4, 3, 3))
+
+
+class Spectral(nn.Module):
+    """A layer of a Fourier neural operator: few frequencies, mixed by complex weights, back to an image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 2, 4, 4, dtype=torch.cfloat))
+
+    def forward(self, x: Tensor) -> Tensor:
+        mixed = torch.zeros(x.shape[0], 2, 8, 5, dtype=torch.cfloat)
+        mixed[:, :, :4, :4] = torch.einsum("bixy,ioxy->boxy", torch.fft.rfft2(x)[:, :, :4, :4], self.weight)
+        return torch.fft.irfft2(mixed, s=(8, 8))
+
+
+class Rotary(nn.Module):
+    """Positions by a turn in the complex plane, with a complex table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("turns", torch.polar(torch.ones(6, 4), torch.rand(6, 4)))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        turned = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * self.turns
+        return torch.view_as_real(turned).flatten(-2), (turned.conj() / 2).abs()
+
+
+def test_complex_numbers_inside_a_network_are_pairs_of_real_ones(equal: Equal) -> None:
+    equal(Spectral(), torch.randn(1, 3, 8, 8))
+    module = Rotary()
+    equal(module, torch.randn(2, 6, 8))
+    assert module.turns.is_complex()
+
+
+def test_transforms_of_fourier_in_each_direction_and_norm(equal: Equal) -> None:
+    def transforms(x: Tensor) -> Any:
+        fft = torch.fft
+        there_and_back = fft.irfft(fft.rfft(x, norm="ortho"), n=7, norm="forward")
+        return fft.fftn(x, dim=(1, 2)).real, fft.ifft(fft.rfft(x)).imag, there_and_back
+
+    equal(transforms, torch.randn(2, 6, 8))
 
 
 def test_squeezed_axes_that_count_from_the_end_pass_the_change_of_layout(equal: Equal) -> None:
