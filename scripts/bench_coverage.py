@@ -108,7 +108,7 @@ def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 @click.command()
 @click.option("--only", "chosen", multiple=True, metavar="NAME", help="These networks alone.")
-@click.option("--sample", is_flag=True, help="The dozen of the test suite alone.")
+@click.option("--sample", is_flag=True, help="The sample of the test suite alone.")
 @click.option("--check-only", is_flag=True, help="Compile and compare with the original, without tuning.")
 @click.option("--trials", default=8, show_default=True, type=click.IntRange(1))
 @click.option("--timeout", default=600.0, show_default=True, help="Seconds that a network may take.")

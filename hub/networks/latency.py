@@ -7,7 +7,8 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
@@ -119,8 +120,26 @@ def reference_file(network: Network, folder: Path) -> Path:
     if network.origin == "onnx":
         return Path(getattr(network, "path")).resolve()  # noqa: B009 (only an OnnxNetwork has one)
     path = folder / "network.pt2"
-    torch.export.save(network.export(), path)
+    torch.export.save(_saveable(network.export()), path)
     return path
+
+
+def _saveable(exported: Any) -> Any:
+    """Give the outputs in a flat tuple where PyTorch can not save their form: the results of `x.topk(5)`, say."""
+    from torch.utils._pytree import tree_structure
+
+    def has_named_results(spec: Any) -> bool:
+        return getattr(spec.type, "__module__", "") == "torch.return_types" or any(
+            map(has_named_results, spec.children())
+        )
+
+    entry, *rest = exported.module_call_graph
+    if not has_named_results(entry.signature.out_spec):
+        return exported
+    flat = tree_structure(tuple(range(entry.signature.out_spec.num_leaves)))
+    exported = copy(exported)
+    exported._module_call_graph = [replace(entry, signature=replace(entry.signature, out_spec=flat)), *rest]
+    return exported
 
 
 def _ask(request: dict[str, Any], threads: int, timeout: float) -> dict[str, Any]:

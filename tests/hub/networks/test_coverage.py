@@ -10,7 +10,7 @@ from script_kit import scripts_fixture
 from tchub.hub.networks import latency, latency_worker
 
 SAMPLE = (
-    "gpt2", "llama.pt2", "roberta", "lstm-state", "transformer-encoder", "decode-step", "unet", "detector",
+    "gpt2", "llama.pt2", "roberta", "lstm-state", "transformer-encoder", "decode-step", "unet", "detector", "top-k",
     "text-and-numbers", "bfloat16", "perceptron-batch.pt2", "mlp-mixer.onnx",
 )  # fmt: skip
 
