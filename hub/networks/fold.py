@@ -77,13 +77,14 @@ def _is_constant(node: Any, values: dict[Any, Any]) -> bool:
 def _evaluate(node: Any, values: dict[Any, Any]) -> Any:
     """Return the value of a node, or None where it would take too much memory."""
     import torch
+    from torch.fx.node import map_arg
 
     described = node.meta.get("val")
     tensors = described if isinstance(described, list | tuple) else [described]
     size = sum(x.numel() * x.element_size() for x in tensors if isinstance(x, torch.Tensor))
     if size > MOST_BYTES:
         return None
-    arguments, named = torch.fx.node.map_arg((node.args, node.kwargs), lambda argument: values[argument])
+    arguments, named = map_arg((node.args, node.kwargs), lambda argument: values[argument])
     return node.target(*arguments, **named)
 
 
