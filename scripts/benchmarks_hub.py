@@ -1,9 +1,33 @@
-"""What the page shows of the hub's own benchmarks: what the fuzzer fed, and how long commands take to start."""
+"""What the page shows of the hub's own benchmarks: networks that tune, what the fuzzer fed, how long commands take."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+
+def coverage(job: Mapping[str, Any]) -> dict[str, Any]:
+    """A row a network; differences are in units of what the output check allows."""
+    return {
+        "by network": [
+            {
+                "network": row["name"],
+                "family": row.get("family", ""),
+                "brought as": row.get("brought", ""),
+                "tasks": row.get("tasks"),
+                "result": row["status"].replace("_", " "),
+                "output": row.get("output_check", {}).get("tuned", {}).get("verdict", ""),
+                "difference": row.get("output_check", {}).get("tuned", {}).get("worst"),
+            }
+            for row in job["details"]["networks"]
+        ]
+    }
+
+
+def lost_coverage(job: Mapping[str, Any]) -> Iterator[str]:
+    """Networks that do not tune."""
+    for name, error in job["summary"]["not_passed"].items():
+        yield f"{name} does not tune: {error}."
 
 
 def fuzz(job: Mapping[str, Any]) -> dict[str, Any]:
