@@ -72,7 +72,7 @@ def all_rows(names: Sequence[str], work: Path, trials: int, check_only: bool, ti
                 file.write(json.dumps(row) + "\n")
             note = f"{number}/{len(names)} {name}: {row['status']}, {row['process_seconds']:.0f} s"
             click.echo(f"{time.strftime('%H:%M:%S')} {note} {row.get('error', '')}".rstrip(), err=True)
-        yield row
+        yield row | {"error": row["error"].replace(f"{work / 'networks' / name}/", "")} if "error" in row else row
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
