@@ -83,7 +83,6 @@ def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     counts = {status: sum(row["status"] == status for row in rows) for status in (PASSED, REFUSED, FAILED, TRACEBACK)}
     errors = [row["seconds_to_error"] for row in rows if row["status"] != PASSED]
     families = dict.fromkeys(row.get("family", "unknown") for row in rows)
-    faster = [row for row in rows if {"tuned", "pytorch"} <= set(row.get("latency_ms", {}))]
     return {
         "networks": len(rows),
         "passed": counts[PASSED],
@@ -93,8 +92,6 @@ def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "output_unchecked": sum(row["status"] == PASSED and not row["checked"] for row in rows),
         "median_seconds_to_first_error": median(errors) if errors else None,
         "median_seconds": median(row["process_seconds"] for row in rows),
-        "faster_than_pytorch": sum(row["latency_ms"]["tuned"] < row["latency_ms"]["pytorch"] for row in faster),
-        "timed_beside_pytorch": len(faster),
         "passed_by_family": {
             family: [
                 sum(row["status"] == PASSED for row in rows if row.get("family", "unknown") == family),
@@ -109,13 +106,21 @@ def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 @click.command()
 @click.option("--only", "chosen", multiple=True, metavar="NAME", help="These networks alone.")
 @click.option("--sample", is_flag=True, help="The sample of the test suite alone.")
+@click.option("--done", is_flag=True, help="Run nothing: write what the journal holds, and name what was not run.")
 @click.option("--check-only", is_flag=True, help="Compile and compare with the original, without tuning.")
 @click.option("--trials", default=8, show_default=True, type=click.IntRange(1))
 @click.option("--timeout", default=600.0, show_default=True, help="Seconds that a network may take.")
 @click.option("--work", default=ROOT / "runs" / "coverage", show_default=True, type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True)
 def main(
-    chosen: tuple[str, ...], sample: bool, check_only: bool, trials: int, timeout: float, work: Path, as_json: bool
+    chosen: tuple[str, ...],
+    sample: bool,
+    done: bool,
+    check_only: bool,
+    trials: int,
+    timeout: float,
+    work: Path,
+    as_json: bool,
 ) -> None:
     """Tune every network and write docs/benchmarks/coverage.json."""
     from coverage_networks import SAMPLE, networks
@@ -124,8 +129,11 @@ def main(
     if unknown := [name for name in chosen if name not in known]:
         raise click.UsageError(f"no network is called {', '.join(unknown)}")
     names = chosen or (SAMPLE if sample else tuple(known))
+    if done:
+        kept = {json.loads(line)["name"] for line in (work / f"journal-{trials}.jsonl").read_text().splitlines()}
+        names = tuple(name for name in names if name in kept)
     rows = list(all_rows(names, work.resolve(), trials, check_only, timeout))
-    summary = summarise(rows)
+    summary = summarise(rows) | {"not_run": [name for name in known if name not in names]}
     if chosen or sample or check_only:
         click.echo(json.dumps({"summary": summary, "networks": rows} if as_json else summary, indent=2))
         return
