@@ -137,6 +137,23 @@ def _milliseconds(value: float) -> str:
     return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
 
 
+def _coverage() -> str:
+    """Which networks tune as a user brings them, by family, and why the others do not; see bench_coverage."""
+    job = json.loads((FOLDER / "coverage.json").read_text())
+    summary = job["summary"]
+    cells = [f"{family} {passed}/{tried}" for family, (passed, tried) in summary["passed_by_family"].items()]
+    table = [_row("family, tuned/tried", *[""] * 3), _row(*["---"] * 4)]
+    table += [_row(*(cells[i : i + 4] + [""] * 4)[:4]) for i in range(0, len(cells), 4)]
+    refused = "; ".join(f"{name}: {error}" for name, error in summary["not_passed"].items())
+    where = (
+        f"{summary['passed']} of {summary['networks']} small networks, as a user brings them, in one shared "
+        f"home, 8 trials each, output compared with the original's; by `{job['command']}`."
+        + (f" Not: {refused}." if refused else "")
+        + (f" {len(summary['not_run'])} more of the list were not run." if summary["not_run"] else "")
+    )
+    return "\n".join([*table, "", where])
+
+
 def _zoo() -> str:
     """Every checkpoint of the index in its newest version, and whether its device was measured."""
     from tchub.cards import Corpus, origin
@@ -178,7 +195,7 @@ def _architectures() -> str:
     return "\n".join(rows)
 
 
-BLOCKS = {"speed": _speed, "main-job": _main_job, "zoo": _zoo, "architectures": _architectures}
+BLOCKS = {"speed": _speed, "coverage": _coverage, "main-job": _main_job, "zoo": _zoo, "architectures": _architectures}
 FILES = ("README.md", "docs/models.md")
 
 
