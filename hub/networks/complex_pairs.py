@@ -21,7 +21,7 @@ def pair_complex(exported: Any) -> None:
         exported: a decomposed `torch.export.ExportedProgram` whose dictionaries of tensors may be shared.
 
     Raises:
-        NotImplementedError: an operator of complex numbers has no rule, or takes a complex input of the network; the
+        ValueError: an operator of complex numbers has no rule, or takes a complex input of the network; the
             message is that of TVM's importer for operators that it lacks.
     """
     graph = exported.graph_module.graph
@@ -37,7 +37,7 @@ def pair_complex(exported: Any) -> None:
         elif node.op == "call_function" and (_is_complex(node) or any(n in pairs for n in node.all_input_nodes)):
             rule = _rules().get(node.target)
             if rule is None or any(_is_complex(n) and n not in pairs for n in node.all_input_nodes):
-                raise NotImplementedError(f"Unsupported function types ['{node.target.__name__}']")
+                raise ValueError(f"Unsupported function types ['{node.target.__name__}']")
             result = rule(_Builder(graph, node, pairs), *node.args, **node.kwargs)
             if isinstance(result, tuple):
                 pairs[node] = result

@@ -59,7 +59,7 @@ def _scatter_reduce(node: Any, importer: Any) -> Any:
     reductions = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
     include_self = node.kwargs.get("include_self", True)
     if node.args[4] not in reductions or not include_self:
-        raise NotImplementedError(f"Unsupported function types ['scatter_reduce.two' with {node.args[4]}]")
+        raise ValueError(f"Unsupported function types ['scatter_reduce.two' with {node.args[4]}]")
     return _scatter(node, importer, reductions[node.args[4]])
 
 
