@@ -9,15 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .adaptation.adapt import adapt
     from .api import list_checkpoints, load, pull, refresh_index, resolve
     from .contributing.walk import contribute
     from .device.detect import detect_local
     from .networks.tuned import load_tuned
     from .publishing.check import check
     from .publishing.publish import publish
-    from .tuning.adapt import adapt
+    from .search.cost_model import tvm_cost_model
     from .tuning.collect import collect
-    from .tuning.cost_model import tvm_cost_model
     from .tuning.tune import tune
 
 _HOME = {
@@ -26,10 +26,10 @@ _HOME = {
     "load": ".api",
     "refresh_index": ".api",
     "resolve": ".api",
-    "adapt": ".tuning.adapt",
+    "adapt": ".adaptation.adapt",
     "tune": ".tuning.tune",
     "load_tuned": ".networks.tuned",
-    "tvm_cost_model": ".tuning.cost_model",
+    "tvm_cost_model": ".search.cost_model",
     "collect": ".tuning.collect",
     "detect_local": ".device.detect",
     "check": ".publishing.check",
@@ -41,7 +41,9 @@ _NETWORKS = (
     *("ATFormer", "ATFormer1L", "ATFormerM", "LSTM", "MHA", "MTLTLP"),
     *("TCL", "TLP", "TabNet", "TenSetMLP", "TileNet"),
 )
-_HOME |= {name: ".pretrained" for network in _NETWORKS for name in (network, f"{network}KB", f"{network}Committee")}
+_HOME |= {
+    name: ".registry.pretrained" for network in _NETWORKS for name in (network, f"{network}KB", f"{network}Committee")
+}
 
 __all__ = [
     "adapt",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..zoo.atomic import write_atomically
 
 if TYPE_CHECKING:
-    from .tuning.adapt_settings import AdaptProgress
+    from .adaptation.settings import AdaptProgress
     from .tuning.tune import TuneProgress, TuneResult
 
 NETWORK = "bert-tiny"
@@ -86,7 +86,7 @@ def quickstart(
     Raises:
         TchubError: whatever `pull`, `adapt` and `tune` raise.
     """
-    from .tuning.search import SearchSettings
+    from .search.task_search import SearchSettings
     from .tuning.tune import tune
 
     started, folder, progress = time.monotonic(), Path(output), progress or QuickstartProgress()
@@ -106,8 +106,8 @@ def quickstart(
 
 def _adapted(folder: Path, threads: int | None, progress: QuickstartProgress) -> dict[str, Any]:
     """Pull and adapt, or what an earlier call noted about it."""
+    from .adaptation.adapt import adapt
     from .api import locate, pull
-    from .tuning.adapt import adapt
 
     path = folder / "quickstart.json"
     if path.is_file():

@@ -25,7 +25,7 @@ _LEFT_OUT = ("picks", "tasks", "path", "journal", "corpus")
 def _evaluate(checkpoint: str, corpus: Path, seed: int, work: Path) -> dict[str, Any]:
     import torch
     from tchub import hub
-    from tchub.hub.tuning.evaluate import BASELINES, evaluate
+    from tchub.hub.publishing.evaluate import BASELINES, evaluate
     from tchub.zoo.corpus import Corpus
 
     torch.set_num_threads(1)  # sums in another order train another model

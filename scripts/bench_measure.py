@@ -187,7 +187,7 @@ class Bench:
         if name not in self._made:
             from measuring_systems import local_target
             from tchub.hub.networks.tasks import tasks_of
-            from tchub.hub.tuning.candidates import random_candidates
+            from tchub.hub.search.candidates import random_candidates
             from tvm.target import Target
 
             target = Target(local_target())

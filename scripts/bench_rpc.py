@@ -26,7 +26,7 @@ def _candidates(count: int, seed: int) -> tuple[dict[str, Any], list[Any]]:
     from tchub.hub.device.detect import detect_local
     from tchub.hub.networks.operators import operator_module
     from tchub.hub.networks.tasks import make_task
-    from tchub.hub.tuning.candidates import random_candidates
+    from tchub.hub.search.candidates import random_candidates
     from tchub.zoo.corpus.workloads import OPERATORS
 
     target = detect_local(1).target

@@ -44,8 +44,8 @@ def _trace(rng: random.Random) -> str:
 
 def journal(folder: Path, programs: int) -> dict[str, Any]:
     """Write measurements as a collection does."""
-    from tchub.hub.device.journal import Journal
     from tchub.hub.device.measure import Measurement
+    from tchub.hub.records.journal import Journal
 
     rng = random.Random(0)
     with Journal(folder / "journal.sqlite", META) as file:
@@ -133,7 +133,7 @@ def programs(folder: Path, count: int) -> dict[str, Any]:
     from tchub.hub.device.measure import MeasureConfig, Measurer
     from tchub.hub.device.meta_schedule import make_builder_runner
     from tchub.hub.networks.tasks import tasks_of
-    from tchub.hub.tuning.candidates import random_candidates
+    from tchub.hub.search.candidates import random_candidates
     from tvm.s_tir.meta_schedule.builder import BuilderInput
 
     local = detect_local(1)

@@ -107,7 +107,7 @@ def _resident(process: psutil.Process) -> int:
 
 def soak(job: Job, journal: Path, folder: Path) -> dict[str, Any]:
     """One watched run; returns its samples and slopes."""
-    from tchub.hub.tuning.measuring import MeasureHere
+    from tchub.hub.search.measuring import MeasureHere
 
     if job.machine == "workers":
         with workers() as measurer:
@@ -117,10 +117,10 @@ def soak(job: Job, journal: Path, folder: Path) -> dict[str, Any]:
 
 def _soak(watch: Watch, job: Job, folder: Path) -> dict[str, Any]:
     import tvm
-    from tchub.hub.tuning.history import History
-    from tchub.hub.tuning.interrupt import StopFlag
-    from tchub.hub.tuning.models import choose_model
-    from tchub.hub.tuning.search import SearchSettings
+    from tchub.hub.records.history import History
+    from tchub.hub.search.interrupt import StopFlag
+    from tchub.hub.search.models import choose_model
+    from tchub.hub.search.task_search import SearchSettings
     from tchub.hub.tuning.session import SessionSettings, TuningSession
 
     settings = SessionSettings(trials=job.trials, batch=BATCH, search=SearchSettings(engine=job.engine), untuned=False)

@@ -60,7 +60,7 @@ def main(
 ) -> None:
     """Train RECIPE on a corpus and put the checkpoint into zoo/checkpoints."""
     import torch
-    from tchub.hub.tuning.evaluate import BASELINES, evaluate
+    from tchub.hub.publishing.evaluate import BASELINES, evaluate
     from tchub.zoo.corpus import Corpus
     from tchub.zoo.models.files import write_folder
     from tchub.zoo.plain_json import json_file

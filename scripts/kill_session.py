@@ -42,7 +42,7 @@ def tiny_tasks() -> list[Any]:
 
 def program_key(trace: Any) -> str:
     """A program's name within its task."""
-    from tchub.hub.tuning.candidates import trace_json, trace_key
+    from tchub.hub.search.candidates import trace_json, trace_key
 
     return trace_key(trace_json(trace))
 
@@ -51,7 +51,7 @@ class Pretended:
     """Measures at once: a latency that follows from the program alone."""
 
     def __call__(self, jobs: Sequence[Any]) -> Iterator[Any]:
-        from tchub.hub.tuning.measuring import Measured
+        from tchub.hub.search.measuring import Measured
         from tvm.s_tir import meta_schedule as ms
 
         for index, (_, candidate) in enumerate(jobs):
@@ -88,9 +88,9 @@ def workers() -> AbstractContextManager[Any]:
 def tune(folder: Path, trials: int, measure: Any) -> Any:
     """Tune the tiny tasks in a folder; takes up what it holds. Returns the session's view."""
     import tvm
-    from tchub.hub.tuning.interrupt import StopFlag
-    from tchub.hub.tuning.run_folder import locked
-    from tchub.hub.tuning.search import SearchSettings
+    from tchub.hub.records.run_folder import locked
+    from tchub.hub.search.interrupt import StopFlag
+    from tchub.hub.search.task_search import SearchSettings
     from tchub.hub.tuning.session import SessionSettings, TuningSession
     from tvm.s_tir import meta_schedule as ms
 
@@ -131,8 +131,8 @@ class Verdict:
 
 def check(folder: Path) -> Verdict:
     """Compare the database, the log and what was seen."""
-    from tchub.hub.tuning.records import FAILED_SECONDS, open_database
-    from tchub.hub.tuning.trials import TrialLog, latency_of
+    from tchub.hub.records.records import FAILED_SECONDS, open_database
+    from tchub.hub.records.trials import TrialLog, latency_of
 
     records = list(open_database(folder / "database").get_all_tuning_records())
     times = [[float(x) for x in record.run_secs or ()] for record in records]
@@ -157,7 +157,7 @@ def check(folder: Path) -> Verdict:
 
 def program_key_of_nothing() -> str:
     """The key of a task as extracted."""
-    from tchub.hub.tuning.candidates import trace_key
+    from tchub.hub.search.candidates import trace_key
 
     return trace_key([[], []])
 
@@ -201,7 +201,7 @@ def open_machine(name: str) -> AbstractContextManager[Any]:
 @click.option("--machine", default="workers", show_default=True, help="Or `pretended`, or rpc://host:port/key.")
 def main(folder: Path, trials: int, machine: str) -> None:
     """Tune; an error of tchub's own is one line and exit code 1, as with the `tchub` command."""
-    from tchub.hub.tuning.measuring import MeasureHere
+    from tchub.hub.search.measuring import MeasureHere
     from tchub.zoo.errors import TchubError
 
     folder.mkdir(parents=True, exist_ok=True)

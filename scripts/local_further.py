@@ -35,7 +35,7 @@ def further(run: LocalRun) -> dict[str, dict[str, float]]:
 
 
 def _scored(run: LocalRun) -> dict[str, dict[str, float]]:
-    from tchub.hub.tuning.adapt_tools import find_base
+    from tchub.hub.adaptation.tools import find_base
     from tchub.zoo.corpus import Corpus
 
     adapted = read_json(run.adapted_file)
@@ -47,7 +47,7 @@ def _scored(run: LocalRun) -> dict[str, dict[str, float]]:
 def _measure(run: LocalRun) -> str:
     """The corpus of further programs; what is there is not measured again."""
     from tchub import hub
-    from tchub.hub.tuning.device_choice import parse_target
+    from tchub.hub.device.device_choice import parse_target
 
     target = parse_target(run.at.level)
     out = run.work / run.network / f"further-{run.target}-{run.seed}-{run.judging}"

@@ -20,7 +20,7 @@ _SECONDS_PER_SYSTEM = 6.0
 
 def do_run(run: LocalRun) -> dict[str, Any]:
     """Adapt, tune, and keep the row. A step that was cut short is done anew: its clock cannot be taken up."""
-    from tchub.hub.tuning.device_choice import parse_target
+    from tchub.hub.device.device_choice import parse_target
 
     target = parse_target(run.at.level)
     if not run.adapted_file.is_file():
@@ -106,7 +106,7 @@ def corpora(run: LocalRun) -> tuple[str, ...]:
 def _random_start(run: LocalRun) -> Path:
     """A model of the same architecture with random weights; what it knows of features is their mean and scale."""
     import torch
-    from tchub.hub.tuning.adapt_tools import find_base
+    from tchub.hub.adaptation.tools import find_base
     from tchub.zoo.models import create
 
     folder = run.work / "random" / f"{ARCHITECTURE}-{run.seed}"

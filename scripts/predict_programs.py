@@ -34,7 +34,7 @@ def programs(name: str, target: Any, count: int, seed: int, threads: int, folder
     """At most `count` distinct valid programs of an operator; fewer when two rounds of sampling bring nothing new."""
     from tchub.hub.networks.operators import operator_module
     from tchub.hub.networks.tasks import make_task
-    from tchub.hub.tuning.candidates import tune_context
+    from tchub.hub.search.candidates import tune_context
     from tchub.zoo.corpus.workloads import OPERATORS
 
     task = make_task(operator_module(OPERATORS[name]), name)
@@ -54,7 +54,7 @@ def programs(name: str, target: Any, count: int, seed: int, threads: int, folder
 
 def _sample(task: Any, target: Any, seed: int, threads: int) -> Iterator[tuple[str, Any]]:
     """A round of programs by their keys, as JSON."""
-    from tchub.hub.tuning.candidates import trace_json, trace_key, tune_context
+    from tchub.hub.search.candidates import trace_json, trace_key, tune_context
     from tvm.s_tir import meta_schedule as ms
 
     context = tune_context(task, target, ms.search_strategy.ReplayTrace(), seed, threads)

@@ -48,7 +48,7 @@ def pretrained(
 ) -> list[dict[str, Any]]:
     """A checkpoint as MetaSchedule calls it, told the latencies of `train` programs where `update` is `context`."""
     from tchub import hub
-    from tchub.hub.tuning.candidate_features import candidate_features
+    from tchub.hub.search.candidate_features import candidate_features
     from tvm.s_tir import meta_schedule as ms
     from tvm.s_tir.meta_schedule.utils import shash2hex
 

@@ -52,7 +52,7 @@ def in_task_keys(
 
 def run_in_task(key: InTaskKey, material: Material, known: dict[Any, Any]) -> dict[str, Any]:
     """One result; `known` has the models of first batches, by what picked them."""
-    from tchub.hub.tuning.adapt_first import first_sampler
+    from tchub.hub.adaptation.first import first_sampler
     from tchub.zoo.adapt.in_context import informed_scores
     from tchub.zoo.adapt.sampling import create_sampler
     from tchub.zoo.adapt.view import MeasuringCost

@@ -49,7 +49,7 @@ def _config() -> Any:
 
 def open_judgements(work: Path, local: Any) -> Any:
     """The journal of what was judged on this machine."""
-    from tchub.hub.device.journal import Journal
+    from tchub.hub.records.journal import Journal
 
     scope = {"cpu_model": local.cpu_model, "target": local.target, "threads": THREADS, "judge": _VERSION}
     return Journal(work / "judged.sqlite", scope)
@@ -62,8 +62,8 @@ def wanted(runs: Iterable[Run]) -> dict[tuple[str, str], str]:
 
 def _candidates(tasks: dict[str, Any], programs: dict[tuple[str, str], str], known: Any) -> Iterator[Any]:
     """Measurable forms of what is not known; each is made when the measurer asks for it."""
-    from tchub.hub.tuning.adapt_pool import PoolEntry
-    from tchub.hub.tuning.adapt_tools import rebuild
+    from tchub.hub.adaptation.pool import PoolEntry
+    from tchub.hub.adaptation.tools import rebuild
 
     programs = programs | {(task_id, UNTUNED): "[[], []]" for task_id in tasks}
     missing = [place for place in sorted(programs) if place[0] in tasks and _unknown(known.get(*place))]

@@ -35,7 +35,7 @@ def time_network(network: str, runs: list[Run]) -> dict[str, Any]:
     from tchub.hub.networks.latency import compare
     from tchub.hub.networks.library import build_library
     from tchub.hub.networks.network import load_network
-    from tchub.hub.tuning.records import best_programs, open_database
+    from tchub.hub.records.records import best_programs, open_database
     from tuning_judge import latencies
     from tuning_rivals import load_workload
 

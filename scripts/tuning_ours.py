@@ -18,10 +18,10 @@ def tune_ours(run: Run, work: Workload, budget: int) -> Outcome:
     import xgboost  # noqa: F401
     from tchub.hub.device.measure import Measurer
     from tchub.hub.device.measurement import MeasureConfig
-    from tchub.hub.tuning.interrupt import StopFlag
-    from tchub.hub.tuning.measuring import MeasureHere
-    from tchub.hub.tuning.models import choose_model
-    from tchub.hub.tuning.search import SearchSettings
+    from tchub.hub.search.interrupt import StopFlag
+    from tchub.hub.search.measuring import MeasureHere
+    from tchub.hub.search.models import choose_model
+    from tchub.hub.search.task_search import SearchSettings
     from tchub.hub.tuning.session import SessionSettings, TuningSession
     from tuning_rivals import Outcome, Recorder
 

@@ -75,7 +75,7 @@ class Recorder:
 
     def add(self, at: float, task_id: str, run_secs: Sequence[Any] | None, trace: Any) -> None:
         """Take one result; no `run_secs`: the program failed."""
-        from tchub.hub.tuning.trials import latency_of
+        from tchub.hub.records.trials import latency_of
 
         self.results.append((at, task_id, latency_of([float(x) for x in run_secs or ()]), trace))
         if len(self.results) % _NOTE_EVERY == 0:
@@ -95,7 +95,7 @@ class Recorder:
 
     def told(self, tasks: Sequence[Any]) -> tuple[list[list[Any]], list[dict[str, str]]]:
         """The trajectory, and the programs that were their task's best for a while; see `tuning_runs`."""
-        from tchub.hub.tuning.candidates import trace_json, trace_key
+        from tchub.hub.search.candidates import trace_json, trace_key
 
         number = {task.task_id: i for i, task in enumerate(tasks)}
         best: dict[str, float] = {}

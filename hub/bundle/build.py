@@ -25,7 +25,7 @@ from ..device.pool import JobResult, WorkerPool, Zygote
 from ..device.worker import TimingConfig, WorkerSetup
 from ..networks.errors import NoTaskError
 from ..networks.tasks import TuningTask, tasks_of
-from ..tuning.candidates import Candidate, has_choice
+from ..search.candidates import Candidate, has_choice
 from .archive import BundleProgram, write_parts
 from .choose import choose_candidates
 from .target import BundleTarget

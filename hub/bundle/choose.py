@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...zoo.corpus.canonical import canonical_task, renamed_program
-from ..tuning.candidates import Candidate, evolved_candidates, random_candidates, tune_context
-from ..tuning.errors import NoCandidateError
+from ..search.candidates import Candidate, evolved_candidates, random_candidates, tune_context
+from ..search.errors import NoCandidateError
 
 if TYPE_CHECKING:
     from ...zoo.corpus import Corpus
@@ -64,7 +64,7 @@ def _measured(corpus: Corpus | None, task_id: str) -> tuple[list[tuple[str, floa
 
 
 def _model(checkpoint: str) -> Any:
-    from ..tuning.models import choose_model
+    from ..search.models import choose_model
 
     return choose_model(checkpoint, update="none").make()
 

@@ -11,7 +11,7 @@ from .options import device_options, output_options, shape_option, threads_optio
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..tuning.adapt_result import AdaptResult
+    from ..adaptation.result import AdaptResult
 
 
 @click.command("adapt")
@@ -66,7 +66,7 @@ def command(name: str | None, sources: str | None, out: Output, **options: Any) 
       tchub adapt --device rpc://tracker.lan:9190/graviton --target graviton2 --budget 500
       tchub adapt tcl-epyc --budget 200 --workload resnet-18 --sampler random --json
     """
-    from ..tuning.adapt import adapt, adapt_root
+    from ..adaptation.adapt import adapt, adapt_root
     from .adapt_drawing import draw
     from .adapt_progress import shown_progress
     from .native_log import native_output_logged

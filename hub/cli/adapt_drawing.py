@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..tuning.adapt_result import AdaptResult
+    from ..adaptation.result import AdaptResult
 
 
 def draw(result: AdaptResult, console: Console) -> None:
@@ -22,8 +22,8 @@ def draw(result: AdaptResult, console: Console) -> None:
 
 
 def _lines(result: AdaptResult) -> dict[str, str]:
-    from ..tuning.adapt_judge import top_text
-    from ..tuning.adapt_name import target_text
+    from ..adaptation.judge import top_text
+    from ..adaptation.name import target_text
 
     guard, learning = result.guard, result.learning
     low, high = guard.interval

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-from ..tuning.adapt_settings import AdaptProgress
+from ..adaptation.settings import AdaptProgress
 from .output import Output
 from .terminal import bar_columns
 

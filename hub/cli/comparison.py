@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..site.catalogue import comparable, record
-from ..site.scores import TITLES
+from ..registry.catalogue import comparable, record
+from ..registry.scores import TITLES
 from ..text import score_text
 from .output import Output
 

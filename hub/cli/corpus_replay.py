@@ -31,7 +31,7 @@ def command(folder: str, log: str, target: str | None, limit_per_task: int | Non
       tchub corpus replay v100.json.xz --to v100-database --limit-per-task 40
       tchub corpus replay ansor.log --to database --target nvidia/nvidia-v100 --json
     """
-    from ...zoo.replay.database import replay_log
+    from ...zoo.corpus.replay.database import replay_log
 
     with out.console.status("replaying"):
         report = replay_log(log, folder, _target(target), limit_per_task)

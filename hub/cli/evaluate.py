@@ -67,8 +67,8 @@ def command(
     import torch
 
     from ...zoo.corpus import Corpus
+    from ..publishing.evaluate import BASELINES, evaluate
     from ..registry import cache_root
-    from ..tuning.evaluate import BASELINES, evaluate
 
     torch.set_num_threads(threads)
     corpus = Corpus.open(corpus_path)

@@ -41,8 +41,8 @@ def command(
       tchub list --local --json
     """
     from ..api import list_checkpoints
-    from ..site.catalogue import listing
-    from ..site.query import arranged, found
+    from ..registry.catalogue import listing
+    from ..registry.query import arranged, found
 
     entries = arranged(found(list_checkpoints(family=family, arch=arch, local=local), search, kind), sort)
     out.data([listing(entry) for entry in entries], lambda console: draw(entries, console))

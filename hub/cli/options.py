@@ -58,7 +58,7 @@ def device_options(func: Callable[..., Any]) -> Callable[..., Any]:
     )  # fmt: skip
     @wraps(func)
     def wrapper(*args: Any, target: str | None, **kwargs: Any) -> Any:
-        from ..tuning.device_choice import parse_target
+        from ..device.device_choice import parse_target
 
         return func(*args, target=parse_target(target), **kwargs)
 

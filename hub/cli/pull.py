@@ -62,7 +62,7 @@ def command(
     lock_file = lock_file or Path(LOCK_FILE)
     how: dict[str, Any] = {"source": source, "offline": offline}
     if lock or frozen:
-        from ..pinning import pull_and_pin, pull_pinned
+        from ..registry.pinning import pull_and_pin, pull_pinned
 
         pulled = (pull_and_pin if lock else pull_pinned)(names, lock=lock_file, **how)
     else:

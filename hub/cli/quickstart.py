@@ -49,8 +49,8 @@ def command(output: str, trials: int, threads: int | None, out: Output) -> None:
 
 
 def _progress(out: Output, log: NativeLog | None, stack: ExitStack) -> QuickstartProgress:
+    from ..adaptation.settings import AdaptProgress
     from ..quickstart import QuickstartProgress
-    from ..tuning.adapt_settings import AdaptProgress
     from ..tuning.tune import TuneProgress
     from .adapt_progress import shown_progress
     from .tune_progress import shown_tuning

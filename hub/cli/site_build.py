@@ -37,8 +37,8 @@ def command(output: Path, index: Path | None, source: str | None, title: str | N
       tchub site build --output public --title "Cost models of our cluster" --source file:///mnt/zoo
       tchub site build --output site --index index.json --json
     """
+    from ..registry.catalogue import registry_of
     from ..site.build import TITLE, build
-    from ..site.catalogue import registry_of
 
     built = build(registry_of(index, source), output, title or TITLE)
     number = len(built.checkpoints)

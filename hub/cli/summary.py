@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..site.facts import facts, kind_of
-from ..site.scores import results_of
+from ..registry.listed_facts import facts, kind_of
+from ..registry.scores import results_of
 from ..text import score_text
 
 if TYPE_CHECKING:

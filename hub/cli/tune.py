@@ -75,8 +75,8 @@ def command(network: str, out: Output, **options: Any) -> None:
       tchub tune model.onnx --shape batch=1,8 --shape seq=128
       tchub tune bert-tiny --device rpc://tracker.lan:9190/turin --trials 512
     """
+    from ..search.task_search import SearchSettings
     from ..tuning.report import TITLES
-    from ..tuning.search import SearchSettings
     from ..tuning.tune import tune
     from .native_log import native_output_logged
     from .tune_progress import shown_tuning

@@ -37,7 +37,7 @@ class Evaluate:
     def run(self, walk: Walk) -> Done:
         """Write `metrics.json`: what the training said, and the scores."""
         from ...zoo.models import Checkpoint
-        from ..tuning.evaluate import BASELINES, evaluate
+        from ..publishing.evaluate import BASELINES, evaluate
 
         checkpoint, corpus = Checkpoint.load(trained(walk)), opened(walk)[0]
         options: dict[str, Any] = {"seed": walk.settings.seed, "cache": cache_root().parent / "statements"}

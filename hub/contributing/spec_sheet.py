@@ -53,7 +53,7 @@ def _device_of(corpus: Path) -> Device:
 
 
 def _measured_on(walk: Walk) -> Device:
-    from ..tuning.device_choice import choose_device
+    from ..device.device_choice import choose_device
 
     settings = walk.settings
     chosen = choose_device(settings.device, settings.threads, target=settings.target, linker=settings.linker)

@@ -28,7 +28,7 @@ from .run_job import RunOutcome
 if TYPE_CHECKING:
     from tvm import IRModule
 
-    from ..tuning.candidates import Candidate
+    from ..search.candidates import Candidate
 
 __all__ = ["MeasureConfig", "Measurement", "Measurer", "check_compiler", "cores", "plan_workers"]
 

@@ -23,7 +23,7 @@ from .rpc_tracker import Endpoint
 from .worker import WorkerSetup
 
 if TYPE_CHECKING:
-    from ..tuning.candidates import Candidate
+    from ..search.candidates import Candidate
 
 
 class RpcMeasurer:

@@ -9,7 +9,7 @@ from typing import Any
 from zipfile import BadZipFile
 
 from ...zoo.atomic import write_atomically
-from ..durable import kept_on_disk
+from ..records.durable import kept_on_disk
 from .errors import NetworkInputError
 from .signature import Signature
 

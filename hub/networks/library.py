@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..durable import kept_on_disk
+from ..records.durable import kept_on_disk
 
 if TYPE_CHECKING:
     from tvm import IRModule

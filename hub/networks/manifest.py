@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ...zoo.atomic import write_atomically
 from ...zoo.plain_json import json_file
 from ...zoo.untrusted import open_plain, parse_json, read_plain
-from ..durable import kept_on_disk
+from ..records.durable import kept_on_disk
 from .errors import NetworkFileError
 from .signature import Signature
 

@@ -87,7 +87,7 @@ def judge_again(subject: Subject, said: list[Judged]) -> list[Judged]:
     corpora = [subject.corpora[judged.corpus] for judged in said]
     if subject.is_base:
         return list(_judge_base(subject, corpora))
-    from ..tuning.evaluate import evaluate
+    from .evaluate import evaluate
 
     split = subject.card.evaluation.split or "test"
     cache = cache_root().parent / "statements"

@@ -14,10 +14,10 @@ from ...cards.plots import Plot, plots_of
 from ...zoo.atomic import write_atomically
 from ...zoo.plain_json import json_file
 from ..registry import Registry
-from .catalogue import Listed, published
+from ..registry.catalogue import Listed, published
+from ..registry.query import arranged
 from .errors import ForeignFolderError, SiteWriteError
 from .pages import assets, checkpoint_page, index_page
-from .query import arranged
 
 SITE_FORMAT = 1
 CATALOGUE = "catalogue.json"

@@ -13,12 +13,12 @@ from markupsafe import Markup
 
 from ...cards.plots import Plot
 from ..registry import Entry
+from ..registry.catalogue import Listed, comparable
+from ..registry.listed_facts import kind_of, searchable
+from ..registry.query import by_family
+from ..registry.scores import TITLES
 from ..text import data_text, number_text, score_text, size_text
-from .catalogue import Listed, comparable
-from .facts import kind_of, searchable
 from .markdown import card_html
-from .query import by_family
-from .scores import TITLES
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _ASSETS = ("catalogue.css", "catalogue.js")

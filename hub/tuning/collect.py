@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus import Corpus
 from ..device.detect import LocalDevice
+from ..device.device_choice import ChosenDevice, choose_device
 from ..device.errors import MeasurementFailureRateError
 from ..device.failures import is_passing
-from ..device.journal import Entry, Journal
 from ..device.measure import MeasureConfig
 from ..device.prefetch import prefetch
 from ..networks.errors import NoTaskError
+from ..records.history import open_sharing_journal
+from ..records.journal import Entry, Journal
+from ..search.errors import NoCandidateError
 from .collected import LICENCE, export
-from .device_choice import ChosenDevice, choose_device
-from .errors import NoCandidateError
-from .history import open_sharing_journal
 
 if TYPE_CHECKING:
     from ..device.measure import Measurer
     from ..device.rpc import RpcMeasurer
     from ..networks.tasks import TuningTask
-    from .candidates import Candidate
+    from ..search.candidates import Candidate
     from .shards import Shard
 
 # A space smaller than this has nothing to rank.
@@ -144,7 +144,7 @@ class _Collector:
         return [entry for entry in self.journal.of_task(task.task_id) if not again(entry)]
 
     def _random(self, tasks: Sequence[TuningTask]) -> Iterator[Candidate]:
-        from .candidates import random_candidates
+        from ..search.candidates import random_candidates
 
         for task in tasks:
             known = {entry.key for entry in self._known(task)}
@@ -159,7 +159,7 @@ class _Collector:
             yield from [candidate for candidate in found if candidate.key not in known][:missing]
 
     def _evolved(self, tasks: Sequence[TuningTask]) -> Iterator[Candidate]:
-        from .candidates import evolved_candidates
+        from ..search.candidates import evolved_candidates
 
         for task in tasks:
             known = self._known(task)
@@ -224,7 +224,7 @@ def collect(
     """
     import tvm
 
-    from .candidates import has_choice
+    from ..search.candidates import has_choice
 
     chosen = choose_device(device, threads, target=target, linker=linker)
     facts, asked, threads = chosen.facts, programs, chosen.facts.cores

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ...zoo.corpus import Corpus, Program, Task, merge_corpus
 from ...zoo.corpus.tir import computation_of_module
 from ..device.detect import LocalDevice
-from ..device.journal import Entry, Journal
 from ..device.measure import MeasureConfig
+from ..records.journal import Entry, Journal
 
 if TYPE_CHECKING:
     from ..networks.tasks import TuningTask

@@ -16,15 +16,15 @@ import numpy as np
 
 from ...zoo.atomic import write_atomically
 from ...zoo.plain_json import plain
-from ..durable import kept_on_disk
+from ..records.durable import kept_on_disk
+from ..records.trials import Trial, curve
 from .report_page import TITLES, gains, render, runs_here, usage
-from .trials import Trial, curve
 
 if TYPE_CHECKING:
     from ..device.detect import LocalDevice
     from ..networks.tasks import TuningTask
-    from .models import ModelChoice
-    from .scheduler import TaskProgress
+    from ..search.models import ModelChoice
+    from ..search.scheduler import TaskProgress
     from .session import SessionView
 
 FORMAT = 1

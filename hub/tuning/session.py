@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 from tvm.s_tir import meta_schedule as ms
 
-from .cost_model import seconds
-from .errors import InterruptedRunError, TuningFailedError, TuningStateError
-from .expected_gain import Round
-from .interrupt import StopFlag
-from .measuring import Job, Measure, Measured
-from .records import FAILED_SECONDS, best_programs, make_trial, open_database
-from .run_folder import read_phases, write_phases
-from .scheduler import TaskProgress, batch_size, next_round, settled
-from .search import WatchedCostModel, make_search, search_threads
+from ..records.records import FAILED_SECONDS, best_programs, make_trial, open_database
+from ..records.run_folder import read_phases, write_phases
+from ..records.trials import Trial, TrialLog
+from ..search.cost_model import seconds
+from ..search.errors import InterruptedRunError, TuningFailedError, TuningStateError
+from ..search.expected_gain import Round
+from ..search.interrupt import StopFlag
+from ..search.measuring import Job, Measure, Measured
+from ..search.scheduler import TaskProgress, batch_size, next_round, settled
+from ..search.task_search import WatchedCostModel, make_search, search_threads
 from .session_settings import SessionSettings
 from .session_view import PHASES, SessionView
 from .take_up import take_over, take_up, taught
-from .trials import Trial, TrialLog
 
 if TYPE_CHECKING:
     from ..networks.tasks import TuningTask
-    from .history import History
+    from ..records.history import History
 
 
 # Programs that are measured together where the measure function does not say how many keep its machines busy.

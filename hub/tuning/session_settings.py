@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .search import SearchSettings
+from ..search.task_search import SearchSettings
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING
 
-from .scheduler import TaskProgress
-from .trials import TrialLog
+from ..records.trials import TrialLog
+from ..search.scheduler import TaskProgress
 
 if TYPE_CHECKING:
     from ..networks.tasks import TuningTask

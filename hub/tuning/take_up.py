@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
-from .candidates import tuning_record
-from .history import MOST_RECORDS, KnownProgram
-from .records import as_result, make_trial, mark, programs_of
-from .trials import Trial
+from ..records.history import MOST_RECORDS, KnownProgram
+from ..records.records import as_result, make_trial, mark, programs_of
+from ..records.trials import Trial
+from ..search.candidates import tuning_record
 
 if TYPE_CHECKING:
     from ..networks.tasks import TuningTask

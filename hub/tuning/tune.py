@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.errors import TchubError
+from ..device.device_choice import choose_device, fitting_checkpoint
 from ..networks.errors import LatencyError
 from ..networks.latency import Comparison, Latency, compare
 from ..networks.library import BuiltLibrary
@@ -21,13 +22,12 @@ from ..networks.prepare import LAYOUTS, check_layout
 from ..networks.shapes import Shapes
 from ..networks.sources import open_network
 from ..networks.tuned import TunedNetwork, load_tuned
-from .device_choice import choose_device, fitting_checkpoint
-from .errors import InterruptedRunError
-from .interrupt import StopFlag
-from .models import ModelChoice, choose_model
+from ..records.run_folder import claim, locked
+from ..search.errors import InterruptedRunError
+from ..search.interrupt import StopFlag
+from ..search.models import ModelChoice, choose_model
+from ..search.task_search import SearchSettings
 from .report import RunOutcome, make_report, write_report
-from .run_folder import claim, locked
-from .search import SearchSettings
 from .session import SessionSettings, TuningSession
 from .tune_job import TuneJob, TuneProgress, Variant, compile_all, open_job, session_facts
 
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.nn import Module
 
-    from .online import OnlineSettings
+    from ..search.online import OnlineSettings
 
 
 class TuneArgumentError(TchubError):

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..device.device_choice import ChosenDevice
 from ..networks.errors import LatencyError
 from ..networks.latency import Comparison, compare
 from ..networks.library import BuiltLibrary, build_library
@@ -17,17 +18,16 @@ from ..networks.network import Network
 from ..networks.signature import Signature
 from ..networks.sources import open_network
 from ..networks.tasks import TuningTask, from_extracted, merged_variants
-from .device_choice import ChosenDevice
-from .errors import InterruptedRunError
+from ..search.errors import InterruptedRunError
+from ..search.interrupt import StopFlag
+from ..search.models import ModelChoice
 from .first_build import Compare, FirstBuild, first_build
-from .interrupt import StopFlag
-from .models import ModelChoice
 from .report import RunOutcome
 from .session import SessionSettings, SessionView
 
 if TYPE_CHECKING:
-    from .history import History
-    from .measuring import Measure
+    from ..records.history import History
+    from ..search.measuring import Measure
 
 
 def first_compare(device: ChosenDevice, threads: int) -> Compare:
@@ -117,8 +117,8 @@ def open_job(
     from tvm.s_tir.meta_schedule import relax_integration
 
     from ..device.measure import MeasureConfig
-    from .history import open_history
-    from .measuring import MeasureHere, MeasureWith
+    from ..records.history import open_history
+    from ..search.measuring import MeasureHere, MeasureWith
 
     tvm_target = tvm.target.Target(device.facts.target)
     if pair[0] is not None:

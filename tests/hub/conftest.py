@@ -71,7 +71,7 @@ def small_task() -> Any:
 
 @pytest.fixture(scope="session")
 def small_candidates(small_task: Any, target: Any) -> list[Any]:
-    from tchub.hub.tuning.candidates import random_candidates
+    from tchub.hub.search.candidates import random_candidates
 
     return random_candidates(small_task, target, 12, seed=0)
 

@@ -18,7 +18,7 @@ from tchub.hub.bundle.errors import BundleError, BundleSizeError, BundleTargetEr
 from tchub.hub.bundle.target import resolve_target
 from tchub.hub.cli import main
 from tchub.hub.networks.operators import operator_module
-from tchub.hub.tuning.candidates import random_candidates, tuning_record
+from tchub.hub.search.candidates import random_candidates, tuning_record
 from tchub.zoo.corpus import Corpus, Program, Task, write_corpus
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tvm.s_tir import meta_schedule as ms

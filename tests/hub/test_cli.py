@@ -150,7 +150,7 @@ def test_ctrl_c_before_there_is_anything_to_keep_tells_how_to_go_on(capsys, monk
         raise KeyboardInterrupt
 
     monkeypatch.setattr("tchub.hub.api.list_checkpoints", interrupt)
-    monkeypatch.setattr("tchub.hub.tuning.adapt.adapt", interrupt)
+    monkeypatch.setattr("tchub.hub.adaptation.adapt.adapt", interrupt)
     code, _, err = run(capsys, *args)
     assert (code, err.lstrip()) == (130, said)
 

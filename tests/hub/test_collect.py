@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from tchub.hub.device.errors import MeasurementFailureRateError
-from tchub.hub.device.journal import Journal
 from tchub.hub.device.measure import Measurement, Measurer
 from tchub.hub.device.meta_schedule import make_builder_runner
+from tchub.hub.records.journal import Journal
 from tchub.hub.tuning.collect import CollectProgress, _Collector, collect
 from tchub.zoo.corpus import Corpus
 

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from real_checkpoint import make_checkpoint
 from tchub import hub
-from tchub.hub.tuning.candidate_features import trace_features
-from tchub.hub.tuning.cost_model import CALIBRATION_SIZE, PretrainedScorer, Squash, seconds
-from tchub.hub.tuning.errors import ModelOutputError, TuningStateError
-from tchub.hub.tuning.online import OnlineSettings
-from tchub.hub.tuning.search import SearchSettings
+from tchub.hub.search.candidate_features import trace_features
+from tchub.hub.search.cost_model import CALIBRATION_SIZE, PretrainedScorer, Squash, seconds
+from tchub.hub.search.errors import ModelOutputError, TuningStateError
+from tchub.hub.search.online import OnlineSettings
+from tchub.hub.search.task_search import SearchSettings
 from tchub.zoo.features import SCHEMAS
 from tchub.zoo.primitives import from_trace, from_trace_json
 from tvm.s_tir import Schedule

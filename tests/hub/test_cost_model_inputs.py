@@ -12,16 +12,16 @@ import pytest
 import torch
 from fake_tuning import FakeBuilder, FakeRunner
 from tchub import hub
+from tchub.hub.adaptation.pool import CandidatePool, PoolEntry
 from tchub.hub.device.tvm_import import import_tensor_intrinsics
 from tchub.hub.networks.operators import operator_module
 from tchub.hub.networks.tasks import make_task
-from tchub.hub.tuning import candidate_features as inputs
-from tchub.hub.tuning.adapt_pool import CandidatePool, PoolEntry
-from tchub.hub.tuning.candidates import random_candidates, trace_json, tune_context
-from tchub.hub.tuning.cost_model import PretrainedScorer, Squash
-from tchub.hub.tuning.device_kind import require_target
-from tchub.hub.tuning.interrupt import StopFlag
-from tchub.hub.tuning.search import SearchSettings, WatchedCostModel
+from tchub.hub.search import candidate_features as inputs
+from tchub.hub.search.candidates import random_candidates, trace_json, tune_context
+from tchub.hub.search.cost_model import PretrainedScorer, Squash
+from tchub.hub.search.device_kind import require_target
+from tchub.hub.search.interrupt import StopFlag
+from tchub.hub.search.task_search import SearchSettings, WatchedCostModel
 from tchub.zoo.adapt import NotTrainableError
 from tchub.zoo.corpus.schema import OPS
 from tchub.zoo.corpus.workloads import OperatorSpec

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tchub.hub.tuning.candidates import trace_json, tune_context
-from tchub.hub.tuning.decision_pool import DecisionSettings, Pool, spread_out
-from tchub.hub.tuning.decision_search import DecisionSearch
-from tchub.hub.tuning.design_slots import ChoiceSlot, SeenSlot, TileSlot, divisors, factorise
-from tchub.hub.tuning.design_space import DesignSpace
-from tchub.hub.tuning.errors import InterruptedRunError, SearchEngineError
-from tchub.hub.tuning.history import KnownProgram
-from tchub.hub.tuning.interrupt import StopFlag
-from tchub.hub.tuning.search import SearchSettings, TaskSearch, make_search
+from tchub.hub.records.history import KnownProgram
+from tchub.hub.search.candidates import trace_json, tune_context
+from tchub.hub.search.decision_pool import DecisionSettings, Pool, spread_out
+from tchub.hub.search.decision_search import DecisionSearch
+from tchub.hub.search.design_slots import ChoiceSlot, SeenSlot, TileSlot, divisors, factorise
+from tchub.hub.search.design_space import DesignSpace
+from tchub.hub.search.errors import InterruptedRunError, SearchEngineError
+from tchub.hub.search.interrupt import StopFlag
+from tchub.hub.search.task_search import SearchSettings, TaskSearch, make_search
 from tvm.s_tir import meta_schedule as ms
 from tvm_ffi import structural_equal, structural_hash
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from fake_tuning import FakeMeasure, key_of, latency_of_key
 from tchub.hub.device.measure import Measurement
-from tchub.hub.tuning.errors import TuningStateError
-from tchub.hub.tuning.history import MOST_RECORDS, History, history_file, scope_of
-from tchub.hub.tuning.interrupt import StopFlag
-from tchub.hub.tuning.search import SearchSettings
+from tchub.hub.records.history import MOST_RECORDS, History, history_file, scope_of
+from tchub.hub.records.trials import TrialLog, curve
+from tchub.hub.search.errors import TuningStateError
+from tchub.hub.search.interrupt import StopFlag
+from tchub.hub.search.task_search import SearchSettings
 from tchub.hub.tuning.session import SessionSettings, TuningSession, best_programs, open_database
-from tchub.hub.tuning.trials import TrialLog, curve
 from tvm.s_tir import meta_schedule as ms
 
 SCOPE = {"device": "epyc-turin", "cpu_model": "EPYC", "target": "llvm", "threads": 1, "tvm_version": "0.27.0"}
@@ -146,7 +146,7 @@ def test_a_scope_names_all_that_latencies_depend_on(target: Any, target_dict: di
 def test_what_adapt_measured_is_known_to_tune(
     tmp_path: Path, small_task: Any, small_candidates: list[Any], target_dict: dict[str, Any]
 ) -> None:
-    from tchub.hub.tuning.adapt_tools import open_journal
+    from tchub.hub.adaptation.tools import open_journal
 
     scope = {"device": "epyc-turin", "cpu_model": "AMD EPYC", "target": target_dict, "threads": 1, "tvm": "0.27.0"}
     with open_journal(tmp_path / "journal.sqlite", scope) as journal:

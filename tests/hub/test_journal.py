@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 from tchub.hub.device.errors import JournalError
-from tchub.hub.device.journal import Journal
 from tchub.hub.device.measure import Measurement
-from tchub.hub.tuning.candidates import Candidate
+from tchub.hub.records.journal import Journal
+from tchub.hub.search.candidates import Candidate
 
 SCOPE = {"device": "epyc-turin", "target": {"kind": "llvm"}, "threads": 1}
 

@@ -20,12 +20,12 @@ from typing import Any
 import psutil
 import pytest
 from tchub.hub.device.errors import JournalError
-from tchub.hub.device.journal import Journal
 from tchub.hub.device.measurement import Measurement
-from tchub.hub.durable import StorageError
-from tchub.hub.tuning.candidates import tuning_record
-from tchub.hub.tuning.records import open_database
-from tchub.hub.tuning.trials import Trial, TrialLog
+from tchub.hub.records.durable import StorageError
+from tchub.hub.records.journal import Journal
+from tchub.hub.records.records import open_database
+from tchub.hub.records.trials import Trial, TrialLog
+from tchub.hub.search.candidates import tuning_record
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 TRIALS = 12
@@ -65,7 +65,7 @@ def test_a_tuner_killed_in_the_middle_resumes_and_loses_nothing(victim: Any, tmp
 
 
 def test_a_killed_worker_costs_the_program_in_hand_alone(victim: Any, tmp_path: Path) -> None:
-    from tchub.hub.tuning.measuring import MeasureHere
+    from tchub.hub.search.measuring import MeasureHere
 
     killed: list[int] = []
 

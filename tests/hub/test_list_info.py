@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from tchub.hub.cli import main
 from tchub.hub.cli.list import command as list_command
 from tchub.hub.registry import Index, Registry, describe
+from tchub.hub.registry.catalogue import published
+from tchub.hub.registry.listed_facts import kind_of
+from tchub.hub.registry.query import SORT_KEYS, arranged, found
 from tchub.hub.registry.verify import records_of
-from tchub.hub.site.catalogue import published
-from tchub.hub.site.facts import kind_of
-from tchub.hub.site.query import SORT_KEYS, arranged, found
 from tchub.zoo.features import SCHEMAS, get_schema
 from toy_checkpoints import publish, write_index, write_toy
 

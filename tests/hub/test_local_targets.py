@@ -14,17 +14,19 @@ from typing import Any
 
 import pytest
 from real_checkpoint import make_checkpoint
+from tchub.hub.adaptation import tools as adapt_tools
 from tchub.hub.cli import main
 from tchub.hub.device.detect import LocalDevice, detect_local
+from tchub.hub.device.device_choice import ChosenDevice, choose_device, parse_target
 from tchub.hub.device.errors import LocalTargetError
 from tchub.hub.device.host_facts import HostFacts, usable_cores
 from tchub.hub.device.local_target import with_target
 from tchub.hub.networks.errors import NoTaskError
-from tchub.hub.tuning import adapt_tools, cost_model, history
+from tchub.hub.records import history
+from tchub.hub.search import cost_model
+from tchub.hub.search.models import choose_model
 from tchub.hub.tuning import collect as collecting
 from tchub.hub.tuning import tune as tuning
-from tchub.hub.tuning.device_choice import ChosenDevice, choose_device, parse_target
-from tchub.hub.tuning.models import choose_model
 from tchub.zoo.corpus import CorpusMismatchError, merge_corpus
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import Checkpoint

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from lock_kit import newer, release
 from tchub.hub.cli import main
-from tchub.hub.pinning import pull_and_pin, pull_pinned
 from tchub.hub.registry import Index
 from tchub.hub.registry.errors import (
     LockFileError,
     StoreError,
 )
 from tchub.hub.registry.lock import LockFile
+from tchub.hub.registry.pinning import pull_and_pin, pull_pinned
 from toy_checkpoints import publish, write_index
 
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lock_kit import newer, release
-from tchub.hub.pinning import pull_and_pin, pull_pinned
 from tchub.hub.registry import Entry, Index
 from tchub.hub.registry.entry_files import FileRecord
 from tchub.hub.registry.errors import (
@@ -20,6 +19,7 @@ from tchub.hub.registry.errors import (
     SourceError,
 )
 from tchub.hub.registry.lock import LockFile, pin
+from tchub.hub.registry.pinning import pull_and_pin, pull_pinned
 from tchub.hub.registry.verify import records_of
 from toy_checkpoints import publish
 

@@ -14,9 +14,9 @@ from hub_client import use_client
 from hub_protocol import running
 from real_checkpoint import environment, make_checkpoint, publish_real, rewrite_config
 from tchub import hub
-from tchub.hub.pretrained import NoFactsError, PretrainedNetwork, WrongArchitectureError
-from tchub.hub.pretrained_source import RevisionError, newest_version
 from tchub.hub.registry.errors import IntegrityError, NetworkError, NotInSourceError, OfflineError, RevisionMissingError
+from tchub.hub.registry.pretrained import NoFactsError, PretrainedNetwork, WrongArchitectureError
+from tchub.hub.registry.pretrained_source import RevisionError, newest_version
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
 from tchub.zoo.models import (
@@ -195,7 +195,7 @@ def test_tchubs_own_word_for_offline_holds(server, tmp_path, monkeypatch):
 
 
 def test_a_hub_that_hangs_is_not_waited_for_for_ever(server, monkeypatch):
-    monkeypatch.setattr("tchub.hub.pretrained_source.ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("tchub.hub.registry.pretrained_source.ANSWER_SECONDS", 0.2)
     server.faults.stall("/refs", lost=True)
     with pytest.raises(NetworkError, match="the Hub hangs"):
         hub.TCL.from_pretrained(REPO)

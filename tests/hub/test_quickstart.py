@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from tchub.hub import api
+from tchub.hub.adaptation import adapt as adapt_module
 from tchub.hub.cli import main
 from tchub.hub.quickstart import quickstart
-from tchub.hub.tuning import adapt as adapt_module
+from tchub.hub.search.errors import InterruptedRunError
 from tchub.hub.tuning import tune as tune_module
-from tchub.hub.tuning.errors import InterruptedRunError
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tchub.hub.networks.operators import operator_module
 from tchub.hub.networks.tasks import make_task
-from tchub.hub.tuning.candidates import random_candidates, trace_json, tune_context, tuning_record
-from tchub.hub.tuning.errors import TuningStateError
-from tchub.hub.tuning.record_store import RecordStore
-from tchub.hub.tuning.records import best_programs, open_database, programs_of
+from tchub.hub.records.record_store import RecordStore
+from tchub.hub.records.records import best_programs, open_database, programs_of
+from tchub.hub.search.candidates import random_candidates, trace_json, tune_context, tuning_record
+from tchub.hub.search.errors import TuningStateError
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tvm.s_tir import meta_schedule as ms
 

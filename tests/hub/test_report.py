@@ -12,11 +12,11 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tchub.hub.records.trials import Trial
 from tchub.hub.tuning.bar_charts import Bar, Stack, bars, groups, stacks
 from tchub.hub.tuning.charts import Line, lines, scatter
 from tchub.hub.tuning.report import agreement, gains, render, runs_here, spearman, write_report
 from tchub.hub.tuning.report_page import caught_up
-from tchub.hub.tuning.trials import Trial
 
 
 def scored(task: str, pairs: list[tuple[float, float]]) -> list[Trial]:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from tchub import hub
+from tchub.hub.device.device_choice import choose_device
 from tchub.hub.device.errors import MeasurementFailureRateError, NoServerError, RemoteTargetError
 from tchub.hub.device.measure import MeasureConfig, Measurement
 from tchub.hub.device.pool import Zygote
@@ -23,10 +24,9 @@ from tchub.hub.device.rpc_farm import Farm
 from tchub.hub.device.rpc_fleet import RpcConfig, ask_server
 from tchub.hub.device.rpc_tracker import TrackerClient
 from tchub.hub.device.worker import TimingConfig
-from tchub.hub.tuning.device_choice import choose_device
-from tchub.hub.tuning.errors import TuningStateError
-from tchub.hub.tuning.run_folder import claim
-from tchub.hub.tuning.search import SearchSettings
+from tchub.hub.records.run_folder import claim
+from tchub.hub.search.errors import TuningStateError
+from tchub.hub.search.task_search import SearchSettings
 from tchub.hub.tuning.session import SessionView
 from tchub.hub.tuning.tune import TuneProgress
 

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.cli import main
 from tchub.hub.device.detect import detect_local
+from tchub.hub.device.device_choice import choose_device, parse_target
 from tchub.hub.device.errors import NoCrossCompilerError, RemoteTargetError, UnknownDeviceChoiceError
 from tchub.hub.device.rpc_address import RpcAddress, parse_device
 from tchub.hub.device.rpc_device import describe_remote, find_linker
 from tchub.hub.device.rpc_jobs import ServerFacts, cross_build
 from tchub.hub.tuning.collect import scope_of
-from tchub.hub.tuning.device_choice import choose_device, parse_target
 
 ADDRESS = RpcAddress("tracker.lan", 9190, "turin")
 GRAVITON = {"kind": "llvm", "mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from fake_tuning import FakeMeasure
-from tchub.hub.tuning.errors import TuningStateError
-from tchub.hub.tuning.interrupt import StopFlag
-from tchub.hub.tuning.run_folder import read_phases, write_phases
-from tchub.hub.tuning.search import SearchSettings
+from tchub.hub.records.run_folder import read_phases, write_phases
+from tchub.hub.search.errors import TuningStateError
+from tchub.hub.search.interrupt import StopFlag
+from tchub.hub.search.task_search import SearchSettings
 from tchub.hub.tuning.session import SessionSettings, TuningSession
 from tvm.s_tir import meta_schedule as ms
 

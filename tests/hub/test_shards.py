@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from tchub.hub.cli import main
 from tchub.hub.device import measure
 from tchub.hub.device.measure import Measurement
+from tchub.hub.records.history import history_file
 from tchub.hub.tuning import collect as collecting
 from tchub.hub.tuning.collect import collect
-from tchub.hub.tuning.history import history_file
 from tchub.hub.tuning.shards import Shard, ShardError
 from tchub.zoo.corpus import Corpus, merge_corpora, workloads
 

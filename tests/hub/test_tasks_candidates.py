@@ -10,7 +10,7 @@ from tchub.hub.networks.errors import UnknownNetworkError
 from tchub.hub.networks.network import load_network
 from tchub.hub.networks.operators import operator_module
 from tchub.hub.networks.tasks import extract, merge, task_id, tasks_of
-from tchub.hub.tuning.candidates import (
+from tchub.hub.search.candidates import (
     evolved_candidates,
     has_choice,
     random_candidates,

@@ -8,9 +8,9 @@ import pytest
 from tchub.hub.cli import main
 from tchub.hub.networks.operators import operator_module
 from tchub.hub.networks.tasks import TuningTask
-from tchub.hub.tuning import evaluate as evaluate_module
-from tchub.hub.tuning.candidates import random_candidates
-from tchub.hub.tuning.evaluate import EmptySplitError, evaluate
+from tchub.hub.publishing import evaluate as evaluate_module
+from tchub.hub.publishing.evaluate import EmptySplitError, evaluate
+from tchub.hub.search.candidates import random_candidates
 from tchub.zoo.corpus import Corpus, EmptyDatasetError, Program, Task, write_corpus
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.features import DeviceKindError

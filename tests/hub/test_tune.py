@@ -16,7 +16,6 @@ from fake_tuning import FakeBuilder, FakeRunner
 from real_checkpoint import NAME, VERSION, environment, publish_real
 from tchub import hub
 from tchub.hub.cli import main
-from tchub.hub.durable import StorageError
 from tchub.hub.networks.errors import (
     LatencyError,
     NetworkImportError,
@@ -28,11 +27,13 @@ from tchub.hub.networks.latency_worker import add_compiled, answer, arrays, meas
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.output_check import OutputCheck
 from tchub.hub.networks.sources import open_network
-from tchub.hub.tuning import run_folder, tune_job
+from tchub.hub.records import run_folder
+from tchub.hub.records.durable import StorageError
+from tchub.hub.search.errors import InterruptedRunError, TuningStateError
+from tchub.hub.search.models import choose_model
+from tchub.hub.search.task_search import SearchSettings
 from tchub.hub.tuning import tune as tune_module
-from tchub.hub.tuning.errors import InterruptedRunError, TuningStateError
-from tchub.hub.tuning.models import choose_model
-from tchub.hub.tuning.search import SearchSettings
+from tchub.hub.tuning import tune_job
 from tchub.hub.tuning.tune import TuneArgumentError
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import DeviceKindError

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tchub.hub.durable import drop_torn_line
-from tchub.hub.tuning.errors import TuningStateError
-from tchub.hub.tuning.expected_gain import Round, expected_gain
-from tchub.hub.tuning.interrupt import StopFlag
-from tchub.hub.tuning.run_folder import claim, locked
-from tchub.hub.tuning.scheduler import MAX_BATCH, TaskProgress, batch_size, gain, next_round, round_size, settled
-from tchub.hub.tuning.trials import Trial, TrialLog, curve, latency_of
+from tchub.hub.records.durable import drop_torn_line
+from tchub.hub.records.run_folder import claim, locked
+from tchub.hub.records.trials import Trial, TrialLog, curve, latency_of
+from tchub.hub.search.errors import TuningStateError
+from tchub.hub.search.expected_gain import Round, expected_gain
+from tchub.hub.search.interrupt import StopFlag
+from tchub.hub.search.scheduler import MAX_BATCH, TaskProgress, batch_size, gain, next_round, round_size, settled
 
 
 def simulate(tasks: list[TaskProgress], trials: int, room: int = 1, latency: float = 1e-3) -> list[int]:

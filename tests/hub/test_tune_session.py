@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from fake_tuning import FakeBuilder, FakeMeasure, FakeRunner, latency_of_key
 from real_checkpoint import make_checkpoint
-from tchub.hub.tuning.cost_model import tvm_cost_model
-from tchub.hub.tuning.errors import InterruptedRunError, TuningFailedError
-from tchub.hub.tuning.interrupt import StopFlag
-from tchub.hub.tuning.measuring import MeasureWith
-from tchub.hub.tuning.search import MOST_ASKED, SearchSettings, TaskSearch
+from tchub.hub.records.trials import TrialLog
+from tchub.hub.search.cost_model import tvm_cost_model
+from tchub.hub.search.errors import InterruptedRunError, TuningFailedError
+from tchub.hub.search.interrupt import StopFlag
+from tchub.hub.search.measuring import MeasureWith
+from tchub.hub.search.task_search import MOST_ASKED, SearchSettings, TaskSearch
 from tchub.hub.tuning.session import SessionSettings, SessionView, TuningSession, best_programs, open_database
-from tchub.hub.tuning.trials import TrialLog
 from tvm.s_tir import meta_schedule as ms
 
 SEARCH = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1)

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tchub.zoo.replay import ReplayError, replay, verify_structure
-from tchub.zoo.replay.autotvm import knob_steps, replay_knobs, template_workload
-from tchub.zoo.replay.extract import Request, features_of
+from tchub.zoo.corpus.replay import ReplayError, replay, verify_structure
+from tchub.zoo.corpus.replay.autotvm import knob_steps, replay_knobs, template_workload
+from tchub.zoo.corpus.replay.extract import Request, features_of
 
 
 def key(template: str, *args: Any) -> str:

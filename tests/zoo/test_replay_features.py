@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.corpus import OPS, Program, Task
+from tchub.zoo.corpus.replay.store import STORE_FILE, statement_features
 from tchub.zoo.features import get_schema
 from tchub.zoo.features.errors import FeatureSourceError, StatementShapeError
 from tchub.zoo.features.statements import ITERATIONS, PERSTORE_WIDTH, STATEMENT_WIDTH, statement_matrices
-from tchub.zoo.replay.store import STORE_FILE, statement_features
 
 KEYS = {"matmul": ["matmul_layer", 16, 32, 24], "relu": ["relu_layer", 8, 32]}
 BLOCKS, THREADS, VIRTUAL, IS_GPU, UNROLL = 50, 53, 56, 49, 163

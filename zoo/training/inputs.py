@@ -67,9 +67,9 @@ def extract(
 def _statements(
     corpus: Corpus, programs: Sequence[Program], schema: FeatureSchema, store: StatementStore
 ) -> tuple[np.ndarray, np.ndarray]:
+    from ..corpus.replay.store import statement_features
     from ..corpus.schema import OPS
     from ..features.statements import statement_matrices
-    from ..replay.store import statement_features
 
     with tempfile.TemporaryDirectory() as passing:
         made, failures = statement_features(corpus, programs, store.folder or passing, store.workers)

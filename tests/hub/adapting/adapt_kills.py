@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tchub.hub.tuning.adapt_settings import AdaptProgress
+from tchub.hub.adaptation.settings import AdaptProgress
 
 
 class KilledError(BaseException):

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from tchub.hub.adaptation.adapt import adapt
+from tchub.hub.adaptation.tools import Base, Tools
 from tchub.hub.device.detect import LocalDevice
 from tchub.hub.device.measure import Measurement
 from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.registry import Entry, describe
 from tchub.hub.registry.entry_files import FileRecord
-from tchub.hub.tuning.adapt import adapt
-from tchub.hub.tuning.adapt_tools import Base, Tools
-from tchub.hub.tuning.candidates import Candidate
+from tchub.hub.search.candidates import Candidate
 from tchub.zoo.adapt.fine_tune import FineTuneConfig
 from tchub.zoo.corpus import Program, Task, merge_corpus
 from tchub.zoo.devices import get_device

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 from adapt_kit import EPYC, SMALL, Lab, run
+from tchub.hub.adaptation.tools import Base
 from tchub.hub.registry import Registry, describe
-from tchub.hub.tuning.adapt_tools import Base
 from tchub.zoo.models import Checkpoint, CheckpointConfig, create
 
 

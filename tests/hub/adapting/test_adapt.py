@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 import torch
 from adapt_kit import LITTLE, OPS, QUICK, Lab, run, toolbox
+from tchub.hub.adaptation.tools import Base
 from tchub.hub.networks.tasks import TuningTask
-from tchub.hub.tuning.adapt_tools import Base
-from tchub.hub.tuning.candidates import Candidate
-from tchub.hub.tuning.errors import InterruptedRunError
+from tchub.hub.search.candidates import Candidate
+from tchub.hub.search.errors import InterruptedRunError
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.models import Checkpoint
 from tchub.zoo.primitives import from_trace_json

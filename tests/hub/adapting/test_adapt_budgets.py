@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from adapt_kit import LITTLE, Lab, make_candidates, run, toolbox
+from tchub.hub.adaptation.settings import AdaptProgress
+from tchub.hub.adaptation.tools import Base
 from tchub.hub.networks.tasks import TuningTask
-from tchub.hub.tuning.adapt_settings import AdaptProgress
-from tchub.hub.tuning.adapt_tools import Base
-from tchub.hub.tuning.candidates import Candidate
-from tchub.hub.tuning.errors import InterruptedRunError, NoCandidateError
+from tchub.hub.search.candidates import Candidate
+from tchub.hub.search.errors import InterruptedRunError, NoCandidateError
 
 
 class Noting(AdaptProgress):

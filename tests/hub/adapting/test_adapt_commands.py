@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from adapt_kit import QUICK, Lab, toolbox
+from tchub.hub.adaptation import adapt as adapt_module
+from tchub.hub.adaptation import tools as adapt_tools
+from tchub.hub.adaptation.card import local_card
+from tchub.hub.adaptation.judge import Judgement
+from tchub.hub.adaptation.pool import ONE_PROGRAM, PoolEntry
+from tchub.hub.adaptation.tools import Base, extract_tasks, rebuild
 from tchub.hub.cli import main
-from tchub.hub.tuning import adapt as adapt_module
-from tchub.hub.tuning import adapt_tools
-from tchub.hub.tuning.adapt_card import local_card
-from tchub.hub.tuning.adapt_judge import Judgement
-from tchub.hub.tuning.adapt_pool import ONE_PROGRAM, PoolEntry
-from tchub.hub.tuning.adapt_tools import Base, extract_tasks, rebuild
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.models import Checkpoint
 

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 from adapt_kit import LITTLE, OPS, Lab, latency_of, make_candidates, make_task, run, toolbox
+from tchub.hub.adaptation import adapt as adapt_module
+from tchub.hub.adaptation.adapt import AdaptArgumentError, AdaptBusyError
+from tchub.hub.adaptation.pool import EmptyPoolError
+from tchub.hub.adaptation.settings import AdaptProgress
+from tchub.hub.adaptation.tools import Base, Tools, detect
 from tchub.hub.device.errors import MeasurementFailureRateError, UnknownDeviceChoiceError
 from tchub.hub.networks.errors import UnknownNetworkError
 from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.registry.errors import StoreError
-from tchub.hub.tuning import adapt as adapt_module
-from tchub.hub.tuning.adapt import AdaptArgumentError, AdaptBusyError
-from tchub.hub.tuning.adapt_pool import EmptyPoolError
-from tchub.hub.tuning.adapt_settings import AdaptProgress
-from tchub.hub.tuning.adapt_tools import Base, Tools, detect
-from tchub.hub.tuning.candidates import Candidate
-from tchub.hub.tuning.errors import InterruptedRunError, NoCandidateError
+from tchub.hub.search.candidates import Candidate
+from tchub.hub.search.errors import InterruptedRunError, NoCandidateError
 from tchub.zoo.adapt import SAMPLERS, BudgetError, LabelError, UnknownSamplerError
 from tchub.zoo.adapt.errors import MethodError
 from tchub.zoo.corpus.schema import OPS as CLASSES

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from adapt_kit import Lab, run
+from tchub.hub.adaptation.first import asks_base, first_sampler
+from tchub.hub.adaptation.tools import Base
 from tchub.hub.cli import main
-from tchub.hub.tuning.adapt_first import asks_base, first_sampler
-from tchub.hub.tuning.adapt_tools import Base
 from tchub.zoo.adapt.sampling import SAMPLERS, Ask, Pool, RDUPlusSampler, Selection, StrataSampler, create_sampler
 from tchub.zoo.adapt.view import ModelView
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from adapt_kit import make_task
+from tchub.hub.adaptation.measure import PoolMeasuring
+from tchub.hub.adaptation.pool import CandidatePool, PoolEntry
 from tchub.hub.device.measurement import Measurement
-from tchub.hub.tuning.adapt_measure import PoolMeasuring
-from tchub.hub.tuning.adapt_pool import CandidatePool, PoolEntry
-from tchub.hub.tuning.candidates import Candidate
-from tchub.hub.tuning.interrupt import StopFlag
+from tchub.hub.search.candidates import Candidate
+from tchub.hub.search.interrupt import StopFlag
 
 TASK = make_task(0)
 READS = {"cost_seconds", "error"}

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 from adapt_kit import Lab, corpus_at, run
+from tchub.hub.adaptation.sources import Sources
+from tchub.hub.adaptation.start import choose_start
+from tchub.hub.adaptation.tools import Base
 from tchub.hub.registry import Registry
-from tchub.hub.tuning.adapt_sources import Sources
-from tchub.hub.tuning.adapt_start import choose_start
-from tchub.hub.tuning.adapt_tools import Base
 from tchub.zoo.adapt import multi_task_method
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.models import Checkpoint

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from adapt_kit import Lab, other_base, run
+from tchub.hub.adaptation import adapt as adapt_module
+from tchub.hub.adaptation.card import local_card
+from tchub.hub.adaptation.judge import ContextGain, Judgement, Seen, judge
+from tchub.hub.adaptation.tools import Base
 from tchub.hub.cli import main
 from tchub.hub.cli.tune import command as tune_command
 from tchub.hub.registry import Registry
-from tchub.hub.tuning import adapt as adapt_module
-from tchub.hub.tuning.adapt_card import local_card
-from tchub.hub.tuning.adapt_judge import ContextGain, Judgement, Seen, judge
-from tchub.hub.tuning.adapt_tools import Base
 from tchub.zoo.adapt import NotTrainableError, fresh
 from tchub.zoo.models import Checkpoint, Committee, create
 from tchub.zoo.training import RankingDataset

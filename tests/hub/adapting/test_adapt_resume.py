@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from adapt_kills import KillAt, KilledError
 from adapt_kit import Lab, run, toolbox
+from tchub.hub.adaptation.tools import Base
 from tchub.hub.registry import Registry
-from tchub.hub.tuning.adapt_tools import Base
 
 SMALL = {"budget": 60, "programs_per_task": 24, "rounds": 2}
 MEASURING = ("hold-out", "first batch", "round 1 of 2", "round 2 of 2")

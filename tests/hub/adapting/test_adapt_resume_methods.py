@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from adapt_kills import Epochs, KillAt, KilledError
 from adapt_kit import QUICK, Lab, corpus_at, run, toolbox
-from tchub.hub.tuning import adapt_learn
-from tchub.hub.tuning.adapt_result import AdaptResult
-from tchub.hub.tuning.adapt_settings import AdaptProgress
-from tchub.hub.tuning.adapt_tools import Base
+from tchub.hub.adaptation import learn as adapt_learn
+from tchub.hub.adaptation.result import AdaptResult
+from tchub.hub.adaptation.settings import AdaptProgress
+from tchub.hub.adaptation.tools import Base
 from tchub.zoo.adapt import continual_method, multi_task_method
 from tchub.zoo.adapt.continual import ContinualConfig
 from tchub.zoo.adapt.kept_models import model_mark

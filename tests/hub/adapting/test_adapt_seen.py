@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from adapt_kit import LITTLE, Lab, make_candidates, make_task, run, toolbox
-from tchub.hub.tuning import adapt_learn
-from tchub.hub.tuning.adapt_kept import kept_decisions
-from tchub.hub.tuning.adapt_pool import CandidatePool, PoolEntry
-from tchub.hub.tuning.adapt_seen import LEARNT, PoolPrograms, corpus_marks, learnt_marks
-from tchub.hub.tuning.adapt_settings import AdaptProgress
-from tchub.hub.tuning.adapt_sources import read_sources
-from tchub.hub.tuning.adapt_tools import Base, find_base
+from tchub.hub.adaptation import learn as adapt_learn
+from tchub.hub.adaptation.kept import kept_decisions
+from tchub.hub.adaptation.pool import CandidatePool, PoolEntry
+from tchub.hub.adaptation.seen import LEARNT, PoolPrograms, corpus_marks, learnt_marks
+from tchub.hub.adaptation.settings import AdaptProgress
+from tchub.hub.adaptation.sources import read_sources
+from tchub.hub.adaptation.tools import Base, find_base
 from tchub.zoo.adapt.errors import MethodError, SamplingError
 from tchub.zoo.adapt.stopping import StopDecision
 from tchub.zoo.corpus import Corpus
@@ -210,7 +210,7 @@ def test_a_run_that_goes_on_stops_where_the_first_one_did_whatever_its_clock_say
     base: Base, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Learning takes an hour in the second run: by its own clock no round would be worth its time."""
-    from tchub.hub.tuning import adapt_session
+    from tchub.hub.adaptation import session as adapt_session
 
     options = LITTLE | {"budget": "auto", "rounds": 1, "worth": 10.0}
     first = run(base, Lab(), tmp_path, **options)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 from adapt_kit import LITTLE, SMALL, Lab, corpus_at, make_candidates, make_task, run, stored, toolbox
+from tchub.hub.adaptation.settings import AdaptProgress
+from tchub.hub.adaptation.sources import SourceFolderError, SourceSchemaError, open_sources, split_names
+from tchub.hub.adaptation.tools import Base, find_base
 from tchub.hub.registry import Registry
 from tchub.hub.registry.errors import UnknownCheckpointError
-from tchub.hub.tuning.adapt_settings import AdaptProgress
-from tchub.hub.tuning.adapt_sources import SourceFolderError, SourceSchemaError, open_sources, split_names
-from tchub.hub.tuning.adapt_tools import Base, find_base
 from tchub.zoo.adapt.continual import Change
 from tchub.zoo.adapt.errors import MethodError
 from tchub.zoo.corpus import EmptyDatasetError

@@ -11,14 +11,14 @@ import pytest
 from adapt_kit import LITTLE, QUICK, Lab, run, toolbox
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tchub.hub.adaptation import adapt as adapt_module
+from tchub.hub.adaptation.name import adapted_name, target_text, variant_of
+from tchub.hub.adaptation.tools import Base
 from tchub.hub.cli import main
 from tchub.hub.cli.tune import command as tune_command
+from tchub.hub.device.device_choice import ChosenDevice, parse_target
 from tchub.hub.device.host_facts import usable_cores
 from tchub.hub.registry import CheckpointName, Registry
-from tchub.hub.tuning import adapt as adapt_module
-from tchub.hub.tuning.adapt_name import adapted_name, target_text, variant_of
-from tchub.hub.tuning.adapt_tools import Base
-from tchub.hub.tuning.device_choice import ChosenDevice, parse_target
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.models import Checkpoint
 

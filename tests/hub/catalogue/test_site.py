@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from site_pages import Page, page
 from tchub.hub.registry import Entry, Index, Registry
+from tchub.hub.registry.catalogue import published
 from tchub.hub.registry.errors import IntegrityError
 from tchub.hub.site.build import build, render
-from tchub.hub.site.catalogue import published
 from tchub.hub.site.errors import ForeignFolderError, SiteWriteError
 from toy_checkpoints import make_registry, publish, with_entry
 

@@ -11,8 +11,8 @@ import pytest
 from site_pages import page
 from tchub.hub.cli import main
 from tchub.hub.registry import Registry
+from tchub.hub.registry.catalogue import published, registry_of
 from tchub.hub.registry.errors import UnknownSourceError
-from tchub.hub.site.catalogue import published, registry_of
 from toy_checkpoints import publish, write_index
 
 

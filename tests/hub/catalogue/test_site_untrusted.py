@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from site_pages import Page, page, pages
 from tchub.cards import CardError
 from tchub.hub.registry import Index, Registry
+from tchub.hub.registry.catalogue import published
 from tchub.hub.site.build import build, render
-from tchub.hub.site.catalogue import published
 from tchub.hub.site.markdown import card_html
 from tchub.hub.site.pages import address
 from toy_checkpoints import with_entry

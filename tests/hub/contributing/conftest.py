@@ -38,7 +38,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is measured that was measured, and one baseline is enough."""
     fake_machine(monkeypatch, FakeMeasurer())
-    monkeypatch.setattr("tchub.hub.tuning.evaluate.BASELINES", ("random",))
+    monkeypatch.setattr("tchub.hub.publishing.evaluate.BASELINES", ("random",))
 
 
 @pytest.fixture

@@ -96,7 +96,7 @@ class Answers:
 
 def fake_machine(patch: pytest.MonkeyPatch, measurer: FakeMeasurer, checks: tuple[Check, ...] = ()) -> None:
     """The doctor finds what is given, and programs are measured by `measurer`."""
-    from tchub.hub.tuning.device_choice import ChosenDevice
+    from tchub.hub.device.device_choice import ChosenDevice
 
     patch.setattr("tchub.hub.device.doctor.run_checks", lambda: iter(checks))
     patch.setattr(ChosenDevice, "measurer", lambda self, config, note: measurer)

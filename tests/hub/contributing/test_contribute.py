@@ -70,7 +70,7 @@ def test_a_start_from_another_checkpoint_is_told_and_is_a_baseline(
     mine: Path, finished: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_machine(monkeypatch, FakeMeasurer())
-    monkeypatch.setattr("tchub.hub.tuning.evaluate.BASELINES", ("random",))
+    monkeypatch.setattr("tchub.hub.publishing.evaluate.BASELINES", ("random",))
     passed = contribute(settings(mine, base=str(finished.checkpoint), recipe=None))
     config = Checkpoint.load(mine / "checkpoint").config
     assert config.lineage["base"] == config.training["init"] == "tcl-epyc@" + _version(finished)
@@ -95,7 +95,7 @@ def _version(finished: Finished) -> str:
 def test_given_corpora_are_not_measured_again(finished: Finished, tmp_path: Path, monkeypatch: Any) -> None:
     measurer = FakeMeasurer()
     fake_machine(monkeypatch, measurer)
-    monkeypatch.setattr("tchub.hub.tuning.evaluate.BASELINES", ("random",))
+    monkeypatch.setattr("tchub.hub.publishing.evaluate.BASELINES", ("random",))
     contribute(settings(tmp_path / "other", corpora=(finished.corpus,)))
     assert measurer.paid == 0
     assert Checkpoint.load(tmp_path / "other" / "checkpoint").config.training["corpus"]["licence"] == "CC-BY-4.0"

@@ -9,20 +9,21 @@ from typing import Any
 
 import click
 import pytest
+from tchub.hub.adaptation import tools as adapt_tools
+from tchub.hub.adaptation.job import AdaptJob
 from tchub.hub.bundle.onsite.faults import OnsiteError
 from tchub.hub.bundle.onsite.worker import CpuBench
 from tchub.hub.bundle.target import resolve_target
 from tchub.hub.cli import adapt, bundle_build, collect, contribute, quickstart, tune
+from tchub.hub.device.device_choice import choose_device
 from tchub.hub.device.host_facts import usable_cores
 from tchub.hub.device.measurement import Measurement
 from tchub.hub.device.rpc_address import RpcAddress
 from tchub.hub.device.rpc_device import describe_remote
 from tchub.hub.device.rpc_jobs import ServerFacts
-from tchub.hub.tuning import adapt_tools, history
-from tchub.hub.tuning.adapt_job import AdaptJob
-from tchub.hub.tuning.candidates import Candidate
-from tchub.hub.tuning.device_choice import choose_device
-from tchub.hub.tuning.models import choose_model
+from tchub.hub.records import history
+from tchub.hub.search.candidates import Candidate
+from tchub.hub.search.models import choose_model
 
 COMMANDS = {
     "adapt": adapt.command,

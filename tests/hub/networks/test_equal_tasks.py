@@ -13,9 +13,9 @@ import torch
 from fake_tuning import FakeMeasure
 from tchub.hub.networks.exported_file import from_exported
 from tchub.hub.networks.tasks import TuningTask, extract, task_id
-from tchub.hub.tuning.history import MOST_RECORDS, History
-from tchub.hub.tuning.interrupt import StopFlag
-from tchub.hub.tuning.search import SearchSettings
+from tchub.hub.records.history import MOST_RECORDS, History
+from tchub.hub.search.interrupt import StopFlag
+from tchub.hub.search.task_search import SearchSettings
 from tchub.hub.tuning.session import SessionSettings, TuningSession
 from torch import nn
 from tvm.s_tir import meta_schedule as ms

@@ -1,0 +1,1 @@
+"""What was measured, kept: programs, runs, and which latencies may be compared."""

@@ -1,0 +1,146 @@
+"""What a checkpoint reads of programs that TVM holds: primitives and nests from traces, statements from lowering.
+
+A trace tells the first two for next to nothing: its design space is recognised, and the candidate's decisions go
+straight into the space's skeleton. Statements are those of TVM's own PerStoreFeature, which lowers each program: some
+20 ms each, on as many threads as the search has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...zoo.corpus.operator_class import operator_class
+from ...zoo.corpus.schema import OPS
+from ...zoo.features import FeatureSchema, Skeleton, get_schema
+from ...zoo.features.statements import statement_matrices
+from ...zoo.primitives.metaschedule import read_trace
+from ..device.tvm_import import import_tensor_intrinsics
+
+if TYPE_CHECKING:
+    from ...zoo.devices import Device
+    from ...zoo.models import Checkpoint
+    from ...zoo.primitives.late import Decision
+    from ...zoo.primitives.template import Template
+    from ..adaptation.pool import CandidatePool
+
+
+def candidate_features(
+    checkpoint: Checkpoint, context: Any, candidates: Sequence[Any]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Matrices of programs of one task.
+
+    Args:
+        checkpoint: its feature schema decides, and its device where the schema has a hardware row.
+        context: MetaSchedule's `TuneContext` of the task: its module, target and number of threads.
+        candidates: MetaSchedule's `MeasureCandidate`s.
+
+    Returns:
+        float32 (n, rows, width), and (N,) bool: which n of the N programs they are. A program is left out when it
+        is to be lowered and TVM cannot.
+    """
+    schema = get_schema(checkpoint.config.feature_schema)
+    if schema.source != "statements":
+        device = checkpoint.device if schema.hardware else None
+        matrices = trace_features(schema, device, [candidate.sch.trace for candidate in candidates])
+        return matrices, np.ones(len(candidates), dtype=bool)
+    made = list(_lower(context, candidates))
+    usable = np.array([statements is not None for statements in made], dtype=bool)
+    kept = [statements for statements in made if statements is not None]
+    op = OPS.index(operator_class(context.mod))
+    return statement_matrices(kept, [op] * len(kept), schema.rows), usable
+
+
+def trace_features(schema: FeatureSchema, device: Device | None, traces: Sequence[Any]) -> np.ndarray:
+    """Matrices of live traces, of any design spaces, float32 (N, rows, width).
+
+    Raises:
+        TraceFormatError: an instruction or a decision is malformed or unknown.
+    """
+    spaces: dict[Template, tuple[list[int], list[list[Decision]]]] = {}
+    for place, trace in enumerate(traces):
+        template, decisions = read_trace(trace)
+        places, programs = spaces.setdefault(template, ([], []))
+        places.append(place)
+        programs.append(decisions)
+    matrices = np.empty((len(traces), schema.rows, schema.width), np.float32)
+    for template, (places, programs) in spaces.items():
+        matrices[places] = skeleton(template, schema, device).features(programs)
+    return matrices
+
+
+@lru_cache(1024)
+def skeleton(template: Template, schema: FeatureSchema, device: Device | None) -> Skeleton:
+    """The skeleton of a design space, made once."""
+    return Skeleton(template, schema, device)
+
+
+def pool_features(checkpoint: Checkpoint, pool: CandidatePool, target: dict[str, Any] | str) -> np.ndarray:
+    """Matrices of all candidates of a pool, float32 (N, rows, width).
+
+    That of a program which is to be lowered and cannot be is zero, as of a program that does nothing.
+
+    Args:
+        checkpoint: its feature schema and its device decide.
+        pool: the candidates.
+        target: the TVM target that they are for, as a dictionary or a tag.
+    """
+    schema = get_schema(checkpoint.config.feature_schema)
+    if schema.source != "statements":
+        return checkpoint.features(pool.sequences(range(len(pool))))
+    matrices = np.zeros((len(pool), schema.rows, schema.width), np.float32)
+    for number, task in enumerate(pool.tasks):
+        places = np.flatnonzero(pool.group == number)
+        candidates = [_replay(task.mod, pool.entries[place].trace) for place in places]
+        found, usable = candidate_features(checkpoint, _context(task.mod, target), candidates)
+        matrices[places[usable]] = found
+    return matrices
+
+
+def _replay(mod: Any, trace: str) -> Any:
+    """A candidate that can be looked at: argument infos are for running it."""
+    from tvm.s_tir import Schedule
+    from tvm.s_tir import meta_schedule as ms
+    from tvm.s_tir.schedule import Trace
+
+    schedule = Schedule(mod)
+    Trace.apply_json_to_schedule(json.loads(trace), schedule)
+    return ms.MeasureCandidate(schedule, [])
+
+
+def _context(mod: Any, target: dict[str, Any] | str) -> Any:
+    import tvm
+    from tvm.s_tir import meta_schedule as ms
+
+    from .task_search import search_threads
+
+    import_tensor_intrinsics()
+    return ms.TuneContext(mod=mod, target=tvm.target.Target(target), num_threads=search_threads())
+
+
+def _lower(context: Any, candidates: Sequence[Any]) -> Iterator[np.ndarray | None]:
+    """Statements of each program, None of one that TVM cannot lower: it fails a whole batch, which is halved."""
+    if not candidates:
+        return
+    try:
+        made = _extractor().extract_from(context, list(candidates))
+    except Exception:  # TVM raises errors of every class from its passes
+        if len(candidates) == 1:
+            yield None
+            return
+        middle = len(candidates) // 2
+        yield from _lower(context, candidates[:middle])
+        yield from _lower(context, candidates[middle:])
+        return
+    yield from (features.numpy().astype(np.float32) for features in made)
+
+
+@lru_cache(1)
+def _extractor() -> Any:
+    from tvm.s_tir import meta_schedule as ms
+
+    return ms.feature_extractor.PerStoreFeature(extract_workload=False)

@@ -1,0 +1,103 @@
+"""Which cost model guides a tuning run: a checkpoint, MetaSchedule's own, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...zoo.devices import Device
+    from .online import OnlineSettings
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """A cost model to be made.
+
+    Attributes:
+        name: `tcl-epyc+local@1.0.0`, `stock` or `none`.
+        title: for a reader.
+        make: makes a fresh MetaSchedule cost model.
+        reasons: why a checkpoint was chosen, when no name was given.
+        update: how a checkpoint learns while tuning.
+    """
+
+    name: str
+    title: str
+    make: Callable[[], Any]
+    reasons: tuple[str, ...] = ()
+    update: str | None = None
+
+
+def choose_model(
+    checkpoint: str | None, *, seed: int = 0, update: str = "auto", online: OnlineSettings | None = None,
+    device: Device | None = None, runs_on: Device | None = None, threads: int | None = None,
+) -> ModelChoice:  # fmt: skip
+    """The model that `tune` was asked for.
+
+    Args:
+        checkpoint: a checkpoint's name or folder, None for the one that fits this machine best, `stock` or `none`.
+        seed: of the stock model's random warm-up, and of `none`.
+        update: how a checkpoint learns while tuning, see `cost_model.PretrainedScorer`.
+        device: whose spec sheet a checkpoint is told; None for its own.
+        runs_on: the device that the programs are for, where it is known; threads: of them, where they are.
+
+    Raises:
+        ValueError: an unknown `update`.
+        DeviceKindError: the checkpoint is for the other kind of device.
+        TchubError: the model cannot learn that way, or whatever the registry raises.
+    """
+    if checkpoint == "stock":
+        return ModelChoice("stock", "MetaSchedule's own model (XGBoost)", lambda: _stock(seed))
+    if checkpoint == "none":
+        return ModelChoice("none", "no model (random choice)", lambda: _random(seed))
+    from ..adaptation.tools import find_base
+    from .cost_model import OnlineSettings, check_update, resolve_update, tvm_cost_model
+    from .device_kind import require_kind
+
+    check_update(update)
+    base = find_base(checkpoint)
+    if runs_on is not None:
+        require_kind(base.checkpoint, runs_on)
+    update = resolve_update(update, base.checkpoint.model)
+    told = base.checkpoint
+    if device is not None and device.kind == told.device.kind:  # a row of the other kind has another width
+        told = replace(told, device=device)
+    name = f"{base.checkpoint.config.name}@{base.checkpoint.config.version}"
+    settings = vars(online) if online is not None else vars(OnlineSettings(seed=seed))
+    reasons = _with_threads(base.reasons or (), name, base.checkpoint.config.training.get("corpus"), threads)
+    return ModelChoice(name, name, lambda: tvm_cost_model(told, update, **settings), reasons, update)
+
+
+def _with_threads(reasons: tuple[str, ...], name: str, corpus: Any, threads: int | None) -> tuple[str, ...]:
+    """Add to the first reason that the checkpoint learnt from programs of another number of threads, where it did."""
+    learnt = corpus.get("threads") if isinstance(corpus, dict) else None
+    if learnt is None or threads is None or learnt == threads:
+        return reasons
+    one, other = (f"{count} thread{'s' if count > 1 else ''}" for count in (learnt, threads))
+    said = f"learnt from programs of {one}, these have {other}: `tchub adapt` teaches it the difference"
+    return (f"{reasons[0]}; {said}", *reasons[1:]) if reasons else (f"{name} {said}",)
+
+
+def _stock(seed: int) -> Any:
+    import numpy as np
+    from tvm.s_tir import meta_schedule as ms
+
+    from .errors import MissingXGBoostError
+    from .task_search import search_threads
+
+    try:
+        import xgboost  # noqa: F401
+    except ImportError:
+        raise MissingXGBoostError(
+            "MetaSchedule's own cost model needs the package xgboost", remedy="pip install xgboost-cpu"
+        ) from None
+    np.random.seed(seed)  # its first 100 scores are drawn from NumPy's global generator
+    return ms.cost_model.XGBModel(num_tuning_cores=search_threads(), tree_method="auto")
+
+
+def _random(seed: int) -> Any:
+    from tvm.s_tir import meta_schedule as ms
+
+    return ms.cost_model.RandomModel(seed=seed)

@@ -1,0 +1,236 @@
+"""AutoTVM's records as schedules of TVM 0.27: the template's primitives, told as steps of a graph of stages.
+
+What a template does with its knobs is told by `tchub.zoo.primitives.from_autotvm`; here each primitive becomes the
+step of the same meaning, and the replay of Ansor's steps does the rest. Double buffers are left out: they change no
+loop. Packed weights (`dense_pack.x86`) are read in their plain order. Layouts blocked by channels and Winograd are
+not known here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from ...errors import TchubError
+from ...primitives import Primitive
+from ...primitives.autotvm import from_autotvm
+from ...primitives.autotvm_problem import Conv, Matmul, problem
+from .ansor import Replayed, replay
+from .errors import ReplayError
+from .loops import PARALLEL, UNROLL, VECTORIZE
+from .operators import Workload, make_workload
+
+TEMPLATES = (
+    *("batch_matmul.cuda", "batch_matmul.x86", "dense_nopack.x86", "dense_pack.x86"),
+    *("dense_large_batch.cuda", "dense_large_batch.gpu", "dense_small_batch.cuda", "dense_small_batch.gpu"),
+    *("conv2d_nchw.cuda", "depthwise_conv2d_nchw.cuda"),
+)
+"""The templates that can be replayed."""
+_KINDS = {"Parallel": PARALLEL, "Vectorize": VECTORIZE}
+
+
+def knob_steps(workload_key: str, entity: Sequence[Any]) -> list[list[Any]]:
+    """The steps of a record, for `replay` and `verify_structure`; arguments and errors as of `replay_knobs`."""
+    template, args = _template(workload_key)
+    try:
+        told = from_autotvm(template, args, entity)
+    except TchubError as error:
+        raise ReplayError("wrong-shape", error.message) from error
+    return _Steps(template_workload(workload_key)).tell(told.primitives)
+
+
+def replay_knobs(workload_key: str, entity: Sequence[Any]) -> Replayed:
+    """The schedule of an AutoTVM record, and the blocks of its stages.
+
+    Args:
+        workload_key: JSON `[template, args]`.
+        entity: the knobs `[[name, kind, value], ...]`.
+
+    Raises:
+        ReplayError: a template that is not known, knobs that do not fit it, or a step that TVM refuses.
+    """
+    return replay(template_workload(workload_key), knob_steps(workload_key, entity))
+
+
+@lru_cache(256)
+def template_workload(workload_key: str) -> Workload:
+    """The program of a template's arguments.
+
+    Raises:
+        ReplayError: no template and arguments, a template that is not known, or arguments that it does not take.
+    """
+    template, args = _template(workload_key)
+    if template not in TEMPLATES:
+        raise ReplayError(
+            "unknown-workload",
+            f"the template {template} is not known",
+            remedy=f"only these templates can be replayed: {', '.join(TEMPLATES)}",
+        )
+    try:
+        told = problem(template, args)
+    except TchubError as error:
+        raise ReplayError("unknown-workload", error.message) from error
+    if told is None or told.dtype != "float32":
+        raise ReplayError("unknown-workload", f"no float32 operator: {workload_key[:120]}")
+    return make_workload(_conv(told) if isinstance(told, Conv) else _matmul(told, template.startswith("batch")))
+
+
+def _template(workload_key: str) -> tuple[str, list[Any]]:
+    try:
+        template, args = json.loads(workload_key)
+    except (ValueError, TypeError, RecursionError) as error:
+        raise ReplayError("unknown-workload", f"no JSON [template, args]: {workload_key[:120]}") from error
+    if not isinstance(args, list):
+        raise ReplayError("unknown-workload", f"the arguments are no list: {workload_key[:120]}")
+    return template, args
+
+
+def _conv(task: Conv) -> list[Any]:
+    from tvm import te, topi
+
+    data = te.placeholder((task.n, task.c, task.h, task.w), "float32", "data")
+    filters = (task.c, task.k // task.c) if task.depthwise else (task.k, task.c)
+    weights = te.placeholder((*filters, *task.kernel), "float32", "weights")
+    compute = topi.nn.depthwise_conv2d_nchw if task.depthwise else topi.nn.conv2d_nchw
+    return [data, weights, compute(data, weights, task.stride, task.padding, task.dilation)]
+
+
+def _matmul(task: Matmul, batched: bool) -> list[Any]:
+    from tvm import te
+
+    batch = (task.batch,) if batched else ()
+    turned = [letter == "T" for letter in task.weights]
+
+    def stored(number: int, row: Any, column: Any) -> tuple[Any, Any]:
+        return (column, row) if turned[number] else (row, column)
+
+    a = te.placeholder((*batch, *stored(0, task.m, task.k)), "float32", "a")
+    b = te.placeholder((*batch, *stored(1, task.k, task.n)), "float32", "b")
+    k = te.reduce_axis((0, task.k), "k")
+
+    def product(*axes: Any) -> Any:
+        *z, i, j = axes
+        return te.sum(a[(*z, *stored(0, i, k))] * b[(*z, *stored(1, k, j))], axis=k)
+
+    return [a, b, te.compute((*batch, task.m, task.n), product, "matmul")]
+
+
+@dataclass(eq=False, slots=True)
+class _Stage:
+    """A stage; for each of its loops the split step that made it, its place among the parts, and their extents."""
+
+    loops: list[tuple[list[Any], int, Sequence[int]] | None]
+    rank: int
+    attached: bool = False
+
+
+class _Steps:
+    """Primitives as steps: blocks have numbers that stay, stages have places that shift."""
+
+    def __init__(self, task: Workload) -> None:
+        self.steps: list[list[Any]] = []
+        self.order = [_Stage([None] * len(info.shape + info.reduced), len(info.shape)) for info in task.stages]
+        stages = list(zip(self.order, task.stages, strict=True))
+        inputs = [stage for stage, info in stages if info.placeholder]
+        computed = [stage for stage, info in stages if not info.placeholder]
+        self.pad, self.product = computed[0], computed[-1]
+        # What the product reads: of a convolution, the padded data.
+        self.reads = [self.pad if len(computed) > 1 else inputs[0], inputs[1]]
+        self.blocks: list[_Stage] = []
+        self.inlined: list[_Stage] = []
+
+    def tell(self, primitives: Sequence[Primitive]) -> list[list[Any]]:
+        """The steps of all primitives."""
+        for primitive in primitives:
+            kind, (block, *numbers), names = primitive.kind, primitive.numbers, primitive.names
+            named = [name == "@pad_temp" for name in names if name.startswith("@")]
+            self.blocks += [self.pad if pad else self.product for pad in sorted(named, reverse=True)]
+            stage = self.blocks[block]
+            if kind in self._TOLD:
+                self._TOLD[kind](self, stage, self.order.index(stage), numbers, names)
+            elif kind in _KINDS:
+                self.steps.append(["AN", self.order.index(stage), numbers[0], _KINDS[kind]])
+            elif kind != "Annotate":
+                raise ReplayError("unknown-step", f"no template is expected to use {kind}")
+        # Last, as Ansor does it: what is inlined has no block that a copy could be made of.
+        return self.steps + [["CI", self.order.index(stage)] for stage in self.inlined]
+
+    # Loops: what a primitive does, given its stage, the stage's place, its other numbers and its names
+
+    def _split(self, stage: _Stage, at: int, numbers: list[int], _: Sequence[str]) -> None:
+        loop, extent, *factors = numbers
+        step = ["SP", at, loop, extent, factors[1:], 1]
+        self.steps.append(step)
+        stage.loops[loop : loop + 1] = [(step, part, factors) for part in range(len(factors))]
+
+    def _fuse(self, stage: _Stage, at: int, numbers: list[int], _: Sequence[str]) -> None:
+        self.steps.append(["FU", at, numbers])
+        stage.loops[numbers[0] : numbers[-1] + 1] = [None]
+
+    def _reorder(self, stage: _Stage, at: int, numbers: list[int], _: Sequence[str]) -> None:
+        order = list(range(len(stage.loops)))
+        for place, loop in zip(sorted(numbers), numbers, strict=True):
+            order[place] = loop
+        self.steps.append(["RE", at, order])
+        stage.loops = [stage.loops[loop] for loop in order]
+
+    def _bind(self, stage: _Stage, at: int, numbers: list[int], names: Sequence[str]) -> None:
+        self.steps.append(["AN", at, numbers[0], names[0]])
+        made = stage.loops[numbers[0]]
+        if made is None or not stage.attached:
+            return
+        # Of a stage that is moved only the threads' number is sure: it must not shrink with what is left of a loop.
+        step, part, factors = made
+        step[4:] = [list(factors[1:]), 1, 1] if part else [list(factors[:-1]), 0, 1]
+
+    def _unroll(self, _: _Stage, at: int, numbers: list[int], names: Sequence[str]) -> None:
+        loop, limit = numbers
+        text = f"auto_unroll_max_step${limit}" + ("$implicit" if "implicit" in names else "")
+        self.steps.append(["AN", at, loop, UNROLL] if limit < 0 else ["PR", at, loop, text])
+
+    # The graph
+
+    def _inline(self, stage: _Stage, *_: Any) -> None:
+        self.inlined.append(stage)
+
+    def _compute_at(self, stage: _Stage, at: int, numbers: list[int], _: Sequence[str]) -> None:
+        location, target = numbers
+        stage.attached = True
+        self.steps.append(["CA", at, self.order.index(self.blocks[target]), location])
+
+    def _cache_write(self, stage: _Stage, at: int, _: list[int], names: Sequence[str]) -> None:
+        self.steps.append(["CHW", at, names[0]])
+        self._add(at + 1, _Stage([None] * stage.rank, stage.rank))
+
+    def _cache_read(self, _: _Stage, at: int, numbers: list[int], names: Sequence[str]) -> None:
+        source = self.reads[numbers[0]]
+        place = self.order.index(source)
+        self.steps.append(["CHR", place, names[0], [at]])
+        self.reads[numbers[0]] = self._add(place + 1, _Stage([None] * source.rank, source.rank))
+
+    def _rfactor(self, stage: _Stage, at: int, numbers: list[int], _: Sequence[str]) -> None:
+        loop, axis = numbers
+        self.steps.append(["RF", at, loop, axis])
+        self._add(at, _Stage([None] * len(stage.loops), stage.rank + 1))
+        stage.loops = [None] * (stage.rank + 1)
+
+    def _add(self, place: int, stage: _Stage) -> _Stage:
+        self.order.insert(place, stage)
+        self.blocks.append(stage)
+        return stage
+
+    _TOLD: ClassVar[dict[str, Callable[..., None]]] = {
+        "Split": _split,
+        "Fuse": _fuse,
+        "Reorder": _reorder,
+        "Bind": _bind,
+        "Unroll": _unroll,
+        "ComputeInline": _inline,
+        "ComputeAt": _compute_at,
+        "CacheWrite": _cache_write,
+        "CacheRead": _cache_read,
+        "RFactor": _rfactor,
+    }
