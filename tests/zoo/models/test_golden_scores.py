@@ -1,0 +1,80 @@
+"""Every checkpoint that ships scores as it did when `golden_scores.json` was written.
+
+`python tests/zoo/models/test_golden_scores.py` writes the file again; do so only where a change of scores is meant.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import tchub.zoo.checkpoints
+from tchub.zoo.corpus import Corpus, sequence_of
+from tchub.zoo.features import get_schema
+from tchub.zoo.models import Checkpoint
+from tchub.zoo.threads import one_thread
+
+ROOT = Path(tchub.zoo.checkpoints.__file__).parent
+CORPUS = Path(__file__).parents[3] / "corpora" / "epyc-turin"
+GOLDEN = Path(__file__).with_name("golden_scores.json")
+CHECKPOINTS = sorted(str(path.parent.relative_to(ROOT)) for path in ROOT.glob("*/*/config.json"))
+TASKS, PROGRAMS, LABELS = 4, 12, 10
+
+
+def synthetic(schema) -> np.ndarray:
+    """(48, rows, width): programs of 1 to all rows, the device's row last where the schema has one."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(48, schema.rows, schema.width)).astype(np.float32)
+    filled = rng.integers(1, schema.rows + 1, size=48)
+    features[np.arange(schema.rows) >= filled[:, None]] = 0
+    if schema.hardware and schema.rows > 1:
+        features[:, -1] = rng.normal(size=schema.width)
+    return features
+
+
+def measured(checkpoint: Checkpoint) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Features and latencies of the first programs of a few tasks of the corpus that ships."""
+    corpus = Corpus.open(CORPUS)
+    ids = sorted(corpus.tasks)[:: len(corpus.tasks) // TASKS][:TASKS]
+    tasks = []
+    for task_id in ids:
+        programs = [program for program in corpus.programs(task_id) if program.valid][:PROGRAMS]
+        latency = np.array([program.latency for program in programs])
+        tasks.append((checkpoint.features([sequence_of(program) for program in programs]), latency))
+    return tasks
+
+
+def scores_of(name: str) -> dict[str, list[float]]:
+    checkpoint = Checkpoint.load(ROOT / name)
+    schema, model = get_schema(checkpoint.config.feature_schema), checkpoint.model
+    features = synthetic(schema)
+    context, latency = features[:LABELS], np.linspace(1e-4, 1e-3, LABELS)
+    with one_thread():
+        scores = {"synthetic": model.score(features)}
+        if hasattr(model, "score_given"):
+            scores["synthetic, given labels"] = model.score_given(features, context, latency)
+        if schema.source != "statements" and schema.name.endswith("-cpu"):
+            tasks = measured(checkpoint)
+            scores["corpus"] = np.concatenate([model.score(x) for x, _ in tasks])
+            if hasattr(model, "score_given"):
+                given = [model.score_given(x, x[:LABELS], seconds[:LABELS]) for x, seconds in tasks]
+                scores["corpus, given labels"] = np.concatenate(given)
+    return {key: values.tolist() for key, values in scores.items()}
+
+
+def test_every_checkpoint_has_golden_scores():
+    assert sorted(json.loads(GOLDEN.read_text())) == CHECKPOINTS
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS)
+def test_scores_are_the_golden_ones(name):
+    golden, scores = json.loads(GOLDEN.read_text())[name], scores_of(name)
+    assert golden.keys() == scores.keys()
+    for key, values in golden.items():
+        expected = np.array(values)
+        np.testing.assert_allclose(scores[key], expected, rtol=0, atol=1e-6 * max(1, np.abs(expected).max()))
+
+
+if __name__ == "__main__":
+    GOLDEN.write_text("{\n" + ",\n".join(f'"{name}": {json.dumps(scores_of(name))}' for name in CHECKPOINTS) + "\n}\n")
