@@ -16,12 +16,13 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
-def tool(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    return importlib.import_module("benchmarks_page")
+def tool() -> Any:
+    return importlib.import_module("scripts.benchmarks.report.page")
 
 
-def job(summary: dict[str, Any], details: dict[str, Any], command: str = "python scripts/bench_x.py") -> dict[str, Any]:
+def job(
+    summary: dict[str, Any], details: dict[str, Any], command: str = "python -m scripts.benchmarks x"
+) -> dict[str, Any]:
     machine = {"device": "test-cpu", "cpu_model": "Test CPU", "cores": 2}
     return {
         "command": command, "date": "2026-01-01", "seeds": [0, 1], "machine": machine,
@@ -58,13 +59,13 @@ def found() -> dict[str, Any]:
     rates = {"a|b/ours": {"rate_ratio": 8.5}, "slow/ours": {"rate_ratio": 0.8}}
     return {
         "predict": job({"llvm_ratio": 33.3}, {"tasks": {"llvm": {"dense": scored, "pool": slower}}, "forward": []}),
-        "tuning": job(headline, tuning, "python scripts/bench_tuning.py --json"),
+        "tuning": job(headline, tuning, "python -m scripts.benchmarks tuning --json"),
         "measure": job({"rate_ratio": 8.5, "failed_only_ours": 2, "spread": 0.02}, {"idle": rates}),
     }
 
 
 def test_the_page_and_the_picture_are_up_to_date() -> None:
-    command = [sys.executable, "scripts/benchmarks_page.py", "--check"]
+    command = [sys.executable, "-m", "scripts.benchmarks.report.page", "--check"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -72,7 +73,8 @@ def test_the_page_and_the_picture_are_up_to_date() -> None:
 def test_command_machine_date_and_seeds_stand_beside_the_figures(tool: Any, found: dict[str, Any]) -> None:
     text = tool.page(found)
     told = (
-        "Measured on test-cpu (Test CPU, 2 cores), 2026-01-01, seeds 0, 1, by `python scripts/bench_tuning.py --json`."
+        "Measured on test-cpu (Test CPU, 2 cores), 2026-01-01, seeds 0, 1, "
+        "by `python -m scripts.benchmarks tuning --json`."
     )
     assert told in text
     assert "| stock's trials to its final latency over tchub's | at least 10 | **11** | met |" in text

@@ -10,7 +10,12 @@ import pytest
 from script_kit import scripts_fixture
 from tchub.zoo.training import RankingDataset
 
-tools = scripts_fixture("choices", "bench_choices", "benchmarks_choices", "transfer_models")
+tools = scripts_fixture(
+    choices="benchmarks.choices.settings",
+    bench_choices="benchmarks.choices.run",
+    benchmarks_choices="benchmarks.report.choices",
+    transfer_models="benchmarks.transfer.models",
+)
 
 
 def every_choice(tools: Any) -> list[Any]:

@@ -1,17 +1,13 @@
-"""What a new version of the zoo gained: the table of `scripts/compare_zoo.py`, and how a version is told apart."""
+"""What a new version of the zoo gained: the table, and how a version is told apart."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
-
-from compare_zoo import scores, table
-from zoo_plan import bases, jobs, read_plan
+from scripts.zoo.compare import scores, table
+from scripts.zoo.plan import bases, jobs, read_plan
 
 PLAN = read_plan()
 

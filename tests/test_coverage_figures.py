@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from script_kit import scripts_fixture
 
-tools = scripts_fixture(bench="bench_coverage", run="coverage_run", networks="coverage_networks")
+tools = scripts_fixture(
+    bench="benchmarks.coverage.run", run="benchmarks.coverage.one", networks="benchmarks.coverage.networks"
+)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -16,16 +15,18 @@ from tchub.zoo.features.nest_columns import PROGRAM_COLUMNS
 from tchub.zoo.models import create, informed, task_trees, tilenet
 from tchub.zoo.training import TrainConfig
 
+from scripts.benchmarks.report.leaderboard import leaderboard_markdown
+
 ROOT = Path(__file__).resolve().parent.parent
-# What scripts/build_zoo.py writes beside the benchmarks: facts of what it made, no figures of a run.
+# What scripts/zoo/build.py writes beside the benchmarks: facts of what it made, no figures of a run.
 RECORDS = {"corpora", "zoo"}
 BENCHMARKS = sorted(f for f in (ROOT / "docs" / "benchmarks").glob("*.json") if f.stem not in RECORDS)
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-@pytest.mark.parametrize("script", ["update_readme.py", "build_index.py"])
+@pytest.mark.parametrize("script", ["benchmarks.report.readme", "zoo.index"])
 def test_generated_files_agree_with_their_sources(script: str) -> None:
-    command = [sys.executable, f"scripts/{script}", "--check"]
+    command = [sys.executable, "-m", f"scripts.{script}", "--check"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 
@@ -34,7 +35,8 @@ def test_generated_files_agree_with_their_sources(script: str) -> None:
 def test_every_benchmark_names_machine_command_seeds_and_summary(path: Path) -> None:
     document = json.loads(path.read_text())
     assert document["benchmark"] == path.stem
-    assert (ROOT / document["command"].split()[1]).is_file()
+    _, _, module, *arguments = document["command"].split()
+    assert module in ("scripts.fuzz", "scripts.kills") or (module, arguments[0]) == ("scripts.benchmarks", path.stem)
     assert {"seeds", "machine", "summary", "details", "date"} <= set(document)
     assert document["summary"]
 
@@ -82,9 +84,6 @@ def test_the_document_of_the_models_tells_their_sizes_as_they_are() -> None:
         assert f"{create(arch, width=width, hardware=hardware).parameter_count():,} numbers" in told
 
 
-leaderboard_markdown = runpy.run_path(str(ROOT / "scripts" / "leaderboard.py"))["leaderboard_markdown"]
-
-
 def test_the_leaderboard_is_that_of_the_benchmark() -> None:
     source, page = ROOT / "docs" / "benchmarks" / "models.json", ROOT / "docs" / "leaderboard.md"
     assert page.read_text() == leaderboard_markdown(json.loads(source.read_text()))
@@ -100,7 +99,7 @@ def scored(model: str, corpus: str, pairwise: float, **facts: Any) -> dict[str, 
 
 COMPARED = {
     "benchmark": "models",
-    "command": "python scripts/bench_models.py --json",
+    "command": "python -m scripts.benchmarks models --json",
     "seeds": [0, 1, 2],
     "machine": {"device": "epyc-turin", "cpu_model": "AMD EPYC", "cores": 2},
     "summary": {
@@ -133,7 +132,8 @@ def test_a_leaderboard_is_sorted_by_pairwise_accuracy_and_marks_best_and_baselin
 
 def test_a_leaderboard_says_corpus_protocol_device_seeds_and_command() -> None:
     text = leaderboard_markdown(COMPARED)
-    assert "Made by `python scripts/bench_models.py --json`, seeds 0, 1, 2, on epyc-turin, AMD EPYC, 2 cores." in text
+    command = "python -m scripts.benchmarks models --json"
+    assert f"Made by `{command}`, seeds 0, 1, 2, on epyc-turin, AMD EPYC, 2 cores." in text
     assert "| `v100` | tilenet | 0.900 | 0.900 | 0.990 | 0.850 | 0.800 |" in text
     assert "test tasks of k80" in text
     assert "Seeds: 0, 1, 2." in text.split("## v100")[1]

@@ -1,20 +1,18 @@
-"""Every reader of foreign files, fed with a few hundred damaged and hostile ones: `scripts/fuzz.py` feeds many more."""
+"""Every reader of foreign files, fed with a few hundred damaged and hostile ones."""
 
 from __future__ import annotations
 
-import sys
 from contextlib import suppress
 from pathlib import Path
 from random import Random
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
-from fuzz_mutate import FORMS, mutate
-from fuzz_run import make_input, run
-from fuzz_targets import TARGETS, Target, mend_trees
-from limits import limited_memory, limited_time
 from tchub.zoo.errors import TchubError
+
+from scripts.fuzz.limits import limited_memory, limited_time
+from scripts.fuzz.mutate import FORMS, mutate
+from scripts.fuzz.one import make_input, run
+from scripts.fuzz.targets import TARGETS, Target, mend_trees
 
 KEPT = sorted(path for path in Path(__file__).with_name("fuzz_inputs").rglob("*") if path.is_file())
 INPUTS = {"card": 60, "metaschedule": 100}  # the slow ones

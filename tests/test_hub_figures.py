@@ -6,7 +6,7 @@ from typing import Any
 
 from script_kit import scripts_fixture
 
-tools = scripts_fixture("benchmarks_page", "fuzz", "bench_startup")
+tools = scripts_fixture(benchmarks_page="benchmarks.report.page", fuzz="fuzz.run", bench_startup="benchmarks.startup")
 
 
 def job(name: str, summary: dict[str, Any], details: dict[str, Any]) -> dict[str, Any]:

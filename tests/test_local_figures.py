@@ -15,7 +15,9 @@ from script_kit import scripts_fixture
 TARGETS, SOURCES = ("full-1", "v2-1", "full-2"), ("epyc", "none", "xeon", "other")
 
 
-tools = scripts_fixture("bench_local", "local_runs", "benchmarks_local")
+tools = scripts_fixture(
+    bench_local="benchmarks.local.run", local_runs="benchmarks.local.runs", benchmarks_local="benchmarks.report.local"
+)
 
 
 def some(values: tuple[str, ...]) -> st.SearchStrategy[list[str]]:

@@ -18,7 +18,10 @@ SHARES = (0.02, 0.05, 0.1, 0.2)
 
 
 tools = scripts_fixture(
-    figures="sampling_figures", results="sampling_results", page="benchmarks_adaptation", in_task="sampling_in_task"
+    figures="benchmarks.sampling.figures",
+    results="benchmarks.sampling.results",
+    page="benchmarks.report.adaptation",
+    in_task="benchmarks.sampling.in_task",
 )
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from script_kit import scripts_fixture
 from transfer_kit import answer
 
-tools = scripts_fixture(split="transfer_split", figures="transfer_figures")
+tools = scripts_fixture(split="benchmarks.transfer.split", figures="benchmarks.transfer.figures")
 
 
 @pytest.fixture(scope="module")

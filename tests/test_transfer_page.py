@@ -9,7 +9,9 @@ import pytest
 from script_kit import scripts_fixture
 from transfer_kit import answer
 
-tools = scripts_fixture(figures="transfer_figures", kept="transfer_kept", page="benchmarks_adaptation")
+tools = scripts_fixture(
+    figures="benchmarks.transfer.figures", kept="benchmarks.transfer.kept", page="benchmarks.report.adaptation"
+)
 
 
 @pytest.fixture(scope="module")

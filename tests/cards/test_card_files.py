@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-import runpy
 import shutil
 import tomllib
 from collections.abc import Callable
@@ -19,8 +18,9 @@ from tchub.cards.licences import HUB_LICENCES
 from tchub.cards.plots import plots_of
 from tchub.hub.registry import Index
 
+from scripts.zoo.index import build
+
 ROOT = Path(__file__).resolve().parents[2]
-BUILD = runpy.run_path(str(ROOT / "scripts" / "build_index.py"))["build"]
 NAME = "tilenet-epyc"
 FOLDER = next((ROOT / "zoo/checkpoints" / NAME).glob("*.*.*")).relative_to(ROOT)
 CARD, README, METRICS = Path("cards") / f"{NAME}.md", FOLDER / "README.md", FOLDER / "metrics.json"
@@ -29,10 +29,9 @@ PUBLISHED = sorted((ROOT / "zoo/checkpoints").glob("*/*/config.json"))
 
 
 @pytest.fixture
-def measuring(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`scripts/measure_cards.py`."""
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    return importlib.import_module("measure_cards")
+def measuring() -> Any:
+    """`python -m scripts.zoo.measure_cards`."""
+    return importlib.import_module("scripts.zoo.measure_cards")
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +41,7 @@ def built(tmp_path_factory) -> Path:
     for folder in ("cards", "hub/registry"):
         (root / folder).mkdir(parents=True)
     shutil.copytree(ROOT / FOLDER, root / FOLDER)
-    BUILD(root, write=True)
+    build(root, write=True)
     return root
 
 
@@ -54,7 +53,7 @@ def repository(built, tmp_path) -> Path:
 
 def stale(repository: Path) -> set[str]:
     """What a check finds."""
-    return set(BUILD(repository, write=False)[0])
+    return set(build(repository, write=False)[0])
 
 
 def edit(old: str, new: str) -> Callable[[Path], None]:
@@ -96,7 +95,7 @@ def test_what_was_built_is_up_to_date(repository):
 def test_each_kind_of_disagreement_is_found_and_mended(repository, path, change, found):
     change(repository / path)
     assert stale(repository) == {str(file) for file in found}
-    BUILD(repository, write=True)
+    build(repository, write=True)
     assert stale(repository) == set()
 
 
@@ -109,10 +108,10 @@ def test_a_check_writes_nothing(repository):
 
 def test_the_index_counts_its_publications(repository):
     first = Index.read(repository / INDEX).serial
-    BUILD(repository, write=True)
+    build(repository, write=True)
     assert Index.read(repository / INDEX).serial == first, "nothing was published"
     score(repository / METRICS)
-    BUILD(repository, write=True)
+    build(repository, write=True)
     assert Index.read(repository / INDEX).serial == first + 1
 
 

@@ -1,4 +1,4 @@
-"""What survives a kill -9 and a full disk: every measurement that finished, once; see also scripts/bench_kills.py."""
+"""What survives a kill -9 and a full disk: every measurement that finished, once; see also scripts/kills/run.py."""
 
 from __future__ import annotations
 
@@ -19,24 +19,22 @@ from typing import Any
 
 import psutil
 import pytest
-from tchub.hub.device.errors import JournalError
+from tchub.zoo.files import StorageError
 from tchub.hub.device.measurement import Measurement
-from tchub.hub.records.durable import StorageError
 from tchub.hub.records.journal import Journal
 from tchub.hub.records.records import open_database
 from tchub.hub.records.trials import Trial, TrialLog
-from tchub.hub.search.candidates import tuning_record
+from tchub.hub.device.candidate import tuning_record
+from tchub.zoo.files import StorageError
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+ROOT = Path(__file__).resolve().parents[2]
 TRIALS = 12
 
 
 @pytest.fixture
-def victim(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """`scripts/kill_session.py`: a session of two tiny tasks, and what checks its folder."""
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    yield importlib.import_module("kill_session")
-    sys.modules.pop("kill_session", None)
+def victim() -> Any:
+    """`python -m scripts.kills.session`: a session of two tiny tasks, and what checks its folder."""
+    return importlib.import_module("scripts.kills.session")
 
 
 @contextmanager
@@ -51,8 +49,8 @@ def files_of_at_most(size: int) -> Iterator[None]:
 
 
 def test_a_tuner_killed_in_the_middle_resumes_and_loses_nothing(victim: Any, tmp_path: Path) -> None:
-    command = [sys.executable, str(SCRIPTS / "kill_session.py"), str(tmp_path), "--trials", str(TRIALS)]
-    with subprocess.Popen([*command, "--machine", "pretended"]) as process:
+    command = [sys.executable, "-m", "scripts.kills.session", str(tmp_path), "--trials", str(TRIALS)]
+    with subprocess.Popen([*command, "--machine", "pretended"], cwd=ROOT) as process:
         _wait_until(lambda: _lines(tmp_path / "seen.jsonl") >= 5)
         process.send_signal(signal.SIGKILL)
     paid = _lines(tmp_path / "trials.jsonl")
@@ -95,7 +93,7 @@ def test_a_record_that_does_not_fit_on_the_disk_is_an_error_and_leaves_no_trace(
 ) -> None:
     database = open_database(tmp_path)
     workload = database.workload_of(small_task.mod)
-    record = tuning_record(small_task, target, workload, json.loads(small_candidates[0].trace), 1e-3)
+    record = tuning_record(small_task.mod, target, workload, json.loads(small_candidates[0].trace), 1e-3)
     database.put(record)
     before = (tmp_path / "database_tuning_record.json").read_bytes()
     with files_of_at_most(len(before) + 100), pytest.raises(StorageError, match=os.strerror(errno.EFBIG)) as error:
@@ -130,7 +128,7 @@ def test_a_full_disk_leaves_the_journal_with_what_was_put_before(tmp_path: Path,
 def _fits(journal: Journal, candidate: Any, number: int) -> bool:
     try:
         _put(journal, candidate, number)
-    except JournalError:
+    except StorageError:
         return False
     return True
 

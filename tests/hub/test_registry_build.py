@@ -1,9 +1,9 @@
-"""`scripts/build_index.py`: cards and index follow the checkpoints' files, and a listed version never changes."""
+"""`python -m scripts.zoo.index`: cards and index follow the checkpoints' files, and a listed version never changes."""
 
 from __future__ import annotations
 
+import importlib
 import json
-import runpy
 import tomllib
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from tchub.hub.registry import Index
 from toy_checkpoints import write_toy
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = runpy.run_path(str(ROOT / "scripts" / "build_index.py"))
+SCRIPT = vars(importlib.import_module("scripts.zoo.index"))
 
 
 @pytest.fixture

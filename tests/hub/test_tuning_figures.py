@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import importlib
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 TASKS = [{"task": "a", "name": "matmul", "weight": 2}, {"task": "b", "name": "softmax", "weight": 1}]
 JUDGED = {
     ("a", "untuned"): 10.0, ("b", "untuned"): 4.0,
@@ -18,11 +15,8 @@ JUDGED = {
 
 
 @pytest.fixture
-def figures(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.syspath_prepend(str(SCRIPTS))
-    yield importlib.import_module("tuning_figures")
-    for name in ("tuning_figures", "tuning_runs"):
-        sys.modules.pop(name, None)
+def figures() -> Any:
+    return importlib.import_module("scripts.benchmarks.tuning.figures")
 
 
 def row(system: str, trajectory: list[list[Any]], adaptation: Any = None, network: str = "net") -> dict[str, Any]:

@@ -9,7 +9,6 @@ import json
 import os
 import pickle
 import struct
-import sys
 import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -32,8 +31,7 @@ from tchub.zoo.models import (
 )
 from tchub.zoo.models.registry import MAX_SIZE, most_of
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-from limits import limited
+from scripts.fuzz.limits import limited
 
 WEIGHTS = "model.safetensors"
 

@@ -2,9 +2,7 @@
 of the process. Here they are given nothing that was not understood first."""
 
 import json
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,8 +11,7 @@ from tchub.zoo.models import create
 from tchub.zoo.models.tree_files import MAX_TREE_BYTES, check_trees
 from tchub.zoo.untrusted import MAX_CONTAINERS
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-from limits import limited
+from scripts.fuzz.limits import limited
 
 TREES = ["xgboost", "lightgbm"]
 every_library = pytest.mark.parametrize("arch", TREES)
@@ -127,7 +124,7 @@ def test_an_xgboost_file_that_is_a_bomb_or_another_of_its_formats(data, why):
 
 def line(name: str, change: Callable[[str], str]) -> bytes:
     """LightGBM's file with the first line `name=...` changed, and the sizes of its trees right again."""
-    from fuzz_targets import mend_trees
+    from scripts.fuzz.targets import mend_trees
 
     class Never:
         def random(self):

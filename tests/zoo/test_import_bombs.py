@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import lzma
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -13,9 +12,8 @@ from tchub.zoo.corpus.importers.base import Broken, ImportContext
 from tchub.zoo.corpus.importers.files import LONGEST_LINE
 from tchub.zoo.corpus.importers.run import read_entries
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-from fuzz_seeds import ansor
-from limits import limited
+from scripts.fuzz.limits import limited
+from scripts.fuzz.seeds import ansor
 
 
 @pytest.mark.parametrize("framework", ["ansor", "autotvm"])

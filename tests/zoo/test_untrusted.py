@@ -3,7 +3,6 @@
 import json
 import os
 import socket
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -13,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.untrusted import MAX_CONTAINERS, MAX_DEPTH, parse_json, read_plain
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts"))
-from limits import limited
+from scripts.fuzz.limits import limited
 
 leaves = (
     st.none()

@@ -14,7 +14,7 @@ SAMPLE = (
     "text-and-numbers", "bfloat16", "perceptron-batch.pt2", "mlp-mixer.onnx",
 )  # fmt: skip
 
-tools = scripts_fixture(run="coverage_run", networks="coverage_networks")
+tools = scripts_fixture(run="benchmarks.coverage.one", networks="benchmarks.coverage.networks")
 
 
 def test_the_sample_is_that_of_the_script(tools: Any) -> None:

@@ -1,0 +1,28 @@
+"""Run a benchmark: `python -m scripts.benchmarks NAME [OPTIONS]`; without a name, list them."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+HERE = Path(__file__).parent
+# Each writes docs/benchmarks/NAME.json; a folder holds `run.py` and what only this benchmark needs.
+NAMES = (
+    *("choices", "collisions", "corpus", "coverage", "language", "local", "main_job", "measure", "models"),
+    *("predict", "rpc", "sampling", "scale", "soak", "startup", "transfer", "tuning"),
+)
+
+
+def main() -> None:
+    """Run the benchmark that the first argument names."""
+    name = sys.argv[1] if len(sys.argv) > 1 else ""
+    if name not in NAMES:
+        sys.exit("usage: python -m scripts.benchmarks NAME [OPTIONS]\nnames: " + ", ".join(NAMES))
+    module = f"{__package__}.{name}" + (".run" if (HERE / name).is_dir() else "")
+    sys.argv = [f"python -m scripts.benchmarks {name}", *sys.argv[2:]]
+    import_module(module).main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,251 @@
+"""The settings of adapting that were chosen, and what stood beside each: every value alone, all else as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from tchub.zoo.adapt.continual import ContinualConfig
+from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
+from tchub.zoo.adapt.local_model import LocalModelConfig, fit_local
+from tchub.zoo.adapt.sampling import RDUPlusConfig, RDUPlusSampler
+from tchub.zoo.adapt.view import MeasuringCost
+from tchub.zoo.training import TrainConfig
+
+from scripts.benchmarks.sampling.material import Material
+from scripts.benchmarks.sampling.results import PER_TASK
+from scripts.benchmarks.sampling.rounds import from_pretrained, run_rounds
+from scripts.benchmarks.transfer.case import CROSS, IN_TASK, Case
+from scripts.benchmarks.transfer.continual import (
+    EQUATIONS,
+    GENTLE,
+    SETTINGS,
+    bases,
+    column_of,
+    is_base,
+    knowledge_base,
+    learn_more,
+    next_base,
+)
+from scripts.benchmarks.transfer.data import cut
+from scripts.benchmarks.transfer.devices import CHAIN_CAP
+from scripts.benchmarks.transfer.models import kept_model, train_new
+from scripts.benchmarks.transfer.papers import SOURCE_CAP
+from scripts.zoo.build import open_corpus
+
+Run = Callable[[Case], np.ndarray]
+NO_LABEL = (0,)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One variant.
+
+    Attributes:
+        part: what it is a setting of; setting, value, default: the changed one, what it is here and in the product.
+            The product itself has no setting.
+        run: makes the (N,) scores of the judging tasks' programs.
+        protocol, labels, arch: of the cases.
+    """
+
+    part: str
+    setting: str
+    value: Any
+    default: Any
+    run: Run
+    protocol: str
+    labels: tuple[int, ...]
+    arch: str = "tilenet"
+
+    def place(self, target: str, seed: int, labels: int) -> str:
+        """The name of an answer."""
+        changed = f"{self.setting}={self.value}" if self.setting else "default"
+        return f"{self.part}/{changed}/{target}-{labels}-{seed}.json".replace(" ", "-")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is chosen together.
+
+    Attributes:
+        title: in a table.
+        make: a run of changed settings.
+        defaults: has the settings' values.
+        beside: the values that are tried instead.
+        protocol, labels, arch: of the cases.
+    """
+
+    title: str
+    make: Callable[..., Run]
+    defaults: Mapping[str, Any]
+    beside: Mapping[str, tuple[Any, ...]]
+    protocol: str
+    labels: tuple[int, ...]
+    arch: str = "tilenet"
+
+    def choices(self) -> Iterator[Choice]:
+        """As it is, then every other value alone."""
+        asked = self.protocol, self.labels, self.arch
+        yield Choice(self.title, "", None, None, self.make(), *asked)
+        for name, values in self.beside.items():
+            for value in values:
+                yield Choice(self.title, name, value, self.defaults[name], self.make(**{name: value}), *asked)
+
+
+def pretrained(**changed: Any) -> Run:
+    """A network of the sources; labels are context."""
+
+    def run(case: Case) -> np.ndarray:
+        if not changed:
+            return case.told(case.base().model)
+        name = "-".join(map(str, (case.arch, *(f"{setting}={value}" for setting, value in changed.items()), case.seed)))
+        made = kept_model(
+            case.models / case.scene.place / name,
+            case.scene,
+            lambda: train_new(case.scene, case.scene.all_given, case.seed, case.arch, changed),
+        )
+        return case.told(made.model)
+
+    return run
+
+
+def tuned(**changed: Any) -> Run:
+    """The model of the sources, fine-tuned on the labels, which are context too."""
+    return lambda case: case.told(
+        fine_tune(case.base().model, case.measured, FineTuneConfig(seed=case.seed, **changed)).model
+    )
+
+
+def corrected(**changed: Any) -> Run:
+    """The model of the sources, and a local model of its gap."""
+    return lambda case: fit_local(case.base().model, case.measured, LocalModelConfig(**changed)).score(
+        case.judged.features
+    )
+
+
+def gone_on(rate: float = GENTLE) -> Run:
+    """The model of the sources goes on with a tenth of other tasks, at a share of its recipe's rate."""
+
+    return lambda case: learn_more(case.base().model, case.measured, case.arch, case.seed, rate).score(
+        case.judged.features
+    )
+
+
+def with_column(**changed: Any) -> Run:
+    """A base of the sources, whose column learns a tenth of other tasks."""
+    config = replace(EQUATIONS, **changed)
+
+    def run(case: Case) -> np.ndarray:
+        base = is_base(bases(case, case.taught, EQUATIONS)[-1])
+        return column_of(base, case, config).score(case.judged.features)
+
+    return run
+
+
+def _base_of_two(case: Case, config: ContinualConfig, before: bool) -> np.ndarray:
+    """A base that learns the target and then its first source, or the other way round."""
+    first, given = case.scene.sources[0], case.scene.given[0]
+    both = {case.scene.target: case.scene.own, first: given}
+    order = both if before else dict(reversed(both.items()))
+    most = CHAIN_CAP if case.arch == "tilenet" else SOURCE_CAP
+    one, two = [(name, cut(data, data.task_ids, most)) for name, data in order.items()]
+    folder = case.models / case.scene.place / "two"
+    (base,) = knowledge_base(case.scene, [one], case.seed, folder, case.arch, config)
+    return next_base(is_base(base), two[1], case.seed, config).model.score(case.judged.features)
+
+
+def base_of_two(whole: ContinualConfig, before: bool) -> Callable[..., Run]:
+    """What a base knows of the target after a further device, or of the target after another one before."""
+    return lambda **changed: lambda case: _base_of_two(case, replace(whole, **changed), before)
+
+
+def sampled(share: float) -> Callable[..., Run]:
+    """The model of the sources learns, by rounds, what `rdu+` picks of other tasks' programs."""
+
+    def make(**changed: Any) -> Run:
+        def run(case: Case) -> np.ndarray:
+            own, target = cut(case.scene.own, case.scene.own.task_ids, PER_TASK), case.scene.target
+            tasks = open_corpus(target).tasks
+            picked = run_rounds(
+                own,
+                [tasks[task].op for task in own.task_ids],
+                RDUPlusSampler(RDUPlusConfig(**changed)),
+                round(share * len(own)),
+                case.seed,
+                from_pretrained(case.base().model),
+                MeasuringCost(*Material(target, PER_TASK, case.scene.split).cost),
+            )
+            return picked.model.score(case.judged.features)
+
+        return run
+
+    return make
+
+
+PARTS = (
+    Part(
+        "pretraining",
+        pretrained,
+        vars(TrainConfig.find("tilenet")) | TrainConfig.find("tilenet").model,
+        {"loss": ("log_ranknet",), "epochs": (25,), "device_dropout": (0.0,)},
+        IN_TASK,
+        (0, 8, 32),
+    ),
+    Part(
+        "fine-tuning",
+        tuned,
+        vars(FineTuneConfig()),
+        {
+            "learning_rate": (1e-4, 1e-3),
+            "head_learning_rate": (1e-3,),
+            "anchor": (0.0, 0.1),
+            "loss": ("log_ranknet", "lambda_rank"),
+            "layer_decay": (0.85, 0.7),
+            "update": ("all", "low-rank", "head"),
+            "rank": (8,),
+            "low_rank_learning_rate": (3e-3,),
+        },
+        IN_TASK,
+        (4, 8, 16, 32),
+    ),
+    Part(
+        "fine-tuning, other tasks' labels",
+        tuned,
+        vars(FineTuneConfig()),
+        {"val_by": ("tasks",), "learning_rate": (1e-4,)},
+        CROSS,
+        NO_LABEL,
+    ),
+    Part(
+        "local model of the gap",
+        corrected,
+        vars(LocalModelConfig()),
+        {"kind": ("ridge",), "rounds": (60,), "max_depth": (2, 5)},
+        IN_TASK,
+        (4, 8, 16, 32),
+    ),
+    Part("going on with a tenth of other tasks", gone_on, {"rate": GENTLE}, {"rate": (1.0, 0.1)}, CROSS, NO_LABEL),
+    Part("column on a tenth of other tasks", with_column, vars(EQUATIONS), {"column": ("random",)}, CROSS, NO_LABEL),
+    *(
+        Part(
+            f"rdu+ with {share:.0%} of other tasks' programs",
+            sampled(share),
+            vars(RDUPlusConfig()),
+            {"block": (1, 8, 32), "cost": (0.0,)},
+            CROSS,
+            NO_LABEL,
+        )
+        for share in (0.02, 0.05)
+    ),
+    *(
+        Part(f"{title}, the {which} device", base_of_two(whole, before), vars(whole), beside, CROSS, NO_LABEL, arch)
+        for title, whole, beside, arch in (
+            ("base of two by consolidation alone", EQUATIONS, {"strength": (0.0, 1e5, 1e6)}, "tilenet"),
+            ("base of two", SETTINGS, {"strength": (0.0,), "rehearsal": (10.0,)}, "tilenet"),
+            ("base of two TCLs", SETTINGS, {"strength": (1e5,)}, "tcl"),
+        )
+        for before, which in ((True, "first"), (False, "second"))
+    ),
+)

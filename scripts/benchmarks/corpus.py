@@ -1,0 +1,149 @@
+"""Import and one training epoch of a large made-up corpus: programs a second, and the memory that they take.
+
+    python -m scripts.benchmarks corpus --programs 100000
+
+The log is made as Ansor writes it (steps of tiled matrix products, tuned in rounds of 64 programs a task, all
+tasks interleaved). Making it, importing it and training on the corpus each run in a process of their own, whose
+largest resident memory is reported; the training is one epoch of TCL with its usual batches, on one thread.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import multiprocessing
+import random
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from scripts.benchmarks.common import finish
+
+ROUND = 64
+# TenSet has about this many programs a task.
+PROGRAMS_A_TASK = 2500
+LIMIT_GIB = 2.0
+GROUPS, GROUP_PROGRAMS = 16, 64
+
+
+def _lines(programs: int) -> Iterator[str]:
+    """Distinct records, round after round over the tasks, as a task scheduler measures them."""
+    rng, tasks, made = random.Random(0), max(1, programs // PROGRAMS_A_TASK), 0
+    while made < programs:
+        for task in range(tasks):
+            for _ in range(min(ROUND, programs - made)):
+                yield _line(rng, task, made)
+                made += 1
+
+
+def _line(rng: random.Random, task: int, number: int) -> str:
+    m, n, k = 64 * (1 + task % 16), 64 * (1 + task // 16 % 16), 64 * (1 + task // 256)
+    key = json.dumps(["matmul_nkkm", m, k, n])
+    steps = [["CHW", 2, "local"]]
+    steps += [["SP", 2, i, extent, [rng.choice((1, 2, 4, 8)) for _ in range(4)], 1] for i, extent in ((0, m), (5, n))]
+    # The unroll step carries the number, so that no two programs are equal.
+    steps += [["SP", 2, 10, k, [rng.choice((1, 2, 4)), rng.choice((1, 2, 4))], 1], ["FU", 2, [0, 1]]]
+    steps += [["AN", 2, 0, 5], ["PR", 2, 0, f"auto_unroll_max_step${number}"]]
+    result = [[1e-4 * (1 + rng.random())], 0, 0.5, 1_600_000_000 + number]
+    target = "cuda -keys=cuda,gpu -max_num_threads=1024 -thread_warp_size=32"
+    told = [key, target, [-1, 16, 64, 49152, 2147483647, 1024, 8, 32], "", 0, []]
+    return json.dumps({"i": [told, [[], steps]], "r": result, "v": "v0.6"}) + "\n"
+
+
+def make_log(folder: Path, programs: int) -> dict[str, Any]:
+    """Write the log, packed."""
+    with gzip.open(folder / "log.json.gz", "wt", compresslevel=1) as stream:
+        stream.writelines(_lines(programs))
+    return {"programs": programs, "bytes": (folder / "log.json.gz").stat().st_size}
+
+
+def import_log(folder: Path, _: int) -> dict[str, Any]:
+    """Import the log as a user does."""
+    from tchub.zoo.corpus.importers import ImportContext, import_corpus
+
+    report = import_corpus(folder / "log.json.gz", folder / "corpus", ImportContext("v100", "CC0-1.0")).as_dict()
+    size = sum(file.stat().st_size for file in (folder / "corpus").iterdir())
+    return {name: report[name] for name in ("tasks", "programs", "duplicates", "broken")} | {"bytes": size}
+
+
+def train_epoch(folder: Path, _: int) -> dict[str, Any]:
+    """One epoch of TCL over all tasks, a chunk of tasks in memory at a time."""
+    import numpy as np
+    import torch
+    from tchub.zoo.corpus import Corpus, iter_datasets
+    from tchub.zoo.devices import get_device
+    from tchub.zoo.features import get_schema
+    from tchub.zoo.models import create
+    from tchub.zoo.training.batches import epoch_batches
+    from tchub.zoo.training.losses import get_loss
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    corpus, rng, schema = Corpus.open(folder / "corpus"), np.random.default_rng(0), get_schema("tcl-gpu")
+    model, loss_of = create("tcl", width=schema.width, hardware=schema.hardware), get_loss("lambda_rank")
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
+    programs, batches, losses = 0, 0, 0.0
+    for data in iter_datasets(corpus, rng.permutation(list(corpus.tasks)), schema, get_device("v100")):
+        for batch in epoch_batches(data, GROUPS, GROUP_PROGRAMS, rng):
+            mask, labels = torch.from_numpy(batch.mask), torch.from_numpy(batch.labels)
+            scores = model(torch.from_numpy(data.features[batch.index]))
+            loss = loss_of(torch.zeros_like(labels).masked_scatter(mask, scores), labels, mask)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            batches, losses = batches + 1, losses + float(loss.detach())
+        programs += len(data)
+    return {"programs": programs, "batches": batches, "mean_loss": losses / batches}
+
+
+def _child(pipe: Any, stage: Callable[[Path, int], dict[str, Any]], folder: Path, programs: int) -> None:
+    start = time.perf_counter()
+    result = stage(folder, programs)
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    pipe.send(
+        result | {"seconds": seconds, "programs_per_second": result["programs"] / seconds, "peak_resident_gib": peak}
+    )
+
+
+def measured(stage: Callable[[Path, int], dict[str, Any]], folder: Path, programs: int) -> dict[str, Any]:
+    """Run a stage in a fresh process and return what it counted, its seconds and its peak resident memory."""
+    context = multiprocessing.get_context("spawn")  # a forked child would inherit our memory
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_child, args=(theirs, stage, folder, programs))
+    process.start()
+    theirs.close()
+    try:
+        return ours.recv()
+    except EOFError:
+        raise click.ClickException(f"{stage.__name__} ended without a result; see above") from None
+    finally:
+        process.join()
+
+
+@click.command(help=__doc__.split("\n")[0] if __doc__ else None)
+@click.option("--programs", default=5_000_000, show_default=True, help="Programs of the made-up log.")
+@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Where to work; a temporary one.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def main(programs: int, folder: Path | None, as_json: bool) -> None:
+    """Run the three stages one after the other."""
+    started = time.time()
+    stages: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory(dir=folder, prefix="tchub-bench-") as work:
+        for name, stage in (("make", make_log), ("import", import_log), ("train", train_epoch)):
+            stages[name] = measured(stage, Path(work), programs)
+            click.echo(f"{name}: {json.dumps(stages[name])}", err=True)
+    summary: dict[str, Any] = {"programs": programs, "tasks": stages["import"]["tasks"]}
+    for name in ("import", "train"):
+        summary |= {f"{name}_{key}": stages[name][key] for key in ("programs_per_second", "peak_resident_gib")}
+    summary["under_2_gib"] = all(stages[name]["peak_resident_gib"] < LIMIT_GIB for name in ("import", "train"))
+    finish("corpus", summary, stages, [0], as_json, started)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""How many networks tune, the first time: each as a user brings it, tuned with a few trials in one shared home.
+
+    python -m scripts.benchmarks coverage --json
+    python -m scripts.benchmarks coverage --only gpt2 --only unet.onnx
+    python -m scripts.benchmarks coverage --sample --check-only
+
+Each network (`networks.py`) is tuned by `hub.tune` in a process of its own (`one.py`): exported,
+imported, compiled and compared with the original untuned, searched, compiled again, compared again, and timed beside
+PyTorch. A run that was killed goes on with the network that it was in: what is done stands in a journal. Only a run
+over all networks, with tuning, writes docs/benchmarks/coverage.json.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+
+from scripts.benchmarks.common import ROOT, finish
+
+PASSED, REFUSED, FAILED, TRACEBACK = "passed", "refused_before_measuring", "failed_after_measuring", "traceback"
+
+
+def run_network(name: str, work: Path, trials: int, check_only: bool, timeout: float) -> dict[str, Any]:
+    """Tune one network in a process of its own; a crash or a time-out is a row too."""
+    folder = work / "networks" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    row, log = folder / "row.json", folder / "log.txt"
+    command = [sys.executable, "-m", "scripts.benchmarks.coverage.one", name, str(folder), str(trials)]
+    start = time.monotonic()
+    with log.open("w") as output:
+        child = subprocess.Popen(
+            command + ["--check-only"] * check_only,
+            cwd=ROOT,
+            stdout=output,
+            stderr=output,
+            env=os.environ | {"TCHUB_HOME": str(work / "home")},
+        )
+        try:
+            ending = f"exit code {child.wait(timeout)}"
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+            ending = f"killed after {timeout:g} s"
+    seconds = round(time.monotonic() - start, 1)
+    if row.is_file():
+        return json.loads(row.read_text()) | {"process_seconds": seconds}
+    last = (log.read_text(errors="replace").strip().splitlines() or ["no message"])[-1]
+    facts = {"name": name, "status": TRACEBACK, "error": f"{ending}: {last[:300]}"}
+    return facts | {"seconds_to_error": seconds, "process_seconds": seconds}
+
+
+def all_rows(names: Sequence[str], work: Path, trials: int, check_only: bool, timeout: float) -> Iterator[dict]:
+    """A row a network; those in the journal are not done again."""
+    journal = work / ("checks.jsonl" if check_only else f"journal-{trials}.jsonl")
+    work.mkdir(parents=True, exist_ok=True)
+    for number, name in enumerate(names, 1):
+        # Read anew: another run may share the work.
+        lines = journal.read_text().splitlines() if journal.exists() else []
+        row = {row["name"]: row for row in map(json.loads, lines)}.get(name)
+        if row is None:
+            row = run_network(name, work, trials, check_only, timeout)
+            with journal.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+            note = f"{number}/{len(names)} {name}: {row['status']}, {row['process_seconds']:.0f} s"
+            click.echo(f"{time.strftime('%H:%M:%S')} {note} {row.get('error', '')}".rstrip(), err=True)
+        yield row | {"error": row["error"].replace(f"{work / 'networks' / name}/", "")} if "error" in row else row
+
+
+def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Counts by status and family, and how soon a network that does not pass is told so.
+
+    A network that passes but whose output can not show an error, e.g. a constant, is counted in `output_unchecked` too.
+    """
+    counts = {status: sum(row["status"] == status for row in rows) for status in (PASSED, REFUSED, FAILED, TRACEBACK)}
+    errors = [row["seconds_to_error"] for row in rows if row["status"] != PASSED]
+    families = dict.fromkeys(row.get("family", "unknown") for row in rows)
+    return {
+        "networks": len(rows),
+        "passed": counts[PASSED],
+        "refused_before_measuring": counts[REFUSED],
+        "failed": counts[FAILED],
+        "tracebacks": counts[TRACEBACK],
+        "output_unchecked": sum(row["status"] == PASSED and not row["checked"] for row in rows),
+        "median_seconds_to_first_error": median(errors) if errors else None,
+        "median_seconds": median(row["process_seconds"] for row in rows),
+        "passed_by_family": {
+            family: [
+                sum(row["status"] == PASSED for row in rows if row.get("family", "unknown") == family),
+                sum(row.get("family", "unknown") == family for row in rows),
+            ]
+            for family in families
+        },
+        "not_passed": {row["name"]: row["error"] for row in rows if row["status"] != PASSED},
+    }
+
+
+@click.command()
+@click.option("--only", "chosen", multiple=True, metavar="NAME", help="These networks alone.")
+@click.option("--sample", is_flag=True, help="The sample of the test suite alone.")
+@click.option("--done", is_flag=True, help="Run nothing: write what the journal holds, and name what was not run.")
+@click.option("--check-only", is_flag=True, help="Compile and compare with the original, without tuning.")
+@click.option("--trials", default=8, show_default=True, type=click.IntRange(1))
+@click.option("--timeout", default=600.0, show_default=True, help="Seconds that a network may take.")
+@click.option("--work", default=ROOT / "runs" / "coverage", show_default=True, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True)
+def main(
+    chosen: tuple[str, ...],
+    sample: bool,
+    done: bool,
+    check_only: bool,
+    trials: int,
+    timeout: float,
+    work: Path,
+    as_json: bool,
+) -> None:
+    """Tune every network and write docs/benchmarks/coverage.json."""
+    from scripts.benchmarks.coverage.networks import SAMPLE, networks
+
+    started, known = time.time(), networks()
+    if unknown := [name for name in chosen if name not in known]:
+        raise click.UsageError(f"no network is called {', '.join(unknown)}")
+    names = chosen or (SAMPLE if sample else tuple(known))
+    if done:
+        kept = {json.loads(line)["name"] for line in (work / f"journal-{trials}.jsonl").read_text().splitlines()}
+        names = tuple(name for name in names if name in kept)
+    rows = list(all_rows(names, work.resolve(), trials, check_only, timeout))
+    summary = summarise(rows) | {"not_run": [name for name in known if name not in names]}
+    if chosen or sample or check_only:
+        click.echo(json.dumps({"summary": summary, "networks": rows} if as_json else summary, indent=2))
+        return
+    finish("coverage", summary, {"trials": trials, "networks": rows}, [0], as_json, started)
+
+
+if __name__ == "__main__":
+    main()

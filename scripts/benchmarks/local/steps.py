@@ -1,0 +1,181 @@
+"""The steps of one run of the local benchmark: where the model starts, adapting, tuning; and the judge of all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from scripts.benchmarks.local.runs import ARCHITECTURE, CHECKPOINTS, OTHER, OWN, SCRATCH, LocalRun
+from scripts.benchmarks.tuning.runs import read_json, write_json
+
+# What is neither measuring nor learning.
+_PREPARING = ("prepare", "tasks", "candidates", "features", "store")
+# Far from the start is where a random model has to go.
+_FROM_NOTHING = {"learning_rate": 1e-3, "head_learning_rate": 1e-3, "anchor": 0.0, "update": "all"}
+_SECONDS_PER_SYSTEM = 6.0
+
+
+def do_run(run: LocalRun) -> dict[str, Any]:
+    """Adapt, tune, and keep the row. A step that was cut short is done anew: its clock cannot be taken up."""
+    from tchub.hub.device.device_choice import parse_target
+
+    target = parse_target(run.at.level)
+    if not run.adapted_file.is_file():
+        _adapt(run, target)
+    adapted = read_json(run.adapted_file)
+    row = {name: getattr(run, name) for name in ("network", "target", "source", "seed", "labels", "sampler", "method")}
+    row |= adapted | {"tune": _tune(run, target, adapted["checkpoint"], adapted["update"])}
+    write_json(run.row_file, row)
+    return row
+
+
+def _adapt(run: LocalRun, target: dict[str, Any] | None) -> None:
+    from tchub import hub
+    from tchub.zoo.adapt.fine_tune import FineTuneConfig
+
+    start, taught, folder = starting_point(run), corpora(run), _fresh(run.folder / "adapt")
+    run.pool_folder.mkdir(parents=True, exist_ok=True)
+    # All sources of a network and target pick among the same candidates.
+    (folder / "pool").symlink_to(run.pool_folder.resolve(), target_is_directory=True)
+    found = hub.adapt(
+        start,
+        target=target,
+        budget=f"{min(100.0, 125.0 * run.labels / run.pool):g}%",  # a fifth of it is held out
+        workload=run.network,
+        sampler=run.sampler,
+        method="auto" if taught else run.method,
+        sources=taught,
+        seed=run.seed,
+        work_dir=folder,
+        programs_per_task=run.pool,
+        threads=run.at.threads,
+        fine_tune=FineTuneConfig(**_FROM_NOTHING) if run.source == SCRATCH else None,
+    )
+    checkpoint = f"{found.name}@{found.version}" if found.version else start
+    told = {"start": start, "checkpoint": checkpoint, "corpus": str(found.corpus), "update": found.update}
+    told |= {"adapt": _adapt_facts(found)}
+    write_json(run.adapted_file, told)
+
+
+def _tune(run: LocalRun, target: dict[str, Any] | None, checkpoint: str, update: str) -> dict[str, Any]:
+    """Tunes as the command that `tchub adapt` prints at its end would."""
+    from tchub import hub
+
+    tuned = hub.tune(
+        run.network,
+        checkpoint=checkpoint,
+        trials=run.trials,
+        output=_fresh(run.folder / "tune"),
+        target=target,
+        threads=run.at.threads,
+        seed=run.seed,
+        update=update,
+        reuse=False,  # what other sources measured is theirs
+    )
+    facts = {name: tuned.report["runs"]["tuned"][name] for name in ("trials", "failed", "tuning_seconds", "update")}
+    libraries = {name: library["path"] for name, library in tuned.report["libraries"].items()}
+    return facts | {"libraries": libraries}
+
+
+def _fresh(folder: Path) -> Path:
+    if folder.exists():
+        shutil.rmtree(folder)  # links in it go, what they point at stays
+    folder.mkdir(parents=True)
+    return folder
+
+
+def starting_point(run: LocalRun) -> str:
+    """The checkpoint that a run starts from, by name or folder."""
+    return str(_random_start(run)) if run.source == SCRATCH else CHECKPOINTS[run.source]
+
+
+def corpora(run: LocalRun) -> tuple[str, ...]:
+    """What a run learns besides its own labels: of the source `other`, what was measured for another target."""
+    if run.source != OTHER:
+        return ()
+    before = replace(run, target=run.at.other, source=OWN)
+    row = before.row()
+    if row is None:
+        raise RuntimeError(f"{run.label}: {OWN} on {run.at.other} is not done")
+    return (str(before.folder / "adapt" / Path(row["corpus"]).name),)
+
+
+def _random_start(run: LocalRun) -> Path:
+    """A model of the same architecture with random weights; what it knows of features is their mean and scale."""
+    import torch
+    from tchub.hub.adaptation.tools import find_base
+    from tchub.zoo.models import create
+
+    folder = run.work / "random" / f"{ARCHITECTURE}-{run.seed}"
+    if (folder / "config.json").is_file():
+        return folder
+    checkpoint = find_base(CHECKPOINTS[OWN]).checkpoint
+    torch.manual_seed(run.seed)
+    model = create(ARCHITECTURE, **checkpoint.config.model)
+    model.load_state_dict({name: value.clone() for name, value in checkpoint.model.named_buffers()}, strict=False)
+    replace(checkpoint, model=model.eval()).save(folder)
+    return folder
+
+
+def _adapt_facts(found: Any) -> dict[str, Any]:
+    guard, seconds = found.guard, found.seconds
+    alone = found.zero_shot or {"before": found.before, "after": found.after}
+    measuring = seconds.get("measure", 0.0)
+    return {
+        "tasks": len(found.tasks),
+        "pool": found.pool_size,
+        "programs": found.measured,
+        "failed": found.failed,
+        "measuring_seconds": measuring,
+        "learning_seconds": sum(seconds.values()) - measuring - sum(seconds.get(name, 0.0) for name in _PREPARING),
+        "seconds": seconds,
+        "learning": found.learning,
+        "zero_shot_before": alone["before"]["pairwise"],
+        "zero_shot_after": alone["after"]["pairwise"],
+        "before": guard.base,
+        "after": guard.adapted,
+        "gain": guard.gain,
+        "interval": list(guard.interval),
+        "level": guard.level,
+        "held_out": guard.programs,
+        "pairs": guard.pairs,
+        "decision": guard.decision,
+    }
+
+
+def judge(runs: Sequence[LocalRun]) -> dict[str, Any]:
+    """Seconds of the network of every run of one network, target and seed, and untuned: all take turns.
+
+    Each run's own latency was measured at another time; here one process runs all libraries again.
+    """
+    from tchub.hub.networks.latency import compare
+    from tchub.hub.networks.network import load_network
+
+    first = runs[0]
+    path = first.folder.parent / f"judged-{first.folder.name}.json"
+    sources = [run.source for run in runs]
+    if path.is_file() and read_json(path)["sources"] == sources:
+        return read_json(path)
+    rows: list[Mapping[str, Any]] = [row for run in runs if (row := run.row())]
+    libraries = {"untuned": Path(rows[0]["tune"]["libraries"]["untuned"])}
+    libraries |= {row["source"]: Path(row["tune"]["libraries"]["tuned"]) for row in rows}
+    compared = compare(
+        load_network(first.network),
+        libraries,
+        threads=first.at.threads,
+        max_seconds=_SECONDS_PER_SYSTEM * (len(libraries) + 1),
+    )
+    found = {
+        "network": first.network,
+        "target": first.target,
+        "seed": first.seed,
+        "sources": sources,
+        "latency": {name: latency.as_dict() for name, latency in compared.latencies.items()},
+        "wrong_output": [name for name, check in compared.checks.items() if not check.ok],
+        "errors": compared.errors,
+    }
+    write_json(path, found)
+    return found

@@ -1,0 +1,111 @@
+"""The main job, measured: how well the shipped TCL ranks held-out networks, and what tuning with it gives.
+
+    python -m scripts.benchmarks main_job --corpus corpora/epyc-turin --work runs/main-job
+
+Three steps, each resumable in the work folder: (1) the checkpoint beside random choice, XGBoost on
+PerStoreFeature and the same TCL from 10% random data, on the corpus's test split; (2) `adapt` with a 10% budget
+for each network; (3) `tune` with the adapted checkpoint beside MetaSchedule's XGBoost model at equal trials.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from scripts.benchmarks.common import ROOT, finish
+
+# Long, or paths of the machine that ran it.
+_LEFT_OUT = ("picks", "tasks", "path", "journal", "corpus")
+
+
+def _evaluate(checkpoint: str, corpus: Path, seed: int, work: Path) -> dict[str, Any]:
+    import torch
+    from tchub import hub
+    from tchub.hub.publishing.evaluate import BASELINES, evaluate
+    from tchub.zoo.corpus import Corpus
+
+    torch.set_num_threads(1)  # sums in another order train another model
+    return evaluate(
+        hub.load(checkpoint, offline=True),
+        Corpus.open(corpus),
+        "test",
+        baselines=BASELINES,
+        seed=seed,
+        cache=work / "statements",
+        note=lambda text: click.echo(text, err=True),
+    )
+
+
+def _tune(network: str, checkpoint: str, trials: int, seed: int, work: Path) -> dict[str, Any]:
+    """Adapt, then tune beside stock; returns the report's numbers."""
+    from tchub import hub
+
+    folder = work / f"{network}-{seed}"
+    click.echo(f"adapt to {network}", err=True)
+    adapted = hub.adapt(checkpoint, workload=network, budget="10%", seed=seed, threads=1, work_dir=folder / "adapt")
+    chosen = f"{adapted.name}@{adapted.version}" if adapted.version else adapted.name
+    chosen = f"{adapted.name}@{adapted.version}" if adapted.version else adapted.name
+    click.echo(f"tune {network} with {chosen}", err=True)
+    result = hub.tune(
+        network, checkpoint=chosen, trials=trials, seed=seed, output=folder / "tune", threads=1, compare_stock=True
+    )
+    latency = result.latency
+    return {
+        "network": network,
+        "seed": seed,
+        "trials": trials,
+        "adaptation": {k: v for k, v in adapted.as_dict().items() if k not in _LEFT_OUT},
+        "latency_ms": {name: 1e3 * seconds for name, seconds in latency.items()},
+        "ratio_vs_stock": latency["tuned"] / latency["stock"],
+        "ratio_vs_untuned": latency["tuned"] / latency["untuned"],
+        "output_check": result.report["output_check"],
+        "report": str((folder / "tune" / "report.html").relative_to(work)),
+    }
+
+
+def _geometric_mean(values: list[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+@click.command()
+@click.option("--corpus", default=ROOT / "corpora" / "epyc-turin", show_default=True, type=click.Path(path_type=Path))
+@click.option("--checkpoint", default="tcl-epyc", show_default=True)
+@click.option("--network", "networks", multiple=True, default=("bert-tiny", "resnet-18"), show_default=True)
+@click.option("--trials", default=128, show_default=True)
+@click.option("--seed", "seeds", multiple=True, type=int, default=(0,), show_default=True)
+@click.option("--work", default=ROOT / "runs" / "main-job", show_default=True, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True)
+def main(
+    corpus: Path, checkpoint: str, networks: tuple[str, ...], trials: int, seeds: tuple[int, ...], work: Path,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Measure the main job and write docs/benchmarks/main_job.json."""
+    started = time.time()
+    work.mkdir(parents=True, exist_ok=True)
+    scores = _evaluate(checkpoint, corpus, seeds[0], work)
+    tuned = [_tune(network, checkpoint, trials, seed, work) for network in networks for seed in seeds]
+    meta = json.loads((corpus / "corpus.json").read_text())
+    results = scores["results"]
+    summary = {
+        "tcl_top1": results["model"]["top1"],
+        "tcl_top5": results["model"]["top5"],
+        "tcl_pairwise": results["model"]["pairwise"],
+        "xgb_top1": results["xgboost"]["top1"],
+        "xgb_pairwise": results["xgboost"]["pairwise"],
+        "random_top1": results["random"]["top1"],
+        "tcl_10pct_pairwise": results["ten_percent"]["pairwise"],
+        "tuned_latency_ratio_vs_stock": _geometric_mean([row["ratio_vs_stock"] for row in tuned]),
+        "tuned_latency_ratio_vs_untuned": _geometric_mean([row["ratio_vs_untuned"] for row in tuned]),
+        "corpus_programs": meta["programs"],
+        "corpus_tasks": meta["tasks"],
+    }
+    finish("main_job", summary, {"evaluation": scores, "tuning": tuned}, list(seeds), as_json, started)
+
+
+if __name__ == "__main__":
+    main()

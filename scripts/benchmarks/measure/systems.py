@@ -1,0 +1,140 @@
+"""The systems that the benchmark compares: each is prepared once, then measures a task's candidates."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from scripts.benchmarks.stock_workers import without_pytorch
+
+
+@dataclass(frozen=True)
+class Program:
+    """What became of one candidate: its latency in seconds, or an error."""
+
+    latency: float | None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Results:
+    """Programs in the candidates' order, and what else a system tells."""
+
+    programs: list[Program]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+Prepared = Callable[[Any, Sequence[Any]], Results]
+
+
+@lru_cache(maxsize=1)
+def local_target() -> dict[str, Any]:
+    """This machine's CPU, one thread a program."""
+    from tchub.hub.device.detect import detect_local
+
+    return {"kind": "llvm", "mcpu": detect_local().mcpu, "num-cores": 1}
+
+
+def _median(seconds: Sequence[Any]) -> float:
+    from statistics import median
+
+    return float(median(float(x) for x in seconds))
+
+
+def _through(builder: Any, runner: Any, candidates: Sequence[Any]) -> Results:
+    """Measure as MetaSchedule's task scheduler does: build the batch, run what was built, collect."""
+    from tvm.s_tir import meta_schedule as ms
+    from tvm.s_tir.meta_schedule.utils import remove_build_dir
+    from tvm.target import Target
+
+    target = Target(local_target())
+    builds = builder.build([ms.builder.BuilderInput(c.mod, target) for c in candidates])
+    built = [i for i, build in enumerate(builds) if build.error_msg is None]
+    inputs = [ms.runner.RunnerInput(builds[i].artifact_path, "cpu", _args_info(candidates[i])) for i in built]
+    futures = dict(zip(built, runner.run(inputs) if inputs else [], strict=True))
+    programs = []
+    for i, build in enumerate(builds):
+        result = futures[i].result() if i in futures else None
+        error = build.error_msg if result is None else result.error_msg
+        if result is None or error is not None:
+            programs.append(Program(None, str(error).strip().splitlines()[-1][:300]))
+        else:
+            programs.append(Program(_median(result.run_secs)))
+        if build.artifact_path is not None:
+            remove_build_dir(build.artifact_path)
+    return Results(programs)
+
+
+def _args_info(candidate: Any) -> list[Any]:
+    from tvm.s_tir.meta_schedule.arg_info import TensorInfo
+
+    return [TensorInfo(dtype, shape) for shape, dtype in candidate.args_info]
+
+
+@contextmanager
+def stock_light() -> Iterator[Prepared]:
+    """The same with PyTorch hidden from its workers."""
+    with without_pytorch(), stock() as measure:
+        yield measure
+
+
+@contextmanager
+def stock() -> Iterator[Prepared]:
+    """TVM's LocalBuilder and LocalRunner at their defaults, one thread a program."""
+    import os
+
+    from tvm.s_tir import meta_schedule as ms
+
+    os.environ["TVM_NUM_THREADS"] = "1"
+    builder, runner = ms.builder.LocalBuilder(), ms.runner.LocalRunner()
+    yield lambda _task, candidates: _through(builder, runner, candidates)
+
+
+@contextmanager
+def forked() -> Iterator[Prepared]:
+    """tchub behind MetaSchedule's own classes."""
+    from tchub.hub.device.meta_schedule import make_builder_runner
+
+    with make_builder_runner() as both:
+        both.wait()
+        yield lambda _task, candidates: _through(both.builder, both.runner, candidates)
+
+
+@contextmanager
+def ours() -> Iterator[Prepared]:
+    """tchub's Measurer: outputs checked, the machine watched."""
+    from tchub.hub.device.measure import Measurer
+
+    start = time.perf_counter()
+    with Measurer(local_target()) as measurer:
+        measurer.wait()
+        start_seconds = time.perf_counter() - start
+
+        def measure(task: Any, candidates: Sequence[Any]) -> Results:
+            measurer.refer(task.task_id, task.mod)
+            found = {candidate.key: measurement for candidate, measurement in measurer.measure(candidates)}
+            taken = [found[candidate.key] for candidate in candidates]
+            programs = [
+                Program(m.latency) if m.error is None else Program(None, f"{m.error}: {m.message}") for m in taken
+            ]
+            costs = {
+                "start_seconds": start_seconds,
+                "build_seconds": sum(m.build_seconds for m in taken),
+                "run_seconds": sum(m.run_seconds for m in taken),
+            }
+            facts = {**costs, "watched": dict(measurer.watched), "unchecked": measurer.unchecked}
+            return Results(programs, facts)
+
+        yield measure
+
+
+SYSTEMS: dict[str, Callable[[], AbstractContextManager[Prepared]]] = {
+    "stock": stock,
+    "stock-light": stock_light,
+    "ours": ours,
+    "forked": forked,
+}

@@ -1,0 +1,285 @@
+"""Every model on every corpus, and what carries over from one device to another.
+
+    python -m scripts.zoo.build import --data DIR && python -m scripts.zoo.build train
+    python -m scripts.benchmarks models --json
+
+The zoo's own trainings are read; what they do not answer (training on one device and judging on another, few labels
+of the very task) is trained here. Each result is kept under `runs/zoo/bench`, so that a run that was killed goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+
+from scripts.benchmarks.common import ROOT, finish, machine_facts, recipe_of
+from scripts.zoo.plan import LABELS, RUNS, Job, jobs, open_corpus, read_plan, statement_store
+from scripts.zoo.publish import SCORES, random_scores, spread
+
+SEEDS = (0, 1, 2)
+_TIMED = 2048
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """A protocol that the zoo's trainings do not answer.
+
+    Attributes:
+        key: in the summary; corpus: whose test split judges; sources: what is learnt from besides.
+        share: of the corpus's own training programs; words: the protocol as a sentence.
+        models: architecture -> how many seeds.
+    """
+
+    key: str
+    corpus: str
+    sources: tuple[str, ...]
+    share: float
+    words: str
+    models: dict[str, int]
+
+
+_SEVERAL = {"tilenet": 3, "xgboost-nest": 3, "xgboost": 1, "tenset-mlp": 1}
+TRANSFERS = (
+    Transfer("k80_zero_shot", "k80", ("v100",), 0.0, "learnt from V100 alone, no program of the K80", _SEVERAL),
+    *(
+        Transfer(
+            f"{name}_from_v100_10pct", name, ("v100",), 0.1,
+            "learnt from V100 and from 10% of the programs of the corpus's own training tasks", models,
+        )
+        for name, models in (("k80", _SEVERAL), ("mi50", {k: n for k, n in _SEVERAL.items() if k != "tenset-mlp"}))
+    ),
+    *(
+        Transfer(
+            f"{name}_from_v100_10pct", name, (), 0.1,
+            "learnt from 10% of the programs of the corpus's own training tasks alone",
+            {"tilenet": 3, "xgboost-nest": 3, "xgboost": 1},
+        )
+        for name in ("k80", "mi50")
+    ),
+    *(
+        Transfer(key, corpus, (), 1.0, f"learnt from the training tasks of {corpus}", {"tilenet": 3, "xgboost-nest": 3})
+        for key, corpus in (("v100", "v100"), ("k80", "k80"), ("mi50", "mi50"), ("epyc", "epyc-turin"))
+    ),
+)  # fmt: skip
+KEYS = {"v100": "v100", "k80": "k80", "mi50": "mi50", "2080ti": "2080ti", "epyc": "epyc"}
+
+
+def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """A result, made only when it is not there yet."""
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(make()))
+        part.replace(path)
+    return json.loads(path.read_text())
+
+
+def run_transfer(protocol: Transfer, arch: str, seed: int, read: dict[Any, Any]) -> dict[str, Any]:
+    """Trains one model of one protocol and judges it."""
+    from dataclasses import replace
+
+    from tchub.zoo.training import TrainConfig
+    from tchub.zoo.training.fit import fit
+    from tchub.zoo.training.gather import gather
+    from tchub.zoo.training.read import Share
+
+    recipe = replace(TrainConfig.find(recipe_of(arch)), finetune={})
+    target, sources = open_corpus(protocol.corpus), [open_corpus(name) for name in protocol.sources]
+    few = 0 < protocol.share < 1
+    draw = seed if few else 0  # of few programs measured, the very programs are another draw for every seed
+    key = (protocol.corpus, protocol.sources, protocol.share, recipe.feature_schema, draw)
+    if key not in read:
+        read.clear()
+        share = Share(programs=protocol.share, per_task=0 if few and not sources else 200, seed=draw)
+        read[key] = gather(target, sources, recipe.feature_schema, share, statement_store())
+    fitted = fit(target, recipe, sources=sources, seed=seed, gathered=read[key])
+    scores = fitted.metrics["results"]["model"]
+    click.echo(f"{time.strftime('%H:%M:%S')} {protocol.key} {arch} seed {seed}: {scores['pairwise']:.4f}", err=True)
+    return {
+        "scores": scores,
+        "parameters": fitted.checkpoint.model.parameter_count(),
+        "seconds": fitted.metrics["seconds"],
+        "learnt_from": [{k: c[k] for k in ("name", "tasks", "programs")} for c in read[key].corpora],
+    }
+
+
+def transfer_rows(allowed: float) -> Iterator[dict[str, Any]]:
+    """Rows of `TRANSFERS`; nothing new is trained once `allowed` seconds have passed."""
+    started, read = time.monotonic(), {}
+    for protocol in TRANSFERS:
+        for arch, seeds in protocol.models.items():
+            found = []
+            for seed in range(seeds):
+                place = RUNS / "bench" / f"{protocol.key}-{'.'.join(protocol.sources) or 'own'}" / f"{arch}-{seed}.json"
+                if place.is_file() or time.monotonic() - started < allowed:
+                    found.append(kept(place, lambda p=protocol, a=arch, s=seed: run_transfer(p, a, s, read)))
+            if found:
+                yield _row(protocol, arch, found)
+
+
+def _row(protocol: Transfer, arch: str, found: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "corpus": protocol.key,
+        "protocol": protocol.words,
+        "model": arch,
+        "seeds": list(range(len(found))),
+        **spread([one["scores"] for one in found]),
+        "parameters": found[0]["parameters"],
+        "train_seconds": statistics.mean(one["seconds"] for one in found),
+    }
+
+
+def zoo_rows() -> Iterator[dict[str, Any]]:
+    """Rows of the zoo's own trainings, and of a random order."""
+    for job in jobs(read_plan()):
+        seeds = list(job.seeds())
+        if not seeds:
+            continue
+        runs = [json.loads((job.folder(seed) / "metrics.json").read_text()) for seed in seeds]
+        key = KEYS.get(job.family, job.family)
+        yield {
+            "corpus": key,
+            "protocol": _learnt_from(job),
+            "model": job.arch,
+            "seeds": seeds,
+            **spread([run["results"]["model"] for run in runs]),
+            "train_seconds": statistics.mean(run["seconds"] for run in runs),
+            **_facts(job, seeds[0]),
+        }
+        if job.arch == "tilenet":
+            exact = {name: {"mean": value, "stdev": 0.0} for name, value in random_scores(job.corpora[0]).items()}
+            yield {"corpus": key, "protocol": _learnt_from(job), "model": "random", "seeds": [], **exact}
+
+
+def built_before() -> dict[str, Any]:
+    """The row of tcl-epyc, which `build_checkpoint.py` made of the same corpus and split."""
+    folder = ROOT / "zoo" / "checkpoints" / "tcl-epyc" / "1.0.0"
+    metrics = json.loads((folder / "metrics.json").read_text())
+    return {
+        "corpus": "epyc",
+        "protocol": "learnt from the training tasks of epyc-turin",
+        "model": "tcl",
+        "seeds": list(range(metrics["seeds"]["count"])),
+        **{name: metrics["seeds"][name] for name in SCORES},
+        "bytes": (folder / "model.safetensors").stat().st_size,
+        "notes": "45 epochs",
+    }
+
+
+def _learnt_from(job: Job) -> str:
+    own, *others = job.corpora
+    return f"learnt from the training tasks of {' and '.join([own, ', '.join(others)] if others else [own])}"
+
+
+def _facts(job: Job, seed: int) -> dict[str, Any]:
+    """Size and speed of a checkpoint: programs a second on one CPU core, features made already."""
+    from tchub.zoo.features import get_schema
+    from tchub.zoo.models import Checkpoint
+
+    def measure() -> dict[str, Any]:
+        folder = job.folder(seed)
+        loaded = Checkpoint.load(folder)
+        schema = get_schema(loaded.config.feature_schema)
+        x = np.random.default_rng(0).random((_TIMED, schema.rows, schema.width), dtype=np.float32)
+        times = []
+        for _ in range(4):
+            started = time.perf_counter()
+            loaded.model.score(x)
+            times.append(time.perf_counter() - started)
+        weights = max(path.stat().st_size for path in folder.iterdir() if path.name.startswith("model."))
+        return {
+            "parameters": loaded.model.parameter_count(),
+            "bytes": weights,
+            "programs_per_second": round(_TIMED / statistics.median(times[1:])),
+        }
+
+    return kept(RUNS / "bench" / "facts" / f"{job.name}-{seed}.json", measure)
+
+
+def label_rows() -> Iterator[dict[str, Any]]:
+    """A few random labels of each test task of the K80: TileNet with context, its rivals with training."""
+    job = Job("tilenet", "k80", read_plan())
+    seeds = list(job.seeds())
+    for labels in (0, *LABELS):
+        found: dict[str, list[dict[str, float]]] = {}
+        for seed in seeds:
+            place = RUNS / "bench" / "labels" / f"{labels}-{seed}.json"
+            for name, scores in kept(place, lambda n=labels, s=seed: _rivals(job, n, s)).items():
+                found.setdefault(name, []).append(scores)
+        for name, rows in found.items():
+            yield {
+                "corpus": f"k80_{labels}_labels",
+                "protocol": f"tilenet-k80, and {labels} random programs of each test task measured; judged on the rest",
+                "model": name,
+                "seeds": seeds,
+                **spread(rows),
+            }
+
+
+def _rivals(job: Job, labels: int, seed: int) -> dict[str, dict[str, float]]:
+    """Scores on the programs that were not measured, by what is done with those that were."""
+    from tchub.zoo.adapt.fine_tune import fine_tune
+    from tchub.zoo.models import Checkpoint
+    from tchub.zoo.models.task_trees import grow
+    from tchub.zoo.training.few_shot import draw_labels, evaluate_unknown, few_shot_scores
+    from tchub.zoo.training.gather import load_part
+    from tchub.zoo.training.inputs import resolve_schema
+
+    data = load_part(open_corpus(job.corpora[0]), "test", resolve_schema("nest", "gpu"))
+    model = Checkpoint.load(job.folder(seed)).model
+    known = draw_labels(data, labels, seed)
+    found = {"tilenet": few_shot_scores(model, data, labels, seed)}
+    if labels:
+        measured = data.take(np.flatnonzero(known))
+        found["tilenet, fine-tuned"] = fine_tune(model, measured).model.score(data.features)
+        found["xgboost"] = np.full(len(data), np.nan)
+        for members in data.members:
+            have, rest = members[known[members]], members[~known[members]]
+            speed = -np.log(data.latency[have])
+            trees = grow(np.ascontiguousarray(data.features[have, 0]), speed - speed.mean())
+            found["xgboost"][rest] = trees.inplace_predict(data.features[rest, 0])
+    click.echo(f"{time.strftime('%H:%M:%S')} {labels} labels, seed {seed}", err=True)
+    return {name: evaluate_unknown(data, known, scores) for name, scores in found.items()}
+
+
+def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The best model of each corpus by pairwise accuracy, beside XGBoost."""
+    wanted = (*KEYS.values(), "k80_zero_shot", "k80_from_v100_10pct", "mi50_from_v100_10pct", "k80_8_labels")
+    summary = {}
+    for key in wanted:
+        own = [row for row in rows if row["corpus"] == key and row["model"] != "random"]
+        if not own:
+            continue
+        best = max(own, key=lambda row: row["pairwise"]["mean"])
+        entry = {"best_model": best["model"], **{k: best[k]["mean"] for k in ("mean_top1", "top5", "pairwise")}}
+        trees = [row for row in own if row["model"].startswith("xgboost")]
+        if trees:
+            rival = max(trees, key=lambda row: row["pairwise"]["mean"])
+            entry |= {"xgb_mean_top1": rival["mean_top1"]["mean"], "xgb_pairwise": rival["pairwise"]["mean"]}
+        summary[key] = entry
+    return summary
+
+
+@click.command()
+@click.option("--seconds", default=float("inf"), help="Train nothing new after so long.")
+@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+def main(seconds: float, as_json: bool) -> None:
+    """Judge every model; writes docs/benchmarks/models.json, from which `leaderboard.py` writes its page."""
+    import torch
+
+    torch.set_num_threads(1)
+    started = time.time()
+    rows = [*zoo_rows(), built_before(), *transfer_rows(seconds), *label_rows()]
+    finish("models", summarise(rows), {"rows": rows, "machine": machine_facts()}, list(SEEDS), as_json, started)
+
+
+if __name__ == "__main__":
+    main()

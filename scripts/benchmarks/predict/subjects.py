@@ -1,0 +1,122 @@
+"""Whose predictions the benchmark times: stock XGBoost, TenSet-MLP, and the zoo's own, each as it is used."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from scripts.benchmarks.predict.programs import Programs
+
+
+def clock(call: Callable[[], Any], repeats: int) -> list[float]:
+    """Seconds of each of `repeats` calls."""
+    times = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - started)
+    return times
+
+
+def stock(programs: Programs, train: int, sizes: tuple[int, ...], repeats: int, threads: int) -> list[dict[str, Any]]:
+    """`XGBModel` on PerStoreFeature, trained on `train` programs of the task with random labels first."""
+    from tvm.s_tir import meta_schedule as ms
+    from tvm.s_tir.meta_schedule.cost_model.xgb_model import XGBModel
+
+    model: Any = XGBModel(num_tuning_cores=threads, verbose_eval=0)
+    model.update(programs.context, programs.batch(train), _results(ms, train))
+    assert model.booster is not None
+    rows = []
+    for size in sizes:
+        batch = programs.batch(size)
+        made = [x.numpy().astype("float32") for x in model.extractor.extract_from(programs.context, batch)]
+        rows.append(
+            _row(
+                size,
+                clock(lambda batch=batch: model.predict(programs.context, batch), repeats),
+                clock(lambda batch=batch: model.extractor.extract_from(programs.context, batch), repeats),
+                clock(lambda made=made: model._predict(xs=made), repeats),
+            )
+        )
+    return rows
+
+
+def pretrained(
+    programs: Programs, name: str, train: int, sizes: tuple[int, ...], repeats: int, update: str
+) -> list[dict[str, Any]]:
+    """A checkpoint as MetaSchedule calls it, told the latencies of `train` programs where `update` is `context`."""
+    from tchub import hub
+    from tchub.hub.search.candidate_features import candidate_features
+    from tvm.s_tir import meta_schedule as ms
+    from tvm.s_tir.meta_schedule.utils import shash2hex
+
+    checkpoint, task = hub.load(name), shash2hex(programs.context.mod)
+    rows = []
+    for size in sizes:
+        model: Any = hub.tvm_cost_model(checkpoint, update=update)
+        if update == "context":
+            model.update(programs.context, programs.batch(train), _results(ms, train))
+        batch = programs.batch(size)
+        first = clock(lambda model=model, batch=batch: model.predict(programs.context, batch), 1)
+        features, usable = candidate_features(checkpoint, programs.context, batch)
+        rows.append(
+            _row(
+                size,
+                clock(lambda model=model, batch=batch: model.predict(programs.context, batch), repeats),
+                clock(lambda batch=batch: candidate_features(checkpoint, programs.context, batch), repeats),
+                clock(
+                    lambda model=model, features=features, usable=usable: model.scorer.predict(task, features, usable),
+                    repeats,
+                ),
+            )
+            | {"first_us": round(1e6 * first[0] / size, 2)}
+        )
+    return rows
+
+
+def from_decisions(programs: Programs, name: str, sizes: tuple[int, ...], repeats: int) -> list[dict[str, Any]]:
+    """Features of a checkpoint from decisions, as a search that draws them itself asks for them.
+
+    `first_us` is with a skeleton that has yet to be made.
+    """
+    from tchub import hub
+    from tchub.zoo.features import Skeleton, get_schema
+    from tchub.zoo.primitives.metaschedule import read_trace
+
+    checkpoint = hub.load(name)
+    schema = get_schema(checkpoint.config.feature_schema)
+    device = checkpoint.device if schema.hardware else None
+    read = [read_trace(candidate.sch.trace) for candidate in programs.candidates]
+    template = read[0][0]
+    decided = [decisions for found, decisions in read if found is template]
+    made = Skeleton(template, schema, device)
+    rows = []
+    for size in sizes:
+        batch = [decided[i % len(decided)] for i in range(size)]
+        first = clock(lambda batch=batch: Skeleton(template, schema, device).features(batch), 1)
+        times = clock(lambda batch=batch: made.features(batch), max(repeats, 20))
+        rows.append({"batch": size, "us": _us(times, size), "first_us": round(1e6 * first[0] / size, 2)})
+    return rows
+
+
+def _results(ms: Any, count: int) -> list[Any]:
+    """Latencies of no program in particular, in seconds."""
+    return [ms.runner.RunnerResult([float(x)], None) for x in np.random.default_rng(0).uniform(1e-4, 1e-3, count)]
+
+
+def _row(size: int, total: list[float], features: list[float], forward: list[float]) -> dict[str, Any]:
+    """Microseconds a candidate: medians, and the fastest and slowest whole prediction."""
+    return {
+        "batch": size,
+        "us": _us(total, size),
+        "features_us": _us(features, size),
+        "forward_us": _us(forward, size),
+        "range_us": [round(1e6 * x / size, 2) for x in (min(total), max(total))],
+    }
+
+
+def _us(times: list[float], size: int) -> float:
+    return round(1e6 * float(np.median(times)) / size, 2)

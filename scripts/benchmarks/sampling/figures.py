@@ -1,0 +1,208 @@
+"""From journaled runs of samplers to tables and the summary of `docs/benchmarks/sampling.json`.
+
+Whatever is subtracted or divided is a mean over the seeds that both sides have.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scripts.benchmarks.monotone import monotone
+
+SCORES = ("pairwise", "mean_top1", "mean_top5")
+# What is quoted, and how it is named.
+QUOTED = {"top1": "mean_top1", "pairwise": "pairwise"}
+DIFFERENCES = (("rdu_minus_random", "rdu", "random"), ("rdu_plus_minus_rdu", "rdu+", "rdu"))
+AT = 0.1
+ALL = "all"
+Row = Mapping[str, Any]
+Curves = dict[str, dict[float, dict[int, float]]]
+
+
+class Reached(NamedTuple):
+    """Where a curve reaches a score: a share, and whether that is where it does.
+
+    Attributes:
+        share: of the programs.
+        bound: "at most": the smallest share has the score already; "at least": the largest does not have it.
+    """
+
+    share: float
+    bound: str = ""
+
+
+def table(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """One row for each corpus, block, sampler and share: mean and standard deviation over the seeds."""
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[row["corpus"], row["block"], row["sampler"], row["share"]].append(row)
+    return [_summed_up(key, same) for key, same in sorted(groups.items())]
+
+
+def _summed_up(key: tuple[Any, ...], rows: Sequence[Row]) -> dict[str, Any]:
+    out: dict[str, Any] = dict(zip(("corpus", "block", "sampler", "share"), key, strict=True))
+    out |= {"seeds": sorted(row["seed"] for row in rows), "programs": rows[0]["programs"]}
+    out |= {name: spread([row["scores"][name] for row in rows]) for name in SCORES}
+    for name in ("measuring_seconds", "select_seconds", "learn_seconds"):
+        out[name] = round(statistics.mean(row[name] for row in rows), 2)
+    return out
+
+
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """Mean, standard deviation, which one seed does not have, and number of seeds."""
+    deviation = round(statistics.stdev(values), 4) if len(values) > 1 else None
+    return {"mean": round(statistics.mean(values), 4), "stdev": deviation, "seeds": len(values)}
+
+
+def means(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """One row for each start, share and sampler: means over the corpora and seeds that all samplers have run there."""
+    return common_means([row for row in rows if row["sampler"] != ALL], ("block", "share"))
+
+
+def common_means(rows: Iterable[Row], place: Sequence[str]) -> list[dict[str, Any]]:
+    """One row for each place, whose keys are given, and sampler: means over the runs that all samplers have there."""
+    groups: dict[tuple[Any, ...], dict[str, dict[tuple[str, int], Row]]] = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        groups[tuple(row[key] for key in place)][row["sampler"]][row["corpus"], row["seed"]] = row
+    found = []
+    for where, by_sampler in sorted(groups.items()):
+        common = set.intersection(*map(set, by_sampler.values()))
+        for sampler, own in sorted(by_sampler.items()) if common else ():
+            runs = [own[run] for run in common]
+            told = dict(zip(place, where, strict=True)) | {"sampler": sampler, "runs": len(runs)}
+            told["measuring_seconds"] = round(statistics.mean(run["measuring_seconds"] for run in runs), 1)
+            scores = {name: round(statistics.mean(run["scores"][name] for run in runs), 4) for name in SCORES}
+            found.append(told | scores)
+    return found
+
+
+def cells(rows: Sequence[Row]) -> list[tuple[str, str]]:
+    """Every corpus and block."""
+    return sorted({(row["corpus"], row["block"]) for row in rows})
+
+
+def curves(rows: Iterable[Row], cell: tuple[str, str], figure: str) -> Curves:
+    """A score, or another figure, of every seed by sampler and share, of one corpus and block."""
+    found: Curves = defaultdict(lambda: defaultdict(dict))
+    for row in rows:
+        if (row["corpus"], row["block"]) == cell:
+            value = row["scores"][figure] if figure in SCORES else row[figure]
+            found[row["sampler"]][row["share"]][row["seed"]] = value
+    return found
+
+
+def by_cell(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Each difference at a tenth for each corpus and block, over the seeds that both samplers have."""
+    found = []
+    for cell in cells(rows):
+        told: dict[str, Any] = {}
+        for suffix, score in QUOTED.items():
+            own = curves(rows, cell, score)
+            for name, better, worse in DIFFERENCES:
+                if gaps := _gaps(own[better][AT], own[worse][AT]):
+                    told[f"{name}_{suffix}"] = spread(gaps)
+        if told:
+            found.append({"corpus": cell[0], "block": cell[1]} | told)
+    return found
+
+
+def _gaps(better: Mapping[int, float], worse: Mapping[int, float]) -> list[float]:
+    return [better[seed] - worse[seed] for seed in sorted(better.keys() & worse.keys())]
+
+
+def budgets(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """For each corpus, block and score: what rdu+ needs for RDU's score at a tenth, over that tenth.
+
+    RDU itself is read off in the same way for control: what its ratio is off 1 is the way's error, not a gain.
+
+    Returns:
+        Rows with `rdu+` and `rdu`, the ratios of programs; `... seconds`, those of the seconds to measure them; the
+        two `... is`: see `Reached`; `seeds`: of both curves.
+    """
+    asked = [(cell, score) for cell in cells(rows) for score in QUOTED.values()]
+    return [row for cell, score in asked if (row := _budget(rows, cell, score))]
+
+
+def _budget(rows: Sequence[Row], cell: tuple[str, str], score: str) -> dict[str, Any] | None:
+    own, costs = curves(rows, cell, score), curves(rows, cell, "measuring_seconds")
+    points = [*own["rdu"].values(), *own["rdu+"].values()]
+    if AT not in own["rdu"] or not own["rdu+"] or len(own["rdu+"]) + len(own[ALL]) < 2:
+        return None
+    seeds = set.intersection(*(set(point) for point in points))
+    if not seeds:
+        return None
+    wanted = statistics.mean(own["rdu"][AT][seed] for seed in seeds)
+    told: dict[str, Any] = {"corpus": cell[0], "block": cell[1], "score": score, "seeds": len(seeds)}
+    for sampler in ("rdu+", "rdu"):
+        reached = first_share(_mean_curve(own[sampler], seeds) | _mean_curve(own[ALL], seeds), wanted)
+        seconds = _at(reached.share, _mean_curve(costs[sampler], seeds) | _mean_curve(costs[ALL], seeds))
+        spent = seconds / _at(AT, _mean_curve(costs["rdu"], seeds))
+        told |= {sampler: round(reached.share / AT, 4), f"{sampler} is": reached.bound}
+        told[f"{sampler} seconds"] = round(spent, 4)
+    return told
+
+
+def _at(share: float, curve: Mapping[float, float]) -> float:
+    """A figure at a share between those that were run: between two of them a power of the share."""
+    shares = sorted(curve)
+    return float(np.exp(np.interp(np.log(share), np.log(shares), np.log([curve[at] for at in shares]))))
+
+
+def _mean_curve(points: Mapping[float, Mapping[int, float]], seeds: set[int]) -> dict[float, float]:
+    """Means over these seeds; everything at once has fewer of them, and is taken by those that it has."""
+    known = {share: [value for seed, value in found.items() if seed in seeds] for share, found in points.items()}
+    return {share: statistics.mean(values) for share, values in known.items() if values}
+
+
+def first_share(curve: Mapping[float, float], wanted: float) -> Reached:
+    """The smallest share at which a curve of score by share has a score, once the curve is made monotone.
+
+    Between two shares the score is taken to grow with the logarithm of the budget.
+    """
+    points = monotone(sorted(curve.items()))
+    if points[0][1] >= wanted:
+        return Reached(points[0][0], "at most")
+    for (low, lower), (high, higher) in pairwise(points):
+        if higher >= wanted:
+            part = (wanted - lower) / (higher - lower)
+            return Reached(float(np.exp(np.log(low) + part * (np.log(high) - np.log(low)))))
+    return Reached(points[-1][0], "at least")
+
+
+def summary(rows: Sequence[Row]) -> dict[str, float | None]:
+    """The figures that are quoted, means over corpora and blocks; None where the runs for one are missing.
+
+    A ratio that is only known to be at least or at most something counts as that; `..._never` tells how many cells
+    did not reach the score with the largest share that was run, `..._at_once` how many had it with the smallest.
+    """
+    compared, ratios = by_cell(rows), budgets(rows)
+    found: dict[str, float | None] = {}
+    for suffix, score in QUOTED.items():
+        for name, _, _ in DIFFERENCES:
+            key = f"{name}_{suffix}"
+            found[key] = _mean([row[key]["mean"] for row in compared if key in row])
+        own = [row for row in ratios if row["score"] == score]
+        found |= _quoted_budgets(own, "" if score == "mean_top1" else f"_{suffix}")
+    return found
+
+
+def _quoted_budgets(rows: Sequence[Row], suffix: str) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
+    for sampler, named in (("rdu+", "rdu_plus"), ("rdu", "rdu_control")):
+        values, key = [row[sampler] for row in rows], f"{named}_budget_ratio{suffix}"
+        found[key] = _mean(values)
+        found[f"{key}_median"] = round(statistics.median(values), 4) if values else None
+        found[f"{named}_seconds_ratio{suffix}"] = _mean([row[f"{sampler} seconds"] for row in rows])
+        found[f"{key}_never"] = sum(row[f"{sampler} is"] == "at least" for row in rows)
+        found[f"{key}_at_once"] = sum(row[f"{sampler} is"] == "at most" for row in rows)
+    return found | {f"budget_ratio_cells{suffix}": len(rows)}
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return round(statistics.mean(values), 4) if values else None

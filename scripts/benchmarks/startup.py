@@ -1,0 +1,89 @@
+"""Seconds until a command that needs no model has answered, beside Python itself and the Hub's own command line.
+
+    python -m scripts.benchmarks startup [--repeats 21] [--json]
+
+The commands run in turn, so that a busy moment of the machine hits all of them alike; the first round, which fills the
+caches of the disk, is not counted. What they import is counted in a run of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from scripts.benchmarks.common import finish
+
+BIN = Path(sys.executable).parent
+COMMANDS: dict[str, list[str]] = {
+    "python -c pass": [sys.executable, "-c", "pass"],
+    "python -c 'import tchub.hub'": [sys.executable, "-c", "import tchub.hub"],
+    "tchub --help": [str(BIN / "tchub"), "--help"],
+    "tchub list": [str(BIN / "tchub"), "list"],
+    "tchub info tcl-epyc": [str(BIN / "tchub"), "info", "tcl-epyc"],
+    "tchub resolve --device epyc": [str(BIN / "tchub"), "resolve", "--device", "epyc"],
+    "hf --help": [str(BIN / "hf"), "--help"],
+}
+HEAVY = ("torch", "tvm", "transformers", "matplotlib", "pyarrow", "numpy")
+
+
+def seconds_of(command: list[str]) -> float:
+    """Wall seconds of one run."""
+    started = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True)
+    return time.perf_counter() - started
+
+
+def imported_by(command: list[str]) -> set[str]:
+    """Every module that Python imports on the way."""
+    told = [sys.executable, "-X", "importtime", *(command[1:] if command[0] == sys.executable else command)]
+    run = subprocess.run(told, check=True, capture_output=True, text=True)
+    lines = (line for line in run.stderr.splitlines() if line.startswith("import time:"))
+    return {line.rpartition("|")[2].strip() for line in lines} - {"imported package"}
+
+
+def row_of(command: list[str], seconds: list[float], base: float) -> dict[str, Any]:
+    """What one command took."""
+    modules = imported_by(command)
+    middle, quarters = statistics.median(seconds), statistics.quantiles(seconds, n=4)
+    return {
+        "median_ms": round(1000 * middle, 1),
+        "quartiles_ms": [round(1000 * quarters[0], 1), round(1000 * quarters[2], 1)],
+        "above_python_ms": round(1000 * (middle - base), 1),
+        "modules": len(modules),
+        "heavy_modules": [name for name in HEAVY if name in modules],
+    }
+
+
+@click.command()
+@click.option("--repeats", default=21, show_default=True)
+@click.option("--json", "as_json", is_flag=True)
+def main(repeats: int, as_json: bool) -> None:
+    """Measure and write docs/benchmarks/startup.json."""
+    started = time.time()
+    with tempfile.TemporaryDirectory() as empty:
+        os.environ |= {"TCHUB_CACHE": f"{empty}/cache", "TCHUB_HOME": f"{empty}/home", "HF_HUB_OFFLINE": "1"}
+        rounds = [{name: seconds_of(command) for name, command in COMMANDS.items()} for _ in range(repeats + 1)][1:]
+        seconds = {name: [one[name] for one in rounds] for name in COMMANDS}
+        base = statistics.median(seconds["python -c pass"])
+        rows = {name: row_of(command, seconds[name], base) for name, command in COMMANDS.items()}
+    summary = {
+        "python_ms": rows["python -c pass"]["median_ms"],
+        "help_ms": rows["tchub --help"]["median_ms"],
+        "list_ms": rows["tchub list"]["median_ms"],
+        "hf_help_ms": rows["hf --help"]["median_ms"],
+        "help_beside_hf": round(rows["hf --help"]["median_ms"] / rows["tchub --help"]["median_ms"], 2),
+        "torch_or_tvm_imported": sum(bool({"torch", "tvm"} & set(row["heavy_modules"])) for row in rows.values()),
+    }
+    finish("startup", summary, {"repeats": repeats, "commands": rows}, [], as_json, started)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""Continual distillation in the transfer benchmark: a knowledge base of the sources, its column on the target."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tchub.zoo.adapt.continual import ContinualConfig, add_device, choose_sources, learn, rank_agreement, start_base
+from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
+from tchub.zoo.adapt.fresh import steps_of
+from tchub.zoo.adapt.knowledge_base import DistillSettings
+from tchub.zoo.models import CostModel, Progressive
+from tchub.zoo.training import RankingDataset, train
+
+from scripts.benchmarks.transfer.data import Scene
+from scripts.benchmarks.transfer.models import Made, kept_model, train_new
+
+if TYPE_CHECKING:
+    from scripts.benchmarks.transfer.case import Case
+
+# As for all other trainings here, the last epoch is kept: no label is left to choose one by.
+SETTINGS = ContinualConfig(select="last")
+# Equations 7 to 11 with tchub's epochs and rates: what a base of the product adds to the loss is left out.
+EQUATIONS = replace(SETTINGS, rehearsal=0.0)
+# Share of the recipe's rate at which what the sources taught goes on to a tenth of the target; `choices` tries
+# others on validation tasks.
+GENTLE = 0.3
+# Steps of each phase of a base's further device at most: all of a source's programs taught a column more in so many
+# than a hundred a task in the recipe's epochs, in twice the time.
+MOST_STEPS = 400
+
+
+def paced(config: ContinualConfig, arch: str, data: RankingDataset) -> ContinualConfig:
+    """The settings at the architecture's rates, in more epochs where there is little data and fewer where much."""
+    phases = DistillSettings().phases(arch, data)
+    most = max(2, math.ceil(MOST_STEPS / steps_of(data, phases.programs_per_group, phases.groups_per_batch)))
+    return replace(
+        phases,
+        learn_epochs=min(phases.learn_epochs, most),
+        distill_epochs=min(phases.distill_epochs, most),
+        distill_period=min(phases.distill_period, max(1, most // 2)),
+        **{name: getattr(config, name) for name in ("strength", "rehearsal", "column", "select")},
+    )
+
+
+def gone_on(model: CostModel, case: Case) -> CostModel:
+    """A copy of a model that learnt what was measured, gently; with few labels it stops by itself."""
+    if case.protocol == "in-task":
+        return fine_tune(model, case.measured, FineTuneConfig(seed=case.seed)).model
+    return learn_more(model, case.measured, case.arch, case.seed)
+
+
+def learn_more(model: CostModel, data: RankingDataset, arch: str, seed: int, rate: float = GENTLE) -> CostModel:
+    """A copy of a trained model that learnt more programs, at a share of the recipe's rate."""
+    more = copy.deepcopy(model)
+    train(more, data, None, gentle(paced(EQUATIONS, arch, data), rate).learning(), seed)
+    return more.eval()
+
+
+def gentle(config: ContinualConfig, rate: float = GENTLE) -> ContinualConfig:
+    """The settings by which a trained model learns more."""
+    return replace(config, learn_rate=rate * config.learn_rate)
+
+
+def knowledge_base(
+    scene: Scene,
+    taught: Sequence[tuple[str, RankingDataset]],
+    seed: int,
+    folder: Path,
+    arch: str = "tilenet",
+    config: ContinualConfig = SETTINGS,
+) -> list[Made]:
+    """A base after each device: a network trained on the first one, then both phases for every further one.
+
+    Args:
+        scene: of the features.
+        taught: name and programs of each device, in order.
+        seed: of the first weights and all that is drawn.
+        folder: where the base of every prefix of the devices is kept.
+    """
+    made: list[Made] = []
+    for count in range(1, len(taught) + 1):
+        names = "+".join(name for name, _ in taught[:count])
+        place = folder / f"{arch}-{names}-{seed}"
+        data = taught[count - 1][1]
+        if count == 1:
+            made.append(kept_model(place, scene, lambda d=data: _first(scene, d, seed, arch, config)))
+        else:
+            made.append(kept_model(place, scene, lambda d=data: next_base(is_base(made[-1]), d, seed, config)))
+    return made
+
+
+def is_base(made: Made) -> Progressive:
+    """The model that was made, which is a knowledge base."""
+    if not isinstance(made.model, Progressive):
+        raise TypeError(f"{made.model.arch} is no knowledge base")
+    return made.model
+
+
+def _first(scene: Scene, data: RankingDataset, seed: int, arch: str, config: ContinualConfig) -> Made:
+    started = time.process_time()
+    model = train_new(scene, data, seed, arch).model
+    return Made(start_base(model, data, config, seed=seed), time.process_time() - started)
+
+
+def next_base(base: Progressive, data: RankingDataset, seed: int, config: ContinualConfig) -> Made:
+    """A base that learnt a further device by both phases."""
+    started = time.process_time()
+    return Made(add_device(base, data, None, paced(config, base.kb.arch, data), seed).kb, time.process_time() - started)
+
+
+def column_of(base: Progressive, case: Case, config: ContinualConfig = EQUATIONS) -> Progressive:
+    """The base with a column that learnt what was measured; with few labels it stops by itself."""
+    base.new_column(config.column, case.seed)
+    if case.protocol == "in-task":
+        tuned = fine_tune(base.learning(), case.measured, FineTuneConfig(seed=case.seed)).model
+        assert isinstance(tuned, Progressive)
+        return tuned
+    learn(base, case.measured, None, gentle(paced(config, case.arch, case.measured)), case.seed)
+    return base.eval()
+
+
+def continual(case: Case) -> tuple[np.ndarray, int]:
+    """The paper's way: the sources in their order, the target last, nothing distilled after it (7.4.3)."""
+    return _learnt(case, case.taught, EQUATIONS)
+
+
+def chosen(case: Case) -> tuple[np.ndarray, int]:
+    """tchub's way: sources whose own model orders what was measured rightly, the best last, and rehearsal."""
+    from tchub.zoo.training.gather import corpus_device
+
+    from scripts.zoo.build import open_corpus
+
+    scene = case.scene
+    agreement = {name: rank_agreement(case.alone(name), case.measured) for name in scene.sources}
+    devices = {name: corpus_device(open_corpus(name)) for name in scene.sources}
+    order = [source.name for source in choose_sources(scene.device, devices, agreement) if source.weight > 0]
+    return _learnt(case, order or scene.sources, SETTINGS)
+
+
+def _learnt(case: Case, order: Sequence[str], config: ContinualConfig) -> tuple[np.ndarray, int]:
+    model = column_of(is_base(bases(case, order, config)[-1]), case, config)
+    return case.told(model), model.parameter_count()
+
+
+def base_seconds(case: Case) -> float:
+    """What the base of the sources took, in the case's order."""
+    return sum(made.seconds for made in bases(case, case.taught, EQUATIONS))
+
+
+def bases(case: Case, order: Sequence[str], config: ContinualConfig) -> list[Made]:
+    """The base after each of some of the sources, in an order."""
+    folder = case.bases / f"{config.strength:g}-{config.rehearsal:g}"
+    taught = [(name, case.given(name)) for name in order]
+    return knowledge_base(case.scene, taught, case.seed, folder, case.arch, config)

@@ -1,0 +1,176 @@
+"""Programs of the transfer benchmark: whole corpora as matrices, kept on disk, and the parts of one target."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from tchub.zoo.training import RankingDataset
+
+from scripts.benchmarks.transfer.split import PARTS, Tasks, divide
+from scripts.zoo.build import open_corpus
+
+# The target, and the devices that teach, in the order in which a continual learner meets them.
+TARGETS: dict[str, tuple[str, ...]] = {
+    "k80": ("v100", "rtx2080ti", "a100", "mi50"),
+    "mi50": ("v100", "k80", "rtx2080ti"),
+    "rtx2080ti": ("v100", "k80", "a100"),
+    "rtx3080-autotvm": ("v100-autotvm", "k80-autotvm", "t4-autotvm"),
+    "ryzen-3700x-autotvm": ("xeon-8124m-autotvm", "xeon-4210-autotvm", "cortex-a72-autotvm"),
+    "cortex-a72-autotvm": ("ryzen-3700x-autotvm", "xeon-8124m-autotvm", "xeon-4210-autotvm"),
+    "epyc-turin": ("ryzen-3700x-autotvm", "xeon-8124m-autotvm", "xeon-4210-autotvm"),
+}
+SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One target, its sources, and who knows the judging tasks.
+
+    Attributes:
+        target: a corpus; sources: corpora, in order.
+        seen: whether the sources know the judging tasks.
+        split: "val" or "test": the part that judges.
+        schema: of the features; device: the target's.
+        own: all programs of the target's training tasks.
+        given: those of each source, at most `Library.source_cap` a task.
+        judged: all programs of the judging tasks.
+    """
+
+    target: str
+    sources: tuple[str, ...]
+    seen: bool
+    split: str
+    schema: Any
+    device: Any
+    own: RankingDataset
+    given: tuple[RankingDataset, ...]
+    judged: RankingDataset | None
+
+    @property
+    def place(self) -> Path:
+        """Of what belongs to it, under the folder of the runs."""
+        return Path(self.split) / "+".join((self.target, *self.sources)) / ("seen" if self.seen else "unseen")
+
+    @property
+    def all_given(self) -> RankingDataset:
+        """The programs of all sources."""
+        return RankingDataset.concat(self.given)
+
+
+@dataclass
+class Library:
+    """Corpora as matrices; each is read once, which takes up to 15 s, and kept as a file.
+
+    Attributes:
+        folder: of the files; cap: programs of any task at most, 0 for all; source_cap: of a source's task, likewise.
+    """
+
+    folder: Path
+    cap: int = 0
+    source_cap: int = 0
+    _open: dict[tuple[str, str], RankingDataset] = field(default_factory=dict)
+
+    def programs(self, name: str, recipe_schema: str) -> RankingDataset:
+        """All programs of a corpus's split."""
+        schema = schema_of(name, recipe_schema)
+        key = (name, f"{schema.name}-{schema.version}-{self.cap}")
+        if key not in self._open:
+            path = self.folder / f"{name}-{key[1]}.npz"
+            if not path.is_file():
+                _write(path, self._read(name, schema))
+            self._open[key] = _load(path)
+        return self._open[key]
+
+    def _read(self, name: str, schema: Any) -> RankingDataset:
+        from tchub.zoo.training.read import Share, read_programs
+
+        started = time.perf_counter()
+        ids = sorted(task for part in tasks_of(name).parts.values() for task in part)
+        data, _ = read_programs(open_corpus(name), ids, schema, share=Share(per_task=self.cap))
+        if data is None:
+            raise click.ClickException(f"no task of {name} has enough programs")
+        click.echo(f"{name}: {len(data)} programs read in {time.perf_counter() - started:.0f} s", err=True)
+        return data
+
+    def scene(
+        self, target: str, sources: tuple[str, ...], seen: bool, split: str, recipe_schema: str = "nest"
+    ) -> Scene:
+        """The parts of one target; features in the form of a recipe's schema."""
+        from tchub.zoo.training.gather import corpus_device
+
+        roles = divide(tasks_of(target), [tasks_of(name) for name in sources], split, seen)
+        whole = self.programs(target, recipe_schema)
+        given = tuple(
+            cut(self.programs(name, recipe_schema), ids, self.source_cap)
+            for name, ids in zip(sources, roles.given, strict=True)
+        )
+        filled = set(roles.judged) & set(whole.task_ids)  # tasks of too few programs are in no matrix
+        judged = cut(whole, filled) if filled else None
+        schema = schema_of(target, recipe_schema)
+        device = corpus_device(open_corpus(target))
+        return Scene(target, sources, seen, split, schema, device, cut(whole, roles.own), given, judged)
+
+
+@cache
+def tasks_of(name: str) -> Tasks:
+    """The split of a corpus, by what its tasks compute."""
+    from tchub.zoo.corpus import computations, split_tasks
+
+    corpus = open_corpus(name)
+    names, split = computations(corpus), split_tasks(corpus)
+    return Tasks(name, {part: {task: names[task] for task in split.part(part)} for part in PARTS})
+
+
+@lru_cache
+def schema_of(name: str, recipe_schema: str) -> Any:
+    """The feature schema of a corpus's kind of device."""
+    from tchub.zoo.training.gather import corpus_device
+    from tchub.zoo.training.inputs import resolve_schema
+
+    return resolve_schema(recipe_schema, corpus_device(open_corpus(name)).kind)
+
+
+def cut(data: RankingDataset, tasks: Collection[str], per_task: int = 0, seed: int = 0) -> RankingDataset:
+    """The programs of some tasks, of each `per_task` at random (0: all); tasks are numbered anew."""
+    wanted, rng = set(tasks), np.random.default_rng(seed)
+    chosen = [number for number, task in enumerate(data.task_ids) if task in wanted and len(data.members[number])]
+    index = [np.sort(rng.permutation(data.members[n])[: per_task or None]) for n in chosen]
+    return RankingDataset(
+        features=data.features[np.concatenate(index)],
+        latency=data.latency[np.concatenate(index)],
+        group=np.repeat(np.arange(len(chosen)), [len(part) for part in index]),
+        task_ids=tuple(data.task_ids[n] for n in chosen),
+        task_weights=data.task_weights[chosen],
+    )
+
+
+def draw(data: RankingDataset, share: float, seed: int) -> np.ndarray:
+    """Places, ascending, of a share of each task's programs at random, two at the least."""
+    rng = np.random.default_rng(seed)
+    parts = [rng.permutation(m)[: max(2, round(share * len(m)))] for m in data.members]
+    return np.sort(np.concatenate(parts))
+
+
+def _write(path: Path, data: RankingDataset) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}")
+    with part.open("wb") as file:
+        np.savez(
+            file, features=data.features, latency=data.latency, group=data.group,
+            task_ids=np.array(data.task_ids), task_weights=data.task_weights,
+        )  # fmt: skip
+    os.replace(part, path)
+
+
+def _load(path: Path) -> RankingDataset:
+    with np.load(path, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    return RankingDataset(**arrays | {"task_ids": tuple(arrays["task_ids"].tolist())})

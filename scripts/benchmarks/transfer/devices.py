@@ -1,0 +1,142 @@
+"""How many sources, in which order, what is forgotten on the way, and what a further device costs."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from tchub.zoo.adapt.continual import ContinualConfig
+from tchub.zoo.adapt.footprint import footprint
+from tchub.zoo.adapt.fresh import recipe_for
+from tchub.zoo.adapt.multi_task import multi_task
+from tchub.zoo.models import create
+from tchub.zoo.training import RankingDataset, evaluate_model
+
+from scripts.benchmarks.models import kept
+from scripts.benchmarks.transfer.continual import EQUATIONS, SETTINGS, knowledge_base
+from scripts.benchmarks.transfer.data import Library, Scene, cut
+from scripts.benchmarks.transfer.figures import spread
+
+if TYPE_CHECKING:
+    from scripts.benchmarks.transfer.runs import Runs
+
+# Devices that one base learns one after another.
+CHAIN = ("v100", "k80", "mi50", "rtx2080ti", "a100")
+# Programs of a task that it learns at most: what is forgotten is asked, not what is known.
+CHAIN_CAP = 100
+OURS = "EWC and rehearsal"
+VARIANTS = {OURS: SETTINGS, "EWC": EQUATIONS, "neither": replace(EQUATIONS, strength=0.0)}
+
+
+def chain_scenes(library: Library, split: str) -> list[Scene]:
+    """A scene for each device of `CHAIN`; the test tasks of all five are hidden from all of them."""
+    return [library.scene(name, tuple(n for n in CHAIN if n != name), False, split) for name in CHAIN]
+
+
+def forget(scenes: Sequence[Scene], seed: int, config: ContinualConfig, folder: Path) -> dict[str, Any]:
+    """The base's score on each device it has met, after each new one.
+
+    Returns:
+        `scores`: for each number of devices learnt, the score on each of them in the order in which they were
+        learnt; `seconds`: that each device took.
+    """
+    taught = [(scene.target, cut(scene.own, scene.own.task_ids, CHAIN_CAP)) for scene in scenes]
+    place = folder / f"chain-{config.strength:g}-{config.rehearsal:g}"
+    bases = knowledge_base(scenes[0], taught, seed, place, config=config)
+    scores = []
+    for count, base in enumerate(bases, 1):
+        found = [evaluate_model(base.model, scene.judged) for scene in scenes[:count] if scene.judged is not None]
+        scores.append([{name: one[name] for name in ("pairwise", "mean_top1")} for one in found])
+    click.echo(f"{time.strftime('%H:%M:%S')} forgetting, {place.name}, seed {seed}: {scores[-1]}", err=True)
+    return {"scores": scores, "seconds": [base.seconds for base in bases]}
+
+
+def lost(scores: Sequence[Sequence[dict[str, float]]], name: str) -> float:
+    """Mean over all devices but the last: the score when it had just been learnt, less that after all devices."""
+    last = scores[-1]
+    return statistics.mean(scores[i][i][name] - last[i][name] for i in range(len(last) - 1))
+
+
+def forgetting_rows(runs: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """A row for each device and variant: its score when it was learnt, and after each further device."""
+    rows = []
+    for variant, found in runs.items():
+        for i, device in enumerate(CHAIN):
+            row: dict[str, Any] = {"base": variant, "device": device, "seeds": len(found)}
+            for count in range(i, len(CHAIN)):
+                row[f"after {count + 1}"] = spread([run["scores"][count][i]["pairwise"] for run in found])
+            rows.append(row)
+    return rows
+
+
+def share_trunk(scenes: Sequence[Scene], seed: int, count: int) -> float:
+    """Seconds to train a network of one head a device on the first devices together, which a further one repeats."""
+    taught = [cut(scene.own, scene.own.task_ids, CHAIN_CAP) for scene in scenes[:count]]
+    started = time.process_time()
+    multi_task("tilenet", taught[-1], taught[:-1], recipe_for("tilenet", RankingDataset.concat(taught)), seed)
+    return time.process_time() - started
+
+
+def cost_rows(scenes: Sequence[Scene], chain: dict[str, Any], folder: Path, go_on: Callable[[], bool]) -> list[Any]:
+    """Parameters, work and training seconds beside the number of devices: a base, and a trunk with heads."""
+    features = scenes[0].own.features[:64]
+    settings = {"width": scenes[0].schema.width, "hardware": scenes[0].schema.hardware}
+    base = footprint(create("tilenet-kb", **settings), features)
+    plain = create("tilenet", **settings)
+    rows = []
+    for count in range(1, len(scenes) + 1):
+        path = folder / f"multi-task-{count}.json"
+        if not path.is_file() and not go_on():
+            break
+        trained = kept(path, lambda n=count: {"seconds": share_trunk(scenes, 0, n)})
+        heads = footprint(plain, features, count)
+        rows.append({
+            "devices": count,
+            "base and column, parameters": base.parameters,
+            "trunk and heads, parameters": heads.parameters,
+            "base and column, FLOPs a program": base.flops,
+            "trunk and heads, FLOPs a program": heads.flops,
+            "seconds to add the device, base": chain["seconds"][count - 1],
+            "seconds to add the device, heads": trained["seconds"],
+        })  # fmt: skip
+    return rows
+
+
+def devices_block(runs: Runs, seeds: Sequence[int]) -> dict[str, Any]:
+    """Forgetting with and without EWC, and what a further device costs; each part is made only where it is missing.
+
+    Returns:
+        `forgetting` and `cost`: rows; `lost`: of each variant, the score lost on earlier devices, mean and deviation
+        over `forgetting_seeds`.
+    """
+    scenes = cache(lambda: chain_scenes(runs.library, runs.split))
+    models, costs = runs.folder / "models" / runs.split, runs.folder / "results" / runs.split / "cost"
+    found: dict[str, list[dict[str, Any]]] = {}
+    used: dict[str, list[int]] = {}
+    for seed, (variant, config) in product(seeds, VARIANTS.items()):
+        path = runs.folder / "results" / runs.split / "forgetting" / f"{variant}-{seed}.json"
+        if not path.is_file() and not runs.in_time:
+            runs.left += 1
+            continue
+        run = kept(path, lambda s=seed, c=config: forget(scenes(), s, c, models))
+        found.setdefault(variant, []).append(run)
+        used.setdefault(variant, []).append(seed)
+    if not found:
+        return {}
+    names = ("pairwise", "mean_top1")
+    return {
+        "forgetting": forgetting_rows(found),
+        "cost": cost_rows(scenes(), next(iter(found.values()))[0], costs, lambda: runs.in_time),
+        "lost": {
+            variant: {name: spread([lost(run["scores"], name) for run in every]) for name in names}
+            for variant, every in found.items()
+        },
+        "forgetting_seeds": used,
+    }

@@ -1,0 +1,242 @@
+"""Figures of the transfer benchmark, from its single results: means over seeds, differences, labels needed.
+
+Whatever is subtracted or divided is a mean over the seeds that both sides have.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from scripts.benchmarks.monotone import monotone
+
+Row = Mapping[str, Any]
+Curve = Sequence[tuple[float, float]]
+
+SCORES = ("pairwise", "mean_top1", "mean_top5", "top1", "top5")
+QUOTED = ("mean_top1", "pairwise")
+# What is counted for each of two methods at one protocol, targets and seeds in common.
+DIFFERENCES = (
+    ("continual_minus_finetune", "continual", "fine-tune"),
+    ("continual_minus_mtl", "continual", "multi-task"),
+    ("ours_minus_continual", "ours", "continual"),
+    ("ours_minus_finetune", "ours", "fine-tune"),
+    ("ours_minus_finetune_strata", "ours", "fine-tune-strata"),
+    ("finetune_minus_scratch", "fine-tune", "scratch"),
+    ("full_minus_finetune", "full", "fine-tune"),
+    ("finetune_all_minus_finetune", "fine-tune-all", "fine-tune"),
+    ("chosen_minus_finetune", "continual-chosen", "fine-tune"),
+    ("merged_minus_finetune", "merged", "fine-tune"),
+    ("adapt_continual_minus_finetune", "continual-adapt", "fine-tune"),
+)
+RIVALS = ("scratch", "three-scratch", "trees")
+# Whose need of labels is compared with theirs, and how the ratio is named: ours, and the most that could be hoped for.
+HOPES = {"ours": "label_ratio", "committee-informed": "label_ratio_informed"}
+# Pairwise accuracy of any order before there is a label.
+COIN = 0.5
+
+
+def mean_rows(answers: Iterable[Row]) -> list[dict[str, Any]]:
+    """One row for each target, sources, protocol, labels and method: mean and deviation over seeds."""
+    groups: dict[tuple[Any, ...], list[Row]] = {}
+    for answer in answers:
+        key = tuple(answer[name] for name in ("target", "seen", "protocol", "labels", "method"))
+        groups.setdefault((*key, tuple(answer["sources"]), tuple(answer["taught"])), []).append(answer)
+    return [_mean_row(sorted(found, key=lambda answer: answer["seed"])) for found in groups.values()]
+
+
+def _mean_row(found: Sequence[Row]) -> dict[str, Any]:
+    first = found[0]
+    return {
+        **{name: first[name] for name in ("target", "seen", "protocol", "labels", "drawn", "method")},
+        "sources": list(first["sources"]),
+        "taught": list(first["taught"]),
+        "seeds": [answer["seed"] for answer in found],
+        **{name: spread([answer["scores"][name] for answer in found]) for name in SCORES},
+        **{name: statistics.mean(a[name] for a in found) for name in ("seconds", "pretraining_seconds", "parameters")},
+        "tasks": first["tasks"],
+    }
+
+
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """Mean and standard deviation, which one value does not have; the number of seeds, and their values in order."""
+    deviation = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.mean(values), "stdev": deviation, "seeds": len(values), "values": list(values)}
+
+
+def find(rows: Iterable[Row], **wanted: Any) -> list[Row]:
+    """The rows that have these values."""
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
+def by_seed(row: Row, score: str) -> dict[int, float]:
+    """The score of each seed of a row."""
+    return dict(zip(row["seeds"], row[score]["values"], strict=True))
+
+
+def pairs(rows: Sequence[Row], one: str, other: str, score: str) -> dict[str, list[tuple[float, float]]]:
+    """Both methods' scores cross-task for each target that both have, one pair for each seed that both have."""
+    cross = find(rows, protocol="cross-task", seen=False)
+    second = {row["target"]: by_seed(row, score) for row in find(cross, method=other)}
+    found = {}
+    for row in find(cross, method=one):
+        theirs = second.get(row["target"], {})
+        both = [(value, theirs[seed]) for seed, value in by_seed(row, score).items() if seed in theirs]
+        if both:
+            found[row["target"]] = both
+    return found
+
+
+def difference(rows: Sequence[Row], one: str, other: str, score: str) -> float | None:
+    """Mean over targets of one method's score less another's, cross-task; None where no target has both."""
+    gaps = [statistics.mean(a - b for a, b in both) for both in pairs(rows, one, other, score).values()]
+    return statistics.mean(gaps) if gaps else None
+
+
+def share(rows: Sequence[Row], one: str, other: str, score: str) -> float | None:
+    """Mean over targets of one method's mean score divided by another's, cross-task."""
+    ratios = [
+        statistics.mean(a for a, _ in both) / statistics.mean(b for _, b in both)
+        for both in pairs(rows, one, other, score).values()
+    ]
+    return statistics.mean(ratios) if ratios else None
+
+
+def difference_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Every quoted difference target by target: mean and deviation over the pairs of seeds."""
+    found = []
+    for _, one, other in DIFFERENCES:
+        paired = {score: pairs(rows, one, other, score) for score in QUOTED}
+        for target, both in paired[QUOTED[0]].items():
+            gaps = {score: spread([a - b for a, b in paired[score][target]]) for score in QUOTED}
+            found.append({"difference": f"{one} less {other}", "target": target, "seeds": len(both), **gaps})
+    return found
+
+
+def curve(
+    rows: Sequence[Row], target: str, seen: bool, method: str, seeds: Iterable[int] | None = None
+) -> list[tuple[float, float]]:
+    """(labels a task, mean pairwise accuracy) in-task, from the least labels; of small tasks, as many as were drawn.
+
+    Without labels there is what the method itself was measured to have, if it was; a method that knows nothing but
+    labels has a coin's accuracy there.
+
+    Args:
+        seeds: over which the means are taken; None: all that a point has.
+    """
+    points = [(0, COIN)] if method in RIVALS else []
+    wanted = None if seeds is None else set(seeds)
+    for row in find(rows, target=target, seen=seen, method=method, protocol="in-task"):
+        values = [value for seed, value in by_seed(row, "pairwise").items() if wanted is None or seed in wanted]
+        if values and (row["labels"] or method not in RIVALS):
+            points.append((row["drawn"], statistics.mean(values)))
+    return sorted(points)
+
+
+def common_seeds(rows: Sequence[Row], target: str, seen: bool, methods: Iterable[str]) -> list[int]:
+    """Seeds that every in-task point of all these methods has."""
+    found = find(rows, target=target, seen=seen, protocol="in-task")
+    seeds = [set(row["seeds"]) for row in found if row["method"] in methods]
+    return sorted(set.intersection(*seeds)) if seeds else []
+
+
+def labels_needed(points: Curve, level: float) -> float | None:
+    """Labels at which a curve first has a level, straight lines between its points; None where it never has."""
+    for i, (labels, value) in enumerate(points):
+        if value >= level:
+            if i == 0:
+                return float(labels)
+            before, lower = points[i - 1]
+            return before + (labels - before) * (level - lower) / (value - lower)
+    return None
+
+
+def label_ratio(scratch: Curve, ours: Curve) -> float | None:
+    """Labels that scratch needs over those that ours needs, for scratch's score at its most labels.
+
+    Both curves are made monotone. A need of less than one label counts as one. Where ours has that score at its
+    fewest labels, it needs no more than those. Where ours does not reach it, the ratio is for ours' own best score,
+    which scratch has with fewer labels: it is below 1.
+    """
+    if not scratch or not ours or scratch[-1][0] != ours[-1][0]:
+        return None
+    scratch, ours = monotone(scratch), monotone(ours)
+    most = scratch[-1][0]
+    need = labels_needed(ours, scratch[-1][1])
+    if need is not None:
+        return most / max(1.0, need)
+    return max(1.0, labels_needed(scratch, ours[-1][1]) or most) / most
+
+
+def ratio_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The label ratio of each target against each method without sources, over the seeds that both curves have.
+
+    Returns:
+        `of` names the method that learns from sources; `ratio` is that of the mean curves; `of seeds` has those of
+        single seeds; `at_least` says that the fewest labels that the method was asked with were enough.
+    """
+    places = [(seen, target) for seen in (False, True) for target in dict.fromkeys(row["target"] for row in rows)]
+    sides = [(method, rival) for method in HOPES for rival in RIVALS]
+    return [row for place in places for side in sides if (row := _ratio_row(rows, *place, *side))]
+
+
+def _ratio_row(rows: Sequence[Row], seen: bool, target: str, method: str, rival: str) -> dict[str, Any] | None:
+    def ratio(used: Iterable[int]) -> float | None:
+        return label_ratio(*(curve(rows, target, seen, name, used) for name in (rival, method)))
+
+    seeds = common_seeds(rows, target, seen, (rival, method))
+    found = ratio(seeds)
+    if found is None:
+        return None
+    ours = curve(rows, target, seen, method, seeds)
+    single = [value for seed in seeds if (value := ratio([seed])) is not None]
+    told = {"target": target, "seen": seen, "of": method, "versus": rival, "ratio": found, "seeds": len(seeds)}
+    first = max(1.0, ours[0][0])
+    return told | {"of seeds": spread(single), "at_least": ours[0][0] > 0 and found == ours[-1][0] / first}
+
+
+def geometric_mean(values: Iterable[float | None]) -> float | None:
+    """Of those that are known; None without any."""
+    known = [value for value in values if value is not None]
+    return math.exp(statistics.mean(map(math.log, known))) if known else None
+
+
+def summary(rows: Sequence[Row], forgetting: Mapping[str, float | None]) -> dict[str, Any]:
+    """The figures that are quoted; one that was not measured is left out."""
+    found: dict[str, Any] = {}
+    for name, one, other in DIFFERENCES:
+        found[name] = difference(rows, one, other, "mean_top1")
+        found[f"{name}_pairwise"] = difference(rows, one, other, "pairwise")
+    # Of the same model on all of the target's data, and of one training on that and the sources.
+    for name, other in (("continual_over_full", "continual-all"), ("continual_over_joint", "full")):
+        found[name] = share(rows, "continual", other, "mean_top1")
+        found[f"{name}_pairwise"] = share(rows, "continual", other, "pairwise")
+    found["forgetting"], found["forgetting_pairwise"] = forgetting.get("mean_top1"), forgetting.get("pairwise")
+    ratios = ratio_rows(rows)
+    for method, told in HOPES.items():
+        for rival in RIVALS:
+            for seen, end in ((False, ""), (True, "_seen")):
+                own = [row["ratio"] for row in find(ratios, of=method, versus=rival, seen=seen)]
+                name = f"{told}_vs_{rival.replace('-', '_')}{end}"
+                found[name], found[f"{name}_least"] = geometric_mean(own), min(own, default=None)
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def source_rows(rows: Sequence[Row], ordered: Sequence[Row]) -> list[dict[str, Any]]:
+    """Continual learning cross-task by the sources that teach, in order, those of the main table among them."""
+    targets = {row["target"] for row in ordered}
+    whole = [row for row in find(rows, protocol="cross-task", seen=False) if row["target"] in targets]
+    titles = {
+        "continual": "all, as given",
+        "continual-chosen": "chosen by agreement, rehearsal",
+        "fine-tune": "all at once, fine-tuned",
+    }
+    found = [(row, " > ".join(row["taught"])) for row in ordered]
+    found += [(row, titles[row["method"]]) for row in whole if row["method"] in titles]
+    return [
+        {"target": row["target"], "sources": words, "seeds": len(row["seeds"])}
+        | {name: row[name] for name in ("pairwise", "mean_top1", "mean_top5")}
+        for row, words in sorted(found, key=lambda pair: pair[0]["target"])
+    ]

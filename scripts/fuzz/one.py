@@ -1,0 +1,125 @@
+"""Runs one target of the fuzzer in this process: counts what its inputs end in, and keeps those that it may not.
+
+    python -m scripts.fuzz.one TARGET --inputs 1000 --seed 0 --folder DIR
+
+Input i of a seed is always the same. The input in hand lies in DIR/current and its number in DIR/number, where they are
+found if this process dies; crashes and hangs are kept beside them. The last line of stdout is the result as JSON.
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import json
+import os
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: these models are small, and two threads slower
+
+import click
+from tchub.zoo.errors import TchubError
+
+from scripts.fuzz.limits import TooSlowError, limited_memory, limited_time
+from scripts.fuzz.mutate import mutate
+from scripts.fuzz.targets import TARGETS, Target
+
+# What one input may take beyond what the process has: far less than a real machine has, far more than a file needs.
+MEMORY = 1 << 30
+
+
+@dataclass
+class Result:
+    """What became of a target's inputs.
+
+    Attributes:
+        accepted: taken for good; refused: by the kind of the typed error, or of the broken record.
+        crashes: by error; hangs: longer than the target allows. Both name the file that was kept last.
+        slowest_ms: of one input; seconds: of all, without the start.
+    """
+
+    target: str
+    inputs: int = 0
+    accepted: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    crashes: dict[str, str] = field(default_factory=dict)
+    hangs: dict[str, str] = field(default_factory=dict)
+    slowest_ms: float = 0.0
+    seconds: float = 0.0
+
+
+def make_input(target: Target, seed: int, number: int) -> bytes:
+    """Input `number` of a seed; the first ones are the real files as they are."""
+    seeds = target.seeds()
+    if number < len(seeds):
+        return seeds[number]
+    rng = Random(f"{seed}/{target.name}/{number}")
+    return target.mend(rng, mutate(rng, rng.choice(seeds), seeds, target.form))
+
+
+def run(target: Target, inputs: int, seed: int, folder: Path, first: int = 0) -> Result:
+    """Inputs `first` to `inputs` of a target."""
+    result, started = Result(target.name), time.perf_counter()
+    current, at = (os.open(folder / name, os.O_RDWR | os.O_CREAT) for name in ("current", "number"))
+    with suppress(TchubError):
+        target.run(target.seeds()[0])  # imports what it needs, which is no input's doing
+    gc.freeze()  # what is imported stays: collecting it again and again is most of the time otherwise
+    with limited_memory(MEMORY):
+        for number in range(first, inputs):
+            data = make_input(target, seed, number)
+            os.pwrite(current, data, 0)
+            os.ftruncate(current, len(data))
+            os.pwrite(at, f"{number:10}".encode(), 0)
+            _one(target, data, number, folder, result)
+    result.seconds = round(time.perf_counter() - started, 1)
+    return result
+
+
+def _one(target: Target, data: bytes, number: int, folder: Path, result: Result) -> None:
+    started = time.perf_counter()
+    try:
+        with limited_time(target.seconds):
+            kind = target.run(data)
+    except TchubError as error:
+        if not error.remedy:
+            result.crashes[f"{error.kind} without a remedy"] = _keep(folder, data, number)
+        kind = error.kind
+    except TooSlowError:
+        result.hangs[f"longer than {target.seconds} s"] = _keep(folder, data, number)
+        kind = "hang"
+    except Exception as error:  # whatever it is, it should have been a TchubError
+        result.crashes[f"{type(error).__name__}: {error}"[:200]] = _keep(folder, data, number)
+        kind = "crash"
+    result.inputs += 1
+    result.slowest_ms = max(result.slowest_ms, round(1000 * (time.perf_counter() - started), 1))
+    if kind:
+        result.refused[kind] += 1
+    else:
+        result.accepted += 1
+
+
+def _keep(folder: Path, data: bytes, number: int) -> str:
+    """Keeps an input as a file and says which."""
+    path = folder / f"{number}-{hashlib.sha256(data).hexdigest()[:8]}"
+    path.write_bytes(data)
+    return path.name
+
+
+@click.command()
+@click.argument("target", type=click.Choice(sorted(TARGETS)))
+@click.option("--inputs", default=1000, show_default=True)
+@click.option("--seed", default=0, show_default=True)
+@click.option("--first", default=0, show_default=True, help="The input to begin with.")
+@click.option("--folder", type=click.Path(file_okay=False, path_type=Path), required=True)
+def main(target: str, inputs: int, seed: int, first: int, folder: Path) -> None:
+    """Run one target."""
+    folder.mkdir(parents=True, exist_ok=True)
+    click.echo(json.dumps(vars(run(TARGETS[target], inputs, seed, folder, first))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""Measure what the cards' plots show, and write it into every published metrics.json: curves, transfer, tuning.
+
+    python -m scripts.zoo.measure_cards
+    python -m scripts.zoo.measure_cards --checkpoint tilenet-k80
+
+`curves` are of the test split that the checkpoint's scores are of; `transfer` are scores on every other corpus of the
+same kind of device, of test tasks that compute nothing of the training; `tuning` are its runs of the benchmark. The
+scores are made again first: where they differ from those of metrics.json, that is told, and nothing of the checkpoint
+is written if it is by more than `--tolerance`. What was measured is kept under `runs/zoo/curves`; a run that was killed
+goes on. Nothing is trained.
+
+Programs of statement models must be lowered first, 15 ms each: elsewhere than on their own test split they are judged
+on `STATEMENT_PROGRAMS` programs a task at most.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+from tchub.zoo.training.unseen import learnt_computations, unseen_tasks
+
+from scripts.benchmarks.common import FOLDER, ROOT
+from scripts.benchmarks.tuning.runs import STOCK
+from scripts.zoo.card_subjects import Published, open_once, reader
+from scripts.zoo.plan import RUNS, read_plan
+from scripts.zoo.publish import WHEEL, refresh_hashes
+
+if TYPE_CHECKING:
+    from tchub.zoo.models import Checkpoint
+
+STATEMENT_PROGRAMS = 64
+_REVISION = 1  # raise when what is measured changes its meaning
+_OWN = "epyc-turin"  # the repository's own corpus
+
+
+def measure(published: Published) -> dict[str, Any]:
+    """Curves and transfer of a checkpoint, and the scores made again; from the journal where it has them."""
+    journal = RUNS / "curves" / f"{published.name}.json"
+    weights = hashlib.sha256((published.folder / "model.safetensors").read_bytes()).hexdigest()
+    if journal.is_file() and (found := json.loads(journal.read_text()))["of"] == [_REVISION, weights]:
+        return found
+    from tchub.zoo.models import Checkpoint
+    from tchub.zoo.models.files import write_folder
+    from tchub.zoo.plain_json import json_file
+
+    started = time.perf_counter()
+    checkpoint = Checkpoint.load(published.folder)
+    found = {
+        "of": [_REVISION, weights],
+        **curves_of(published, checkpoint),
+        "transfer": _transfer(published, checkpoint),
+    }
+    write_folder(journal.parent, {journal.name: json_file(found)})
+    click.echo(f"{time.strftime('%H:%M:%S')} {published.name}: {time.perf_counter() - started:.0f} s", err=True)
+    return found
+
+
+def curves_of(published: Published, checkpoint: Checkpoint) -> dict[str, Any]:
+    """`curves`, and `again`: the scores of each corpus as they come out now."""
+    from tchub.zoo.corpus import computations
+    from tchub.zoo.training import evaluate_scores, predict
+    from tchub.zoo.training.measured_curves import Ranked, measure_curves
+
+    parts, again = [], {}
+    for name in published.judged_by:
+        corpus = open_once(name)
+        data = reader(checkpoint.config.feature_schema).read(name)
+        assert data is not None, f"{name} has no test programs"
+        scores = predict(checkpoint.model, data.features)
+        again[name] = evaluate_scores(scores, data.latency, data.group, data.task_weights)
+        parts.append(Ranked(name, corpus.tasks, data, scores, computations(corpus)))
+    return {"again": again, "curves": measure_curves(parts)}
+
+
+def _transfer(published: Published, checkpoint: Checkpoint) -> list[dict[str, Any]]:
+    learnt = learnt_computations([open_once(name) for name in published.learnt])
+    devices = {open_once(name).meta["device"] for name in published.learnt}
+    others = [name for name in _corpora(checkpoint) if name not in published.judged_by]
+    rows = (_transfer_row(name, checkpoint, learnt, devices, name in published.judged_on) for name in others)
+    return [row for row in rows if row]
+
+
+def _corpora(checkpoint: Checkpoint) -> Iterator[str]:
+    """Corpora of the checkpoint's kind of device whose programs its features can tell."""
+    from tchub.zoo.features import get_schema
+    from tchub.zoo.training.inputs import is_statements
+    from tchub.zoo.training.read import corpus_device
+
+    plan = read_plan()
+    with_statements = {name for place in plan["families"].values() for name in place.get("statements", ())}
+    schema = get_schema(checkpoint.config.feature_schema)
+    for name in (*plan["corpora"], _OWN):
+        if is_statements(schema) and name not in with_statements:
+            continue
+        if corpus_device(open_once(name)).kind == schema.kind:
+            yield name
+
+
+def _transfer_row(
+    name: str, checkpoint: Checkpoint, learnt: set[str], devices: set[str], known_too: bool
+) -> dict[str, Any] | None:
+    """Scores on a corpus's unseen tasks; `known_too` also counts tasks that were learnt on other devices."""
+    from tchub.zoo.training import evaluate_model, evaluate_random
+    from tchub.zoo.training.inputs import is_statements
+
+    corpus = open_once(name)
+    unseen = unseen_tasks(corpus, learnt)
+    found = unseen_tasks(corpus, ()) if known_too else unseen
+    read = reader(checkpoint.config.feature_schema)
+    cap = STATEMENT_PROGRAMS if is_statements(read.schema) else 0
+    data = read.read_only(name, found.tasks, cap)
+    if data is None:
+        return None
+    return {
+        "corpus": name,
+        "device": corpus.meta["device"],
+        "device_learnt": corpus.meta["device"] in devices,
+        "split": found.part,
+        "tasks": len(np.unique(data.group)),
+        "tasks_known": len(found.tasks) - len(unseen.tasks),
+        "tasks_left_out": found.seen,
+        "programs": len(data),
+        **({"programs_per_task": cap} if cap else {}),
+        "metrics": evaluate_model(checkpoint.model, data),
+        "random": evaluate_random(data.latency, data.group, data.task_weights),
+    }
+
+
+def tuning(published: Published) -> list[dict[str, Any]]:
+    """The runs of the tuning benchmark that this checkpoint was part of, beside stock MetaSchedule's."""
+    report = json.loads((FOLDER / "tuning.json").read_text())
+    runs = report["details"]["runs"]
+    stock = {(run["network"], run["seed"]): run for run in runs if run["system"] == STOCK}
+    rows = []
+    for run in runs:
+        if run["facts"].get("model") == f"{published.name}@{published.folder.name}":
+            rival = stock.get((run["network"], run["seed"]))
+            row = {"network": run["network"], "device": report["machine"]["device"], "trials": run["trials_per_task"]}
+            row["command"] = report["command"]
+            rows.append(row | _line(run) | ({"rival": {"name": "stock MetaSchedule", **_line(rival)}} if rival else {}))
+    return rows
+
+
+def _line(run: dict[str, Any]) -> dict[str, list[float]]:
+    return {
+        "seconds": [round(seconds, 2) for _, seconds, _ in run["curve"]],
+        "ms": [round(ms, 4) for *_, ms in run["curve"]],
+    }
+
+
+def difference(published: Published, again: dict[str, dict[str, float]]) -> float:
+    """The largest difference of a score made again from the published one."""
+    stored = published.stored
+    return max(abs(again[name][key] - value) for name, scores in stored.items() for key, value in scores.items())
+
+
+def made_again(metrics: dict[str, Any], measured: dict[str, Any]) -> dict[str, Any]:
+    """The scores as today's corpus and code give them; a knowledge base's stay beside those of its learning.
+
+    Where the corpus has more programs now, the rows that are not made again say of how many theirs are.
+    """
+    if "devices" in metrics:
+        return {}
+    curves = measured["curves"]
+    grown = {} if curves["programs"] == metrics["programs"] else {"programs": metrics["programs"]}
+    results = {name: grown | row for name, row in metrics["results"].items()}
+    results["model"] = metrics["results"]["model"] | measured["again"][metrics["corpus"]]
+    if grown:
+        results["random"] = metrics["results"]["random"] | _at_random(curves["top_k"])
+    return {"results": results, "tasks": curves["tasks"], "programs": curves["programs"]}
+
+
+def _at_random(top_k: list[dict[str, Any]]) -> dict[str, float]:
+    """Random choice's scores, of the rows of a top-k curve."""
+    rows = {row["k"]: row for row in top_k}
+    return {f"{of}top{k}": rows[k][f"{of}random"] for of in ("", "mean_") for k in (1, 5)}
+
+
+@click.command()
+@click.option("--checkpoint", "names", multiple=True, help="Only these; all that are in the wheel otherwise.")
+@click.option("--tolerance", default=0.005, show_default=True, help="A score made again may differ by this.")
+def main(names: tuple[str, ...], tolerance: float) -> None:
+    """Measure curves and transfer of every published checkpoint."""
+    import torch
+    from tchub.zoo.models.files import write_folder
+    from tchub.zoo.plain_json import json_file
+
+    torch.set_num_threads(1)
+    found = [Published(path.parent) for path in sorted(WHEEL.glob("*/*/config.json"))]
+    chosen = [published for published in found if not names or published.name in names]
+    refused = []
+    for published in sorted(chosen, key=lambda published: (published.config["feature_schema"], published.name)):
+        measured = measure(published)
+        apart = difference(published, measured["again"])
+        if apart > 0:
+            click.echo(f"{published.name}: a score made again differs by {apart:.2g}", err=True)
+        if not apart <= tolerance:
+            refused.append(published.name)
+            continue
+        metrics = published.metrics | {key: measured[key] for key in ("curves", "transfer")}
+        metrics |= {"measured_by": f"python -m scripts.zoo.measure_cards --checkpoint {published.name}"}
+        metrics |= made_again(metrics, measured)
+        metrics |= {"tuning": rows} if (rows := tuning(published)) else {}
+        write_folder(published.folder, {"metrics.json": json_file(metrics)})
+    refresh_hashes()
+    subprocess.run([sys.executable, "scripts/zoo/index.py", "--replace"], cwd=ROOT, check=True)
+    if refused:
+        raise click.ClickException(f"not written, for their scores differ: {', '.join(refused)}")
+
+
+if __name__ == "__main__":
+    main()
