@@ -19,32 +19,32 @@ from ...zoo.errors import TchubError, TchubWarning
 from .lazy import LazyGroup
 from .output import say
 
-# name -> module in this folder; each module holds a click command named `command`.
+# Command -> its module in this folder, which holds it as `NAME_command`.
 COMMANDS = {
-    "list": "list",
-    "info": "info",
-    "resolve": "resolve",
-    "pull": "pull",
-    "verify": "verify",
+    "list": "zoo",
+    "info": "zoo",
+    "resolve": "zoo",
+    "pull": "zoo",
+    "verify": "zoo",
     "cache": "cache",
     "index": "index",
-    "site": "site",
+    "site": "index",
     "adapt": "adapt",
     "tune": "tune",
-    "run": "run",
-    "bench": "bench",
-    "quickstart": "quickstart",
-    "collect": "collect",
+    "run": "tune",
+    "bench": "tune",
+    "quickstart": "tune",
+    "collect": "corpus",
     "corpus": "corpus",
-    "bundle": "bundle",
+    "bundle": "corpus",
     "train": "train",
-    "distill": "distill",
-    "evaluate": "evaluate",
-    "check": "check",
+    "distill": "train",
+    "evaluate": "train",
+    "check": "publish",
     "publish": "publish",
-    "contribute": "contribute",
-    "doctor": "doctor",
-    "devices": "devices",
+    "contribute": "publish",
+    "doctor": "machine",
+    "devices": "machine",
 }
 # Those that go on from what is on disk when the same command is given again.
 GO_ON = ("adapt", "tune", "quickstart", "collect", "bundle", "publish", "contribute")

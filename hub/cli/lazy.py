@@ -32,7 +32,7 @@ class LazyGroup(click.Group):
         """The command, imported now; None when there is none of this name."""
         if cmd_name not in self.modules:
             return None
-        return import_module(f".{self.modules[cmd_name]}", __package__).command
+        return getattr(import_module(f".{self.modules[cmd_name]}", __package__), f"{cmd_name}_command")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The commands with their short helps, in sections where there are any."""

@@ -1,12 +1,14 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the command line that was given."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shlex
+from collections.abc import Callable, Collection
 from functools import wraps
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from .output import Output
 
@@ -111,3 +113,26 @@ def index_options(func: Callable[..., Any]) -> Callable[..., Any]:
         return func(*args, index_repo=index_repo or by_default, index_named=bool(index_repo), **kwargs)
 
     return wrapper
+
+
+def given_again(without: Collection[str] = ()) -> str:
+    """The command at hand with all that was written on its line, so that no option is lost on the way to the next.
+
+    Args:
+        without: parameters, by their names in Python, that are to be left out.
+    """
+    context = click.get_current_context()
+    words = context.command_path.split()
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        if name in without or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        value = context.params[name]
+        words += [word for one in (value if parameter.multiple else [value]) for word in _words(parameter, one)]
+    return shlex.join(words)
+
+
+def _words(parameter: click.Parameter, value: object) -> list[str]:
+    if isinstance(parameter, click.Argument):
+        return [str(value)]
+    return [parameter.opts[0]] + ([] if getattr(parameter, "is_flag", False) else [str(value)])

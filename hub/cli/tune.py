@@ -1,7 +1,8 @@
-"""`tchub tune`: tune a network with a checkpoint, compile it, check it, time it, report it."""
+"""`tchub tune`, `run`, `bench` and `quickstart`: tune a network, run it and time it."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,9 @@ from .output import Output
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ..quickstart import QuickstartProgress, QuickstartResult
     from ..tuning.tune import TuneResult
+    from .native_log import NativeLog
     from .terminal import Column
 
 
@@ -60,7 +63,7 @@ if TYPE_CHECKING:
 )
 @click.option("--no-resume", is_flag=True, help="Refuse an output folder that holds an earlier run.")
 @output_options
-def command(network: str, out: Output, **options: Any) -> None:
+def tune_command(network: str, out: Output, **options: Any) -> None:
     """Tune a network with TVM's MetaSchedule, on this machine or on others through TVM's RPC.
 
     NETWORK is a reference network (bert-tiny, resnet-18, ...), a .pt2 file of torch.export.save, an .onnx file, or
@@ -79,7 +82,7 @@ def command(network: str, out: Output, **options: Any) -> None:
     from ..tuning.report import TITLES
     from ..tuning.tune import tune
     from .native_log import native_output_logged
-    from .tune_progress import shown_tuning
+    from .progress import shown_tuning
 
     sizes = {"population_size": options.pop("population"), "genetic_num_iters": options.pop("generations")}
     search = SearchSettings(**sizes, engine=options.pop("engine"))
@@ -181,3 +184,195 @@ def _sums(run: dict[str, Any]) -> str:
 
 def _ratio(value: float, reference: float | None) -> str:
     return "" if reference is None else f"{value / reference:.3g}"
+
+
+@click.command("run")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--input", "source", metavar="FILE", type=click.Path(path_type=Path),
+    help="An .npz file with the inputs by name or in their order, or an .npy file with the only one. Default: random.",
+)  # fmt: skip
+@click.option(
+    "--output", "destination", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the outputs by name to this .npz file.",
+)  # fmt: skip
+@output_options
+def run_command(folder: Path, source: Path | None, destination: Path | None, out: Output) -> None:
+    """Run a tuned network once. FOLDER is the output folder of `tchub tune`.
+
+    Without --input, floating-point inputs are random (the same in every call), integers are 0 and booleans true.
+    A summary of the outputs is printed. From Python: hub.load_tuned(FOLDER), which takes PyTorch's tensors too.
+
+    \b
+    Examples:
+      tchub run out/
+      tchub run out/ --input x.npz --output y.npz
+      tchub run out/ --input x.npy --json
+    """
+    from ..networks.arrays import random_arrays, read_arrays, write_arrays
+    from ..networks.tuned import load_tuned
+
+    tuned = load_tuned(folder)
+    outputs = tuned.run(read_arrays(source, tuned.signature) if source else random_arrays(tuned.signature))
+    if destination is not None:
+        write_arrays(destination, outputs)
+    rows = [{"name": name, **_facts(array)} for name, array in outputs.items()]
+    result = {"network": tuned.name, "input": source and str(source), "outputs": rows}
+    out.data(result | {"output": destination and str(destination)}, lambda console: _draw_run(rows, console))
+    if source is None:
+        out.note("the inputs were made up; give your own with --input")
+    if destination is not None:
+        out.note(f"outputs: {destination}")
+
+
+def _facts(array: Any) -> dict[str, Any]:
+    """Shape, type and spread of an array; the spread is None where there is no number."""
+    import numpy as np
+
+    numbers = array.astype(np.float64)
+    finite = numbers[np.isfinite(numbers)]
+    spread = {name: float(getattr(finite, name)()) if finite.size else None for name in ("min", "mean", "max")}
+    return {
+        "shape": list(array.shape), "dtype": array.dtype.name, **spread,
+        "not_finite": int(numbers.size - finite.size),
+    }  # fmt: skip
+
+
+def _draw_run(rows: list[dict[str, Any]], console: Console) -> None:
+    from .terminal import Column, table
+
+    def numbers(key: str) -> list[str]:
+        return ["-" if row[key] is None else f"{row[key]:.6g}" for row in rows]
+
+    columns = [
+        Column("output", [row["name"] for row in rows], least=10),
+        Column("shape", ["x".join(map(str, row["shape"])) or "scalar" for row in rows]),
+        Column("type", [row["dtype"] for row in rows], leaves=1),
+        Column("min", numbers("min"), number=True, leaves=3),
+        Column("mean", numbers("mean"), number=True, leaves=2),
+        Column("max", numbers("max"), number=True, leaves=4),
+    ]
+    if any(row["not_finite"] for row in rows):
+        columns.append(Column("not finite", [str(row["not_finite"]) for row in rows], number=True))
+    console.print(table(columns, console.width))
+
+
+@click.command("bench")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option(
+    "--input", "source", metavar="FILE", type=click.Path(path_type=Path),
+    help="Inputs as `tchub run` takes them. Default: random, for each set of shapes.",
+)  # fmt: skip
+@click.option("--seconds", default=5.0, show_default=True, type=click.FloatRange(0, min_open=True), help="Of timing.")
+@output_options
+def bench_command(folder: Path, source: Path | None, seconds: float, out: Output) -> None:
+    """Time a tuned network on this machine, now. FOLDER is the output folder of `tchub tune`.
+
+    It runs with the threads with which it was tuned. Beside it stands what the report says, PyTorch included: those
+    latencies were measured when it was tuned, maybe on another machine.
+
+    \b
+    Examples:
+      tchub bench out/
+      tchub bench out/ --input x.npz --seconds 20
+      tchub bench out/ --json
+    """
+    from ..networks.arrays import read_arrays
+    from ..networks.tuned import bench, load_tuned
+
+    tuned = load_tuned(folder)
+    found = bench(tuned, read_arrays(source, tuned.signature) if source else None, seconds)
+    forms = [str(signature) for signature in tuned.signatures] if source is None else [str(source)]
+    result = {
+        "network": tuned.name,
+        "threads": tuned.threads,
+        "now": [{"inputs": form, **latency.as_dict()} for form, latency in zip(forms, found, strict=True)],
+        "report": tuned.latency,
+    }
+    out.data(result, lambda console: _draw_bench(result, console))
+
+
+def _draw_bench(result: dict[str, Any], console: Console) -> None:
+    from ..tuning.report import TITLES
+    from .terminal import Column, table
+
+    now, report = result["now"], result["report"]
+    spread = [f"{1e3 * one['first_quartile']:.3f}-{1e3 * one['third_quartile']:.3f}" for one in now]
+    several = [f"now: {one['inputs']}" for one in now] if len(now) > 1 else ["now"]
+    medians = [*(one["median"] for one in now), *report.values()]
+    columns = [
+        Column("", [*several, *(f"report: {TITLES.get(name, name)}" for name in report)], least=10),
+        Column("ms", [f"{1e3 * median:.3f}" for median in medians], number=True),
+        Column("quartiles", [*spread, *("" for _ in report)], number=True, leaves=1),
+    ]
+    threads = result["threads"]
+    console.print(f"{result['network']}, {threads} thread{'s' * (threads > 1)}", highlight=False)
+    console.print(table(columns, console.width))
+
+
+@click.command("quickstart")
+@click.option("--output", default="quickstart", show_default=True, type=click.Path(file_okay=False), help="Folder.")
+@click.option("--trials", default=64, show_default=True, type=click.IntRange(1), help="Programs that tuning measures.")
+@threads_option
+@output_options
+def quickstart_command(output: str, trials: int, threads: int | None, out: Output) -> None:
+    """The whole way in under ten minutes on two cores: pull, adapt, tune, compare, on BERT-tiny.
+
+    Pulls the checkpoint that fits this machine best, adapts it with a small budget, tunes BERT-tiny with it and
+    prints the latency before and after, beside PyTorch's, and the output check. Ctrl-C is safe: run the same
+    command again to go on.
+
+    \b
+    Examples:
+      tchub quickstart
+      tchub quickstart --output qs --trials 96 --json
+    """
+    from ..quickstart import quickstart
+    from .native_log import native_output_logged
+
+    with native_output_logged(out, output) as log, ExitStack() as stack:
+        result = quickstart(output, trials=trials, threads=threads, progress=_progress(out, log, stack))
+    out.data(result.as_dict(), lambda console: _draw_quickstart(result, console))
+    out.note(f"report: {result.folder}/report.html")
+    same = f" --threads {threads}" if threads is not None else ""
+    if result.output_equal:
+        suggest_use(result.folder, out)
+    out.hint(f"tchub tune resnet-18 --checkpoint {result.tuned_with}{same} --trials 128 --output resnet-18")
+
+
+def _progress(out: Output, log: NativeLog | None, stack: ExitStack) -> QuickstartProgress:
+    from ..adaptation.settings import AdaptProgress
+    from ..quickstart import QuickstartProgress
+    from ..tuning.tune import TuneProgress
+    from .progress import shown_progress, shown_tuning
+
+    class Shown(QuickstartProgress):
+        """Shows one display at a time on stderr."""
+
+        def say(self, text: str) -> None:
+            stack.close()
+            out.note(text)
+
+        def adapting(self) -> AdaptProgress:
+            return stack.enter_context(shown_progress(out))
+
+        def tuning(self) -> TuneProgress:
+            return stack.enter_context(shown_tuning(out, log))
+
+    return Shown()
+
+
+def _draw_quickstart(result: QuickstartResult, console: Console) -> None:
+    faster, against = result.untuned / result.tuned, result.pytorch / result.tuned
+    verdict = "equals" if result.output_equal else "DIFFERS FROM"
+    lines = {
+        "network": f"{result.network}, tuned with {result.tuned_with}",
+        "before": f"{1e3 * result.untuned:.2f} ms, TVM untuned",
+        "after": f"{1e3 * result.tuned:.2f} ms, TVM tuned: {faster:.1f}x faster",
+        "PyTorch": f"{1e3 * result.pytorch:.2f} ms, eager: the tuned network is {against:.2f}x as fast",
+        "output": f"{verdict} PyTorch's (largest difference {result.max_abs_diff:.1e})",
+        "time": f"{result.seconds / 60:.1f} min",
+    }
+    for key, value in lines.items():
+        console.print(f"{key:<9}", style="bold", end="", highlight=False)
+        console.print(value, highlight=False)

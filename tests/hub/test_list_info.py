@@ -15,7 +15,7 @@ from click import unstyle
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.cli import main
-from tchub.hub.cli.list import command as list_command
+from tchub.hub.cli.zoo import list_command
 from tchub.hub.registry import Index, Registry, describe
 from tchub.hub.registry.catalogue import published
 from tchub.hub.registry.listed_facts import kind_of

@@ -14,7 +14,7 @@ from tchub.hub.adaptation.card import local_card
 from tchub.hub.adaptation.judge import ContextGain, Judgement, Seen, judge
 from tchub.hub.adaptation.tools import Base
 from tchub.hub.cli import main
-from tchub.hub.cli.tune import command as tune_command
+from tchub.hub.cli.tune import tune_command
 from tchub.hub.registry import Registry
 from tchub.zoo.adapt import NotTrainableError, fresh
 from tchub.zoo.models import Checkpoint, Committee, create

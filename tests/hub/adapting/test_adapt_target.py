@@ -15,7 +15,7 @@ from tchub.hub.adaptation import adapt as adapt_module
 from tchub.hub.adaptation.name import adapted_name, target_text, variant_of
 from tchub.hub.adaptation.tools import Base
 from tchub.hub.cli import main
-from tchub.hub.cli.tune import command as tune_command
+from tchub.hub.cli.tune import tune_command
 from tchub.hub.device.device_choice import ChosenDevice, parse_target
 from tchub.hub.device.host_facts import usable_cores
 from tchub.hub.registry import CheckpointName, Registry

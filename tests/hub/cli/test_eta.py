@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tchub.hub.cli.eta import Eta, left_text
+from tchub.hub.cli.progress import Eta, left_text
 
 # When each stage, phase and (every second) program came, on two cores beside other work: [seconds, stage or end],
 # or [seconds, programs measured, phase, tasks that had their first round].

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tchub.hub.cli.output import Output
 from tchub.hub.cli.terminal import Column, Terminal, bar_columns, fitting
-from tchub.hub.cli.tune_progress import shown_tuning, task_table
+from tchub.hub.cli.progress import shown_tuning, task_table
 
 NAMES = ["fused_conv2d_add_relu_with_a_long_name_indeed", "fused_dense", "reshape", *map("small_{}".format, range(30))]
 
@@ -92,7 +92,7 @@ sys.path.insert(0, {tests!r})
 from test_tune_progress import view
 from tchub.hub.cli.native_log import native_output_logged
 from tchub.hub.cli.output import Output
-from tchub.hub.cli.tune_progress import shown_tuning
+from tchub.hub.cli.progress import shown_tuning
 out = Output()
 with native_output_logged(out, {folder!r}) as log, shown_tuning(out, log) as progress:
     progress.stage("import the network")

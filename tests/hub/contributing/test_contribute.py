@@ -14,7 +14,7 @@ from hub_client import use_client
 from hub_protocol import running
 from huggingface_hub import snapshot_download
 from tchub.hub.cli import main
-from tchub.hub.cli.contribute import command as contribute_command
+from tchub.hub.cli.publish import contribute_command
 from tchub.hub.contributing.errors import NotAgreedError
 from tchub.hub.contributing.training import recipe_of
 from tchub.hub.contributing.walk import NAMES, contribute

@@ -14,7 +14,10 @@ from tchub.hub.adaptation.job import AdaptJob
 from tchub.hub.bundle.onsite.faults import OnsiteError
 from tchub.hub.bundle.onsite.worker import CpuBench
 from tchub.hub.bundle.target import resolve_target
-from tchub.hub.cli import adapt, bundle_build, collect, contribute, quickstart, tune
+from tchub.hub.cli.adapt import adapt_command
+from tchub.hub.cli.corpus import bundle_build_command, collect_command
+from tchub.hub.cli.publish import contribute_command
+from tchub.hub.cli.tune import quickstart_command, tune_command
 from tchub.hub.device.device_choice import choose_device
 from tchub.hub.device.host_facts import usable_cores
 from tchub.hub.device.measurement import Measurement
@@ -22,16 +25,16 @@ from tchub.hub.device.rpc_address import RpcAddress
 from tchub.hub.device.rpc_device import describe_remote
 from tchub.hub.device.rpc_jobs import ServerFacts
 from tchub.hub.records import history
-from tchub.hub.search.candidates import Candidate
+from tchub.hub.device.candidate import Candidate
 from tchub.hub.search.models import choose_model
 
 COMMANDS = {
-    "adapt": adapt.command,
-    "bundle build": bundle_build.command,
-    "collect": collect.command,
-    "contribute": contribute.command,
-    "quickstart": quickstart.command,
-    "tune": tune.command,
+    "adapt": adapt_command,
+    "bundle build": bundle_build_command,
+    "collect": collect_command,
+    "contribute": contribute_command,
+    "quickstart": quickstart_command,
+    "tune": tune_command,
 }
 
 

@@ -1,4 +1,4 @@
-"""`tchub devices`: the device families, one device's spec sheet, or this machine."""
+"""`tchub doctor` and `tchub devices`: check this machine, and show spec sheets of devices."""
 
 from __future__ import annotations
 
@@ -14,13 +14,55 @@ if TYPE_CHECKING:
 
     from ...zoo.devices import Device
     from ..device.detect import LocalDevice
+    from ..device.doctor import Check
+
+_STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+
+
+@click.command("doctor")
+@output_options
+def doctor_command(out: Output) -> None:
+    """Check Python, TVM, the compiler, the clock's noise, the disk and the GPU.
+
+    Ends with exit code 1 if a check failed; warnings alone give 0.
+
+    \b
+    Examples:
+      tchub doctor
+      tchub doctor --json
+    """
+    from ..device.doctor import failed, run_checks
+
+    out.note("checking this machine; it takes some seconds")
+    checks = list(run_checks())
+    bad = failed(checks)
+    data = {"ok": not bad, "checks": [check.to_dict() for check in checks]}
+    out.data(data, lambda console: draw(checks, console))
+    if bad:
+        click.get_current_context().exit(1)
+    out.hint("tchub devices local")
+
+
+def draw(checks: list[Check], console: Console) -> None:
+    """The table, each remedy under its check."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("check", no_wrap=True)
+    table.add_column("status", no_wrap=True)
+    table.add_column("found")
+    for check in checks:
+        remedy = f"\n-> {check.remedy}" if check.remedy else ""
+        table.add_row(check.name, Text(check.status, _STYLES[check.status]), check.value + remedy)
+    console.print(table)
 
 
 @click.command("devices")
 @click.argument("name", required=False)
 @click.option("--kind", type=click.Choice(["cpu", "gpu"]), help="Only devices of this kind.")
 @output_options
-def command(name: str | None, kind: str | None, out: Output) -> None:
+def devices_command(name: str | None, kind: str | None, out: Output) -> None:
     """List the device families, show one device's numbers with their sources, or detect this machine.
 
     NAME is a device, a family or an alias; `local` is this machine.
