@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .registry import Entry, Index, PulledCheckpoint, Registry, Resolution, Verification
-from .registry.describe import read_card, read_json
+from .registry.describe import describe, read_card, read_json
+from .registry.entry_files import RECORD
 from .registry.errors import NotInstalledError, UnknownCheckpointError
 from .registry.lock import LockFile
 
@@ -114,6 +115,43 @@ def locate(name: str | None = None, *, offline: bool = False, lock: str | Path |
     except NotInstalledError:
         return registry.fetch(resolution, offline=offline)
     return PulledCheckpoint(path, where, resolution)
+
+
+@dataclass(frozen=True)
+class CheckpointChoice:
+    """A loaded checkpoint, and how it was chosen.
+
+    Attributes:
+        checkpoint: loaded and verified.
+        entry: its index entry.
+        reasons: why it was chosen, one line a checkpoint, when no name was given.
+        asked: the name or folder that was asked for; None when the choice was left to the registry.
+    """
+
+    checkpoint: Checkpoint
+    entry: Entry
+    reasons: tuple[str, ...] = ()
+    asked: str | None = None
+
+
+def choose_checkpoint(name: str | None = None) -> CheckpointChoice:
+    """Load a checkpoint by its name or folder, or the one that fits this machine best.
+
+    Raises:
+        TchubError: a subclass for each way this can fail.
+    """
+    from ..zoo.models import Checkpoint
+
+    if name is not None and (Path(name) / "config.json").is_file():
+        checkpoint = Checkpoint.load(name)
+        # Of a folder that lies in a store, or is a copy of one, the record tells licences that the files may not.
+        record = read_json(Path(name) / RECORD)
+        licences = {key: str(record[key]) for key in ("weights_licence", "data_licence") if record.get(key)}
+        entry = describe(Path(name), name=checkpoint.config.name, version=checkpoint.config.version, **licences)
+        return CheckpointChoice(checkpoint, entry, asked=name)
+    pulled = locate(name)
+    reasons = tuple(f"{verdict.id}: {verdict.reason}" for verdict in pulled.resolution.verdicts)
+    return CheckpointChoice(Checkpoint.load(pulled.path), pulled.entry, reasons, name)
 
 
 def verify(name: str, *, lock: str | Path | None = None) -> tuple[Entry, Verification, str]:

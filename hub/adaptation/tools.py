@@ -11,57 +11,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus.tir import computation_of_module
+from ..api import CheckpointChoice as Base
+from ..api import choose_checkpoint as find_base
 from ..device.device_choice import ChosenDevice, choose_device, fitting_checkpoint
 
 if TYPE_CHECKING:
-    from ...zoo.models import Checkpoint
+    from ..device.candidate import Candidate
     from ..device.detect import LocalDevice
     from ..networks.network import Network
     from ..networks.tasks import TuningTask
     from ..registry import Entry
-    from ..search.candidates import Candidate
     from .pool import PoolEntry
-
-
-@dataclass(frozen=True)
-class Base:
-    """The checkpoint to start from.
-
-    Attributes:
-        checkpoint: loaded and verified.
-        entry: its index entry.
-        reasons: why it was chosen, one line a checkpoint, when no name was given.
-        asked: its name or folder as it was asked for; None: nobody named it.
-    """
-
-    checkpoint: Checkpoint
-    entry: Entry
-    reasons: tuple[str, ...] = ()
-    asked: str | None = None
-
-
-def find_base(name: str | None) -> Base:
-    """The checkpoint of a name or a folder, or the one that fits this machine best."""
-    from ...zoo.models import Checkpoint
-    from ..api import locate
-    from ..registry import describe
-
-    if name is not None and (Path(name) / "config.json").is_file():
-        checkpoint = Checkpoint.load(name)
-        told = {"name": checkpoint.config.name, "version": checkpoint.config.version}
-        return Base(checkpoint, describe(Path(name), **told, **_recorded_licences(Path(name))))
-    found = locate(name)
-    reasons = tuple(f"{v.id}: {v.reason}" for v in found.resolution.verdicts)
-    return Base(Checkpoint.load(found.path), found.entry, reasons)
-
-
-def _recorded_licences(folder: Path) -> dict[str, str]:
-    """Of a folder that lies in a store, or is a copy of one, what its record says; files alone may not tell."""
-    from ..registry.describe import read_json
-    from ..registry.entry_files import RECORD
-
-    record = read_json(folder / RECORD)
-    return {key: str(record[key]) for key in ("weights_licence", "data_licence") if record.get(key)}
 
 
 def detect(device: str, threads: int | None) -> LocalDevice:
@@ -114,7 +74,7 @@ def rebuild(task: TuningTask, entry: PoolEntry) -> Candidate:
     from tvm.s_tir import meta_schedule as ms
     from tvm.s_tir.schedule import Trace
 
-    from ..search.candidates import Candidate
+    from ..device.candidate import Candidate
 
     schedule = Schedule(task.mod)
     Trace.apply_json_to_schedule(json.loads(entry.trace), schedule)

@@ -36,13 +36,13 @@ def further(run: LocalRun) -> dict[str, dict[str, float]]:
 
 
 def _scored(run: LocalRun) -> dict[str, dict[str, float]]:
-    from tchub.hub.adaptation.tools import find_base
+    from tchub.hub.api import choose_checkpoint
     from tchub.zoo.corpus import Corpus
 
     adapted = read_json(run.adapted_file)
     judging, learnt = Corpus.open(_measure(run)), Corpus.open(adapted["corpus"])
     starts = {"start": adapted["start"], "decided": adapted["checkpoint"]}
-    return {name: _scores(find_base(words).checkpoint, judging, learnt) for name, words in starts.items()}
+    return {name: _scores(choose_checkpoint(words).checkpoint, judging, learnt) for name, words in starts.items()}
 
 
 def _measure(run: LocalRun) -> str:

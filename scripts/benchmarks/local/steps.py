@@ -106,13 +106,13 @@ def corpora(run: LocalRun) -> tuple[str, ...]:
 def _random_start(run: LocalRun) -> Path:
     """A model of the same architecture with random weights; what it knows of features is their mean and scale."""
     import torch
-    from tchub.hub.adaptation.tools import find_base
+    from tchub.hub.api import choose_checkpoint
     from tchub.zoo.models import create
 
     folder = run.work / "random" / f"{ARCHITECTURE}-{run.seed}"
     if (folder / "config.json").is_file():
         return folder
-    checkpoint = find_base(CHECKPOINTS[OWN]).checkpoint
+    checkpoint = choose_checkpoint(CHECKPOINTS[OWN]).checkpoint
     torch.manual_seed(run.seed)
     model = create(ARCHITECTURE, **checkpoint.config.model)
     model.load_state_dict({name: value.clone() for name, value in checkpoint.model.named_buffers()}, strict=False)
