@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..zoo.atomic import write_atomically
+from ..zoo.files import write_atomically
 
 
 def write_text(path: Path, text: str) -> None:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..zoo.atomic import write_atomically
+from ..zoo.files import write_atomically
 
 if TYPE_CHECKING:
     from .adaptation.settings import AdaptProgress

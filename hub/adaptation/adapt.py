@@ -24,7 +24,6 @@ from ..networks.sources import open_network
 from ..records.folder_lock import alone_in
 from ..registry import home_root
 from ..registry.store import store_error
-from ..search.candidate_features import pool_features
 from ..search.device_kind import require_kind
 from ..search.errors import InterruptedRunError
 from ..search.interrupt import StopFlag
@@ -32,7 +31,7 @@ from .job import AdaptJob
 from .learn import Learner, Told
 from .least import check_budget
 from .name import variant_of
-from .pool import PLACE
+from .pool import PLACE, pool_features
 from .result import AdaptResult
 from .seen import PoolPrograms
 from .session import AdaptSession

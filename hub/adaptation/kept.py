@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ...zoo.adapt.kept_models import mark_of
 from ...zoo.adapt.sampling import Reason
 from ...zoo.adapt.stopping import StopDecision
-from ..records.durable import append, drop_torn_line
+from ...zoo.files import append, drop_torn_line
 from ..registry.store import store_error
 from .pool import PLACE
 

@@ -17,8 +17,8 @@ from ..search.interrupt import StopFlag
 from .pool import CandidatePool
 
 if TYPE_CHECKING:
+    from ..device.candidate import Candidate
     from ..device.measure import Measurement
-    from ..search.candidates import Candidate
 
 FAILURE_RATE, FAILURE_MINIMUM = 0.9, 16
 

@@ -15,13 +15,15 @@ import numpy as np
 
 from ...zoo.adapt.sampling import Pool
 from ...zoo.errors import TchubError
+from ...zoo.features import get_schema
 from ..registry.store import store_error
 from ..search.errors import NoCandidateError
 
 if TYPE_CHECKING:
+    from ...zoo.models import Checkpoint
     from ...zoo.primitives import PrimitiveSequence
+    from ..device.candidate import Candidate
     from ..networks.tasks import TuningTask
-    from ..search.candidates import Candidate
 
 # Raise when what a pool file holds changes its meaning; a file of another number is made again.
 POOL_FORMAT = 2
@@ -80,6 +82,30 @@ class CandidatePool:
         from ...zoo.primitives import from_trace_json
 
         return [from_trace_json(json.loads(self.entries[int(index)].trace)) for index in indices]
+
+
+def pool_features(checkpoint: Checkpoint, pool: CandidatePool, target: dict[str, Any] | str) -> np.ndarray:
+    """Return the matrices of all candidates of a pool, float32 (N, rows, width).
+
+    That of a program which is to be lowered and cannot be is zero, as of a program that does nothing.
+
+    Args:
+        checkpoint: its feature schema and its device decide.
+        pool: the candidates.
+        target: the TVM target that they are for, as a dictionary or a tag.
+    """
+    from ..search.candidate_features import replayed_features
+
+    schema = get_schema(checkpoint.config.feature_schema)
+    if schema.source != "statements":
+        return checkpoint.features(pool.sequences(range(len(pool))))
+    matrices = np.zeros((len(pool), schema.rows, schema.width), np.float32)
+    for number, task in enumerate(pool.tasks):
+        indices = np.flatnonzero(pool.group == number)
+        traces = [pool.entries[index].trace for index in indices]
+        features, usable = replayed_features(checkpoint, task.mod, traces, target)
+        matrices[indices[usable]] = features
+    return matrices
 
 
 def build_pool(

@@ -20,12 +20,13 @@ import psutil
 
 from ...zoo.apportion import apportion
 from ...zoo.corpus.tir import computation_of_module
+from ..device.candidate import Candidate
 from ..device.measure import cores
 from ..device.pool import JobResult, WorkerPool, Zygote
 from ..device.worker import TimingConfig, WorkerSetup
 from ..networks.errors import NoTaskError
 from ..networks.tasks import TuningTask, tasks_of
-from ..search.candidates import Candidate, has_choice
+from ..search.candidates import has_choice
 from .archive import BundleProgram, write_parts
 from .choose import choose_candidates
 from .target import BundleTarget

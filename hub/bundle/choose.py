@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...zoo.corpus.canonical import canonical_task, renamed_program
-from ..search.candidates import Candidate, evolved_candidates, random_candidates, tune_context
+from ..device.candidate import Candidate
+from ..search.candidates import evolved_candidates, random_candidates, tune_context
 from ..search.errors import NoCandidateError
 
 if TYPE_CHECKING:

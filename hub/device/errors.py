@@ -13,10 +13,6 @@ class MeasurementFailureRateError(TchubError):
     """Nearly every program failed: measuring on would waste the budget."""
 
 
-class JournalError(TchubError):
-    """The journal of measurements cannot be read or written."""
-
-
 class NoCompilerError(TchubError):
     """This machine cannot link a shared library."""
 

@@ -28,7 +28,7 @@ from .run_job import RunOutcome
 if TYPE_CHECKING:
     from tvm import IRModule
 
-    from ..search.candidates import Candidate
+    from .candidate import Candidate
 
 __all__ = ["MeasureConfig", "Measurement", "Measurer", "check_compiler", "cores", "plan_workers"]
 

@@ -23,7 +23,7 @@ from .rpc_tracker import Endpoint
 from .worker import WorkerSetup
 
 if TYPE_CHECKING:
-    from ..search.candidates import Candidate
+    from .candidate import Candidate
 
 
 class RpcMeasurer:

@@ -18,7 +18,7 @@ from .rpc_jobs import RemoteRun
 from .rpc_tracker import Endpoint
 
 if TYPE_CHECKING:
-    from ..search.candidates import Candidate
+    from .candidate import Candidate
     from .measure import MeasureConfig
 
 _POLL_SECONDS = 0.5

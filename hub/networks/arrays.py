@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
-from ...zoo.atomic import write_atomically
-from ..records.durable import kept_on_disk
+from ...zoo.files import storing, write_atomically
 from .errors import NetworkInputError
 from .signature import Signature
 
@@ -60,7 +59,7 @@ def write_arrays(path: Path, arrays: Mapping[str, Any]) -> None:
     plain = {name: a.astype(np.float32) if a.dtype.name == "bfloat16" else a for name, a in arrays.items()}
     buffer = io.BytesIO()
     np.savez(buffer, **plain)
-    with kept_on_disk(path):
+    with storing(path):
         write_atomically(path, buffer.getvalue())
 
 

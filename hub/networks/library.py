@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..records.durable import kept_on_disk
+from ...zoo.files import storing
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -73,7 +73,7 @@ def build_library(
     with target, nullcontext() if database is None else database, tvm.transform.PassContext(opt_level=3):
         library = relax.build(mod, target=target, relax_pipeline=pipeline)
     temporary = path.with_name(f"{path.stem}.part.so")
-    with kept_on_disk(path):
+    with storing(path):
         library.export_library(str(temporary), fcompile=linked_by(linker) if linker else None)
         temporary.replace(path)
     return BuiltLibrary(str(path), time.monotonic() - start, **counts, size=path.stat().st_size)

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...zoo.atomic import write_atomically
+from ...zoo.files import storing, write_atomically
 from ...zoo.plain_json import json_file
 from ...zoo.untrusted import open_plain, parse_json, read_plain
-from ..records.durable import kept_on_disk
 from .errors import NetworkFileError
 from .signature import Signature
 
@@ -91,7 +90,7 @@ def write_manifest(
         for path, signature, mod in libraries
     ]
     facts = {"network": network, "target": target, "threads": threads, "tvm": tvm.__version__, "libraries": listed}
-    with kept_on_disk(folder / FILE):
+    with storing(folder / FILE):
         write_atomically(folder / FILE, json_file({"format": FORMAT} | facts))
 
 

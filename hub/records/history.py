@@ -9,16 +9,16 @@ from math import inf, isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..device.candidate import from_measure_candidate
 from ..device.failures import is_passing
 from ..device.measure import Measurement
 from ..registry.store import home_root
-from ..search.candidates import from_measure_candidate
 from .journal import Journal
 
 if TYPE_CHECKING:
+    from ..device.candidate import Candidate
     from ..device.detect import LocalDevice
     from ..networks.tasks import TuningTask
-    from ..search.candidates import Candidate
     from ..search.measuring import Measured
 
 # Programs of a task that a run takes over at most, the fastest; so many of them go into its database, which takes a
@@ -52,7 +52,7 @@ class History:
         scope: the facts that must be equal; see `scope_of`.
 
     Raises:
-        JournalError: the file cannot be opened.
+        StorageError: the file cannot be opened.
     """
 
     def __init__(self, path: Path, scope: Mapping[str, Any]) -> None:
@@ -68,7 +68,7 @@ class History:
         """Keep a measured program of a search, unless it failed by what another day may spare it.
 
         Raises:
-            JournalError: the file cannot be written.
+            StorageError: the file cannot be written.
         """
         result = measured.result
         if result.error_msg is not None and is_passing(str(result.error_msg)):
@@ -139,7 +139,7 @@ def open_history(local: LocalDevice, target: Any, threads: int) -> History:
     """The history of a device for a target.
 
     Raises:
-        JournalError: the user's data folder cannot be written.
+        StorageError: the user's data folder cannot be written.
     """
     return History(history_file(), scope_of(local.device.name, local.cpu_model, target, threads))
 
@@ -148,7 +148,7 @@ def open_sharing_journal(path: Path, scope: Mapping[str, Any]) -> SharingJournal
     """The journal of a run that measures for another purpose, and whose programs later tuning runs may begin with.
 
     Raises:
-        JournalError: a file cannot be written.
+        StorageError: a file cannot be written.
     """
     facts = scope_of(scope["device"], scope["cpu_model"], scope["target"], scope["threads"])
     return SharingJournal(path, scope, Journal(history_file(), facts))

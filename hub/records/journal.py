@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..device.errors import JournalError
+from ...zoo.files import StorageError
 from ..device.measure import Measurement
 
 if TYPE_CHECKING:
-    from ..search.candidates import Candidate
+    from ..device.candidate import Candidate
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS scopes (scope TEXT PRIMARY KEY, facts TEXT NOT NULL);
@@ -50,7 +50,7 @@ class Journal:
         scope: the facts that name the scope, JSON-serialisable.
 
     Raises:
-        JournalError: the file cannot be opened or written.
+        StorageError: the file cannot be opened or written.
     """
 
     def __init__(self, path: Path | str, scope: Mapping[str, Any]) -> None:
@@ -77,8 +77,8 @@ class Journal:
         """Close the file."""
         self._db.close()
 
-    def _failed(self, error: Exception) -> JournalError:
-        return JournalError(
+    def _failed(self, error: Exception) -> StorageError:
+        return StorageError(
             f"the journal {self.path} cannot be used: {error}",
             remedy="free some disk space or choose another folder; what was measured before is kept",
             path=str(self.path),
@@ -128,7 +128,7 @@ class Journal:
         return int(count)
 
     def _rows(self, query: str, *more: str) -> Iterator[tuple[Any, ...]]:
-        """What a query over the scope finds; JournalError where the file is damaged."""
+        """What a query over the scope finds; StorageError where the file is damaged."""
         try:
             yield from self._db.execute(query, (self.scope, *more))
         except sqlite3.Error as error:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..search.errors import TuningStateError
+from .errors import RunStateError
 
 WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
 # MetaSchedule's mark for a program that did not run.
@@ -52,7 +52,7 @@ def read_lines(path: Path) -> Iterator[Any]:
     """The values of a file's lines.
 
     Raises:
-        TuningStateError: one is not JSON.
+        RunStateError: one is not JSON.
     """
     if path.exists():
         with path.open("rb") as file:
@@ -67,7 +67,7 @@ def read_programs(path: Path, workload: int | None = None) -> Iterator[StoredPro
         workload: records of this workload alone; lines of others are not read beyond its number.
 
     Raises:
-        TuningStateError: a line is no record.
+        RunStateError: a line is no record.
     """
     if not path.exists():
         return
@@ -101,8 +101,8 @@ def _loaded(path: Path, number: int, line: bytes) -> Any:
         raise _damaged(path, number, error) from error
 
 
-def _damaged(path: Path, number: int, error: Exception) -> TuningStateError:
-    return TuningStateError(
+def _damaged(path: Path, number: int, error: Exception) -> RunStateError:
+    return RunStateError(
         f"{path}, line {number}, is not what MetaSchedule writes: {error}",
         remedy="choose a new output folder, or remove that line",
         path=str(path),

@@ -19,8 +19,8 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.database import PyDatabase, TuningRecord, Workload
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
-from ..search.candidates import record_json
-from .durable import append
+from ...zoo.files import append
+from ..device.candidate import record_json
 from .record_lines import RECORDS, WORKLOADS, StoredProgram, read_lines, read_programs, read_record
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class RecordStore(PyDatabase):
         unfit: where the lines of programs begin that TVM could not replay; these are not offered.
 
     Raises:
-        TuningStateError: a line of the files is damaged.
+        RunStateError: a line of the files is damaged.
     """
 
     def __init__(self, folder: Path, kept: int = KEPT) -> None:

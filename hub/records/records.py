@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tvm.s_tir import meta_schedule as ms
 
-from ..search.candidates import trace_json
-from .durable import drop_torn_line
+from ...zoo.files import drop_torn_line
+from ..device.candidate import trace_json
 from .record_lines import FAILED_SECONDS, RECORDS, WORKLOADS
 from .record_store import RecordStore
 from .trials import Trial, latency_of
@@ -22,7 +22,7 @@ def open_database(folder: Path) -> Any:
     """The `RecordStore` of `folder`, made if missing, mended if a killed process tore a line.
 
     Raises:
-        TuningStateError: a line that is not the last one is damaged.
+        RunStateError: a line that is not the last one is damaged.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name in (WORKLOADS, RECORDS):

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...zoo.atomic import write_atomically
-from ..search.errors import TuningStateError
-from .durable import kept_on_disk
+from ...zoo.files import storing, write_atomically
+from .errors import RunStateError
 from .folder_lock import alone_in
 
 FORMAT = 1
@@ -23,13 +22,13 @@ def locked(folder: Path) -> Iterator[None]:
     """Keep other processes out.
 
     Raises:
-        TuningStateError: another process tunes into it, or it cannot be written.
+        RunStateError: another process tunes into it, or it cannot be written.
     """
     busy = f"another process tunes into {folder}"
     with alone_in(
         folder,
-        lambda: TuningStateError(busy, remedy="wait for it, or choose another --output", path=str(folder)),
-        lambda error: TuningStateError(
+        lambda: RunStateError(busy, remedy="wait for it, or choose another --output", path=str(folder)),
+        lambda error: RunStateError(
             f"{folder} cannot be written: {error.strerror or error}",
             remedy="choose another --output",
             path=str(folder),
@@ -46,26 +45,26 @@ def claim(folder: Path, facts: dict[str, Any], *, resume: bool = True) -> bool:
         resume: whether an earlier part may be taken up.
 
     Raises:
-        TuningStateError: the folder is another run's, damaged, of a newer release, or not to be resumed.
+        RunStateError: the folder is another run's, damaged, of a newer release, or not to be resumed.
         StorageError: it cannot be written.
     """
     path = folder / "session.json"
     if not path.is_file():
-        with kept_on_disk(path):
+        with storing(path):
             folder.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps({"format": FORMAT} | facts, indent=2).encode())
         return False
     before = _read(path)
     differing = [key for key in IDENTITY if before.get(key) != json.loads(json.dumps(facts.get(key)))]
     if differing:
-        raise TuningStateError(
+        raise RunStateError(
             f"{folder} holds a run with another {differing[0]}: {_short(before.get(differing[0]))}",
             remedy="choose another --output, or delete the folder",
             path=str(folder),
             differing=differing,
         )
     if not resume:
-        raise TuningStateError(
+        raise RunStateError(
             f"{folder} holds an earlier run", remedy="choose another --output, or resume it", path=str(folder)
         )
     return True
@@ -75,7 +74,7 @@ def read_phases(folder: Path, names: Iterable[str]) -> dict[str, float]:
     """Seconds that earlier parts of the run spent in each phase; 0 for one that was not kept.
 
     Raises:
-        TuningStateError: the file is damaged.
+        RunStateError: the file is damaged.
     """
     path = folder / PHASES_FILE
     if not path.is_file():
@@ -84,14 +83,14 @@ def read_phases(folder: Path, names: Iterable[str]) -> dict[str, float]:
         kept = json.loads(path.read_text(encoding="utf-8"))
         return {name: float(kept.get(name, 0.0)) for name in names}
     except (ValueError, TypeError, AttributeError) as error:
-        raise TuningStateError(
+        raise RunStateError(
             f"{path} is damaged: {error}", remedy="delete it: only times of the report are lost", path=str(path)
         ) from error
 
 
 def write_phases(folder: Path, phases: Mapping[str, float]) -> None:
     """Keep the seconds of each phase for the part of the run that goes on."""
-    with kept_on_disk(folder / PHASES_FILE):
+    with storing(folder / PHASES_FILE):
         write_atomically(folder / PHASES_FILE, json.dumps(dict(phases)).encode())
 
 
@@ -100,11 +99,11 @@ def _read(path: Path) -> dict[str, Any]:
         facts = json.loads(path.read_text(encoding="utf-8"))
         version = int(facts["format"])
     except (ValueError, KeyError, TypeError) as error:
-        raise TuningStateError(
+        raise RunStateError(
             f"{path} is damaged: {error}", remedy="choose another --output", path=str(path)
         ) from error
     if version > FORMAT:
-        raise TuningStateError(
+        raise RunStateError(
             f"{path} was written by a newer release (format {version})", remedy="upgrade tchub", path=str(path)
         )
     return facts

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from math import inf, isfinite
 from pathlib import Path
 
-from ..search.errors import TuningStateError
-from .durable import append, drop_torn_line
+from ...zoo.files import append, drop_torn_line
+from .errors import RunStateError
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def _read(path: Path) -> list[Trial]:
             fields = json.loads(line)
             trials.append(Trial(**{**fields, "run_secs": tuple(fields["run_secs"])}))
         except (ValueError, TypeError, KeyError) as error:
-            raise TuningStateError(
+            raise RunStateError(
                 f"{path}, line {number}, is not a trial: {error}",
                 remedy="choose a new output folder, or remove that line",
                 path=str(path),

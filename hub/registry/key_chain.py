@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...zoo.atomic import write_atomically
+from ...zoo.files import write_atomically
 from ...zoo.untrusted import parse_json, read_plain
 from .errors import IndexFileError
 from .fields import MAX_BYTES, bad, check_format, optional

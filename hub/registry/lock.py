@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...zoo.atomic import write_atomically
+from ...zoo.files import write_atomically
 from .entry import Entry
 from .errors import IndexFileError, LockFileError
 from .exclusive import exclusive

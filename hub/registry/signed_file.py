@@ -7,7 +7,7 @@ from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...zoo.atomic import write_atomically
+from ...zoo.files import write_atomically
 from ...zoo.untrusted import read_plain
 from .errors import KeyFileError, WrongSignatureError
 from .fields import parse_document, read_file

@@ -10,7 +10,7 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...zoo.atomic import write_atomically
+from ...zoo.files import write_atomically
 from ...zoo.errors import TchubError, TchubWarning
 from .fields import MAX_BYTES, optional
 from .index import INDEX_FILE, Index

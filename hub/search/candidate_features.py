@@ -19,6 +19,7 @@ from ...zoo.corpus.schema import OPS
 from ...zoo.features import FeatureSchema, Skeleton, get_schema
 from ...zoo.features.statements import statement_matrices
 from ...zoo.primitives.metaschedule import read_trace
+from ..device.host_facts import usable_cpus
 from ..device.tvm_import import import_tensor_intrinsics
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from ...zoo.models import Checkpoint
     from ...zoo.primitives.late import Decision
     from ...zoo.primitives.template import Template
-    from ..adaptation.pool import CandidatePool
 
 
 def candidate_features(
@@ -79,26 +79,21 @@ def skeleton(template: Template, schema: FeatureSchema, device: Device | None) -
     return Skeleton(template, schema, device)
 
 
-def pool_features(checkpoint: Checkpoint, pool: CandidatePool, target: dict[str, Any] | str) -> np.ndarray:
-    """Matrices of all candidates of a pool, float32 (N, rows, width).
-
-    That of a program which is to be lowered and cannot be is zero, as of a program that does nothing.
+def replayed_features(
+    checkpoint: Checkpoint, mod: Any, traces: Sequence[str], target: dict[str, Any] | str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the matrices of one task's programs that are not live: each is replayed in TVM, for models of statements.
 
     Args:
         checkpoint: its feature schema and its device decide.
-        pool: the candidates.
+        mod: the task's unscheduled module.
+        traces: JSON texts of `[instructions, decisions]`.
         target: the TVM target that they are for, as a dictionary or a tag.
+
+    Returns:
+        As `candidate_features`.
     """
-    schema = get_schema(checkpoint.config.feature_schema)
-    if schema.source != "statements":
-        return checkpoint.features(pool.sequences(range(len(pool))))
-    matrices = np.zeros((len(pool), schema.rows, schema.width), np.float32)
-    for number, task in enumerate(pool.tasks):
-        places = np.flatnonzero(pool.group == number)
-        candidates = [_replay(task.mod, pool.entries[place].trace) for place in places]
-        found, usable = candidate_features(checkpoint, _context(task.mod, target), candidates)
-        matrices[places[usable]] = found
-    return matrices
+    return candidate_features(checkpoint, _context(mod, target), [_replay(mod, trace) for trace in traces])
 
 
 def _replay(mod: Any, trace: str) -> Any:
@@ -116,10 +111,8 @@ def _context(mod: Any, target: dict[str, Any] | str) -> Any:
     import tvm
     from tvm.s_tir import meta_schedule as ms
 
-    from .task_search import search_threads
-
     import_tensor_intrinsics()
-    return ms.TuneContext(mod=mod, target=tvm.target.Target(target), num_threads=search_threads())
+    return ms.TuneContext(mod=mod, target=tvm.target.Target(target), num_threads=usable_cpus())
 
 
 def _lower(context: Any, candidates: Sequence[Any]) -> Iterator[np.ndarray | None]:

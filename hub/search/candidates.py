@@ -5,79 +5,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ...zoo.corpus.canonical import trace_key
+from ..device.candidate import Candidate, from_measure_candidate, trace_key, tuning_record
 from ..device.tvm_import import import_tensor_intrinsics
 from .errors import NoCandidateError
 
 if TYPE_CHECKING:
-    from tvm import IRModule
-
     from ..networks.tasks import TuningTask
 
 # A population as large as MetaSchedule's default (512, four generations) takes 6 to 28 s a task; candidates for a
 # corpus need variety around good programs, not the predicted optimum.
 _EVOLVE = {"population_size": 48, "genetic_num_iters": 1, "init_min_unmeasured": 8, "eps_greedy": 0.2}
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One schedule of a task, ready to be measured.
-
-    Attributes:
-        task_id: the task.
-        key: 16 hex digits of the trace; equal keys of a task are the same schedule.
-        trace: JSON text of `[instructions, decisions]`, post-processing included, so that it replays as it is.
-        strategy: `random` or `evolutionary`.
-        mod: the scheduled TIR module.
-        args_info: shape and dtype of each argument.
-    """
-
-    task_id: str
-    key: str
-    trace: str
-    strategy: str
-    mod: IRModule = field(repr=False, compare=False)
-    args_info: tuple[tuple[tuple[int, ...], str], ...] = field(repr=False, compare=False, default=())
-
-
-def _plain(value: Any) -> Any:
-    """TVM's containers of a JSON trace as plain lists, numbers and strings."""
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, bool | int | float) or value is None:
-        return value
-    if hasattr(value, "items"):
-        return {str(k): _plain(v) for k, v in value.items()}
-    if hasattr(value, "__iter__"):
-        return [_plain(v) for v in value]
-    return value.value if hasattr(value, "value") else value
-
-
-def trace_json(trace: Any) -> list[Any]:
-    """A TVM `Trace` as plain `[instructions, decisions]`."""
-    return _plain(trace.as_json())
-
-
-def record_json(record: Any) -> list[Any]:
-    """A MetaSchedule `TuningRecord` as plain `[trace, seconds, target, arguments]`.
-
-    Its own `as_json` fails where a program changes the layout of a constant.
-    """
-    seconds = None if record.run_secs is None else [float(s) for s in record.run_secs]
-    target = None if record.target is None else _plain(record.target.export())
-    args = None if record.args_info is None else [_plain(info.as_json()) for info in record.args_info]
-    return [trace_json(record.trace), seconds, target, args]
-
-
-def from_measure_candidate(task_id: str, strategy: str, candidate: Any) -> Candidate:
-    """A MetaSchedule `MeasureCandidate` as a `Candidate`."""
-    trace = trace_json(candidate.sch.trace)
-    args = tuple((tuple(int(d) for d in info.shape), str(info.dtype)) for info in candidate.args_info)
-    text = json.dumps(trace, separators=(",", ":"))
-    return Candidate(task_id, trace_key(trace), text, strategy, candidate.sch.mod, args)
 
 
 def tune_context(task: TuningTask, target: Any, strategy: Any, seed: int, threads: int = 1) -> Any:
@@ -202,31 +141,9 @@ def evolved_candidates(
     for text, latency in measured:
         obj = json.loads(text)
         seen.add(trace_key(obj))
-        record = tuning_record(task, target, workload, obj, latency)
+        record = tuning_record(task.mod, target, workload, obj, latency)
         if record is not None:
             database.commit_tuning_record(record)
     strategy = ms.search_strategy.EvolutionarySearch(**_EVOLVE)
     context = tune_context(task, target, strategy, seed * 1013 + 7)
     return _distinct(_generate(context, count, database), task.task_id, "evolutionary", seen)[:count]
-
-
-def tuning_record(task: TuningTask, target: Any, workload: Any, trace: Sequence[Any], latency: float) -> Any | None:
-    """Return a stored program as a MetaSchedule `TuningRecord`, None where its trace does not apply to the task.
-
-    Args:
-        target: a `tvm.target.Target`.
-        workload: MetaSchedule's `Workload` of the task.
-        trace: `[instructions, decisions]`.
-        latency: in seconds.
-    """
-    from tvm.s_tir import Schedule
-    from tvm.s_tir import meta_schedule as ms
-    from tvm.s_tir.schedule import Trace
-
-    schedule: Any = Schedule(task.mod, error_render_level="none")
-    try:
-        Trace.apply_json_to_schedule(trace, schedule)
-    except Exception:  # TVM raises errors of every class for a trace that speaks of other blocks or loops
-        return None
-    args = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
-    return ms.database.TuningRecord(schedule.trace, workload, [latency], target, args)

@@ -238,7 +238,7 @@ def tvm_cost_model(checkpoint: Checkpoint | str, update: str = "auto", **setting
         NoContextError, NotTrainableError: the model cannot learn that way.
     """
     if isinstance(checkpoint, str):
-        from .. import load
+        from ..api import load
 
         checkpoint = load(checkpoint)
     # `derived_object` makes it a TVM object, which a type checker cannot see.

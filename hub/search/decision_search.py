@@ -17,8 +17,9 @@ import numpy as np
 from tvm_ffi import structural_hash
 
 from ...zoo.primitives.late import Decision
+from ..device.candidate import trace_json
 from ..records.records import FAILED_SECONDS, programs_of
-from .candidates import trace_json, tune_context, untuned_candidate
+from .candidates import tune_context, untuned_candidate
 from .decision_pool import DecisionSettings, Key, Pool, spread_out
 from .design_space import Decisions, DesignSpace
 from .errors import InterruptedRunError, NoCandidateError

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.primitives.late import Decision
 from ...zoo.primitives.template import Template
-from .candidates import trace_json
+from ..device.candidate import trace_json
 from .design_slots import ChoiceSlot, SeenSlot, Slot, TileSlot
 
 if TYPE_CHECKING:

@@ -17,10 +17,6 @@ class ModelOutputError(TchubError):
     """A cost model gave scores that are not finite numbers."""
 
 
-class TuningStateError(TchubError):
-    """Files of an earlier run do not fit this one, or are damaged."""
-
-
 class TuningFailedError(TchubError):
     """Too many programs failed for tuning to go on."""
 

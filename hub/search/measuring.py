@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.utils import remove_build_dir
 
+from ..device.candidate import from_measure_candidate
 from ..device.measure import Measurer
-from .candidates import from_measure_candidate
 
 if TYPE_CHECKING:
     from ..device.measure import Measurement

@@ -52,12 +52,12 @@ def choose_model(
         return ModelChoice("stock", "MetaSchedule's own model (XGBoost)", lambda: _stock(seed))
     if checkpoint == "none":
         return ModelChoice("none", "no model (random choice)", lambda: _random(seed))
-    from ..adaptation.tools import find_base
+    from ..api import choose_checkpoint
     from .cost_model import OnlineSettings, check_update, resolve_update, tvm_cost_model
     from .device_kind import require_kind
 
     check_update(update)
-    base = find_base(checkpoint)
+    base = choose_checkpoint(checkpoint)
     if runs_on is not None:
         require_kind(base.checkpoint, runs_on)
     update = resolve_update(update, base.checkpoint.model)
@@ -84,8 +84,8 @@ def _stock(seed: int) -> Any:
     import numpy as np
     from tvm.s_tir import meta_schedule as ms
 
+    from ..device.host_facts import usable_cpus
     from .errors import MissingXGBoostError
-    from .task_search import search_threads
 
     try:
         import xgboost  # noqa: F401
@@ -94,7 +94,7 @@ def _stock(seed: int) -> Any:
             "MetaSchedule's own cost model needs the package xgboost", remedy="pip install xgboost-cpu"
         ) from None
     np.random.seed(seed)  # its first 100 scores are drawn from NumPy's global generator
-    return ms.cost_model.XGBModel(num_tuning_cores=search_threads(), tree_method="auto")
+    return ms.cost_model.XGBModel(num_tuning_cores=usable_cpus(), tree_method="auto")
 
 
 def _random(seed: int) -> Any:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import TuningStateError
+from ..records.errors import RunStateError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -144,14 +144,14 @@ class OnlineLearner:
         """Read what `save` wrote.
 
         Raises:
-            TuningStateError: another format, another checkpoint or feature schema, or a damaged file.
+            RunStateError: another format, another checkpoint or feature schema, or a damaged file.
         """
         import copy
 
         header, tensors = _read_state(path)
         mine, theirs = self._identity(), {key: header.get(key) for key in self._identity()}
         if mine != theirs:
-            raise TuningStateError(
+            raise RunStateError(
                 f"{path} holds the state of {theirs}, not of {mine}",
                 remedy="start the tuning run in a new output folder",
                 path=str(path),
@@ -202,8 +202,8 @@ def _read_state(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
         raise _damaged(path, error) from error
 
 
-def _damaged(path: Path, error: Any) -> TuningStateError:
-    return TuningStateError(
+def _damaged(path: Path, error: Any) -> RunStateError:
+    return RunStateError(
         f"cannot read the cost model's state in {path}: {error}",
         remedy="delete the file: it is rebuilt from the database",
         path=str(path),

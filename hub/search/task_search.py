@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tvm.s_tir import meta_schedule as ms
 
+from ..device.candidate import trace_json, trace_key
 from ..records.records import programs_of
-from .candidates import trace_json, trace_key, tune_context, untuned_candidate
+from .candidates import tune_context, untuned_candidate
 from .decision_search import DecisionSearch, DecisionSettings
 from .errors import InterruptedRunError, NoCandidateError, SearchEngineError
 from .interrupt import StopFlag
@@ -69,11 +69,6 @@ class SearchSettings:
         """MetaSchedule's search strategy object."""
         own = {name: value for name, value in vars(self).items() if name not in ("engine", "decisions")}
         return ms.search_strategy.EvolutionarySearch(**own)
-
-
-def search_threads() -> int:
-    """Cores that this process may use: searching and measuring take turns."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def make_search(
@@ -185,4 +180,4 @@ class TaskSearch:
         return untuned_candidate(self.task)
 
 
-__all__ = ["SearchSettings", "TaskSearch", "WatchedCostModel", "make_search", "search_threads"]
+__all__ = ["SearchSettings", "TaskSearch", "WatchedCostModel", "make_search"]

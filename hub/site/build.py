@@ -11,7 +11,7 @@ from typing import Any
 
 from ...cards import CardError
 from ...cards.plots import Plot, plots_of
-from ...zoo.atomic import write_atomically
+from ...zoo.files import write_atomically
 from ...zoo.plain_json import json_file
 from ..registry import Registry
 from ..registry.catalogue import Listed, published

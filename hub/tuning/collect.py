@@ -22,10 +22,10 @@ from ..search.errors import NoCandidateError
 from .collected import LICENCE, export
 
 if TYPE_CHECKING:
+    from ..device.candidate import Candidate
     from ..device.measure import Measurer
     from ..device.rpc import RpcMeasurer
     from ..networks.tasks import TuningTask
-    from ..search.candidates import Candidate
     from .shards import Shard
 
 # A space smaller than this has nothing to rank.

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...zoo.atomic import write_atomically
+from ...zoo.files import storing, write_atomically
 from ...zoo.plain_json import plain
-from ..records.durable import kept_on_disk
 from ..records.trials import Trial, curve
 from .report_page import TITLES, gains, render, runs_here, usage
 
@@ -193,7 +192,7 @@ def write_report(report: dict[str, Any], folder: Path) -> None:
     """Write `report.json` and `report.html`, each atomically."""
     told = {"report.json": json.dumps(plain(report), indent=1, allow_nan=False), "report.html": render(report, folder)}
     for name, text in told.items():
-        with kept_on_disk(folder / name):
+        with storing(folder / name):
             write_atomically(folder / name, text.encode())
 
 

@@ -12,16 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from tvm.s_tir import meta_schedule as ms
 
+from ..device.host_facts import usable_cpus
+from ..records.errors import RunStateError
 from ..records.records import FAILED_SECONDS, best_programs, make_trial, open_database
 from ..records.run_folder import read_phases, write_phases
 from ..records.trials import Trial, TrialLog
 from ..search.cost_model import seconds
-from ..search.errors import InterruptedRunError, TuningFailedError, TuningStateError
+from ..search.errors import InterruptedRunError, TuningFailedError
 from ..search.expected_gain import Round
 from ..search.interrupt import StopFlag
 from ..search.measuring import Job, Measure, Measured
 from ..search.scheduler import TaskProgress, batch_size, next_round, settled
-from ..search.task_search import WatchedCostModel, make_search, search_threads
+from ..search.task_search import WatchedCostModel, make_search
 from .session_settings import SessionSettings
 from .session_view import PHASES, SessionView
 from .take_up import take_over, take_up, taught
@@ -86,7 +88,7 @@ class TuningSession:
         self._elapsed_before = log.seconds
         self._started = time.monotonic()
         seed = settings.seed * 1009 + len(log.trials)  # a resumed run must not draw the same programs again
-        threads = search_threads()
+        threads = usable_cpus()
         self._searches = [
             make_search(t, target, settings.search, seed + i, threads, self.model) for i, t in enumerate(tasks)
         ]
@@ -103,7 +105,7 @@ class TuningSession:
         Raises:
             InterruptedRunError: the user stopped it; the folder holds all that was measured.
             TuningFailedError: nearly every program failed.
-            TuningStateError: the folder's run began with programs of earlier runs, and this one may not.
+            RunStateError: the folder's run began with programs of earlier runs, and this one may not.
         """
         clocked = dict(self.view.phases)
         take_up(self.view, self.database)
@@ -116,7 +118,7 @@ class TuningSession:
         if self._history is not None and self.settings.reuse:
             self._reuse(self._history)
         elif any(trial.kind == "reused" for trial in self.view.log.trials):
-            raise TuningStateError(
+            raise RunStateError(
                 f"{self._folder} holds a run that began with programs of earlier runs, and this one is to begin afresh",
                 remedy="choose another --output, or leave out --fresh and --compare-stock",
                 path=str(self._folder),

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
+from ..device.candidate import tuning_record
 from ..records.history import MOST_RECORDS, KnownProgram
 from ..records.records import as_result, make_trial, mark, programs_of
 from ..records.trials import Trial
-from ..search.candidates import tuning_record
 
 if TYPE_CHECKING:
     from ..networks.tasks import TuningTask
@@ -51,7 +51,7 @@ def take_over(view: SessionView, database: Any, target: Any, index: int, known: 
     for program in known:
         if len(records) == MOST_RECORDS or not isfinite(program.latency):
             break
-        record = tuning_record(task, target, database.workload_of(task.mod), program.trace, program.latency)
+        record = tuning_record(task.mod, target, database.workload_of(task.mod), program.trace, program.latency)
         if record is None:
             unfit += 1
             continue

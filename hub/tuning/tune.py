@@ -145,7 +145,7 @@ def tune(
         UnknownDeviceChoiceError, NoServerError, RemoteTargetError, LocalTargetError, NoCrossCompilerError: the device
             cannot be used; NoServerError also when its servers went away: the folder holds all that was measured.
         UnknownNetworkError, UnknownLayoutError, NetworkImportError, NoTaskError: the network cannot be tuned.
-        TuningStateError: the folder is in use, or holds something else.
+        RunStateError: the folder is in use, or holds something else.
         TuningFailedError, MeasurementFailureRateError: nearly every program failed.
         OutputMismatchError: the compiled network is wrong; the report is written all the same.
         LatencyError: the compiled network, or what it is checked against, does not run on this machine; the report is

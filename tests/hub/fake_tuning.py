@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tchub.hub.search.candidates import trace_json, trace_key
+from tchub.hub.device.candidate import trace_json, trace_key
 from tchub.hub.search.measuring import Measured
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms

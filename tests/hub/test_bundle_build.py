@@ -18,7 +18,8 @@ from tchub.hub.bundle.errors import BundleError, BundleSizeError, BundleTargetEr
 from tchub.hub.bundle.target import resolve_target
 from tchub.hub.cli import main
 from tchub.hub.networks.operators import operator_module
-from tchub.hub.search.candidates import random_candidates, tuning_record
+from tchub.hub.device.candidate import tuning_record
+from tchub.hub.search.candidates import random_candidates
 from tchub.zoo.corpus import Corpus, Program, Task, write_corpus
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tvm.s_tir import meta_schedule as ms
@@ -89,7 +90,7 @@ def test_programs_of_a_corpus_whose_blocks_have_other_names_are_parents_too(
     assert "T_matmul" in measured[0].trace
     assert len(parents) == 4
     workload = ms.database.Workload(small_task.mod)
-    assert all(tuning_record(small_task, target, workload, json.loads(trace), 1e-3) for trace, _ in parents)
+    assert all(tuning_record(small_task.mod, target, workload, json.loads(trace), 1e-3) for trace, _ in parents)
     assert set(known) == {candidate.key for candidate in random_candidates(small_task, target, 4)}
 
 

@@ -15,7 +15,8 @@ from real_checkpoint import make_checkpoint
 from tchub import hub
 from tchub.hub.search.candidate_features import trace_features
 from tchub.hub.search.cost_model import CALIBRATION_SIZE, PretrainedScorer, Squash, seconds
-from tchub.hub.search.errors import ModelOutputError, TuningStateError
+from tchub.hub.records.errors import RunStateError
+from tchub.hub.search.errors import ModelOutputError
 from tchub.hub.search.online import OnlineSettings
 from tchub.hub.search.task_search import SearchSettings
 from tchub.zoo.features import SCHEMAS
@@ -192,10 +193,10 @@ def test_saved_state_gives_the_same_scores(
 def test_state_of_another_checkpoint_or_half_a_file_is_refused(tmp_path: Path, checkpoint: Any) -> None:
     path = tmp_path / "state.safetensors"
     PretrainedScorer(checkpoint).save(path)
-    with pytest.raises(TuningStateError, match="not of"):
+    with pytest.raises(RunStateError, match="not of"):
         PretrainedScorer(make_checkpoint(version="2.0.0")).load(path)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(TuningStateError, match="cannot read"):
+    with pytest.raises(RunStateError, match="cannot read"):
         PretrainedScorer(checkpoint).load(path)
 
 

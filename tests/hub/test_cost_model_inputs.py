@@ -12,12 +12,13 @@ import pytest
 import torch
 from fake_tuning import FakeBuilder, FakeRunner
 from tchub import hub
-from tchub.hub.adaptation.pool import CandidatePool, PoolEntry
+from tchub.hub.adaptation.pool import CandidatePool, PoolEntry, pool_features
+from tchub.hub.device.candidate import trace_json
 from tchub.hub.device.tvm_import import import_tensor_intrinsics
 from tchub.hub.networks.operators import operator_module
 from tchub.hub.networks.tasks import make_task
 from tchub.hub.search import candidate_features as inputs
-from tchub.hub.search.candidates import random_candidates, trace_json, tune_context
+from tchub.hub.search.candidates import random_candidates, tune_context
 from tchub.hub.search.cost_model import PretrainedScorer, Squash
 from tchub.hub.search.device_kind import require_target
 from tchub.hub.search.interrupt import StopFlag
@@ -141,7 +142,7 @@ def test_a_pool_of_candidates_is_lowered_task_by_task(made: Made) -> None:
     context, candidates = made
     task = make_task(context.mod, "again")
     entries = [PoolEntry(0, str(i), json.dumps(trace_json(c.sch.trace)), "random") for i, c in enumerate(candidates)]
-    found = inputs.pool_features(
+    found = pool_features(
         tiny("atformer"), CandidatePool((task,), tuple(entries)), dict(context.target.export())
     )
     assert np.array_equal(found, inputs.candidate_features(tiny("atformer"), context, candidates)[0])

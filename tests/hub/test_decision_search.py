@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.records.history import KnownProgram
-from tchub.hub.search.candidates import trace_json, tune_context
+from tchub.hub.device.candidate import trace_json
+from tchub.hub.search.candidates import tune_context
 from tchub.hub.search.decision_pool import DecisionSettings, Pool, spread_out
 from tchub.hub.search.decision_search import DecisionSearch
 from tchub.hub.search.design_slots import ChoiceSlot, SeenSlot, TileSlot, divisors, factorise

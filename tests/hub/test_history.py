@@ -12,7 +12,7 @@ from fake_tuning import FakeMeasure, key_of, latency_of_key
 from tchub.hub.device.measure import Measurement
 from tchub.hub.records.history import MOST_RECORDS, History, history_file, scope_of
 from tchub.hub.records.trials import TrialLog, curve
-from tchub.hub.search.errors import TuningStateError
+from tchub.hub.records.errors import RunStateError
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.task_search import SearchSettings
 from tchub.hub.tuning.session import SessionSettings, TuningSession, best_programs, open_database
@@ -122,7 +122,7 @@ def test_a_failure_of_the_machine_is_not_remembered_as_the_programs(
 def test_a_run_that_begins_afresh_refuses_a_folder_of_one_that_did_not(run: Any) -> None:
     run("first")
     run("second")
-    with pytest.raises(TuningStateError, match="began with programs of earlier runs") as caught:
+    with pytest.raises(RunStateError, match="began with programs of earlier runs") as caught:
         run("second", reuse=False, trials=8)
     assert "--fresh" in str(caught.value.remedy)
 

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 import pytest
-from tchub.hub.device.errors import JournalError
+from tchub.zoo.files import StorageError
 from tchub.hub.device.measure import Measurement
 from tchub.hub.records.journal import Journal
-from tchub.hub.search.candidates import Candidate
+from tchub.hub.device.candidate import Candidate
 
 SCOPE = {"device": "epyc-turin", "target": {"kind": "llvm"}, "threads": 1}
 
@@ -81,14 +81,14 @@ with Journal({str(tmp_path / "j.sqlite")!r}, SCOPE) as journal:
 
 def test_a_path_that_cannot_be_written_is_a_typed_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(JournalError) as caught:
+    with pytest.raises(StorageError) as caught:
         Journal(tmp_path / "file" / "j.sqlite", SCOPE)
     assert caught.value.remedy
 
 
 def test_a_file_that_is_no_journal_is_a_typed_error(tmp_path: Path) -> None:
     (tmp_path / "j.sqlite").write_bytes(b"not a database" * 100)
-    with pytest.raises(JournalError):
+    with pytest.raises(StorageError):
         Journal(tmp_path / "j.sqlite", SCOPE)
 
 
@@ -102,5 +102,5 @@ def test_a_journal_that_was_damaged_is_a_typed_error_when_it_is_read(tmp_path: P
     path.write_bytes(data)
     with Journal(path, SCOPE) as journal:
         for read in (lambda: list(journal.entries()), lambda: [journal.get("t", str(n)) for n in range(200)]):
-            with pytest.raises(JournalError, match="cannot be used"):
+            with pytest.raises(StorageError, match="cannot be used"):
                 read()

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from real_checkpoint import make_checkpoint
-from tchub.hub.adaptation import tools as adapt_tools
+from tchub.hub import api
 from tchub.hub.cli import main
 from tchub.hub.device.detect import LocalDevice, detect_local
 from tchub.hub.device.device_choice import ChosenDevice, choose_device, parse_target
@@ -173,7 +173,7 @@ def test_tune_searches_for_the_target(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_tuning_model_is_told_the_sheet_of_the_target(local: LocalDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     checkpoint = make_checkpoint()
     told: list[Checkpoint] = []
-    monkeypatch.setattr(adapt_tools, "find_base", lambda _: SimpleNamespace(checkpoint=checkpoint, reasons=()))
+    monkeypatch.setattr(api, "choose_checkpoint", lambda _: SimpleNamespace(checkpoint=checkpoint, reasons=()))
     monkeypatch.setattr(cost_model, "tvm_cost_model", lambda found, *_, **__: told.append(found))
     narrow, gpu = level(local, "x86-64-v2").device, get_device("v100")
     for device in (None, narrow, gpu):

@@ -12,8 +12,9 @@ from tchub.hub.networks.operators import operator_module
 from tchub.hub.networks.tasks import make_task
 from tchub.hub.records.record_store import RecordStore
 from tchub.hub.records.records import best_programs, open_database, programs_of
-from tchub.hub.search.candidates import random_candidates, trace_json, tune_context, tuning_record
-from tchub.hub.search.errors import TuningStateError
+from tchub.hub.device.candidate import trace_json, tuning_record
+from tchub.hub.search.candidates import random_candidates, tune_context
+from tchub.hub.records.errors import RunStateError
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tvm.s_tir import meta_schedule as ms
 
@@ -28,7 +29,7 @@ def records(small_task: Any, small_candidates: list[Any], target: Any) -> list[A
     workload = ms.database.Workload(small_task.mod)
     traces = [json.loads(candidate.trace) for candidate in small_candidates]
     pairs = zip(traces, TIMES, strict=False)
-    return [tuning_record(small_task, target, workload, trace, time / 1e3) for trace, time in pairs]
+    return [tuning_record(small_task.mod, target, workload, trace, time / 1e3) for trace, time in pairs]
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_a_program_that_changes_a_layout_is_stored_too(tmp_path: Path, target: A
     traces = [json.loads(candidate.trace) for candidate in random_candidates(task, target, 4)]
     trace = next(trace for trace in traces if any(name == "TransformLayout" for name, *_ in trace[0]))
     store: Any = RecordStore(tmp_path)
-    store.put(tuning_record(task, target, store.workload_of(task.mod), trace, 1e-3))
+    store.put(tuning_record(task.mod, target, store.workload_of(task.mod), trace, 1e-3))
     (ours,) = store.get_all_tuning_records()
     (theirs,) = ms.database.JSONDatabase(work_dir=str(tmp_path)).get_all_tuning_records()
     assert facts([ours]) == facts([theirs]) == [(json.dumps(trace), [1e-3])]
@@ -142,7 +143,7 @@ def test_a_damaged_line_is_named(stored: Any, tmp_path: Path) -> None:
     path = tmp_path / "database_tuning_record.json"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text(lines[0] + "[0, 1]\n" + "".join(lines[1:]))
-    with pytest.raises(TuningStateError, match="line 2"):
+    with pytest.raises(RunStateError, match="line 2"):
         open_database(tmp_path)
 
 

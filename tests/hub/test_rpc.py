@@ -25,7 +25,7 @@ from tchub.hub.device.rpc_fleet import RpcConfig, ask_server
 from tchub.hub.device.rpc_tracker import TrackerClient
 from tchub.hub.device.worker import TimingConfig
 from tchub.hub.records.run_folder import claim
-from tchub.hub.search.errors import TuningStateError
+from tchub.hub.records.errors import RunStateError
 from tchub.hub.search.task_search import SearchSettings
 from tchub.hub.tuning.session import SessionView
 from tchub.hub.tuning.tune import TuneProgress
@@ -222,5 +222,5 @@ def test_tune_goes_on_when_a_server_dies_and_its_latency_is_that_of_the_servers(
     assert all(check["ok"] for check in result.report["output_check"].values())
     assert result.report["machine"]["device"] == "rpc-spare"
     session = json.loads((tmp_path / "out" / "session.json").read_text())
-    with pytest.raises(TuningStateError, match="another device"):
+    with pytest.raises(RunStateError, match="another device"):
         claim(tmp_path / "out", session | {"device": None})

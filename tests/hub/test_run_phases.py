@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fake_tuning import FakeMeasure
 from tchub.hub.records.run_folder import read_phases, write_phases
-from tchub.hub.search.errors import TuningStateError
+from tchub.hub.records.errors import RunStateError
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.task_search import SearchSettings
 from tchub.hub.tuning.session import SessionSettings, TuningSession
@@ -53,6 +53,6 @@ def test_what_was_never_kept_is_zero_and_what_is_damaged_is_said(tmp_path: Path)
     assert read_phases(tmp_path, NAMES) == {"search": 1.5, "measure": 0.0}
     for text in ("{", "[]", json.dumps({"search": "long"})):
         (tmp_path / "phases.json").write_text(text)
-        with pytest.raises(TuningStateError, match="damaged") as caught:
+        with pytest.raises(RunStateError, match="damaged") as caught:
             read_phases(tmp_path, NAMES)
         assert "delete it" in str(caught.value.remedy)

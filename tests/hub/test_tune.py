@@ -28,8 +28,8 @@ from tchub.hub.networks.library import build_library
 from tchub.hub.networks.output_check import OutputCheck
 from tchub.hub.networks.sources import open_network
 from tchub.hub.records import run_folder
-from tchub.hub.records.durable import StorageError
-from tchub.hub.search.errors import InterruptedRunError, TuningStateError
+from tchub.hub.records.errors import RunStateError
+from tchub.hub.search.errors import InterruptedRunError
 from tchub.hub.search.models import choose_model
 from tchub.hub.search.task_search import SearchSettings
 from tchub.hub.tuning import tune as tune_module
@@ -37,6 +37,7 @@ from tchub.hub.tuning import tune_job
 from tchub.hub.tuning.tune import TuneArgumentError
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import DeviceKindError
+from tchub.zoo.files import StorageError
 
 SEARCH = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1)
 
@@ -146,7 +147,7 @@ def test_ctrl_c_leaves_a_report_and_the_same_call_goes_on(
     assert result.report["runs"]["tuned"]["trials"] == 8
     tuned = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
     assert sum(t["kind"] == "tuned" for t in tuned) == 8 > done
-    with pytest.raises(TuningStateError, match="another model"):
+    with pytest.raises(RunStateError, match="another model"):
         hub.tune(pt2, checkpoint="stock", trials=8, output=tmp_path, **fake_pair)
 
 

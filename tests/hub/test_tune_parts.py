@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tchub.hub.records.durable import drop_torn_line
 from tchub.hub.records.run_folder import claim, locked
 from tchub.hub.records.trials import Trial, TrialLog, curve, latency_of
-from tchub.hub.search.errors import TuningStateError
+from tchub.hub.records.errors import RunStateError
 from tchub.hub.search.expected_gain import Round, expected_gain
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.scheduler import MAX_BATCH, TaskProgress, batch_size, gain, next_round, round_size, settled
+from tchub.zoo.files import drop_torn_line
 
 
 def simulate(tasks: list[TaskProgress], trials: int, room: int = 1, latency: float = 1e-3) -> list[int]:
@@ -205,7 +205,7 @@ def test_a_last_line_without_its_newline_is_kept(tmp_path: Path) -> None:
 def test_a_damaged_log_says_where(tmp_path: Path) -> None:
     path = tmp_path / "trials.jsonl"
     path.write_text('{"task": 1}\n')
-    with pytest.raises(TuningStateError, match="line 1"):
+    with pytest.raises(RunStateError, match="line 1"):
         TrialLog(path)
 
 
@@ -241,9 +241,9 @@ FACTS = {"network": "n", "target": "llvm", "model": "stock", "tasks": ["a"]}
 def test_a_folder_belongs_to_one_run(tmp_path: Path) -> None:
     assert claim(tmp_path, FACTS) is False
     assert claim(tmp_path, FACTS | {"settings": {"trials": 9}}) is True
-    with pytest.raises(TuningStateError, match="another model: stock"):
+    with pytest.raises(RunStateError, match="another model: stock"):
         claim(tmp_path, FACTS | {"model": "tcl-epyc@1.0.0"})
-    with pytest.raises(TuningStateError, match="holds an earlier run"):
+    with pytest.raises(RunStateError, match="holds an earlier run"):
         claim(tmp_path, FACTS, resume=False)
 
 
@@ -251,21 +251,21 @@ def test_a_folder_of_a_newer_release_or_with_a_damaged_file_is_refused(tmp_path:
     claim(tmp_path, FACTS)
     path = tmp_path / "session.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
-    with pytest.raises(TuningStateError, match="newer release"):
+    with pytest.raises(RunStateError, match="newer release"):
         claim(tmp_path, FACTS)
     path.write_text("{")
-    with pytest.raises(TuningStateError, match="damaged"):
+    with pytest.raises(RunStateError, match="damaged"):
         claim(tmp_path, FACTS)
 
 
 def test_two_processes_do_not_tune_into_one_folder(tmp_path: Path) -> None:
-    with locked(tmp_path), pytest.raises(TuningStateError, match="another process"), locked(tmp_path):
+    with locked(tmp_path), pytest.raises(RunStateError, match="another process"), locked(tmp_path):
         pass
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(TuningStateError, match="cannot be written"), locked(tmp_path / "file" / "out"):
+    with pytest.raises(RunStateError, match="cannot be written"), locked(tmp_path / "file" / "out"):
         pass
 
 

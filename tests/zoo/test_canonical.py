@@ -133,6 +133,6 @@ def _blocks(trace: list[Any]) -> list[str]:
 
 def _plain(schedule: Any) -> str:
     """A schedule's trace as JSON text."""
-    from tchub.hub.search.candidates import trace_json
+    from tchub.hub.device.candidate import trace_json
 
     return json.dumps(trace_json(schedule.trace))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..atomic import write_atomically
+from ..files import write_atomically
 from .errors import CheckpointError
 
 # Where a checkpoint keeps what its model learnt, by `Architecture.weights`.

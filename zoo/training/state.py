@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from ..atomic import write_atomically
+from ..files import write_atomically
 from ..models.base import CostModel
 from .errors import ResumeError
 

@@ -19,7 +19,7 @@ from tchub.hub.device.measure import Measurement
 from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.registry import Entry, describe
 from tchub.hub.registry.entry_files import FileRecord
-from tchub.hub.search.candidates import Candidate
+from tchub.hub.device.candidate import Candidate
 from tchub.zoo.adapt.fine_tune import FineTuneConfig
 from tchub.zoo.corpus import Program, Task, merge_corpus
 from tchub.zoo.devices import get_device

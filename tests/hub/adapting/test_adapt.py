@@ -13,7 +13,7 @@ import torch
 from adapt_kit import LITTLE, OPS, QUICK, Lab, run, toolbox
 from tchub.hub.adaptation.tools import Base
 from tchub.hub.networks.tasks import TuningTask
-from tchub.hub.search.candidates import Candidate
+from tchub.hub.device.candidate import Candidate
 from tchub.hub.search.errors import InterruptedRunError
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.models import Checkpoint

@@ -12,7 +12,7 @@ from adapt_kit import LITTLE, Lab, make_candidates, run, toolbox
 from tchub.hub.adaptation.settings import AdaptProgress
 from tchub.hub.adaptation.tools import Base
 from tchub.hub.networks.tasks import TuningTask
-from tchub.hub.search.candidates import Candidate
+from tchub.hub.device.candidate import Candidate
 from tchub.hub.search.errors import InterruptedRunError, NoCandidateError
 
 

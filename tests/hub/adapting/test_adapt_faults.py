@@ -20,7 +20,7 @@ from tchub.hub.device.errors import MeasurementFailureRateError, UnknownDeviceCh
 from tchub.hub.networks.errors import UnknownNetworkError
 from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.registry.errors import StoreError
-from tchub.hub.search.candidates import Candidate
+from tchub.hub.device.candidate import Candidate
 from tchub.hub.search.errors import InterruptedRunError, NoCandidateError
 from tchub.zoo.adapt import SAMPLERS, BudgetError, LabelError, UnknownSamplerError
 from tchub.zoo.adapt.errors import MethodError

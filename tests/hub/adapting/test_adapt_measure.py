@@ -11,7 +11,7 @@ from adapt_kit import make_task
 from tchub.hub.adaptation.measure import PoolMeasuring
 from tchub.hub.adaptation.pool import CandidatePool, PoolEntry
 from tchub.hub.device.measurement import Measurement
-from tchub.hub.search.candidates import Candidate
+from tchub.hub.device.candidate import Candidate
 from tchub.hub.search.interrupt import StopFlag
 
 TASK = make_task(0)

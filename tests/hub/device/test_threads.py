@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 import pytest
+from tchub.hub import api
 from tchub.hub.adaptation import tools as adapt_tools
 from tchub.hub.adaptation.job import AdaptJob
 from tchub.hub.bundle.onsite.faults import OnsiteError
@@ -18,6 +19,7 @@ from tchub.hub.cli.adapt import adapt_command
 from tchub.hub.cli.corpus import bundle_build_command, collect_command
 from tchub.hub.cli.publish import contribute_command
 from tchub.hub.cli.tune import quickstart_command, tune_command
+from tchub.hub.device.candidate import Candidate
 from tchub.hub.device.device_choice import choose_device
 from tchub.hub.device.host_facts import usable_cores
 from tchub.hub.device.measurement import Measurement
@@ -25,7 +27,6 @@ from tchub.hub.device.rpc_address import RpcAddress
 from tchub.hub.device.rpc_device import describe_remote
 from tchub.hub.device.rpc_jobs import ServerFacts
 from tchub.hub.records import history
-from tchub.hub.device.candidate import Candidate
 from tchub.hub.search.models import choose_model
 
 COMMANDS = {
@@ -70,9 +71,9 @@ def test_a_checkpoint_of_another_number_of_threads_says_so(
     monkeypatch: pytest.MonkeyPatch, reasons: tuple[str, ...]
 ) -> None:
     folder = Path(adapt_tools.__file__).parents[2] / "zoo" / "checkpoints" / "tcl-epyc" / "1.0.0"
-    base: Any = replace(adapt_tools.find_base(str(folder)), reasons=reasons)
+    base: Any = replace(api.choose_checkpoint(str(folder)), reasons=reasons)
     assert base.checkpoint.config.training["corpus"]["threads"] == 1
-    monkeypatch.setattr(adapt_tools, "find_base", lambda _: base)
+    monkeypatch.setattr(api, "choose_checkpoint", lambda _: base)
     assert choose_model("tcl-epyc", threads=1).reasons == reasons
     first, *others = choose_model("tcl-epyc", threads=2).reasons
     assert first.startswith(reasons[0] if reasons else "tcl-epyc@1.0.0 learnt")

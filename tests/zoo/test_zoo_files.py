@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from tchub.zoo.atomic import write_atomically
+from tchub.zoo.files import write_atomically
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])

@@ -1,0 +1,196 @@
+"""Files that survive a kill and a full disk: replaced whole, appended in whole lines, written by one process at a time.
+
+A disk may be full, and a process may be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+from .errors import TchubError
+
+# Data and size, not the time of the change: a third less to wait for where a system can tell them apart.
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+class StorageError(TchubError):
+    """A file or folder cannot be written, e.g. because the disk is full. Field: path."""
+
+
+class LockError(TchubError):
+    """Another process holds a lock. Field: path."""
+
+
+@contextmanager
+def storing(path: Path) -> Iterator[None]:
+    """Turn the operating system's errors while a file or folder is written into StorageError."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"{path} cannot be written: {error.strerror or error}",
+            remedy="free some disk space, then run the same command again: what was measured before is kept",
+            path=str(path),
+        ) from error
+
+
+# One file as a whole ---------------------------------------------------------------------------------------
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace one file, so that a reader sees the old one or the new one; raises OSError, and leaves what was there.
+
+    Those may read it whom the umask lets.
+    """
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        with partial.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+# Whole lines -----------------------------------------------------------------------------------------------
+
+
+def append(path: Path, text: str, sync: bool = True) -> None:
+    """Append whole lines; lines that do not fit leave the file as it was.
+
+    Args:
+        sync: wait until they are on disk, so that they outlive a power failure, not a killed process alone.
+
+    Raises:
+        StorageError: they cannot be written.
+    """
+    with storing(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        try:
+            _append(descriptor, text.encode(), sync)
+        finally:
+            os.close(descriptor)
+
+
+def _append(descriptor: int, data: bytes, sync: bool) -> None:
+    before = os.fstat(descriptor).st_size
+    try:
+        left = memoryview(data)
+        while left:  # once, unless the disk is full: the second write then says so
+            left = left[os.write(descriptor, left) :]
+        if sync:
+            _sync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, before)
+        raise
+
+
+def drop_torn_line(path: Path) -> bool:
+    """Cut a last line that a killed process left half-written; returns whether there was one.
+
+    One that lacks its line feed alone is completed.
+    """
+    if not path.exists():
+        return False
+    with path.open("r+b") as file:
+        start = _last_line(file)
+        file.seek(start)
+        tail = file.read()
+        if not tail:
+            return False
+        if _is_json(tail):
+            file.write(b"\n")
+        else:
+            file.truncate(start)
+    return True
+
+
+def _last_line(file: BinaryIO, step: int = 1 << 16) -> int:
+    """Return the offset of what follows the last line feed."""
+    end = file.seek(0, os.SEEK_END)
+    while end:
+        start = max(0, end - step)
+        file.seek(start)
+        feed = file.read(end - start).rfind(b"\n")
+        if feed >= 0:
+            return start + feed + 1
+        end = start
+    return 0
+
+
+def _is_json(text: bytes) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+# One process at a time -------------------------------------------------------------------------------------
+
+
+@contextmanager
+def locked(path: Path, seconds: float = 0.0) -> Iterator[None]:
+    """Hold a lock file. It stays where it is, but the lock ends with the process that holds it, killed or not.
+
+    Args:
+        path: the lock file, created when missing; its folder exists.
+        seconds: how long to wait for another process.
+
+    Raises:
+        LockError: another process held it for that long.
+        OSError: the file cannot be made.
+    """
+    import filelock  # brings asyncio, and most commands lock nothing
+
+    lock = filelock.FileLock(path, timeout=seconds)
+    try:
+        lock.acquire()
+    except filelock.Timeout as error:
+        raise LockError(
+            f"another process has held {path} for {seconds:g} s",
+            remedy="wait for it, or end it; the lock frees itself when its process ends",
+            path=str(path),
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def locked_folder(folder: Path, option: str = "--out") -> Iterator[None]:
+    """Keep other processes out of a folder, which is made when it is not there; nothing is waited for.
+
+    Args:
+        option: names another folder, for the remedies.
+
+    Raises:
+        LockError: another process works in it.
+        StorageError: it cannot be written.
+    """
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(locked(folder / ".lock"))
+        except LockError as error:
+            raise LockError(
+                f"another process works in {folder}",
+                remedy=f"wait for it, or choose another folder with {option}",
+                path=str(folder),
+            ) from error
+        except OSError as error:
+            raise StorageError(
+                f"{folder} cannot be written: {error.strerror or error}",
+                remedy=f"choose another folder with {option}",
+                path=str(folder),
+            ) from error
+        yield
