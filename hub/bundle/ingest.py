@@ -14,7 +14,7 @@ from typing import Any
 
 from ...zoo.corpus import Program, Task, merge_corpus
 from ...zoo.devices import Device, get_device
-from ..device.recognise import match_gpu
+from ..device.detect import match_gpu
 from .archive import Bundle
 from .errors import BundleDeviceError, BundleResultsError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.devices import UnknownDeviceError, get_device
-from .errors import RemoteTargetError
+from .errors import TargetError
 from .rpc_address import LOCAL, RpcAddress, parse_device
 
 if TYPE_CHECKING:
@@ -78,11 +78,10 @@ def choose_device(
         linker: for programs of another architecture.
 
     Raises:
-        UnknownDeviceChoiceError: neither of the two.
+        DeviceChoiceError: neither of the two, or more threads than this machine has.
         NoServerError: no tracker, or no server that answers.
-        RemoteTargetError, NoCrossCompilerError: its programs cannot be compiled here.
-        LocalTargetError: this machine cannot run programs for the target.
-        DetectionError: more threads than this machine has.
+        TargetError: the device cannot run programs for the target.
+        DeviceSetupError: its programs cannot be compiled here.
     """
     address = parse_device(device)
     if address is None:
@@ -115,28 +114,28 @@ def parse_target(text: str | None) -> dict[str, Any] | None:
     """A `--target`: JSON, a file of JSON, the name of a device of the zoo, or of a CPU or level that LLVM knows here.
 
     Raises:
-        RemoteTargetError: none of these.
+        TargetError: none of these.
     """
     if text is None:
         return None
     try:
-        found = json.loads(Path(text).read_text(encoding="utf-8") if Path(text).is_file() else text)
+        target_dict = json.loads(Path(text).read_text(encoding="utf-8") if Path(text).is_file() else text)
     except (ValueError, OSError):
         try:
             return dict(get_device(text).target)
         except UnknownDeviceError as error:
             from .local_target import cpu_target
 
-            if found := cpu_target(text):
-                return found
+            if target_dict := cpu_target(text):
+                return target_dict
             raise _bad_target(text) from error
-    if not isinstance(found, dict) or "kind" not in found:
+    if not isinstance(target_dict, dict) or "kind" not in target_dict:
         raise _bad_target(text)
-    return found
+    return target_dict
 
 
-def _bad_target(text: str) -> RemoteTargetError:
-    return RemoteTargetError(
+def _bad_target(text: str) -> TargetError:
+    return TargetError(
         f"{text!r} is no target",
         remedy='give JSON such as {"kind": "llvm", "mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}, '
         "a file of it, the name of a device from `tchub devices`, or a CPU or level of LLVM such as x86-64-v2",

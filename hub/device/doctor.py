@@ -142,8 +142,8 @@ def check_compiler(find: Callable[[str], str | None] = shutil.which) -> Check:
         except (OSError, subprocess.TimeoutExpired) as error:
             return Check("compiler", "fail", f"{path} does not run: {error}", remedy)
         if done.returncode or not output.is_file():
-            said = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no output"]
-            return Check("compiler", "fail", f"{path} cannot link a shared library: {said[0]}", remedy)
+            last = (done.stderr or done.stdout).strip().splitlines()[-1:] or ["no output"]
+            return Check("compiler", "fail", f"{path} cannot link a shared library: {last[0]}", remedy)
         if (why := _not_loaded(output)) is not None:
             what = f"a program that was compiled in {tempfile.gettempdir()} cannot be loaded: {why}"
             return Check("compiler", "fail", what, "set TMPDIR to a folder whose disk is not mounted noexec")

@@ -1,37 +1,25 @@
-"""What can go wrong while measuring."""
+"""What can go wrong before and while programs are measured."""
 
 from __future__ import annotations
 
 from ...zoo.errors import TchubError
 
 
-class WorkerStartError(TchubError):
-    """The process that forks workers did not start."""
+class DeviceChoiceError(TchubError):
+    """A `--device` or a number of threads that cannot be had. Fields: device, or cores and usable."""
 
 
-class MeasurementFailureRateError(TchubError):
-    """Nearly every program failed: measuring on would waste the budget."""
+class TargetError(TchubError):
+    """A target that is none, or whose programs the device cannot run. Fields: target, missing, address."""
 
 
-class NoCompilerError(TchubError):
-    """This machine cannot link a shared library."""
-
-
-class UnknownDeviceChoiceError(TchubError):
-    """A `--device` that is neither `local` nor `rpc://host:port/key`. Field: device."""
+class DeviceSetupError(TchubError):
+    """This machine cannot compile, link or start programs. Field: architecture."""
 
 
 class NoServerError(TchubError):
     """No RPC server, or no tracker, to measure on. Fields: address, last."""
 
 
-class RemoteTargetError(TchubError):
-    """What the target of an RPC device is cannot be known here, or does not fit its servers. Field: address."""
-
-
-class LocalTargetError(TchubError):
-    """A target whose programs this machine cannot run. Fields: target, missing: extensions that the CPU lacks."""
-
-
-class NoCrossCompilerError(TchubError):
-    """Programs for another architecture cannot be linked here. Field: architecture."""
+class MeasurementFailureRateError(TchubError):
+    """Nearly every program failed: measuring on would waste the budget. Fields: failed, total, commonest."""

@@ -144,11 +144,11 @@ def cpu_quota(root: Path = SYS_CGROUP, own: Path = OWN_CGROUPS) -> float | None:
 
 def _quota_of(folder: Path) -> float | None:
     """Of one cgroup, of version 2 (`cpu.max`: quota and period in microseconds) or 1."""
-    words = _text(folder / "cpu.max").split()
-    words = words or [_text(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
-    if len(words) != 2 or not all(word.isdigit() for word in words):  # "max", -1 or no file: no limit
+    fields = _text(folder / "cpu.max").split()
+    fields = fields or [_text(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
+    if len(fields) != 2 or not all(field.isdigit() for field in fields):  # "max", -1 or no file: no limit
         return None
-    return int(words[0]) / int(words[1])
+    return int(fields[0]) / int(fields[1])
 
 
 def read_caches(root: Path, threads_per_core: int) -> dict[str, float | None]:
@@ -201,11 +201,11 @@ def read_gpus() -> tuple[GpuFacts, ...]:
 
 
 def _arm_ids(text: str) -> dict[str, str]:
-    found = {}
+    ids = {}
     for key in ("implementer", "part"):
         if match := re.search(rf"^CPU {key}\s*:\s*(\w+)", text, re.MULTILINE):
-            found[key] = match[1].lower()
-    return found
+            ids[key] = match[1].lower()
+    return ids
 
 
 def _text(path: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...zoo.errors import last_line
 from .detect import LocalDevice
-from .errors import LocalTargetError
+from .errors import TargetError
 from .host_facts import HostFacts
 from .rpc_device import architecture_of
 
@@ -44,20 +44,20 @@ def with_target(local: LocalDevice, target: dict[str, Any], facts: HostFacts) ->
         facts: of this machine; without flags nothing is known to be missing.
 
     Raises:
-        LocalTargetError: no target of LLVM's, another architecture's, or one with extensions that this CPU lacks.
+        TargetError: no target of LLVM's, another architecture's, or one with extensions that this CPU lacks.
     """
     chosen = {**({"mtriple": local.target["mtriple"]} if "mtriple" in local.target else {}), **target}
     chosen["num-cores"] = local.cores
-    words = _extensions(chosen)
+    extensions = _extensions(chosen)
     if missing := missing_extensions(chosen, facts):
-        raise LocalTargetError(
+        raise TargetError(
             f"programs for {_name(chosen)} may use {', '.join(missing)}, which this CPU lacks",
             remedy=_OTHER_TARGET + "; or measure on a machine that has them, with --device rpc://HOST:PORT/KEY",
             target=chosen,
             missing=missing,
         )
-    kept = {_plain(name) for name in words} | set(words.values())
-    width = next((bytes_ for name, bytes_ in _SIMD_BYTES if name in words), None)
+    kept = {_plain(name) for name in extensions} | set(extensions.values())
+    width = next((bytes_ for name, bytes_ in _SIMD_BYTES if name in extensions), None)
     spec = local.device.spec
     if width is not None:
         spec = spec.with_values({"simd_bytes": width}, f"the target's: {_name(chosen)}")
@@ -80,11 +80,11 @@ def missing_extensions(target: dict[str, Any], facts: HostFacts) -> list[str]:
         facts: of this machine; without flags nothing is known to be missing.
 
     Raises:
-        LocalTargetError: no target of LLVM's, or another architecture's.
+        TargetError: no target of LLVM's, or another architecture's.
     """
-    words = _extensions(target)
+    extensions = _extensions(target)
     flags = {_plain(flag) for flag in facts.flags}
-    return sorted(name for name in words if flags and not {_plain(name), words[name]} & flags)
+    return sorted(name for name in extensions if flags and not {_plain(name), extensions[name]} & flags)
 
 
 def cpu_target(name: str) -> dict[str, Any] | None:
@@ -111,11 +111,11 @@ def _extensions(target: dict[str, Any]) -> dict[str, str]:
     if "mcpu" in target and not codegen.llvm_is_valid_cpu(str(target["mcpu"]), triple):
         raise _refused(target, f"LLVM knows no CPU {target['mcpu']!r} of {architecture}")
     try:
-        found = codegen.llvm_get_cpu_features(tvm.target.Target(target))
+        features = codegen.llvm_get_cpu_features(tvm.target.Target(target))
     except (ValueError, TypeError, AttributeError, RuntimeError) as error:
         raise _refused(target, f"TVM does not take the target: {last_line(error)}") from error
     begins = _EXTENSIONS.get(architecture, ())
-    names = [name for name in map(str, found) if name.startswith(begins) and not name.startswith(_NOT_LISTED)]
+    names = [name for name in map(str, features) if name.startswith(begins) and not name.startswith(_NOT_LISTED)]
     return {name: _plain(_SYSTEM_WORDS.get(name, name)) for name in names}
 
 
@@ -128,5 +128,5 @@ def _name(target: dict[str, Any]) -> str:
     return str(target.get("mcpu", "generic"))
 
 
-def _refused(target: dict[str, Any], why: str) -> LocalTargetError:
-    return LocalTargetError(why, remedy=_OTHER_TARGET, target=target, missing=[])
+def _refused(target: dict[str, Any], why: str) -> TargetError:
+    return TargetError(why, remedy=_OTHER_TARGET, target=target, missing=[])

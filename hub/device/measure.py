@@ -14,21 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from .compiling import Compiling
-from .failures import FailureWatch
 from .host_facts import physical_cores
-from .measurement import MeasureConfig, Measurement
-from .output_check import is_comparable
-from .plan import check_compiler, cores, plan_workers
-from .pool import JobResult, WorkerPool, Zygote
+from .kernel_cache import Compiling
+from .measurement import FailureWatch, MeasureConfig, Measurement
+from .output_check import is_comparable, reduction_size
+from .pool import JobResult, WorkerPool, Zygote, check_compiler, cores, plan_workers
 from .quietness import Neighbours
-from .references import References
 from .run_job import RunOutcome
 
 if TYPE_CHECKING:
     from tvm import IRModule
 
     from .candidate import Candidate
+
 
 __all__ = ["MeasureConfig", "Measurement", "Measurer", "check_compiler", "cores", "plan_workers"]
 
@@ -213,3 +211,86 @@ class Measurer:
         if not outcome.disturbed:
             self.know(job.candidate.task_id, measurement.latency)
         return measurement
+
+
+ArgsInfo = tuple[tuple[tuple[int, ...], str], ...]
+
+
+def _args_info(mod: IRModule) -> ArgsInfo:
+    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+
+    infos: Any = ArgInfo.from_entry_func(mod, remove_preproc=False)
+    return tuple((tuple(int(d) for d in info.shape), str(info.dtype)) for info in infos)
+
+
+class References:
+    """Files of right outputs, one a task. A task whose unscheduled program fails or takes long has none.
+
+    Args:
+        compiling: builds the unscheduled programs.
+        runner: runs them.
+        scratch: folder for the files.
+        seconds: time that an unscheduled program may take.
+
+    Attributes:
+        missing: why tasks have no reference, by task.
+    """
+
+    def __init__(self, compiling: Compiling, runner: WorkerPool, scratch: Path, seconds: float) -> None:
+        self._compiling = compiling
+        self._runner = runner
+        self._scratch = scratch
+        self._seconds = seconds
+        self._args: dict[str, ArgsInfo] = {}
+        self._made: dict[str, Future[JobResult]] = {}
+        self.missing: dict[str, str] = {}
+
+    def add(self, task_id: str, mod: IRModule, target: dict[str, Any]) -> None:
+        """Start to build a task's unscheduled program; does nothing for a task that was told before."""
+        import tvm
+
+        if task_id in self._args:
+            return
+        self._args[task_id] = args_info = _args_info(mod)
+        library = self._scratch / f"reference-{task_id}.so"
+        reference: Future[JobResult] = Future()
+        self._made[task_id] = reference
+        job = (str(library), args_info, reduction_size(mod), str(self._path(task_id)))
+
+        def run(build: Future[JobResult]) -> None:
+            if build.cancelled() or build.exception() is not None or build.result().error is not None:
+                _pass_on(build, reference)
+                return
+            self._runner.submit("make_reference", job, self._seconds).add_done_callback(finish)
+
+        def finish(done: Future[JobResult]) -> None:
+            library.unlink(missing_ok=True)
+            _pass_on(done, reference)
+
+        self._compiling.start(tvm.ir.save_json(mod), target, library).add_done_callback(run)
+
+    def wait(self, task_id: str) -> None:
+        """Wait until a task's reference is there, or cannot be."""
+        self._made[task_id].result()
+
+    def _path(self, task_id: str) -> Path:
+        return self._scratch / f"reference-{task_id}.npz"
+
+    def of(self, task_id: str, args_info: Any) -> str | None:
+        """The file for programs of a task with these arguments; None where they cannot be checked, or not yet."""
+        if self._args.get(task_id) != args_info or not self._made[task_id].done():
+            return None
+        reference = self._made[task_id].result()
+        if reference.error is not None:
+            self.missing[task_id] = f"{reference.error}: {reference.message}"
+        return str(self._path(task_id)) if reference.error is None and reference.value else None
+
+
+def _pass_on(done: Future[JobResult], to: Future[JobResult]) -> None:
+    """A job's end as another future's; whoever waits for that one must hear of errors too."""
+    if done.cancelled():
+        to.set_result(JobResult(error="crash"))
+    elif (error := done.exception()) is not None:
+        to.set_exception(error)
+    else:
+        to.set_result(done.result())

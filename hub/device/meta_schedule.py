@@ -18,11 +18,10 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResult
 
-from .compiling import Compiling
 from .host_facts import physical_cores
+from .kernel_cache import Compiling
 from .measurement import MeasureConfig
-from .plan import check_compiler, cores, plan_workers
-from .pool import JobResult, WorkerPool, Zygote
+from .pool import JobResult, WorkerPool, Zygote, check_compiler, cores, plan_workers
 
 
 @derived_object
@@ -148,7 +147,7 @@ def make_builder_runner(config: MeasureConfig | None = None) -> BuilderRunner:
     """Forked workers for MetaSchedule on this machine's CPU.
 
     Raises:
-        NoCompilerError: no C compiler to link with.
+        DeviceSetupError: no C compiler to link with.
     """
     check_compiler()
     config = config or MeasureConfig()

@@ -90,18 +90,18 @@ class Reference:
         """Write a file that `load_reference` reads."""
         # numpy's format has no name for the types of ml_dtypes.
         plain = {p: v.astype(np.float32) if v.dtype.kind == "V" else v for p, v in self.outputs.items()}
-        arrays = {f"output{place}": values for place, values in plain.items()}
-        arrays |= {f"dtype{place}": np.array(values.dtype.name) for place, values in self.outputs.items()}
+        arrays = {f"output{argument}": values for argument, values in plain.items()}
+        arrays |= {f"dtype{argument}": np.array(values.dtype.name) for argument, values in self.outputs.items()}
         with Path(path).open("wb") as file:
             np.savez(file, reduction=np.int64(self.reduction), **arrays)  # type: ignore[arg-type]
 
     def complaint(self, outputs: Mapping[int, np.ndarray[Any, Any]]) -> str | None:
         """What is wrong with a program's outputs, or None."""
-        for place, right in self.outputs.items():
+        for argument, right in self.outputs.items():
             allowed = tolerance(right.dtype, self.reduction)
-            found = difference(outputs[place], right)
-            if found > allowed:
-                return f"argument {place} is off by {found:.2g} (allowed {allowed:.2g})"
+            distance = difference(outputs[argument], right)
+            if distance > allowed:
+                return f"argument {argument} is off by {distance:.2g} (allowed {allowed:.2g})"
         return None
 
 
@@ -111,8 +111,8 @@ def load_reference(path: str) -> Reference:
     import ml_dtypes  # noqa: F401 (numpy then knows bfloat16 by its name)
 
     with np.load(path) as data:
-        places = [int(name.removeprefix("output")) for name in data.files if name.startswith("output")]
-        outputs = {place: data[f"output{place}"].astype(str(data[f"dtype{place}"])) for place in places}
+        arguments = [int(name.removeprefix("output")) for name in data.files if name.startswith("output")]
+        outputs = {argument: data[f"output{argument}"].astype(str(data[f"dtype{argument}"])) for argument in arguments}
         return Reference(outputs, int(data["reduction"]))
 
 

@@ -122,12 +122,12 @@ def run_process(
     """
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=env, text=True) as process:
-        told: list[str | None] = [text]
+        pending: list[str | None] = [text]
         answer: list[tuple[str, str]] = []
 
         def ended(seconds: float) -> bool:
             try:
-                answer.append(process.communicate(told.pop() if told else None, timeout=seconds))
+                answer.append(process.communicate(pending.pop() if pending else None, timeout=seconds))
             except subprocess.TimeoutExpired:
                 return False
             return True

@@ -5,17 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from .errors import WorkerStartError
+from .errors import DeviceSetupError
 from .patience import STALL_SECONDS, STARVED, TimeLimit, WorkClock, wait_for
 from .worker import WorkerSetup
 
@@ -64,7 +66,7 @@ class Zygote:
         """Wait until workers can be forked.
 
         Raises:
-            WorkerStartError: TVM could not be imported, or the process was ended by a signal.
+            DeviceSetupError: TVM could not be imported, or the process was ended by a signal.
         """
         with self._lock:
             self._await_ready()
@@ -86,10 +88,10 @@ class Zygote:
         why = wait_for(ready, self._process.pid, _START)
         return (b"", why) if why is not None else (self._control.recv(8), None)
 
-    def _not_ready(self, why: str | None) -> WorkerStartError:
+    def _not_ready(self, why: str | None) -> DeviceSetupError:
         """What kept it from importing TVM: it hangs, somebody or the system ended it, or TVM is broken."""
         if why is not None:
-            return WorkerStartError(
+            return DeviceSetupError(
                 f"the process that forks the workers could not be started: {why}",
                 remedy="run the same command again; if it happens again, see whether the disk of TVM answers",
             )
@@ -97,11 +99,11 @@ class Zygote:
             self._process.wait(1.0)
         code = self._process.returncode
         if code is not None and code < 0:
-            return WorkerStartError(
+            return DeviceSetupError(
                 f"the process that forks the workers was ended by {signal.Signals(-code).name} while it started",
                 remedy="run the same command again; if nobody ended it, this machine may be short of memory",
             )
-        return WorkerStartError(
+        return DeviceSetupError(
             "the worker process could not import TVM", remedy="run `tchub doctor`; it checks TVM and its ffi version"
         )
 
@@ -109,7 +111,7 @@ class Zygote:
         """A new worker: its process id and the connection to it.
 
         Raises:
-            WorkerStartError: the zygote could not import TVM, or died.
+            DeviceSetupError: the zygote could not import TVM, or died.
         """
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
@@ -121,7 +123,7 @@ class Zygote:
                 answer = b""
         if len(answer) != 8:
             ours.close()
-            raise WorkerStartError(
+            raise DeviceSetupError(
                 "the process that forks the workers died",
                 remedy="run the same command again: what was measured before is kept",
             )
@@ -180,7 +182,7 @@ class Worker:
         self.stop()
         if ready.error == "starved":
             return ready
-        raise WorkerStartError(
+        raise DeviceSetupError(
             f"a worker could not be set up: {ready.message}",
             remedy="run `tchub doctor`; a container may forbid pinning cores or limiting memory",
         )
@@ -243,3 +245,67 @@ class WorkerPool:
         for worker in self._workers:
             worker.stop()
         self._threads.shutdown(wait=True)
+
+
+def cores() -> list[int]:
+    """Logical CPUs that this process may use."""
+    return sorted(os.sched_getaffinity(0))
+
+
+def real_time_granted() -> bool:
+    """Whether this process may ask for real-time priority; asks, and gives it back."""
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    except PermissionError:
+        return False
+    os.sched_setscheduler(0, *before)
+    return True
+
+
+def timing_cpus(physical: Sequence[Sequence[int]], threads: int) -> list[int]:
+    """Return the CPUs for the threads of a program: one of each of the last cores, unless it has more threads.
+
+    Args:
+        physical: the CPUs of each physical core, see `physical_cores`.
+    """
+    if threads <= len(physical):
+        return [core[0] for core in physical[-threads:]]
+    return sorted(cpu for core in physical for cpu in core)[-threads:]
+
+
+def plan_workers(
+    physical: Sequence[Sequence[int]], threads: int, memory: int, real_time: bool | None = None
+) -> tuple[list[WorkerSetup], WorkerSetup, bool]:
+    """Builders, the runner, and whether builds may go on while a program is timed.
+
+    With more physical cores than threads, the last `threads` cores time programs; each other CPU compiles, and the
+    measuring CPUs compile as well while they idle, but not those that share a core with them. A timed program with
+    real-time priority takes its core at once; where that is not granted, the builders of its core are SCHED_IDLE, which
+    yields to it. With no core to spare, a batch is built first, on every CPU, and timed after.
+
+    Args:
+        physical: the CPUs of each physical core, see `physical_cores`.
+        memory: address space of a worker in bytes.
+        real_time: whether real-time priority is granted; by default the system is asked.
+    """
+    timing = timing_cpus(physical, threads)
+    overlap = len(physical) > threads
+    granted = real_time_granted() if real_time is None else real_time
+    runner = WorkerSetup(tuple(timing), urgent=overlap, threads=threads, memory_bytes=memory)
+    building = sorted(cpu for core in physical for cpu in core)
+    if overlap:
+        shared = {cpu for core in physical[-threads:] for cpu in core} - set(timing)
+        building = [cpu for cpu in building if cpu not in shared]
+    yielding = set(timing) if overlap and not granted else set()
+    builders = [WorkerSetup((cpu,), idle=cpu in yielding, memory_bytes=memory) for cpu in building]
+    return builders, runner, overlap
+
+
+def check_compiler() -> None:
+    """Raises DeviceSetupError when no C compiler can link what TVM builds."""
+    if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++", "c++", "gcc", "cc")):
+        raise DeviceSetupError(
+            "no C compiler was found, and TVM needs one to link programs",
+            remedy="install gcc or clang (Debian: apt-get install g++), or set CXX",
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from .errors import UnknownDeviceChoiceError
+from .errors import DeviceChoiceError
 
 LOCAL = "local"
 
@@ -32,7 +32,7 @@ def parse_device(text: str) -> RpcAddress | None:
     """The address in `rpc://host:port/key`; None for `local`.
 
     Raises:
-        UnknownDeviceChoiceError: neither of the two.
+        DeviceChoiceError: neither of the two.
     """
     if text == LOCAL:
         return None
@@ -44,8 +44,8 @@ def parse_device(text: str) -> RpcAddress | None:
     key = unquote(parts.path.removeprefix("/"))
     if parts.scheme != "rpc":
         raise _malformed(text, "it is neither local nor an rpc:// address")
-    for what, found in (("host", parts.hostname), ("port", port), ("key", key)):
-        if not found:
+    for what, value in (("host", parts.hostname), ("port", port), ("key", key)):
+        if not value:
             raise _malformed(text, f"it names no {what}")
     # TVM's servers append a random number to the key after a colon, and options after a space.
     if any(sign in key for sign in " :/") or parts.query or parts.fragment or parts.username:
@@ -55,8 +55,8 @@ def parse_device(text: str) -> RpcAddress | None:
     return RpcAddress(parts.hostname, port, key)
 
 
-def _malformed(text: str, why: str) -> UnknownDeviceChoiceError:
-    return UnknownDeviceChoiceError(
+def _malformed(text: str, why: str) -> DeviceChoiceError:
+    return DeviceChoiceError(
         f"cannot measure on the device {text!r}: {why}",
         remedy="give local, or rpc://host:port/key with the tracker's host and port and the servers' key",
         device=text,

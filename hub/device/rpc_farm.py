@@ -50,11 +50,11 @@ class Farm:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, words: str) -> tuple[int, int]:
+    def _ask(self, request: str) -> tuple[int, int]:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with self._lock:
-            self._process.stdin.write(words + "\n")
+            self._process.stdin.write(request + "\n")
             self._process.stdin.flush()
             pid, port = self._process.stdout.readline().split()
         return int(pid), int(port)
@@ -65,9 +65,9 @@ class Farm:
         self.servers.append(pid)
         return len(self.servers) - 1
 
-    def signal(self, place: int, number: int) -> None:
+    def signal(self, server: int, number: int) -> None:
         """Send a signal to all processes of a server, e.g. SIGKILL, SIGSTOP or SIGCONT."""
-        os.killpg(self.servers[place], number)
+        os.killpg(self.servers[server], number)
 
     def close(self) -> None:
         """Kill the tracker and the servers."""

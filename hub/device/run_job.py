@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .drift import DriftConfig, DriftWatch, make_reference_kernel, measure_watched
 from .output_check import Reference, load_reference, written
-from .timing import TimingConfig, time_kernel
+from .timing import DriftConfig, DriftWatch, TimingConfig, make_reference_kernel, measure_watched, time_kernel
 
 ArgsInfo = Sequence[tuple[Sequence[int], str]]
 _KEPT_BYTES = 256 << 20
@@ -132,15 +131,15 @@ def run(
         _arguments.drop(args_info)  # it may have written its inputs
         return RunOutcome([], time.perf_counter() - start, wrong)
     watch, kernel = _watcher(drift or DriftConfig(retries=0))
-    told = measure_watched(lambda: time_kernel(module, args, tvm.cpu(), config, best), kernel, watch)
-    return RunOutcome(told.value, time.perf_counter() - start, None, told.repeated, told.disturbed)
+    watched = measure_watched(lambda: time_kernel(module, args, tvm.cpu(), config, best), kernel, watch)
+    return RunOutcome(watched.value, time.perf_counter() - start, None, watched.repeated, watched.disturbed)
 
 
 def _check(module: Any, args: Sequence[Any], reference: Reference) -> str | None:
-    for place, right in reference.outputs.items():
-        args[place].copyfrom(np.zeros_like(right))  # what the program before left there is right
+    for argument, right in reference.outputs.items():
+        args[argument].copyfrom(np.zeros_like(right))  # what the program before left there is right
     module["main"](*args)
-    return reference.complaint({place: args[place].numpy() for place in reference.outputs})
+    return reference.complaint({argument: args[argument].numpy() for argument in reference.outputs})
 
 
 def make_reference(library: str, args_info: ArgsInfo, reduction: int, path: str) -> int:
@@ -151,6 +150,6 @@ def make_reference(library: str, args_info: ArgsInfo, reduction: int, path: str)
     args = [tvm.runtime.tensor(contents) for contents in values]
     tvm.runtime.load_module(library)["main"](*args)
     after = [arg.numpy() for arg in args]
-    outputs = {place: after[place] for place in written(values, after)}
+    outputs = {argument: after[argument] for argument in written(values, after)}
     Reference(outputs, reduction).save(path)
     return len(outputs)

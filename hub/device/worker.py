@@ -46,7 +46,7 @@ def warm_up() -> None:
     import tvm  # noqa: F401
     from tvm.s_tir import meta_schedule  # noqa: F401
 
-    from .tvm_import import import_tensor_intrinsics
+    from ...zoo.tvm_import import import_tensor_intrinsics
 
     import_tensor_intrinsics()
     warm_compiler()

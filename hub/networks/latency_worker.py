@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from ..device.host_facts import physical_cores
-from ..device.plan import timing_cpus
+from ..device.pool import timing_cpus
 from ..device.timing import POOL_SETTLE_SECONDS
 from .errors import NetworkImportError
 from .exported_file import load_exported

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...zoo.errors import TchubWarning
-from ..device.errors import LocalTargetError
+from ..device.errors import TargetError
 from ..device.host_facts import read_host_facts, usable_cpus
 from ..device.local_target import missing_extensions
 from .arrays import numpy_type, random_arrays
@@ -170,7 +170,7 @@ def load_tuned(folder: str | Path) -> TunedNetwork:
 
     Raises:
         NetworkFileError: the folder holds no tuned network, it was changed, or another version of TVM compiled it.
-        LocalTargetError: this CPU lacks instructions that the network was compiled for.
+        TargetError: this CPU lacks instructions that the network was compiled for.
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
@@ -183,7 +183,7 @@ def load_tuned(folder: str | Path) -> TunedNetwork:
             path=str(folder),
         )
     if missing := missing_extensions(manifest.target, read_host_facts()):
-        raise LocalTargetError(
+        raise TargetError(
             f"{folder} was compiled for a CPU with {', '.join(missing)}, which this CPU lacks",
             remedy="tune the network on this machine, or for a target that both have, e.g. --target x86-64-v3",
             target=manifest.target,

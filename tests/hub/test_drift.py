@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tchub.hub.device.drift import DriftConfig, DriftWatch, make_reference_kernel, measure_watched
+from tchub.hub.device.timing import DriftConfig, DriftWatch, make_reference_kernel, measure_watched
 
 QUIET = 50e-6
 

@@ -18,7 +18,7 @@ from tchub.hub import api
 from tchub.hub.cli import main
 from tchub.hub.device.detect import LocalDevice, detect_local
 from tchub.hub.device.device_choice import ChosenDevice, choose_device, parse_target
-from tchub.hub.device.errors import LocalTargetError
+from tchub.hub.device.errors import TargetError
 from tchub.hub.device.host_facts import HostFacts, usable_cores
 from tchub.hub.device.local_target import with_target
 from tchub.hub.networks.errors import NoTaskError
@@ -102,7 +102,7 @@ def test_a_level_of_llvm_is_a_target_by_its_name() -> None:
 def test_extensions_that_the_cpu_lacks_are_named(local: LocalDevice) -> None:
     older = replace(FACTS, flags=frozenset(flag for flag in V4 if not flag.startswith("avx512")))
     assert level(local, "x86-64-v3", older).mcpu == "x86-64-v3"
-    with pytest.raises(LocalTargetError, match="lacks") as caught:
+    with pytest.raises(TargetError, match="lacks") as caught:
         level(local, "x86-64-v4", older)
     assert caught.value.fields["missing"] == ["avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"]
     assert "x86-64-v2" in str(caught.value.remedy)
@@ -124,7 +124,7 @@ def test_a_machine_that_hides_its_flags_is_not_held_to_lack_any(local: LocalDevi
     ],
 )
 def test_what_is_no_target_of_this_machine_is_refused(target: dict[str, Any], said: str) -> None:
-    with pytest.raises(LocalTargetError, match=said):
+    with pytest.raises(TargetError, match=said):
         choose_device("local", 1, target=target)
 
 

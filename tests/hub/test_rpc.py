@@ -15,17 +15,16 @@ import pytest
 import torch
 from tchub import hub
 from tchub.hub.device.device_choice import choose_device
-from tchub.hub.device.errors import MeasurementFailureRateError, NoServerError, RemoteTargetError
+from tchub.hub.device.errors import MeasurementFailureRateError, NoServerError, TargetError
 from tchub.hub.device.measure import MeasureConfig, Measurement
 from tchub.hub.device.pool import Zygote
 from tchub.hub.device.rpc import RpcMeasurer
 from tchub.hub.device.rpc_address import RpcAddress
 from tchub.hub.device.rpc_farm import Farm
-from tchub.hub.device.rpc_fleet import RpcConfig, ask_server
-from tchub.hub.device.rpc_tracker import TrackerClient
+from tchub.hub.device.rpc_fleet import RpcConfig, TrackerClient, ask_server
 from tchub.hub.device.worker import TimingConfig
-from tchub.hub.records.run_folder import claim
 from tchub.hub.records.errors import RunStateError
+from tchub.hub.records.run_folder import claim
 from tchub.hub.search.task_search import SearchSettings
 from tchub.hub.tuning.session import SessionView
 from tchub.hub.tuning.tune import TuneProgress
@@ -84,7 +83,7 @@ def test_programs_use_the_threads_that_were_asked_for(monkeypatch: pytest.Monkey
     with Farm(1, "wide") as wide:
         _await_servers(wide.address, 1)
         assert ask_server(wide.address, replace(PATIENT, threads=3)).threads == 3
-        with pytest.raises(RemoteTargetError, match="use 4 threads at most, not 9") as caught:
+        with pytest.raises(TargetError, match="use 4 threads at most, not 9") as caught:
             choose_device(str(wide.address), 9)
         assert "TVM_NUM_THREADS=9" in str(caught.value.remedy)
 
