@@ -1,34 +1,29 @@
 """Model cards: schema, template, and every published card as a file.
 
-A card's numbers come from a checkpoint's config.json and metrics.json; `check_card` finds those that do not.
+The numbers of a card come from a checkpoint's config.json and metrics.json; `check_card` finds those that do not.
 """
 
-from .data import MEASURED, TRANSFERRED, Corpus, Origin, origin
-from .errors import CardError
-from .evaluation import Evaluation, FewShot
-from .plots import draw
+from .decode import CardError
+from .metrics import METRICS_FORMAT, SCORES, TITLES, CardMetrics, ScoreLine, read_metrics
+from .plots import Plot, draw, plots_of
 from .render import MISSING, check_card, render_card
-from .required import missing
-from .schema import CardData, Training
-from .scores import Scores
-from .transfer import Transfer
+from .schema import CardData, CorpusFacts, missing
 
 __all__ = [
-    "MEASURED",
+    "METRICS_FORMAT",
     "MISSING",
-    "TRANSFERRED",
+    "SCORES",
+    "TITLES",
     "CardData",
     "CardError",
-    "Corpus",
-    "Evaluation",
-    "FewShot",
-    "Origin",
-    "Scores",
-    "Training",
-    "Transfer",
+    "CardMetrics",
+    "CorpusFacts",
+    "Plot",
+    "ScoreLine",
     "check_card",
     "draw",
     "missing",
-    "origin",
+    "plots_of",
+    "read_metrics",
     "render_card",
 ]

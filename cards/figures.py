@@ -1,14 +1,12 @@
-"""The figures of a card, as matplotlib draws them: each has data, a width, and words that say what it shows."""
+"""The figures of a card, painted on a matplotlib figure from the structs of metrics.json."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from .curves import Curves, Tuning
-from .evaluation import Evaluation
+from .metrics import LatencyCurve, RankingCurves, ScoreLine, TransferScores, TuningCurve
 from .theme import LIGHT
-from .transfer import Transfer
 
 _OURS: dict[str, Any] = {"color": LIGHT["ours"], "linewidth": 1.8}
 _OTHER: dict[str, Any] = {"color": LIGHT["stock"], "linewidth": 1.5, "linestyle": (0, (4, 2))}
@@ -17,10 +15,21 @@ _MARKS = "sD^vPX"
 _KNOWN_K = {1: "top1", 5: "top5"}
 
 
-def draw_scatter(figure: Any, curves: Curves) -> None:
-    """A sample of programs: place by score against measured label."""
+def draw_scatter(figure: Any, curves: RankingCurves) -> None:
+    """Draw a sample of programs: place by score against measured label.
+
+    All points are one path of round strokes without length, which takes a quarter of the bytes of markers.
+    """
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
     axis = figure.subplots()
-    axis.scatter(curves.predicted, curves.measured, s=9, color=LIGHT["ours"], alpha=0.55, linewidths=0)
+    points = [point for point in zip(curves.scatter.predicted, curves.scatter.measured, strict=True) for _ in range(2)]
+    path = Path(points, [Path.MOVETO, Path.LINETO] * (len(points) // 2))
+    path.should_simplify = False
+    axis.add_patch(
+        PathPatch(path, fill=False, edgecolor=LIGHT["ours"], linewidth=3, alpha=0.55, capstyle="round", zorder=2)
+    )
     axis.set(
         xlim=(0, 1), ylim=(0, 1.03),
         xlabel="predicted: place within the task (1: ranked first)",
@@ -29,17 +38,16 @@ def draw_scatter(figure: Any, curves: Curves) -> None:
     _grid(axis, "both")
 
 
-def draw_top_k(figure: Any, curves: Curves, run: Evaluation) -> None:
-    """The top-k score against k; baselines where they are known."""
+def draw_top_k(figure: Any, curves: RankingCurves, rivals: Sequence[ScoreLine]) -> None:
+    """Draw the top-k score against k; baselines where they are known."""
     axis = figure.subplots()
     places = {row.k: place for place, row in enumerate(curves.top_k)}
     axis.plot(places.values(), [row.model for row in curves.top_k], marker="o", label="this checkpoint", **_OURS)
     known = [row for row in curves.top_k if row.random is not None]
     if known:
         axis.plot([places[r.k] for r in known], [r.random for r in known], marker="o", label="random choice", **_OTHER)
-    rivals = [line for line in run.scores if line.key not in ("model", "random")]
     for line, mark in zip(rivals, _MARKS, strict=False):
-        points = [(places[k], getattr(line, key)) for k, key in _KNOWN_K.items() if k in places]
+        points = [(places[k], line.value(key)) for k, key in _KNOWN_K.items() if k in places]
         points = [(place, score) for place, score in points if score is not None]
         if points:
             style = {"s": 26, "facecolors": "none", "edgecolors": LIGHT["soft"], "zorder": 3}
@@ -52,8 +60,8 @@ def draw_top_k(figure: Any, curves: Curves, run: Evaluation) -> None:
     figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8)
 
 
-def draw_calibration(figure: Any, curves: Curves) -> None:
-    """The measured label of each tenth of the ranking: mean and spread, beside a perfect ranking's."""
+def draw_calibration(figure: Any, curves: RankingCurves) -> None:
+    """Draw the measured label of each tenth of the ranking: mean and spread, beside a perfect ranking's."""
     axis = figure.subplots()
     middles = [(tenth.least + tenth.most) / 2 for tenth in curves.calibration]
     means = [tenth.mean for tenth in curves.calibration]
@@ -78,14 +86,15 @@ def draw_calibration(figure: Any, curves: Curves) -> None:
     axis.legend(loc="lower right", frameon=False, fontsize=8)
 
 
-def draw_transfer(figure: Any, rows: Sequence[Transfer]) -> None:
-    """Scores on other corpora beside random choice: a row each, the highest pairwise accuracy first."""
-    ordered = sorted(rows, key=lambda row: row.scores.pairwise or 0.0)
+def draw_transfer(figure: Any, rows: Sequence[TransferScores]) -> None:
+    """Draw scores on other corpora beside random choice: a row each, the highest pairwise accuracy first."""
+    ordered = sorted(rows, key=lambda row: row.scores.value("pairwise") or 0.0)
     left, right = figure.subplots(1, 2, sharey=True)
     names = [row.corpus if row.device_learnt is not False else f"{row.corpus} *" for row in ordered]
     for axis, key, title in ((left, "pairwise", "pairwise accuracy"), (right, "top1", "top-1 score")):
-        for place, row in enumerate(ordered):
-            _pair(axis, place, getattr(row.scores, key), getattr(row.random, key) if row.random else None)
+        ours = [row.scores.value(key) for row in ordered]
+        random = [(row.random or ScoreLine()).value(key) for row in ordered]
+        _pairs(axis, ours, random)
         axis.set(xlim=(0, 1.03), ylim=(-0.6, len(ordered) - 0.4), xlabel=title)
         _grid(axis, "x")
     left.set_yticks(range(len(names)), names)
@@ -99,14 +108,25 @@ def draw_transfer(figure: Any, rows: Sequence[Transfer]) -> None:
     figure.legend(handles=handles, loc="outside upper left", ncols=3, frameon=False, fontsize=8)
 
 
-def draw_tuning(figure: Any, runs: Sequence[Tuning]) -> None:
-    """Latency of the network against seconds of tuning, one part a network."""
+def _pairs(axis: Any, ours: Sequence[float | None], random: Sequence[float | None]) -> None:
+    """Draw a score and random choice's on each row, joined by a line in the colour of the higher one."""
+    both = [(r, a, b) for r, (a, b) in enumerate(zip(ours, random, strict=True)) if a is not None and b is not None]
+    for colour, joined in (("ours", [p for p in both if p[1] >= p[2]]), ("stock", [p for p in both if p[1] < p[2]])):
+        axis.hlines([p[0] for p in joined], [p[1] for p in joined], [p[2] for p in joined], LIGHT[colour], lw=1.2)
+    chance = [(score, row) for row, score in enumerate(random) if score is not None]
+    own = [(score, row) for row, score in enumerate(ours) if score is not None]
+    axis.scatter(*zip(*chance, strict=True), marker="|", color=LIGHT["stock"], s=50, linewidths=2) if chance else None
+    axis.scatter(*zip(*own, strict=True), color=LIGHT["ours"], s=28, zorder=3) if own else None
+
+
+def draw_tuning(figure: Any, runs: Sequence[TuningCurve]) -> None:
+    """Draw the latency of each network against seconds of tuning, one part a network."""
     axes = figure.subplots(1, len(runs), squeeze=False)[0]
     for axis, run in zip(axes, runs, strict=True):
-        axis.step(*zip(*run.ours, strict=True), where="post", label="with this checkpoint", **_OURS)
+        axis.step(*_steps(run), where="post", label="with this checkpoint", **_OURS)
         if run.rival:
-            axis.step(*zip(*run.rival, strict=True), where="post", label=run.rival_name or "rival", **_OTHER)
-            axis.axhline(run.rival[-1][1], **_NOTE)
+            axis.step(*_steps(run.rival), where="post", label=run.rival.name, **_OTHER)
+            axis.axhline(run.rival.ms[-1], **_NOTE)
         axis.set(yscale="log", title=run.network, xlabel="seconds of tuning")
         axis.title.set_fontsize(9)
         axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -116,14 +136,12 @@ def draw_tuning(figure: Any, runs: Sequence[Tuning]) -> None:
     axes[0].set_ylabel("latency, ms")
 
 
-def _pair(axis: Any, place: int, ours: float | None, chance: float | None) -> None:
-    """The checkpoint's score and random choice's on one row, joined by a line of the colour of who is ahead."""
-    if ours is not None and chance is not None:
-        axis.plot([chance, ours], [place, place], color=LIGHT["ours" if ours >= chance else "stock"], linewidth=1.2)
-    if chance is not None:
-        axis.scatter([chance], [place], marker="|", color=LIGHT["stock"], s=50, linewidths=2)
-    if ours is not None:
-        axis.scatter([ours], [place], color=LIGHT["ours"], s=28, zorder=3)
+def _steps(curve: LatencyCurve) -> tuple[list[float], list[float]]:
+    """Return seconds and milliseconds of the points where the latency changes, and of the last one."""
+    points = list(zip(curve.seconds, curve.ms, strict=True))
+    changes = [point for point, (_, before) in zip(points[1:-1], points, strict=False) if point[1] != before]
+    kept = [points[0], *changes, points[-1]]
+    return [seconds for seconds, _ in kept], [ms for _, ms in kept]
 
 
 def _grid(axis: Any, which: str) -> None:

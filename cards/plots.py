@@ -1,7 +1,7 @@
-"""The plots of a card as SVG files, drawn from metrics.json and nothing else.
+"""The plots of a card as SVG files, drawn from metrics.json alone.
 
-A file ends with a mark: a hash of the figures that it shows and of the drawing itself. By it a file is known to be
-current without drawing it again, whatever release of matplotlib drew it, and one that was edited is found.
+A file ends with two digests: of the figures that it shows, and of the drawing itself. They tell that a file is current
+without drawing it again, whatever release of matplotlib drew it, and they find one that was edited.
 """
 
 from __future__ import annotations
@@ -10,22 +10,23 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import escape
 
-from .curves import Curves, Tuning, read_curves, read_tuning
-from .evaluation import Evaluation, read_evaluation
+import msgspec
+
+from ..zoo.files import write_atomically
 from .figures import draw_calibration, draw_scatter, draw_top_k, draw_transfer, draw_tuning
-from .files import write_text
+from .metrics import CardMetrics, LatencyCurve, RankingCurves, TransferScores, TuningCurve, read_metrics
 from .theme import STYLE, svg_text
 
-# What a drawing depends on besides its figures: raise it when the plots change their looks.
-REVISION = 3
-_TOLD = (1, 5, 10)  # of the top-k curve, in words
-_MARK = re.compile(r"<!-- figures ([0-9a-f]{16}) drawing ([0-9a-f]{16}) -->\n</svg>\n\Z")
+# A drawing depends on this besides its figures: raise it when the plots change their looks.
+REVISION = 4
+_DESCRIBED_K = (1, 5, 10)
+_DIGESTS = re.compile(r"<!-- figures ([0-9a-f]{16}) drawing ([0-9a-f]{16}) -->\n</svg>\n\Z")
 _SIZE, _TALL = (5.6, 3.4), (5.6, 3.9)  # inches
 _ROW, _AROUND = 0.24, 1.0  # inches of a row of the transfer plot, and of what is around them
 
@@ -36,32 +37,33 @@ class Plot:
 
     Attributes:
         file: its name, `scatter.svg`.
-        title: a line for its heading; words: what it shows, for those who do not see it.
+        title: a line for its heading; description: the same facts in words, for those who do not see it.
         figures: the numbers that it is drawn from.
     """
 
     file: str
     title: str
-    words: str
+    description: str
     size: tuple[float, float]
     figures: Any
     paint: Callable[[Any], None]
 
     @property
-    def mark(self) -> str:
-        """A hash of the figures."""
-        return _digest(json.dumps([REVISION, self.file, self.words, self.figures], sort_keys=True, default=str))
+    def digest(self) -> str:
+        """A digest of the figures."""
+        facts = [REVISION, self.file, self.description, msgspec.to_builtins(self.figures)]
+        return _digest(json.dumps(facts, sort_keys=True))
 
     def is_current(self, path: Path) -> bool:
-        """Whether a file was drawn from these figures, and not touched since."""
+        """Return whether a file was drawn from these figures, and not edited since."""
         if not path.is_file():
             return False
         text = path.read_text(encoding="utf-8")
-        found = _MARK.search(text)
-        return found is not None and found.groups() == (self.mark, _digest(text[: found.start()]))
+        match = _DIGESTS.search(text)
+        return match is not None and match.groups() == (self.digest, _digest(text[: match.start()]))
 
     def to_svg(self) -> str:
-        """The SVG text; equal figures give equal text."""
+        """Return the SVG text; equal figures give equal text."""
         import matplotlib as mpl
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure
@@ -71,37 +73,31 @@ class Plot:
             FigureCanvasSVG(figure)
             self.paint(figure)
             text = svg_text(figure)
-        said = f"<title>{escape(self.title)}</title>\n<desc>{escape(self.words)}</desc>\n"
-        body = text.replace("<metadata>", f"{said}<metadata>", 1).rsplit("</svg>", 1)[0]
-        return f"{body}<!-- figures {self.mark} drawing {_digest(body)} -->\n</svg>\n"
+        head = f"<title>{escape(self.title)}</title>\n<desc>{escape(self.description)}</desc>\n"
+        body = text.replace("<style>", f"{head}<style>", 1).rsplit("</svg>", 1)[0]
+        return f"{body}<!-- figures {self.digest} drawing {_digest(body)} -->\n</svg>\n"
 
 
 def plots_of(metrics: Mapping[str, Any]) -> tuple[Plot, ...]:
-    """The plots that metrics.json has figures for, in the order of a card.
+    """Return the plots that metrics.json has figures for, in the order of a card.
 
     Raises:
         CardError: a field has the wrong type.
     """
-    run, curves, tuning = read_evaluation(metrics), read_curves(metrics) or Curves(), read_tuning(metrics)
+    run = read_metrics(metrics)
+    curves = run.curves or RankingCurves()
     possible = (
         _top_k(run, curves) if curves.top_k else None,
-        _scatter(curves) if curves.predicted else None,
+        _scatter(curves) if curves.scatter.predicted else None,
         _calibration(curves) if curves.calibration else None,
-        _transfer(run) if len(run.transfer) > 1 else None,
-        _tuning(tuning) if tuning else None,
+        _transfer(run.transfer) if len(run.transfer) > 1 else None,
+        _tuning(run.tuning) if run.tuning else None,
     )
     return tuple(plot for plot in possible if plot)
 
 
-def draw(
-    metrics: Mapping[str, Any], folder: Path, *, tuning: Sequence[Mapping[str, Any]] | None = None
-) -> tuple[str, ...]:
-    """Writes the plots of a checkpoint; files that are current are left as they are.
-
-    Args:
-        metrics: its metrics.json.
-        folder: where the SVG files go; created when needed.
-        tuning: rows of the form of `metrics["tuning"]`, in their place.
+def draw(metrics: Mapping[str, Any], folder: Path) -> tuple[str, ...]:
+    """Write the plots of a checkpoint into a folder; files that are current are left as they are.
 
     Returns:
         The names of the plots' files; () when nothing was measured that could be drawn.
@@ -110,65 +106,65 @@ def draw(
         CardError: a field of the metrics has the wrong type.
         OSError: the folder cannot be written.
     """
-    plots = plots_of(metrics if tuning is None else {**metrics, "tuning": tuning})
+    plots = plots_of(metrics)
     for plot in plots:
         if not plot.is_current(folder / plot.file):
-            write_text(folder / plot.file, plot.to_svg())
+            folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(folder / plot.file, plot.to_svg().encode())
     return tuple(plot.file for plot in plots)
 
 
-def _top_k(run: Evaluation, curves: Curves) -> Plot:
-    words = "; ".join(
+def _top_k(run: CardMetrics, curves: RankingCurves) -> Plot:
+    description = "; ".join(
         f"k = {row.k}: {row.model:.3f}" + ("" if row.random is None else f", random choice {row.random:.3f}")
         for row in curves.top_k
-        if row.k in _TOLD
+        if row.k in _DESCRIBED_K
     )
-    rivals = [[line.label, line.top1, line.top5] for line in run.scores if line.key not in ("model", "random")]
-    figures = [[asdict(row) for row in curves.top_k], rivals]
-    paint = partial(draw_top_k, curves=curves, run=run)
-    return Plot("top-k.svg", "Top-k score", f"Top-k score. {words}.", _TALL, figures, paint)
+    rivals = [line for line in run.scores if line.key not in ("model", "random")]
+    figures = [curves.top_k, [[line.label, line.value("top1"), line.value("top5")] for line in rivals]]
+    paint = partial(draw_top_k, curves=curves, rivals=rivals)
+    return Plot("top-k.svg", "Top-k score", f"Top-k score. {description}.", _TALL, figures, paint)
 
 
-def _scatter(curves: Curves) -> Plot:
-    words = (
-        f"{len(curves.predicted)} programs: place within the task by the score, against lowest latency of the task / "
-        "latency as measured."
+def _scatter(curves: RankingCurves) -> Plot:
+    description = (
+        f"{len(curves.scatter.predicted)} programs: place within the task by the score, against lowest latency of the "
+        "task / latency as measured."
     )
-    figures = [curves.predicted, curves.measured]
     paint = partial(draw_scatter, curves=curves)
-    return Plot("scatter.svg", "Predicted against measured", words, _SIZE, figures, paint)
+    return Plot("scatter.svg", "Predicted against measured", description, _SIZE, curves.scatter, paint)
 
 
-def _calibration(curves: Curves) -> Plot:
+def _calibration(curves: RankingCurves) -> Plot:
     first, last = curves.calibration[0], curves.calibration[-1]
-    words = (
+    description = (
         f"Mean measured label by tenth of the ranking: {first.mean:.3f} in the lowest tenth, {last.mean:.3f} in the "
         f"highest; it rises in {curves.rises} of {len(curves.calibration) - 1} steps."
     )
-    figures = [asdict(tenth) for tenth in curves.calibration]
-    return Plot("calibration.svg", "Calibration", words, _SIZE, figures, partial(draw_calibration, curves=curves))
+    paint = partial(draw_calibration, curves=curves)
+    return Plot("calibration.svg", "Calibration", description, _SIZE, curves.calibration, paint)
 
 
-def _transfer(run: Evaluation) -> Plot:
-    rows = run.transfer
+def _transfer(rows: Sequence[TransferScores]) -> Plot:
     lost = sum(row.lost for row in rows)
-    words = f"Scores on {len(rows)} other corpora beside random choice, which is ahead by a score on {lost} of them."
-    size = (6.8, _AROUND + _ROW * len(rows))
-    return Plot(
-        "transfer.svg", "Other corpora", words, size, [asdict(row) for row in rows], partial(draw_transfer, rows=rows)
+    description = (
+        f"Scores on {len(rows)} other corpora beside random choice, which is ahead by a score on {lost} of them."
     )
+    size = (6.8, _AROUND + _ROW * len(rows))
+    return Plot("transfer.svg", "Other corpora", description, size, rows, partial(draw_transfer, rows=rows))
 
 
-def _tuning(runs: Sequence[Tuning]) -> Plot:
-    words = "Latency against seconds of tuning. " + "; ".join(
-        f"{run.network}: {run.ours[-1][1]:.3g} ms after {run.ours[-1][0]:.3g} s"
-        + (f", {run.rival_name} {run.rival[-1][1]:.3g} ms after {run.rival[-1][0]:.3g} s" if run.rival else "")
+def _tuning(runs: Sequence[TuningCurve]) -> Plot:
+    def at_end(curve: LatencyCurve) -> str:
+        seconds, ms = curve.end
+        return f"{ms:.3g} ms after {seconds:.3g} s"
+
+    description = "Latency against seconds of tuning. " + "; ".join(
+        f"{run.network}: {at_end(run)}" + (f", {run.rival.name} {at_end(run.rival)}" if run.rival else "")
         for run in runs
     )
     size = (max(3.6, 2.9 * len(runs)), 2.9)
-    return Plot(
-        "tuning.svg", "Tuning", f"{words}.", size, [asdict(run) for run in runs], partial(draw_tuning, runs=runs)
-    )
+    return Plot("tuning.svg", "Tuning", f"{description}.", size, runs, partial(draw_tuning, runs=runs))
 
 
 def _digest(text: str) -> str:

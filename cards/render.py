@@ -1,4 +1,4 @@
-"""A card's text, from config.json and metrics.json and nothing else; and whether a text still agrees with them."""
+"""The text of a card, rendered from config.json and metrics.json alone, and the check that a text agrees with them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,18 @@ import jinja2
 
 from ..zoo.devices import Device, get_device
 from ..zoo.errors import TchubError
-from .devices import KINDS
-from .fields import read_required
 from .metadata import metadata
+from .metrics import TITLES, MeanScore, ScoreLine
 from .papers import entry, papers_of
 from .plots import plots_of
-from .schema import CardData, Training
-from .scores import TITLES, Scores
+from .schema import CardConfig, CardData, TrainingFacts
 
 MISSING = "[More Information Needed]"
 _GAP = re.compile(r"\n{3,}")
 
 
 def render_card(config: Mapping[str, Any], metrics: Mapping[str, Any], plots: str = "plots") -> str:
-    """The card as Markdown with a YAML head.
+    """Return the card as Markdown with a YAML head.
 
     Args:
         config: the checkpoint's config.json.
@@ -36,21 +34,22 @@ def render_card(config: Mapping[str, Any], metrics: Mapping[str, Any], plots: st
     Raises:
         CardError: a field of either has the wrong type.
     """
-    data = CardData.from_files(config, metrics, _spec(config))
-    drawn = {plot.file: {"words": plot.words, "path": f"{plots}/{plot.file}"} for plot in plots_of(metrics)}
+    data = CardData.from_files(config, metrics)
+    drawn = {plot.file: {"words": plot.description, "path": f"{plots}/{plot.file}"} for plot in plots_of(metrics)}
     text = (
         _environment()
         .get_template("card.md.j2")
         .render(
             card=data,
-            run=data.evaluation,
-            curves=data.curves,
-            tuning=data.tuning,
+            config=data.config,
+            run=data.metrics,
+            curves=data.metrics.curves,
+            spec=_spec(data, config.get("device")),
             plots=drawn,
             metadata=metadata(data),
-            papers=papers_of(data.arch),
-            own_entry=_own_entry(data),
-            shares=_shares(data.training),
+            papers=papers_of(data.config.arch),
+            own_entry=_own_entry(data.config),
+            shares=_shares(data.config.training),
             **{"from": data.origin},
         )
     )
@@ -58,10 +57,7 @@ def render_card(config: Mapping[str, Any], metrics: Mapping[str, Any], plots: st
 
 
 def check_card(text: str, config: Mapping[str, Any], metrics: Mapping[str, Any], plots: str = "plots") -> list[str]:
-    """The lines by which a card differs from what its files say, `-` in the card and `+` as it should be.
-
-    Empty when they agree.
-    """
+    """Return the lines by which a card differs from its files, `-` in the card and `+` as rendered; [] if none do."""
     wanted = render_card(config, metrics, plots)
     lines = difflib.unified_diff(text.splitlines(), wanted.splitlines(), "card", "files", lineterm="", n=0)
     return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
@@ -92,35 +88,35 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _spec(config: Mapping[str, Any]) -> dict[str, tuple[float | None, str]]:
-    """The spec sheet of the config's own device, or of its family; {} when neither is known, or it is of several."""
-    family, own = read_required(config, "family"), config.get("device")
-    if family in KINDS:
+def _spec(data: CardData, own: Any) -> dict[str, tuple[float | None, str]]:
+    """Return the spec sheet of the config's own device, or of its family; {} if neither is known, or it has several."""
+    if data.is_knowledge_base:
         return {}
     try:
-        device = get_device(family) if own is None else Device.from_dict(own, "config.json")
+        device = get_device(data.config.family) if own is None else Device.from_dict(own, "config.json")
     except TchubError:
         return {}
     return {name: (value, device.spec.sources[name]) for name, value in device.spec.values().items()}
 
 
 def _known(value: object) -> str:
-    """The value, or the words for a missing one."""
+    """Return the value, or the text for a missing one."""
     return MISSING if value is None or value in ("", (), {}) else str(value)
 
 
-def _at(line: Scores, name: str) -> str:
-    """One score of a line, with its spread where there is one."""
-    value, deviation = getattr(line, name), line.spread.get(name)
-    return _score(value) if value is None or deviation is None else _plus_minus((value, deviation))
+def _at(line: ScoreLine, name: str) -> str:
+    """Return one score of a line, with its spread where there is one."""
+    score = getattr(line, name)
+    spread = isinstance(score, MeanScore) and score.mean is not None and score.stdev is not None
+    return _plus_minus(score) if spread else _score(line.value(name))
 
 
 def _score(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
-def _plus_minus(told: tuple[float, float]) -> str:
-    return f"{told[0]:.3f} ± {told[1]:.3f}"
+def _plus_minus(score: MeanScore) -> str:
+    return f"{score.mean:.3f} ± {score.stdev:.3f}"
 
 
 def _count(value: int | None) -> str:
@@ -131,30 +127,31 @@ def _cell(value: object) -> str:
     return str(value).replace("|", "\\|").replace("\n", " ")
 
 
-def _alt(words: str) -> str:
-    """Words within the brackets of a picture."""
-    return words.replace("[", "(").replace("]", ")").replace("\n", " ")
+def _alt(text: str) -> str:
+    """Return the text as it may stand in the brackets of a picture."""
+    return text.replace("[", "(").replace("]", ")").replace("\n", " ")
 
 
 def _code(values: Sequence[str]) -> str:
-    """Names in Markdown's code marks: `a`, `b`."""
+    """Return names as Markdown code: `a`, `b`."""
     return ", ".join(f"`{value}`" for value in values)
 
 
 def _sentence(text: str) -> str:
-    """The text with a capital letter and a full stop."""
+    """Return the text with a capital letter and a full stop."""
     text = text.strip()
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
-def _own_entry(data: CardData) -> str:
-    """The checkpoint's own BibTeX entry."""
-    fields = {"title": f"tchub: {data.name}", "author": data.authors and f"{{{data.authors}}}", "version": data.version}
-    return entry("misc", data.name, fields)
+def _own_entry(config: CardConfig) -> str:
+    """Return the checkpoint's own BibTeX entry."""
+    authors = config.lineage.authors
+    fields = {"title": f"tchub: {config.name}", "author": authors and f"{{{authors}}}", "version": config.version}
+    return entry("misc", config.name, fields)
 
 
-def _shares(training: Training) -> list[str]:
-    """What was taken of the target's training programs, where that is not all."""
+def _shares(training: TrainingFacts) -> list[str]:
+    """Return the share of the target's training programs that was taken, where that is not all."""
     texts = []
     if training.tasks_fraction is not None and training.tasks_fraction < 1:
         texts.append(f"Share: {training.tasks_fraction:.0%} of the target's training tasks")

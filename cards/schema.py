@@ -1,53 +1,72 @@
-"""`CardData`: everything a card says, each fact taken from config.json or metrics.json, none typed by hand.
-
-Read from config.json: name, version, arch, model, feature_schema, family, device, tvm, and
-    lineage    weights_licence (SPDX id), base (name@version that it was adapted from), authors, limits (list of
-               texts), and of the device's own data: data (`measured` or `transferred`), measured_on (devices),
-               stand_in (a sentence)
-    training   command, seed, seconds, machine, kilojoules (of energy, where it was measured), parameters, stages,
-               init, tasks_fraction, programs_fraction, programs_per_task, and corpus and each of sources: {name,
-               device, cpu_model, threads, framework, licence, source, programs, tasks, programs_without_features,
-               how, networks, held_out (networks whose tasks are in no training split)}
-Read from metrics.json: corpus, split, device, seed, command, measured_by, tasks, programs, validation,
-    results          name -> {top1, top5, mean_top1, mean_top5, pairwise, label}, where `model` is the checkpoint
-                     and the others are its baselines; a score is a number or {mean, stdev}
-    seeds            {count, chosen_by, score -> {mean, stdev}}
-    few_shot         number of labels -> scores; few_shot_rivals: name -> number of labels -> scores
-    transfer         list of {corpus, split, device, device_learnt, tasks, programs, programs_per_task, tasks_known,
-                     tasks_left_out, metrics, random}, see `transfer.Transfer`
-    curves           see `zoo.training.measured_curves.measure_curves`
-    tuning           list of {network, device, trials, seconds, ms, rival: {name, seconds, ms}}
-    devices          of a knowledge base, in the order of learning: list of {corpus, device, gate, column, learnt, now}
-"""
+"""`CardData`: everything that a card says, each fact taken from config.json or metrics.json, none typed by hand."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
-from .curves import Curves, Tuning, read_curves, read_tuning
-from .data import Corpus, Origin, belongs, origin, read_corpora
-from .devices import KINDS, LearntDevice, read_devices
-from .evaluation import METRICS_FORMAT, Evaluation, read_evaluation
-from .fields import read_number, read_object, read_required, read_text, read_texts, read_whole
+import msgspec
+
+from ..zoo.devices import get_device
+from ..zoo.errors import TchubError
+from .decode import CONFIG_FILE, JsonFacts, bad_field, decode
+from .metrics import CardMetrics, read_metrics
 from .papers import network_of
 
-__all__ = ["METRICS_FORMAT", "CardData"]
+MEASURED, TRANSFERRED = "measured", "transferred"
+# A checkpoint of one of these has learnt several devices of a kind; all others are of a device family.
+KINDS = {"cpu": "CPUs", "gpu": "GPUs"}
+# Without these a checkpoint cannot be compared with others.
+_PUBLISHED_SCORES = ("top1", "top5", "pairwise")
+_CORPUS_FACTS = ("name", "device", "licence", "programs", "tasks", "how")
 
-Spec = Mapping[str, tuple[float | None, str]]
+
+class CorpusFacts(JsonFacts, frozen=True):
+    """Measured programs that the checkpoint learnt from, or, with 0 programs, is only judged by.
+
+    Attributes:
+        threads: with which its programs ran; None where the log does not say.
+        programs, tasks: learnt from; without_features: programs that the schema could not describe.
+        source: where the log was published; how: how it was measured.
+        held_out: networks whose tasks are in no training split.
+    """
+
+    name: str | None = None
+    device: str | None = None
+    cpu_model: str | None = None
+    framework: str | None = None
+    licence: str | None = None
+    source: str | None = None
+    threads: int | None = None
+    programs: int | None = None
+    tasks: int | None = None
+    without_features: int | None = msgspec.field(default=None, name="programs_without_features")
+    how: str | None = None
+    networks: tuple[str, ...] = ()
+    held_out: tuple[str, ...] = ()
+
+    @property
+    def unlicensed(self) -> bool:
+        """True if the log came without a licence (`none found`)."""
+        return self.licence is not None and self.licence.lower().startswith("none")
+
+    @property
+    def copyleft(self) -> bool:
+        """True if the log is under a GNU licence."""
+        return self.licence is not None and "GPL" in self.licence.upper()
 
 
-@dataclass(frozen=True)
-class Training:
+class TrainingFacts(JsonFacts, frozen=True):
     """How the weights came about.
 
     Attributes:
         seconds, machine, kilojoules: time spent, where, and the energy if that was measured.
         stages: 2 when the sources were learnt first and then the target alone; init: whose weights were the start.
-        parameters: trained numbers, or the nodes of trees.
-        tasks_fraction, programs_fraction, programs_per_task: what was taken of the target's training programs.
-        judged_apart: whether tasks that compute the same as a test task were kept out of every corpus.
+        parameters: trained numbers.
+        tasks_fraction, programs_fraction, programs_per_task: share taken of the target's training programs.
+        corpus: the target's; sources: the others. A training that names sources kept every task that computes the
+            same as a test task out of every corpus.
     """
 
     command: str | None = None
@@ -61,62 +80,144 @@ class Training:
     tasks_fraction: float | None = None
     programs_fraction: float | None = None
     programs_per_task: int | None = None
-    judged_apart: bool = False
+    corpus: CorpusFacts | None = None
+    sources: tuple[CorpusFacts, ...] | None = None
 
 
-@dataclass(frozen=True)
-class CardData:
-    """The facts of one card; None and () are left out, or shown as missing where a card must have them.
+class Lineage(JsonFacts, frozen=True):
+    """Where the checkpoint comes from.
 
     Attributes:
-        kind: `cpu` or `gpu`, where the device is known.
-        model: the architecture's settings.
-        corpora: learnt from and judged by; the target's is first.
-        devices: of a knowledge base, that it has learnt.
-        curves: how it ranks the programs that its scores are of; tuning: networks that were tuned with it.
-        spec: spec sheet of the device family: number -> (value, source).
+        weights_licence: SPDX id; base: `name@version` that it was adapted from.
+        data: `measured` when programs of the family's own devices are in the training, else `transferred`.
+        measured_on: devices; stand_in: a sentence that says which device stands in for the family's own.
     """
+
+    weights_licence: str | None = None
+    base: str | None = None
+    authors: str | None = None
+    limits: tuple[str, ...] = ()
+    data: Literal["measured", "transferred"] | None = None
+    measured_on: tuple[str, ...] = ()
+    stand_in: str | None = None
+
+
+class DeviceFacts(JsonFacts, frozen=True):
+    """Name and kind (`cpu` or `gpu`) of the device that the model reads, of its spec sheet."""
+
+    name: str | None = None
+    kind: str | None = None
+
+
+class CardConfig(JsonFacts, frozen=True):
+    """The part of config.json that a card tells."""
 
     name: str
     version: str
     arch: str
     family: str
     feature_schema: str
-    kind: str | None = None
     tvm: str | None = None
-    licence: str | None = None
-    base: str | None = None
-    authors: str | None = None
-    limits: tuple[str, ...] = ()
-    model: Mapping[str, Any] = field(default_factory=dict)
-    training: Training = field(default_factory=Training)
-    corpora: tuple[Corpus, ...] = ()
-    origin: Origin = field(default_factory=Origin)
-    evaluation: Evaluation = field(default_factory=Evaluation)
-    devices: tuple[LearntDevice, ...] = ()
-    curves: Curves | None = None
-    tuning: tuple[Tuning, ...] = ()
-    spec: Spec = field(default_factory=dict)
+    model: dict[str, Any] = msgspec.field(default_factory=dict)
+    device: DeviceFacts = msgspec.field(default_factory=DeviceFacts)
+    lineage: Lineage = msgspec.field(default_factory=Lineage)
+    training: TrainingFacts = msgspec.field(default_factory=TrainingFacts)
 
     @property
-    def corpus(self) -> Corpus:
-        """The target's."""
-        return self.corpora[0] if self.corpora else Corpus()
+    def corpora(self) -> tuple[CorpusFacts, ...]:
+        """The target's corpus first, then the sources; () when the config names none."""
+        own = self.training.corpus
+        return (*((own,) if own else ()), *(self.training.sources or ()))
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Whether the device that a checkpoint is for was measured.
+
+    Attributes:
+        data: `measured`, `transferred`, or None when the training's devices are not known.
+        own: devices of the family that were measured; others: the other devices.
+    """
+
+    data: str | None
+    own: tuple[str, ...]
+    others: tuple[str, ...]
+
+
+def origin_of(config: CardConfig) -> Origin:
+    """Return where the training's programs were measured; what the lineage does not say follows from the corpora.
+
+    Raises:
+        CardError: the lineage says `measured`, and no program of the family is in the training.
+    """
+    lineage, known = config.lineage, {config.device.name}
+    trained = [corpus.device for corpus in config.corpora if corpus.device and corpus.programs != 0]
+    devices = tuple(dict.fromkeys(lineage.measured_on or trained))
+    own = tuple(d for d in devices if not lineage.stand_in and (d in known or _belongs(d, config.family)))
+    if lineage.data == MEASURED and not own:
+        reason = f"is {MEASURED}, but no device of the family {config.family} is in the training"
+        raise bad_field(CONFIG_FILE, "lineage.data", reason)
+    follows = (MEASURED if own else TRANSFERRED) if devices else None
+    return Origin(lineage.data or follows, own, tuple(d for d in devices if d not in own))
+
+
+def _belongs(device: str, family: str) -> bool:
+    """Return whether a device with a spec sheet is of a family, or of a kind."""
+    try:
+        known = get_device(device)
+    except TchubError:
+        return False
+    return family == (known.kind if family in KINDS else known.family)
+
+
+@dataclass(frozen=True)
+class CardData:
+    """The facts of one card; None and () are left out, or shown as missing where a card must have them."""
+
+    config: CardConfig
+    metrics: CardMetrics
+    origin: Origin
+
+    @classmethod
+    def from_files(cls, config: Mapping[str, Any], metrics: Mapping[str, Any]) -> CardData:
+        """Return the facts of config.json and metrics.json.
+
+        Raises:
+            CardError: a field has the wrong type, metrics.json is of a newer format, or the lineage claims
+                measurements of a device that is in no corpus.
+        """
+        decoded = decode(config, CardConfig, CONFIG_FILE)
+        return cls(decoded, read_metrics(metrics), origin_of(decoded))
+
+    @property
+    def corpora(self) -> tuple[CorpusFacts, ...]:
+        """The target's corpus first, then the sources."""
+        return self.config.corpora
+
+    @property
+    def corpus(self) -> CorpusFacts:
+        """The target's corpus."""
+        return self.corpora[0] if self.corpora else CorpusFacts()
+
+    @property
+    def licences(self) -> tuple[str, ...]:
+        """Every licence of the corpora, each once."""
+        return tuple(dict.fromkeys(corpus.licence for corpus in self.corpora if corpus.licence))
 
     @property
     def is_knowledge_base(self) -> bool:
-        """Whether it is of a kind of device, and is made to learn further ones."""
-        return self.family in KINDS
+        """True if it is of a kind of device, and is made to learn further ones."""
+        return self.config.family in KINDS
 
     @property
     def network(self) -> str:
         """The architecture that scores."""
-        return network_of(self.arch)
+        return network_of(self.config.arch)
 
     @property
     def scope(self) -> str:
-        """What it ranks programs for."""
-        return KINDS.get(self.family) or f"devices of the family `{self.family}`"
+        """The devices whose programs it ranks, in words."""
+        return KINDS.get(self.config.family) or f"devices of the family `{self.config.family}`"
 
     @property
     def trained_programs(self) -> int:
@@ -125,60 +226,40 @@ class CardData:
 
     @property
     def own_programs(self) -> int:
-        """Those of the family's own devices."""
+        """Programs learnt from that were measured on the family's own devices."""
         return sum(corpus.programs or 0 for corpus in self.corpora if corpus.device in self.origin.own)
 
     @property
     def judged_on_own(self) -> bool:
-        """Whether the scores are of programs measured on a device of the family."""
-        device = self.evaluation.device
-        return device is not None and (device in self.origin.own or belongs(device, self.family))
-
-    @classmethod
-    def from_files(cls, config: Mapping[str, Any], metrics: Mapping[str, Any], spec: Spec | None = None) -> CardData:
-        """Gather the facts.
-
-        Raises:
-            CardError: a field has the wrong type, metrics.json is of a newer format, or the lineage claims
-                measurements of a device that is in no corpus.
-        """
-        training, lineage = read_object(config, "training"), read_object(config, "lineage")
-        family = read_required(config, "family")
-        device = read_object(config, "device")
-        corpora = read_corpora(training)
-        return cls(
-            **{key: read_required(config, key) for key in ("name", "version", "arch", "feature_schema")},
-            family=family,
-            kind=read_text(device, "kind"),
-            tvm=read_text(config, "tvm"),
-            licence=read_text(lineage, "weights_licence"),
-            base=read_text(lineage, "base"),
-            authors=read_text(lineage, "authors"),
-            limits=read_texts(lineage, "limits"),
-            model=read_object(config, "model"),
-            training=_training(training),
-            corpora=corpora,
-            origin=origin(lineage, corpora, family, read_text(device, "name")),
-            evaluation=read_evaluation(metrics),
-            devices=read_devices(metrics),
-            curves=read_curves(metrics),
-            tuning=read_tuning(metrics),
-            spec=spec or {},
-        )
+        """True if the scores are of programs measured on a device of the family."""
+        device = self.metrics.device
+        return device is not None and (device in self.origin.own or _belongs(device, self.config.family))
 
 
-def _training(raw: Mapping[str, Any]) -> Training:
-    return Training(
-        command=read_text(raw, "command"),
-        seed=read_whole(raw, "seed"),
-        seconds=read_number(raw, "seconds"),
-        machine=read_text(raw, "machine"),
-        kilojoules=read_number(raw, "kilojoules"),
-        parameters=read_whole(raw, "parameters"),
-        stages=read_whole(raw, "stages"),
-        init=read_text(raw, "init"),
-        tasks_fraction=read_number(raw, "tasks_fraction"),
-        programs_fraction=read_number(raw, "programs_fraction"),
-        programs_per_task=read_whole(raw, "programs_per_task"),
-        judged_apart="sources" in raw,
-    )
+def missing(data: CardData) -> tuple[str, ...]:
+    """Return what a card needs before it is published and lacks, as `file: field`; () when nothing does.
+
+    A knowledge base is judged on several devices, so it has no one device.
+    """
+    run, training, lineage = data.metrics, data.config.training, data.config.lineage
+    wanted: dict[str, object] = {
+        "config.json: lineage.weights_licence": lineage.weights_licence,
+        "config.json: lineage.authors": lineage.authors,
+        "config.json: training.command": training.command,
+        "config.json: training.seed": training.seed,
+        "config.json: training.seconds": training.seconds,
+        "config.json: training.corpus": data.corpora,
+        "config.json: devices that the training was measured on": data.origin.data,
+        "metrics.json: corpus": run.corpus,
+        "metrics.json: split": run.split,
+        "metrics.json: device": run.device or run.devices,
+        "metrics.json: tasks": run.tasks,
+        "metrics.json: programs": run.programs,
+        "metrics.json: results.random": run.results.get("random"),
+    }
+    scores = {key: run.model.value(key) if run.model else None for key in _PUBLISHED_SCORES}
+    wanted |= {f"metrics.json: results.model.{key}": score for key, score in scores.items()}
+    for number, corpus in enumerate(data.corpora):
+        where = f"config.json: training.{'corpus' if number == 0 else f'sources[{number - 1}]'}"
+        wanted |= {f"{where}.{key}": getattr(corpus, key) for key in _CORPUS_FACTS}
+    return tuple(name for name, value in wanted.items() if value is None or value in ("", ()))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ...cards.schema import METRICS_FORMAT
+from ...cards import METRICS_FORMAT
 from ...zoo.corpus import Program, Task, merge_corpus
 from ...zoo.models import Checkpoint
 from ...zoo.plain_json import json_file

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ...cards.evaluation import read_evaluation
-from ...cards.scores import TITLES
+from ...cards import TITLES, read_metrics
 from ...zoo.models.files import write_folder
 from ...zoo.plain_json import json_file
 from ..registry.store import cache_root
@@ -56,10 +55,10 @@ class Evaluate:
 
 def _tell(walk: Walk, metrics: dict[str, Any]) -> None:
     """The scores of all, and who is ahead: to be known before anything is published."""
-    run = read_evaluation(metrics)
+    run = read_metrics(metrics)
     walk.note(f"{run.programs} programs of {run.tasks} test tasks:")
     for line in run.scores:
-        told = ", ".join(f"{TITLES[key]} {getattr(line, key):.3f}" for key in ("top1", "top5", "pairwise"))
+        told = ", ".join(f"{TITLES[key]} {line.value(key):.3f}" for key in ("top1", "top5", "pairwise"))
         walk.note(f"  {line.label.strip('*')}: {told}")
     if ahead := [line.label for line in run.beaten_by]:
         walk.note(f"ahead of it in a score: {', '.join(ahead)}; the card says so, and more programs may help")

@@ -6,8 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...zoo.models.config import CONFIG_FILE
-from ...zoo.models.files import WEIGHT_FILES, write_folder
+from ...zoo.models.config import CONFIG_FILE, WEIGHTS_FILE
+from ...zoo.models.files import write_folder
 from ...zoo.plain_json import json_file
 from ..registry.store import cache_root
 from ..registry.verify import sha256_of
@@ -93,7 +93,7 @@ class Train:
         )
         write_folder(folder, {"metrics.json": json_file(fitted.metrics)})
         fitted.checkpoint.save(folder)
-        weights = next(path for name in WEIGHT_FILES.values() if (path := folder / name).is_file())
+        weights = folder / WEIGHTS_FILE
         facts = {"folder": str(folder.relative_to(walk.folder)), "weights": weights.name}
         return Done(facts, [folder / CONFIG_FILE, weights, folder / "metrics.json"])
 

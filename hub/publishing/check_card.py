@@ -6,7 +6,7 @@ from huggingface_hub import ModelCard
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from yaml import YAMLError
 
-from ...cards import MISSING, Corpus, check_card, missing
+from ...cards import MISSING, CorpusFacts, check_card, missing
 from .findings import Finding, failed, passed
 from .subject import Subject
 
@@ -48,7 +48,7 @@ def check_metadata(subject: Subject) -> Finding:
 
 def check_licences(subject: Subject) -> Finding:
     """An SPDX licence of the weights; of every corpus one, or the words that none was found."""
-    weights, corpora = subject.card.licence, subject.card.corpora
+    weights, corpora = subject.card.config.lineage.weights_licence, subject.card.corpora
     problems = [] if is_spdx(weights) else [f"weights: {weights or 'none given'}"]
     problems += [f"{c.name}: {c.licence or 'none given'}" for c in corpora if not _is_told(c)]
     problems += [] if corpora else ["data: no corpus is named"]
@@ -67,7 +67,7 @@ def is_spdx(text: str | None) -> bool:
         return False
 
 
-def _is_told(corpus: Corpus) -> bool:
+def _is_told(corpus: CorpusFacts) -> bool:
     return corpus.unlicensed or is_spdx(corpus.licence)
 
 

@@ -22,7 +22,7 @@ from .findings import Finding, failed, not_checked, passed
 from .subject import Subject
 
 if TYPE_CHECKING:
-    from ...cards import Corpus as CorpusFacts
+    from ...cards import CorpusFacts
     from ...zoo.corpus import Corpus
 
 _RETRAIN = "train it again with `tchub train`, which keeps every test task out"
@@ -50,7 +50,7 @@ class Learnt:
 def check_leak(subject: Subject) -> Finding:
     """No test task was learnt, as far as its own account and the corpora tell."""
     trainings = list(_trainings(subject))
-    judges = [judged.corpus for judged in published(subject.card, subject.metrics)]
+    judges = [judged.corpus for judged in published(subject.card)]
     names = [name for learnt in trainings for name in learnt.names]
     if absent := subject.missing([*judges, *names]):
         remedy = f"give {' '.join(f'--corpus DIR/{name}' for name in absent)}, or --without-evaluation"
@@ -81,7 +81,7 @@ def _learnt(who: str, config: Mapping[str, Any]) -> Learnt:
 
 def _too_many(subject: Subject, learnt: Learnt) -> list[str]:
     """Corpora of which more was learnt than is left without the test tasks."""
-    judges = subject.corpora[published(subject.card, subject.metrics)[0].corpus]
+    judges = subject.corpora[published(subject.card)[0].corpus]
     free = _free([subject.corpora[name] for name in learnt.names], judges)
     who = f" by its start {learnt.who}" if learnt.who else ""
     problems = []
@@ -112,7 +112,7 @@ def _learnt_judges(subject: Subject) -> list[str]:
 
     learnt = seen_tasks(subject.checkpoint.config).learnt
     problems = []
-    for judged in published(subject.card, subject.metrics):
+    for judged in published(subject.card):
         corpus = subject.corpora[judged.corpus]
         known = computations(corpus)
         left = sum(computation_key(known[task]) not in learnt for task in split_tasks(corpus).test)

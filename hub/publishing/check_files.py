@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...cards.plots import plots_of
 from ...zoo.devices import UnknownDeviceError, get_device
-from ...zoo.devices.spec import Device
+from ...zoo.devices.device import Device
 from ..registry.describe import OPTIONAL_FILES
 from ..registry.entry_files import CONFIG_FILE, RECORD, WEIGHT_FILES
 from ..registry.names import KINDS, CheckpointName

@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ...cards import CardData, Scores
-from ...cards.fields import read_objects, read_whole
-from ...cards.scores import SCORES
+from ...cards import SCORES, CardData, ScoreLine
 from ..registry.store import cache_root
 from .findings import Finding, failed, not_checked, passed
 from .subject import Subject
@@ -33,11 +31,11 @@ class Judged:
 
 def check_metrics(subject: Subject) -> Finding:
     """All five scores of the checkpoint and those of a random order, each between 0 and 1."""
-    run = subject.card.evaluation
+    run = subject.card.metrics
     problems = [f"{line.key}.{key} is {value}" for line in run.scores for key, value in _impossible(line)]
     lines = {line.key: line for line in run.scores}
     for name, wanted in (("model", SCORES), ("random", SCORES[:3])):
-        absent = [key for key in wanted if getattr(lines.get(name), key, None) is None]
+        absent = [key for key in wanted if name not in lines or lines[name].value(key) is None]
         problems += [f"no {name}.{key}" for key in absent]
     problems += [] if run.split else ["no split"]
     if problems:
@@ -45,16 +43,16 @@ def check_metrics(subject: Subject) -> Finding:
     return passed("metrics", f"{len(SCORES)} scores on the {run.split} split of {run.corpus}, random choice beside")
 
 
-def _impossible(line: Scores) -> Iterator[tuple[str, float]]:
+def _impossible(line: ScoreLine) -> Iterator[tuple[str, float]]:
     for key in SCORES:
-        value = getattr(line, key)
+        value = line.value(key)
         if value is not None and not 0 <= value <= 1:
             yield key, value
 
 
 def check_scores(subject: Subject) -> Finding:
     """The evaluation that metrics.json names gives the published scores again, within the tolerance."""
-    said = published(subject.card, subject.metrics)
+    said = published(subject.card)
     if absent := subject.missing([judged.corpus for judged in said]):
         remedy = f"give {' '.join(f'--corpus DIR/{name}' for name in absent)}, or --without-evaluation"
         return not_checked("scores", f"needs the corpus {', '.join(absent)}", remedy)
@@ -69,17 +67,20 @@ def check_scores(subject: Subject) -> Finding:
     return passed("scores", detail)
 
 
-def published(card: CardData, metrics: Mapping[str, Any]) -> list[Judged]:
+def published(card: CardData) -> list[Judged]:
     """What metrics.json says: one entry, or of a knowledge base one for each device that was judged."""
     if card.is_knowledge_base:
         return [
-            Judged(row["corpus"], row["now"], read_whole(row, "tasks"), read_whole(row, "programs"))
-            for row in read_objects(metrics, "devices")
-            if row.get("now")
+            Judged(device.corpus, _scores(device.now), device.tasks, device.programs)
+            for device in card.metrics.devices
+            if device.now
         ]
-    run = card.evaluation
-    scores = {key: getattr(run.model, key, None) for key in SCORES}
-    return [Judged(run.corpus or "", scores, run.tasks, run.programs)]
+    run = card.metrics
+    return [Judged(run.corpus or "", _scores(run.model), run.tasks, run.programs)]
+
+
+def _scores(line: ScoreLine | None) -> dict[str, float | None]:
+    return {key: line.value(key) if line else None for key in SCORES}
 
 
 def judge_again(subject: Subject, said: list[Judged]) -> list[Judged]:
@@ -89,7 +90,7 @@ def judge_again(subject: Subject, said: list[Judged]) -> list[Judged]:
         return list(_judge_base(subject, corpora))
     from .evaluate import evaluate
 
-    split = subject.card.evaluation.split or "test"
+    split = subject.card.metrics.split or "test"
     cache = cache_root().parent / "statements"
     found = evaluate(subject.checkpoint, corpora[0], split, threads=subject.threads, cache=cache)
     return [Judged(found["corpus"], found["results"]["model"], found["tasks"], found["programs"])]

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...zoo.training import TrainConfig, evaluate_model, evaluate_scores
-from ...zoo.training.baselines import PackSumXGBoost, XGBoostConfig
-from ...zoo.training.fit import corpus_device, fit, load_parts
+from ...zoo.training import evaluate_scores
+from ...zoo.training.baselines import TREES, PackSumXGBoost, XGBoostConfig, evaluate_trees, fit_trees
+from ...zoo.training.fit import corpus_device, load_parts
+from ...zoo.training.gather import gather
 
 if TYPE_CHECKING:
     from ...zoo.corpus import Corpus
@@ -83,11 +84,11 @@ def evaluate_xgboost(
 
 
 def _on_primitives(corpus: Corpus, split: str, seed: int) -> dict[str, Any]:
-    """By the zoo's own recipe; the number of trees is chosen on the validation tasks."""
-    fitted = fit(corpus, TrainConfig.find("xgboost"), seed=seed).checkpoint
-    schema = fitted.config.feature_schema
+    """Rank by trees on the primitives; their number is chosen on the validation tasks."""
+    schema, _ = TREES["xgboost"]
+    ranker = fit_trees("xgboost", gather(corpus, (), schema), seed).ranker
     data = load_parts(corpus, schema, corpus_device(corpus), (split,))[split]
-    return {**evaluate_model(fitted.model, data), "label": PRIMITIVES}
+    return {**evaluate_trees(ranker, data), "label": PRIMITIVES}
 
 
 def _read(corpus: Corpus, part: str, workers: int, cache: Path | None, note: Callable[[str], None]) -> _Statements:

@@ -20,12 +20,11 @@ import json
 import sys
 from pathlib import Path
 
-from tchub.cards import draw, render_card
-from tchub.cards.files import write_text
-from tchub.cards.plots import plots_of
+from tchub.cards import draw, plots_of, render_card
 from tchub.hub.registry import Entry, Index, Version, describe
 from tchub.hub.registry.describe import read_json
 from tchub.zoo.errors import TchubError
+from tchub.zoo.files import write_atomically
 
 ROOT = Path(__file__).resolve().parents[2]
 # Fields of an entry that only publishing knows.
@@ -140,7 +139,8 @@ def _put(path: Path, text: str, stale: list[str], root: Path, write: bool) -> No
         return
     stale.append(str(path.relative_to(root)))
     if write:
-        write_text(path, text)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text.encode())
 
 
 def report(index: Index, stale: list[str], as_json: bool, what: str) -> None:

@@ -1,4 +1,4 @@
-"""A config and metrics with everything that a card can tell."""
+"""Config and metrics with everything that a card can show."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tchub.zoo.devices import get_device
 
 
 def scores(pairwise: float, top1: float = 0.8) -> dict[str, float]:
-    """The five scores, of which two are told."""
+    """Return the five scores, of which two are given."""
     return {"top1": top1, "top5": 0.95, "mean_top1": top1, "mean_top5": 0.96, "pairwise": pairwise}
 
 
 def transfer_row(corpus: str, pairwise: float, top1: float, **facts: Any) -> dict[str, Any]:
-    """Scores on another corpus."""
+    """Return scores on another corpus."""
     return {
         "corpus": corpus, "device": corpus, "device_learnt": False, "split": "test", "tasks": 6, "tasks_known": 0,
         "tasks_left_out": 0, "programs": 600, "metrics": scores(pairwise, top1), "random": scores(0.5, 0.3), **facts,
@@ -41,6 +41,12 @@ METRICS: dict[str, Any] = {
     "programs": 940,
     "results": {"model": scores(0.86, 0.9), "random": scores(0.5, 0.2), "xgboost": scores(0.8, 0.7)},
     "validation": scores(0.87, 0.91),
+    "seeds": {"count": 3, "pairwise": {"mean": 0.88, "stdev": 0.0031}, "top1": {"mean": 0.9, "stdev": 0.02}},
+    "few_shot": {"16": scores(0.93), "4": scores(0.89)},
+    "few_shot_rivals": {
+        "gbdt": {"4": scores(0.6), "16": scores(0.94)},
+        "fine-tune": {"4": scores(0.88), "16": scores(0.9)},
+    },
     "curves": {
         "programs": 940, "tasks": 12,
         "top_k": [{"k": k, "model": 0.9 + k / 200, "random": 0.1 + k / 30} for k in (1, 2, 3, 5, 10, 20)],
@@ -71,35 +77,83 @@ METRICS: dict[str, Any] = {
 }  # fmt: skip
 
 
+def corpus(name: str, device: str, programs: int, licence: str = "MIT", **facts: Any) -> dict[str, Any]:
+    """Return the facts of a corpus as a training config holds them."""
+    return {
+        "name": name, "device": device, "licence": licence, "programs": programs, "tasks": 12, "networks": [],
+        "programs_without_features": 0, "how": "imported from a log of ansor; latency is the median of the repeats",
+        "held_out": [], "framework": "ansor", "source": f"owner/{name}@0a1b2c", **facts,
+    }  # fmt: skip
+
+
+T4_CONFIG: dict[str, Any] = CONFIG | {
+    "name": "tilenet-t4", "family": "t4", "feature_schema": "nest-gpu", "device": get_device("t4").to_dict(),
+    "lineage": {"weights_licence": "Apache-2.0", "data": "measured", "measured_on": ["t4", "rtx2080ti", "v100"]},
+    "training": {
+        "command": "tchub train tilenet --corpus t4 --seed 2", "seed": 2, "stages": 2, "programs_fraction": 0.1,
+        "corpus": corpus("t4", "t4", 90, "none found"),
+        "sources": [
+            corpus("rtx2080ti", "rtx2080ti", 4_000, "GPL-3.0", programs_without_features=17),
+            corpus("v100", "v100", 30_000),
+        ],
+    },
+}  # fmt: skip
+T4_METRICS: dict[str, Any] = METRICS | {"corpus": "t4", "device": "t4"}
+KB_CONFIG: dict[str, Any] = CONFIG | {
+    "name": "tilenet-kb-gpu", "arch": "tilenet-kb", "family": "gpu", "feature_schema": "nest-gpu",
+    "device": get_device("v100").to_dict(),
+    "lineage": {"weights_licence": "Apache-2.0", "data": "measured", "measured_on": ["mi50", "k80", "v100"]},
+    "training": {
+        "corpus": corpus("mi50", "mi50", 900), "sources": [corpus("k80", "k80", 9), corpus("v100", "v100", 9)],
+    },
+}  # fmt: skip
+KB_METRICS: dict[str, Any] = {
+    "format": 1, "corpus": "the mean over 2 corpora", "split": "test", "seed": 0, "tasks": 20, "programs": 5_000,
+    "results": {"model": scores(0.82), "random": scores(0.5)},
+    "devices": [
+        {"corpus": "mi50", "device": "mi50", "gate": None, "column": None, "learnt": scores(0.8), "now": scores(0.79)},
+        {"corpus": "k80", "device": "k80", "gate": 0.43, "column": scores(0.83), "learnt": scores(0.82), "now": None},
+    ],
+}  # fmt: skip
+
+
+def changed(document: dict[str, Any], **parts: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy in which entries of the named parts are others."""
+    copied = copy.deepcopy(document)
+    for name, entries in parts.items():
+        copied[name] |= entries
+    return copied
+
+
 def without(document: dict[str, Any], *paths: tuple[str, ...]) -> dict[str, Any]:
-    """A copy that lacks the fields at some paths."""
+    """Return a copy that lacks the fields at some paths."""
     copied = copy.deepcopy(document)
     for *parents, last in paths:
-        place = copied
+        parent = copied
         for key in parents:
-            place = place.get(key, {})
-        place.pop(last, None)
+            parent = parent.get(key, {})
+        parent.pop(last, None)
     return copied
 
 
 def paths_of(document: dict[str, Any]) -> list[tuple[str, ...]]:
-    """The path of every field."""
-    found: list[tuple[str, ...]] = []
+    """Return the path of every field."""
+    paths: list[tuple[str, ...]] = []
     for key, value in document.items():
-        found.append((key,))
+        paths.append((key,))
         if isinstance(value, dict):
-            found += [(key, *path) for path in paths_of(value)]
-    return found
+            paths += [(key, *path) for path in paths_of(value)]
+    return paths
 
 
 def subsets(document: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """The document without any of its fields."""
+    """Return documents that lack some fields."""
     removed = st.lists(st.sampled_from(paths_of(document)), max_size=6)
     return removed.map(lambda paths: without(document, *paths))
 
 
 def spoiled(document: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
-    """The document with a value of any JSON type in place of one of its fields."""
+    """Return documents with a value of any JSON type in place of one field."""
     values = st.one_of(
         st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.just([]), st.just({}),
         st.just([{}]), st.just([1, "a"]), st.dictionaries(st.text(max_size=3), st.integers(), max_size=2),
@@ -107,10 +161,10 @@ def spoiled(document: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
 
     def put(path: tuple[str, ...], value: Any) -> dict[str, Any]:
         copied = copy.deepcopy(document)
-        place = copied
+        parent = copied
         for key in path[:-1]:
-            place = place[key]
-        place[path[-1]] = value
+            parent = parent[key]
+        parent[path[-1]] = value
         return copied
 
     return st.builds(put, st.sampled_from(paths_of(document)), values)

@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 from huggingface_hub import ModelCard
-from tchub.cards import CardData, missing
-from tchub.cards.licences import HUB_LICENCES
-from tchub.cards.plots import plots_of
+from tchub.cards import CardData, missing, plots_of
+from tchub.cards.metadata import HUB_LICENCES
 from tchub.hub.registry import Index
 
 from scripts.zoo.index import build

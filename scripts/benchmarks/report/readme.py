@@ -157,19 +157,16 @@ def _coverage() -> str:
 
 def _zoo() -> str:
     """Every checkpoint of the index in its newest version, and whether its device was measured."""
-    from tchub.cards import Corpus, origin
     from tchub.hub.registry import Index
 
     head = ("checkpoint", "device family", "its own device", "parameters", "top-1", "pairwise")
     rows = [_row(*head), _row("---", "---", "---", *["---:"] * 3)]
     listed = sorted(Index.read(ROOT / "hub/registry/index.json").entries, key=lambda e: (e.family, e.name, e.semver))
     for entry in {entry.name: entry for entry in listed}.values():
-        device = entry.data.get("device")
-        told = origin(entry.lineage, [Corpus(device=device)] if isinstance(device, str) else [], entry.family)
         scores = (entry.metrics.get(key) for key in ("top1", "pairwise"))
         size = "-" if entry.parameters is None else f"{entry.parameters:,}"
         told_scores = ("-" if value is None else f"{value:.3f}" for value in scores)
-        rows.append(_row(_linked(entry.id, entry.name), entry.family, told.data or "-", size, *told_scores))
+        rows.append(_row(_linked(entry.id, entry.name), entry.family, entry.origin or "-", size, *told_scores))
     if (ROOT / "docs/leaderboard.md").is_file():
         rows += ["", "Every model on every corpus: [the leaderboard](docs/leaderboard.md)."]
     return "\n".join(rows)

@@ -1,0 +1,325 @@
+"""metrics.json as typed structs: scores beside baselines, few labels, other corpora, curves, devices, tuning runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Annotated, Any
+
+import msgspec
+
+from .decode import METRICS_FILE, CardError, JsonFacts, decode
+
+METRICS_FORMAT = 1
+SCORES = ("top1", "top5", "pairwise", "mean_top1", "mean_top5")
+TITLES = {
+    "top1": "top-1",
+    "top5": "top-5",
+    "pairwise": "pairwise accuracy",
+    "mean_top1": "mean top-1",
+    "mean_top5": "mean top-5",
+}
+BASELINES = {
+    "random": "random choice",
+    "xgboost": "XGBoost",
+    "tenset-mlp": "TenSet-MLP",
+    "base": "the checkpoint that it was adapted from",
+    "ten_percent": "same architecture, trained on a random 10% of the data (mean of 3 seeds)",
+}
+RIVALS = {"gbdt": "gradient-boosted trees", "fine-tune": "fine-tuning by gradient steps"}
+_OURS = "**this checkpoint**"
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class MeanScore(JsonFacts, frozen=True):
+    """Mean and standard deviation of a score over several seeds."""
+
+    mean: float | None = None
+    stdev: float | None = None
+
+
+class ScoreLine(JsonFacts, frozen=True):
+    """One line of a table of scores; a score that was not measured is None.
+
+    Attributes:
+        key: name of the model in metrics.json; label: its name for people.
+    """
+
+    top1: float | MeanScore | None = None
+    top5: float | MeanScore | None = None
+    pairwise: float | MeanScore | None = None
+    mean_top1: float | MeanScore | None = None
+    mean_top5: float | MeanScore | None = None
+    tasks: int | None = None
+    programs: int | None = None
+    label: str = ""
+    key: str = ""
+
+    def value(self, name: str) -> float | None:
+        """Return one score, or its mean over seeds."""
+        score = getattr(self, name)
+        return score.mean if isinstance(score, MeanScore) else score
+
+    def ahead_of(self, other: ScoreLine) -> dict[str, tuple[float, float]]:
+        """Return the scores that are higher here: name -> (here, there)."""
+        pairs = {name: (self.value(name), other.value(name)) for name in SCORES}
+        return {name: (a, b) for name, (a, b) in pairs.items() if a is not None and b is not None and a > b}
+
+    def named(self, key: str, label: str) -> ScoreLine:
+        """Return the line with its key, and with `label` unless the file has one."""
+        return msgspec.structs.replace(self, key=key, label=self.label or label)
+
+
+class SeedScores(ScoreLine, frozen=True):
+    """Scores over several trainings: how many, and how the published one was chosen."""
+
+    count: int | None = None
+    chosen_by: str | None = None
+
+    @property
+    def spread(self) -> dict[str, MeanScore]:
+        """Scores with mean and standard deviation; none of a single training."""
+        scores = {name: getattr(self, name) for name in SCORES} if (self.count or 0) > 1 else {}
+        whole = {name: score for name, score in scores.items() if isinstance(score, MeanScore)}
+        return {name: score for name, score in whole.items() if None not in (score.mean, score.stdev)}
+
+
+class FewShotScores(JsonFacts, frozen=True):
+    """Scores where some programs of each test task were measured: the checkpoint's first, then its rivals'."""
+
+    labels: int
+    lines: tuple[ScoreLine, ...]
+
+
+class TransferScores(JsonFacts, frozen=True):
+    """Scores on a corpus other than the one that the checkpoint is for; it learnt nothing more for it.
+
+    Attributes:
+        split: part of the corpus; `all` where it keeps no tasks for testing.
+        device: device that it was measured on; device_learnt: true if programs of it are in the training.
+        tasks, programs: what was ranked; programs_per_task: limit of the programs that were drawn of each task.
+        tasks_known: tasks among them that were learnt, on other devices.
+        tasks_left_out: tasks of the part that do not count, because they compute the same as a training task.
+    """
+
+    corpus: str
+    split: str | None = None
+    scores: ScoreLine = msgspec.field(default_factory=ScoreLine, name="metrics")
+    random: ScoreLine | None = None
+    device: str | None = None
+    device_learnt: bool | None = None
+    tasks: int | None = None
+    programs: int | None = None
+    programs_per_task: int | None = None
+    tasks_known: int | None = None
+    tasks_left_out: int | None = None
+
+    @property
+    def lost(self) -> bool:
+        """True if random choice is ahead in a score."""
+        return self.random is not None and bool(self.random.ahead_of(self.scores))
+
+
+class TopKScore(JsonFacts, frozen=True):
+    """Score of the best of the k programs that are ranked highest."""
+
+    k: Positive
+    model: float
+    random: float | None = None
+
+
+class CalibrationTenth(JsonFacts, frozen=True):
+    """Programs whose predicted places within their tasks are in one tenth of the ranking.
+
+    Attributes:
+        least, most: range of the places; 1 is the program that is ranked first.
+        mean, stdev: measured label, i.e. lowest latency of the task / latency.
+        perfect: mean label of the same tenth of a perfect ranking.
+    """
+
+    least: float
+    most: float
+    mean: float
+    stdev: float
+    perfect: float | None = None
+
+
+class GroupScore(JsonFacts, frozen=True):
+    """Scores of one task, or the mean over the tasks of one operator."""
+
+    operator: str = "other"
+    words: str | None = None
+    corpus: str | None = None
+    tasks: int | None = None
+    programs: int | None = None
+    top1: float | None = None
+    pairwise: float | None = None
+
+
+class ScatterSample(JsonFacts, frozen=True):
+    """Sample of programs: place within the task by score, in (0, 1), and measured label."""
+
+    predicted: tuple[float, ...] = ()
+    measured: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.predicted) != len(self.measured):
+            raise ValueError("`predicted` and `measured` differ in length")
+
+
+class FailureTables(JsonFacts, frozen=True):
+    """Tasks of the lowest pairwise accuracy, and all operators, those of many tasks first."""
+
+    tasks: tuple[GroupScore, ...] = ()
+    operators: tuple[GroupScore, ...] = ()
+
+
+class RankingCurves(JsonFacts, frozen=True):
+    """How the checkpoint ranks the programs that its scores are of, see `zoo.training.measured_curves`."""
+
+    tasks: int | None = None
+    programs: int | None = None
+    top_k: tuple[TopKScore, ...] = ()
+    scatter: ScatterSample = msgspec.field(default_factory=ScatterSample)
+    calibration: tuple[CalibrationTenth, ...] = ()
+    failures: FailureTables = msgspec.field(default_factory=FailureTables)
+
+    @property
+    def rises(self) -> int:
+        """Number of tenths that have a higher mean label than the tenth before."""
+        means = [tenth.mean for tenth in self.calibration]
+        return sum(after > before for before, after in pairwise(means))
+
+
+class LatencyCurve(JsonFacts, frozen=True, kw_only=True):
+    """Latency of a network in milliseconds after seconds of tuning, with one system."""
+
+    seconds: tuple[float, ...]
+    ms: tuple[float, ...]
+    name: str = "rival"
+
+    def __post_init__(self) -> None:
+        if not self.seconds or len(self.seconds) != len(self.ms):
+            raise ValueError("`seconds` and `ms` are empty, or differ in length")
+
+    @property
+    def end(self) -> tuple[float, float]:
+        """The last seconds and milliseconds."""
+        return self.seconds[-1], self.ms[-1]
+
+
+class TuningCurve(LatencyCurve, frozen=True, kw_only=True):
+    """One network tuned with the checkpoint, beside a rival."""
+
+    network: str
+    device: str | None = None
+    trials: int | None = None
+    rival: LatencyCurve | None = None
+    command: str | None = None
+
+
+class DeviceScores(JsonFacts, frozen=True):
+    """One device that a knowledge base has learnt, in the order of learning.
+
+    Attributes:
+        gate: mean gate of its distillation; None for the first device.
+        tasks, programs: what was ranked.
+        column: scores of the column that learnt it; then: of the base right after it; now: of the published base.
+    """
+
+    corpus: str
+    device: str
+    tasks: int | None = None
+    programs: int | None = None
+    gate: float | None = None
+    column: ScoreLine | None = None
+    then: ScoreLine | None = msgspec.field(default=None, name="learnt")
+    now: ScoreLine | None = None
+
+    @property
+    def forgotten(self) -> float | None:
+        """Pairwise accuracy lost since the device was learnt; below 0 where later devices helped."""
+        then, now = self.then and self.then.value("pairwise"), self.now and self.now.value("pairwise")
+        return None if then is None or now is None else then - now
+
+
+class CardMetrics(JsonFacts, frozen=True):
+    """metrics.json of a checkpoint.
+
+    Attributes:
+        tasks, programs: what was ranked.
+        command: made the scores; measured_by: made the curves and the scores on other corpora.
+        results: name -> scores, where `model` is the checkpoint and the others are baselines.
+        validation: scores on the validation tasks.
+        few_shot: number of labels -> scores; few_shot_rivals: name -> the same.
+    """
+
+    format: int = METRICS_FORMAT
+    corpus: str | None = None
+    split: str | None = None
+    device: str | None = None
+    seed: int | None = None
+    command: str | None = None
+    measured_by: str | None = None
+    tasks: int | None = None
+    programs: int | None = None
+    results: dict[str, ScoreLine] = msgspec.field(default_factory=dict)
+    validation: ScoreLine | None = None
+    seeds: SeedScores = msgspec.field(default_factory=SeedScores)
+    few_shot: dict[str, ScoreLine] = msgspec.field(default_factory=dict)
+    few_shot_rivals: dict[str, dict[str, ScoreLine]] = msgspec.field(default_factory=dict)
+    transfer: tuple[TransferScores, ...] = ()
+    curves: RankingCurves | None = None
+    tuning: tuple[TuningCurve, ...] = ()
+    devices: tuple[DeviceScores, ...] = ()
+
+    def __post_init__(self) -> None:
+        labels = [*self.few_shot, *(text for rows in self.few_shot_rivals.values() for text in rows)]
+        if not all(text.isdecimal() and len(text) < 10 for text in labels):
+            raise ValueError("a key of `few_shot` is not a number of labels")
+
+    @property
+    def scores(self) -> tuple[ScoreLine, ...]:
+        """The checkpoint's line, then the known baselines in their order, then others by name."""
+        known = ["model", *BASELINES]
+        order = sorted(self.results, key=lambda key: (known.index(key) if key in known else len(known), key))
+        labels = {"model": _OURS} | BASELINES
+        return tuple(self.results[key].named(key, labels.get(key, key)) for key in order)
+
+    @property
+    def model(self) -> ScoreLine | None:
+        """The checkpoint's own line."""
+        return self.results.get("model")
+
+    @property
+    def beaten_by(self) -> tuple[ScoreLine, ...]:
+        """Baselines that have a higher score than the checkpoint."""
+        return tuple(line for line in self.scores if self.model and line.ahead_of(self.model))
+
+    @property
+    def few_shots(self) -> tuple[FewShotScores, ...]:
+        """Scores with few labels, by their number."""
+        rows = {"model": self.few_shot} | self.few_shot_rivals
+        labels = {"model": _OURS} | RIVALS
+        lines: dict[str, list[ScoreLine]] = {}
+        for name, scores in rows.items():
+            for number, line in scores.items():
+                lines.setdefault(number, []).append(line.named(name, labels.get(name, name)))
+        return tuple(FewShotScores(labels=int(key), lines=tuple(lines[key])) for key in sorted(lines, key=int))
+
+
+def read_metrics(metrics: Mapping[str, Any]) -> CardMetrics:
+    """Return metrics.json as a struct.
+
+    Raises:
+        CardError: a field has the wrong type, or the file is of a newer format.
+    """
+    number = metrics.get("format", METRICS_FORMAT)
+    if isinstance(number, int) and number > METRICS_FORMAT:
+        raise CardError(
+            f"metrics.json has format {number}; this tchub reads up to {METRICS_FORMAT}",
+            remedy="upgrade tchub: pip install -U tchub",
+            field="format",
+        )
+    return decode(metrics, CardMetrics, METRICS_FILE)

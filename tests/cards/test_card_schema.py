@@ -1,0 +1,77 @@
+"""Decoding of config.json and metrics.json: a field of a wrong type is named by its path, and absences are listed."""
+
+from __future__ import annotations
+
+import pytest
+from card_kit import CONFIG, KB_CONFIG, KB_METRICS, METRICS, T4_CONFIG, changed, corpus, without
+from tchub.cards import CardData, CardError, missing
+
+BARE = {key: CONFIG[key] for key in ("name", "version", "arch", "family", "feature_schema")}
+
+
+@pytest.mark.parametrize(
+    ("config", "metrics", "field"),
+    [
+        ({"name": None}, {}, "name"),
+        ({"name": 3}, {}, "name"),
+        ({"name": "a\ud800"}, {}, "name"),
+        ({"training": []}, {}, "training"),
+        ({"training": {"seed": "3"}}, {}, "training.seed"),
+        ({"training": {"seed": True}}, {}, "training.seed"),
+        ({"training": {"corpus": {"networks": "all"}}}, {}, "training.corpus.networks"),
+        ({"training": {"corpus": 3}}, {}, "training.corpus"),
+        ({"training": {"sources": ["v100"]}}, {}, "training.sources[0]"),
+        ({"lineage": {"data": "guessed"}}, {}, "lineage.data"),
+        ({"lineage": {"data": "measured"}}, {}, "lineage.data"),
+        ({}, {"format": 2}, "format"),
+        ({}, {"results": {"model": {"top1": "high"}}}, "results[...].top1"),
+        ({}, {"results": {"model": {"tasks": 1.5}}}, "results[...].tasks"),
+        ({}, {"results": {"model": {"top5": {"mean": "high"}}}}, "results[...].top5.mean"),
+        ({}, {"few_shot": {"a few": {"top1": 1}}}, "metrics.json"),
+        ({}, {"transfer": [{"split": "test"}]}, "transfer[0].corpus"),
+        ({}, {"transfer": [{"corpus": "a", "device_learnt": "no"}]}, "transfer[0].device_learnt"),
+        ({}, {"curves": []}, "curves"),
+        ({}, {"curves": {"top_k": [{"k": 0, "model": 1}]}}, "curves.top_k[0].k"),
+        ({}, {"curves": {"top_k": [{"k": 1}]}}, "curves.top_k[0].model"),
+        ({}, {"curves": {"scatter": {"predicted": [1], "measured": []}}}, "curves.scatter"),
+        ({}, {"curves": {"scatter": {"predicted": ["a"], "measured": [1]}}}, "curves.scatter.predicted[0]"),
+        ({}, {"curves": {"calibration": [{"least": 0}]}}, "curves.calibration[0].most"),
+        ({}, {"curves": {"failures": {"tasks": [{"words": 3}]}}}, "curves.failures.tasks[0].words"),
+        ({}, {"tuning": [{"seconds": [1], "ms": [1]}]}, "tuning[0].network"),
+        ({}, {"tuning": [{"network": "a", "seconds": [1], "ms": []}]}, "tuning[0]"),
+        ({}, {"devices": [{"corpus": "a", "device": "b", "gate": "half"}]}, "devices[0].gate"),
+        ({}, {"devices": [{"device": "b"}]}, "devices[0].corpus"),
+    ],
+)
+def test_a_field_of_a_wrong_type_is_named(config, metrics, field):
+    with pytest.raises(CardError) as caught:
+        CardData.from_files(BARE | config, metrics)
+    assert caught.value.fields["field"] == field
+    assert field in caught.value.message
+    assert caught.value.remedy
+
+
+def test_a_measurement_that_no_corpus_holds_cannot_be_claimed():
+    config = changed(T4_CONFIG, lineage={"measured_on": ["v100"]}, training={"corpus": corpus("v100", "v100", 9)})
+    with pytest.raises(CardError, match="no device of the family t4"):
+        CardData.from_files(config, {})
+
+
+def test_a_whole_card_lacks_nothing_and_each_absence_is_named():
+    assert missing(CardData.from_files(CONFIG, METRICS)) == ()
+    lacking = without(METRICS, ("results", "model", "top5"), ("split",))
+    config = without(CONFIG, ("lineage", "weights_licence"), ("training", "corpus", "licence"))
+    assert missing(CardData.from_files(config, lacking)) == (
+        "config.json: lineage.weights_licence",
+        "metrics.json: split",
+        "metrics.json: results.model.top5",
+        "config.json: training.corpus.licence",
+    )
+
+
+def test_a_knowledge_base_is_of_a_kind_of_device_and_knows_what_it_forgot():
+    data = CardData.from_files(KB_CONFIG, KB_METRICS)
+    assert (data.is_knowledge_base, data.network, data.scope) == (True, "tilenet", "GPUs")
+    first, second = data.metrics.devices
+    assert first.forgotten == pytest.approx(0.01)
+    assert second.forgotten is None

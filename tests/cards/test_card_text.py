@@ -1,0 +1,277 @@
+"""The text of a card: numbers come from the files alone, missing facts are shown as missing, the Hub reads the head."""
+
+from __future__ import annotations
+
+import copy
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+from card_kit import (
+    CONFIG,
+    KB_CONFIG,
+    KB_METRICS,
+    METRICS,
+    T4_CONFIG,
+    T4_METRICS,
+    changed,
+    corpus,
+    spoiled,
+    subsets,
+    without,
+)
+from huggingface_hub import EvalResult, ModelCard
+from huggingface_hub.repocard_data import eval_results_to_model_index, model_index_to_eval_results
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tchub.cards import MISSING, CardError, check_card, plots_of, render_card
+from tchub.cards.metadata import HUB_LICENCES, hub_licence
+from tchub.cards.papers import papers_of
+from tchub.zoo.devices import get_device
+
+BARE = {key: CONFIG[key] for key in ("name", "version", "arch", "family", "feature_schema")}
+TEXT, T4_TEXT = render_card(CONFIG, METRICS), render_card(T4_CONFIG, T4_METRICS)
+
+
+def section(title: str, text: str = TEXT) -> str:
+    """Return the text under a heading of any level, up to the next of its level or above."""
+    level = "#" * (3 if f"\n### {title}\n" in text else 2)
+    rest = text.split(f"\n{level} {title}\n")[1]
+    return rest.split("\n## ", maxsplit=1)[0].split(f"\n{level} ", maxsplit=1)[0]
+
+
+def opening(text: str) -> str:
+    """Return the text between the title and the first section."""
+    return text.split("\n# ")[1].split("\n## ", maxsplit=1)[0]
+
+
+def rows(text: str, start: str) -> list[list[str]]:
+    """Return the cells of every line of a table that starts with a cell."""
+    lines = [line for line in text.splitlines() if line.startswith(f"| {start} |")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+@pytest.mark.parametrize(
+    "fact",
+    ["| **this checkpoint** | 0.900 | 0.950 | 0.860 | 0.900 | 0.960 |", "| random choice | 0.200 |",
+     "| mean of 3 seeds | 0.900 ± 0.020 | - | 0.880 ± 0.003 |", "12 tasks, 940 programs, measured on epyc-turin",
+     "- Command: `tchub train tilenet --corpus epyc-turin --seed 3`", "- Seed: 3", "- Time: 91 s",
+     "- Machine: AMD EPYC 9B45, one core", "- Energy: 4.2 kJ", "| 9,070 | 46 | Apache-2.0 |", "Only float32.",
+     "`hidden=256`", "189,510 parameters", 'hub.load("tilenet-epyc@1.0.0")', "memory_bandwidth_gbs",
+     "On the validation tasks, which chose the epoch: top-1 0.910", "tchub tune", "Measured on the device itself",
+     "| this checkpoint | 0.905 | 0.910 | 0.915 | 0.925 | 0.950 | 1.000 |",
+     "0.100 ± 0.050 in the lowest tenth and 0.550 ± 0.050 in the highest, where a perfect ranking has 0.650",
+     "| convolution of 1x64x56x56, 64 filters of 3x3, stride 1x1 | conv2d | epyc-turin | 64 | 0.330 | 0.410 |",
+     "| softmax | 1 | 40 | 0.700 | 0.900 |", "judged were conv2d (11 tasks), softmax (1 task);",
+     "| xeon-4210 | test | 0.200 | 0.950 | 0.600 | 0.200 | 0.960 | xeon-4210 * | 6 of 8 | 600 |",
+     "Where it lost: on xeon-4210 to random choice, top-1 0.300 against 0.200",
+     "Known tasks: 1 of the 6 of graviton1", "Of each task 64 programs at most",
+     "| bert-tiny | epyc-turin | 16 | 80.0 | 5.3 | stock MetaSchedule |",
+     "Where it lost with 16 labels: gradient-boosted trees, pairwise accuracy 0.940 against 0.930."],
+)  # fmt: skip
+def test_every_fact_of_the_files_is_on_the_card(fact):
+    assert fact in TEXT
+
+
+@pytest.mark.parametrize(
+    "fact",
+    ["90 of 34,090", "The others were measured on `rtx2080ti`, `v100`.", "17 programs of rtx2080ti could not be",
+     "| rtx2080ti | rtx2080ti | ansor | 4,000 | 12 | GPL-3.0 | owner/rtx2080ti@0a1b2c |",
+     "- **t4: no licence was found** where its log was published (owner/t4@0a1b2c).",
+     "- **rtx2080ti: its log is under GPL-3.0**", "No task that computes the same as a test task",
+     "Share: 10% of the target's training programs, at random",
+     "Stages: 2; the other corpora first, then `t4` alone", "tchub pull tilenet-t4"],
+)  # fmt: skip
+def test_every_corpus_of_the_training_is_on_the_card(fact):
+    assert fact in T4_TEXT
+    assert "tchub tune" not in T4_TEXT, "a GPU is not tuned here"
+
+
+def test_the_devices_of_a_knowledge_base_have_gate_column_and_loss():
+    text = render_card(KB_CONFIG, KB_METRICS)
+    assert rows(section("Device by device", text), "mi50")[0][2:] == ["-", "-", "0.800", "0.790", "+0.010"]
+    assert rows(section("Device by device", text), "k80")[0][2:] == ["0.43", "0.830", "0.820", "-", "-"]
+    assert "**A knowledge base.** It has learnt 2 GPUs" in opening(text)
+    assert "tchub distill tilenet-kb-gpu --corpus DIR --out with-mine" in text
+    assert "\n## Device\n" not in text
+
+
+def test_the_corpora_decide_whether_the_device_was_measured_where_the_lineage_does_not():
+    silent = {"weights_licence": "Apache-2.0"}
+    assert "Measured on the device itself" in opening(render_card(T4_CONFIG | {"lineage": silent}, T4_METRICS))
+    judged_only = changed(T4_CONFIG, training={"corpus": corpus("t4", "t4", 0)}) | {"lineage": silent}
+    text = render_card(judged_only, T4_METRICS)
+    assert "Transferred, not measured" in opening(text)
+    assert rows(text, "t4")[0][3] == "judged by only"
+
+
+def test_a_transferred_checkpoint_names_the_device_that_was_measured_or_stands_in():
+    facts = {"data": "transferred", "measured_on": ["rtx2080ti"]}
+    text = opening(render_card(changed(T4_CONFIG, lineage=facts), T4_METRICS | {"device": "rtx2080ti"}))
+    assert "No program in the training was measured on a device of the family `t4`" in text
+    assert "`rtx2080ti`, **not** on a device of the family `t4`" in text
+    facts["stand_in"] = "a Cortex-A72 board stands in"
+    text = opening(render_card(changed(T4_CONFIG, lineage=facts), T4_METRICS))
+    assert "A Cortex-A72 board stands in." in text
+    assert "The scores below are of the stand-in's programs; none is of the family itself." in text
+
+
+def test_threads_of_a_cpu_are_given_where_the_log_has_them():
+    config = copy.deepcopy(T4_CONFIG) | {"family": "epyc", "device": get_device("epyc").to_dict()}
+    config["lineage"]["data"] = "transferred"
+    config["training"]["corpus"]["threads"] = 4
+    assert "- Threads of a program: 4 (t4), not recorded (rtx2080ti), not recorded (v100)\n" in render_card(
+        config, METRICS
+    )
+    assert "Threads of a program" not in T4_TEXT
+
+
+def test_missing_facts_are_marked_and_what_was_not_measured_has_no_section():
+    text = render_card(BARE, {})
+    for title in ("Scores", "Data", "Training", "Licences"):
+        assert MISSING in section(title, text)
+    for absent in ("None", "How it ranks", "Tuning with it", "On other corpora", "With a few programs", ".svg"):
+        assert absent not in text
+    assert ModelCard(text).data.eval_results is None
+
+
+def test_a_score_that_is_not_a_number_and_one_of_a_single_seed_have_no_value_or_spread():
+    text = render_card(BARE, {"results": {"model": {"top1": float("nan"), "top5": 0.5}, "tenset-mlp": None}})
+    assert rows(text, "**this checkpoint**")[0][1] == "-"
+    assert "TenSet" not in text
+    seeds = METRICS["seeds"] | {"count": 1}
+    assert "±" not in section("Scores", render_card(CONFIG, METRICS | {"seeds": seeds}))
+
+
+def test_each_table_names_the_command_that_made_it():
+    commands = {"command": "make scores", "measured_by": "make curves"}
+    tuning = [row | {"command": "make tuning"} for row in METRICS["tuning"]]
+    text = render_card(CONFIG, METRICS | commands | {"tuning": tuning})
+    for title, command in {
+        "Scores": "make scores", "How it ranks": "make curves", "On other corpora": "make curves",
+        "Tuning with it": "make tuning",
+    }.items():  # fmt: skip
+        assert f"\nMade by: `{command}`\n" in text.split(f"\n## {title}\n")[1].split("\n## ")[0], title
+
+
+def test_every_plot_is_linked_with_its_description_in_the_callers_folder():
+    text = render_card(CONFIG, METRICS, plots="plots/tilenet-epyc")
+    for plot in plots_of(METRICS):
+        assert f"![{plot.description}](plots/tilenet-epyc/{plot.file})" in text
+    assert check_card(text, CONFIG, METRICS, plots="plots/tilenet-epyc") == []
+
+
+def test_no_line_of_a_table_is_torn_by_a_bar_in_a_name():
+    metrics = copy.deepcopy(T4_METRICS)
+    metrics["results"]["a|b"] = {"top1": 0.1}
+    text = render_card(T4_CONFIG, metrics)
+    assert "| a\\|b | 0.100 |" in text
+    for block in text.replace("\\|", "").split("\n\n"):
+        table = [line for line in block.splitlines() if line.startswith("|")]
+        assert len({line.count("|") for line in table}) <= 1, block
+
+
+def test_a_number_typed_by_hand_is_found():
+    assert check_card(TEXT, CONFIG, METRICS) == []
+    lines = check_card(TEXT.replace("| 0.900 | 0.950", "| 0.953 | 0.950", 1), CONFIG, METRICS)
+    assert [line[:32] for line in lines] == ["-| **this checkpoint** | 0.953 |", "+| **this checkpoint** | 0.900 |"]
+
+
+@pytest.mark.parametrize(
+    "arch", ["tilenet", "tcl", "tlp", "atformer", "lstm", "tabnet", "tenset-mlp", "tcl-kb", "tilenet-kb"]
+)
+def test_papers_are_cited_as_bibtex_beside_the_checkpoint_itself(arch):
+    block = render_card(CONFIG | {"arch": arch}, METRICS).split("```bibtex\n")[1].split("```")[0]
+    assert block.count("@") == len(papers_of(arch)) + 1
+    assert block.count("{") == block.count("}")
+    assert "@misc{tilenet-epyc,\n  title = {tchub: tilenet-epyc}," in block
+
+
+def test_the_model_index_has_the_scores_of_every_split_and_makes_the_round_trip():
+    data = ModelCard(TEXT).data
+    values = {(r.dataset_split, r.metric_type): r.metric_value for r in data.eval_results or []}
+    assert (values["test", "top1"], values["validation", "pairwise"], len(values)) == (0.9, 0.87, 6)
+    name, again = model_index_to_eval_results(eval_results_to_model_index("tilenet-epyc", data.eval_results or []))
+    assert name == "tilenet-epyc"
+    assert all(isinstance(result, EvalResult) for result in again)
+    assert again == data.eval_results
+
+
+def test_the_head_has_tags_data_licences_and_data_sets_of_the_hub():
+    data = ModelCard(T4_TEXT).data
+    assert (data.library_name, data.license, data.pipeline_tag) == ("tchub", "apache-2.0", "tabular-regression")
+    assert {"tilenet", "device:t4", "measured"} <= set(data.tags or [])
+    assert data.to_dict()["data_licence"] == "none found, GPL-3.0, MIT"
+    config = changed(CONFIG, training={"corpus": CONFIG["training"]["corpus"] | {"name": "org/epyc-cloud"}})
+    assert ModelCard(render_card(config, METRICS)).data.datasets == ["org/epyc-cloud"]
+
+
+@pytest.mark.parametrize(
+    ("spdx", "fields"),
+    [
+        ("Apache-2.0", ("apache-2.0", None)),
+        ("GPL-3.0-only", ("gpl-3.0", None)),
+        ("Beerware", ("other", "beerware")),
+        (None, (None, None)),
+    ],
+)
+def test_a_licence_is_one_that_the_hub_knows_or_other(spdx, fields):
+    assert hub_licence(spdx) == fields
+    assert fields[0] is None or fields[0] in HUB_LICENCES
+    head = ModelCard(render_card(changed(CONFIG, lineage={"weights_licence": spdx}), METRICS)).data.to_dict()
+    assert (head.get("license"), head.get("license_name")) == fields
+
+
+def card_or_none(config: dict[str, Any], metrics: dict[str, Any]) -> str | None:
+    """Return the card; None where a field was refused by its name."""
+    try:
+        return render_card(config, metrics)
+    except CardError as error:
+        return None if error.fields["field"] and error.remedy else error.message
+
+
+@settings(max_examples=100, deadline=None)
+@given(subsets(CONFIG), subsets(METRICS))
+def test_any_part_of_the_files_gives_a_card_that_the_hub_reads_or_a_named_field(config, metrics):
+    text = card_or_none(config, metrics)
+    if text is not None:
+        assert ModelCard(text).data.library_name == "tchub"
+        assert check_card(text, config, metrics) == []
+        assert " None" not in text
+
+
+@settings(max_examples=200, deadline=None)
+@given(spoiled(CONFIG), spoiled(METRICS))
+def test_no_value_of_a_field_ends_in_another_error_than_a_card_error(config, metrics):
+    text = card_or_none(config, metrics)
+    assert text is None or ModelCard(text).data.library_name == "tchub"
+
+
+texts = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=20)
+
+
+@settings(max_examples=60, deadline=None)
+@given(texts, texts, st.lists(texts, max_size=3))
+def test_no_text_breaks_the_head_or_the_agreement(command, name, limits):
+    config = BARE | {"lineage": {"limits": limits}, "training": {"command": command, "corpus": {"name": name}}}
+    text = render_card(config, METRICS)
+    assert check_card(text, config, METRICS) == []
+    assert ModelCard(text).data.library_name == "tchub"
+
+
+def test_every_card_in_the_wheel_agrees_with_its_files():
+    root = Path(str(resources.files("tchub.zoo.checkpoints")))
+    for config in sorted(root.glob("*/*/config.json")):
+        folder = config.parent
+        files = [json.loads((folder / name).read_text()) for name in ("config.json", "metrics.json")]
+        assert check_card((folder / "README.md").read_text(), *files) == [], folder
+
+
+def test_only_a_model_that_takes_context_is_described_so():
+    assert "becomes the model's context" in section("How to use")
+    assert "context" not in section("How to use", render_card(CONFIG | {"arch": "tlp"}, METRICS))
+    assert "Started from: tcl-xeon@1.0.0" in render_card(
+        without(changed(CONFIG, lineage={"base": "tcl-xeon@1.0.0"}), ("training", "init")), METRICS
+    )
