@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from .host_facts import physical_cores
-from .kernel_cache import Compiling
 from .measurement import FailureWatch, MeasureConfig, Measurement
 from .output_check import is_comparable, reduction_size
 from .pool import JobResult, WorkerPool, Zygote, check_compiler, cores, plan_workers
@@ -51,7 +50,7 @@ class Measurer:
     Attributes:
         overlaps: whether programs are built while others are timed; else this process should rest meanwhile.
         watched: `checked` outputs; timings `repeated` because the machine was disturbed; programs `disturbed` to the
-            end; kernels `cached`.
+            end.
     """
 
     def __init__(
@@ -69,8 +68,7 @@ class Measurer:
         self._zygote = Zygote()
         self._builders = WorkerPool(self._zygote, builders)
         self._runner = WorkerPool(self._zygote, [runner])
-        self._compiling = Compiling(self._builders, self.config.build_timeout, self.config.kernel_cache)
-        self._references = References(self._compiling, self._runner, self._scratch, self.config.check_seconds)
+        self._references = References(self._build, self._runner, self._scratch, self.config.check_seconds)
         self._at_once = 4 * len(builders)
         self._best: dict[str, float] = {}
         self._serial = 0
@@ -96,6 +94,7 @@ class Measurer:
 
     def close(self) -> None:
         """End the workers and remove the scratch folder."""
+        self._references.close()
         self._builders.close()
         self._runner.close()
         self._zygote.close()
@@ -171,6 +170,9 @@ class Measurer:
                     finished = self._advance(job, run.result(), {})
                 yield job.candidate, self._failures.count(finished)
 
+    def _build(self, module_json: str, target: dict[str, Any], library: Path) -> Future[JobResult]:
+        return self._builders.submit("build", (module_json, target, str(library)), self.config.build_timeout)
+
     def _start_build(self, candidate: Candidate, active: dict[Future[JobResult], _Job]) -> None:
         import tvm
 
@@ -178,13 +180,12 @@ class Measurer:
         library = self._scratch / f"{self._serial}.so"
         module_json = tvm.ir.save_json(candidate.mod)
         job = _Job(candidate, library, is_comparable(module_json))
-        active[self._compiling.start(module_json, self.target, library)] = job
+        active[self._build(module_json, self.target, library)] = job
 
     def _advance(self, job: _Job, result: JobResult, active: dict[Future[JobResult], _Job]) -> Measurement | None:
         """Take a job's result; start its run after its build, or return the measurement when it ended."""
         if result.error is None and job.stage == "build":
             job.build_seconds, job.stage = float(result.value), "run"
-            self.watched["cached"] += job.build_seconds == 0.0
             active[self._start_run(job)] = job
             return None
         job.library.unlink(missing_ok=True)
@@ -223,11 +224,15 @@ def _args_info(mod: IRModule) -> ArgsInfo:
     return tuple((tuple(int(d) for d in info.shape), str(info.dtype)) for info in infos)
 
 
+Build = Callable[[str, dict[str, Any], Path], Future[JobResult]]
+"""Starts to compile a module, given as JSON, for a target into a library."""
+
+
 class References:
     """Files of right outputs, one a task. A task whose unscheduled program fails or takes long has none.
 
     Args:
-        compiling: builds the unscheduled programs.
+        build: starts to build the unscheduled programs.
         runner: runs them.
         scratch: folder for the files.
         seconds: time that an unscheduled program may take.
@@ -236,61 +241,49 @@ class References:
         missing: why tasks have no reference, by task.
     """
 
-    def __init__(self, compiling: Compiling, runner: WorkerPool, scratch: Path, seconds: float) -> None:
-        self._compiling = compiling
+    def __init__(self, build: Build, runner: WorkerPool, scratch: Path, seconds: float) -> None:
+        self._build = build
         self._runner = runner
         self._scratch = scratch
         self._seconds = seconds
         self._args: dict[str, ArgsInfo] = {}
-        self._made: dict[str, Future[JobResult]] = {}
+        self._results: dict[str, Future[JobResult]] = {}
+        self._threads = ThreadPoolExecutor(thread_name_prefix="tchub-reference")
         self.missing: dict[str, str] = {}
 
     def add(self, task_id: str, mod: IRModule, target: dict[str, Any]) -> None:
-        """Start to build a task's unscheduled program; does nothing for a task that was told before."""
+        """Start to build and run a task's unscheduled program, unless the task is known."""
+        if task_id not in self._args:
+            self._args[task_id] = _args_info(mod)
+            self._results[task_id] = self._threads.submit(self._compute, task_id, mod, target)
+
+    def _compute(self, task_id: str, mod: IRModule, target: dict[str, Any]) -> JobResult:
         import tvm
 
-        if task_id in self._args:
-            return
-        self._args[task_id] = args_info = _args_info(mod)
         library = self._scratch / f"reference-{task_id}.so"
-        reference: Future[JobResult] = Future()
-        self._made[task_id] = reference
-        job = (str(library), args_info, reduction_size(mod), str(self._path(task_id)))
-
-        def run(build: Future[JobResult]) -> None:
-            if build.cancelled() or build.exception() is not None or build.result().error is not None:
-                _pass_on(build, reference)
-                return
-            self._runner.submit("make_reference", job, self._seconds).add_done_callback(finish)
-
-        def finish(done: Future[JobResult]) -> None:
+        result = self._build(tvm.ir.save_json(mod), target, library).result()
+        if result.error is None:
+            job = (str(library), self._args[task_id], reduction_size(mod), str(self._path(task_id)))
+            result = self._runner.submit("make_reference", job, self._seconds).result()
             library.unlink(missing_ok=True)
-            _pass_on(done, reference)
-
-        self._compiling.start(tvm.ir.save_json(mod), target, library).add_done_callback(run)
+        return result
 
     def wait(self, task_id: str) -> None:
         """Wait until a task's reference is there, or cannot be."""
-        self._made[task_id].result()
+        self._results[task_id].result()
+
+    def close(self) -> None:
+        """Begin nothing new."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _path(self, task_id: str) -> Path:
         return self._scratch / f"reference-{task_id}.npz"
 
     def of(self, task_id: str, args_info: Any) -> str | None:
         """The file for programs of a task with these arguments; None where they cannot be checked, or not yet."""
-        if self._args.get(task_id) != args_info or not self._made[task_id].done():
+        if self._args.get(task_id) != args_info or not self._results[task_id].done():
             return None
-        reference = self._made[task_id].result()
+        reference = self._results[task_id].result()
         if reference.error is not None:
             self.missing[task_id] = f"{reference.error}: {reference.message}"
         return str(self._path(task_id)) if reference.error is None and reference.value else None
-
-
-def _pass_on(done: Future[JobResult], to: Future[JobResult]) -> None:
-    """A job's end as another future's; whoever waits for that one must hear of errors too."""
-    if done.cancelled():
-        to.set_result(JobResult(error="crash"))
-    elif (error := done.exception()) is not None:
-        to.set_exception(error)
-    else:
-        to.set_result(done.result())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -28,8 +27,6 @@ class MeasureConfig:
         drift: when the machine counts as disturbed, and how often a program is then measured again.
         check_output: compare programs' outputs with those of the task's unscheduled program, where that was told.
         check_seconds: a task whose unscheduled program computes longer than this is not checked.
-        kernel_cache: where compiled libraries are kept: a folder, True for the user's cache folder, False for
-            nowhere, None for what the environment variable `TCHUB_KERNEL_CACHE` says (nowhere, unless set).
     """
 
     threads: int = 1
@@ -41,7 +38,6 @@ class MeasureConfig:
     drift: DriftConfig = field(default_factory=DriftConfig)
     check_output: bool = True
     check_seconds: float = 5.0
-    kernel_cache: Path | bool | None = None
 
 
 @dataclass(frozen=True)

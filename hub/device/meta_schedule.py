@@ -19,18 +19,18 @@ from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResult
 
 from .host_facts import physical_cores
-from .kernel_cache import Compiling
 from .measurement import MeasureConfig
 from .pool import JobResult, WorkerPool, Zygote, check_compiler, cores, plan_workers
 
 
 @derived_object
 class ForkedBuilder(PyBuilder):
-    """Compiles candidates in forked workers, one program a job, or takes them from the cache of kernels."""
+    """Compiles candidates in forked workers, one program a job."""
 
-    def __init__(self, compiling: Compiling, scratch: Path) -> None:
+    def __init__(self, pool: WorkerPool, config: MeasureConfig, scratch: Path) -> None:
         super().__init__()
-        self.compiling = compiling
+        self.pool = pool
+        self.config = config
         self.scratch = scratch
 
     def build(self, build_inputs: list[Any]) -> list[Any]:
@@ -40,7 +40,8 @@ class ForkedBuilder(PyBuilder):
             # MetaSchedule removes an artifact's whole folder, so each gets its own.
             library = Path(tempfile.mkdtemp(dir=self.scratch)) / "program.so"
             target = json.loads(str(item.target))
-            jobs.append((library, self.compiling.start(tvm.ir.save_json(item.mod), target, library)))
+            args = (tvm.ir.save_json(item.mod), target, str(library))
+            jobs.append((library, self.pool.submit("build", args, self.config.build_timeout)))
         return [self._result(library, future.result()) for library, future in jobs]
 
     @staticmethod
@@ -156,7 +157,7 @@ def make_builder_runner(config: MeasureConfig | None = None) -> BuilderRunner:
     scratch = Path(tempfile.mkdtemp(prefix="tchub-measure-"))
     pools = (WorkerPool(zygote, builders), WorkerPool(zygote, [runner]))
     return BuilderRunner(
-        ForkedBuilder(Compiling(pools[0], config.build_timeout, config.kernel_cache), scratch),
+        ForkedBuilder(pools[0], config, scratch),
         ForkedRunner(pools[1], config, overlap),
         pools,
         zygote,

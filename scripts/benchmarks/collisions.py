@@ -34,9 +34,9 @@ BATCH = 2048
 def _traces(operator: str, target: Any, strategy: Any, count: int, seed: int) -> list[Any]:
     """Live traces of candidates of one operator."""
     import tvm
-    from tchub.hub.device.tvm_import import import_tensor_intrinsics
     from tchub.hub.networks.operators import operator_module
     from tchub.zoo.corpus.workloads import OPERATORS as specs
+    from tchub.zoo.tvm_import import import_tensor_intrinsics
     from tvm.s_tir import meta_schedule as ms
 
     import_tensor_intrinsics()

@@ -228,7 +228,7 @@ def _rivals(job: Job, labels: int, seed: int) -> dict[str, dict[str, float]]:
     """Scores on the programs that were not measured, by what is done with those that were."""
     from tchub.zoo.adapt.fine_tune import fine_tune
     from tchub.zoo.models import Checkpoint
-    from tchub.zoo.models.task_trees import grow
+    from tchub.zoo.models.trees import grow_task_trees
     from tchub.zoo.training.few_shot import draw_labels, evaluate_unknown, few_shot_scores
     from tchub.zoo.training.gather import load_part
     from tchub.zoo.training.inputs import resolve_schema
@@ -244,7 +244,7 @@ def _rivals(job: Job, labels: int, seed: int) -> dict[str, dict[str, float]]:
         for members in data.members:
             have, rest = members[known[members]], members[~known[members]]
             speed = -np.log(data.latency[have])
-            trees = grow(np.ascontiguousarray(data.features[have, 0]), speed - speed.mean())
+            trees = grow_task_trees(np.ascontiguousarray(data.features[have, 0]), speed - speed.mean())
             found["xgboost"][rest] = trees.inplace_predict(data.features[rest, 0])
     click.echo(f"{time.strftime('%H:%M:%S')} {labels} labels, seed {seed}", err=True)
     return {name: evaluate_unknown(data, known, scores) for name, scores in found.items()}

@@ -38,7 +38,7 @@ def _candidates(count: int, seed: int) -> tuple[dict[str, Any], list[Any]]:
 @contextmanager
 def _farm(servers: int) -> Iterator[Any]:
     from tchub.hub.device.rpc_farm import Farm
-    from tchub.hub.device.rpc_tracker import TrackerClient
+    from tchub.hub.device.rpc_fleet import TrackerClient
 
     with Farm(servers, "bench") as farm:
         tracker = TrackerClient(farm.address)
@@ -75,8 +75,7 @@ def _median_seconds(call: Callable[[], Any], times: int) -> float:
 def _turns(farm: Any, times: int) -> dict[str, float]:
     """Median seconds of a turn at a server that is free again only when the turn before has ended."""
     from tchub.hub.device.pool import Zygote
-    from tchub.hub.device.rpc_fleet import Fleet, RpcConfig
-    from tchub.hub.device.rpc_tracker import TrackerClient
+    from tchub.hub.device.rpc_fleet import Fleet, RpcConfig, TrackerClient
 
     zygote = Zygote()
     fleet = Fleet(farm.address, RpcConfig(), zygote)

@@ -90,7 +90,7 @@ def merge(folder: Path, _: int) -> dict[str, Any]:
 def tracker(_: Path, cycles: int) -> dict[str, Any]:
     """Reserve a server, open a session, close it; then upload."""
     from tchub.hub.device.rpc_farm import Farm
-    from tchub.hub.device.rpc_tracker import TrackerClient
+    from tchub.hub.device.rpc_fleet import TrackerClient
     from tvm import rpc
 
     library = bytearray(random.Random(0).randbytes(4 << 20))

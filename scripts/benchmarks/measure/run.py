@@ -229,7 +229,6 @@ def main(
 ) -> None:
     """Programs a second, failures and agreement: stock LocalBuilder and LocalRunner against ours."""
     started = time.time()
-    os.environ.pop("TCHUB_KERNEL_CACHE", None)  # every build is paid
     bench = Bench(BenchJournal(work / f"journal-{programs}-{seed}.jsonl"), programs, seed)
     details: dict[str, dict[str, dict[str, Any]]] = {}
     spreads: dict[str, float] = {}

@@ -140,7 +140,7 @@ def _mean(values: list[float]) -> float:
 def main(as_json: bool, tasks: tuple[str, ...], targets: tuple[str, ...], work: Path, **options: Any) -> None:
     started = time.time()
     os.environ["OMP_NUM_THREADS"] = str(options["threads"])  # before TVM, XGBoost and PyTorch are imported
-    from tchub.hub.device.tvm_import import import_tensor_intrinsics
+    from tchub.zoo.tvm_import import import_tensor_intrinsics
 
     from scripts.benchmarks.predict.forward import forms
     from scripts.benchmarks.predict.programs import TASKS

@@ -48,13 +48,13 @@ def scratch_of_three(case: Case) -> Answer:
 
 def trees(case: Case) -> Answer:
     """Boosted trees of each task's own labels; no source."""
-    from tchub.zoo.models.task_trees import grow
+    from tchub.zoo.models.trees import grow_task_trees
 
     scores = np.full(len(case.judged), np.nan)
     for members in case.judged.members:
         have, rest = members[case.known[members]], members[~case.known[members]]
         speed = -np.log(case.judged.latency[have])
-        grown = grow(np.ascontiguousarray(case.judged.features[have, 0]), speed - speed.mean())
+        grown = grow_task_trees(np.ascontiguousarray(case.judged.features[have, 0]), speed - speed.mean())
         scores[rest] = grown.inplace_predict(case.judged.features[rest, 0])
     return Answer(scores)
 

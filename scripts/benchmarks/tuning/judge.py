@@ -43,7 +43,7 @@ def _config() -> Any:
     from tchub.hub.device.measurement import MeasureConfig
 
     return MeasureConfig(
-        threads=THREADS, build_timeout=60.0, run_timeout=60.0, timing=_timing(), failure_rate=1.0, kernel_cache=False
+        threads=THREADS, build_timeout=60.0, run_timeout=60.0, timing=_timing(), failure_rate=1.0
     )
 
 

