@@ -36,13 +36,13 @@ _HOME = {
     "publish": ".publishing.publish",
     "contribute": ".contributing.walk",
 }
-# The networks of the zoo with `from_pretrained`; of each there is a knowledge base and a committee as well.
+# The networks of the zoo with `from_pretrained`; of each there is a knowledge base and an ensemble as well.
 _NETWORKS = (
     *("ATFormer", "ATFormer1L", "ATFormerM", "LSTM", "MHA", "MTLTLP"),
     *("TCL", "TLP", "TabNet", "TenSetMLP", "TileNet"),
 )
 _HOME |= {
-    name: ".registry.pretrained" for network in _NETWORKS for name in (network, f"{network}KB", f"{network}Committee")
+    name: ".registry.pretrained" for network in _NETWORKS for name in (network, f"{network}KB", f"{network}Ensemble")
 }
 
 __all__ = [

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tchub.hub.cli import COMMANDS
 from tchub.zoo.features.nest_columns import PROGRAM_COLUMNS
-from tchub.zoo.models import create, informed, task_trees, tilenet
+from tchub.zoo.models import context, create, tilenet, trees
 from tchub.zoo.training import TrainConfig
 
 from scripts.benchmarks.report.leaderboard import leaderboard_markdown
@@ -73,12 +73,12 @@ def test_the_document_of_the_models_tells_their_sizes_as_they_are() -> None:
     assert f"layers of {config.hidden}" in told
     assert f"`e(q)` of {config.embedding} numbers" in told
     assert ", ".join(map(str, tilenet.CONTEXT_SIZES[:-1])) + f" or {tilenet.CONTEXT_SIZES[-1]}" in told
-    assert f"of more than {informed.MAX_CONTEXT} the last" in told
-    assert f"From {informed.MIN_TREES} labels on" in told
-    half = informed.HALF_TREES
+    assert f"of more than {context.MAX_CONTEXT} the last" in told
+    assert f"From {context.MIN_TREES} labels on" in told
+    half = context.HALF_TREES
     assert f"`n / (n + {half}) min(1, E(s) / E(t))` of `n` labels: half at {half}" in told
     assert f"added {tilenet.CALIBRATION} times the Huber" in told
-    assert f"({task_trees._ROUNDS} of depth {task_trees._SETTINGS['max_depth']}, " in told
+    assert f"({trees.TASK_ROUNDS} of depth {trees.TASK_SETTINGS['max_depth']}, " in told
     assert f"The recipe takes `{TrainConfig.find('tilenet').loss}`" in told
     for arch, width, hardware in (("tcl", 22, True), ("tlp", 22, False), ("tenset-mlp", 174, False)):
         assert f"{create(arch, width=width, hardware=hardware).parameter_count():,} numbers" in told

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.adapt.budget import Budget, parse_budget
 from ...zoo.adapt.choose_method import applying, check_method
-from ...zoo.adapt.fine_tune import FineTuneConfig, check_trainable
+from ...zoo.adapt.fine_tune import FineTuneConfig
 from ...zoo.adapt.sampling import Sampler, create_sampler
 from ...zoo.adapt.stopping import WORTH
 from ...zoo.errors import TchubError
@@ -121,14 +121,13 @@ def adapt(
         tools: other functions for detection, tasks, candidates, measuring and storing.
 
     Raises:
-        UnknownDeviceChoiceError, NoServerError, RemoteTargetError, NoCrossCompilerError: the device cannot be used.
-        LocalTargetError: this machine cannot run programs for the target.
+        DeviceChoiceError, NoServerError, TargetError, DeviceSetupError: the device cannot be used.
+        TargetError: this machine cannot run programs for the target.
         BudgetError, UnknownSamplerError, AdaptArgumentError, UnknownNetworkError: an argument makes no sense.
         MethodError: no such method, it lacks what it learns from, or it learns nothing from the corpora.
         SourceFolderError: a source is neither a checkpoint nor a corpus.
         SourceSchemaError: a source reads other features than the checkpoint.
         DeviceKindError: the checkpoint is for the other kind of device.
-        NotTrainableError: the checkpoint is of trees.
         EmptyPoolError: no task has a choice of programs.
         MeasurementFailureRateError: nearly every program failed.
         LabelError: the measurements have no order to learn, or to judge by.
@@ -154,7 +153,6 @@ def adapt(
             tools = chosen_tools(tools, choose_device(device, threads, target=target, linker=linker))
         begin = open_sources(checkpoint, split_names(sources), tools.find_base)
         for one in begin.bases:
-            check_trainable(one.checkpoint.model)
             applying(method, one.checkpoint.model, len(begin.corpora))
         base = begin.bases[0]
         local = tools.detect(device, threads)

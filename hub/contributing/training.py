@@ -35,7 +35,7 @@ def recipe_of(settings: Settings) -> TrainConfig:
         base = load_base(settings.base).config
         if (known := get_architecture(base.arch)).base:
             raise StartPointError(
-                f"{base.name} is a {known.kind}, which no recipe trains",
+                f"no recipe trains the {known.kind} {base.name}",
                 remedy=f"start from a plain {known.base}, or adapt this one: tchub adapt {base.name}",
                 checkpoint=base.name,
             )

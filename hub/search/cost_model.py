@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tvm.s_tir.meta_schedule.search_strategy import MeasureCandidate
 
     from ...zoo.models import Checkpoint
-    from ...zoo.models.informed import Informed
+    from ...zoo.models.context import TaskPosterior
 
 UPDATES = ("auto", "none", "context", "few-shot")
 # A task's scores are centred on the first batch that holds this many programs (a search's first
@@ -70,22 +70,18 @@ def resolve_update(update: str, model: Any) -> str:
     Raises:
         ValueError: no such way.
         NoContextError: `"context"`, and the model takes none.
-        NotTrainableError: `"few-shot"`, and the model is made of trees.
     """
-    from ...zoo.adapt.fine_tune import check_trainable
-    from ...zoo.models import ContextModel, TreeModel
+    from ...zoo.models import ContextModel
     from ...zoo.training.errors import NoContextError
 
     check_update(update)
     takes_context = isinstance(model, ContextModel)
     if update == "auto":
-        return "context" if takes_context else "none" if isinstance(model, TreeModel) else "few-shot"
+        return "context" if takes_context else "few-shot"
     if update == "context" and not takes_context:
         raise NoContextError(
             f"a {model.arch} takes no measured programs as context", remedy="choose few-shot or none", arch=model.arch
         )
-    if update == "few-shot":
-        check_trainable(model)
     return update
 
 
@@ -96,7 +92,7 @@ class PretrainedScorer:
         checkpoint: the model, its feature schema and its device.
         update: `"none"` learns nothing; `"context"` scores the programs of a task given its measured ones, with no
             gradient step (TileNet); `"few-shot"` fine-tunes the weights on what is measured (other networks);
-            `"auto"` is what suits the model, for trees `"none"`.
+            `"auto"` is what suits the model.
         settings: of the fine-tuning.
 
     Attributes:
@@ -104,14 +100,14 @@ class PretrainedScorer:
     """
 
     def __init__(self, checkpoint: Checkpoint, update: str = "auto", settings: OnlineSettings | None = None) -> None:
-        from ...zoo.models.informed import MAX_CONTEXT
+        from ...zoo.models.context import MAX_CONTEXT
 
         self.update = resolve_update(update, checkpoint.model)
         most = None if self.update == "few-shot" else MAX_CONTEXT  # only fine-tuning looks at older programs
         self.learner = OnlineLearner(checkpoint, settings or OnlineSettings(), most)
         self.unread = 0
         self._squash: dict[str, Squash] = {}
-        self._informed: dict[str, Informed] = {}
+        self._informed: dict[str, TaskPosterior] = {}
 
     @property
     def checkpoint(self) -> Checkpoint:
@@ -235,7 +231,7 @@ def tvm_cost_model(checkpoint: Checkpoint | str, update: str = "auto", **setting
 
     Raises:
         ValueError: an unknown `update`.
-        NoContextError, NotTrainableError: the model cannot learn that way.
+        NoContextError: the model cannot learn that way.
     """
     if isinstance(checkpoint, str):
         from ..api import load

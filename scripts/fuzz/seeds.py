@@ -17,9 +17,7 @@ ZOO = ROOT / "zoo" / "checkpoints"
 _SMALL: dict[str, dict[str, Any]] = {
     "tilenet": {"hidden": 4, "layers": 1, "embedding": 2},
     "tilenet-kb": {"hidden": 4, "layers": 1, "embedding": 2, "lateral": 2},
-    "tilenet-committee": {"hidden": 4, "layers": 1, "embedding": 2, "members": 2},
-    "xgboost": {"rounds": 2, "max_depth": 2, "pool": False, "rows": 1},
-    "lightgbm": {"rounds": 2, "num_leaves": 4, "pool": False, "rows": 1},
+    "tilenet-ensemble": {"hidden": 4, "layers": 1, "embedding": 2, "members": 2},
 }
 
 
@@ -94,19 +92,14 @@ def keys() -> list[bytes]:
 @cache
 def checkpoint(arch: str) -> dict[str, bytes]:
     """The files of a small checkpoint of an architecture, which would not score well."""
-    import numpy as np
     import torch
     from tchub.zoo.devices import get_device
     from tchub.zoo.features import get_schema
-    from tchub.zoo.models import Checkpoint, CheckpointConfig, TreeModel, create
+    from tchub.zoo.models import Checkpoint, CheckpointConfig, create
 
     torch.manual_seed(0)
     schema = get_schema("nest-cpu" if arch.startswith("tilenet") else "tlp-cpu")
     model = create(arch, **_SMALL[arch], width=schema.width, hardware=schema.hardware).eval()
-    if isinstance(model, TreeModel):
-        rng = np.random.default_rng(0)
-        rows = rng.normal(size=(200, 1, schema.width)).astype(np.float32)
-        model.fit(rows, rng.random(200), np.repeat([0, 1], 100))
     config = CheckpointConfig(
         f"{arch}-epyc", "1.0.0", arch, model.config.as_dict(), schema.name, "epyc", feature_version=schema.version
     )

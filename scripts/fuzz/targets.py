@@ -178,35 +178,18 @@ def read_results(data: bytes) -> None:
     judged_programs(_file("results.jsonl", data), real.bundle(), "epyc-turin")
 
 
-def mend_trees(rng: Random, data: bytes) -> bytes:
-    """LightGBM's file says how long each tree is; mostly right again after a mutation."""
-    start, end = data.find(b"\nTree=0\n") + 1, data.find(b"end of trees")
-    head, line, rest = data[:start].partition(b"tree_sizes=")
-    if not start or end < start or not line or rng.random() < 0.1:
-        return data
-    trees = data[start:end].split(b"Tree=")[1:]
-    sizes = b" ".join(str(len(tree) + 5).encode() for tree in trees)
-    return head + line + sizes + b"\n" + b"\n".join(rest.split(b"\n")[1:]) + data[start:]
-
-
-FILES = {
-    "config": "config.json", "safetensors": "model.safetensors", "xgboost": "model.json", "lightgbm": "model.txt",
-}  # fmt: skip
+FILES = {"config": "config.json", "safetensors": "model.safetensors"}
 RECORDS = "database_tuning_record.json"
 
 
 def _all() -> dict[str, Target]:
-    def weights(kind: str, form: str, *archs: str, mend: Callable[[Random, bytes], bytes] = _as_it_is) -> Target:
+    def weights(kind: str, form: str, *archs: str) -> Target:
         file, name = FILES[kind], archs[0]
-        return Target(
-            kind, form, lambda: [real.checkpoint(arch)[file] for arch in archs], read_checkpoint(file, name), mend
-        )
+        return Target(kind, form, lambda: [real.checkpoint(arch)[file] for arch in archs], read_checkpoint(file, name))
 
     found = [
-        weights("config", "json", *["tilenet"] * 6, "tilenet-kb", "tilenet-committee", "xgboost"),
+        weights("config", "json", *["tilenet"] * 6, "tilenet-kb", "tilenet-ensemble"),
         weights("safetensors", "tensors", "tilenet"),
-        weights("xgboost", "json", "xgboost"),
-        weights("lightgbm", "text", "lightgbm", mend=mend_trees),
         Target("ansor", "lines", real.ansor, read_log("ansor")),
         Target("autotvm", "lines", real.autotvm, read_log("autotvm")),
         Target("metaschedule", "lines", lambda: [real.database()[RECORDS]], read_database(RECORDS)),

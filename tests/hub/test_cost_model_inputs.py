@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from fake_tuning import FakeBuilder, FakeRunner
 from tchub import hub
 from tchub.hub.adaptation.pool import CandidatePool, PoolEntry, pool_features
 from tchub.hub.device.candidate import trace_json
-from tchub.hub.device.tvm_import import import_tensor_intrinsics
 from tchub.hub.networks.operators import operator_module
 from tchub.hub.networks.tasks import make_task
 from tchub.hub.search import candidate_features as inputs
@@ -23,7 +21,6 @@ from tchub.hub.search.cost_model import PretrainedScorer, Squash
 from tchub.hub.search.device_kind import require_target
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.task_search import SearchSettings, WatchedCostModel
-from tchub.zoo.adapt import NotTrainableError
 from tchub.zoo.corpus.schema import OPS
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.devices import get_device
@@ -32,6 +29,7 @@ from tchub.zoo.features.statements import PERSTORE_WIDTH
 from tchub.zoo.models import Checkpoint, CheckpointConfig, create
 from tchub.zoo.primitives import from_trace
 from tchub.zoo.training.errors import NoContextError
+from tchub.zoo.tvm_import import import_tensor_intrinsics
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
@@ -228,14 +226,7 @@ def test_what_one_task_measured_is_no_context_of_another() -> None:
 
 
 def test_each_model_learns_in_the_way_that_suits_it() -> None:
-    schema = get_schema("statements-gpu")
-    trees = create("lightgbm", width=schema.width, hardware=False)
-    config = CheckpointConfig("lightgbm-t4", "1.0.0", "lightgbm", trees.config.as_dict(), schema.name, "t4")
-    of_trees = replace(tiny("atformer"), config=config, model=trees)
-    found = [hub.tvm_cost_model(checkpoint).scorer.update for checkpoint in (tiny("tilenet"), tiny("tlp"), of_trees)]
-    assert found == ["context", "few-shot", "none"]
-    with pytest.raises(NotTrainableError, match="trees"):
-        hub.tvm_cost_model(of_trees, update="few-shot")
+    assert [hub.tvm_cost_model(tiny(arch)).scorer.update for arch in ("tilenet", "tlp")] == ["context", "few-shot"]
     with pytest.raises(NoContextError, match="no measured programs"):
         hub.tvm_cost_model(tiny("tlp"), update="context")
 

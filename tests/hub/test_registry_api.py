@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
 from real_checkpoint import NAME, VERSION, environment, make_checkpoint, publish_real
 from tchub import hub
-from tchub.hub.registry import Registry, describe
+from tchub.hub.registry import Registry
 from tchub.hub.registry.compat import CHECKPOINT_FORMAT
 from tchub.hub.registry.errors import IntegrityError, NoFittingCheckpointError, UnknownCheckpointError
 from tchub.zoo.devices import get_device
-from tchub.zoo.models import Checkpoint, create
+from tchub.zoo.models import Checkpoint
 from tchub.zoo.models.config import FORMAT
 from tchub.zoo.primitives import PrimitiveSequence
 from toy_checkpoints import publish
@@ -86,25 +84,6 @@ def test_the_hash_is_checked_at_every_load(zoo):
         hub.load(NAME)
     hub.pull(NAME)
     hub.load(NAME)
-
-
-@pytest.mark.parametrize("arch", ["xgboost", "lightgbm"])
-def test_trees_are_published_verified_and_loaded_like_tensors(arch, tmp_path, monkeypatch):
-    rng = np.random.default_rng(0)
-    features = rng.random((40, 3, 174), np.float32)
-    trees = create(arch, rounds=3).fit(features, features[:, 0, 0], np.repeat([0, 1], 20))
-    model = trees.config.as_dict()
-    changes = {"name": f"{arch}-t4", "arch": arch, "model": model, "feature_schema": "statements-gpu", "family": "t4"}
-    folder = tmp_path / "zoo" / f"{arch}-t4" / VERSION
-    replace(make_checkpoint(**changes), model=trees).save(folder)
-    entry = describe(folder, f"{arch}-t4", VERSION, sources=[(tmp_path / "zoo").as_uri()])
-    for key, value in environment(tmp_path, entry).items():
-        monkeypatch.setenv(key, value)
-    assert np.array_equal(hub.load(f"{arch}-t4").model.score(features), trees.score(features))
-    weights = tmp_path / "cache" / "checkpoints" / f"{arch}-t4" / VERSION / entry.lasting_files[1]
-    weights.write_bytes(weights.read_bytes()[:-1])
-    with pytest.raises(IntegrityError, match="wrong size"):
-        hub.load(f"{arch}-t4")
 
 
 def test_an_adapted_checkpoint_is_stored_listed_and_loaded(zoo):

@@ -14,7 +14,7 @@ from tchub.hub.search.candidates import random_candidates
 from tchub.zoo.corpus import Corpus, EmptyDatasetError, Program, Task, write_corpus
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.features import DeviceKindError
-from tchub.zoo.models import Checkpoint, Committee, Progressive
+from tchub.zoo.models import Checkpoint, Ensemble, Progressive
 from tchub.zoo.primitives import from_trace_json
 from tchub.zoo.training.fit import fit
 
@@ -164,14 +164,14 @@ def test_a_corpus_of_test_tasks_alone_trains_nothing(capsys, tmp_path, corpus, r
         evaluate(checkpoint, alone, baselines=("xgboost",))
 
 
-@pytest.mark.parametrize("kind", ["kb", "committee"])
+@pytest.mark.parametrize("kind", ["kb", "ensemble"])
 def test_what_is_made_of_several_networks_is_compared_with_one_from_little_data(
     capsys, tmp_path, corpus, recipe, monkeypatch, kind
 ):
     """An adapted checkpoint tells no recipe: that of the networks in it is taken, in their size."""
     run(capsys, "train", recipe, "--corpus", corpus.path, "--out", tmp_path / "run")
     plain = Checkpoint.load(tmp_path / "run")
-    made = {"kb": Progressive.around, "committee": lambda m: Committee.around([m, m], (1, 1))}[kind](plain.model)
+    made = {"kb": Progressive.around, "ensemble": lambda m: Ensemble.around([m, m], (1, 1))}[kind](plain.model)
     config = replace(plain.config, arch=made.arch, model=made.config.as_dict(), training={})
     asked = []
 
@@ -189,8 +189,6 @@ def test_what_is_made_of_several_networks_is_compared_with_one_from_little_data(
 TINY = {
     "atformer": 'feature_schema = "statements"\nepochs = 1\n[model]\nhidden = 16\n',
     "tenset-mlp": 'feature_schema = "statements"\nepochs = 1\n[model]\nhidden = 16\n',
-    "lightgbm": 'feature_schema = "statements"\n[model]\nrounds = 4\n',
-    "xgboost": 'feature_schema = "tlp"\n[model]\nrounds = 4\n',
     "tilenet": 'feature_schema = "nest"\nepochs = 1\n[model]\nhidden = 16\nembedding = 8\n',
 }
 

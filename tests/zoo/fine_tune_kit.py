@@ -9,7 +9,7 @@ import torch
 from tchub.zoo.models import CostModel, create, get_architecture, list_architectures
 from tchub.zoo.training import RankingDataset
 
-NETWORKS = [arch for arch in list_architectures() if get_architecture(arch).weights == "safetensors"]
+NETWORKS = list_architectures()
 _TINY = {"hidden": 16, "d_model": 16, "head": 8, "d_state": 4, "feedforward": 24, "dt_rank": 2}
 
 

@@ -13,7 +13,7 @@ from tchub.zoo.adapt.committee_method import CommitteeWithFresh, fresh_share, un
 from tchub.zoo.adapt.errors import LabelError, MethodError
 from tchub.zoo.adapt.fine_tune import fine_tune
 from tchub.zoo.adapt.kept_models import model_mark
-from tchub.zoo.models import Committee, CostModel, Progressive, create
+from tchub.zoo.models import CostModel, Ensemble, Progressive, create
 from tchub.zoo.training import pairwise_accuracy
 from test_adapt_methods import NET, lesson_of, make_data
 
@@ -51,7 +51,7 @@ def test_the_first_member_is_what_few_shot_makes_and_the_base_stays_as_it_was(mi
     before = model_mark(misled)
     lesson = lesson_of(misled, make_data())
     made = CommitteeWithFresh().learn(misled, lesson).model
-    assert isinstance(made, Committee)
+    assert isinstance(made, Ensemble)
     tuned = fine_tune(misled, lesson.data, replace(lesson.config, seed=lesson.seed)).model
     assert model_mark(made.each[0]) == model_mark(tuned)
     assert model_mark(misled) == before
@@ -115,8 +115,7 @@ def test_what_few_shot_took_long_to_learn_is_not_learnt_again(misled: CostModel,
 def test_what_is_no_plain_network_is_refused(misled: CostModel) -> None:
     for model, why in (
         (Progressive.around(misled), "knowledge base"),
-        (Committee.around([misled, misled], (0.5, 0.5)), "committee"),
-        (create("xgboost"), "trees"),
+        (Ensemble.around([misled, misled], (0.5, 0.5)), "ensemble"),
     ):
         with pytest.raises(MethodError, match=why) as caught:
             applying("committee", model, 0)
@@ -125,9 +124,9 @@ def test_what_is_no_plain_network_is_refused(misled: CostModel) -> None:
 
 
 def test_a_committee_is_adapted_again_as_any_network(misled: CostModel) -> None:
-    base = Committee.around([misled, misled], (0.5, 0.5)).eval()
+    base = Ensemble.around([misled, misled], (0.5, 0.5)).eval()
     found = adapt_model("auto", lesson_of(base, make_data()))
-    assert (found.method, found.model.arch) == ("few-shot", "tilenet-committee")
+    assert (found.method, found.model.arch) == ("few-shot", "tilenet-ensemble")
     assert all(one.missing for one in found.tried if one.method != "few-shot")
 
 

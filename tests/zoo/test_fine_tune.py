@@ -11,7 +11,7 @@ from fine_tune_kit import make_data, same_state, small, state_of, weights_of
 from tchub.zoo.adapt.errors import LabelError, NotTrainableError, SourceMismatchError, UpdateError
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.adapt.validation import hold_out
-from tchub.zoo.models import CostModel, create
+from tchub.zoo.models import CostModel
 from tchub.zoo.training import RankingDataset, evaluate_model, predict
 from tchub.zoo.training.errors import DatasetError
 
@@ -122,9 +122,7 @@ def test_programs_of_other_features_are_refused(model: CostModel):
     assert (caught.value.fields["expected"], caught.value.fields["found"]) == (6, 9)
 
 
-def test_trees_and_a_model_that_is_frozen_whole_cannot_be_moved(model: CostModel):
-    with pytest.raises(NotTrainableError, match="trees"):
-        fine_tune(create("xgboost", width=6, hardware=False), make_data())
+def test_a_model_that_is_frozen_whole_cannot_be_moved(model: CostModel):
     with pytest.raises(NotTrainableError, match="nothing"):
         fine_tune(model.requires_grad_(False), make_data())
 

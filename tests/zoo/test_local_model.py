@@ -7,9 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fine_tune_kit import NETWORKS, make_data, same_state, small, state_of
-from tchub.zoo.adapt.errors import LabelError, LocalModelError, NotTrainableError, SourceMismatchError
+from tchub.zoo.adapt.errors import LabelError, LocalModelError, SourceMismatchError
 from tchub.zoo.adapt.local_model import LocalModelConfig, fit_local
-from tchub.zoo.models import create
 from tchub.zoo.training import RankingDataset, pairwise_accuracy
 
 RIDGE = LocalModelConfig(kind="ridge")
@@ -83,14 +82,6 @@ def test_of_a_ridge_the_labels_choose_the_strength():
     noise = replace(clear, latency=np.exp(np.random.default_rng(0).normal(size=len(clear))))
     strengths = [getattr(fit_local(model, data, RIDGE).gap, "strength", None) for data in (clear, noise)]
     assert strengths[0] < strengths[1] == max(RIDGE.strengths)
-
-
-def test_trees_have_a_local_model_of_trees_and_no_embeddings():
-    data = make_data()
-    trees = create("xgboost", width=6, hardware=False, rounds=5).fit(data.features, data.labels, data.group)  # pyright: ignore[reportCallIssue]
-    assert np.isfinite(fit_local(trees, data).score(data.features)).all()
-    with pytest.raises(NotTrainableError):
-        fit_local(trees, data, RIDGE)
 
 
 @both

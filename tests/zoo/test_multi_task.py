@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from fine_tune_kit import NETWORKS, make_data, same_state, small, state_of
-from tchub.zoo.adapt.errors import LabelError, NotTrainableError, SourceMismatchError
+from tchub.zoo.adapt.errors import LabelError, SourceMismatchError
 from tchub.zoo.adapt.footprint import footprint
 from tchub.zoo.adapt.multi_task import MultiHead, multi_task
 from tchub.zoo.adapt.updates import in_head
@@ -126,8 +126,6 @@ def test_what_cannot_share_a_trunk_is_refused():
     assert "sources" in str(caught.value.remedy)
     with pytest.raises(SourceMismatchError, match="reads 6"):
         multi_task(small(), make_data(width=9), [make_data(width=9)], SHORT)
-    with pytest.raises(NotTrainableError):
-        multi_task("xgboost", target, [other_device()], SHORT)
     with pytest.raises(LabelError):
         multi_task(small(), replace(target, latency=np.ones(len(target))), [other_device()], SHORT)
 

@@ -1,9 +1,8 @@
-"""Checkpoints: a folder with `config.json` and a file of weights, loaded in two phases.
+"""Checkpoints: a folder with `config.json` and `model.safetensors`, which holds no code.
 
-The weights are `model.safetensors`, or for trees `model.json` (XGBoost) or `model.txt` (LightGBM). First `audit`
-reads the config and the header of the weights and checks all they promise: format, architecture and its
-settings, feature schema, the name, shape and type of every tensor or the nodes of every tree, and the sizes.
-Only then is a model made and a tensor read. There is no code and no pickle in any of the files.
+`Checkpoint.load` first audits the folder: format, architecture and its settings, feature schema, sizes, and the name,
+shape and type of every tensor. Only then it makes a model. safetensors itself checks that the header of the weights
+and the tensors fit each other.
 
 Raising `FORMAT`: raise it when a field is added, renamed or changes its meaning; teach `CheckpointConfig.
 from_dict` to read the older form; keep a checkpoint of the older form among the tests.
@@ -12,28 +11,34 @@ from_dict` to read the older form; keep a checkpoint of the older form among the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
+from torch import Tensor, nn
 
-from .audit import Audited, audit, check_schema
-from .base import CostModel
-from .config import CONFIG_FILE, FORMAT, CheckpointConfig
-from .errors import CorruptCheckpointError
-from .files import WEIGHT_FILES, write_folder
-from .registry import get_architecture, make_config
-from .trees import TreeModel
+from ..errors import TchubError
+from ..untrusted import open_plain
+from .base import CostModel, ModelConfig
+from .config import CONFIG_FILE, WEIGHTS_FILE, CheckpointConfig
+from .errors import CheckpointError, CorruptCheckpointError, ModelConfigError
+from .files import write_folder
+from .registry import create, get_architecture, make_config
 
 if TYPE_CHECKING:
     from ..devices import Device
     from ..primitives import PrimitiveSequence
 
-__all__ = ["CONFIG_FILE", "FORMAT", "Checkpoint", "CheckpointConfig"]
+# The zoo's largest has 26 MB in float32: this stops a hostile or mistaken file.
+MAX_WEIGHT_BYTES = 256 << 20
+# safetensors allows 100 MB; the largest header of the zoo has 20 KB.
+MAX_HEADER_BYTES = 256 << 10
+# Types that weights are stored in; the model computes in float32 in any case.
+_TYPES = (torch.float32, torch.float16)
 
 
 @dataclass(frozen=True)
@@ -51,14 +56,14 @@ class Checkpoint:
     device: Device
 
     def features(self, sequences: Sequence[PrimitiveSequence]) -> np.ndarray:
-        """What the model reads: float32, (N, rows, width)."""
+        """Return the model's input: float32, (N, rows, width)."""
         from ..features import get_schema
 
         schema = get_schema(self.config.feature_schema)
         return schema.extract(sequences, self.device if schema.hardware else None)
 
     def score(self, sequences: Sequence[PrimitiveSequence], batch_size: int = 1024) -> np.ndarray:
-        """Scores programs of one task; higher means faster, and only the order within a task has a meaning.
+        """Score programs of one task; higher means faster, and only the order within a task has a meaning.
 
         Equal sequences are scored as often as they occur.
 
@@ -77,66 +82,145 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: Path | str) -> Checkpoint:
-        """Audits a folder, then loads it.
+        """Audit a folder, then load it.
 
         Raises:
-            CheckpointNotFoundError: the folder or a file in it is missing.
-            NewerFormatError: the config was written by a newer release.
+            CheckpointError: a file is missing, the config is of a newer release, or this release does not make the
+                features that the model reads.
             CorruptCheckpointError: the files are damaged or do not fit each other.
             UnknownArchitectureError: this release does not know the architecture.
-            MissingPackageError: trees, and their library is not installed.
-            FeatureSchemaError: this release does not make the features that it reads.
             DeviceError: the device is unknown, and the config does not describe it.
         """
         folder = Path(path)
-        audited = audit(folder)
-        try:
-            model = _restore(audited)
-        except (SafetensorError, ValueError) as error:
-            raise CorruptCheckpointError(
-                f"the weights in {folder} cannot be used: {error}",
-                remedy="fetch or train the checkpoint again",
-                path=str(folder),
-            ) from error
-        return cls(audited.config, model.eval(), audited.config.resolve_device())
+        config = CheckpointConfig.read(folder)
+        model_config = _check_model(config, folder)
+        check_schema(config, model_config, folder)
+        tensors = _audit_weights(folder, config.arch, model_config)
+        with torch.device("meta"):  # without drawing random weights, which loading would overwrite
+            model = get_architecture(config.arch).model(model_config)
+        model = model.to_empty(device="cpu")
+        model.load_state_dict(tensors)
+        return cls(config, model.eval(), config.resolve_device())
 
     def save(self, path: Path | str) -> None:
-        """Writes both files, each atomically, the config last; weights are stored in float32.
+        """Write both files, each atomically, the config last; weights are stored in float32.
 
         Raises:
-            FeatureSchemaError: the config names features that this model does not read.
-            NotFittedError: a model of trees has none yet.
-            CheckpointError: the folder cannot be written.
+            CheckpointError: the config names features that this model does not read, or the folder cannot be written.
         """
         folder = Path(path)
         check_schema(self.config, self.model.config, folder)
-        name = WEIGHT_FILES[get_architecture(self.config.arch).weights]
-        write_folder(folder, {name: _dump(self.model), CONFIG_FILE: self.config.to_json()})
+        state = self.model.state_dict()
+        weights = safetensors.torch.save({k: t.detach().cpu().float().contiguous().clone() for k, t in state.items()})
+        write_folder(folder, {WEIGHTS_FILE: weights, CONFIG_FILE: self.config.to_json()})
 
 
-def _dump(model: CostModel) -> bytes:
-    if isinstance(model, TreeModel):
-        return model.dump()
-    tensors = {name: t.detach().cpu().float().contiguous().clone() for name, t in model.state_dict().items()}
-    return safetensors.torch.save(tensors)
+def check_schema(config: CheckpointConfig, model: ModelConfig, folder: Path) -> None:
+    """Check that the feature schema exists, means the same, and has the width that the model reads.
+
+    Raises:
+        CheckpointError: it does not.
+    """
+    from ..features import get_schema
+
+    name = config.feature_schema
+    try:
+        schema = get_schema(name)
+    except (TchubError, KeyError) as error:
+        raise _schema_error(folder, f"reads features {name!r}, which this release does not make") from error
+    if schema.version != config.feature_version:
+        versions = f"reads version {config.feature_version} of {name}, this release makes {schema.version}"
+        raise _schema_error(folder, versions)
+    if (schema.width, schema.hardware) != (model.width, model.hardware):
+        widths = f"names {name}, {schema.width} wide, hardware row: {schema.hardware}; its model reads width "
+        raise _schema_error(folder, f"{widths}{model.width}, hardware row: {model.hardware}")
 
 
-def _restore(audited: Audited) -> CostModel:
-    """The model of weights that passed the audit; ValueError or SafetensorError where they cannot be used."""
-    model = _build_empty(audited.config)
-    if isinstance(model, TreeModel):
-        model.restore(audited.weights)
-        return model
-    tensors = safetensors.torch.load(audited.weights)
-    if bad := sorted(name for name, tensor in tensors.items() if not torch.isfinite(tensor).all()):
-        raise ValueError(f"{bad[0]} holds NaN or infinite weights")
-    model.load_state_dict(tensors)
-    return model
+def _check_model(config: CheckpointConfig, folder: Path) -> ModelConfig:
+    get_architecture(config.arch)
+    try:
+        return make_config(config.arch, config.model)
+    except ModelConfigError as error:
+        raise _corrupt(folder, f"its model settings are wrong: {error.message}") from error
 
 
-def _build_empty(config: CheckpointConfig) -> CostModel:
-    """The architecture without drawing random weights, which loading would overwrite."""
-    architecture = get_architecture(config.arch)
+def _audit_weights(folder: Path, arch: str, model: ModelConfig) -> dict[str, Tensor]:
+    path = folder / WEIGHTS_FILE
+    try:
+        with open_plain(path) as (file, size):
+            tensors = safetensors.torch.load(_read(file, size))
+            _check_tensors(tensors, arch, model, size)
+            return tensors
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise CheckpointError(f"{path} is missing", remedy="fetch the checkpoint again", path=str(folder)) from error
+    except ModelConfigError as error:  # sizes that are each fine, but not together
+        raise _corrupt(folder, f"its model settings are wrong: {error.message}") from error
+    except (OSError, ValueError, SafetensorError) as error:
+        raise _corrupt(path, str(error)) from error
+
+
+def _read(file: BinaryIO, size: int) -> bytes:
+    """Return the bytes of a file whose size and length of header are within bounds."""
+    if size > MAX_WEIGHT_BYTES:
+        raise ValueError(f"it is larger than {MAX_WEIGHT_BYTES >> 20} MiB")
+    start = file.read(8)
+    length = int.from_bytes(start, "little")
+    if len(start) < 8 or not 2 <= length <= size - 8:
+        raise ValueError("it is cut short or is no safetensors file")
+    if length > MAX_HEADER_BYTES:
+        raise ValueError(f"its header is larger than {MAX_HEADER_BYTES >> 10} KiB")
+    return start + file.read(size - 8)
+
+
+def _check_tensors(tensors: dict[str, Tensor], arch: str, model: ModelConfig, size: int) -> None:
+    """Compare names, shapes and types with the architecture, built on no memory; refuse NaN and infinite weights."""
+    expected = _expected_shapes(arch, model, size)
+    if missing := sorted(set(expected) - set(tensors)):
+        raise ValueError(f"it lacks the tensor {missing[0]}")
+    if extra := sorted(set(tensors) - set(expected)):
+        raise ValueError(f"it holds the tensor {extra[0]!r:.80}, which {arch} does not have")
+    for name, shape in expected.items():
+        tensor = tensors[name]
+        if tuple(tensor.shape) != shape:
+            raise ValueError(f"{name} has the shape {list(tensor.shape)}, not {list(shape)}")
+        if tensor.dtype not in _TYPES:
+            raise ValueError(f"{name} is of type {tensor.dtype}, not float32 or float16")
+        if not torch.isfinite(tensor).all():
+            raise ValueError(f"{name} holds NaN or infinite weights")
+
+
+def _expected_shapes(arch: str, model: ModelConfig, size: int) -> dict[str, tuple[int, ...]]:
+    """Return the tensors that the architecture has; for a combination of networks check one of them first.
+
+    A knowledge base finds the layers of its laterals by a pass through one part, which takes memory: not before it is
+    known that the file is large enough to hold that part. The members of an ensemble are alike.
+    """
+    known = get_architecture(arch)
     with torch.device("meta"):
-        model = architecture.model(make_config(config.arch, config.model))
-    return model.to_empty(device="cpu")
+        if known.base:
+            own = {f.name: getattr(model, f.name) for f in fields(get_architecture(known.base).config)}
+            part = create(known.base, **own)
+            if 2 * part.parameter_count() > size:
+                raise ValueError(f"it is too short for its {part.parameter_count()} weights")
+            if known.kind == "ensemble":
+                one, count = _shapes(part), model.as_dict()["members"]
+                return {f"members.{i}.{k}": shape for i in range(count) for k, shape in one.items()} | {
+                    "shares": (count,)
+                }
+        return _shapes(known.model(model))
+
+
+def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+
+
+def _corrupt(path: Path, problem: str) -> CorruptCheckpointError:
+    return CorruptCheckpointError(f"{path}: {problem}", remedy="fetch or make the checkpoint again", path=str(path))
+
+
+def _schema_error(folder: Path, problem: str) -> CheckpointError:
+    return CheckpointError(
+        f"the checkpoint {folder} {problem}",
+        remedy="use the tchub release it was made for, or a newer checkpoint (`tchub list`)",
+        path=str(folder),
+    )

@@ -7,9 +7,6 @@ from pathlib import Path
 from ..files import write_atomically
 from .errors import CheckpointError
 
-# Where a checkpoint keeps what its model learnt, by `Architecture.weights`.
-WEIGHT_FILES = {"safetensors": "model.safetensors", "xgboost": "model.json", "lightgbm": "model.txt"}
-
 
 def write_folder(folder: Path, files: dict[str, bytes]) -> None:
     """Writes files in the order given, each beside its target and then moved into place.

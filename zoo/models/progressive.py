@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from .base import CostModel, ModelConfig
-from .derived import register_derived
-from .informed import ContextModel
+from .context import ContextModel
 from .lateral import Lateral, joined, lateral_layers, watched
-from .registry import Architecture, create
+from .registry import Architecture, create, register_derived
 
 SUFFIX = "-kb"
 PAPER = "TCL, section 6"
@@ -65,26 +64,26 @@ class Progressive(CostModel):
 
     @classmethod
     def around(cls, model: CostModel, lateral: int = 16) -> Progressive:
-        """A base that is this model, its column a copy of it; nothing is known of the weights' worth (Fisher is 0).
+        """Return a knowledge base whose base is this model, its column a copy; the weights' Fisher diagonal is 0.
 
         Raises:
-            UnknownArchitectureError: the model has no weights that gradients move, or is a knowledge base already.
+            UnknownArchitectureError: the model is a knowledge base or an ensemble already.
         """
-        made = create(model.arch + SUFFIX, **(model.config.as_dict() | {"lateral": lateral, "column": True}))
-        assert isinstance(made, Progressive)
-        for part in (made.kb, made.column):
+        network = create(model.arch + SUFFIX, **(model.config.as_dict() | {"lateral": lateral, "column": True}))
+        assert isinstance(network, Progressive)
+        for part in (network.kb, network.column):
             part.load_state_dict(model.state_dict())
-        place = next(model.parameters())
-        return made.to(place.device, place.dtype).train(model.training)
+        weight = next(model.parameters())
+        return network.to(weight.device, weight.dtype).train(model.training)
 
     # The phases
 
     def learning(self) -> Self:
-        """Freezes the base; column and laterals train and answer (equation 8)."""
+        """Freeze the base; column and laterals train and answer (equation 8)."""
         return self._let(True)
 
     def distilling(self) -> Self:
-        """Freezes column and laterals; the base trains and answers (equation 9)."""
+        """Freeze column and laterals; the base trains and answers (equation 9)."""
         return self._let(False)
 
     def _let(self, column: bool) -> Self:
@@ -100,7 +99,7 @@ class Progressive(CostModel):
         return self
 
     def new_column(self, start: Start = "base", seed: int = 0) -> None:
-        """A column for another device, from the base's weights, those of the device before, or random ones.
+        """Begin a column for another device, from the base's weights, those of the device before, or random ones.
 
         Laterals are drawn anew, except after `previous`.
         """
@@ -116,15 +115,15 @@ class Progressive(CostModel):
             self.column.load_state_dict(dict(self.kb.named_buffers()), strict=False)
 
     def base_model(self) -> CostModel:
-        """The base alone, as a model of its own architecture; a copy."""
+        """Return a copy of the base alone, a model of its own architecture."""
         return copy.deepcopy(self.kb).requires_grad_(True)
 
     def fisher_diagonal(self) -> dict[str, Tensor]:
-        """By the name of a weight of the base, of its shape: how much the devices learnt so far depend on it."""
+        """Return by the name of a weight of the base, in its shape, how much the devices learnt so far depend on it."""
         return {name: self.fisher.get_buffer(_plain(name)) for name, _ in self.kb.named_parameters()}
 
     def note_device(self, features: Tensor) -> None:
-        """Keeps the description of the device that programs (N, rows, width) were measured on."""
+        """Keep the description of the device that programs (N, rows, width) were measured on."""
         slot = self.device_slot(features)
         if slot is None or not len(slot):
             return
@@ -134,14 +133,14 @@ class Progressive(CostModel):
             rows.copy_(torch.cat([row[None], rows[:-1]]))
 
     def known_devices(self) -> Tensor | None:
-        """Descriptions of the devices learnt, latest first, (K, columns); None without any."""
+        """Return the descriptions of the devices learnt, latest first, (K, columns); None without any."""
         if not list(self.devices.buffers()):
             return None
         rows = self.devices.get_buffer("rows")
-        found = rows[rows.any(dim=1)]
-        return found if len(found) else None
+        filled = rows[rows.any(dim=1)]
+        return filled if len(filled) else None
 
-    # What every cost model does, by the part that answers
+    # Methods of every cost model, by the part that answers
 
     def forward(self, x: Tensor) -> Tensor:
         return self._ask("forward", x)
@@ -193,7 +192,7 @@ class Progressive(CostModel):
             return getattr(self.column, method)(x)
 
 
-class ProgressiveInContext(Progressive, ContextModel):
+class ContextProgressive(Progressive, ContextModel):
     """A `Progressive` of a model that takes measured programs as context: the part that answers corrects the scores."""
 
     def condition(self, scores: Tensor, context: Tensor, measured: Tensor) -> tuple[Tensor, Tensor]:
@@ -209,13 +208,13 @@ class ProgressiveInContext(Progressive, ContextModel):
 
 
 def register_knowledge_bases() -> None:
-    """Makes `X-kb` known for every network X that is registered by now."""
+    """Make `X-kb` known for every network X that is registered by now."""
     register_derived(
-        "knowledge base", Progressive, ProgressiveInContext,
+        "knowledge base", Progressive, ContextProgressive,
         endings=(SUFFIX, "KB"), settings=[("lateral", int, 16), ("column", bool, True)], paper=PAPER,
     )  # fmt: skip
 
 
 def _plain(name: str) -> str:
-    """A layer's or a weight's name as that of a submodule, which has no dots."""
+    """Return a layer's or a weight's name as that of a submodule, which has no dots."""
     return name.replace(".", "-")

@@ -1,14 +1,18 @@
-"""Architectures by name. A model's file registers its class; `create` builds one from plain settings."""
+"""Architectures by name. A model's file registers its class; `create` builds one from plain settings.
+
+Of every network `X` there is also a knowledge base `X-kb` and an ensemble `X-ensemble`, see `register_derived`.
+"""
 
 from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any, Literal, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, make_dataclass
+from typing import Any, Literal, TypeVar, cast
 
 from .base import CostModel, ModelConfig
+from .context import ContextModel
 from .errors import ModelConfigError, UnknownArchitectureError
 
 # Above any sensible size, below what would let a hostile config exhaust memory.
@@ -16,12 +20,11 @@ MAX_SIZE = 8192
 # These count layers, which take time to build even where they take no memory, or rows that see each other, whose
 # cost is their square.
 MAX_REPEATS = 64
-# Each member of a committee is a whole network.
+# Each member of an ensemble is a whole network.
 MAX_MEMBERS = 8
 _MOST = dict.fromkeys(("layers", "residuals", "heads", "steps", "rows"), MAX_REPEATS) | {"members": MAX_MEMBERS}
 
-Weights = Literal["safetensors", "xgboost", "lightgbm"]
-Kind = Literal["model", "knowledge base", "committee"]
+Kind = Literal["model", "knowledge base", "ensemble"]
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,7 @@ class Architecture:
         inputs: what its features describe, "primitives" or "statements".
         schemas: feature schemas it was made for, the first being the usual one.
         paper: where it is described.
-        weights: the kind of file that holds what it learnt; all but the first are a `TreeModel`'s.
-        kind: "model", or what is made of several networks, a "knowledge base" (see `progressive`) or a "committee".
+        kind: "model", or a combination of several networks: a "knowledge base" (see `progressive`) or an "ensemble".
         base: the architecture of these networks; empty for a model.
     """
 
@@ -46,7 +48,6 @@ class Architecture:
     inputs: str
     schemas: tuple[str, ...]
     paper: str
-    weights: Weights = "safetensors"
     kind: Kind = "model"
     base: str = ""
 
@@ -62,41 +63,60 @@ def register(
     schemas: tuple[str, ...],
     paper: str,
     inputs: str = "primitives",
-    weights: Weights = "safetensors",
     kind: Kind = "model",
     base: str = "",
 ) -> Callable[[type[M]], type[M]]:
-    """Class decorator: makes a model known as `name`."""
+    """Make a model known as `name`; a class decorator."""
 
     def add(model: type[M]) -> type[M]:
         model.arch = name
-        _ARCHITECTURES[name] = Architecture(name, model, config, inputs, schemas, paper, weights, kind, base)
+        _ARCHITECTURES[name] = Architecture(name, model, config, inputs, schemas, paper, kind, base)
         return model
 
     return add
 
 
-def list_architectures() -> list[str]:
-    """Names that `create` takes and recipes may train, sorted."""
-    return _names("model")
+def register_derived(
+    kind: Kind,
+    plain: type[CostModel],
+    in_context: type[CostModel],
+    *,
+    endings: tuple[str, str],
+    settings: Sequence[tuple[str, type, Any]],
+    paper: str,
+) -> None:
+    """Make a combination of several networks known for every network X that is registered by now.
+
+    Args:
+        kind: the combination.
+        plain: its class, in which `of` is the `Architecture` of X.
+        in_context: its class for networks that take measured programs as context.
+        endings: of its name, after X, and of the names of its classes, after X's.
+        settings: (name, type, default) of the settings that its config has besides X's.
+        paper: where it is described.
+    """
+    suffix, letters = endings
+    home = {"__module__": plain.__module__}
+    for name in list_architectures():
+        base = get_architecture(name)
+        config = make_dataclass(
+            f"{base.config.__name__}{letters}", settings, bases=(base.config,), frozen=True, namespace=home
+        )
+        config.__doc__ = f"`{base.config.__name__}`, and: {', '.join(setting for setting, _, _ in settings)}."
+        parent = in_context if issubclass(base.model, ContextModel) else plain
+        attributes = home | {"of": base, "__doc__": f"The {kind} of `{name}`."}
+        model = cast("type[CostModel]", type(f"{base.model.__name__}{letters}", (parent,), attributes))
+        facts = {"schemas": base.schemas, "paper": paper, "inputs": base.inputs}
+        register(name + suffix, config, **facts, kind=kind, base=name)(model)
 
 
-def list_knowledge_bases() -> list[str]:
-    """Names that `create` takes of knowledge bases, one for every network, sorted (see `progressive`)."""
-    return _names("knowledge base")
-
-
-def list_committees() -> list[str]:
-    """Names that `create` takes of committees, one for every network, sorted (see `committee`)."""
-    return _names("committee")
-
-
-def _names(kind: Kind) -> list[str]:
+def list_architectures(kind: Kind = "model") -> list[str]:
+    """Return the names that `create` takes, sorted: those that recipes train, or of knowledge bases or ensembles."""
     return sorted(name for name, known in _ARCHITECTURES.items() if known.kind == kind)
 
 
 def get_architecture(name: str) -> Architecture:
-    """The entry of one name.
+    """Return the entry of one name.
 
     Raises:
         UnknownArchitectureError: with the nearest names.
@@ -108,7 +128,7 @@ def get_architecture(name: str) -> Architecture:
         names = ", ".join(list_architectures())
         raise UnknownArchitectureError(
             f"no architecture is called {name!r:.80}{nearest}",
-            remedy=f"use one of: {names} (networks also with -kb or -committee); a newer tchub may know it",
+            remedy=f"use one of: {names} (also with -kb or -ensemble); a newer tchub may know it",
             arch=name,
             known=known,
         )
@@ -116,11 +136,11 @@ def get_architecture(name: str) -> Architecture:
 
 
 def make_config(arch: str, settings: dict[str, Any]) -> ModelConfig:
-    """The architecture's config from plain settings, each of the right type and a sane size.
+    """Return the architecture's config from plain settings, each of the right type and a sane size.
 
     Raises:
         UnknownArchitectureError: no such architecture.
-        ModelConfigError: an unknown setting, a wrong type, or a size outside out of its range (`most_of`).
+        ModelConfigError: an unknown setting, a wrong type, or a size out of its range (`most_of`).
     """
     cls = get_architecture(arch).config
     kinds = {f.name: type(f.default) for f in fields(cls)}
@@ -130,12 +150,12 @@ def make_config(arch: str, settings: dict[str, Any]) -> ModelConfig:
 
 
 def most_of(setting: str) -> int:
-    """What a whole number of a config may be at most; the least is 1."""
+    """Return the largest value of a whole number of a config; the least is 1."""
     return _MOST.get(setting, MAX_SIZE)
 
 
 def create(arch: str, **config: Any) -> CostModel:
-    """A new model with random weights; see `make_config` for what is refused."""
+    """Return a new model with random weights; `make_config` says what is refused."""
     return get_architecture(arch).model(make_config(arch, config))
 
 

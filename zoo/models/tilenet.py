@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from .base import ModelConfig
-from .informed import ContextModel
+from .context import ContextModel
 from .registry import register
 
 # Labels of a task that an episode of the training draws from.
@@ -43,7 +43,7 @@ class TileNetConfig(ModelConfig):
         dropout: share of the hidden numbers dropped in training.
         device_dropout: share of the batches of a training that are read without the columns of the device. Above 0,
             the network notes which devices it learns, and reads any other without them: a spec sheet outside of what
-            four or five others span tells it nothing (`scripts/bench_choices.py`). At 0 every sheet is read.
+            four or five others span tells it nothing (`python -m scripts.benchmarks choices`). At 0 all are read.
     """
 
     width: int = 160
@@ -111,7 +111,7 @@ class TileNet(ContextModel):
         return x[:, 0, PROGRAM_COLUMNS:] if own else None
 
     def admit(self, features: Tensor) -> None:
-        """Opens the columns of the device where this device's differ from those known.
+        """Open the columns of the device where this device's differ from those known.
 
         They were shut because one device has one value in each, and that value still adds nothing.
         """
@@ -120,7 +120,7 @@ class TileNet(ContextModel):
         self._note_devices(features)
 
     def _note_devices(self, features: Tensor) -> None:
-        """Keeps the descriptions of the devices of programs that are learnt, where any are kept."""
+        """Keep the descriptions of the devices of programs that are learnt, where any are kept."""
         slot = self.device_slot(features)
         if self.devices is None or slot is None:
             return
@@ -133,22 +133,22 @@ class TileNet(ContextModel):
         return self.head(self._hidden(x)).squeeze(-1)
 
     def describe(self, x: Tensor) -> Tensor:
-        """Score and embedding of each program, (batch, 1 + embedding)."""
+        """Return score and embedding of each program, (batch, 1 + embedding)."""
         h = self._hidden(x)
         embedding = functional.layer_norm(self.embed(h), (self.config.embedding,))
         return torch.cat([self.head(h), embedding], dim=1)
 
     def _hidden(self, x: Tensor) -> Tensor:
         rows = (x[:, 0].to(self.mean.dtype) - self.mean) * self.scale
-        return self.body(rows if self.devices is None else self._told(rows, x, self.devices))
+        return self.body(rows if self.devices is None else self._mask_device(rows, x, self.devices))
 
-    def _told(self, rows: Tensor, x: Tensor, devices: Tensor) -> Tensor:
-        """Scaled rows, the device's columns at their mean for a device not learnt, and in some batches for all.
+    def _mask_device(self, rows: Tensor, x: Tensor, devices: Tensor) -> Tensor:
+        """Return scaled rows, the device's columns at their mean for a device not learnt, and in some batches for all.
 
-        So is what counts the units of a device for a program without one: its zeros would say that it runs on all at
-        once.
+        For a program without a device so are the columns that count a device's units: their zeros would mean that it
+        runs on all of them at once.
         """
-        from ..features.sizes import WAVE_COLUMNS
+        from ..features.columns import WAVE_COLUMNS
 
         slot = self.device_slot(x)
         assert slot is not None  # or no device were noted
@@ -161,7 +161,7 @@ class TileNet(ContextModel):
         return torch.cat([program, waves * has_device[:, None], device * known[:, None]], dim=1)
 
     def posterior(self, scores: Tensor, embeddings: Tensor, measured: Tensor) -> Tensor:
-        """Scores of programs given the first of them measured.
+        """Return the scores of programs given the first of them measured.
 
         Args:
             scores: (tasks, programs); embeddings: (tasks, programs, embedding), both of `describe`.
@@ -196,7 +196,7 @@ class TileNet(ContextModel):
         loss: Callable[[Tensor, Tensor, Tensor], Tensor],
         rng: np.random.Generator,
     ) -> Tensor:
-        """The loss without labels, plus that of an episode with the first programs of each group as context."""
+        """Return the loss without labels, plus that of an episode with the first programs of each group as context."""
         sharpness = self.sharpness.exp()
         scores = torch.zeros_like(labels).masked_scatter(mask, rows[:, 0])
         total = loss(sharpness * scores, labels, mask) + CALIBRATION * _miscalibration(scores, labels, mask)
@@ -206,30 +206,30 @@ class TileNet(ContextModel):
             return total
         embeddings = rows.new_zeros(*mask.shape, self.config.embedding).masked_scatter(mask[:, :, None], rows[:, 1:])
         measured = labels[enough, :n].log()
-        informed = self.posterior(scores[enough], embeddings[enough], measured)
-        rest = informed[:, n:], labels[enough, n:], mask[enough, n:]
+        corrected = self.posterior(scores[enough], embeddings[enough], measured)
+        rest = corrected[:, n:], labels[enough, n:], mask[enough, n:]
         return total + loss(sharpness * rest[0], *rest[1:]) + CALIBRATION * _miscalibration(*rest)
 
     def _similarity(self, a: Tensor, b: Tensor) -> Tensor:
-        """Kernel of embeddings (tasks, n, d) and (tasks, m, d): a Gaussian and a linear part, (tasks, n, m)."""
+        """Return the kernel of embeddings (tasks, n, d) and (tasks, m, d), a Gaussian plus a linear part: (tasks, n, m)."""
         width, height, slope, _ = self._hyper()
         d = a.shape[-1]
         near = torch.exp(-0.5 * width * torch.cdist(a, b).square() / d)
         return height * near + slope * (a @ b.transpose(-1, -2)) / d
 
     def _hyper(self) -> Tensor:
-        """Inverse squared length, height, slope of the linear part, and noise: (4,), all above 0."""
+        """Return inverse squared length, height, slope of the linear part, and noise: (4,), all above 0."""
         bound = math.log(1e4)
         return self.kernel.clamp(-bound, bound).exp()
 
 
 def _among(rows: Tensor, known: Tensor) -> Tensor:
-    """(n,) bool: which rows (n, columns) are equal to one of those known (k, columns)."""
+    """Return (n,) bool: which rows (n, columns) are equal to one of those known (k, columns)."""
     return (rows[:, None] == known).all(dim=2).any(dim=1)
 
 
 def _miscalibration(scores: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
-    """Mean Huber loss of scores as estimates of log(label), the level of each group left out; one number."""
+    """Return the mean Huber loss of scores as estimates of log(label), the level of each group left out; one number."""
     wanted = labels.clamp_min(torch.finfo(labels.dtype).tiny).log()
     error = (scores - wanted).masked_fill(~mask, 0)
     level = error.sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp_min(1)

@@ -1,4 +1,7 @@
-"""TLP and MTL-TLP: self-attention over schedule primitives (papers: TLP, sections 4.4, 5.2 and 6.1.3)."""
+"""TLP over schedule primitives with its two backbones, self-attention and LSTM, and MTL-TLP.
+
+Paper: TLP, sections 4.4, 5.2, 6.1.1 and 6.1.3.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import CostModel, ModelConfig, drop_padding, hardware_first, row_mask
-from .layers import Residual, SelfAttention, check_heads, mlp, sum_programs
+from .layers import Residual, SelfAttention, check_heads, mlp, sum_programs, unpack
 from .registry import register
 
 SCHEMAS = ("tlp-cpu", "tlp-gpu", "tcl-cpu", "tcl-gpu")
@@ -57,7 +60,7 @@ class PrimitiveModel(CostModel):
         return torch.cat([sum_programs(head(h), mask) for head in self.decoder], dim=1)
 
     def _trunk(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """What the heads share: packed rows (filled, hidden), and their mask."""
+        """Return the trunk that the heads share: packed rows (filled, hidden), and their mask."""
         x = drop_padding(hardware_first(x) if self.config.hardware else x)
         mask = row_mask(x)
         h = self.encoder(x[mask])
@@ -110,3 +113,40 @@ class MTLTLP(TLP):
     `forward_heads` gives all scores for training, where a program counts for the heads whose device measured
     it; `forward` those of head 0, the target's, or of the `head` it is asked for. A head has 41,217 parameters.
     """
+
+
+@dataclass(frozen=True)
+class LSTMConfig(PrimitiveConfig):
+    """Sizes of `LSTM`.
+
+    Attributes:
+        layers: LSTM layers, one as TLP's attention.
+    """
+
+    layers: int = 1
+
+
+@register("lstm", LSTMConfig, schemas=SCHEMAS, paper="TLP, section 4.4")
+class LSTM(PrimitiveModel):
+    """`TLP` whose primitives see those before them through an LSTM (TLP's table 3).
+
+    Padding follows the primitives, so it reaches nothing. The device's row, where there is one, is read first.
+
+    741,953 parameters for 22 columns, 2.83 MiB in float32, of them 526,336 in the LSTM; no paper gives a size.
+    ATFormer's LSTM (table 15) reads statements and is 1024 wide: `create("lstm", width=174, hidden=1024)` has
+    that width, and 11,854,081 parameters.
+    """
+
+    config: LSTMConfig
+
+    def __init__(self, config: LSTMConfig) -> None:
+        super().__init__(config, _Recurrence(config.hidden, config.layers))
+
+
+class _Recurrence(nn.Module):
+    def __init__(self, width: int, layers: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(width, width, layers, batch_first=True)
+
+    def forward(self, h: Tensor, mask: Tensor) -> Tensor:
+        return self.lstm(unpack(h, mask))[0][mask]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..models.base import CostModel
-from ..models.informed import ContextModel
+from ..models.context import ContextModel
 from .dataset import RankingDataset
 from .errors import NoContextError
 from .metrics import evaluate_scores

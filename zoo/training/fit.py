@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..models import Checkpoint, CheckpointConfig, TreeModel, create, get_architecture
-from ..models.trees import TreeConfig
+from ..models import Checkpoint, CheckpointConfig, create, get_architecture
 from .config import TrainConfig
 from .dataset import RankingDataset
 from .distributed import ALONE, World
 from .errors import StartPointError
 from .gather import Gathered, describe_corpus, gather, load_part
-from .inputs import StatementStore, is_statements, resolve_schema
+from .inputs import StatementStore, resolve_schema
 from .loop import TrainResult, evaluate_model, train
 from .machine import machine
 from .read import Share, corpus_device
 from .state import PRETRAIN_FOLDER
-from .trees import grow
 
 if TYPE_CHECKING:
     from ..corpus import Corpus
@@ -104,10 +102,7 @@ def fit(
     results = []
     for number, (settings, programs) in enumerate(stages):
         folder = resume_dir if number + 1 == len(stages) else resume_dir and resume_dir / PRETRAIN_FOLDER
-        if isinstance(model, TreeModel):
-            results.append(grow(model, programs, data.val, settings, folder if world.rank == 0 else None, on_epoch))
-        else:
-            results.append(train(model, programs, data.val, settings, seed, folder, on_epoch, world))
+        results.append(train(model, programs, data.val, settings, seed, folder, on_epoch, world))
     result = results[-1]
     model.to("cpu")
     training = {
@@ -148,7 +143,7 @@ def _start(config: TrainConfig, data: Gathered, init: Checkpoint | None, seed: i
     if init is None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = create(config.arch, **_fitting_settings(config, data, seed))
+            model = create(config.arch, **_fitting_settings(config, data))
         model.prepare(torch.from_numpy(data.train.features))
         return model
     reads = (init.config.arch, init.config.feature_schema, init.config.feature_version)
@@ -166,24 +161,19 @@ def _start(config: TrainConfig, data: Gathered, init: Checkpoint | None, seed: i
     return model
 
 
-def _fitting_settings(config: TrainConfig, data: Gathered, seed: int) -> dict[str, Any]:
-    """The recipe's model settings, and what follows from data and seed: columns, hardware row, heads, trees' table."""
+def _fitting_settings(config: TrainConfig, data: Gathered) -> dict[str, Any]:
+    """Return the recipe's model settings, and those that follow from the data: columns, hardware row, heads."""
     known = get_architecture(config.arch).config
     follows: dict[str, Any] = {"width": data.schema.width, "hardware": data.schema.hardware}
     if getattr(known, "heads", 1) > 1:
         follows["heads"] = len(data.corpora)
-    if issubclass(known, TreeConfig):
-        # Statements are a set; primitives are a sequence, whose places have a meaning.
-        follows |= {"pool": is_statements(data.schema), "rows": data.train.features.shape[1]}
-        follows["seed"] = TreeConfig.seed + seed
     return follows | config.model
 
 
 def _stages(config: TrainConfig, data: Gathered, started: bool) -> list[tuple[TrainConfig, RankingDataset]]:
     if started and data.sources is None:
         return [(config.finetuning(), data.train)]
-    in_two = config.finetune and get_architecture(config.arch).weights == "safetensors"
-    if in_two and data.own is not None and data.sources is not None:
+    if config.finetune and data.own is not None and data.sources is not None:
         return [(config.pretraining(), data.sources), (config.finetuning(), data.own)]
     return [(config.pretraining(), data.train)]
 

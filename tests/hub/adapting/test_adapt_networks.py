@@ -16,8 +16,8 @@ from tchub.hub.adaptation.tools import Base
 from tchub.hub.cli import main
 from tchub.hub.cli.tune import tune_command
 from tchub.hub.registry import Registry
-from tchub.zoo.adapt import NotTrainableError, fresh
-from tchub.zoo.models import Checkpoint, Committee, create
+from tchub.zoo.adapt import fresh
+from tchub.zoo.models import Checkpoint, Ensemble, create
 from tchub.zoo.training import RankingDataset
 
 
@@ -51,8 +51,8 @@ def test_a_committee_is_stored_as_one_checkpoint_and_adapted_as_one(tmp_path: Pa
     result = run(base, Lab(), tmp_path / "one", method="committee", sampler="strata")
     assert result.adapted, "the base is untrained"
     stored = Checkpoint.load(result.path)
-    assert (stored.config.arch, stored.config.lineage["method"]) == ("tlp-committee", "committee")
-    assert isinstance(stored.model, Committee)
+    assert (stored.config.arch, stored.config.lineage["method"]) == ("tlp-ensemble", "committee")
+    assert isinstance(stored.model, Ensemble)
     assert stored.config.training["parameters"] == 2 * base.checkpoint.model.parameter_count()
     assert "| method | committee" in (result.path / "README.md").read_text()
     again = run(
@@ -60,7 +60,7 @@ def test_a_committee_is_stored_as_one_checkpoint_and_adapted_as_one(tmp_path: Pa
         method="auto", programs_per_task=24,
     )  # fmt: skip
     assert again.learning["method"] == "few-shot"
-    assert "this is a committee" in next(t["missing"] for t in again.learning["tried"] if t["method"] == "committee")
+    assert "of the kind ensemble" in next(t["missing"] for t in again.learning["tried"] if t["method"] == "committee")
 
 
 def make_judged(context: list[float]) -> Judgement:
@@ -121,10 +121,3 @@ def test_the_next_command_tunes_with_the_base_as_it_was_named_or_with_the_result
     (hint,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("next: ")]
     _, _, *arguments = shlex.split(hint.removeprefix("next: "))
     assert tune_command.make_context("tune", list(arguments)).params["checkpoint"] == named
-
-
-def test_trees_are_refused_before_anything_is_measured(tmp_path: Path):
-    lab = Lab()
-    with pytest.raises(NotTrainableError, match="trees"):
-        run(other_base("lightgbm", "statements-cpu"), lab, tmp_path)
-    assert lab.opened == 0

@@ -19,7 +19,7 @@ from tchub.hub.registry.errors import UnknownCheckpointError
 from tchub.zoo.adapt.continual import Change
 from tchub.zoo.adapt.errors import MethodError
 from tchub.zoo.corpus import EmptyDatasetError
-from tchub.zoo.models import Checkpoint, NewerFormatError, Progressive, create
+from tchub.zoo.models import Checkpoint, CheckpointError, Progressive, create
 from tchub.zoo.primitives import from_trace_json
 
 
@@ -176,7 +176,7 @@ def test_a_knowledge_base_of_a_newer_format_is_refused(base: Base, tmp_path: Pat
     config = tmp_path / "kb" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"format": 99}))
     lab = Lab()
-    with pytest.raises(NewerFormatError, match="format 99") as caught:
+    with pytest.raises(CheckpointError, match="format 99") as caught:
         run(base, lab, tmp_path / "work", tools=toolbox(base, lab, find_base=lambda _: find_base(str(tmp_path / "kb"))))
     assert "upgrade" in caught.value.remedy
     assert lab.opened == 0

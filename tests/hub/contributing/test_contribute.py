@@ -21,7 +21,7 @@ from tchub.hub.contributing.walk import NAMES, contribute
 from tchub.hub.publishing.check import check
 from tchub.hub.publishing.errors import PublishError
 from tchub.zoo.corpus import Corpus
-from tchub.zoo.models import Checkpoint, Committee
+from tchub.zoo.models import Checkpoint, Ensemble
 from tchub.zoo.training import StartPointError
 
 
@@ -80,11 +80,11 @@ def test_a_start_from_another_checkpoint_is_told_and_is_a_baseline(
 
 def test_a_start_that_no_recipe_trains_is_refused(finished: Finished, tmp_path: Path) -> None:
     plain = Checkpoint.load(finished.checkpoint)
-    made = Committee.around([plain.model, plain.model], (1, 1))
+    made = Ensemble.around([plain.model, plain.model], (1, 1))
     config = replace(plain.config, name="tcl-epyc+local", arch=made.arch, model=made.config.as_dict())
-    replace(plain, config=config, model=made).save(tmp_path / "committee")
-    with pytest.raises(StartPointError, match="is a committee") as caught:
-        recipe_of(settings(tmp_path, base=str(tmp_path / "committee"), recipe=None))
+    replace(plain, config=config, model=made).save(tmp_path / "ensemble")
+    with pytest.raises(StartPointError, match="trains the ensemble") as caught:
+        recipe_of(settings(tmp_path, base=str(tmp_path / "ensemble"), recipe=None))
     assert "plain tcl" in caught.value.remedy
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 import tchub.zoo.checkpoints
 from tchub.zoo.corpus import Corpus, sequence_of
 from tchub.zoo.features import get_schema

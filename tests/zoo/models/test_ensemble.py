@@ -1,4 +1,4 @@
-"""A committee of networks: what it says, what it makes of measured programs, what travels in a checkpoint."""
+"""An ensemble of networks: what it says, what it makes of measured programs, what travels in a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,26 +12,25 @@ from tchub.zoo.adapt.embedding import last_layer_inputs
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.adapt.updates import layer_depths
 from tchub.zoo.models import (
-    Committee,
     ContextModel,
     CostModel,
+    Ensemble,
     ModelConfigError,
     Progressive,
     UnknownArchitectureError,
     create,
     get_architecture,
     list_architectures,
-    list_committees,
 )
 from tchub.zoo.training import RankingDataset
 
-NETWORKS = [name.removesuffix("-committee") for name in list_committees()]
+NETWORKS = [name.removesuffix("-ensemble") for name in list_architectures("ensemble")]
 SHARES = (0.5, 0.125, 0.375)
 
 
-def of_three(arch: str) -> tuple[Committee, list[CostModel]]:
+def of_three(arch: str) -> tuple[Ensemble, list[CostModel]]:
     members = [tiny(arch, seed) for seed in range(3)]
-    return Committee.around(members, SHARES), members
+    return Ensemble.around(members, SHARES), members
 
 
 def measured(arch: str, n: int = 6, seed: int = 0) -> RankingDataset:
@@ -42,63 +41,63 @@ def measured(arch: str, n: int = 6, seed: int = 0) -> RankingDataset:
 
 @pytest.mark.parametrize("arch", NETWORKS)
 def test_it_says_the_weighted_sum_of_what_its_members_say(arch: str) -> None:
-    committee, members = of_three(arch)
+    ensemble, members = of_three(arch)
     x = programs(rows=1 if arch == "tilenet" else 3)
     said = sum(share * member(x) for share, member in zip(SHARES, members, strict=True))
-    torch.testing.assert_close(committee(x), said)
-    assert committee.parameter_count() == 3 * members[0].parameter_count()
-    assert not committee.training
+    torch.testing.assert_close(ensemble(x), said)
+    assert ensemble.parameter_count() == 3 * members[0].parameter_count()
+    assert not ensemble.training
 
 
-def test_every_network_has_a_committee_and_nothing_else_has() -> None:
-    assert sorted(NETWORKS) == [n for n in list_architectures() if get_architecture(n).weights == "safetensors"]
-    for model in (create("xgboost"), Progressive.around(tiny("tilenet")), of_three("tcl")[0]):
+def test_every_network_has_an_ensemble_and_nothing_else_has() -> None:
+    assert sorted(NETWORKS) == list_architectures()
+    for model in (Progressive.around(tiny("tilenet")), of_three("tcl")[0]):
         with pytest.raises(UnknownArchitectureError):
-            Committee.around([model, model], (0.5, 0.5))
+            Ensemble.around([model, model], (0.5, 0.5))
 
 
 def test_members_are_of_one_architecture_and_size_and_have_a_share_each() -> None:
     for members in ([tiny("tilenet"), tiny("tlp")], [tiny("tilenet"), create("tilenet", width=10, hidden=8)]):
         with pytest.raises(ValueError, match="one architecture and size"):
-            Committee.around(members, (1, 1))
+            Ensemble.around(members, (1, 1))
     with pytest.raises(ValueError, match="one architecture and size"):
-        Committee.around([], ())
+        Ensemble.around([], ())
 
 
 @pytest.mark.parametrize("shares", [(1,), (0.5, 0.25, 0.25), (1.5, -0.5), (float("nan"), 1), (float("inf"), 0)])
 def test_shares_are_one_a_member_and_numbers_that_can_be_added_up(shares: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="shares"):
-        Committee.around([tiny("tlp"), tiny("tlp", 1)], shares)
+        Ensemble.around([tiny("tlp"), tiny("tlp", 1)], shares)
 
 
 def test_estimates_of_members_that_take_context_add_up_to_an_estimate() -> None:
     with pytest.raises(ValueError, match="add up to 1"):
-        Committee.around([tiny("tilenet"), tiny("tilenet", 1)], (1, 1))
-    assert Committee.around([tiny("tlp"), tiny("tlp", 1)], (3, 1)).shares.tolist() == [3, 1]
+        Ensemble.around([tiny("tilenet"), tiny("tilenet", 1)], (1, 1))
+    assert Ensemble.around([tiny("tlp"), tiny("tlp", 1)], (3, 1)).shares.tolist() == [3, 1]
 
 
 def test_there_are_few_members() -> None:
     with pytest.raises(ModelConfigError):
-        Committee.around([tiny("tlp")] * 9, [1 / 9] * 9)
+        Ensemble.around([tiny("tlp")] * 9, [1 / 9] * 9)
 
 
 def test_each_member_corrects_its_own_scores_by_measured_programs() -> None:
     """Up to a constant of the task: fewer labels than trees need, so that the processes are all there is."""
-    committee, members = of_three("tilenet")
-    assert isinstance(committee, ContextModel)
+    ensemble, members = of_three("tilenet")
+    assert isinstance(ensemble, ContextModel)
     x = programs(20, rows=1).numpy()
     seconds = np.linspace(1e-3, 1e-2, 5)
-    together = committee.score_given(x, x[:5], seconds)
+    together = ensemble.score_given(x, x[:5], seconds)
     said = [m.score_given(x, x[:5], seconds) for m in members if isinstance(m, ContextModel)]
     np.testing.assert_allclose(together, np.array(SHARES) @ np.array(said), atol=1e-5)
-    assert not np.allclose(together, committee.score(x))
+    assert not np.allclose(together, ensemble.score(x))
 
 
 @pytest.mark.parametrize("labels", [0, 5, 20])
 def test_a_model_and_its_twin_say_what_the_model_says(labels: int) -> None:
     """With labels enough that trees have their say too."""
     model = tiny("tilenet")
-    twins = Committee.around([model, model], (0.75, 0.25))
+    twins = Ensemble.around([model, model], (0.75, 0.25))
     assert isinstance(model, ContextModel)
     assert isinstance(twins, ContextModel)
     x = programs(30, rows=1).numpy()
@@ -108,35 +107,35 @@ def test_a_model_and_its_twin_say_what_the_model_says(labels: int) -> None:
 
 
 def test_only_a_network_that_takes_context_makes_a_committee_that_does() -> None:
-    assert [n for n in NETWORKS if issubclass(get_architecture(f"{n}-committee").model, ContextModel)] == ["tilenet"]
+    assert [n for n in NETWORKS if issubclass(get_architecture(f"{n}-ensemble").model, ContextModel)] == ["tilenet"]
 
 
 @pytest.mark.parametrize("arch", ["tilenet", "tenset-mlp"])
 def test_labels_move_every_member_and_no_share(arch: str) -> None:
-    committee, _ = of_three(arch)
+    ensemble, _ = of_three(arch)
     config = FineTuneConfig(update="all", blind_epochs=2, min_val_pairs=10**6, anchor=0.0)
-    tuned = fine_tune(committee, measured(arch), config).model
-    assert isinstance(tuned, Committee)
-    for before, after in zip(committee.each, tuned.each, strict=True):
+    tuned = fine_tune(ensemble, measured(arch), config).model
+    assert isinstance(tuned, Ensemble)
+    for before, after in zip(ensemble.each, tuned.each, strict=True):
         assert any(not torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True))
     assert tuned.shares.tolist() == list(SHARES)
 
 
 def test_layers_of_members_lie_as_deep_as_those_of_a_network_alone() -> None:
-    committee, members = of_three("tilenet")
+    ensemble, members = of_three("tilenet")
     x = programs(2, rows=1).numpy()
     alone = layer_depths(members[0], x)
-    assert layer_depths(committee, x) == {f"members.{i}.{n}": depth for i in range(3) for n, depth in alone.items()}
+    assert layer_depths(ensemble, x) == {f"members.{i}.{n}": depth for i in range(3) for n, depth in alone.items()}
 
 
 def test_its_score_is_linear_in_the_last_layers_of_all_members() -> None:
     """What samplers need to tell how unsure it is."""
-    committee, members = of_three("tilenet")
+    ensemble, members = of_three("tilenet")
     x = programs(9, rows=1).numpy()
-    inputs = last_layer_inputs(committee, x)
-    assert last_layer_inputs(copy.deepcopy(committee).to(torch.bfloat16), x).dtype == inputs.dtype == np.float32
+    inputs = last_layer_inputs(ensemble, x)
+    assert last_layer_inputs(copy.deepcopy(ensemble).to(torch.bfloat16), x).dtype == inputs.dtype == np.float32
     heads = [member.get_submodule("head") for member in members]
     assert all(isinstance(head, torch.nn.Linear) for head in heads)
     weight = torch.cat([head.weight[0] for head in heads if isinstance(head, torch.nn.Linear)]).detach().numpy()
-    apart = committee.score(x) - inputs @ weight
+    apart = ensemble.score(x) - inputs @ weight
     np.testing.assert_allclose(apart, apart[0], atol=1e-5)

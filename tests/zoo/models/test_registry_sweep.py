@@ -12,22 +12,17 @@ from tchub.zoo.models import (
     Checkpoint,
     CheckpointConfig,
     ModelConfigError,
-    TreeModel,
     create,
     get_architecture,
     list_architectures,
-    list_committees,
-    list_knowledge_bases,
     make_config,
 )
 from tchub.zoo.training.losses import get_loss
 
-ARCHITECTURES = list_architectures() + list_knowledge_bases() + list_committees()
-NETWORKS = [arch for arch in ARCHITECTURES if get_architecture(arch).weights == "safetensors"]
-every_arch = pytest.mark.parametrize("arch", ARCHITECTURES)
+NETWORKS = [arch for kind in ("model", "knowledge base", "ensemble") for arch in list_architectures(kind)]
 every_network = pytest.mark.parametrize("arch", NETWORKS)
 DEVICE = {"cpu": "epyc", "gpu": "t4"}
-# Knowledge bases and committees are made of the networks that the sweep tries in their full size: theirs may be small.
+# Knowledge bases and ensembles are made of the networks that the sweep tries in their full size: theirs may be small.
 SMALL = {"hidden": 64, "feedforward": 96, "lateral": 4, "members": 2}
 
 
@@ -36,17 +31,12 @@ def schema_of(arch):
 
 
 def new_model(arch, seed=0, spec=None):
-    """With random weights; trees have learnt a few rounds, and have room for every row."""
+    """With random weights."""
     spec = spec or schema_of(arch)
     torch.manual_seed(seed)
-    if arch in NETWORKS:
-        known = get_architecture(arch)
-        small = {f.name: SMALL[f.name] for f in fields(known.config) if known.base and f.name in SMALL}
-        return create(arch, width=spec.width, hardware=spec.hardware, **small).eval()
-    pool = get_architecture(arch).schemas[0] == spec.name
-    model = create(arch, width=spec.width, hardware=spec.hardware, rows=spec.rows, pool=pool, rounds=5)
-    x = programs(spec, 60, seed).numpy()
-    return model.fit(x, np.random.default_rng(seed).random(60), np.repeat([0, 1], 30))
+    known = get_architecture(arch)
+    small = {f.name: SMALL[f.name] for f in fields(known.config) if known.base and f.name in SMALL}
+    return create(arch, width=spec.width, hardware=spec.hardware, **small).eval()
 
 
 def programs(spec, n=12, seed=0):
@@ -68,7 +58,7 @@ def alone(x):
     return x[(x != 0).any(-1)][None]
 
 
-@every_arch
+@every_network
 def test_one_score_a_program(arch):
     for name in get_architecture(arch).schemas:
         spec = get_schema(name)
@@ -78,14 +68,14 @@ def test_one_score_a_program(arch):
         assert len(set(scores.tolist())) > 6
 
 
-@every_arch
+@every_network
 def test_a_padded_batch_scores_as_each_program_alone(arch):
     model, x = new_model(arch).double(), programs(schema_of(arch)).double()
     one_by_one = torch.cat([model(alone(row)) for row in x])
     torch.testing.assert_close(model(x), one_by_one, rtol=1e-9, atol=1e-9)
 
 
-@every_arch
+@every_network
 def test_an_empty_program_is_scored_and_disturbs_no_other(arch):
     model, x = new_model(arch), programs(schema_of(arch))
     with_empty = x.clone()
@@ -96,14 +86,14 @@ def test_an_empty_program_is_scored_and_disturbs_no_other(arch):
     torch.testing.assert_close(scores[others], model(x)[others], rtol=1e-5, atol=1e-5)
 
 
-@every_arch
+@every_network
 def test_order_of_the_batch_changes_nothing(arch):
     model, x = new_model(arch), programs(schema_of(arch))
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(model(x[order]), model(x)[order], rtol=1e-5, atol=1e-5)
 
 
-@every_arch
+@every_network
 def test_deterministic_under_a_seed(arch):
     one, same, other = (new_model(arch, seed) for seed in (3, 3, 4))
     x = programs(schema_of(arch))
@@ -111,7 +101,7 @@ def test_deterministic_under_a_seed(arch):
     assert not torch.equal(one(x), other(x))
 
 
-@every_arch
+@every_network
 def test_score_is_forward_in_float64_whatever_the_batch(arch):
     model, x = new_model(arch), programs(schema_of(arch))
     scores = model.score(x.numpy())
@@ -121,13 +111,13 @@ def test_score_is_forward_in_float64_whatever_the_batch(arch):
     assert model.score(x[:0].numpy()).shape == (0,)
 
 
-@every_arch
+@every_network
 def test_the_first_head_is_the_score(arch):
     model, x = new_model(arch), programs(schema_of(arch))
     torch.testing.assert_close(model.forward_heads(x)[:, 0], model(x))
 
 
-@every_arch
+@every_network
 def test_save_load_same_scores(arch, tmp_path):
     spec = schema_of(arch)
     model, x = new_model(arch), programs(spec)
@@ -148,13 +138,13 @@ def test_save_load_same_scores(arch, tmp_path):
     assert loaded.model.parameter_count() == model.parameter_count()
 
 
-@every_arch
+@every_network
 def test_the_config_goes_round(arch):
     config = create(arch).config
     assert make_config(arch, config.as_dict()) == config
 
 
-@every_arch
+@every_network
 def test_impossible_settings_are_refused(arch):
     bad = {int: [0, -1, 10**9, 1.5, "8", True], float: [math.nan, -1.0, "1"], bool: [1, "yes"], str: [1, "no such"]}
     for field in fields(get_architecture(arch).config):
@@ -225,9 +215,3 @@ def test_the_device_changes_how_programs_are_scored(arch):
     other = x.clone()
     other[:, -1] *= 2
     assert (model(other) - model(x)).std() > 1e-6
-
-
-def test_trees_are_what_is_not_a_network():
-    assert [a for a in ARCHITECTURES if issubclass(get_architecture(a).model, TreeModel)] == [
-        a for a in ARCHITECTURES if a not in NETWORKS
-    ]

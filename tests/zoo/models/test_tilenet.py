@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
-from tchub.zoo.features.sizes import PROGRAM_COLUMNS, WAVE_COLUMNS
+from tchub.zoo.features.columns import PROGRAM_COLUMNS, WAVE_COLUMNS
 from tchub.zoo.models import Checkpoint, CheckpointConfig, TileNet, create
-from tchub.zoo.models.informed import HALF_TREES, MAX_CONTEXT, MIN_TREES, ContextModel, trust_in_trees
-from tchub.zoo.models.task_trees import grow
+from tchub.zoo.models.context import HALF_TREES, MAX_CONTEXT, MIN_TREES, ContextModel, share_of_trees
 from tchub.zoo.models.tilenet import CONTEXT_SIZES, MAX_DEVICES, MIN_QUERIES
+from tchub.zoo.models.trees import grow_task_trees
 from tchub.zoo.training import get_loss, pairwise_accuracy
 
 WIDTH = 12
@@ -116,7 +116,7 @@ def test_what_is_prepared_once_answers_every_question() -> None:
             assert np.array_equal(informed.score(asked), model.score_given(asked, x[:n], latency[:n])), n
 
 
-@pytest.mark.parametrize("arch", ["tilenet", "tilenet-committee"])
+@pytest.mark.parametrize("arch", ["tilenet", "tilenet-ensemble"])
 def test_many_programs_are_read_a_batch_at_a_time(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The Gaussian process compares each with the whole context, which all at once would take gigabytes."""
     torch.manual_seed(0)
@@ -124,7 +124,7 @@ def test_many_programs_are_read_a_batch_at_a_time(arch: str, monkeypatch: pytest
     assert isinstance(model, ContextModel)
     informed = model.given(x[:20], latency[:20])
     whole, sizes, rows = informed.score(x), [], model.rows
-    monkeypatch.setattr("tchub.zoo.models.informed.BATCH", 16)
+    monkeypatch.setattr("tchub.zoo.models.context.BATCH", 16)
     monkeypatch.setattr(model, "rows", lambda part: (sizes.append(len(part)), rows(part))[1])
     np.testing.assert_allclose(informed.score(x), whole, atol=1e-6)
     assert sizes == [16, 16, 16, 12]
@@ -136,17 +136,17 @@ def test_trees_have_a_say_that_is_bounded_by_the_labels() -> None:
     for n in (MIN_TREES - 1, HALF_TREES, MIN_TREES, 12, 36):
         context, known, rest = x[:n], latency[:n], x[36:]
         speed = -np.log(known)
-        share = trust_in_trees(model, context, model.rows(context), speed) if n >= MIN_TREES else 0.0
+        share = share_of_trees(model, context, model.rows(context), speed) if n >= MIN_TREES else 0.0
         assert 0 <= share <= n / (n + HALF_TREES)
-        trees = speed.mean() + grow(context[:, 0].copy(), speed - speed.mean()).inplace_predict(rest[:, 0])
+        trees = speed.mean() + grow_task_trees(context[:, 0].copy(), speed - speed.mean()).inplace_predict(rest[:, 0])
         expected = (1 - share) * smooth(model, rest, context, known) + share * trees
         assert np.allclose(model.score_given(rest, context, known), expected, atol=1e-6), n
 
 
 def test_trees_are_not_trusted_where_the_pretrained_part_is_right() -> None:
     model, (x, latency) = new_model(), task(60)
-    right = trust_in_trees(model, x, model.rows(x), model.score(x))
-    assert right < 0.05 < trust_in_trees(model, x, model.rows(x), -np.log(latency))
+    right = share_of_trees(model, x, model.rows(x), model.score(x))
+    assert right < 0.05 < share_of_trees(model, x, model.rows(x), -np.log(latency))
 
 
 def test_of_too_many_measured_programs_the_last_are_used() -> None:
@@ -201,19 +201,19 @@ def test_a_column_that_never_changed_is_shut() -> None:
 def test_trees_of_the_same_labels_are_remembered() -> None:
     x, latency = task(12)
     rows, speed = x[:, 0].copy(), -np.log(latency)
-    first = grow(rows, speed)
-    assert grow(rows.copy(), speed.copy()) is first
-    assert grow(rows[:-1], speed[:-1]) is not first
-    assert grow(rows, speed + 1e-9) is not first
+    first = grow_task_trees(rows, speed)
+    assert grow_task_trees(rows.copy(), speed.copy()) is first
+    assert grow_task_trees(rows[:-1], speed[:-1]) is not first
+    assert grow_task_trees(rows, speed + 1e-9) is not first
     assert np.corrcoef(first.inplace_predict(rows), speed)[0, 1] > 0.9
 
 
 def test_old_trees_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: dict[bytes, object] = {}
-    monkeypatch.setattr("tchub.zoo.models.task_trees._grown", kept)
-    monkeypatch.setattr("tchub.zoo.models.task_trees._KEPT", 3)
+    monkeypatch.setattr("tchub.zoo.models.trees._task_trees", kept)
+    monkeypatch.setattr("tchub.zoo.models.trees._REMEMBERED", 3)
     x, latency = task(12)
-    grown = [grow(x[:n, 0], -np.log(latency[:n])) for n in range(4, 10)]
+    grown = [grow_task_trees(x[:n, 0], -np.log(latency[:n])) for n in range(4, 10)]
     assert list(kept.values()) == grown[-3:]
 
 

@@ -1,4 +1,4 @@
-"""Models that take the measured programs of a task as context, and what they make of them, once for all questions."""
+"""Models that take the measured programs of a task as context: a Gaussian process over embeddings, and a few trees."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .base import CostModel
-from .task_trees import grow
+from .trees import grow_task_trees
 
 # Below so many labels trees say nothing; at so many they count as much as the Gaussian process, if they err no more.
 MIN_TREES, HALF_TREES = 8, 12
@@ -24,12 +24,12 @@ BATCH = 1024
 class ContextModel(CostModel):
     """A model that measured programs of a task correct, with no gradient step: a Gaussian process over embeddings.
 
-    Subclasses give in `describe` the score and the embedding of a program, (batch, 1 + embedding).
+    Subclasses give in `describe` the score and the embedding of a program, (batch, 1 + embedding). tchub's own.
     """
 
     @abstractmethod
     def condition(self, scores: Tensor, context: Tensor, measured: Tensor) -> tuple[Tensor, Tensor]:
-        """The level (tasks, 1) and the weights (tasks, n, 1) of measured programs.
+        """Return the level (tasks, 1) and the weights (tasks, n, 1) of measured programs.
 
         Args:
             scores: (tasks, n); context: (tasks, n, embedding), both of `describe`.
@@ -38,14 +38,14 @@ class ContextModel(CostModel):
 
     @abstractmethod
     def correct(self, scores: Tensor, embeddings: Tensor, context: Tensor, level: Tensor, weights: Tensor) -> Tensor:
-        """Scores (tasks, programs) corrected by measured programs, of which `condition` gave level and weights."""
+        """Return scores (tasks, programs) corrected by measured programs, whose level and weights `condition` gave."""
 
-    def given(self, context: np.ndarray, latency: np.ndarray) -> Informed:
-        """The model with measured programs of a task taken in, to be asked many times (arguments: `score_given`)."""
-        return Informed(self, context, latency)
+    def given(self, context: np.ndarray, latency: np.ndarray) -> TaskPosterior:
+        """Return the scores of a task with measured programs, to be asked many times; arguments as `score_given`."""
+        return TaskPosterior(self, context, latency)
 
     def score_given(self, features: np.ndarray, context: np.ndarray, latency: np.ndarray) -> np.ndarray:
-        """Scores programs of a task of which some programs are measured.
+        """Score programs of a task of which some programs are measured.
 
         Args:
             features: (N, 1, width) of the programs to be ranked.
@@ -58,19 +58,19 @@ class ContextModel(CostModel):
         return self.given(context, latency).score(features)
 
     def rows(self, features: np.ndarray) -> Tensor:
-        """`describe` of programs without gradients, in evaluation mode, all at once: (N, 1 + embedding) of float64."""
-        place, was_training = next(self.parameters()), self.training
+        """Return `describe` of programs without gradients, in evaluation mode: (N, 1 + embedding) of float64."""
+        weight, was_training = next(self.parameters()), self.training
         if was_training:
             self.eval()
         with torch.inference_mode():
-            found = self.describe(torch.from_numpy(features).to(place.device, place.dtype)).double()
+            rows = self.describe(torch.from_numpy(features).to(weight.device, weight.dtype)).double()
         if was_training:
             self.train()
-        return found
+        return rows
 
 
-class Informed:
-    """A model that knows measured programs of a task: the weights of the process and the trees are made once.
+class TaskPosterior:
+    """Scores of a task's programs given its measured ones: weights of the process and trees are computed once.
 
     It holds while the model's weights do. The arguments are those of `ContextModel.score_given`.
     """
@@ -85,11 +85,11 @@ class Informed:
         rows = model.rows(context)
         self._process = _Process(model, rows, speed)
         if len(context) >= MIN_TREES:
-            self._share = trust_in_trees(model, context, rows, speed)
-            self._trees = _Trees(context, speed)
+            self._share = share_of_trees(model, context, rows, speed)
+            self._trees = _TaskTrees(context, speed)
 
     def score(self, features: np.ndarray) -> np.ndarray:
-        """(N,) of float64 for programs (N, 1, width), as `ContextModel.score_given` has it."""
+        """Return (N,) of float64 for programs (N, 1, width), as `ContextModel.score_given`."""
         if self._process is None:
             return self._model.score(features)
         parts = [features[at : at + BATCH] for at in range(0, len(features), BATCH)] or [features]
@@ -110,24 +110,24 @@ class _Process:
 
     def predict(self, rows: Tensor) -> np.ndarray:
         with torch.inference_mode():
-            found = self._model.correct(rows[None, :, 0], rows[None, :, 1:], self._context, *self._known)
-        return found[0].cpu().numpy()
+            scores = self._model.correct(rows[None, :, 0], rows[None, :, 1:], self._context, *self._known)
+        return scores[0].cpu().numpy()
 
 
-class _Trees:
+class _TaskTrees:
     """-log(latency) by trees of the measured programs alone."""
 
     def __init__(self, context: np.ndarray, speed: np.ndarray) -> None:
         # Trees learn differences from the mean: float32 labels far from 0 would tip splits of equal gain by the unit.
         self._level = speed.mean()
-        self._grown = grow(np.ascontiguousarray(context[:, 0]), speed - self._level)
+        self._trees = grow_task_trees(np.ascontiguousarray(context[:, 0]), speed - self._level)
 
     def predict(self, features: np.ndarray) -> np.ndarray:
-        return self._level + self._grown.inplace_predict(features[:, 0])
+        return self._level + self._trees.inplace_predict(features[:, 0])
 
 
-def trust_in_trees(model: ContextModel, context: np.ndarray, rows: Tensor, speed: np.ndarray) -> float:
-    """The trees' share, 0 to 1: it grows with the labels, and is cut where the trees err more than the process.
+def share_of_trees(model: ContextModel, context: np.ndarray, rows: Tensor, speed: np.ndarray) -> float:
+    """Return the trees' share, 0 to 1: it grows with the labels, and is cut where the trees err more than the process.
 
     The errors are those on labels held back, a quarter at a time.
     """
@@ -138,7 +138,7 @@ def trust_in_trees(model: ContextModel, context: np.ndarray, rows: Tensor, speed
     for part in range(FOLDS):
         held, rest = fold == part, fold != part
         smooth = _Process(model, rows[torch.from_numpy(rest)], speed[rest]).predict(rows[torch.from_numpy(held)])
-        trees = _Trees(context[rest], speed[rest]).predict(context[held])
+        trees = _TaskTrees(context[rest], speed[rest]).predict(context[held])
         errors[:, held] = smooth - speed[held], trees - speed[held]
     smooth, trees = np.square(errors).mean(axis=1) + 1e-12
     return float(min(1.0, smooth / trees)) * len(context) / (len(context) + HALF_TREES)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tchub.zoo.features.sizes import PROGRAM_COLUMNS
+from tchub.zoo.features.columns import PROGRAM_COLUMNS
 from tchub.zoo.models import TileNet, create
 from tchub.zoo.training import RankingDataset, train
 from tchub.zoo.training.distributed import ALONE, World

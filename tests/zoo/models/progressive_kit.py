@@ -10,11 +10,11 @@ from tchub.zoo.models import (
     Progressive,
     create,
     get_architecture,
-    list_knowledge_bases,
+    list_architectures,
 )
 
 TINY = {"hidden": 16, "d_model": 16, "head": 8, "feedforward": 24, "dt_rank": 2}
-NETWORKS = [name.removesuffix("-kb") for name in list_knowledge_bases()]
+NETWORKS = [name.removesuffix("-kb") for name in list_architectures("knowledge base")]
 
 
 def tiny(arch: str, seed: int = 0) -> CostModel:
