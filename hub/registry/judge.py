@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...zoo.devices import Device, distance, get_device
-from ...zoo.devices.distance import OTHER
-from ...zoo.devices.errors import UnknownDeviceError
+from ...zoo.devices import Device, UnknownDeviceError, distance, get_device
+from ...zoo.devices.registry import OTHER
 from .compat import why_not
 from .entry import TRANSFER, Entry
 from .fields import is_number

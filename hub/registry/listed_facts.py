@@ -44,8 +44,7 @@ def searchable(entry: Entry) -> str:
 
 def device_titles(entry: Entry) -> list[str]:
     """The devices that it learnt from, or else its family's newest, as vendors call them, as far as they are known."""
-    from ...zoo.devices import get_device
-    from ...zoo.devices.errors import UnknownDeviceError
+    from ...zoo.devices import UnknownDeviceError, get_device
 
     titles = []
     for name in entry.measured_on or (entry.family,):

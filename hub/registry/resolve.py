@@ -7,18 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...zoo.devices import Device, get_device, list_devices
-from ...zoo.devices.errors import UnknownDeviceError
-from .compat import require_loadable, why_not
+from ...zoo.devices import Device, UnknownDeviceError, get_device, list_devices
 from .entry import Entry
-from .errors import CheckpointNameError, NoFittingCheckpointError, UnknownCheckpointError, UnknownVersionError
-from .judge import Verdict, judge, rejected
+from .errors import CheckpointNameError, UnknownCheckpointError
+from .fit import Verdict, in_order, judge, rejected, require_loadable, why_not
 from .names import CheckpointName
-from .preference import in_order
 
 NO_ALIASES: Mapping[str, str] = {}
-# Verdicts that an error's sentence has room for; its field `verdicts` has all.
-_TOLD = 3
+_SHOWN = 3  # verdicts that an error's sentence has room for; its field `verdicts` has all
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,7 @@ def resolve(
     """Choose a checkpoint by name, by family, or the one that fits a device best.
 
     A name without a version means the newest version that can be used here and is not deprecated. Without a name,
-    and within a family, `preference` decides.
+    and within a family, `fit` decides.
 
     Args:
         entries: all known versions of all checkpoints.
@@ -56,8 +52,7 @@ def resolve(
 
     Raises:
         CheckpointNameError: neither a name nor a device, or a malformed name.
-        UnknownCheckpointError, UnknownVersionError, IncompatibleCheckpointError: for a name.
-        NoFittingCheckpointError: for a device or a family.
+        UnknownCheckpointError: no such name or version, it cannot be used here, or none fits.
     """
     entries = list(entries)
     if name is not None:
@@ -68,42 +63,40 @@ def resolve(
 
 
 def trace_text(verdicts: Sequence[Verdict]) -> str:
-    """`tcl-epyc@1.0.0 fits: ...; tcl-t4@1.0.0 does not: ...`, the first few."""
-    lines = [f"{v.id} {'fits' if v.accepted else 'does not'}: {v.reason}" for v in verdicts[:_TOLD]]
-    lines += [f"and {len(verdicts) - _TOLD} more"] if len(verdicts) > _TOLD else []
+    """Return the first verdicts as one line: `tcl-epyc@1.0.0 fits: ...; tcl-t4@1.0.0 does not: ...`."""
+    lines = [f"{v.id} {'fits' if v.accepted else 'does not'}: {v.reason}" for v in verdicts[:_SHOWN]]
+    lines += [f"and {len(verdicts) - _SHOWN} more"] if len(verdicts) > _SHOWN else []
     return "; ".join(lines) or "no checkpoint is published"
 
 
 def _called(entries: list[Entry], name: str, device: Device | None, aliases: Mapping[str, str]) -> Resolution:
-    """By a checkpoint's own name, else by an old one, else by a family."""
+    """Choose by a checkpoint's own name, else by an old one, else by a family."""
     plain, at, version = name.partition("@")
     if all(entry.name != plain for entry in entries):
         if plain in aliases:
-            found = _named(entries, aliases[plain] + at + version, device)
-            return replace(found, warnings=(f"{plain} is called {aliases[plain]} now", *found.warnings))
-        if family := None if at else _device_called(name):
-            return _of_family(entries, family)
+            resolution = _named(entries, aliases[plain] + at + version, device)
+            note = f"{plain} is called {aliases[plain]} now"
+            return replace(resolution, warnings=(note, *resolution.warnings))
+        if family := None if at else _family_of(name):
+            of_family = [entry for entry in _newest(entries) if entry.family == family]
+            return _best(of_family, get_device(name), f"no checkpoint of the family {family} can be used")
     return _named(entries, name, device)
 
 
-def _device_called(name: str) -> Device | None:
+def _family_of(name: str) -> str | None:
+    """Return the family of a device or family name; None for another name."""
     try:
-        return get_device(name)
+        return get_device(name).family
     except UnknownDeviceError:
         return None
 
 
-def _of_family(entries: list[Entry], device: Device) -> Resolution:
-    of_family = [entry for entry in _newest(entries) if entry.family == device.family]
-    return _best(of_family, device, f"no checkpoint of the family {device.family} can be used")
-
-
 def _best(candidates: list[Entry], device: Device, none_fits: str) -> Resolution:
-    """The one that fits the device best."""
+    """Choose the one that fits the device best."""
     ranked = in_order((judge(entry, device), entry) for entry in candidates)
     verdicts = tuple(verdict for verdict, _ in ranked)
     if not ranked or not ranked[0][0].accepted:
-        raise NoFittingCheckpointError(
+        raise UnknownCheckpointError(
             f"{none_fits} ({trace_text(verdicts)})",
             remedy="collect and train one: tchub collect --device local, then tchub train",
             device=device.name,
@@ -148,7 +141,7 @@ def _exactly(versions: list[Entry], wanted: CheckpointName) -> list[Entry]:
     exact = [entry for entry in versions if entry.version == str(wanted.version)]
     if not exact:
         known = sorted((entry.semver for entry in versions), reverse=True)
-        raise UnknownVersionError(
+        raise UnknownCheckpointError(
             f"{wanted.name} has no version {wanted.version}",
             remedy=f"use one of: {', '.join(map(str, known))}",
             name=wanted.name,
@@ -159,11 +152,11 @@ def _exactly(versions: list[Entry], wanted: CheckpointName) -> list[Entry]:
 
 
 def other_versions(entries: Iterable[Entry], verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Verdicts on the versions that a resolution did not look at, because another one of the checkpoint was taken."""
+    """Judge the versions that a resolution did not look at, because another one of the checkpoint was taken."""
     known = {entry.id: entry for entry in entries}
-    told = [known[verdict.id] for verdict in verdicts if verdict.id in known]
-    taken = {entry.name: entry for entry in reversed(told)}  # the first verdict on a name is on the version it means
-    rest = [entry for entry in known.values() if entry.name in taken and entry not in told]
+    judged = [known[verdict.id] for verdict in verdicts if verdict.id in known]
+    taken = {entry.name: entry for entry in reversed(judged)}  # the first verdict on a name is on the version it means
+    rest = [entry for entry in known.values() if entry.name in taken and entry not in judged]
     return [_other_version(e, taken[e.name]) for e in sorted(rest, key=lambda e: (e.name, e.semver), reverse=True)]
 
 
@@ -180,7 +173,7 @@ def _other_version(entry: Entry, taken: Entry) -> Verdict:
 
 
 def _newest(entries: list[Entry]) -> list[Entry]:
-    """One version of each published checkpoint."""
+    """Return one version of each published checkpoint."""
     groups: dict[str, list[Entry]] = {}
     for entry in entries:
         if not entry.is_local:
@@ -189,7 +182,7 @@ def _newest(entries: list[Entry]) -> list[Entry]:
 
 
 def _newest_of(versions: list[Entry]) -> Entry:
-    """The newest that can be used; a deprecated one or a pre-release only when there is no other.
+    """Return the newest that can be used; a deprecated one or a pre-release only when there is no other.
 
     Of those that cannot be used the newest, to say why.
     """
@@ -200,7 +193,7 @@ def _newest_of(versions: list[Entry]) -> Entry:
 
 
 def _unadapted(entries: list[Entry], wanted: CheckpointName) -> UnknownCheckpointError:
-    """What is made on this machine is not here."""
+    """Return the error of a checkpoint that would be made on this machine."""
     local = sorted({entry.name for entry in entries if entry.is_local})
     near = difflib.get_close_matches(wanted.name, local, n=3, cutoff=0.6)
     why = "nobody adapted it on this machine, or adapting did not rank programs better and kept the base"

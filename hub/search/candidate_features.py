@@ -19,14 +19,14 @@ from ...zoo.corpus.schema import OPS
 from ...zoo.features import FeatureSchema, Skeleton, get_schema
 from ...zoo.features.statements import statement_matrices
 from ...zoo.primitives.metaschedule import read_trace
+from ...zoo.tvm_import import import_tensor_intrinsics
 from ..device.host_facts import usable_cpus
-from ..device.tvm_import import import_tensor_intrinsics
 
 if TYPE_CHECKING:
     from ...zoo.devices import Device
     from ...zoo.models import Checkpoint
-    from ...zoo.primitives.late import Decision
-    from ...zoo.primitives.template import Template
+    from ...zoo.primitives.metaschedule import Template
+    from ...zoo.primitives.scope import Decision
 
 
 def candidate_features(

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tvm_ffi import structural_hash
 
-from ...zoo.primitives.late import Decision
+from ...zoo.primitives.scope import Decision
 from ..device.candidate import trace_json
 from ..records.records import FAILED_SECONDS, programs_of
 from .candidates import tune_context, untuned_candidate

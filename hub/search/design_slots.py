@@ -10,7 +10,7 @@ from math import prod
 from random import Random
 from typing import Protocol
 
-from ...zoo.primitives.late import Decision
+from ...zoo.primitives.scope import Decision
 
 
 class Slot(Protocol):

@@ -13,8 +13,8 @@ from math import prod
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from ...zoo.primitives.late import Decision
-from ...zoo.primitives.template import Template
+from ...zoo.primitives.metaschedule import Template
+from ...zoo.primitives.scope import Decision
 from ..device.candidate import trace_json
 from .design_slots import ChoiceSlot, SeenSlot, Slot, TileSlot
 

@@ -16,8 +16,8 @@ from .candidate_features import skeleton
 from .interrupt import StopFlag
 
 if TYPE_CHECKING:
-    from ...zoo.primitives.late import Decision
-    from ...zoo.primitives.template import Template
+    from ...zoo.primitives.metaschedule import Template
+    from ...zoo.primitives.scope import Decision
 
 
 @derived_object

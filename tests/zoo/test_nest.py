@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.zoo.devices import Device, list_devices
-from tchub.zoo.features import DeviceKindError, get_schema, nest_columns, nest_encoder
-from tchub.zoo.features.nest_columns import PROGRAM_COLUMNS
-from tchub.zoo.features.nest_encoder import NestEncoder
+from tchub.zoo.features import DeviceKindError, get_schema, nest_columns
+from tchub.zoo.features.nest_columns import PROGRAM_COLUMNS, NestEncoder
 from tchub.zoo.primitives import Primitive, PrimitiveSequence, from_ansor_steps, from_autotvm, from_trace_json
 from test_one_language import CONV, CONV_REDUCED, CONV_SPATIAL, DENSE, FRAMEWORKS, ansor, knob, metaschedule
 from test_primitives_ansor import gpu_matmul
@@ -201,7 +200,7 @@ def test_what_the_encoder_remembers_changes_no_row(batch: list[PrimitiveSequence
 
 
 def test_a_memory_that_is_full_is_cleared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nest_encoder, "_PRIMITIVES", 8)
+    monkeypatch.setattr(nest_columns, "_PRIMITIVES", 8)
     encoder = NestEncoder()
     batch = [*CONV.values(), *DENSE.values()]
     rounds = [[encoder.rows([program])[0] for program in batch] for _ in range(2)]

@@ -18,7 +18,7 @@ from tchub.zoo.primitives import (
     from_autotvm,
     from_trace_json,
 )
-from tchub.zoo.primitives.instructions import TELLERS
+from tchub.zoo.primitives.instructions import HANDLERS
 
 primitives = st.builds(
     Primitive,
@@ -94,4 +94,4 @@ def test_numbers_that_features_cannot_hold_are_refused_by_every_reader(
 
 def test_every_kind_is_listed_once_and_has_a_reader() -> None:
     assert len(KINDS) == len(set(KINDS))
-    assert set(KINDS) == set(TELLERS)
+    assert set(KINDS) == set(HANDLERS)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import tvm
-from tchub.hub.device.tvm_import import import_tensor_intrinsics
 from tchub.zoo.features import get_schema
 from tchub.zoo.primitives import Primitive, from_trace, from_trace_json
+from tchub.zoo.tvm_import import import_tensor_intrinsics
 from tvm import te
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule.instruction import InstructionKind
@@ -114,7 +114,7 @@ def test_rare_instructions_are_read_the_same_both_ways() -> None:
 
 
 def test_the_vocabulary_holds_only_instructions_that_tvm_has() -> None:
-    from tchub.zoo.primitives.instructions import GETTERS, SAMPLERS, TELLERS
+    from tchub.zoo.primitives.instructions import GETTERS, HANDLERS, SAMPLERS
 
-    for name in (*GETTERS, *SAMPLERS, *TELLERS):
+    for name in (*GETTERS, *SAMPLERS, *HANDLERS):
         assert InstructionKind.get(name).name == name

@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.corpus import OPS, Program, Task
 from tchub.zoo.corpus.replay.store import STORE_FILE, statement_features
+from tchub.zoo.errors import TchubError
 from tchub.zoo.features import get_schema
-from tchub.zoo.features.errors import FeatureSourceError, StatementShapeError
-from tchub.zoo.features.statements import ITERATIONS, PERSTORE_WIDTH, STATEMENT_WIDTH, statement_matrices
+from tchub.zoo.features.columns import PERSTORE_WIDTH, STATEMENT_WIDTH
+from tchub.zoo.features.statements import ITERATIONS, statement_matrices
 
 KEYS = {"matmul": ["matmul_layer", 16, 32, 24], "relu": ["relu_layer", 8, 32]}
 BLOCKS, THREADS, VIRTUAL, IS_GPU, UNROLL = 50, 53, 56, 49, 163
@@ -112,7 +113,7 @@ def test_matrices_keep_statements_in_order_with_their_operator(programs: list[An
     ids=["with the workload's columns", "no rows", "no operator", "unknown operator"],
 )
 def test_features_of_another_shape_are_refused(programs: list[np.ndarray], ops: list[int]) -> None:
-    with pytest.raises(StatementShapeError):
+    with pytest.raises(TchubError):
         statement_matrices(programs, ops)
 
 
@@ -120,6 +121,6 @@ def test_features_of_another_shape_are_refused(programs: list[np.ndarray], ops: 
 def test_the_schema_is_declared_and_does_not_take_sequences(kind: str) -> None:
     schema = get_schema(f"statements-{kind}")
     assert (schema.rows, schema.width, schema.source, schema.kind) == (10, 174, "statements", kind)
-    with pytest.raises(FeatureSourceError) as caught:
+    with pytest.raises(TchubError) as caught:
         schema.extract([])
     assert "statement_features" in str(caught.value.remedy)

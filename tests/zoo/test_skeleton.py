@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.zoo.devices import Device, list_devices
+from tchub.zoo.errors import TchubError
 from tchub.zoo.features import SCHEMAS, DeviceKindError, Skeleton, get_schema
-from tchub.zoo.features.errors import FeatureSourceError
 from tchub.zoo.primitives import TraceFormatError
-from tchub.zoo.primitives.template import Template
+from tchub.zoo.primitives.metaschedule import Template
 from trace_samples import CHOICES, matmul_trace, thread_trace
 
 NAMES = [name for name, schema in SCHEMAS.items() if schema.source != "statements"]
@@ -110,7 +110,7 @@ def test_tiles_of_another_length_are_refused() -> None:
 
 
 def test_statements_and_foreign_devices_are_refused_at_once() -> None:
-    with pytest.raises(FeatureSourceError):
+    with pytest.raises(TchubError):
         Skeleton(MATMUL, get_schema("statements-cpu"), None)
     with pytest.raises(DeviceKindError):
         Skeleton(MATMUL, get_schema("nest-cpu"), device("gpu"))

@@ -17,21 +17,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..features.columns import OPS as OPS
+
 FORMAT = 2
 META_FILE, TASKS_FILE, PROGRAMS_FILE = "corpus.json", "tasks.parquet", "programs.parquet"
 
-OPS = (
-    "conv2d",
-    "depthwise",
-    "matmul",
-    "batch_matmul",
-    "softmax",
-    "pool",
-    "norm",
-    "reduce",
-    "elementwise",
-    "other",
-)
 ERROR_KINDS = ("build", "build_timeout", "run", "run_timeout", "crash", "invalid")
 STRATEGIES = ("random", "evolutionary", "tuned")
 FRAMEWORKS = ("metaschedule", "ansor", "autotvm")

@@ -3,20 +3,14 @@
 Light on purpose: neither torch nor TVM is imported here.
 """
 
-from .distance import Distance, distance
-from .errors import BadDeviceError, DeviceError, HardwareRowError, NewerDeviceFormatError, UnknownDeviceError
-from .registry import get_device, list_devices, list_families
-from .spec import CpuSpec, Device, GpuSpec, SpecSheet
+from .device import CpuSpec, Device, GpuSpec, SpecSheet
+from .registry import Distance, UnknownDeviceError, distance, get_device, list_devices, list_families
 
 __all__ = [
-    "BadDeviceError",
     "CpuSpec",
     "Device",
-    "DeviceError",
     "Distance",
     "GpuSpec",
-    "HardwareRowError",
-    "NewerDeviceFormatError",
     "SpecSheet",
     "UnknownDeviceError",
     "distance",

@@ -1,22 +1,38 @@
-"""The devices that tchub knows: one data file a family in `data/`, read once, on first use."""
+"""The devices that tchub knows (one data file a family in `data/`, read on first use), and how near two of them are."""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Mapping
+import math
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from .errors import BadDeviceError, UnknownDeviceError
-from .spec import FORMAT, Device, check_format, checked_object
+import msgspec
 
-_FAMILY_FIELDS = {"format", "family", "kind", "vendor", "isa", "devices"}
+from ..errors import TchubError
+from .device import Device, bad_device, check_format
+
+
+class _FamilyFields(msgspec.Struct, forbid_unknown_fields=True):
+    """A family file: what its devices share, and the rest of each."""
+
+    format: Annotated[int, msgspec.Meta(ge=1)]
+    family: str
+    kind: str
+    vendor: str
+    isa: str
+    devices: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1)]
+
+
+class UnknownDeviceError(TchubError):
+    """No device of this name. Fields: name, nearest."""
 
 
 def get_device(name: str) -> Device:
-    """The device of this name or alias; case, spaces and underscores do not matter.
+    """Return the device of this name or alias; case, spaces and underscores do not matter.
 
     A family's name gives the family's newest device (the last of its file).
 
@@ -37,7 +53,7 @@ def get_device(name: str) -> Device:
 
 
 def list_devices(kind: str | None = None) -> list[Device]:
-    """All devices, CPUs first, by family and in the order of the family's file.
+    """Return all devices, CPUs first, by family and in the order of the family's file.
 
     Args:
         kind: "cpu" or "gpu" to list one kind only.
@@ -46,29 +62,23 @@ def list_devices(kind: str | None = None) -> list[Device]:
 
 
 def list_families(kind: str | None = None) -> list[str]:
-    """The families' names, in the order of `list_devices`."""
+    """Return the families' names, in the order of `list_devices`."""
     return list(dict.fromkeys(d.family for d in list_devices(kind)))
 
 
 def read_family(data: object, where: str) -> list[Device]:
-    """The devices of one family file's JSON.
+    """Return the devices of one family file's JSON.
 
     Raises:
-        BadDeviceError: the file is not of the right form.
-        NewerDeviceFormatError: written for a newer release.
+        TchubError: the file is not of the right form, or a newer release wrote it.
     """
-    data = checked_object(data, _FAMILY_FIELDS, where)
-    check_format(data["format"], where)
-    if not isinstance(data["devices"], list) or not data["devices"]:
-        raise BadDeviceError(f"{where}: devices is not a list with entries", where=where, field="devices")
-    return [_read_device(data, entry, where) for entry in data["devices"]]
-
-
-def _read_device(family: Mapping[str, Any], entry: object, where: str) -> Device:
-    if not isinstance(entry, Mapping):
-        raise BadDeviceError(f"{where}: a device is not an object", where=where, field="devices")
-    shared = {name: family[name] for name in ("family", "kind", "vendor", "isa")}
-    return Device.from_dict({"format": FORMAT} | shared | dict(entry), f"{where}: {entry.get('name')}")
+    check_format(data, where)
+    try:
+        family = msgspec.convert(data, _FamilyFields)
+    except msgspec.ValidationError as error:
+        raise bad_device(where, str(error)) from error
+    shared = {name: getattr(family, name) for name in ("format", "family", "kind", "vendor", "isa")}
+    return [Device.from_dict(shared | entry, f"{where}: {entry.get('name')}") for entry in family.devices]
 
 
 @cache
@@ -82,7 +92,7 @@ def _load() -> tuple[Device, ...]:
 
 @cache
 def _names() -> dict[str, Device]:
-    """Every name, alias and family name (in this order of preference) -> device."""
+    """Return every name, alias and family name (in this order of preference) -> device."""
     names: dict[str, Device] = {}
     for device in _load():
         names[_normal(device.family)] = device
@@ -95,3 +105,55 @@ def _names() -> dict[str, Device]:
 
 def _normal(name: str) -> str:
     return "-".join(name.strip().lower().replace("_", " ").split())
+
+
+SAME_DEVICE, SAME_FAMILY, SAME_ISA_AND_VENDOR, SAME_ISA, OTHER, INCOMPATIBLE = range(6)
+
+
+@dataclass(frozen=True, order=True)
+class Distance:
+    """Ordered: the smaller, the nearer.
+
+    Attributes:
+        rank: 0 same device, 1 same family, 2 same instruction set and vendor, 3 same instruction set,
+            4 other of the same kind, 5 a CPU against a GPU, which never fit.
+        gap: how far the spec sheets are apart: root mean square of the differences of log2(1 + x) over
+            the numbers that both know; so 1 means a factor of two. It decides within a rank.
+        reason: a sentence for people.
+    """
+
+    rank: int
+    gap: float
+    reason: str = field(compare=False)
+
+    @property
+    def compatible(self) -> bool:
+        """Return whether a model for one may be used on the other at all."""
+        return self.rank < INCOMPATIBLE
+
+
+def distance(a: Device, b: Device) -> Distance:
+    """Return the distance of two devices; symmetric, and rank 0 with gap 0 for a device and itself."""
+    if a.kind != b.kind:
+        return Distance(INCOMPATIBLE, math.inf, f"{a.name} is a {a.kind}, {b.name} is a {b.kind}")
+    gap = _gap(a, b)
+    apart = f"spec sheets {2**gap:.2g}x apart"
+    if a.name == b.name:
+        return Distance(SAME_DEVICE, gap, f"the same device, {a.name}")
+    if a.family == b.family:
+        return Distance(SAME_FAMILY, gap, f"the same family, {a.family} ({a.name} and {b.name}), {apart}")
+    if a.isa == b.isa and a.vendor == b.vendor:
+        return Distance(SAME_ISA_AND_VENDOR, gap, f"both {a.vendor} {a.isa}, another family ({b.family}), {apart}")
+    if a.isa == b.isa:
+        return Distance(SAME_ISA, gap, f"both {a.isa}, another vendor ({a.vendor} and {b.vendor}), {apart}")
+    return Distance(OTHER, gap, f"another instruction set ({a.isa} and {b.isa}), {apart}")
+
+
+def _gap(a: Device, b: Device) -> float:
+    ours, theirs = a.spec.values(), b.spec.values()
+    steps = [
+        math.log2(1 + x) - math.log2(1 + y)
+        for name in ours
+        if (x := ours[name]) is not None and (y := theirs[name]) is not None
+    ]
+    return math.sqrt(sum(s * s for s in steps) / len(steps)) if steps else math.inf

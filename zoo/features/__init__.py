@@ -1,19 +1,18 @@
 """Primitive sequences and a device -> the matrix that a model was declared to take.
 
-`schema` names the contracts, `rows` documents every column, `encoder` makes it fast.
+`schema` names the contracts; `rows`, `nest_columns` and `statements` document every column.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .errors import DeviceKindError, UnknownSchemaError
-from .schema import SCHEMAS, FeatureSchema, get_schema
+from .schema import SCHEMAS, DeviceKindError, FeatureSchema, get_schema
 
 if TYPE_CHECKING:
     from .skeleton import Skeleton
 
-__all__ = ["SCHEMAS", "DeviceKindError", "FeatureSchema", "Skeleton", "UnknownSchemaError", "get_schema"]
+__all__ = ["SCHEMAS", "DeviceKindError", "FeatureSchema", "Skeleton", "get_schema"]
 
 
 def __getattr__(name: str) -> Any:

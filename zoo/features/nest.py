@@ -165,8 +165,8 @@ class _Follower:
             return
         nest = self._loops(block, max(order))
         moved = [nest[i] for i in order]
-        for place, loop in zip(sorted(order), moved, strict=True):
-            nest[place] = loop
+        for at, loop in zip(sorted(order), moved, strict=True):
+            nest[at] = loop
 
     def _fuse(self, block: int, positions: tuple[int, ...]) -> None:
         if not positions or min(positions) < 0:

@@ -25,11 +25,110 @@ thread, thread, outer serial, inner serial, and reduction slots (the first axis 
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Sequence
+from functools import partial
+
 import numpy as np
 
-from .footprint import footprint
-from .nest import REDUCTION_LEVELS, SPATIAL_LEVELS, Axis, Outline, reduction_levels, spatial_levels
-from .sizes import PROGRAM_COLUMNS
+from ..primitives import Primitive, PrimitiveSequence
+from .columns import PROGRAM_COLUMNS
+from .nest import (
+    REDUCTION_LEVELS,
+    SPATIAL_LEVELS,
+    Axis,
+    Outline,
+    Shape,
+    outline,
+    reduction_levels,
+    shape_of,
+    spatial_levels,
+)
+
+FOOTPRINT_COLUMNS = 16
+
+
+def footprint(spatial: np.ndarray, reduction: np.ndarray, axes: int, reduced: int) -> np.ndarray:
+    """Logarithms to the base 2 of what a program's tiles read.
+
+    Args:
+        spatial: (N, 4, 5) logarithms of the factors of each spatial slot and level (see `nest_columns`).
+        reduction: (N, 3, 3) the same of the reductions.
+        axes, reduced: how many spatial and reduction axes the program has.
+
+    Returns:
+        (N, 16): elements of both operands that a block reads at a step of its outermost reduction, and their
+        sum; the same of a thread at a step of its inner reduction; reads from memory in all; operations a
+        read, of a block and of a thread; elements that lie side by side in the first operand and in the
+        output; outer reduction steps; whether channels are last; and the operator guessed, one-hot of 3.
+    """
+    out = np.zeros((len(spatial), FOOTPRINT_COLUMNS), np.float32)
+    roles = _roles(spatial, reduction, axes, reduced)
+    if roles is None:
+        return out
+    operands, kind, last = roles
+    s, r = spatial.sum(1), reduction.sum(1)
+    block, steps = spatial[:, :, 1:].sum(2), reduction[:, :, 1:].sum(2)
+    thread, step = spatial[:, :, 1] + spatial[:, :, 3:].sum(2), reduction[:, :, 2]
+    a, b = operands(block, steps)
+    c, d = operands(thread, step)
+    outer = r[:, 0]
+    out[:, 0], out[:, 1], out[:, 2] = a, b, np.logaddexp2(a, b)
+    out[:, 3], out[:, 4], out[:, 5] = c, d, np.logaddexp2(c, d)
+    out[:, 6] = s[:, 0] + outer + out[:, 2]
+    out[:, 7] = block.sum(1) + steps.sum(1) - out[:, 2]
+    out[:, 8] = thread.sum(1) + step.sum(1) - out[:, 5]
+    channels = 0 if kind == 0 else 2  # a matrix product has one reduction, in the first slot
+    out[:, 9] = np.where(last, reduction[:, channels, 1:].sum(1), block[:, 3])
+    out[:, 10] = spatial[:, 3, 2:].sum(1)
+    out[:, 11] = outer
+    out[:, 12] = last
+    out[:, 13 + kind] = 1
+    return out
+
+
+def _roles(spatial: np.ndarray, reduction: np.ndarray, axes: int, reduced: int):
+    """(operands of a tile, operator, whether channels are last); None for an operator not known by its axes.
+
+    The last is one answer, or (N,): programs of one structure may be of convolutions of either layout.
+    """
+    if axes in (2, 3) and reduced == 1:
+        return _matmul, 0, True
+    if axes != 4 or reduced not in (2, 3):
+        return None
+    if reduced == 2:
+        return _depthwise, 1, False
+    # Kernels are small: the largest reduction is the channels', and it is first (NCHW) or last (NHWC).
+    extents = reduction.sum(2)
+    last = extents[:, 2] > extents[:, 0]
+    return partial(_conv, last), 2, last
+
+
+def _window(tile: np.ndarray, kernel: np.ndarray) -> np.ndarray:
+    return np.log2(np.maximum(np.exp2(tile) + np.exp2(kernel) - 1, 1))
+
+
+def _matmul(s: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    batch = s[:, :2].sum(1)
+    return batch + s[:, 2] + r[:, 0], batch + s[:, 3] + r[:, 0]
+
+
+def _depthwise(s: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return s[:, 0] + s[:, 1] + _window(s[:, 2], r[:, 0]) + _window(s[:, 3], r[:, 1]), s[:, 1] + r.sum(1)
+
+
+def _conv(last: np.ndarray, s: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    (a, b), (c, d) = _conv_last(s, r), _conv_first(s, r)
+    return np.where(last, a, c), np.where(last, b, d)
+
+
+def _conv_first(s: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return s[:, 0] + r[:, 0] + _window(s[:, 2], r[:, 1]) + _window(s[:, 3], r[:, 2]), s[:, 1] + r.sum(1)
+
+
+def _conv_last(s: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return s[:, 0] + r[:, 2] + _window(s[:, 1], r[:, 0]) + _window(s[:, 2], r[:, 1]), s[:, 3] + r.sum(1)
+
 
 SLOTS, REDUCTION_SLOTS, OTHERS, COPIES, LOCATIONS = 4, 3, 4, 3, 4
 _SPATIAL = SLOTS * SPATIAL_LEVELS
@@ -40,28 +139,28 @@ _KINDS = (
 )
 _WARP = 32
 _COLUMNS = _SPATIAL + _REDUCTION + 7 + 8 + 12 + 8 + 8 + 6 + 3 * OTHERS + COPIES + 16 + 6 + LOCATIONS + 18 + 3
-assert _COLUMNS == PROGRAM_COLUMNS, "say it in `sizes`, and raise the version of the schemas"
+assert _COLUMNS == PROGRAM_COLUMNS, "change it in `columns`, and raise the version of the schemas"
 
 
 class Plan:
     """How the values of one structure become columns: the matrices of its linear columns."""
 
-    def __init__(self, found: Outline) -> None:
-        self.found = found
-        n = max(1, found.size)
+    def __init__(self, outline: Outline) -> None:
+        self.outline = outline
+        n = max(1, outline.size)
         self.spatial = np.zeros((n, SLOTS, SPATIAL_LEVELS), np.float32)
         self.reduction = np.zeros((n, REDUCTION_SLOTS, REDUCTION_LEVELS), np.float32)
         self.extents = np.zeros(n, np.float32)
-        for place, axis in enumerate(reversed(found.spatial)):
-            self._put(self.spatial, SLOTS - 1 - min(place, SLOTS - 1), spatial_levels(axis), axis)
-        for place, axis in enumerate(found.reduction):
-            self._put(self.reduction, min(place, REDUCTION_SLOTS - 1), reduction_levels(axis), axis)
+        for slot, axis in enumerate(reversed(outline.spatial)):
+            self._put(self.spatial, SLOTS - 1 - min(slot, SLOTS - 1), spatial_levels(axis), axis)
+        for slot, axis in enumerate(outline.reduction):
+            self._put(self.reduction, min(slot, REDUCTION_SLOTS - 1), reduction_levels(axis), axis)
         self.others = np.zeros((n, OTHERS, 3), np.float32)
-        for place, axis in enumerate(found.others[:OTHERS]):
-            self.others[axis.extent, place, 0] = 1
-            self.others[axis.values[-1], place, 1] = 1
-            self.others[axis.values[1:-1], place, 2] = 1
-        self.fixed = _fixed(found)
+        for slot, axis in enumerate(outline.others[:OTHERS]):
+            self.others[axis.extent, slot, 0] = 1
+            self.others[axis.values[-1], slot, 1] = 1
+            self.others[axis.values[1:-1], slot, 2] = 1
+        self.fixed = _fixed(outline)
 
     def _put(self, matrix: np.ndarray, slot: int, levels: list[tuple[int, int]], axis: Axis) -> None:
         for level, value in levels:
@@ -91,36 +190,36 @@ class Plan:
         padding = s.sum((1, 2)) + r.sum((1, 2)) - logs @ self.extents
         padding[(values == 0) @ self.extents > 0] = 0  # an extent that was not told
         parts += [_totals(s, r, padding), np.tensordot(logs, self.others, 1)]
-        parts += [footprint(s, r, len(self.found.spatial), len(self.found.reduction))]
+        parts += [footprint(s, r, len(self.outline.spatial), len(self.outline.reduction))]
         parts += [self._lists(values, logs), np.broadcast_to(self.fixed, (n, len(self.fixed))), _waves(s, units)]
         return np.concatenate([p.reshape(n, -1) for p in parts], axis=1, dtype=np.float32)
 
     def _lists(self, values: np.ndarray, logs: np.ndarray) -> np.ndarray:
-        found, n = self.found, len(values)
+        outline, n = self.outline, len(values)
         out = np.zeros((n, COPIES + 6 + LOCATIONS), np.float32)
-        for i, at in enumerate(found.fetches[:COPIES]):
+        for i, at in enumerate(outline.fetches[:COPIES]):
             out[:, i] = logs[:, at]
         at = COPIES
-        if found.unrolls:
-            limits = values[:, found.unrolls]
+        if outline.unrolls:
+            limits = values[:, outline.unrolls]
             out[:, at] = np.log2(1 + np.maximum(limits, 0)).max(1)
             out[:, at + 1] = (limits < 0).sum(1)
-        if found.limits:
-            out[:, at + 2] = logs[:, found.limits].max(1)
-        if found.vectors:
-            out[:, at + 3] = logs[:, found.vectors].max(1)
-        if found.parallels:
-            out[:, at + 4] = np.log2(2 + values[:, found.parallels]).max(1)
-        if found.binds:
-            out[:, at + 5] = len(found.binds)
-        for i, where in enumerate(found.locations[:LOCATIONS]):
+        if outline.limits:
+            out[:, at + 2] = logs[:, outline.limits].max(1)
+        if outline.vectors:
+            out[:, at + 3] = logs[:, outline.vectors].max(1)
+        if outline.parallels:
+            out[:, at + 4] = np.log2(2 + values[:, outline.parallels]).max(1)
+        if outline.binds:
+            out[:, at + 5] = len(outline.binds)
+        for i, where in enumerate(outline.locations[:LOCATIONS]):
             out[:, at + 6 + i] = (values[:, where] + 3) / 4
         return out
 
 
-def _fixed(found: Outline) -> np.ndarray:
-    counts = [found.counts[kind] for kind in _KINDS]
-    return np.log2(1 + np.array([*counts, found.shared, found.local, sum(found.counts.values())], np.float32))
+def _fixed(outline: Outline) -> np.ndarray:
+    counts = [outline.counts[kind] for kind in _KINDS]
+    return np.log2(1 + np.array([*counts, outline.shared, outline.local, sum(outline.counts.values())], np.float32))
 
 
 def _twos(values: np.ndarray) -> np.ndarray:
@@ -159,3 +258,52 @@ def _waves(s: np.ndarray, units: float) -> np.ndarray:
     return np.stack(
         [np.clip(np.log2(waves), -8, 12), used, np.clip(np.log2(waves) + s[:, :, 2].sum(1), -8, 24)], axis=1
     )
+
+
+_PRIMITIVES, _STRUCTURES = 1 << 18, 1 << 14
+
+
+class NestEncoder:
+    """Remembers the structures (a few a task) and primitives seen so far."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._plans: dict[tuple[int, ...], Plan] = {}
+        self._ids: dict[Shape, int] = {}
+        self._seen: dict[Primitive, tuple[int, tuple[int, ...]]] = {}
+
+    def rows(self, sequences: Sequence[PrimitiveSequence], units: float = 0.0) -> np.ndarray:
+        """(N, PROGRAM_COLUMNS) float32; `units` are the device's compute units, 0 without a device."""
+        out = np.zeros((len(sequences), PROGRAM_COLUMNS), np.float32)
+        groups: dict[tuple[int, ...], tuple[list[int], list[list[int]]]] = {}
+        with self._lock:
+            self._forget()
+            for i, sequence in enumerate(sequences):
+                key, values = self._read(sequence)
+                members, rows = groups.setdefault(key, ([], []))
+                members.append(i)
+                rows.append(values)
+            for key, (members, rows) in groups.items():
+                out[members] = self._plans[key].columns(np.array(rows, np.int64), units)
+        return out
+
+    def _forget(self) -> None:
+        if len(self._seen) > _PRIMITIVES or len(self._plans) > _STRUCTURES:
+            for memory in (self._seen, self._plans, self._ids):
+                memory.clear()
+
+    def _read(self, sequence: PrimitiveSequence) -> tuple[tuple[int, ...], list[int]]:
+        """The structure's key and the values of a program."""
+        key: list[int] = []
+        values: list[int] = []
+        for primitive in sequence.primitives:
+            known = self._seen.get(primitive)
+            if known is None:
+                shape, numbers = shape_of(primitive)
+                known = self._seen[primitive] = self._ids.setdefault(shape, len(self._ids)), numbers
+            key.append(known[0])
+            values.extend(known[1])
+        structure = tuple(key)
+        if structure not in self._plans:
+            self._plans[structure] = Plan(outline(tuple(shape_of(p)[0] for p in sequence.primitives)))
+        return structure, values

@@ -10,22 +10,28 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ..devices.sheet import GpuSpec
-from .errors import DeviceKindError, FeatureSourceError, UnknownSchemaError
-from .sizes import PROGRAM_COLUMNS, STATEMENT_ROWS, STATEMENT_WIDTH
+from ..devices import GpuSpec
+from ..errors import TchubError
+from .columns import PROGRAM_COLUMNS, STATEMENT_ROWS, STATEMENT_WIDTH
 
 if TYPE_CHECKING:
     import numpy as np
 
     from ..devices import Device
     from ..primitives import PrimitiveSequence
-    from .encoder import Encoder
-    from .nest_encoder import NestEncoder
+    from .nest_columns import NestEncoder
+    from .rows import Encoder
+
+
+class DeviceKindError(TchubError):
+    """A CPU schema was given a GPU, or the other way round. Fields: `schema`, `device`."""
+
+    exit_code = 2
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureSchema:
-    """What a matrix of a program looks like.
+    """The layout of a program's matrix.
 
     Attributes:
         name: e.g. `tcl-cpu`.
@@ -48,23 +54,23 @@ class FeatureSchema:
 
     @property
     def primitives(self) -> int:
-        """Rows for primitives; longer sequences are cropped to this many."""
+        """Return the number of rows for primitives; longer sequences are cropped to this many."""
         return self.rows - self.hardware
 
     def extract(self, sequences: Sequence[PrimitiveSequence], device: Device | None = None) -> np.ndarray:
-        """Matrices of the programs, float32 of shape (N, rows, width).
+        """Return the matrices of the programs, float32 of shape (N, rows, width).
 
         Rows of padding are zero. The hardware row is zero without a device, and the schemas without
         one ignore the device, so that a model can be asked about programs alone.
 
         Raises:
             DeviceKindError: the device is not of the schema's kind.
-            FeatureSourceError: the schema is one of statements, which a sequence does not tell.
+            TchubError: the schema is one of statements, which need a lowered program.
         """
         import numpy as np
 
         if self.source == "statements":
-            raise FeatureSourceError(
+            raise TchubError(
                 f"the schema {self.name} describes {self.source}, which need a lowered program",
                 remedy="Make them by tchub.zoo.corpus.replay.store.statement_features and statement_matrices.",
                 schema=self.name,
@@ -107,13 +113,13 @@ SCHEMAS: dict[str, FeatureSchema] = {
 
 
 def get_schema(name: str) -> FeatureSchema:
-    """The schema of that name.
+    """Return the schema of that name.
 
     Raises:
-        UnknownSchemaError: there is none.
+        TchubError: there is none.
     """
     if name not in SCHEMAS:
-        raise UnknownSchemaError(
+        raise TchubError(
             f"no feature schema is called {name!r}",
             remedy=f"Use one of {', '.join(SCHEMAS)}; a newer checkpoint may need a newer tchub.",
             name=name,
@@ -124,8 +130,7 @@ def get_schema(name: str) -> FeatureSchema:
 
 @cache
 def _encoder(kind: str) -> Encoder:
-    from .encoder import Encoder
-    from .rows import CPU, GPU
+    from .rows import CPU, GPU, Encoder
 
     return Encoder(CPU if kind == "cpu" else GPU)
 
@@ -133,13 +138,13 @@ def _encoder(kind: str) -> Encoder:
 @cache
 def _nests(kind: str) -> NestEncoder:
     """One memory of structures a kind of device: CPU and GPU programs share none."""
-    from .nest_encoder import NestEncoder
+    from .nest_columns import NestEncoder
 
     return NestEncoder()
 
 
 def compute_units(device: Device | None) -> float:
-    """Multiprocessors of a GPU (taken for 64 cores each), cores of a CPU; 0 without a device."""
+    """Return the multiprocessors of a GPU (taken for 64 cores each), cores of a CPU; 0 without a device."""
     if device is None:
         return 0.0
     spec = device.spec

@@ -26,11 +26,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..corpus.schema import OPS
-from .errors import StatementShapeError
-from .sizes import PERSTORE_WIDTH, STATEMENT_ROWS, STATEMENT_WIDTH
-
-assert PERSTORE_WIDTH + len(OPS) == STATEMENT_WIDTH, "say it in `sizes`, and raise the version of the schemas"
+from ..errors import TchubError
+from .columns import OPS, PERSTORE_WIDTH, STATEMENT_ROWS, STATEMENT_WIDTH
 
 ITERATIONS = 161
 """The column that tells how often a statement runs, as log2(1 + n)."""
@@ -39,35 +36,39 @@ ITERATIONS = 161
 def statement_matrices(
     programs: Sequence[np.ndarray], ops: Sequence[int] | np.ndarray, rows: int = STATEMENT_ROWS
 ) -> np.ndarray:
-    """Programs as matrices of one shape.
+    """Return programs as matrices of one shape.
 
     Programs with fewer statements are padded with zeros. Of those with more, the statements that run most often
     are kept (of equals the first), in the order of the program.
 
     Args:
         programs: one array (statements, 164) a program; without any statement its matrix is zero.
-        ops: for every program its operator as an index into `tchub.zoo.corpus.schema.OPS`.
+        ops: for every program its operator as an index into `OPS`.
         rows: statements kept.
 
     Returns:
         float32 of shape (N, rows, 174).
 
     Raises:
-        StatementShapeError: an array of another width, or not as many operators as programs.
+        TchubError: an array of another width, or not as many operators as programs.
     """
     ops = np.asarray(ops, np.int64)
     if ops.shape != (len(programs),) or (len(ops) and not 0 <= ops.min() <= ops.max() < len(OPS)):
-        raise StatementShapeError(f"{len(programs)} programs need as many operators from 0 to {len(OPS) - 1}")
+        raise _wrong_shape(f"{len(programs)} programs need as many operators from 0 to {len(OPS) - 1}")
     matrices = np.zeros((len(programs), rows, STATEMENT_WIDTH), np.float32)
     for matrix, program, op in zip(matrices, programs, ops, strict=True):
         if program.ndim != 2 or program.shape[1] != PERSTORE_WIDTH:
-            raise StatementShapeError(f"statements have shape (n, {PERSTORE_WIDTH}), not {program.shape}")
+            raise _wrong_shape(f"statements have shape (n, {PERSTORE_WIDTH}), not {program.shape}")
         kept = program if len(program) <= rows else program[_busiest(program, rows)]
         matrix[: len(kept), :PERSTORE_WIDTH] = kept
         matrix[: len(kept), PERSTORE_WIDTH + op] = 1
     return matrices
 
 
+def _wrong_shape(message: str) -> TchubError:
+    return TchubError(message, remedy="Make them by PerStoreFeature(extract_workload=False), one array a program.")
+
+
 def _busiest(program: np.ndarray, rows: int) -> np.ndarray:
-    """Which statements run most often, in the order of the program."""
+    """Return the indices of the statements that run most often, in the order of the program."""
     return np.sort(np.argsort(-program[:, ITERATIONS], kind="stable")[:rows])

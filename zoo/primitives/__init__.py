@@ -6,8 +6,16 @@
 
 from .ansor import from_ansor_steps
 from .autotvm import AUTOTVM_TEMPLATES, from_autotvm
-from .errors import TraceFormatError, UnknownInstructionError
-from .language import INLINE, KINDS, NONE, REST, ROOT, Primitive, PrimitiveSequence
+from .language import (
+    INLINE,
+    KINDS,
+    NONE,
+    REST,
+    ROOT,
+    Primitive,
+    PrimitiveSequence,
+    TraceFormatError,
+)
 from .metaschedule import from_trace, from_trace_json
 
 __all__ = [
@@ -20,7 +28,6 @@ __all__ = [
     "Primitive",
     "PrimitiveSequence",
     "TraceFormatError",
-    "UnknownInstructionError",
     "from_ansor_steps",
     "from_autotvm",
     "from_trace",

@@ -1,233 +1,302 @@
 """Ansor (TVM auto_scheduler, TenSet) transform steps -> primitive sequences.
 
 A step is `[code, stage, ...]`; its indices refer to the stages and iterators of that moment, its step numbers
-to earlier steps. Steps that follow other steps (FSP, FFSP) are told with the lengths they take. Ansor's cache
-write makes the stage that computes anew and leaves the old one to copy; told is, as MetaSchedule does, one
-block that computes on and a new block that copies. No block has a name: steps know none.
+to earlier steps. The stages and their iterators are followed step by step without the computation itself: a record
+does not say how many there are at the start, nor their extents, and both appear when a step mentions them. An extent
+is 0 until a step gives it. Stages move in the list when a cache or an rfactor stage comes in; a stage's block ordinal
+stays.
+
+Steps that follow other steps (FSP, FFSP) get the lengths that they take. Ansor's cache write makes the stage that
+computes anew and leaves the old one to copy; here, as in MetaSchedule, one block computes on and a new block copies.
+No block has a name: steps know none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from .ansor_state import Stage, State
-from .errors import TraceFormatError, UnknownInstructionError
-from .language import NONE, ROOT, PrimitiveSequence
+import msgspec
+
+from .language import NONE, REST, ROOT, Primitive, PrimitiveSequence, TraceFormatError, primitive
 
 _REMEDY = "Pass the steps of one auto_scheduler record, record['i'][1][1], whole or cut at their end."
 _UNROLL = "auto_unroll_max_step$"
-_MARKS = {1: "Unroll", 2: "Vectorize", 3: "Parallel", 11: "Tensorize"}
-_THREADS = {4: "vthread.x"} | {
-    5 + 2 * i + j: f"{thread}Idx.{axis}" for i, axis in enumerate("xyz") for j, thread in enumerate(("block", "thread"))
+_LIMIT = 1024
+"""More stages than any network has, more iterators than any stage: a damaged index must not fill the memory."""
+
+UNROLL, VECTORIZE, PARALLEL = 1, 2, 3
+THREADS = {
+    **{4: "vthread.x", 5: "blockIdx.x", 6: "threadIdx.x", 7: "blockIdx.y", 8: "threadIdx.y"},
+    **{9: "blockIdx.z", 10: "threadIdx.z"},
 }
+"""The annotations of the step `AN`, by their numbers in a record."""
+_MARKS = {UNROLL: "Unroll", VECTORIZE: "Vectorize", PARALLEL: "Parallel", 11: "Tensorize"}
+
+
+@dataclass(slots=True, eq=False)
+class _Stage:
+    """A stage.
+
+    Attributes:
+        ordinal: its block number; None while no primitive mentioned it.
+        loops: extents of the iterators known so far, 0 where unknown.
+        complete: whether `loops` has all of them.
+        target: the stage that it is computed at; None at the root.
+    """
+
+    ordinal: int | None = None
+    loops: list[int] = field(default_factory=list)
+    complete: bool = False
+    target: _Stage | None = None
+
+    def need(self, *loops: int) -> None:
+        """Make sure that the iterators of these indices exist; raise TraceFormatError where they cannot."""
+        for loop in loops:
+            missing = loop + 1 - len(self.loops)
+            if loop < 0 or (missing > 0 and self.complete) or missing > _LIMIT:
+                raise TraceFormatError(f"a stage of {len(self.loops)} iterators has none at {loop}")
+            self.loops += [0] * missing
+
+
+class _State:
+    """Stages, the splits so far, and the primitives so far."""
+
+    def __init__(self) -> None:
+        self.primitives: list[Primitive] = []
+        self.splits: dict[int, tuple[int, Sequence[int]]] = {}
+        self._stages: list[_Stage] = []
+        self._ordinals = 0
+        self._copies: dict[_Stage, list[tuple[int, _Stage]]] = {}
+
+    def stage(self, index: int, *loops: int) -> _Stage:
+        """Return the stage that has this index now, and these iterators."""
+        if not 0 <= index < _LIMIT:
+            raise TraceFormatError(f"{index!r:.40} is no stage index")
+        self._stages += [_Stage() for _ in range(index + 1 - len(self._stages))]
+        self._stages[index].need(*loops)
+        return self._stages[index]
+
+    def insert(self, index: int, stage: _Stage) -> None:
+        """Put a new stage at an index; it is numbered at once."""
+        self._stages.insert(index, stage)
+        self.number(stage)
+
+    def number(self, stage: _Stage) -> int:
+        """Return the stage's block ordinal, given at the first mention."""
+        if stage.ordinal is None:
+            stage.ordinal = self._ordinals
+            self._ordinals += 1
+        return stage.ordinal
+
+    def add(self, kind: str, stage: _Stage, *numbers: int, names: tuple[str, ...] = ()) -> None:
+        """Add a primitive about a stage."""
+        self.primitives.append(primitive(kind, (self.number(stage), *numbers), names))
+
+    def split(self, index: int, stage: _Stage, loop: int, extent: int, lengths: Sequence[int], inner: bool) -> None:
+        """Split an iterator by the lengths of the inner (or outer) parts; the one part left takes the rest.
+
+        Args:
+            index: of the step, for the steps that follow this split.
+            extent: as the record has it; 0 stands for the one known from earlier steps.
+            lengths: from the outer part to the inner one, each at least 1.
+        """
+        stage.need(loop)
+        extent = extent or stage.loops[loop]
+        rest = -(-extent // prod(lengths)) if extent else REST
+        factors = (rest, *lengths) if inner else (*lengths, rest)
+        self.add("Split", stage, loop, extent, *factors)
+        self.splits[index] = extent, lengths
+        stage.loops[loop : loop + 1] = factors if extent else [max(f, 0) for f in factors]
+
+    def followed(self, step: int) -> tuple[int, Sequence[int]]:
+        """Return extent and lengths of an earlier split."""
+        if step not in self.splits:
+            raise TraceFormatError(f"step {step} is no earlier split")
+        return self.splits[step]
+
+    def copy(self, reader: _Stage, source: _Stage) -> None:
+        """Note that the next primitive copies what `reader` reads from `source`."""
+        self._copies.setdefault(reader, []).append((len(self.primitives), source))
+
+    def finish(self) -> tuple[Primitive, ...]:
+        """Return the primitives; buffers that a stage reads are numbered in the order of the stages that make them."""
+        for copies in self._copies.values():
+            copies.sort(key=lambda copy: self._stages.index(copy[1]))
+            for buffer, (at, _) in enumerate(copies):
+                old = self.primitives[at]
+                self.primitives[at] = primitive(old.kind, (old.numbers[0], buffer, *old.numbers[2:]), old.names)
+        return tuple(self.primitives)
 
 
 def from_ansor_steps(steps: Sequence[Any]) -> PrimitiveSequence:
-    """Reads the steps of one record (`record["i"][1][1]`), whole or cut at their end; needs no TVM.
+    """Read the steps of one record (`record["i"][1][1]`), whole or cut at their end; needs no TVM.
 
     Raises:
-        UnknownInstructionError: a step's code is none of Ansor's.
-        TraceFormatError: not a list of steps, or a step is malformed; `index` is the step's position.
+        TraceFormatError: not a list of steps, or a step is malformed or of an unknown code; `index` is the step's
+            position.
     """
     if not isinstance(steps, list | tuple):
         raise TraceFormatError(f"no list of steps: {steps!r:.80}", remedy=_REMEDY)
-    state = State()
+    state = _State()
     for index, step in enumerate(steps):
         try:
-            _tell(state, index, step)
-        except UnknownInstructionError:
-            raise
-        except TraceFormatError as error:
-            raise TraceFormatError(str(error), index=index, instruction=step, remedy=_REMEDY) from error
+            _apply(state, index, step)
+        except (TraceFormatError, msgspec.ValidationError) as error:
+            unknown = isinstance(error, TraceFormatError) and error.unknown
+            raise TraceFormatError(
+                str(error), index=index, instruction=step, remedy=_REMEDY, unknown=unknown
+            ) from error
     return PrimitiveSequence(state.finish(), "ansor")
 
 
-def _tell(state: State, index: int, step: Any) -> None:
+def _apply(state: _State, index: int, step: Any) -> None:
     if not isinstance(step, list | tuple) or len(step) < 2 or not isinstance(step[0], str):
         raise TraceFormatError(f"a step is [code, stage, ...], not {step!r:.80}")
-    handler, operands = _HANDLERS.get(step[0], (None, 0))
-    if handler is None:
-        raise UnknownInstructionError(
-            f"{step[0]!r:.40} is no step code of Ansor", index=index, instruction=step, remedy=_REMEDY
-        )
-    if len(step) != operands + 2:
-        raise TraceFormatError(f"{step[0]} takes {operands} operands after the stage, not {len(step) - 2}")
-    handler(state, index, step[1], *step[2:])
+    code, *operands = step
+    if code not in _STEPS:
+        raise TraceFormatError(f"{code!r:.40} is no step code of Ansor", unknown=True)
+    handler, form = _STEPS[code]
+    handler(state, index, *msgspec.structs.astuple(msgspec.convert(operands, form)))
 
 
-def _annotate(state: State, _: int, at: int, loop: int, kind: int) -> None:
-    stage = _with_loop(state, at, loop)
-    _integers(kind)
-    if kind in _THREADS:
-        state.tell("Bind", state.number(stage), loop, stage.loops[loop], names=(_THREADS[kind],))
+def _annotate(state: _State, _: int, at: int, loop: int, kind: int) -> None:
+    stage = state.stage(at, loop)
+    if kind in THREADS:
+        state.add("Bind", stage, loop, stage.loops[loop], names=(THREADS[kind],))
     elif kind in _MARKS:
-        state.tell(_MARKS[kind], state.number(stage), loop, NONE)
+        state.add(_MARKS[kind], stage, loop, NONE)
     elif kind != 0:
         raise TraceFormatError(f"{kind} is no iterator annotation of Ansor")
 
 
-def _pragma(state: State, _: int, at: int, loop: int, text: str) -> None:
-    stage = _with_loop(state, at, loop)
-    if not isinstance(text, str):
-        raise TraceFormatError(f"a pragma is a text, not {text!r:.40}")
+def _pragma(state: _State, _: int, at: int, loop: int, text: str) -> None:
+    stage = state.stage(at, loop)
     limit = text.removeprefix(_UNROLL)
     if limit != text and limit.isdecimal():
-        state.tell("Unroll", state.number(stage), loop, int(limit), names=("explicit",))
+        state.add("Unroll", stage, loop, int(limit), names=("explicit",))
     else:
-        state.tell("Annotate", state.number(stage), loop, NONE, names=("pragma", text))
+        state.add("Annotate", stage, loop, NONE, names=("pragma", text))
 
 
-def _fuse(state: State, _: int, at: int, loops: list[int]) -> None:
-    stage = state.stage(at)
-    _integers(*_list(loops))
+def _fuse(state: _State, _: int, at: int, loops: list[int]) -> None:
     first = loops[0] if loops else 0
-    if list(loops) != list(range(first, first + len(loops))):
+    if loops != list(range(first, first + len(loops))):
         raise TraceFormatError(f"only neighbours can be fused, not {loops!r:.80}")
-    if loops:  # the iterators of a scalar stage are none: they fuse to one of extent 1
-        stage.need(first)
-        stage.need(loops[-1])
-    state.tell("Fuse", state.number(stage), *loops)
+    # The iterators of a scalar stage are none: they fuse to one of extent 1.
+    stage = state.stage(at, *loops[:1], *loops[-1:])
+    state.add("Fuse", stage, *loops)
     stage.loops[first : first + len(loops)] = [prod(stage.loops[first : first + len(loops)])]
 
 
-def _reorder(state: State, _: int, at: int, order: list[int]) -> None:
+def _reorder(state: _State, _: int, at: int, order: list[int]) -> None:
     stage = state.stage(at)
-    _integers(*_list(order))
     if sorted(order) != list(range(len(order))) or len(order) < len(stage.loops):
         raise TraceFormatError(f"no order of the stage's iterators: {order!r:.80}")
-    if order:
-        stage.need(len(order) - 1)
-    state.tell("Reorder", state.number(stage), *order)
+    stage.need(*[max(order)] if order else [])
+    state.add("Reorder", stage, *order)
     stage.loops = [stage.loops[i] for i in order]
     stage.complete = True
 
 
-def _split(state: State, index: int, at: int, loop: int, extent: int, lengths: list[int], inner: int) -> None:
-    _integers(loop, extent, inner, *_list(lengths))
+def _split(state: _State, index: int, at: int, loop: int, extent: int, lengths: list[int], inner: int) -> None:
     if extent < 0 or (lengths and min(lengths) < 1):
         raise TraceFormatError(f"a split of extent {extent} by {lengths!r:.80}")
     state.split(index, state.stage(at), loop, extent, lengths, bool(inner))
 
 
-def _follow(state: State, index: int, at: int, loop: int, source: int, parts: int) -> None:
-    extent, lengths = _followed(state, source)
-    _integers(loop, parts)
+def _follow(state: _State, index: int, at: int, loop: int, source: int, parts: int) -> None:
+    extent, lengths = state.followed(source)
     if not 1 <= parts <= len(lengths):
         raise TraceFormatError(f"a split in {parts + 1} parts cannot follow one in {len(lengths) + 1}")
-    stage = state.stage(at)
-    stage.need(loop)
+    stage = state.stage(at, loop)
     taken = [*lengths[: parts - 1], prod(lengths[parts - 1 :])]
-    # What follows has, iterator by iterator, the extents of what it follows.
+    # A stage that follows has, iterator by iterator, the extents of the one that it follows.
     state.split(index, stage, loop, stage.loops[loop] or extent, taken, True)
 
 
-def _follow_fused(state: State, index: int, at: int, loop: int, sources: list[int], level: int, inner: int) -> None:
-    _integers(loop, level, inner)
-    followed = [_followed(state, source)[1] for source in _list(sources)]
+def _follow_fused(state: _State, index: int, at: int, loop: int, sources: list[int], level: int, inner: int) -> None:
+    followed = [state.followed(source)[1] for source in sources]
     if not followed or level < 0 or any(level >= len(lengths) for lengths in followed):
         raise TraceFormatError(f"the splits {sources!r:.80} have no common level {level}")
     state.split(index, state.stage(at), loop, 0, [prod(lengths[level] for lengths in followed)], bool(inner))
 
 
-def _storage_align(state: State, _: int, at: int, loop: int, factor: int, offset: int) -> None:
-    stage = _with_loop(state, at, loop)
-    _integers(factor, offset)
-    state.tell("StorageAlign", state.number(stage), 0, loop, factor, offset)
+def _storage_align(state: _State, _: int, at: int, loop: int, factor: int, offset: int) -> None:
+    state.add("StorageAlign", state.stage(at, loop), 0, loop, factor, offset)
 
 
-def _compute_at(state: State, _: int, at: int, target: int, loop: int) -> None:
-    stage, other = state.stage(at), _with_loop(state, target, loop)
-    stage.compute_at(other)
-    state.tell("ComputeAt", state.number(stage), loop, state.number(other))
+def _compute_at(state: _State, _: int, at: int, target: int, loop: int) -> None:
+    """Each loop now covers what one pass of a loop of the target needs, an extent that no step gives."""
+    stage, other = state.stage(at), state.stage(target, loop)
+    around: _Stage | None = other
+    while around is not None:
+        if around is stage:
+            raise TraceFormatError("a stage cannot be computed at itself")
+        around = around.target
+    stage.target, stage.loops = other, [0] * len(stage.loops)
+    state.number(stage)  # before the target
+    state.add("ComputeAt", stage, loop, state.number(other))
 
 
-def _compute_inline(state: State, _: int, at: int) -> None:
-    state.tell("ComputeInline", state.number(state.stage(at)))
+def _compute_inline(state: _State, _: int, at: int) -> None:
+    state.add("ComputeInline", state.stage(at))
 
 
-def _compute_root(state: State, _: int, at: int) -> None:
+def _compute_root(state: _State, _: int, at: int) -> None:
     stage = state.stage(at)
     stage.target = None
-    state.tell("ComputeAt", state.number(stage), ROOT, NONE)
+    state.add("ComputeAt", stage, ROOT, NONE)
 
 
-def _cache_read(state: State, _: int, at: int, scope: str, readers: list[int]) -> None:
-    source, stages = state.stage(at), [state.stage(reader) for reader in _list(readers)]
+def _cache_read(state: _State, _: int, at: int, scope: str, readers: list[int]) -> None:
+    source, stages = state.stage(at), [state.stage(reader) for reader in readers]
     if not stages:
         raise TraceFormatError("a cache read without readers")
-    state.copied(stages[0], source)
+    state.copy(stages[0], source)
     ordinals = [state.number(stage) for stage in stages]
-    state.tell("CacheRead", ordinals[0], NONE, *ordinals, names=(_scope(scope),))
-    state.insert(at + 1, Stage())
+    state.add("CacheRead", stages[0], NONE, *ordinals, names=(scope,))
+    state.insert(at + 1, _Stage())
 
 
-def _cache_write(state: State, _: int, at: int, scope: str) -> None:
+def _cache_write(state: _State, _: int, at: int, scope: str) -> None:
     stage = state.stage(at)
-    state.tell("CacheWrite", state.number(stage), 0, names=(_scope(scope),))
+    state.add("CacheWrite", stage, 0, names=(scope,))
     stage.loops, stage.complete = [], False  # TVM makes both stages anew from the computation
-    state.insert(at + 1, Stage())
+    state.insert(at + 1, _Stage())
 
 
-def _rfactor(state: State, _: int, at: int, loop: int, axis: int) -> None:
-    """The new stage goes first; in it the factored iterator is a spatial one, at `axis`."""
-    stage = _with_loop(state, at, loop)
-    _integers(axis)
-    stage.need(axis)
-    state.tell("RFactor", state.number(stage), loop, axis)
+def _rfactor(state: _State, _: int, at: int, loop: int, axis: int) -> None:
+    """Put the new stage first; in it the factored iterator is a spatial one, at `axis`."""
+    stage = state.stage(at, loop, axis)
+    state.add("RFactor", stage, loop, axis)
     loops = stage.loops
     extent = loops.pop(loop)
-    state.insert(at, Stage(loops=[*loops[:axis], extent, *loops[axis:]], complete=stage.complete))
+    state.insert(at, _Stage(loops=[*loops[:axis], extent, *loops[axis:]], complete=stage.complete))
     stage.loops, stage.complete = [*loops[:axis], extent], False
 
 
-def _with_loop(state: State, at: int, loop: int) -> Stage:
-    stage = state.stage(at)
-    _integers(loop)
-    stage.need(loop)
-    return stage
+def _form(*types: Any) -> type[msgspec.Struct]:
+    fields = [(f"operand{i}", operand) for i, operand in enumerate(types)]
+    return msgspec.defstruct("Operands", fields, array_like=True, forbid_unknown_fields=True)
 
 
-def _followed(state: State, step: int) -> tuple[int, Sequence[int]]:
-    _integers(step)
-    if step not in state.splits:
-        raise TraceFormatError(f"step {step} is no earlier split")
-    return state.splits[step]
-
-
-def _integers(*values: Any) -> None:
-    for value in values:
-        if type(value) is not int:
-            raise TraceFormatError(f"an integer was expected, not {value!r:.40}")
-
-
-def _list(value: Any) -> list[Any]:
-    if not isinstance(value, list | tuple):
-        raise TraceFormatError(f"a list was expected, not {value!r:.40}")
-    return list(value)
-
-
-def _scope(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TraceFormatError(f"a memory scope was expected, not {value!r:.40}")
-    return value
-
-
-_HANDLERS: dict[str, tuple[Callable[..., None], int]] = {
-    "AN": (_annotate, 2),
-    "FU": (_fuse, 1),
-    "PR": (_pragma, 2),
-    "RE": (_reorder, 1),
-    "SP": (_split, 4),
-    "FSP": (_follow, 3),
-    "FFSP": (_follow_fused, 4),
-    "SA": (_storage_align, 3),
-    "CA": (_compute_at, 2),
-    "CI": (_compute_inline, 0),
-    "CR": (_compute_root, 0),
-    "CHR": (_cache_read, 2),
-    "CHW": (_cache_write, 1),
-    "RF": (_rfactor, 2),
+_STEPS: dict[str, tuple[Callable[..., None], type[msgspec.Struct]]] = {
+    "AN": (_annotate, _form(int, int, int)),
+    "FU": (_fuse, _form(int, list[int])),
+    "PR": (_pragma, _form(int, int, str)),
+    "RE": (_reorder, _form(int, list[int])),
+    "SP": (_split, _form(int, int, int, list[int], int)),
+    "FSP": (_follow, _form(int, int, int, int)),
+    "FFSP": (_follow_fused, _form(int, int, list[int], int, int)),
+    "SA": (_storage_align, _form(int, int, int, int)),
+    "CA": (_compute_at, _form(int, int, int)),
+    "CI": (_compute_inline, _form(int)),
+    "CR": (_compute_root, _form(int)),
+    "CHR": (_cache_read, _form(int, str, list[int])),
+    "CHW": (_cache_write, _form(int, str)),
+    "RF": (_rfactor, _form(int, int, int)),
 }
-"""Step code -> how it is told, and how many operands it has after the stage."""
+"""Step code -> what it does, and the types of its operands, the stage first."""

@@ -50,7 +50,7 @@ def from_autotvm(template: str, args: Sequence[Any], entity: Sequence[Any]) -> P
         _MATMULS[template](schedule, task)
     else:
         _plain(schedule, entity)
-    return PrimitiveSequence(tuple(schedule.told), "autotvm")
+    return PrimitiveSequence(tuple(schedule.primitives), "autotvm")
 
 
 @lru_cache(4096)
@@ -64,18 +64,18 @@ def _plain(schedule: Schedule, entity: Sequence[Any]) -> None:
     for name, kind, value in entity:
         if kind == "sp" and _integers(value):
             extent = 0 if REST in value else prod(value)
-            schedule.told.append(primitive("Split", (0, at, extent, *value), ()))
+            schedule.primitives.append(primitive("Split", (0, at, extent, *value), ()))
             at += len(value)
         elif kind == "re" and _integers(value):
-            schedule.told.append(primitive("Reorder", (0, *value), ()))
+            schedule.primitives.append(primitive("Reorder", (0, *value), ()))
         elif kind == "an" and isinstance(value, list):
             for loop, what in enumerate(value):
                 if what != "none":
-                    told = "Vectorize" if what == "vec" else "Unroll"
-                    schedule.told.append(primitive(told, (0, loop, NONE), ()))
+                    mark = "Vectorize" if what == "vec" else "Unroll"
+                    schedule.primitives.append(primitive(mark, (0, loop, NONE), ()))
         elif kind == "ot" and isinstance(value, int | float | str | None):
             number, text = ((int(value),), ()) if isinstance(value, int) else ((), (str(value),))
-            schedule.told.append(primitive("Annotate", (0, NONE, *number), (str(name), *text)))
+            schedule.primitives.append(primitive("Annotate", (0, NONE, *number), (str(name), *text)))
         else:
             raise knob_error("a knob of unknown form", [name, kind, value])
 

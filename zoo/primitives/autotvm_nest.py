@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from .errors import TraceFormatError
-from .language import NONE, REST, Primitive, primitive
+from .language import NONE, REST, Primitive, TraceFormatError, primitive
 
 
 class Loop:
@@ -26,7 +25,7 @@ class Schedule:
     """The primitives told so far, and the program's knobs."""
 
     def __init__(self, entity: Sequence[Any]) -> None:
-        self.told: list[Primitive] = []
+        self.primitives: list[Primitive] = []
         self.blocks = 0
         try:
             self._knobs = {name: (kind, value) for name, kind, value in entity}
@@ -87,10 +86,10 @@ class Schedule:
         return value
 
     def _value(self, name: str, kind: str) -> Any:
-        found = self._knobs.get(name)
-        if found is None or found[0] != kind:
-            raise knob_error(f"the template needs a knob {name} of kind {kind}", found and [name, *found])
-        return found[1]
+        knob = self._knobs.get(name)
+        if knob is None or knob[0] != kind:
+            raise knob_error(f"the template needs a knob {name} of kind {kind}", knob and [name, *knob])
+        return knob[1]
 
 
 class Stage:
@@ -113,7 +112,7 @@ class Stage:
     def split(self, loop: Loop, factors: Sequence[int]) -> list[Loop]:
         """Splits a loop into parts of these extents, outermost first."""
         at, parts = self.at(loop), [Loop(factor) for factor in factors]
-        self._tell("Split", at, loop.extent, *factors)
+        self._add("Split", at, loop.extent, *factors)
         self.loops[at : at + 1] = parts
         return parts
 
@@ -128,38 +127,38 @@ class Stage:
     def fuse(self, *loops: Loop) -> Loop:
         """Fuses neighbouring loops, outermost first."""
         at, fused = self.at(loops[0]), Loop(prod(loop.extent for loop in loops))
-        self._tell("Fuse", *range(at, at + len(loops)))
+        self._add("Fuse", *range(at, at + len(loops)))
         self.loops[at : at + len(loops)] = [fused]
         return fused
 
     def reorder(self, *loops: Loop) -> None:
         """Puts the loops in this order, on the positions that they have now."""
         positions = [self.at(loop) for loop in loops]
-        self._tell("Reorder", *positions)
+        self._add("Reorder", *positions)
         for at, loop in zip(sorted(positions), loops, strict=True):
             self.loops[at] = loop
 
     def bind(self, axes: str, *loops: Loop) -> None:
         """Binds loops to thread axes, named in one text (`threadIdx.y threadIdx.x`)."""
         for axis, loop in zip(axes.split(), loops, strict=True):
-            self._tell("Bind", self.at(loop), loop.extent, names=(axis,))
+            self._add("Bind", self.at(loop), loop.extent, names=(axis,))
 
     def parallel(self, loop: Loop) -> None:
         """Runs the loop's iterations on many threads."""
-        self._tell("Parallel", self.at(loop), NONE)
+        self._add("Parallel", self.at(loop), NONE)
 
     def vectorize(self, loop: Loop) -> None:
         """Makes the loop vector instructions."""
-        self._tell("Vectorize", self.at(loop), NONE)
+        self._add("Vectorize", self.at(loop), NONE)
 
     def unroll(self, *loops: Loop) -> None:
         """Unrolls the loops whole."""
         for loop in loops:
-            self._tell("Unroll", self.at(loop), NONE)
+            self._add("Unroll", self.at(loop), NONE)
 
     def unroll_limit(self, loop: Loop, steps: int, explicit: int = 1) -> None:
         """Lets the compiler unroll what is under the loop up to so many steps."""
-        self._tell("Unroll", self.at(loop), steps, names=("explicit" if explicit else "implicit",))
+        self._add("Unroll", self.at(loop), steps, names=("explicit" if explicit else "implicit",))
 
     def annotate(self, kinds: Sequence[str], *loops: Loop) -> None:
         """Does to each loop what an annotation knob says."""
@@ -173,11 +172,11 @@ class Stage:
 
     def inline(self) -> None:
         """Computes the block inside its consumers."""
-        self._tell("ComputeInline")
+        self._add("ComputeInline")
 
     def double_buffer(self) -> None:
         """Gives the block two buffers in turn."""
-        self._tell("Annotate", NONE, 1, names=("double_buffer",))
+        self._add("Annotate", NONE, 1, names=("double_buffer",))
 
     def compute_at(self, target: Stage, loop: Loop, *extents: int) -> None:
         """Computes the block under a loop; `extents`: what one pass needs of its first loops."""
@@ -190,7 +189,7 @@ class Stage:
     def _place(self, kind: str, target: Stage, loop: Loop, extents: Sequence[int]) -> None:
         self._number_it()
         target._number_it()
-        self._tell(kind, target.at(loop), target._number, names=target._introduction())
+        self._add(kind, target.at(loop), target._number, names=target._introduction())
         for own, extent in zip(self.loops, extents, strict=False):
             own.extent = extent
 
@@ -199,13 +198,13 @@ class Stage:
 
         The copy has the first `spatial` loops, with their extents at this moment.
         """
-        self._tell("CacheWrite", 0, names=(scope,))
+        self._add("CacheWrite", 0, names=(scope,))
         return Stage(self._schedule, None, [loop.extent for loop in self.loops[:spatial]])
 
     def cache_read(self, buffer: int, scope: str, *extents: int) -> Stage:
         """Copies what the block reads from its input of that number; returns the copy, with these loops."""
         self._number_it()
-        self._tell("CacheRead", buffer, self._number, names=(scope,))
+        self._add("CacheRead", buffer, self._number, names=(scope,))
         return Stage(self._schedule, None, extents)
 
     def rfactor(self, loop: Loop, axis: int, spatial: int) -> Stage:
@@ -214,7 +213,7 @@ class Stage:
         In the new block the loop is spatial, at position `axis`; this block keeps its first `spatial` loops and
         the loop as its only reduction.
         """
-        self._tell("RFactor", self.at(loop), axis)
+        self._add("RFactor", self.at(loop), axis)
         others = [own.extent for own in self.loops if own is not loop]
         self.loops = [*self.loops[:spatial], loop]
         return Stage(self._schedule, None, [*others[:axis], loop.extent, *others[axis:]])
@@ -229,9 +228,9 @@ class Stage:
         name, self._name = self._name, None
         return () if name is None else (f"@{name}",)
 
-    def _tell(self, kind: str, *numbers: int, names: tuple[str, ...] = ()) -> None:
+    def _add(self, kind: str, *numbers: int, names: tuple[str, ...] = ()) -> None:
         self._number_it()
-        self._schedule.told.append(primitive(kind, (self._number, *numbers), names + self._introduction()))
+        self._schedule.primitives.append(primitive(kind, (self._number, *numbers), names + self._introduction()))
 
 
 def knob_error(message: str, knob: Any) -> TraceFormatError:

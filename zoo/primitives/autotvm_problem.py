@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from .errors import TraceFormatError
+from .language import TraceFormatError
 
 
 @dataclass(frozen=True, slots=True)

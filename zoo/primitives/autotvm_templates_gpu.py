@@ -65,8 +65,8 @@ def depthwise_conv2d_nchw(schedule: Schedule, conv: Conv) -> None:
     thread = _grid(output, tiles)
     local.compute_at(output, thread, 1, f[3], y[3], x[3])
     block = output.loops[2]
-    for load, place in ((data, block), (weights, block), (own_data, thread), (own_weights, thread)):
-        load.compute_at(output, place)
+    for load, loop in ((data, block), (weights, block), (own_data, thread), (own_weights, thread)):
+        load.compute_at(output, loop)
     for load in (data, weights):
         _fetch_inner(load, [tile[2] for tile in tiles])
     _unroll(schedule, output, output.loops[0])

@@ -94,8 +94,8 @@ def conv2d_nchwc(schedule: Schedule, conv: Conv) -> None:
     taps = (conv.kernel[0], 1), ((1, conv.kernel[1]) if unrolled else (conv.kernel[1], 1))
     blocks, tiles, _, _, (_, _, kw), inner = _tile_channels(product, _blocked(conv, k, height, width), [c, *taps])
     # A pointwise kernel's rows are copied whole, the others' a tile at a time.
-    place, copied = (blocks[-1], ()) if pointwise else (tiles[-1], (width,))
-    output.reverse_compute_at(product, place, 1, k[1], height, *copied)
+    loop, copied = (blocks[-1], ()) if pointwise else (tiles[-1], (width,))
+    output.reverse_compute_at(product, loop, 1, k[1], height, *copied)
     _copy_channels(output)
     product.parallel(product.fuse(*blocks[:3]))
     if unrolled:

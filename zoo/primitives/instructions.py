@@ -11,8 +11,7 @@ from json import dumps
 from typing import Any
 
 from .language import KINDS, NONE, REST
-from .late import Number, choice, lift, location, product, tile
-from .scope import Nest, Scope, is_none, variable_kind
+from .scope import Nest, Number, Scope, choice, is_none, lift, location, product, tile, variable_kind
 
 Operands = list[Any]
 Handler = Callable[[Scope, Operands, Operands, list[str]], None]
@@ -38,7 +37,7 @@ def get_block(scope: Scope, _: Operands, attrs: Operands, outputs: list[str]) ->
 
 
 def get_loops(scope: Scope, inputs: Operands, _: Operands, outputs: list[str]) -> None:
-    scope.place(Nest(scope.block(inputs[0])), 0, outputs)
+    scope.insert(Nest(scope.block(inputs[0])), 0, outputs)
 
 
 def relatives(relation: str) -> Handler:
@@ -72,19 +71,19 @@ def sample_location(scope: Scope, slot: int, _: Operands, outputs: list[str]) ->
 
 
 def split(kind: str) -> Handler:
-    def tell(scope: Scope, inputs: Operands, attrs: Operands, outputs: list[str]) -> None:
+    def apply(scope: Scope, inputs: Operands, attrs: Operands, outputs: list[str]) -> None:
         loop, *operands = inputs
         nest, at = scope.nest(loop), scope.position(loop)
         extent, factors = _factors(scope, scope.extent(loop), operands)
         block = scope.target(loop)[0]
         flags = _flags(attrs, ("no-unit-iters", True), ("unpredicated", False))
-        scope.tell(kind, block, at, extent, *factors, names=flags)
+        scope.add(kind, block, at, extent, *factors, names=flags)
         nest.loops.remove(loop)
-        scope.place(nest, at, outputs)
+        scope.insert(nest, at, outputs)
         for output, factor in zip(outputs, factors, strict=False):
             scope.set_extent(output, 0 if isinstance(factor, int) and factor == REST else factor)
 
-    return tell
+    return apply
 
 
 def _factors(scope: Scope, extent: Number, operands: Operands) -> tuple[Number, list[Number]]:
@@ -102,25 +101,25 @@ def _unknown(extent: Number) -> bool:
 
 
 def fuse(kind: str) -> Handler:
-    def tell(scope: Scope, inputs: Operands, attrs: Operands, outputs: list[str]) -> None:
+    def apply(scope: Scope, inputs: Operands, attrs: Operands, outputs: list[str]) -> None:
         nest = scope.nest(inputs[0])
         positions = [scope.position(loop) for loop in inputs]
         block, at = scope.target(inputs[0])
-        scope.tell(kind, block, *positions, names=_flags(attrs, ("no-unit-iters", True)))
+        scope.add(kind, block, *positions, names=_flags(attrs, ("no-unit-iters", True)))
         extents = [scope.extent(loop) for loop in inputs]
         for loop in inputs:
             scope.nest(loop).loops.remove(loop)
-        scope.place(nest, min(at, len(nest.loops)), outputs)
+        scope.insert(nest, min(at, len(nest.loops)), outputs)
         for output in outputs:
             scope.set_extent(output, 0 if any(map(_unknown, extents)) else lift(product, *extents))
 
-    return tell
+    return apply
 
 
 def reorder(scope: Scope, inputs: Operands, _: Operands, __: list[str]) -> None:
     positions = [scope.position(loop) for loop in inputs]
     block = scope.target(inputs[0])[0]
-    scope.tell("Reorder", block, *positions)
+    scope.add("Reorder", block, *positions)
     nest = scope.nest(inputs[0])
     moved = [loop for loop in inputs if scope.nest(loop) is nest]
     for at, loop in zip(sorted(map(nest.loops.index, moved)), moved, strict=True):
@@ -128,14 +127,14 @@ def reorder(scope: Scope, inputs: Operands, _: Operands, __: list[str]) -> None:
 
 
 def bind(scope: Scope, inputs: Operands, attrs: Operands, _: list[str]) -> None:
-    scope.tell("Bind", *scope.target(inputs[0]), scope.extent(inputs[0]), names=(str(attrs[0]),))
+    scope.add("Bind", *scope.target(inputs[0]), scope.extent(inputs[0]), names=(str(attrs[0]),))
 
 
 def mark(kind: str) -> Handler:
-    def tell(scope: Scope, inputs: Operands, _: Operands, __: list[str]) -> None:
-        scope.tell(kind, *scope.target(inputs[0]), NONE)
+    def apply(scope: Scope, inputs: Operands, _: Operands, __: list[str]) -> None:
+        scope.add(kind, *scope.target(inputs[0]), NONE)
 
-    return tell
+    return apply
 
 
 def annotate(scope: Scope, inputs: Operands, attrs: Operands, _: list[str]) -> None:
@@ -144,48 +143,48 @@ def annotate(scope: Scope, inputs: Operands, attrs: Operands, _: list[str]) -> N
     where = scope.target(target)
     if (key in _BLOCK_ANNOTATIONS and not isinstance(value, str | list)) or variable_kind(value) == "v":
         kind, names = _BLOCK_ANNOTATIONS.get(key, ("Annotate", (key,)))
-        scope.tell(kind, *where, scope.value(value), names=names)
+        scope.add(kind, *where, scope.value(value), names=names)
         return
     numbers, texts = scope.flatten(value)
-    scope.tell("Annotate", *where, *numbers, names=(key, *texts))
+    scope.add("Annotate", *where, *numbers, names=(key, *texts))
 
 
 def unannotate(scope: Scope, inputs: Operands, attrs: Operands, _: list[str]) -> None:
-    scope.tell("Unannotate", *scope.target(inputs[0]), names=(str(attrs[0]),))
+    scope.add("Unannotate", *scope.target(inputs[0]), names=(str(attrs[0]),))
 
 
 # Blocks
 
 
 def compute_at(kind: str) -> Handler:
-    def tell(scope: Scope, inputs: Operands, attrs: Operands, _: list[str]) -> None:
+    def apply(scope: Scope, inputs: Operands, attrs: Operands, _: list[str]) -> None:
         block, loop = scope.number(scope.block(inputs[0])), inputs[1]
         flags = _flags(attrs, ("no-unit-loops", True), ("index", -1))
         if loop in scope.locations:
-            scope.tell(kind, block, scope.locations[loop], NONE, names=flags)
+            scope.add(kind, block, scope.locations[loop], NONE, names=flags)
         else:
             target, position = scope.target(loop)
-            scope.tell(kind, block, position, target, names=flags)
+            scope.add(kind, block, position, target, names=flags)
 
-    return tell
+    return apply
 
 
 def cache(kind: str) -> Handler:
-    def tell(scope: Scope, inputs: Operands, attrs: Operands, outputs: list[str]) -> None:
+    def apply(scope: Scope, inputs: Operands, attrs: Operands, outputs: list[str]) -> None:
         block = scope.number(scope.block(inputs[0]))
         consumers = [c for i in inputs[1:] for c in (i if isinstance(i, list) else [i])]
         ordinals = [scope.number(scope.block(c)) for c in consumers]
-        scope.tell(kind, block, int(attrs[0]), *ordinals, names=(str(attrs[1]),))
+        scope.add(kind, block, int(attrs[0]), *ordinals, names=(str(attrs[1]),))
         for output in outputs:
-            scope.made(output)
+            scope.add_block(output)
 
-    return tell
+    return apply
 
 
 def plain(kind: str) -> Handler:
     """Operands, then attributes, in order; blocks that come out are new ones."""
 
-    def tell(scope: Scope, inputs: Operands, attrs: Operands, outputs: list[str]) -> None:
+    def apply(scope: Scope, inputs: Operands, attrs: Operands, outputs: list[str]) -> None:
         numbers: list[Number] = []
         names: list[str] = []
         if inputs and variable_kind(inputs[0]) in ("b", "l"):
@@ -195,18 +194,18 @@ def plain(kind: str) -> Handler:
             more, texts = scope.flatten(operand)
             numbers += more
             names += texts
-        scope.tell(kind, *numbers, names=tuple(names))
+        scope.add(kind, *numbers, names=tuple(names))
         for output in outputs:
-            scope.made(output)
+            scope.add_block(output)
 
-    return tell
+    return apply
 
 
 def add_unit_loop(scope: Scope, inputs: Operands, _: Operands, outputs: list[str]) -> None:
     block, at = scope.target(inputs[0])
-    scope.tell("AddUnitLoop", block, at)
+    scope.add("AddUnitLoop", block, at)
     nest = Nest(scope.block(inputs[0])) if at == NONE else scope.nest(inputs[0])
-    scope.place(nest, max(at, 0), outputs)
+    scope.insert(nest, max(at, 0), outputs)
     scope.set_extent(outputs[0], 1)
 
 
@@ -236,7 +235,7 @@ SAMPLERS: dict[str, Callable[[Scope, int, Operands, list[str]], None]] = {
     "SampleCategorical": sample_categorical,
     "SampleComputeLocation": sample_location,
 }
-TELLERS: dict[str, Handler] = {kind: plain(kind) for kind in KINDS} | {
+HANDLERS: dict[str, Handler] = {kind: plain(kind) for kind in KINDS} | {
     **{kind: split(kind) for kind in ("Split", "LoopPartition")},
     **{kind: fuse(kind) for kind in ("Fuse", "Merge")},
     **{kind: mark(kind) for kind in ("Parallel", "Vectorize", "Unroll")},

@@ -55,7 +55,38 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from .errors import TraceFormatError
+from ..errors import TchubError
+
+
+class TraceFormatError(TchubError):
+    """A schedule that cannot be read as a primitive sequence.
+
+    Fields: `index`, the position of the offending instruction (None when the schedule as a whole is malformed),
+    `instruction`, its JSON form cut to 200 characters, and `unknown`: the vocabulary lacks the instruction's name.
+    """
+
+    exit_code = 2
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        index: int | None = None,
+        instruction: object = None,
+        remedy: str | None = None,
+        unknown: bool = False,
+    ) -> None:
+        super().__init__(
+            message if index is None else f"{message} (instruction {index})",
+            remedy=remedy
+            or "Pass a trace of the form [instructions, decisions] as TVM 0.16 or later writes it in a "
+            "MetaSchedule database or Trace.as_json().",
+            index=index,
+            instruction=None if instruction is None else str(instruction)[:200],
+            unknown=unknown,
+        )
+        self.unknown = unknown
+
 
 NONE = -1
 """An absent loop or value; as a block, the root."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...devices import Device
-from ...devices.distance import INCOMPATIBLE, Distance, distance
+from ...devices.registry import INCOMPATIBLE, Distance, distance
 from ...models import CostModel
 from ...training import RankingDataset, evaluate_model
 
@@ -61,7 +61,7 @@ def choose_sources(
     """Weighs and orders sources: the one most like the target comes last, so that it is learnt last.
 
     A measured agreement decides before any spec sheet: by the paper's rule, sources of the target's vendor alone,
-    the wrong ones are left out where another vendor's device agrees (`bench_transfer.py` has what that is worth).
+    the wrong ones are left out where another vendor's device agrees (`python -m scripts.benchmarks transfer` has what that is worth).
 
     Args:
         target: the device to learn for.

@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ...primitives import TraceFormatError, UnknownInstructionError, from_ansor_steps
+from ...primitives import TraceFormatError, from_ansor_steps
 from ..schema import OPS, Program, Task
 from .ansor_workload import read_workload
 from .base import ERRORS, BadRecordError, Broken, Entry, ImportContext
@@ -119,10 +119,8 @@ def _primitives(steps: list[Any]) -> tuple[str, str]:
     """The steps in the common language and as canonical JSON."""
     try:
         return from_ansor_steps(steps).to_json(), json.dumps(steps, separators=(",", ":"))
-    except UnknownInstructionError as error:
-        raise BadRecordError("unknown-step", error.message) from None
     except TraceFormatError as error:
-        raise BadRecordError("bad-steps", error.message) from None
+        raise BadRecordError("unknown-step" if error.unknown else "bad-steps", error.message) from None
 
 
 def _make_task(key: str, facts: Mapping[str, Any]) -> Task:

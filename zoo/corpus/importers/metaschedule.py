@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ...primitives import TraceFormatError, UnknownInstructionError, from_trace_json
+from ...primitives import TraceFormatError, from_trace_json
 from ..canonical import before_postproc, trace_key
 from ..errors import UnknownLogError
 from ..schema import Program, Task
@@ -91,10 +91,8 @@ def _program(task: Task, trace: list[Any], times: Any, target: Any, context: Imp
     try:
         # Cut first: what the postprocessors derive differs from program to program, what is before it hardly does.
         primitives = from_trace_json(before_postproc(trace)).to_json()
-    except UnknownInstructionError as error:
-        raise BadRecordError("unknown-instruction", error.message) from None
     except TraceFormatError as error:
-        raise BadRecordError("bad-trace", error.message) from None
+        raise BadRecordError("unknown-instruction" if error.unknown else "bad-trace", error.message) from None
     return Program(
         task_id=task.task_id,
         key=trace_key(trace),

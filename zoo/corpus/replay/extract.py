@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import last_line
-from ...features.statements import PERSTORE_WIDTH
+from ...features.columns import PERSTORE_WIDTH
 from ...tvm_import import import_tensor_intrinsics
 from .ansor import replay_steps
 from .autotvm import replay_knobs

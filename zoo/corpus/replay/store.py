@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...features.statements import PERSTORE_WIDTH
+from ...features.columns import PERSTORE_WIDTH
 from .extract import NoFeatures, Request, features_of, for_gpu
 
 if TYPE_CHECKING:

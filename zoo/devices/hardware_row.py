@@ -18,10 +18,10 @@ unknown number becomes 0. The row is never all zero, so that it is never taken f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from .errors import HardwareRowError
-from .sheet import SpecSheet
+from ..errors import TchubError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,11 +59,12 @@ GPU_ALWAYS_KNOWN = ("cuda_cores", "memory_gib", "memory_bus_bits", "memory_bandw
 ROW_WIDTHS = {"cpu": 22, "gpu": 20}
 
 
-def hardware_row(spec: SpecSheet, width: int, device: str) -> np.ndarray:
-    """The row of one spec sheet.
+def hardware_row(kind: str, values: Mapping[str, float | None], width: int, device: str) -> np.ndarray:
+    """Return the row of one spec sheet.
 
     Args:
-        spec: a CPU or GPU sheet.
+        kind: "cpu" or "gpu".
+        values: the numbers of the sheet by name.
         width: 22 for a CPU, 20 for a GPU.
         device: the device's name, for the error.
 
@@ -71,36 +72,24 @@ def hardware_row(spec: SpecSheet, width: int, device: str) -> np.ndarray:
         float32, shape (width,), laid out as the module says.
 
     Raises:
-        HardwareRowError: no row of this width is defined for this kind, or a GPU sheet lacks a number
+        TchubError: no row of this width is defined for this kind, or a GPU sheet lacks a number
             that has no marker.
     """
     import numpy as np
 
-    expected = ROW_WIDTHS[spec.kind]
+    expected = ROW_WIDTHS[kind]
     if width != expected:
-        raise HardwareRowError(
-            f"{device} is a {spec.kind}: its hardware row is {expected} wide, not {width}",
-            remedy=f"use a {spec.kind} feature schema, or a device of the other kind",
+        raise TchubError(
+            f"{device} is a {kind}: its hardware row is {expected} wide, not {width}",
+            remedy=f"use a {kind} feature schema, or a device of the other kind",
             device=device,
             width=width,
             expected=expected,
         )
-    values = spec.values()
-    scales = CPU_SCALES if spec.kind == "cpu" else GPU_SCALES
-    unmarked = () if spec.kind == "cpu" else GPU_ALWAYS_KNOWN
-    if lacking := [name for name in unmarked if values[name] is None]:
-        raise HardwareRowError(
-            f"{device}: the spec sheet lacks {', '.join(lacking)}",
-            device=device,
-            width=width,
-            expected=expected,
-        )
-    numbers = [0.0 if values[name] is None else _scaled(values[name], *scales[name]) for name in scales]
+    scales = CPU_SCALES if kind == "cpu" else GPU_SCALES
+    unmarked = () if kind == "cpu" else GPU_ALWAYS_KNOWN
+    if missing := [name for name in unmarked if values[name] is None]:
+        raise TchubError(f"{device}: the spec sheet lacks {', '.join(missing)}", device=device)
+    numbers = [np.log2(1 + (values[name] or 0.0) / unit) / scale for name, (unit, scale) in scales.items()]
     markers = [float(values[name] is not None) for name in scales if name not in unmarked]
-    return np.asarray(numbers + markers, dtype=np.float32)
-
-
-def _scaled(value: float | None, unit: float, scale: float) -> float:
-    import numpy as np
-
-    return float(np.log2(1 + (value or 0.0) / unit) / scale)
+    return np.asarray([*map(float, numbers), *markers], dtype=np.float32)
