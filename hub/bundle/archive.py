@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import BundleError, BundleSizeError
-from .onsite.faults import OnsiteError
-from .onsite.package import FORMAT, MANIFEST, Package
+from .onsite.files import FORMAT, MANIFEST, OnsiteError, Package
+from .target import BundleError
 
 ORIGIN = "origin.json"
 _SUFFIXES = {"library": "so", "object": "o", "cubin": "cubin", "ptx": "ptx"}
@@ -70,7 +69,7 @@ def write_parts(
         tasks: by id, each with `manifest` (what the device needs) and `origin` (what the corpus needs).
 
     Raises:
-        BundleSizeError: one program alone is over the limit.
+        BundleError: one program alone is over the limit.
         BundleError: the archive cannot be written.
     """
     parts = list(_split(programs, tasks, max_bytes))
@@ -109,8 +108,8 @@ def _deflated(data: bytes) -> int:
     return len(zlib.compress(data, 9))
 
 
-def _too_large(limit: int) -> BundleSizeError:
-    return BundleSizeError(f"one program alone needs more than {limit} bytes", remedy="raise --max-size", limit=limit)
+def _too_large(limit: int) -> BundleError:
+    return BundleError(f"one program alone needs more than {limit} bytes", remedy="raise --max-size", limit=limit)
 
 
 def _write(

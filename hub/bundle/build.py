@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -16,9 +16,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import psutil
 
 from ...zoo.apportion import apportion
+from ...zoo.corpus.canonical import canonical_task, renamed_program
 from ...zoo.corpus.tir import computation_of_module
 from ..device.candidate import Candidate
 from ..device.measure import cores
@@ -26,13 +28,15 @@ from ..device.pool import JobResult, WorkerPool, Zygote
 from ..device.worker import TimingConfig, WorkerSetup
 from ..networks.errors import NoTaskError
 from ..networks.tasks import TuningTask, tasks_of
-from ..search.candidates import has_choice
+from ..search.candidates import evolved_candidates, has_choice, random_candidates, tune_context
+from ..search.errors import NoCandidateError
 from .archive import BundleProgram, write_parts
-from .choose import choose_candidates
 from .target import BundleTarget
 
 if TYPE_CHECKING:
     from ...zoo.corpus import Corpus
+    from ..networks.tasks import TuningTask
+
 
 _JOB = "tchub.hub.bundle.compile:compile_program"
 _FAILURES = {"exception": "build", "timeout": "build_timeout", "crash": "crash"}
@@ -98,19 +102,19 @@ def build_bundle(
 
     Raises:
         NoTaskError: the workload has no task with a choice of programs.
-        BundleError, BundleSizeError: the archive cannot be written.
+        BundleError: the archive cannot be written.
     """
     import tvm
 
     start = time.monotonic()
-    made = tvm.target.Target(target.target)
+    tvm_target = tvm.target.Target(target.target)
     say(f"extracting the tasks of {workload}")
-    tasks = _rich_tasks(workload, made)
+    tasks = _rich_tasks(workload, tvm_target)
     shares = apportion(settings.programs, {task.task_id: 1.0 for task in tasks})
     rest = output.with_suffix(".work")
     work = rest / _settings_key(workload, target)
     work.mkdir(parents=True, exist_ok=True)
-    chosen = choose_candidates(tasks, shares, made, settings.seed, settings.checkpoint, corpus, say)
+    chosen = choose_candidates(tasks, shares, tvm_target, settings.seed, settings.checkpoint, corpus, say)
     names = {task.task_id: task.name for task in tasks}
     programs: list[BundleProgram] = []
     for program in _compile(chosen, target, work, settings.build_timeout):
@@ -139,14 +143,22 @@ def _result(paths: list[Path], programs: list[BundleProgram], seconds: float) ->
 
 
 def _facts(workload: str, target: BundleTarget, settings: BuildSettings) -> dict[str, Any]:
-    words = ["tchub", "bundle", "build", "--workload", workload, "--target", target.device or json.dumps(target.target)]
-    words += ["--programs", str(settings.programs), "--seed", str(settings.seed), "--output", "bundle.zip"]
+    arguments = [
+        "tchub",
+        "bundle",
+        "build",
+        "--workload",
+        workload,
+        "--target",
+        target.device or json.dumps(target.target),
+    ]
+    arguments += ["--programs", str(settings.programs), "--seed", str(settings.seed), "--output", "bundle.zip"]
     return {
         "workload": workload,
         **asdict(target),
         "timing": asdict(TimingConfig()),
         **_versions(),
-        "command": shlex.join(words),
+        "command": shlex.join(arguments),
     }
 
 
@@ -180,8 +192,8 @@ def _task(task: TuningTask) -> dict[str, Any]:
 def _args(task: TuningTask) -> list[Any]:
     from tvm.s_tir import meta_schedule as ms
 
-    found: list[Any] = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=True)
-    return [[[int(n) for n in info.shape], str(info.dtype)] for info in found]
+    infos: list[Any] = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=True)
+    return [[[int(n) for n in info.shape], str(info.dtype)] for info in infos]
 
 
 def _compile(
@@ -228,35 +240,107 @@ def _take(waiting: dict[Future[JobResult], tuple[Candidate, float]], work: Path)
     for future in done:
         candidate, started = waiting.pop(future)
         result = future.result()
-        told: dict[str, Any] = {"build_seconds": time.monotonic() - started}
+        outcome: dict[str, Any] = {"build_seconds": time.monotonic() - started}
         if result.error is None:
-            told |= result.value
-            _remember(candidate, work, told)
+            outcome |= result.value
+            _keep_outcome(candidate, work, outcome)
         else:  # not remembered: a longer time-out, or a disk with room, may let it compile
-            told |= {"error": _FAILURES[result.error], "message": result.message}
-        yield _program(candidate, work, told)
+            outcome |= {"error": _FAILURES[result.error], "message": result.message}
+        yield _program(candidate, work, outcome)
 
 
 def _place(candidate: Candidate, work: Path) -> Path:
     return work / f"{candidate.task_id}-{candidate.key}.bin"
 
 
-def _remember(candidate: Candidate, work: Path, told: dict[str, Any]) -> None:
+def _keep_outcome(candidate: Candidate, work: Path, outcome: dict[str, Any]) -> None:
     file = _place(candidate, work).with_suffix(".json")
     partial = file.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text(json.dumps(told))
+    partial.write_text(json.dumps(outcome))
     os.replace(partial, file)
 
 
 def _known(candidate: Candidate, work: Path) -> BundleProgram | None:
     """What an earlier call compiled, or None."""
     try:
-        told = json.loads(_place(candidate, work).with_suffix(".json").read_text())
+        outcome = json.loads(_place(candidate, work).with_suffix(".json").read_text())
     except FileNotFoundError:
         return None
-    return _program(candidate, work, told)
+    return _program(candidate, work, outcome)
 
 
-def _program(candidate: Candidate, work: Path, told: dict[str, Any]) -> BundleProgram:
-    file = None if told.get("error") else _place(candidate, work)
-    return BundleProgram(candidate.task_id, candidate.key, candidate.strategy, candidate.trace, file, **told)
+def _program(candidate: Candidate, work: Path, outcome: dict[str, Any]) -> BundleProgram:
+    file = None if outcome.get("error") else _place(candidate, work)
+    return BundleProgram(candidate.task_id, candidate.key, candidate.strategy, candidate.trace, file, **outcome)
+
+
+# A checkpoint chooses among so many times the programs that it may take.
+_CHOICE = 4
+
+
+def choose_candidates(
+    tasks: Sequence[TuningTask],
+    shares: Mapping[str, int],
+    target: Any,
+    seed: int,
+    checkpoint: str | None,
+    corpus: Corpus | None,
+    say: Callable[[str], None],
+) -> Iterator[Candidate]:
+    """Candidates of every task, its share of them at most.
+
+    Args:
+        shares: programs by task id.
+        checkpoint: half of each share are the best it knows of; its name or folder.
+        corpus: programs measured before; for a task that it has, all candidates are evolved from its programs.
+    """
+    model = _model(checkpoint) if checkpoint else None
+    for task in tasks:
+        count = shares[task.task_id]
+        if count == 0:
+            continue
+        try:
+            measured, known = _measured(corpus, task.task_id)
+            if measured:
+                yield from evolved_candidates(task, target, count, measured, seed, known)
+            elif model is None:
+                yield from random_candidates(task, target, count, seed, known)
+            else:
+                many = random_candidates(task, target, _CHOICE * count, seed, known)
+                yield from _ranked(model, task, target, many, count)
+        except NoCandidateError as error:
+            say(f"{error.message}: left out")
+
+
+def _measured(corpus: Corpus | None, task_id: str) -> tuple[list[tuple[str, float]], list[str]]:
+    """Trace and latency of a task's valid programs, and the keys of all, by the names that tasks to be tuned have."""
+    if corpus is None or task_id not in corpus.tasks:
+        return [], []
+    _, new_names = canonical_task(corpus.tasks[task_id])
+    programs = [renamed_program(program, new_names) for program in corpus.programs(task_id)]
+    return [(p.trace, p.latency) for p in programs if p.valid], [p.key for p in programs]
+
+
+def _model(checkpoint: str) -> Any:
+    from ..search.models import choose_model
+
+    return choose_model(checkpoint, update="none").make()
+
+
+def _ranked(model: Any, task: TuningTask, target: Any, many: list[Candidate], count: int) -> list[Candidate]:
+    """The first half of `count` by the model's ranking, the rest as they came, so that slow programs are there too."""
+    context = tune_context(task, target, "replay-trace", 0)
+    scores = np.asarray(model.predict(context, [_measure_candidate(task, candidate) for candidate in many]))
+    best = [many[index] for index in np.argsort(-scores, kind="stable")[: (count + 1) // 2]]
+    taken = {candidate.key for candidate in best}
+    return [*best, *(candidate for candidate in many if candidate.key not in taken)][:count]
+
+
+def _measure_candidate(task: TuningTask, candidate: Candidate) -> Any:
+    from tvm.s_tir import Schedule
+    from tvm.s_tir import meta_schedule as ms
+    from tvm.s_tir.schedule import Trace
+
+    schedule: Any = Schedule(task.mod)
+    Trace.apply_json_to_schedule(json.loads(candidate.trace), schedule)
+    return ms.MeasureCandidate(schedule, ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True))

@@ -16,7 +16,7 @@ from ...zoo.corpus import Program, Task, merge_corpus
 from ...zoo.devices import Device, get_device
 from ..device.detect import match_gpu
 from .archive import Bundle
-from .errors import BundleDeviceError, BundleResultsError
+from .target import BundleError
 
 _LICENCE = "Apache-2.0"
 _ON_SITE_ERRORS = ("build", "run", "run_timeout", "crash")
@@ -53,8 +53,8 @@ def ingest(results: Path, bundle: Bundle, device: str, folder: Path) -> IngestRe
         device: name of the device that measured, see `tchub devices`.
 
     Raises:
-        BundleResultsError: results of another bundle, or lines that are none; nothing is written then.
-        BundleDeviceError: the bundle is not for this device, or another one measured; nothing is written then.
+        BundleError: results of another bundle, or lines that are none; nothing is written then.
+        BundleError: the bundle is not for this device, or another one measured; nothing is written then.
         CorpusMismatchError: the corpus is of another device, CPU or target.
     """
     judged = judged_programs(results, bundle, device)
@@ -89,30 +89,30 @@ def judged_programs(results: Path, bundle: Bundle, device: str) -> Judged:
     programs = {program["id"]: program for program in bundle.manifest["programs"]}
     wrong = _wrong_outputs(lines)
     meta = _meta(bundle, sheet, machine)
-    made = [_program(programs[number], _judged(line, number in wrong), meta) for number, line in lines.items()]
-    made += [_program(p, _unbuilt(p), meta) for p in programs.values() if p["error"]]
-    used = {program.task_id for program in made}
+    results = [_program(programs[number], _judged(line, number in wrong), meta) for number, line in lines.items()]
+    results += [_program(p, _unbuilt(p), meta) for p in programs.values() if p["error"]]
+    used = {program.task_id for program in results}
     tasks = [_task(task, bundle) for task in bundle.manifest["tasks"] if task["task_id"] in used]
-    return Judged(meta, tasks, made, len(lines), len(wrong))
+    return Judged(meta, tasks, results, len(lines), len(wrong))
 
 
 def _check_device(device: Device, manifest: dict[str, Any], machine: dict[str, Any]) -> None:
-    """Raises BundleDeviceError where the bundle or the machine shows that it is not this device."""
+    """Raises BundleError where the bundle or the machine shows that it is not this device."""
     gpu = machine.get("gpu")
     measured = match_gpu(gpu) if gpu else None
     if not _runs(device, manifest):
-        found = f"{manifest['device_kind']} ({manifest['arch']})"
-        told = f"the bundle is for {found}, {device.name} is a {device.kind} ({_arch(device)})"
+        seen = f"{manifest['device_kind']} ({manifest['arch']})"
+        message = f"the bundle is for {seen}, {device.name} is a {device.kind} ({_arch(device)})"
     elif measured not in (None, device.name):
-        found, told = str(measured), f"the results are of a {gpu}, which is {measured}, not {device.name}"
+        seen, message = str(measured), f"the results are of a {gpu}, which is {measured}, not {device.name}"
     else:
         return
     named = measured if measured not in (None, device.name) else manifest["device"]
-    raise BundleDeviceError(
-        told,
+    raise BundleError(
+        message,
         remedy=f"name the device that measured: --device {named}" if named else "see `tchub devices` for its name",
         device=device.name,
-        found=found,
+        seen=seen,
     )
 
 
@@ -135,33 +135,33 @@ def read_results(path: Path, bundle: Bundle) -> tuple[dict[str, Any], dict[int, 
     A last line without an end is that of a run which was killed while it wrote: it is left out.
 
     Raises:
-        BundleResultsError: a line is no result of this bundle; its field `lines` counts them by kind.
+        BundleError: a line is no result of this bundle; its field `lines` counts them by kind.
     """
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise BundleResultsError(f"cannot read {path}: {error}", remedy="name the file of run.py --output") from error
+        raise BundleError(f"cannot read {path}: {error}", remedy="name the file of run.py --output") from error
     programs = {program["id"]: program for program in bundle.manifest["programs"]}
     bad: Counter[str] = Counter()
     machines: list[dict[str, Any]] = []
-    found: dict[int, dict[str, Any]] = {}
+    seen: dict[int, dict[str, Any]] = {}
     for line in text[: text.rfind(b"\n") + 1].splitlines():
         kind, value = _read_line(line, bundle.identity, programs)
         if kind == "machine":
             machines.append(value)
         elif kind == "program":
-            found.setdefault(value["id"], value)
+            seen.setdefault(value["id"], value)
         else:
             bad[kind] += 1
     if bad or not machines or len({_named(machine) for machine in machines}) > 1:
         bad["no machine" if not machines else "several machines"] += not bad
-        raise BundleResultsError(
+        raise BundleError(
             f"{path} does not belong to {bundle.path}: " + ", ".join(f"{n} {kind}" for kind, n in bad.items() if n),
             remedy="give the results of one machine, and the very bundle that it measured",
             path=str(path),
             lines={kind: n for kind, n in bad.items() if n},
         )
-    return machines[0], found
+    return machines[0], seen
 
 
 def _read_line(line: bytes, identity: str, programs: dict[int, Any]) -> tuple[str, Any]:
@@ -265,7 +265,7 @@ def _agree(one: Sequence[Sequence[float]], usual: Sequence[Sequence[float]]) -> 
         return abs(a - b) <= _TOLERANCE * max(scale, 1e-12)
 
     pairs = zip(one, usual, strict=True)
-    return all(near(a, b, wanted[1]) for found, wanted in pairs for a, b in zip(found, wanted, strict=True))
+    return all(near(a, b, wanted[1]) for seen, wanted in pairs for a, b in zip(seen, wanted, strict=True))
 
 
 def _judged(line: dict[str, Any], wrong: bool) -> dict[str, Any]:

@@ -6,10 +6,17 @@ import json
 import platform
 import shutil
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ...zoo.devices import UnknownDeviceError, get_device
-from .errors import BundleTargetError
+from ...zoo.errors import TchubError
+from .onsite.files import OnsiteError
+from .onsite.tvm_runtime import find_libraries
+
+
+class BundleError(TchubError):
+    """A bundle, its target, its results or TVM's runtime libraries cannot be used. Fields: path, target, device."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ def resolve_target(text: str, threads: int | None = None, code: str | None = Non
             it is found, else `object`.
 
     Raises:
-        BundleTargetError: no such target, one that is neither LLVM's nor CUDA's, or its compiler is missing.
+        BundleError: no such target, one that is neither LLVM's nor CUDA's, or its compiler is missing.
     """
     target, device = _lookup(text, threads)
     if target.get("kind") == "cuda":
@@ -52,7 +59,7 @@ def resolve_target(text: str, threads: int | None = None, code: str | None = Non
     if target.get("kind") == "llvm":
         threads = threads or int(target.get("num-cores", 1))
         return _cpu({**target, "num-cores": threads}, device, code, threads)
-    raise BundleTargetError(
+    raise BundleError(
         f"bundles are built for llvm and cuda, not for {target.get('kind')!r}",
         remedy="name an x86-64, AArch64 or NVIDIA device",
         target=text,
@@ -69,26 +76,24 @@ def _lookup(text: str, threads: int | None) -> tuple[dict[str, Any], str | None]
         try:
             return dict(json.loads(text)), None
         except ValueError as error:
-            raise BundleTargetError(
-                f"the target is no JSON: {error}", remedy="check its quotes", target=text
-            ) from error
+            raise BundleError(f"the target is no JSON: {error}", remedy="check its quotes", target=text) from error
     try:
         device = get_device(text)
     except UnknownDeviceError as error:
-        raise BundleTargetError(error.message, remedy=error.remedy, target=text) from error
+        raise BundleError(error.message, remedy=error.remedy, target=text) from error
     return dict(device.target), device.name
 
 
 def _cuda(target: dict[str, Any], device: str | None, code: str) -> BundleTarget:
     arch = target.get("arch")
     if not arch or code not in ("cubin", "ptx"):
-        raise BundleTargetError(
+        raise BundleError(
             f"a CUDA bundle needs the target's arch and cubin or ptx, not {arch!r} and {code!r}",
             remedy='for example --target h200, or \'{"kind": "cuda", "arch": "sm_90", ...}\'',
             target=json.dumps(target),
         )
     if shutil.which("nvcc") is None:
-        raise BundleTargetError(
+        raise BundleError(
             "no nvcc was found, which compiles CUDA programs",
             remedy="install CUDA's compiler (it needs no GPU) and put nvcc on the PATH",
             target=json.dumps(target),
@@ -99,14 +104,14 @@ def _cuda(target: dict[str, Any], device: str | None, code: str) -> BundleTarget
 def _cpu(target: dict[str, Any], device: str | None, code: str | None, threads: int) -> BundleTarget:
     arch = str(target.get("mtriple", platform.machine())).split("-")[0]
     if arch not in ("x86_64", "aarch64") or code not in (None, "library", "object"):
-        raise BundleTargetError(
+        raise BundleError(
             f"a CPU bundle is of libraries or objects for x86_64 or aarch64, not of {code!r} for {arch!r}",
             remedy="for example --target graviton2",
             target=json.dumps(target),
         )
     linker = find_linker(arch)
     if code == "library" and linker is None:
-        raise BundleTargetError(
+        raise BundleError(
             f"no linker for {arch} was found",
             remedy=f"install {arch}-linux-gnu-ld or ld.lld, or build objects, which are linked on the device",
             target=json.dumps(target),
@@ -118,3 +123,24 @@ def find_linker(arch: str) -> str | None:
     """A linker that makes shared libraries of an architecture, or None."""
     names = [f"{arch}-linux-gnu-ld", "ld.lld", *(["ld"] if arch == platform.machine() else [])]
     return next((name for name in names if shutil.which(name)), None)
+
+
+def copy_runtime(folder: Path) -> list[Path]:
+    """Copy TVM's ffi and runtime libraries of this installation into a folder.
+
+    Returns:
+        the copies.
+
+    Raises:
+        BundleError: they are not installed, or cannot be written.
+    """
+    try:
+        sources = [Path(path) for path in find_libraries(None)]
+        folder.mkdir(parents=True, exist_ok=True)
+        return [Path(shutil.copy2(source, folder / source.name)) for source in sources]
+    except OnsiteError as error:
+        raise BundleError(str(error), remedy="install tchub with TVM: see `tchub doctor`") from error
+    except OSError as error:
+        raise BundleError(
+            f"cannot copy TVM's runtime to {folder}: {error}", remedy="choose another folder", path=str(folder)
+        ) from error

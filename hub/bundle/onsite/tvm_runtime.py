@@ -12,7 +12,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from .faults import OnsiteError, ProgramError
+from .files import OnsiteError, ProgramError
 
 _NONE, _INT, _TENSOR, _TEXT, _SMALL_BYTES, _BYTES = 0, 1, 7, 8, 12, 66
 _FIRST_OBJECT = 64
@@ -46,17 +46,17 @@ def find_libraries(folder: str | None) -> list[str]:
     Raises:
         OnsiteError: a library is not there.
     """
-    found = []
+    results = []
     for package, name in _LIBRARIES:
-        places = [Path(folder)] if folder else []
+        folders = [Path(folder)] if folder else []
         spec = None if folder else importlib.util.find_spec(package)
-        places += [Path(place) / "lib" for place in (spec.submodule_search_locations or ())] if spec else []
-        path = next((place / name for place in places if (place / name).is_file()), None)
+        folders += [Path(folder) / "lib" for folder in (spec.submodule_search_locations or ())] if spec else []
+        path = next((folder / name for folder in folders if (folder / name).is_file()), None)
         if path is None:
             where = folder or f"the installed package {package}"
             raise OnsiteError(f"{name} is not in {where}: name a folder that holds it with --runtime", 3)
-        found.append(str(path))
-    return found
+        results.append(str(path))
+    return results
 
 
 class TvmRuntime:
@@ -109,10 +109,10 @@ class TvmRuntime:
             return bytes(struct.pack("<Q", value.value)[: value.small_length])
         if value.type_index < _FIRST_OBJECT:
             return value.value if value.type_index else None
-        found = _Object(self._ffi, value)
+        results = _Object(self._ffi, value)
         if value.type_index != _BYTES:
-            return found
-        cell = _Bytes.from_address(found.handle + _HEADER)
+            return results
+        cell = _Bytes.from_address(results.handle + _HEADER)
         return ctypes.string_at(cell.data, cell.size)
 
     def _raised(self) -> str:

@@ -6,15 +6,16 @@ import ctypes
 import json
 import os
 import signal
+import statistics
 import sys
 import time
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, TextIO
 
-from .facts import mapped_libraries
-from .faults import OnsiteError, ProgramError
-from .inputs import copied, fingerprint, random_arguments
-from .timing import time_program
+import numpy as np
+
+from .files import OnsiteError, ProgramError, mapped_libraries
 from .tvm_runtime import CpuProgram, TvmRuntime
 
 _PR_SET_PDEATHSIG = 1
@@ -45,7 +46,7 @@ class CudaBench:
     """Runs programs on the first GPU."""
 
     def __init__(self, setup: dict[str, Any]) -> None:
-        from .cuda_driver import CudaDriver
+        from .cuda import CudaDriver
 
         self._driver = CudaDriver(setup["driver"])
         self.facts = self._driver.facts()
@@ -55,7 +56,7 @@ class CudaBench:
 
     def load(self, job: dict[str, Any], arrays: list[Any]) -> Any:
         """A program, ready to run; the first one is run until the GPU's clock is up."""
-        from .cuda_program import CudaProgram
+        from .cuda import CudaProgram
 
         with open(job["path"], "rb") as file:
             program = CudaProgram(self._driver, file.read(), job["plan"], arrays)
@@ -116,3 +117,82 @@ def main(text: str) -> int:
     os.dup2(2, 1)  # what a library prints must not mix with the answers
     serve(stream, json.loads(text))
     return 0
+
+
+def _spread(costs: list[float]) -> float:
+    low, middle, high = statistics.quantiles(costs, n=4)
+    return (high - low) / middle if middle > 0 else 0.0
+
+
+def time_program(run: Callable[[int], float], timing: dict[str, Any], best: float | None) -> list[float]:
+    """Time a program as `tchub collect` does, so that latencies of both mean the same.
+
+    Args:
+        run: runs the program so often and gives the mean seconds a run.
+        timing: the fields of tchub's `TimingConfig`, from the manifest.
+        best: latency in seconds of the task's fastest known program, or None.
+
+    Returns:
+        Seconds a run, one entry a repeat.
+    """
+    start = time.perf_counter()
+    least = timing["min_repeat_seconds"]
+    # The faster of two: the first run also pages in code and data.
+    first = min(run(1) for _ in range(2))
+    if best is not None and first > timing["slow_factor"] * best and first > least:
+        return [first]
+    number = max(1, int(least / max(first, 1e-9)))
+    costs: list[float] = []
+    while len(costs) < timing["max_repeats"]:
+        costs.append(run(number))
+        if len(costs) < timing["min_repeats"]:
+            continue
+        agreed = len(costs) > 1 and _spread(costs) < timing["spread"]
+        if agreed or time.perf_counter() - start > timing["max_seconds"]:
+            break
+    return costs
+
+
+_ALIGNMENT = 64  # what TVM's kernels expect of a buffer's first byte
+
+
+def aligned(shape: list[int], dtype: str) -> Any:
+    """An array of zeros that starts at a multiple of 64 bytes."""
+    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + _ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def random_arguments(args: list[Any]) -> list[Any]:
+    """One array an argument, `[[shape, dtype], ...]`, with the contents that `tchub collect` gives them.
+
+    Random contents: zeros let a processor take short cuts. Integers are indices or divisors: 1 and 2, where a dimension
+    has extent 2 only 1.
+    """
+    generator = np.random.default_rng(0)
+    highest = 1 if any(2 in shape for shape, _ in args) else 2
+    arrays = []
+    for shape, dtype in args:
+        array = aligned(shape, dtype)
+        if dtype.startswith(("int", "uint", "bool")):
+            drawn = generator.integers(0, 2, size=tuple(shape))
+            array[...] = drawn if dtype.startswith("bool") else np.minimum(drawn + 1, highest)
+        else:
+            array[...] = generator.random(size=tuple(shape), dtype=np.float32) + np.float32(0.1)
+        arrays.append(array)
+    return arrays
+
+
+def copied(arrays: list[Any]) -> list[Any]:
+    """Copies for a program to write into."""
+    copies = [aligned(list(array.shape), str(array.dtype)) for array in arrays]
+    for copy, array in zip(copies, arrays, strict=True):
+        copy[...] = array
+    return copies
+
+
+def fingerprint(arrays: list[Any]) -> list[list[float]]:
+    """[sum, sum of absolute values] of each array: programs of one task on equal inputs must agree on them."""
+    with np.errstate(all="ignore"):
+        return [[float(x.sum(dtype=np.float64)), float(np.abs(x).sum(dtype=np.float64))] for x in arrays]

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 from bundle_kit import CRASH, GOOD, HANG, Machine, bare_machine, lines_of, toy_bundle
-from tchub.hub.bundle.runtime import copy_runtime
+from tchub.hub.bundle.target import copy_runtime
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_objects_are_linked_on_the_device(machine: Machine, tmp_path: Path) -> N
     assert [line["error"] for line in lines_of(tmp_path / "results.jsonl")] == [None]
 
 
-@pytest.mark.parametrize("name", ["programs/00000.so", "origin.json", "onsite/timing.py"])
+@pytest.mark.parametrize("name", ["programs/00000.so", "origin.json", "onsite/worker.py"])
 def test_a_changed_file_is_refused_before_anything_runs(machine: Machine, tmp_path: Path, name: str) -> None:
     bundle = toy_bundle(tmp_path, [GOOD])
     with zipfile.ZipFile(bundle) as source, zipfile.ZipFile(tmp_path / "changed.zip", "w") as copy:

@@ -15,10 +15,9 @@ from tchub.hub.bundle.archive import Bundle, BundleProgram, write_parts
 from tchub.hub.bundle.build import BuildSettings, build_bundle
 from tchub.hub.bundle.compile import assembler
 from tchub.hub.bundle.ingest import ingest
-from tchub.hub.bundle.onsite.cuda_driver import CudaDriver
-from tchub.hub.bundle.onsite.cuda_program import CudaProgram
-from tchub.hub.bundle.onsite.faults import ProgramError
-from tchub.hub.bundle.onsite.inputs import random_arguments
+from tchub.hub.bundle.onsite.cuda import CudaDriver, CudaProgram
+from tchub.hub.bundle.onsite.files import ProgramError
+from tchub.hub.bundle.onsite.worker import random_arguments
 from tchub.hub.bundle.target import resolve_target
 from tchub.zoo.corpus import Corpus
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from bundle_kit import GOOD, make_results, toy_bundle
 from tchub.hub.bundle.archive import Bundle
-from tchub.hub.bundle.errors import BundleDeviceError, BundleResultsError
 from tchub.hub.bundle.ingest import ingest
+from tchub.hub.bundle.target import BundleError
 from tchub.zoo.corpus import Corpus
-from tchub.zoo.corpus.errors import CorpusMismatchError
+from tchub.zoo.corpus.schema import CorpusMismatchError
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_lines_that_are_no_results_are_counted_by_kind_and_nothing_is_written(
     results = make_results(bundle, tmp_path / "results.jsonl", {0: 1e-3, 1: 1e-3})
     lines = results.read_text().splitlines()
     results.write_text("\n".join([*lines[:-1], change(json.loads(lines[-1]))]) + "\n")
-    with pytest.raises(BundleResultsError, match=f"1 {kind}") as caught:
+    with pytest.raises(BundleError, match=f"1 {kind}") as caught:
         ingest(results, Bundle(bundle), "epyc-turin", tmp_path / "corpus")
     assert caught.value.fields["lines"] == {kind: 1}
     assert caught.value.remedy
@@ -90,7 +90,7 @@ def test_a_machine_whose_facts_no_corpus_can_hold_is_refused(
     bundle: Path, tmp_path: Path, facts: dict[str, Any]
 ) -> None:
     results = make_results(bundle, tmp_path / "results.jsonl", {0: 1e-3}, **facts)
-    with pytest.raises(BundleResultsError, match="1 with impossible values"):
+    with pytest.raises(BundleError, match="1 with impossible values"):
         ingest(results, Bundle(bundle), "epyc-turin", tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
 
@@ -104,12 +104,12 @@ def test_sums_that_overflow_are_compared(bundle: Path, tmp_path: Path) -> None:
 def test_results_of_another_bundle_or_of_two_machines_are_refused(bundle: Path, tmp_path: Path) -> None:
     other = toy_bundle(tmp_path / "other", [GOOD] * 2)
     results = make_results(other, tmp_path / "results.jsonl", {0: 1e-3})
-    with pytest.raises(BundleResultsError, match="of another bundle"):
+    with pytest.raises(BundleError, match="of another bundle"):
         ingest(results, Bundle(bundle), "epyc-turin", tmp_path / "corpus")
     here = make_results(bundle, tmp_path / "here.jsonl", {0: 1e-3}).read_text()
     there = make_results(bundle, tmp_path / "there.jsonl", {1: 1e-3}, gpu="another").read_text()
     (tmp_path / "both.jsonl").write_text(here + there)
-    with pytest.raises(BundleResultsError, match="several machines"):
+    with pytest.raises(BundleError, match="several machines"):
         ingest(tmp_path / "both.jsonl", Bundle(bundle), "epyc-turin", tmp_path / "corpus")
 
 
@@ -141,7 +141,7 @@ def test_results_are_of_no_device_that_cannot_have_measured_them(
 ) -> None:
     bundle = toy_bundle(tmp_path / "bundle", [GOOD], **facts)
     results = make_results(bundle, tmp_path / "results.jsonl", {0: 1e-3}, gpu=gpu)
-    with pytest.raises(BundleDeviceError, match=told) as caught:
+    with pytest.raises(BundleError, match=told) as caught:
         ingest(results, Bundle(bundle), device, tmp_path / "corpus")
     assert caught.value.remedy
     assert not (tmp_path / "corpus").exists()
