@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus import Corpus, check_corpus, split_tasks
-from ...zoo.corpus.errors import CorpusError
-from ...zoo.corpus.schema import META_FILE, PROGRAMS_FILE, TASKS_FILE
+from ...zoo.corpus.schema import META_FILE, PROGRAMS_FILE, TASKS_FILE, CorpusError
 from .corpora import contents, corpus_folders
 from .step import Done, Walk
 

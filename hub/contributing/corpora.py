@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...zoo.corpus import Corpus
-from ...zoo.corpus.errors import CorpusError
-from ...zoo.corpus.schema import META_FILE, PROGRAMS_FILE, TASKS_FILE
+from ...zoo.corpus.schema import META_FILE, PROGRAMS_FILE, TASKS_FILE, CorpusError
 from ...zoo.plain_json import json_file
-from ..registry.verify import sha256_of
+from ..registry.files import sha256_of
 from .settings import Settings
 
 FOLDER = "corpora"

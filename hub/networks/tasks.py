@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus.canonical import canonical_module
-from ...zoo.corpus.operator_class import operator_class
+from ...zoo.corpus.tir import operator_class
 from ...zoo.corpus.workloads import NETWORKS, OPERATORS, SUITES
 from .errors import NoTaskError
 from .network import Network, load_network

@@ -12,8 +12,9 @@ import numpy as np
 
 from ...zoo.training import evaluate_scores
 from ...zoo.training.baselines import TREES, PackSumXGBoost, XGBoostConfig, evaluate_trees, fit_trees
-from ...zoo.training.fit import corpus_device, load_parts
-from ...zoo.training.gather import gather
+from ...zoo.training.fit import load_parts
+from ...zoo.training.programs import corpus_device
+from ...zoo.training.training_data import load_training_data
 
 if TYPE_CHECKING:
     from ...zoo.corpus import Corpus
@@ -86,7 +87,7 @@ def evaluate_xgboost(
 def _on_primitives(corpus: Corpus, split: str, seed: int) -> dict[str, Any]:
     """Rank by trees on the primitives; their number is chosen on the validation tasks."""
     schema, _ = TREES["xgboost"]
-    ranker = fit_trees("xgboost", gather(corpus, (), schema), seed).ranker
+    ranker = fit_trees("xgboost", load_training_data(corpus, (), schema), seed).ranker
     data = load_parts(corpus, schema, corpus_device(corpus), (split,))[split]
     return {**evaluate_trees(ranker, data), "label": PRIMITIVES}
 
@@ -94,7 +95,7 @@ def _on_primitives(corpus: Corpus, split: str, seed: int) -> dict[str, Any]:
 def _read(corpus: Corpus, part: str, workers: int, cache: Path | None, note: Callable[[str], None]) -> _Statements:
     """Programs in the order in which training reads them; tasks left with one program are left out."""
     from ...zoo.corpus import metric_weight, split_tasks, usable_programs
-    from ...zoo.corpus.replay.store import statement_features
+    from ...zoo.corpus.replay.statements import statement_features
 
     usable = usable_programs(corpus, split_tasks(corpus).part(part)).programs
     programs = [program for same in usable.values() for program in same]

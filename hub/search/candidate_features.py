@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...zoo.corpus.operator_class import operator_class
 from ...zoo.corpus.schema import OPS
+from ...zoo.corpus.tir import operator_class
 from ...zoo.features import FeatureSchema, Skeleton, get_schema
 from ...zoo.features.statements import statement_matrices
 from ...zoo.primitives.metaschedule import read_trace

@@ -62,7 +62,7 @@ def read_index(data: bytes) -> None:
 
 
 def read_lock(data: bytes) -> None:
-    from tchub.hub.registry.lock import LockFile
+    from tchub.hub.registry.lock_file import LockFile
 
     lock = LockFile.read(_file("tchub.lock", data))
     lock.to_json()
@@ -120,7 +120,8 @@ def read_card(data: bytes) -> str | None:
 
 
 def read_metrics(data: bytes) -> None:
-    from tchub.hub.registry.describe import read_json, scores_of
+    from tchub.hub.registry.files import read_json
+    from tchub.hub.registry.entry import scores_of
 
     scores_of(read_json(_file("metrics.json", data)))
 
@@ -129,7 +130,7 @@ def read_log(framework: str) -> Callable[[bytes], str | None]:
     """Imports a log of another framework; broken lines are counted, not fatal."""
 
     def run(data: bytes) -> str | None:
-        from tchub.zoo.corpus.importers.base import Broken, ImportContext
+        from tchub.zoo.corpus.importers.records import Broken, ImportContext
         from tchub.zoo.corpus.importers.run import read_entries
 
         broken = None
@@ -153,7 +154,7 @@ def read_database(file: str) -> Callable[[bytes], str | None]:
         return path
 
     def run(data: bytes) -> str | None:
-        from tchub.zoo.corpus.importers.base import Broken, ImportContext
+        from tchub.zoo.corpus.importers.records import Broken, ImportContext
         from tchub.zoo.corpus.importers.run import read_entries
 
         (folder() / file).write_bytes(data)

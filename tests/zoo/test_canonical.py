@@ -15,7 +15,7 @@ from tchub.zoo.corpus.canonical import (
     renamed_trace,
     trace_key,
 )
-from tchub.zoo.corpus.operator_class import operator_class
+from tchub.zoo.corpus.tir import operator_class
 from tvm import te, topi
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace

@@ -24,10 +24,9 @@ from tchub.zoo.corpus import (
     write_corpus,
 )
 from tchub.zoo.corpus.importers import ImportContext, import_corpus, read_facts, read_protocol, sniff_framework
-from tchub.zoo.corpus.importers.metaschedule import modern_trace
-from tchub.zoo.corpus.importers.metaschedule_tasks import Workloads
-from tchub.zoo.corpus.operator_class import operator_class
-from tchub.zoo.corpus.targets import contradiction
+from tchub.zoo.corpus.importers.metaschedule import Workloads, modern_trace
+from tchub.zoo.corpus.scope import contradiction
+from tchub.zoo.corpus.tir import operator_class
 
 CONTEXT = ImportContext("toy-gpu", "MIT", "a repository")
 

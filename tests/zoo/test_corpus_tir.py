@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tchub.zoo.corpus.computation import normal
-from tchub.zoo.corpus.operator_class import class_of_computation, operator_class
-from tchub.zoo.corpus.tir import computation_of_module
+from tchub.zoo.corpus.tir import class_of_computation, computation_of_module, operator_class
 
 te = pytest.importorskip("tvm.te")
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tchub.zoo.corpus.errors import CorpusError
 from tchub.zoo.corpus.importers.ansor import read_ansor
-from tchub.zoo.corpus.importers.base import Broken, Entry, ImportContext
+from tchub.zoo.corpus.importers.records import Broken, Entry, ImportContext
+from tchub.zoo.corpus.schema import CorpusError
 from tchub.zoo.primitives import PrimitiveSequence, from_ansor_steps
 
 HASH = "0123456789abcdef0123456789abcdef"

@@ -10,11 +10,9 @@ from typing import Any
 
 import pytest
 from autotvm_samples import BATCH, CPU_CONV, DENSE, GPU_CONV, GPU_DEPTHWISE, SAMPLES, record
-from tchub.zoo.corpus.errors import CorpusError
 from tchub.zoo.corpus.importers import Broken, Entry, ImportContext
-from tchub.zoo.corpus.importers.autotvm import read_autotvm
-from tchub.zoo.corpus.importers.autotvm_task import workload_text
-from tchub.zoo.corpus.schema import ERROR_KINDS, OPS
+from tchub.zoo.corpus.importers.autotvm import read_autotvm, workload_text
+from tchub.zoo.corpus.schema import ERROR_KINDS, OPS, CorpusError
 from tchub.zoo.primitives import PrimitiveSequence, from_autotvm
 
 CONV = "conv2d_nchw.cuda"

@@ -7,10 +7,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from tchub.zoo.corpus.errors import CorpusError
-from tchub.zoo.corpus.importers.base import Broken, ImportContext
-from tchub.zoo.corpus.importers.files import LONGEST_LINE
+from tchub.zoo.corpus.importers.records import LONGEST_LINE, Broken, ImportContext
 from tchub.zoo.corpus.importers.run import read_entries
+from tchub.zoo.corpus.schema import CorpusError
 
 from scripts.fuzz.limits import limited
 from scripts.fuzz.seeds import ansor

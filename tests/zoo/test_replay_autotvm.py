@@ -11,7 +11,7 @@ import pytest
 import tvm
 from tchub.zoo.corpus.replay import ReplayError, replay, verify_structure
 from tchub.zoo.corpus.replay.autotvm import knob_steps, replay_knobs, template_workload
-from tchub.zoo.corpus.replay.extract import Request, features_of
+from tchub.zoo.corpus.replay.statements import Request, features_of
 
 
 def key(template: str, *args: Any) -> str:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.corpus import OPS, Program, Task
-from tchub.zoo.corpus.replay.store import STORE_FILE, statement_features
+from tchub.zoo.corpus.replay.statements import STORE_FILE, statement_features
 from tchub.zoo.errors import TchubError
 from tchub.zoo.features import get_schema
 from tchub.zoo.features.columns import PERSTORE_WIDTH, STATEMENT_WIDTH

@@ -7,19 +7,36 @@ A corpus is a folder of one device's programs; `Corpus.open` reads it, `merge_co
 from .check import Finding, check_corpus, corpus_stats
 from .corpus import Corpus
 from .dataset import MIN_PROGRAMS, Usable, iter_datasets, sequence_of, to_dataset, usable_programs
-from .errors import (
+from .merge import Merged, merge_corpora, merge_corpus
+from .schema import (
+    ERROR_KINDS,
+    FORMAT,
+    FRAMEWORKS,
+    OPS,
+    STRATEGIES,
     CorpusError,
     CorpusMismatchError,
     CorpusWriteError,
     EmptyDatasetError,
     MixedDevicesError,
     NewerCorpusError,
+    Program,
+    Task,
     UnknownLogError,
 )
-from .leaks import Leak, check_leaks, computations, exclude_computations, held_out_computations, training_tasks
-from .merge import Merged, merge_corpora, merge_corpus
-from .schema import ERROR_KINDS, FORMAT, FRAMEWORKS, OPS, STRATEGIES, Program, Task
-from .splits import HELD_OUT, Split, is_held_out, metric_weight, split_tasks
+from .splits import (
+    HELD_OUT,
+    Leak,
+    Split,
+    check_leaks,
+    computations,
+    exclude_computations,
+    held_out_computations,
+    is_held_out,
+    metric_weight,
+    split_tasks,
+    training_tasks,
+)
 from .writer import CorpusWriter, write_corpus
 
 __all__ = [

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,9 +15,35 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import compute as pc
 
-from .errors import CorpusError, NewerCorpusError
-from .replacing import settle
-from .schema import FORMAT, META_FILE, PROGRAMS_FILE, PROGRAMS_SCHEMA, TASKS_FILE, TASKS_SCHEMA, Program, Task
+from .schema import (
+    FORMAT,
+    META_FILE,
+    PROGRAMS_FILE,
+    PROGRAMS_SCHEMA,
+    TASKS_FILE,
+    TASKS_SCHEMA,
+    CorpusError,
+    NewerCorpusError,
+    Program,
+    Task,
+)
+
+TABLES = (TASKS_FILE, PROGRAMS_FILE)
+
+
+def waiting(table: Path, sha256: str) -> Path:
+    """Where a table of this hash waits to become `table`."""
+    return table.with_name(f".{table.name}.{sha256}")
+
+
+def settle(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+    """Move the tables that still wait, by what `corpus.json` says of the `files`, to their places."""
+    for name in TABLES:
+        sha256 = str(files.get(name, {}).get("sha256"))
+        if sha256.isalnum():  # it may be anybody's file: no path
+            with contextlib.suppress(OSError):  # none waits, or it cannot be moved: then the sizes are wrong
+                os.replace(waiting(folder / name, sha256), folder / name)
+
 
 # Columns that format 1 lacks -> what stands there instead.
 _NEW_IN_2: dict[str, str | None] = {"computation": "", "primitives": None, "licence": None, "source": None}

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from .corpus import Corpus
-from .errors import EmptyDatasetError
-from .schema import Program
+from .schema import EmptyDatasetError, Program
 from .splits import metric_weight
 
 if TYPE_CHECKING:

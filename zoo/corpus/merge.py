@@ -11,9 +11,8 @@ from typing import Any
 
 from .canonical import renamed_program, with_equal_names
 from .corpus import Corpus
-from .errors import CorpusMismatchError
-from .leaks import computations
-from .schema import META_FILE, Program, Task
+from .schema import META_FILE, CorpusMismatchError, Program, Task
+from .splits import computations
 from .writer import CorpusWriter, write_corpus
 
 # What must agree before programs may share a corpus.

@@ -16,9 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .corpus import Corpus
-from .errors import CorpusError, CorpusWriteError
-from .replacing import TABLES, settle, waiting
+from .corpus import TABLES, Corpus, settle, waiting
 from .rows import Spill, Waiting
 from .schema import (
     DICTIONARY_COLUMNS,
@@ -33,6 +31,8 @@ from .schema import (
     STRATEGIES,
     TASKS_FILE,
     TASKS_SCHEMA,
+    CorpusError,
+    CorpusWriteError,
     Program,
     Task,
 )

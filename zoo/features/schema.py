@@ -72,7 +72,7 @@ class FeatureSchema:
         if self.source == "statements":
             raise TchubError(
                 f"the schema {self.name} describes {self.source}, which need a lowered program",
-                remedy="Make them by tchub.zoo.corpus.replay.store.statement_features and statement_matrices.",
+                remedy="Make them by tchub.zoo.corpus.replay.statements.statement_features and statement_matrices.",
                 schema=self.name,
                 source=self.source,
             )

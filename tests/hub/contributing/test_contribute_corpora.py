@@ -15,7 +15,7 @@ from tchub.hub.contributing.settings import Settings
 from tchub.hub.contributing.state import FORMAT, STATE_FILE
 from tchub.hub.contributing.step import Walk
 from tchub.hub.contributing.walk import contribute
-from tchub.zoo.corpus.errors import CorpusError
+from tchub.zoo.corpus.schema import CorpusError
 
 pytestmark = pytest.mark.usefixtures("quick")
 

@@ -19,9 +19,7 @@ from typing import Any
 from ...primitives import TraceFormatError, from_ansor_steps
 from ..schema import OPS, Program, Task
 from .ansor_workload import read_workload
-from .base import ERRORS, BadRecordError, Broken, Entry, ImportContext
-from .files import find_logs
-from .records import read_records
+from .records import ERRORS, BadRecordError, Broken, Entry, ImportContext, find_logs, read_records
 
 _SENTINEL = 1e10
 """The cost in seconds that Ansor writes for a program without one."""

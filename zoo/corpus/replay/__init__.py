@@ -1,8 +1,7 @@
 """Old records as schedules of today's TVM, checked against what the record says, and their statement features."""
 
 from .ansor import Replayed, replay, replay_steps
-from .errors import ReplayError
-from .operators import OPERATORS, Workload, make_workload, workload
+from .operators import OPERATORS, ReplayError, Workload, make_workload, workload
 from .structure import verify_structure
 
 __all__ = [

@@ -18,10 +18,8 @@ from ...errors import TchubError
 from ...primitives import Primitive
 from ...primitives.autotvm import from_autotvm
 from ...primitives.autotvm_problem import Conv, Matmul, problem
-from .ansor import Replayed, replay
-from .errors import ReplayError
-from .loops import PARALLEL, UNROLL, VECTORIZE
-from .operators import Workload, make_workload
+from .ansor import PARALLEL, UNROLL, VECTORIZE, Replayed, replay
+from .operators import ReplayError, Workload, make_workload
 
 TEMPLATES = (
     *("batch_matmul.cuda", "batch_matmul.x86", "dense_nopack.x86", "dense_pack.x86"),

@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..importers.ansor import read_ansor
-from ..importers.base import Broken, Entry, ImportContext
+from ..importers.records import Broken, Entry, ImportContext
 from .ansor import replay
-from .errors import ReplayError
-from .operators import workload
+from .operators import ReplayError, workload
 from .structure import verify_structure
 
 if TYPE_CHECKING:

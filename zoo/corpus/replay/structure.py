@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from math import ceil, prod
 from typing import Any
 
-from .ansor import Replayed
-from .errors import ReplayError
-from .loops import THREADS, Step
-from .operators import Workload
+from .ansor import THREADS, Replayed, Step
+from .operators import ReplayError, Workload
 
 _Nest = list[tuple[int | None, str]]  # extent and kind of loops from the outermost to the innermost
 
