@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .networks.tuned import load_tuned
     from .publishing.check import check
     from .publishing.publish import publish
+    from .registry.pretrained import PretrainedModel
     from .search.cost_model import tvm_cost_model
     from .tuning.collect import collect
     from .tuning.tune import tune
@@ -35,17 +36,11 @@ _HOME = {
     "check": ".publishing.check",
     "publish": ".publishing.publish",
     "contribute": ".contributing.walk",
-}
-# The networks of the zoo with `from_pretrained`; of each there is a knowledge base and an ensemble as well.
-_NETWORKS = (
-    *("ATFormer", "ATFormer1L", "ATFormerM", "LSTM", "MHA", "MTLTLP"),
-    *("TCL", "TLP", "TabNet", "TenSetMLP", "TileNet"),
-)
-_HOME |= {
-    name: ".registry.pretrained" for network in _NETWORKS for name in (network, f"{network}KB", f"{network}Ensemble")
+    "PretrainedModel": ".registry.pretrained",
 }
 
 __all__ = [
+    "PretrainedModel",
     "adapt",
     "check",
     "collect",

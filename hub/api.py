@@ -2,25 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from .registry import Entry, Index, PulledCheckpoint, Registry, Resolution, Verification
-from .registry.describe import describe, read_card, read_json
-from .registry.entry_files import RECORD
-from .registry.errors import NotInstalledError, UnknownCheckpointError
-from .registry.lock import LockFile
+from .registry import Entry, PulledCheckpoint, Registry, Resolution, Verification, describe, parse_source
+from .registry.entry import RECORD
+from .registry.errors import UnknownCheckpointError
+from .registry.files import METRICS_FILE, read_card, read_json
+from .registry.lock_file import LOCK_FILE, LockFile, pin
+from .registry.network import network_ruled_out
+from .registry.sources import fetch
+from .registry.trust import describe_index, refresh_index
 
 if TYPE_CHECKING:
     from ..zoo.devices import Device
     from ..zoo.models import Checkpoint
     from .device.detect import LocalDevice
-    from .registry.refresh import Refreshed
+
+__all__ = [
+    "CheckpointChoice",
+    "CheckpointInfo",
+    "choose_checkpoint",
+    "describe_checkpoint",
+    "describe_index",
+    "list_checkpoints",
+    "load",
+    "locate",
+    "pull",
+    "pull_and_pin",
+    "pull_pinned",
+    "refresh_index",
+    "resolve",
+    "verify",
+    "verify_all",
+]
 
 
 def list_checkpoints(*, family: str | None = None, arch: str | None = None, local: bool = False) -> list[Entry]:
-    """Every checkpoint that is known here: published, fetched and adapted ones, by name and version.
+    """Return every checkpoint that is known here: published, fetched and adapted ones, by name and version.
 
     Args:
         family: only those of one device family, e.g. `epyc`.
@@ -63,11 +85,55 @@ def pull(
         return registry.fetch(registry.pinned(name, Path(lock)), source=source, offline=offline)
     try:
         return registry.pull(name, source=source, offline=offline, device=_device(device, detect=name is None))
-    except UnknownCheckpointError:
-        if device is not None:
-            raise
-        # Say again, with what would fit this machine: detection is only paid for on this path.
-        return registry.pull(name, source=source, offline=offline, device=_device(None, detect=True))
+    except UnknownCheckpointError as error:
+        local = _to_explain(error, device)
+        return registry.pull(name, source=source, offline=offline, device=local)
+
+
+def pull_pinned(
+    names: Sequence[str] = (), *, lock: str | Path = LOCK_FILE, source: str | None = None, offline: bool = False
+) -> list[PulledCheckpoint]:
+    """Fetch exactly what a lock file pins.
+
+    Args:
+        names: checkpoints that are pinned; empty for all of them.
+
+    Raises:
+        IndexFileError: the file cannot be used, lacks a name, or is at odds with the index.
+        TchubError: as `pull` does.
+    """
+    wanted = names or sorted(LockFile.read(Path(lock)).pins)
+    return [pull(name, source=source, offline=offline, lock=lock) for name in wanted]
+
+
+def pull_and_pin(
+    names: Sequence[str] = (), *, lock: str | Path = LOCK_FILE, source: str | None = None, offline: bool = False
+) -> list[PulledCheckpoint]:
+    """Pull as `pull` does, and pin what came; names that are not pulled keep their pins.
+
+    Args:
+        names: checkpoints or families; empty for all that are pinned, at their newest versions, or where nothing
+            is pinned yet for the one that fits this machine best.
+
+    Raises:
+        IndexFileError: the file cannot be used, or is at odds with the index; it stays as it was.
+        TchubError: as `pull` does, also where a source that is named does not give what is stored here already;
+            nothing is pinned then.
+    """
+    path = Path(lock)
+    wanted = names or (sorted(LockFile.read(path).pins) if path.exists() else ()) or [None]
+    pulled = [pull(name, source=source, offline=offline) for name in wanted]
+    entries = [one.entry for one in pulled]
+    if source not in (None, "bundled"):
+        for one in pulled:
+            if one.source == "store" and not one.entry.is_local:
+                # A pin names no source that was not asked: it has to give the files of what was here already, too.
+                with TemporaryDirectory() as folder:
+                    fetch(one.entry, Path(folder), [parse_source(source)], offline=offline or network_ruled_out())
+        # It goes first: nothing else may know where these checkpoints are.
+        entries = [replace(entry, sources=tuple(dict.fromkeys((source, *entry.sources)))) for entry in entries]
+    pin(path, entries)
+    return pulled
 
 
 def resolve(name: str | None = None, *, device: Device | LocalDevice | None = None) -> Resolution:
@@ -87,7 +153,7 @@ def resolve(name: str | None = None, *, device: Device | LocalDevice | None = No
 
 
 def load(name: str | None = None, *, offline: bool = False, lock: str | Path | None = None) -> Checkpoint:
-    """A checkpoint, ready to score: from the store or the wheel, else fetched first; verified at every load.
+    """Return a checkpoint, ready to score: from the store or the wheel, else fetched first; verified at every load.
 
     Args:
         name: `arch-family[+variant][@X.Y.Z]`; None for the one that fits this machine best.
@@ -103,18 +169,14 @@ def load(name: str | None = None, *, offline: bool = False, lock: str | Path | N
 
 
 def locate(name: str | None = None, *, offline: bool = False, lock: str | Path | None = None) -> PulledCheckpoint:
-    """The verified files of a checkpoint, fetched only when they are neither in a store nor in the wheel.
+    """Return the verified files of a checkpoint, fetched only when they are neither in a store nor in the wheel.
 
     Raises:
         TchubError: a subclass for each way this can fail.
     """
     registry = Registry.default()
     resolution = registry.pinned(name, Path(lock)) if lock is not None else _resolve(registry, name)
-    try:
-        path, where = registry.locate(resolution.entry)
-    except NotInstalledError:
-        return registry.fetch(resolution, offline=offline)
-    return PulledCheckpoint(path, where, resolution)
+    return registry.locate(resolution, offline=offline)
 
 
 @dataclass(frozen=True)
@@ -179,7 +241,7 @@ def verify_all(*, lock: str | Path | None = None) -> list[tuple[Entry, Verificat
 
 @dataclass(frozen=True)
 class CheckpointInfo:
-    """What is known about a checkpoint.
+    """The facts of a checkpoint.
 
     Attributes:
         path: its folder on this machine, or None.
@@ -197,50 +259,25 @@ class CheckpointInfo:
 
 
 def describe_checkpoint(name: str) -> CheckpointInfo:
-    """Entry, scores and card of a checkpoint, as far as they are on this machine; fetches nothing."""
+    """Return entry, scores and card of a checkpoint, as far as they are on this machine; fetches nothing."""
     registry = Registry.default()
     entry = _resolve(registry, name).entry
     path = registry.folder(entry)
-    return CheckpointInfo(entry, path, read_json(path / "metrics.json") if path else {})
-
-
-def refresh_index(source: str | None = None) -> Refreshed:
-    """Fetch the newest index, check that a trusted key signed it, and use it from now on.
-
-    Args:
-        source: `file:///folder`, `https://host/folder` or `hf://org/name`; None for TCHUB_INDEX_SOURCE, else the
-            project's repository.
-
-    Raises:
-        TchubError: it is not there, nobody who is trusted vouches for it, it is older than the one here.
-    """
-    from .registry.index_place import open_place
-    from .registry.key_chain import index_folder
-    from .registry.refresh import refresh
-    from .registry.trust import root_keys, today
-
-    return refresh(open_place(source), index_folder(), root_keys(), Index.shipped(), today())
-
-
-def describe_index() -> dict[str, Any]:
-    """Which indexes are in use, from where, signed by whom; the trusted keys, old names and deprecated checkpoints.
-
-    Raises:
-        TchubError: the refreshed index is there and cannot be used.
-    """
-    from .registry.overview import overview
-
-    return overview()
+    return CheckpointInfo(entry, path, read_json(path / METRICS_FILE) if path else {})
 
 
 def _resolve(registry: Registry, name: str | None, device: Device | LocalDevice | None = None) -> Resolution:
-    """Resolve; an unknown name is said again with what would fit this machine (only then is it detected)."""
     try:
         return registry.resolve(name, _device(device, detect=name is None))
-    except UnknownCheckpointError:
-        if device is not None:
-            raise
-        return registry.resolve(name, _device(None, detect=True))
+    except UnknownCheckpointError as error:
+        return registry.resolve(name, _to_explain(error, device))
+
+
+def _to_explain(error: UnknownCheckpointError, device: Device | LocalDevice | None) -> Device | None:
+    """Return this machine, so that an unknown name is reported with what fits it (only then is it detected)."""
+    if device is not None or "nearest" not in error.fields:
+        raise error
+    return _device(None, detect=True)
 
 
 def _device(device: Device | LocalDevice | None, *, detect: bool) -> Device | None:

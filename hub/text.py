@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from .registry import Entry
+from typing import Any
 
 _STEP = 1024.0
 
@@ -23,15 +20,6 @@ def size_text(size: int) -> str:
 def number_text(value: int | None) -> str:
     """`191,813`, or `-` for a number that is not known."""
     return "-" if value is None else f"{value:,}"
-
-
-def family_text(entry: Entry, *, devices: bool = False) -> str:
-    """`t4`, or `t4 (transferred)`, or with the devices `t4 (transferred from v100, k80)`."""
-    if not entry.origin:
-        return entry.family
-    word = {"measured": "on", "transferred": "from"}[entry.origin]
-    where = f" {word} {', '.join(entry.measured_on)}" if devices and entry.measured_on else ""
-    return f"{entry.family} ({entry.origin}{where})"
 
 
 def score_text(value: object) -> str:

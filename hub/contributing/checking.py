@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..registry.verify import sha256_of
+from ..registry.files import sha256_of
 from .collecting import content, folders_of
 from .step import Done, Walk
 

@@ -18,7 +18,7 @@ from typing import Any
 from ...zoo.models.files import write_folder
 from ...zoo.plain_json import json_file
 from ..records.folder_lock import alone_in
-from ..registry.verify import sha256_of
+from ..registry.files import sha256_of
 from .corpora import content_of_programs
 from .errors import ContributionStateError
 

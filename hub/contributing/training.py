@@ -10,7 +10,7 @@ from ...zoo.models.config import CONFIG_FILE, WEIGHTS_FILE
 from ...zoo.models.files import write_folder
 from ...zoo.plain_json import json_file
 from ..registry.store import cache_root
-from ..registry.verify import sha256_of
+from ..registry.files import sha256_of
 from .collecting import content, opened
 from .settings import Settings
 from .step import Done, Walk
@@ -26,15 +26,15 @@ def recipe_of(settings: Settings) -> TrainConfig:
     """The recipe: the one asked for, else that of the base's architecture.
 
     Raises:
-        StartPointError: the base is made of several networks.
+        TrainingError: the base is made of several networks.
     """
     from ...zoo.models import get_architecture
-    from ...zoo.training import StartPointError, TrainConfig
+    from ...zoo.training import TrainConfig, TrainingError
 
     if settings.recipe is None and settings.base:
         base = load_base(settings.base).config
         if (known := get_architecture(base.arch)).base:
-            raise StartPointError(
+            raise TrainingError(
                 f"no recipe trains the {known.kind} {base.name}",
                 remedy=f"start from a plain {known.base}, or adapt this one: tchub adapt {base.name}",
                 checkpoint=base.name,
@@ -73,7 +73,7 @@ class Train:
         import torch
 
         from ...zoo.training.fit import fit
-        from ...zoo.training.inputs import StatementStore
+        from ...zoo.training.programs import StatementStore
 
         settings, recipe = walk.settings, recipe_of(walk.settings)
         corpus, *sources = opened(walk)

@@ -14,7 +14,7 @@ from ...cards import draw, render_card
 from ...zoo.models.config import CONFIG_FILE, CheckpointConfig
 from ...zoo.models.files import write_folder
 from ..publishing.check_files import PLOTS
-from ..registry.verify import sha256_of
+from ..registry.files import sha256_of
 from .evaluating import metrics_of
 from .settings import CardFacts
 from .step import Done, Walk

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from ..registry.errors import OfflineError
-from ..registry.hub_errors import Errand, typed
-from ..registry.offline import VARIABLES, network_ruled_out
+from ..registry.errors import SourceError
+from ..registry.network import VARIABLES, hub_errors, network_ruled_out
 from .errors import ChangedMeanwhileError, NotAllowedError, PublishError
 
 T = TypeVar("T")
@@ -34,17 +33,17 @@ def ask(repo: str, call: Callable[[], T], *, seconds: float = ANSWER_SECONDS, on
     Raises:
         NotAllowedError: the token may not write there.
         ChangedMeanwhileError: another commit came first.
-        OfflineError: the environment rules the network out.
-        SourceError: one class each for a bad token, a missing repository, a failing server or network.
+        SourceError: the environment rules the network out (`offline`), or the Hub, the token or the network fails.
     """
     if network_ruled_out():
-        raise OfflineError(
+        raise SourceError(
             f"{repo} cannot be reached: the network is ruled out",
+            reason="offline",
             remedy=f"run it without {' and '.join(VARIABLES)}",
             repo=repo,
         )
-    errand = Errand(repo, doing="reached", instead=GO_ON, fields={"repo": repo})
-    with typed(errand), _refusals(repo), _answers_within(seconds):
+    facts = {"repo": repo}
+    with hub_errors(repo, action="reached", alternative=GO_ON, fields=facts), _refusals(repo), _answers_within(seconds):
         return _again(call, (_RATE_LIMIT,) if once else (_RATE_LIMIT, *_FAILING))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...zoo.errors import TchubError
 from ..registry import Registry
-from ..registry.entry_files import CONFIG_FILE
+from ..registry.files import CONFIG_FILE
 from ..registry.index import Index
 from .check_card import check_facts, check_licences, check_metadata, check_text
 from .check_data import check_leak

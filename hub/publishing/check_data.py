@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...cards import CardData
 from ..registry import Registry
-from ..registry.describe import as_object, read_json
-from ..registry.entry_files import CONFIG_FILE
+from ..registry.entry import as_object
+from ..registry.files import CONFIG_FILE, read_json
 from .check_metrics import published
 from .findings import Finding, failed, not_checked, passed
 from .subject import Subject
@@ -107,7 +107,7 @@ def _free(corpora: Sequence[Corpus], judges: Corpus) -> list[tuple[int, int]]:
 
 def _learnt_judges(subject: Subject) -> list[str]:
     """Devices of a knowledge base that are judged by more tasks than it has not learnt."""
-    from ...zoo.adapt.knowledge_base.facts import computation_key, seen_tasks
+    from ...zoo.adapt.continual.lineage import computation_key, seen_tasks
     from ...zoo.corpus import computations, split_tasks
 
     learnt = seen_tasks(subject.checkpoint.config).learnt

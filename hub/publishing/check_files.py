@@ -8,10 +8,9 @@ from pathlib import Path
 from ...cards.plots import plots_of
 from ...zoo.devices import UnknownDeviceError, get_device
 from ...zoo.devices.device import Device
-from ..registry.describe import OPTIONAL_FILES
-from ..registry.entry_files import CONFIG_FILE, RECORD, WEIGHT_FILES
+from ..registry.entry import LASTING_FILES, OPTIONAL_FILES, RECORD
+from ..registry.files import CONFIG_FILE, WEIGHTS_FILE, records_of
 from ..registry.names import KINDS, CheckpointName
-from ..registry.verify import records_of
 from .findings import Finding, failed, passed
 from .subject import MAX_TEXT_BYTES, Subject
 
@@ -30,7 +29,7 @@ def check_files(subject: Subject) -> Finding:
     except OSError as error:
         return failed("files", f"{subject.folder}: {error.strerror}", "give the folder of a checkpoint")
     plots = found.pop(PLOTS, None)
-    weights = [name for name in WEIGHT_FILES if name in found]
+    weights = [name for name in (WEIGHTS_FILE,) if name in found]
     wanted = (CONFIG_FILE, *OPTIONAL_FILES)
     problems = [f"{name} is missing" for name in wanted if name not in found]
     problems += [f"{len(weights)} files of weights, not one"] if len(weights) != 1 else []
@@ -79,7 +78,7 @@ def _is_tensors(path: Path, head: bytes, size: int) -> bool:
 
 
 def _wrong_text(path: Path, size: int) -> str | None:
-    if path.name not in WEIGHT_FILES and size > MAX_TEXT_BYTES:
+    if path.name != WEIGHTS_FILE and size > MAX_TEXT_BYTES:
         return f"is larger than {MAX_TEXT_BYTES >> 20} MiB"
     try:
         text = path.read_bytes().decode()
@@ -125,8 +124,8 @@ def check_version(subject: Subject) -> Finding:
     if same is None:
         newest = max((entry.semver for entry in listed), default=None)
         return passed("version", f"{version} is new" + (f", after {newest}" if newest else f"; so is {name}"))
-    now = records_of(subject.folder, same.lasting_files)
-    changed = [file for file in same.lasting_files if now[file] != same.files[file]]
+    now = records_of(subject.folder, LASTING_FILES)
+    changed = [file for file in LASTING_FILES if now[file] != same.files[file]]
     if not changed:
         return passed("version", f"{same.id} is published with these very files")
     further = max(entry.semver for entry in listed).next_minor()

@@ -7,8 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ..registry.describe import METRICS
-from ..registry.entry import Entry
+from ..registry.entry import METRICS, Entry
 from ..registry.errors import IndexFileError, NotInSourceError
 from ..registry.index import INDEX_FILE, Index
 from .errors import VersionTakenError

@@ -11,14 +11,13 @@ from typing import Any
 
 from ...cards import render_card
 from ...cards.plots import draw
-from ..registry.describe import OPTIONAL_FILES, describe, read_json
-from ..registry.entry import Entry
-from ..registry.entry_files import CONFIG_FILE, WEIGHT_FILES
+from ..registry.entry import OPTIONAL_FILES, Entry, describe
+from ..registry.files import CONFIG_FILE, WEIGHTS_FILE, read_json
 from ..registry.names import Version
 
 PLOTS = "plots/"  # where the card looks for them
 _CARD, _METRICS = "README.md", "metrics.json"
-_OURS = (CONFIG_FILE, *WEIGHT_FILES, *OPTIONAL_FILES)
+_OURS = (CONFIG_FILE, WEIGHTS_FILE, *OPTIONAL_FILES)
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ def lay_out(source: Path, folder: Path, version: str | None = None) -> None:
         CardError: a field of either has the wrong type.
     """
     folder.mkdir()
-    for name in (CONFIG_FILE, *WEIGHT_FILES, _METRICS):
+    for name in (CONFIG_FILE, WEIGHTS_FILE, _METRICS):
         if (source / name).is_file():
             shutil.copyfile(source / name, folder / name)
     config = read_json(folder / CONFIG_FILE)

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..registry.verify import sha256_of
+from ..registry.files import sha256_of
 from .check import check
 from .errors import VersionTakenError
 from .index_request import IndexRequest, request_entry

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..registry.errors import NotInSourceError
-from ..registry.verify import sha256_of
+from ..registry.files import sha256_of
 from .asking import ANSWER_SECONDS, ask
 from .errors import ChangedMeanwhileError, NotAllowedError, NotLoggedInError, PublicRepositoryError, PublishError
 

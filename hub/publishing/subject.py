@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...cards import CardData, CardError
-from ..registry.describe import CARD_FILE, METRICS_FILE, as_object, read_json
-from ..registry.entry_files import CONFIG_FILE
+from ..registry.entry import as_object
+from ..registry.files import CARD_FILE, CONFIG_FILE, METRICS_FILE, read_json
 from ..registry.index import Index
 
 if TYPE_CHECKING:

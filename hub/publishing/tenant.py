@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...zoo.untrusted import parse_json
 from ..registry.entry import Entry
-from ..registry.entry_files import CONFIG_FILE
+from ..registry.files import CONFIG_FILE
 from .errors import OtherCheckpointError
 from .repository import Repository
 

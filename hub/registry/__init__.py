@@ -3,17 +3,15 @@
 Light on purpose: neither torch nor TVM is imported here.
 """
 
-from .describe import describe
-from .entry import Entry
-from .entry_files import FileRecord
+from .entry import Entry, describe
+from .files import FileRecord, Outcome, Verification, verify_folder
+from .fit import Verdict, judge
 from .index import Index
-from .judge import Verdict, judge
 from .names import CheckpointName, Version
-from .registry import PulledCheckpoint, Registry
+from .registry import PulledCheckpoint, Registry, find_checkpoint
 from .resolve import Resolution, resolve
 from .sources import FolderSource, Source, parse_source
 from .store import Store, cache_root, home_root
-from .verify import Outcome, Verification, verify_folder
 
 __all__ = [
     "CheckpointName",
@@ -32,6 +30,7 @@ __all__ = [
     "Version",
     "cache_root",
     "describe",
+    "find_checkpoint",
     "home_root",
     "judge",
     "parse_source",

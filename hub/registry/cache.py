@@ -1,4 +1,4 @@
-"""What the cache holds, how large it is, and what of it can go.
+"""The contents and the size of the cache, and what of it can be removed.
 
 Only the cache: checkpoints that were adapted here (TCHUB_HOME) are never touched, wherever they are.
 """
@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .entry_files import WEIGHT_FILES
+from ...zoo.files import LockError
 from .errors import CheckpointNameError, StoreError
-from .names import CheckpointName, Version
+from .files import WEIGHTS_FILE, Outcome, is_folder
+from .names import CheckpointName
 from .store import Store
-from .verify import Outcome, is_folder
 
 CHECKPOINTS = "checkpoints"
 # Folders beside the checkpoints, and what each holds.
@@ -27,24 +27,24 @@ OTHERS = {
     "kernels": "compiled programs",
     "index": "the refreshed index",
 }
-# Not the index: its folder remembers which keys and which serial were followed, so that nothing older passes for new.
+# Not the index: its folder remembers the newest keys and index, so that nothing older passes for new.
 PRUNABLE = (CHECKPOINTS, "statements", "kernels")
 
 
 @dataclass(frozen=True)
-class Item:
-    """One thing in the cache.
+class CacheItem:
+    """One checkpoint or folder in the cache.
 
     Attributes:
-        what: `checkpoints`, or one of `OTHERS`.
-        name: `tcl-epyc@1.0.0`; of other things and leftovers the folder's name.
+        kind: `checkpoints`, or one of `OTHERS`.
+        name: `tcl-epyc@1.0.0`; of other folders and leftovers the folder's name.
         size: bytes on disk, as the files say.
         used: when it was last read, as far as the file system keeps it, else when it was written; seconds since the
             epoch, or None without a file.
-        outcome: of a checkpoint, whether it is whole; None for a leftover of a download and for other things.
+        outcome: the check of a checkpoint; None for a leftover of a download and for other folders.
     """
 
-    what: str
+    kind: str
     name: str
     path: Path
     size: int
@@ -53,26 +53,26 @@ class Item:
 
     @property
     def state(self) -> str:
-        """In a word: a checkpoint's outcome, or what it is else."""
-        return str(self.outcome) if self.outcome else OTHERS.get(self.what, "partial")
+        """A checkpoint's outcome, `partial` for a leftover, else what the folder holds."""
+        return str(self.outcome) if self.outcome else OTHERS.get(self.kind, "partial")
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""
         outcome = self.outcome.value if self.outcome else None
-        return {"what": self.what, "name": self.name, "path": str(self.path), "size": self.size,
+        return {"what": self.kind, "name": self.name, "path": str(self.path), "size": self.size,
                 "used": self.used, "outcome": outcome}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Removal:
-    """Something that was, or would be, removed.
+    """A removal that was, or would be, done.
 
     Attributes:
         freed: bytes.
         reason: why it can go, or, when nothing was freed, why it had to stay.
     """
 
-    item: Item
+    item: CacheItem
     freed: int
     reason: str
 
@@ -81,30 +81,30 @@ class Removal:
         return self.item.as_dict() | {"freed": self.freed, "reason": self.reason}
 
 
-def contents(store: Store) -> list[Item]:
-    """Everything in the cache: checkpoints by name and version, leftovers of downloads, then the other folders."""
+def contents(store: Store) -> list[CacheItem]:
+    """Return the cache's contents: checkpoints by name and version, leftovers of downloads, then the other folders."""
     checkpoints = [
         item
         for name in _names(store)
-        for item in (*_versions(store, name), *(left.item for left in _leftovers(store, name)))
+        for item in (*_versions(store, name), *(removal.item for removal in _leftovers(store, name)))
     ]
-    others = (store.root.parent / what for what in OTHERS)
+    others = (store.root.parent / kind for kind in OTHERS)
     return [*checkpoints, *(_item(path.name, path.name, path) for path in others if is_folder(path))]
 
 
 def sizes(store: Store) -> dict[str, int]:
-    """Bytes of each part of the cache; nothing is checked."""
+    """Return the bytes of each part of the cache; nothing is checked."""
     folders = {CHECKPOINTS: [store.root / name for name in _names(store)]}
-    folders |= {what: [store.root.parent / what] for what in OTHERS}
+    folders |= {kind: [store.root.parent / kind] for kind in OTHERS}
     return {
-        what: sum(info.st_size for one in paths for info in _files(one).values()) for what, paths in folders.items()
+        kind: sum(info.st_size for path in paths for info in _files(path).values()) for kind, paths in folders.items()
     }
 
 
 def prune(
     store: Store, *, keep: int = 1, unused_for: float | None = None, what: str = CHECKPOINTS, dry_run: bool = False
 ) -> list[Removal]:
-    """Remove what is not needed: damaged copies and leftovers always, and older versions.
+    """Remove damaged copies, leftovers and older versions; return what was removed, or would be.
 
     A name of which a process is writing a version right now is left alone, and what cannot be read.
 
@@ -114,32 +114,29 @@ def prune(
         what: one of `PRUNABLE`: `checkpoints`, or another folder, which is emptied.
         dry_run: remove nothing; works on a read-only cache too.
 
-    Returns:
-        What was removed, or would be.
-
     Raises:
         StoreError: the cache cannot be read, or not be written.
     """
     before = time.time() - unused_for if unused_for is not None else None
     if what == CHECKPOINTS:
-        return [gone for name in _names(store) for gone in _prune_name(store, name, keep, before, dry_run)]
+        return [removal for name in _names(store) for removal in _prune_name(store, name, keep, before, dry_run)]
     return _empty(store, store.root.parent / what, before, dry_run)
 
 
 def _prune_name(store: Store, name: str, keep: int, before: float | None, dry_run: bool) -> list[Removal]:
     try:
         with store.locked(name, seconds=0.0):
-            found = _removable(store, name, keep, before)
-            for gone in () if dry_run else found:
-                if gone.item.outcome is not Outcome.UNREADABLE:
-                    store.remove(gone.item.path)
+            removals = _removable(store, name, keep, before)
+            for removal in () if dry_run else removals:
+                if removal.item.outcome is not Outcome.UNREADABLE:
+                    store.remove(removal.item.path)
+    except LockError:
+        return [Removal(_item(CHECKPOINTS, name, store.root / name), 0, "left alone: another process is writing it")]
     except StoreError as error:
         if dry_run and error.read_only:  # where nobody can write, nobody has to be kept out
             return _removable(store, name, keep, before)
-        if "errno" in error.fields:
-            raise
-        return [Removal(_item(CHECKPOINTS, name, store.root / name), 0, "left alone: another process is writing it")]
-    return found
+        raise
+    return removals
 
 
 def _removable(store: Store, name: str, keep: int, before: float | None) -> list[Removal]:
@@ -151,7 +148,7 @@ def _leftovers(store: Store, name: str) -> list[Removal]:
     return [Removal(item, item.size, "left behind by a process that was stopped") for item in items]
 
 
-def _unneeded(versions: list[Item], keep: int, before: float | None) -> Iterator[Removal]:
+def _unneeded(versions: list[CacheItem], keep: int, before: float | None) -> Iterator[Removal]:
     whole = [item for item in versions if item.outcome is Outcome.OK]
     older = whole[: max(0, len(whole) - keep)]
     for item in versions:
@@ -165,20 +162,20 @@ def _unneeded(versions: list[Item], keep: int, before: float | None) -> Iterator
 
 def _empty(store: Store, folder: Path, before: float | None, dry_run: bool) -> list[Removal]:
     """Remove a folder's files, but for hidden ones, which are being written."""
-    gone = [
-        (path, info.st_size)
+    files = {
+        path: info.st_size
         for path, info in _files(folder).items()
         if not path.name.startswith(".") and (before is None or _used(info) < before)
-    ]
+    }
     with store.guarded(folder):
-        for path, _ in () if dry_run else gone:
+        for path in () if dry_run else files:
             path.unlink(missing_ok=True)
-    freed = sum(size for _, size in gone)
-    return [Removal(_item(folder.name, folder.name, folder), freed, OTHERS[folder.name])] if gone else []
+    item = _item(folder.name, folder.name, folder)
+    return [Removal(item, sum(files.values()), OTHERS[folder.name])] if files else []
 
 
 def _names(store: Store) -> list[str]:
-    """Names of fetched checkpoints; one that was adapted here is none, even where both roots are one folder."""
+    """Return names of fetched checkpoints, and none adapted here, even where both roots are one folder."""
     try:
         paths = sorted(store.root.iterdir())
     except FileNotFoundError:
@@ -193,45 +190,40 @@ def _names(store: Store) -> list[str]:
 
 
 def _is_fetched(name: str) -> bool:
-    try:
+    with suppress(CheckpointNameError):
         parsed = CheckpointName.parse(name)
-    except CheckpointNameError:
-        return False
-    return parsed.variant is None and parsed.version is None
+        return parsed.variant is None and parsed.version is None
+    return False
 
 
-def _versions(store: Store, name: str) -> list[Item]:
-    """Versions of a name, oldest first, each checked; the name itself where it cannot be read."""
-    found = []
+def _versions(store: Store, name: str) -> list[CacheItem]:
+    """Return the versions of a name, oldest first, each checked; the name itself where it cannot be read."""
     try:
-        for path in (store.root / name).iterdir():
-            with suppress(CheckpointNameError):
-                found.append((Version.parse(path.name), path))
+        versions = store.versions(name)
     except OSError:
-        return [Item(CHECKPOINTS, name, store.root / name, 0, None, Outcome.UNREADABLE)]
-    return [_checked(store, name, path) for _, path in sorted(found) if not path.is_symlink()]
+        return [CacheItem(CHECKPOINTS, name, store.root / name, 0, None, Outcome.UNREADABLE)]
+    return [_checked(store, name, path) for _, path in versions if not path.is_symlink()]
 
 
-def _checked(store: Store, name: str, path: Path) -> Item:
+def _checked(store: Store, name: str, path: Path) -> CacheItem:
     before = _files(path)
-    weights = [info for file, info in before.items() if file.name in WEIGHT_FILES]
+    weights = [info for file, info in before.items() if file.name == WEIGHTS_FILE]
     entry = store.record(path)
-    outcome = store.verify(entry).outcome if entry else _without_record(path)
+    if entry:
+        outcome = store.verify(entry).outcome
+    else:
+        outcome = Outcome.MISSING_FILE if os.access(path, os.R_OK | os.X_OK) else Outcome.UNREADABLE
     for file, info in before.items():
         with suppress(OSError):  # looking at the cache is no use of it
             os.utime(file, ns=(info.st_atime_ns, info.st_mtime_ns))
     return replace(_item(CHECKPOINTS, f"{name}@{path.name}", path, weights), outcome=outcome)
 
 
-def _without_record(folder: Path) -> Outcome:
-    return Outcome.MISSING_FILE if os.access(folder, os.R_OK | os.X_OK) else Outcome.UNREADABLE
-
-
-def _item(what: str, name: str, path: Path, read: Iterable[os.stat_result] = ()) -> Item:
-    """A folder; when it was used is told by the files that are `read`, else by all of them."""
+def _item(kind: str, name: str, path: Path, read: Iterable[os.stat_result] = ()) -> CacheItem:
+    """Return the item of a folder, last used when one of the files in `read` was, or else any of its files."""
     infos = list(_files(path).values())
     used = max(map(_used, list(read) or infos), default=None)
-    return Item(what, name, path, sum(info.st_size for info in infos), used)
+    return CacheItem(kind, name, path, sum(info.st_size for info in infos), used)
 
 
 def _used(info: os.stat_result) -> float:
@@ -239,11 +231,11 @@ def _used(info: os.stat_result) -> float:
 
 
 def _files(folder: Path) -> dict[Path, os.stat_result]:
-    """Every plain file under a folder; one that goes meanwhile, or may not be looked at, is left out."""
-    found = {}
-    for path in sorted(Path(where, name) for where, _, names in os.walk(folder) for name in names):
+    """Return every plain file under a folder; one that goes meanwhile, or may not be looked at, is left out."""
+    files = {}
+    for path in sorted(Path(parent, name) for parent, _, names in os.walk(folder) for name in names):
         with suppress(OSError):
             info = path.lstat()
             if stat.S_ISREG(info.st_mode):
-                found[path] = info
-    return found
+                files[path] = info
+    return files

@@ -1,4 +1,4 @@
-"""`Entry`: what an index knows about one version of one checkpoint."""
+"""`Entry`: the facts of one version of one checkpoint, as an index lists them and as a folder of files gives them."""
 
 from __future__ import annotations
 
@@ -6,22 +6,50 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from math import prod
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
 
-from .entry_files import CONFIG_FILE, WEIGHT_FILES, FileRecord, read_files
-from .errors import CheckpointNameError
-from .fields import bad, is_number, is_whole, optional, whole
+from msgspec import Meta
+
+from .errors import CheckpointNameError, IndexFileError
+from .files import (
+    CARD_FILE,
+    CONFIG_FILE,
+    METRICS_FILE,
+    WEIGHTS_FILE,
+    FileRecord,
+    convert,
+    read_json,
+    records_of,
+    unusable,
+)
 from .names import KINDS, CheckpointName, Version
 
 ORIGINS = ("measured", "transferred")
+METRICS = ("top1", "top5", "pairwise")
 TRANSFER = ("pairwise", "top1", "tasks")
-LEARNT = "learnt"
-_MAX_SOURCES = 16
-_MAX_SOURCE = 500  # characters
-_MAX_DEVICES = 256
-_COMMIT = re.compile(r"[0-9a-f]{40}")
+LASTING_FILES = (CONFIG_FILE, WEIGHTS_FILE)  # what makes a version what it is
+OPTIONAL_FILES = (METRICS_FILE, CARD_FILE)
+RECORD = "entry.json"  # the store's own, beside the files of a version
+# A flat folder of weights, JSON and text: no path can leave it, and no pickle can be named.
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}\.(?:json|safetensors|md|txt)")
 # One clause of a PEP 440 specifier; `packaging` takes all of these (a test holds them together) and loads slowly.
-_CLAUSE = re.compile(r"(?:[<>]=?|[=!]=)[0-9]{1,9}(?:\.[0-9]{1,9}){0,3}(?:(?:a|b|rc|\.post|\.dev)[0-9]{1,9})?", re.ASCII)
+_CLAUSE = r"(?:[<>]=?|[=!]=)[0-9]{1,9}(?:\.[0-9]{1,9}){0,3}(?:(?:a|b|rc|\.post|\.dev)[0-9]{1,9})?"
+# Facts of each device of a knowledge base; its scores are in metrics.json.
+_DEVICE_FACTS = ("corpus", "device", "licence", "version", "gate")
+
+Number = int | float
+_Text = Annotated[str, Meta(min_length=1)]
+
+
+class TransferScores(TypedDict, total=False):
+    """Scores on a device other than the checkpoint's own; `learnt` where its training has programs of the device."""
+
+    pairwise: Number
+    top1: Number
+    tasks: Number
+    learnt: bool
 
 
 @dataclass(frozen=True)
@@ -30,40 +58,39 @@ class Entry:
 
     Attributes:
         files: file name -> size and sha256.
+        format: format number of its config.json.
+        feature_version: version of the feature schema's meaning.
+        parameters: trained numbers; None where it is not known.
+        tvm: the TVM version whose programs it learnt from.
+        tvm_range: the TVM releases whose candidates it can score, as a PEP 440 specifier; empty for any.
         sources: where to fetch it, tried in this order after the wheel: `file:///folder`, `https://mirror`,
             `hf://org/name`.
         revision: the Hub commit (40 hex digits) that `hf://` sources are read at; never a branch.
-        format: format number of its config.json.
-        feature_version: version of the feature schema's meaning.
-        parameters: trained numbers, or the nodes of trees; None where it is not known.
-        tvm: the TVM version whose programs it learnt from.
-        tvm_range: the TVM releases whose candidates it can score, as a PEP 440 specifier; empty for any.
         family: device family; of a knowledge base the kind of the devices that it has learnt.
         data: what was measured: corpus, device, programs, tasks; of a knowledge base all its devices' together.
         metrics: top1, top5 and pairwise on the held-out networks, and how many tasks those are.
-        transfer: device -> pairwise, top1 and tasks, measured on other programs of that device than its own
-            held-out networks; `learnt` where it learnt from programs of the device.
+        transfer: device -> scores on programs of that device other than its own held-out networks.
         deprecated: why not to use it any more, or None.
     """
 
-    name: str
-    version: str
-    arch: str
-    family: str
-    files: Mapping[str, FileRecord]
+    name: _Text
+    version: _Text
+    arch: _Text
+    family: _Text
+    files: Annotated[Mapping[str, FileRecord], Meta(max_length=32)]
     format: int
-    feature_schema: str
-    weights_licence: str
-    data_licence: str
-    feature_version: int = 1
-    parameters: int | None = None
+    feature_schema: _Text
+    weights_licence: _Text
+    data_licence: _Text
+    feature_version: Annotated[int, Meta(ge=0)] = 1
+    parameters: Annotated[int, Meta(ge=0)] | None = None
     tvm: str = ""
-    tvm_range: str = ""
-    sources: tuple[str, ...] = ()
-    revision: str | None = None
+    tvm_range: Annotated[str, Meta(pattern=rf"\A(?:{_CLAUSE}(?:,{_CLAUSE})*)?\Z")] = ""
+    sources: Annotated[tuple[Annotated[str, Meta(max_length=500)], ...], Meta(max_length=16)] = ()
+    revision: Annotated[str, Meta(pattern=r"\A[0-9a-f]{40}\Z")] | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
-    metrics: Mapping[str, float | None] = field(default_factory=dict)
-    transfer: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    metrics: Mapping[str, Number | None] = field(default_factory=dict)
+    transfer: Annotated[Mapping[str, TransferScores], Meta(max_length=256)] = field(default_factory=dict)
     lineage: Mapping[str, Any] = field(default_factory=dict)
     deprecated: str | None = None
 
@@ -87,26 +114,21 @@ class Entry:
         """True for a checkpoint of a kind of device, which further devices are added to."""
         return self.family in KINDS
 
-    @property
-    def lasting_files(self) -> tuple[str, str]:
-        """The config and the weights: what makes this version what it is."""
-        return CONFIG_FILE, next(name for name in WEIGHT_FILES if name in self.files)
-
     def changed_in(self, other: Entry) -> list[str]:
-        """Lasting files that another listing of this version has otherwise; card and metrics may be corrected."""
-        return [name for name in self.lasting_files if other.files.get(name) != self.files[name]]
+        """Return lasting files that another listing of this version has otherwise; a card may be corrected."""
+        return [name for name in LASTING_FILES if other.files.get(name) != self.files.get(name)]
 
     @property
     def origin(self) -> str:
-        """`measured`: it learnt from programs of its own family; `transferred`: from others'; empty: not told."""
-        told = self.lineage.get("data")
-        return told if told in ORIGINS else ""
+        """`measured`: it learnt from programs of its own family; `transferred`: from others'; empty: unknown."""
+        origin = self.lineage.get("data")
+        return origin if origin in ORIGINS else ""
 
     @property
     def measured_on(self) -> tuple[str, ...]:
-        """Names of the devices whose programs it learnt from, as far as it is told."""
-        told = self.lineage.get("measured_on") or self.data.get("device") or ()
-        return (told,) if isinstance(told, str) else tuple(map(str, told)) if isinstance(told, list) else ()
+        """Names of the devices whose programs it learnt from, as far as they are known."""
+        names = self.lineage.get("measured_on") or self.data.get("device") or ()
+        return (names,) if isinstance(names, str) else tuple(map(str, names)) if isinstance(names, list) else ()
 
     @property
     def size(self) -> int:
@@ -118,87 +140,141 @@ class Entry:
         return asdict(self) | {"sources": list(self.sources)}
 
     @classmethod
-    def from_dict(cls, raw: object, where: str = "index") -> Entry:
-        """Read and check one entry.
+    def from_dict(cls, raw: object, path: str = "index") -> Entry:
+        """Return the entry of a JSON object.
 
         Raises:
             IndexFileError: a field is missing, of the wrong type, or unsafe (a path that leaves its folder).
         """
-        if not isinstance(raw, dict):
-            raise bad(where, "an entry is not an object")
-        where = f"{where}: {raw.get('name')}@{raw.get('version')}"[:200]
-        for key in ("name", "version", "arch", "family", "feature_schema", "weights_licence", "data_licence"):
-            if not isinstance(raw.get(key), str) or not raw[key]:
-                raise bad(where, f"{key} is missing or is not text")
-        if not is_whole(raw.get("format")):
-            raise bad(where, "format is missing or is not a whole number")
-        _check_name(raw, where)
-        return cls(
-            **{key: raw[key] for key in ("name", "version", "arch", "family", "format", "feature_schema")},
-            weights_licence=raw["weights_licence"],
-            data_licence=raw["data_licence"],
-            files=read_files(raw.get("files"), where),
-            feature_version=whole(raw, "feature_version", 1, where),
-            parameters=None if raw.get("parameters") is None else whole(raw, "parameters", 0, where),
-            tvm=optional(raw, "tvm", str, "", where),
-            tvm_range=_tvm_range(raw, where),
-            sources=_sources(raw.get("sources", []), where),
-            revision=_revision(raw.get("revision"), where),
-            data=optional(raw, "data", dict, {}, where),
-            metrics=_metrics(raw, where),
-            transfer=_transfer(raw, where),
-            lineage=optional(raw, "lineage", dict, {}, where),
-            deprecated=optional(raw, "deprecated", str, None, where),
-        )
+        return checked(convert(raw, cls, path), path)
 
 
-def _check_name(raw: dict[str, Any], where: str) -> None:
+def checked(entry: Entry, path: str) -> Entry:
+    """Return an entry whose name and file names are safe to write; raises IndexFileError."""
+    path = f"{path}: {entry.id}"[:200]
     try:
-        parsed = CheckpointName.parse(f"{raw['name']}@{raw['version']}")
+        if str(CheckpointName.parse(entry.id)) != entry.id:
+            raise unusable(path, "the name holds a version")
     except CheckpointNameError as error:
-        raise bad(where, error.message) from error
-    if str(parsed) != f"{raw['name']}@{raw['version']}":
-        raise bad(where, "the name holds a version")
+        raise unusable(path, error.message) from error
+    for name in LASTING_FILES:
+        if name not in entry.files:
+            raise unusable(path, f"files lacks {name}")
+    for name in entry.files:
+        if not _FILE.fullmatch(name) or name == RECORD:
+            raise unusable(path, f"file name {name[:80]!r} is not allowed")
+    if len({name.lower() for name in entry.files}) < len(entry.files):
+        raise unusable(path, "two file names that differ in their case alone, which some file systems take for one")
+    return entry
 
 
-def _sources(raw: object, where: str) -> tuple[str, ...]:
-    if not isinstance(raw, list) or not all(isinstance(item, str) for item in raw):
-        raise bad(where, "sources is not a list of texts")
-    if len(raw) > _MAX_SOURCES or any(len(item) > _MAX_SOURCE for item in raw):
-        raise bad(where, f"more than {_MAX_SOURCES} sources, or one of more than {_MAX_SOURCE} characters")
-    return tuple(raw)
+def describe(folder: Path, name: str, version: str, **facts: Any) -> Entry:
+    """Return the entry of a checkpoint's files as they are now.
+
+    The licences come from `facts`, or from the config: `lineage.weights_licence`, and those of all corpora in
+    `training`.
+
+    Args:
+        folder: holds config.json, the weights and maybe metrics.json and README.md.
+        facts: fields of the entry that override what the files give.
+
+    Raises:
+        IndexFileError: a file is missing or unreadable, or a licence is not given.
+    """
+    present = tuple(file for file in (*LASTING_FILES, *OPTIONAL_FILES) if (folder / file).is_file())
+    if not set(LASTING_FILES) <= set(present):
+        raise IndexFileError(
+            f"{folder} is no whole checkpoint: it has {', '.join(present) or 'no file of one'}",
+            remedy=f"save {CONFIG_FILE} and {WEIGHTS_FILE}",
+            path=str(folder),
+        )
+    config = read_json(folder / CONFIG_FILE)
+    keys = ("arch", "family", "format", "feature_schema", "feature_version", "tvm")
+    raw = {key: config.get(key) for key in keys} | {"parameters": _parameters(config, folder / WEIGHTS_FILE)}
+    raw |= _facts(config, read_json(folder / METRICS_FILE)) | facts | {"name": name, "version": version}
+    raw["files"] = {file: asdict(record) for file, record in records_of(folder, present).items()}
+    return Entry.from_dict({key: value for key, value in raw.items() if value is not None}, str(folder))
 
 
-def _revision(raw: object, where: str) -> str | None:
-    if raw is not None and not (isinstance(raw, str) and _COMMIT.fullmatch(raw)):
-        raise bad(where, "revision is not a commit (40 hex digits)")
-    return raw
+def as_object(value: object) -> dict[str, Any]:
+    """Return the value when it is a JSON object, else an empty one."""
+    return value if isinstance(value, dict) else {}
 
 
-def _tvm_range(raw: dict[str, Any], where: str) -> str:
-    text = optional(raw, "tvm_range", str, "", where)
-    if text and not all(_CLAUSE.fullmatch(clause) for clause in text.split(",")):
-        raise bad(where, f"tvm_range {text[:80]!r} is not a range of versions such as >=0.27,<0.28")
-    return text
+def is_number(value: object) -> bool:
+    """Return True for a number of any kind; True and False are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _metrics(raw: dict[str, Any], where: str) -> dict[str, float | None]:
-    metrics = optional(raw, "metrics", dict, {}, where)
-    for key, value in metrics.items():
-        if value is not None and not is_number(value):
-            raise bad(where, f"metric {key} is not a number")
-    return metrics
+def scores_of(metrics: Mapping[str, Any]) -> dict[str, Number]:
+    """Return top1, top5 and pairwise of the model itself, and of how many tasks they are, from a metrics.json."""
+    row = as_object(as_object(metrics.get("results")).get("model")) | {"tasks": metrics.get("tasks")}
+    return {key: row[key] for key in (*METRICS, "tasks") if is_number(row.get(key))}
 
 
-def _transfer(raw: dict[str, Any], where: str) -> dict[str, dict[str, float]]:
-    rows = optional(raw, "transfer", dict, {}, where)
-    if len(rows) > _MAX_DEVICES:
-        raise bad(where, f"transfer to more than {_MAX_DEVICES} devices")
-    for device, row in rows.items():
-        if not isinstance(row, dict) or not all(_is_score(key, value) for key, value in row.items()):
-            raise bad(where, f"transfer to {device[:80]} is not an object of the numbers {', '.join(TRANSFER)}")
-    return rows
+def transfer_of(metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return device -> scores there, from a metrics.json; of several corpora of a device those of most tasks."""
+    rows = metrics.get("transfer")
+    transfer: dict[str, dict[str, Any]] = {}
+    for row in map(as_object, rows if isinstance(rows, list) else ()):
+        values = as_object(row.get("metrics")) | {"tasks": row.get("tasks")}
+        scores = {key: values[key] for key in TRANSFER if is_number(values.get(key))}
+        device = row.get("device")
+        if isinstance(device, str) and scores and scores.get("tasks", 0) >= transfer.get(device, {}).get("tasks", 0):
+            transfer[device] = scores | ({"learnt": True} if row.get("device_learnt") else {})
+    return transfer
 
 
-def _is_score(key: str, value: object) -> bool:
-    return isinstance(value, bool) if key == LEARNT else key in TRANSFER and is_number(value)
+def _parameters(config: Mapping[str, Any], weights: Path) -> int | None:
+    """Return the number in the config; without one, count the tensors' (a model's fixed scales included)."""
+    number = as_object(config.get("training")).get("parameters")
+    if isinstance(number, int):
+        return number
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(weights, framework="numpy") as file:
+            return sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+    except SafetensorError:
+        return None  # the sha256 decides whether the files are whole
+
+
+def _facts(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return licences, lineage, data and scores; of a knowledge base the data of all its corpora together."""
+    from ...zoo.primitives.metaschedule import TVM_RELEASES
+
+    lineage = as_object(config.get("lineage"))
+    own, *others = _corpora(config)
+    corpora = [own, *others]
+    licences = dict.fromkeys(str(corpus["licence"]) for corpus in corpora if corpus.get("licence"))
+    if config.get("family") in KINDS:
+        devices = lineage.get("devices")
+        lineage = lineage | {
+            "devices": [
+                {key: device.get(key) for key in _DEVICE_FACTS}
+                for device in map(as_object, devices if isinstance(devices, list) else ())
+            ]
+        }
+        counts = {key: sum(c[key] for c in corpora if isinstance(c.get(key), int)) for key in ("programs", "tasks")}
+        data = {"name": ", ".join(str(corpus["name"]) for corpus in corpora if corpus.get("name"))} | counts
+    else:
+        device = as_object(config.get("device")).get("name")
+        known = ({"device": device} if device else {}) | own
+        data = {key: known[key] for key in ("name", "device", "cpu_model", "programs", "tasks") if key in known}
+    return {
+        "weights_licence": lineage.get("weights_licence"),
+        "data_licence": ", ".join(licences) or None,
+        "lineage": lineage,
+        "data": data,
+        "metrics": scores_of(metrics),
+        "transfer": transfer_of(metrics),
+        "tvm_range": TVM_RELEASES,
+    }
+
+
+def _corpora(config: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return every corpus that it learnt from or was judged by: the target's first, then the sources."""
+    training = as_object(config.get("training"))
+    corpus, sources = training.get("corpus"), training.get("sources")
+    own = corpus if isinstance(corpus, dict) else {"name": corpus} if isinstance(corpus, str) else {}
+    return [own, *map(as_object, sources if isinstance(sources, list) else ())]

@@ -1,42 +1,37 @@
-"""A static mirror: any web server that gives out a folder of checkpoints as files."""
+"""A static mirror: any web server that gives out a folder of checkpoints as files.
+
+Read by requests, whose proxies (HTTPS_PROXY, NO_PROXY), certificates (REQUESTS_CA_BUNDLE) and ~/.netrc hold here too;
+plain http, which is for this machine's own servers, goes by no proxy.
+"""
 
 from __future__ import annotations
 
+import io
+import ipaddress
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from urllib.parse import urljoin, urlsplit
 
-from .address import require_plain, require_private
 from .entry import Entry
-from .entry_files import CONFIG_FILE, FileRecord
-from .errors import IntegrityError, NetworkError, NotInSourceError, OfflineError, SourceError, TokenError
-from .fields import MAX_BYTES
+from .errors import IntegrityError, NotInSourceError, SourceError
+from .files import CONFIG_FILE, MAX_BYTES, FileRecord, Outcome
 from .index import INDEX_FILE, Index
-from .offline import VARIABLES, network_ruled_out
-from .verify import Outcome
-from .watched import StalledError
+from .network import SLOWEST, VARIABLES, StalledError, network_ruled_out, within
 
 if TYPE_CHECKING:
     from requests import Response, Session
 
-_TRIES = 4  # of a download that breaks; each goes on where the last one stopped
-_CHECK = "check the connection and HTTPS_PROXY, try again later, or use another --source"
+T = TypeVar("T")
 
-
-@dataclass(frozen=True)
-class Reply:
-    """A small file of a mirror.
-
-    Attributes:
-        data: its bytes, or None when it is still the one that the ETag names.
-        etag: what the server calls this state of it, or None.
-    """
-
-    data: bytes | None
-    etag: str | None
+TOKEN_VARIABLE = "TCHUB_MIRROR_TOKEN"
+_TRIES = 4  # of a request that fails, and of a download that breaks off and goes on where it stopped
+_LONGEST_PAUSE = 20.0  # seconds that a server may ask for before the next try
+_REDIRECTS = 4
+_PIECE = 1 << 16
 
 
 class Mirror:
@@ -46,203 +41,313 @@ class Mirror:
 
     Args:
         uri: the folder's address; `http` is for servers on this machine only.
-        named: whether the user named it. One that an index or a lock file lists is sent no token: who wrote that
-            file could have it sent anywhere.
-        patience: seconds that a connection, a read and each 64 KiB of an answer may take.
+        named: the user named it. One that an index or a lock file lists is sent no token: who wrote that file could
+            have it sent anywhere.
+        patience: seconds that a connection and a read may take; a file may take three times as long, besides the
+            time that its bytes take on a slow line.
 
     Raises:
-        UnknownSourceError: no plain address.
-        InsecureSourceError: http to another machine.
+        SourceError: no plain address (`form`), or http to another machine (`insecure`).
     """
 
     network = True
 
     def __init__(self, uri: str, *, named: bool = True, patience: float = 20.0) -> None:
-        require_plain(uri)
-        require_private(uri)
+        _require_folder(uri)
+        _require_private(uri)
         self.uri = uri.rstrip("/")
         self.named = named
         self.patience = patience
 
-    def read(self, name: str, limit: int, etag: str | None = None, *, offline: bool = False) -> Reply:
-        """A small file of the mirror, e.g. its index.
-
-        Args:
-            name: its path under the mirror's folder.
-            limit: the most bytes that it may have.
-            etag: what an earlier reply gave: an unchanged file is not sent again.
-            offline: raise OfflineError.
-
-        Raises:
-            SourceError: a subclass for each way this can fail.
-        """
-        etag = etag if etag and etag.isascii() and etag.isprintable() else None  # what a header can carry
-        with self._reading(name, offline) as session:
-            response, pieces = self._ask(session, name, {"If-None-Match": etag} if etag else {})
-            if etag and response.status_code == 304:
-                return Reply(None, etag)
-            data = bytearray()
-            size = _announced(response) or 0
-            while max(size, len(data)) <= limit and (piece := next(pieces, b"")):
-                data += piece
-        if max(size, len(data)) > limit:
-            raise SourceError(
-                f"{self.uri}/{name} has more than {limit} bytes, so it is not what it should be",
-                remedy="check the address, or use another --source",
-                **self._about(name),
-            )
-        return Reply(bytes(data), response.headers.get("ETag"))
+    def read(self, name: str, limit: int, *, offline: bool = False) -> bytes:
+        """Return a small file of the mirror, of at most `limit` bytes, e.g. its index; raises SourceError."""
+        data = io.BytesIO()
+        self._ask(name, limit, offline, lambda session: self._receive(session, name, data, limit))
+        return data.getvalue()
 
     def fetch(self, entry: Entry, dest: Path, *, offline: bool = False) -> None:
         """Download the files; a download that breaks off goes on where it stopped.
 
         Raises:
-            SourceError: a subclass for each way this can fail.
+            SourceError: one reason for each way this can fail.
             IntegrityError: a file has another size than in the index; refused before it is stored.
         """
-        with self._reading(entry.id, offline) as session:
-            folder = self._folder(session, entry, dest)
-            for name, record in entry.files.items():
-                if name != CONFIG_FILE:
-                    self._download(session, f"{folder}/{name}", dest / name, record)
 
-    def index(self, *, offline: bool = False) -> Index:
-        """Its `index.json`, where it has one; raises SourceError and IndexFileError."""
-        try:
-            data = self.read(INDEX_FILE, MAX_BYTES, offline=offline).data
-        except NotInSourceError:
-            return Index()
-        return Index.parse(data or b"", f"{self.uri}/{INDEX_FILE}")
+        self._ask(entry.id, entry.size, offline, lambda session: self._fetch(session, entry, dest))
 
-    def _folder(self, session: Session, entry: Entry, dest: Path) -> str:
-        """The folder of the mirror from which the config came."""
+    def _fetch(self, session: Session, entry: Entry, dest: Path) -> None:
+        names = sorted(entry.files, key=lambda name: name != CONFIG_FILE)
         for folder in (f"{entry.name}/{entry.version}", entry.name):
-            with suppress(NotInSourceError):
-                self._download(session, f"{folder}/{CONFIG_FILE}", dest / CONFIG_FILE, entry.files[CONFIG_FILE])
-                return folder
+            for name in names:
+                try:
+                    self._download(session, f"{folder}/{name}", dest / name, entry.files[name])
+                except NotInSourceError:
+                    if name != CONFIG_FILE:
+                        raise
+                    break
+            else:
+                return
+        path = f"{self.uri}/{entry.name}/{entry.version}/{CONFIG_FILE}"
         raise NotInSourceError(
             f"{self.uri} does not hold {entry.id}",
-            remedy=f"check the address: {self.uri}/{entry.name}/{entry.version}/{CONFIG_FILE}, or use another --source",
-            **self._about(entry.id),
+            remedy=f"check the address: {path}, or use another --source",
+            source=self.uri,
+            file=entry.id,
         )
+
+    def index(self, *, offline: bool = False) -> Index:
+        """Return its `index.json`, where it has one; raises SourceError and IndexFileError."""
+        try:
+            return Index.parse(self.read(INDEX_FILE, MAX_BYTES, offline=offline), f"{self.uri}/{INDEX_FILE}")
+        except NotInSourceError:
+            return Index()
+
+    def _ask(self, name: str, size: int, offline: bool, call: Callable[[Session], T]) -> T:
+        """Return the result of a call with a session, in bounded time; raises SourceError.
+
+        The texts of the session's errors are left out: they hold addresses that a redirect may have led to, with what
+        is secret in them.
+        """
+        about = {"source": self.uri, "file": name}
+        if offline or network_ruled_out():
+            raise SourceError(
+                f"{name} of {self.uri} needs the network, which is ruled out",
+                reason="offline",
+                remedy=f"run once without --offline (and without {' and '.join(VARIABLES)}), or use file:///folder",
+                **about,
+            )
+        remedy = "check the connection and HTTPS_PROXY, try again later, or use another --source"
+        token = _token() if self.named else None
+
+        def run() -> T:
+            with _session_type()(token) as session:
+                return call(session)
+
+        try:
+            return within(3 * self.patience + size / SLOWEST, run)
+        except StalledError as error:
+            message = f"{self.uri} hangs, or is too slow: {error}"
+            raise SourceError(message, reason="network", remedy=remedy, **about) from error
+        except _broken() as error:
+            inner = error.args[0] if error.args else None
+            cause = type(getattr(inner, "reason", None) or error).__name__  # e.g. NameResolutionError
+            message = f"{self.uri} could not be read: {cause}"
+            raise SourceError(message, reason="network", remedy=remedy, **about) from error
 
     def _download(self, session: Session, name: str, dest: Path, record: FileRecord) -> None:
+        """Store a file of exactly the size of the index."""
+        etag = None
         with dest.open("wb") as file:
             for _ in range(_TRIES):
-                self._receive(session, name, file, record.size)
+                etag = self._receive(session, name, file, record.size, exact=True, etag=etag)
                 if file.tell() == record.size:
                     return
-            at = file.tell()
-        raise NetworkError(
-            f"{self.uri}/{name} broke off {_TRIES} times, the last time after {at} of {record.size} bytes",
+            size = file.tell()
+        raise SourceError(
+            f"{self.uri}/{name} broke off {_TRIES} times, the last time after {size} of {record.size} bytes",
+            reason="network",
             remedy="try again; use another --source if it happens again",
-            **self._about(name),
+            source=self.uri,
+            file=name,
         )
 
-    def _receive(self, session: Session, name: str, file: BinaryIO, size: int) -> None:
-        """Add to `file` what it lacks, as far as it comes."""
-        from .web import BROKEN
+    def _receive(
+        self, session: Session, name: str, file: BinaryIO, limit: int, *, exact: bool = False, etag: str | None = None
+    ) -> str | None:
+        """Add to `file` the bytes that it lacks, and return the ETag of the whole.
 
-        response, pieces = self._ask(session, name, {"Range": f"bytes={file.tell()}-"} if file.tell() else {})
-        if file.tell() and response.status_code != 206:  # the whole file, from a server without ranges
-            file.seek(0)
-            file.truncate()
-        announced = _announced(response)
-        if announced is not None:
-            self._require_size(name, size, file.tell() + announced)
-        with suppress(*BROKEN):
-            for piece in pieces:
-                if file.tell() + len(piece) > size:
-                    self._require_size(name, size, file.tell() + len(piece))
-                file.write(piece)
+        Args:
+            exact: the file has `limit` bytes, and a connection may break: what came is kept.
+            etag: of the bytes that are there; where the server has others by now, it sends the whole file.
+        """
+        headers = {"Range": f"bytes={file.tell()}-"} if file.tell() else {}
+        headers |= {"If-Range": etag} if headers and etag else {}
+        url = f"{self.uri}/{name}"
+        with session.get(url, headers=headers, stream=True, timeout=self.patience) as response:
+            self._require_good(response, name)
+            if file.tell() and response.status_code != 206:  # the whole file
+                file.seek(0)
+                file.truncate()
+            announced = response.headers.get("Content-Length", "")
+            if announced.isascii() and announced.isdecimal() and len(announced) < 20:
+                self._require_size(name, file.tell() + int(announced), limit, exact)
+            with suppress(*(_broken() if exact else ())):
+                while piece := response.raw.read(_PIECE, decode_content=False):
+                    if file.tell() + len(piece) > limit:
+                        self._require_size(name, file.tell() + len(piece), limit, exact)
+                    file.write(piece)
+            return response.headers.get("ETag")
 
-    def _require_size(self, name: str, expected: int, actual: int) -> None:
-        if actual != expected:
+    def _require_size(self, name: str, actual: int, limit: int, exact: bool) -> None:
+        if exact and actual != limit:
             raise IntegrityError(
-                f"{self.uri}/{name} has the wrong size: expected {expected}, found {actual}",
+                f"{self.uri}/{name} has the wrong size: expected {limit}, found {actual}",
                 remedy="the mirror and the index disagree; use another --source",
                 outcome=Outcome.SIZE_MISMATCH.value,
                 path=f"{self.uri}/{name}",
-                expected=expected,
+                expected=limit,
                 actual=actual,
             )
+        if actual > limit:
+            raise SourceError(
+                f"{self.uri}/{name} has more than {limit} bytes, so it is not what it should be",
+                reason="content",
+                remedy="check the address, or use another --source",
+                source=self.uri,
+                file=name,
+            )
 
-    def _ask(self, session: Session, name: str, headers: dict[str, str]) -> tuple[Response, Iterator[bytes]]:
-        """The head and the body of a good answer; also that of 304, which only a question with an ETag gets."""
-        from .web import ask, pause_asked_for
-
-        response, pieces = ask(session, f"{self.uri}/{name}", headers, self.patience)
+    def _require_good(self, response: Response, name: str) -> None:
         status = response.status_code
-        about = self._about(name) | {"status": status}
+        about = {"source": self.uri, "file": name, "status": status}
         if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise NetworkError(
+            raise SourceError(
                 f"{self.uri} sends {name} compressed, which it was not asked for",
+                reason="content",
                 remedy="have the server send files as they are, or use another --source",
                 **about,
             )
-        if status in (200, 206, 304):
-            return response, pieces
+        if status in (200, 206):
+            return
         if status in (401, 403):
-            raise TokenError(
+            remedy = f"set {TOKEN_VARIABLE}, or check that it is right and still valid"
+            if not self.named:
+                remedy = f"name {self.uri} by --source or in TCHUB_SOURCES: {TOKEN_VARIABLE} goes to no other mirror"
+            raise SourceError(
                 f"{self.uri} refused to give {name} (HTTP {status})",
-                remedy=f"{self._token_remedy()}; some servers say the same of a file that is not there",
+                reason="token",
+                remedy=f"{remedy}; some servers say the same of a file that is not there",
                 **about,
             )
         if status in (404, 410):
             raise NotInSourceError(f"{self.uri} has no {name}", remedy="use another --source", **about)
-        seconds = pause_asked_for(response)
-        when = f"in {seconds:.0f} s" if seconds else "later"
-        raise NetworkError(
+        pause = _session_type().retry.get_retry_after(response.raw)
+        raise SourceError(
             f"{self.uri} answered HTTP {status} for {name}",
-            remedy=f"try again {when}, or use another --source",
-            retry_after=seconds,
+            reason="network",
+            remedy=f"try again {f'in {pause:.0f} s' if pause else 'later'}, or use another --source",
+            retry_after=pause,
             **about,
         )
 
-    @contextmanager
-    def _reading(self, what: str, offline: bool) -> Iterator[Session]:
-        """A session whose failures are told as NetworkError; without the texts of its errors, which hold addresses
-        that a redirect may have led to, with what is secret in them."""
-        if offline or network_ruled_out():
-            raise OfflineError(
-                f"{what} of {self.uri} needs the network, which is ruled out",
-                remedy=f"run once without --offline (and without {' and '.join(VARIABLES)}), or use file:///folder",
-                **self._about(what),
-            )
-        from .web import BROKEN, open_session, reason_of
 
-        try:
-            with open_session(_token() if self.named else None) as session:
-                yield session
-        except StalledError as error:
-            raise NetworkError(
-                f"{self.uri} hangs, or is too slow: {error}", remedy=_CHECK, **self._about(what)
-            ) from error
-        except BROKEN as error:
-            raise NetworkError(
-                f"{self.uri} could not be read: {reason_of(error)}", remedy=_CHECK, **self._about(what)
-            ) from error
-
-    def _token_remedy(self) -> str:
-        if self.named:
-            return "set TCHUB_MIRROR_TOKEN, or check that it is right and still valid"
-        return f"name {self.uri} by --source or in TCHUB_SOURCES: TCHUB_MIRROR_TOKEN goes to no other mirror"
-
-    def _about(self, what: str) -> dict[str, str]:
-        return {"source": self.uri, "file": what}
-
-
-def _token() -> str:
-    token = os.environ.get("TCHUB_MIRROR_TOKEN", "").strip()
+def _token() -> str | None:
+    token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if not (token.isascii() and token.isprintable()):
-        raise TokenError(
-            "TCHUB_MIRROR_TOKEN holds characters that no token has",
-            remedy="set it again, to the token alone, or unset it",
+        remedy = "set it again, to the token alone, or unset it"
+        raise SourceError(f"{TOKEN_VARIABLE} holds characters that no token has", reason="token", remedy=remedy)
+    return token or None
+
+
+def _broken() -> tuple[type[Exception], ...]:
+    """Return the errors of a connection that breaks, or never comes about."""
+    from requests import RequestException
+    from urllib3.exceptions import HTTPError
+
+    return RequestException, HTTPError
+
+
+@cache  # made when a mirror is asked, so that nothing else pays for the import
+def _session_type() -> Any:
+    """Return the class of sessions that try again, follow a few safe redirects, and keep the token to one host."""
+    from requests import PreparedRequest, Response, Session
+    from requests.adapters import HTTPAdapter
+    from requests.exceptions import InvalidURL
+    from urllib3.exceptions import InvalidHeader, MaxRetryError
+    from urllib3.util import Retry
+
+    class PatientRetry(Retry):
+        """Waits as long as the server asks for, and gives up where that is too long."""
+
+        def get_retry_after(self, response: Any) -> float | None:
+            with suppress(InvalidHeader, OverflowError):
+                return super().get_retry_after(response)
+            return None
+
+        def increment(self, method: Any = None, url: Any = None, response: Any = None, *args: Any, **kw: Any) -> Any:
+            if response is not None and (self.get_retry_after(response) or 0.0) > _LONGEST_PAUSE:
+                raise MaxRetryError(kw["_pool"], url)  # raise_on_status is off: the answer itself is given back
+            return super().increment(method, url, response, *args, **kw)
+
+    class MirrorSession(Session):
+        retry = PatientRetry(
+            total=_TRIES - 1,
+            backoff_factor=0.3,  # pauses of 0, 0.6 and 1.2 s where the server asks for none
+            status_forcelist=(429, 500, 502, 503, 504),
+            allowed_methods=("GET",),
+            raise_on_status=False,
         )
-    return token
+
+        def __init__(self, token: str | None) -> None:
+            super().__init__()
+            self.max_redirects = _REDIRECTS
+            # Compressed bytes would have another size than the index says, and might unpack to any size.
+            self.headers |= {"Accept-Encoding": "identity", "User-Agent": "tchub"}
+            if token:  # not a header of the session: requests drops this one when a redirect leads to another host
+                self.auth = lambda request: request.headers.update(Authorization=f"Bearer {token}") or request
+            for scheme in ("https://", "http://"):
+                self.mount(scheme, HTTPAdapter(max_retries=self.retry))
+
+        def send(self, request: PreparedRequest, **kwargs: Any) -> Response:
+            # Only this machine is asked by plain http, all of which a proxy would read. trust_env stays, for ~/.netrc.
+            if (request.url or "").startswith("http:"):
+                kwargs["proxies"] = {}
+                request.headers.pop("Proxy-Authorization", None)  # a redirect brings it along
+            return super().send(request, **kwargs)
+
+        def get_redirect_target(self, resp: Response) -> str | None:
+            target = super().get_redirect_target(resp)
+            if target is not None:
+                try:
+                    target = urljoin(resp.url, target)
+                    _require_private(target, inside=resp.url)
+                except ValueError as error:  # an address that is none
+                    raise InvalidURL("a redirect leads to no address") from error
+            return target
+
+    return MirrorSession
 
 
-def _announced(response: Response) -> int | None:
-    """The bytes that the body should have, or None when the server does not say."""
-    text = response.headers.get("Content-Length", "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else None
+def _require_folder(url: str) -> None:
+    """Refuse an address that names no folder, or that holds what should not be shown in messages and files."""
+    try:
+        parts = urlsplit(url)
+        plain = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # a port or an IPv6 address that is none
+        parts, plain = urlsplit(""), False
+    if not plain or "@" in parts.netloc or "?" in url or "#" in url:
+        raise SourceError(
+            f"the mirror's address at {parts.hostname or 'no host'} is not that of a folder",
+            reason="form",
+            remedy=f"write https://host/folder; a token goes into {TOKEN_VARIABLE}, a password into ~/.netrc",
+        )
+
+
+def _require_private(url: str, inside: str = "") -> None:
+    """Refuse addresses that others could read or change on the way: anything but https, and http to this machine.
+
+    Args:
+        inside: where a redirect to `url` came from; one that came by https may not even lead to this machine's http,
+            whose servers may trust whoever asks from here.
+
+    Raises:
+        SourceError: another scheme, or http to another machine.
+        ValueError: no address at all.
+    """
+    parts = urlsplit(url)
+    local = parts.scheme == "http" and _is_loopback(parts.hostname or "")
+    if parts.scheme == "https" or (local and not inside.startswith("https:")):
+        return
+    raise SourceError(
+        f"{parts.scheme}://{parts.hostname} is not encrypted: anyone on the way could read and change what it sends",
+        reason="insecure",
+        remedy="use https:// or file:///folder; plain http is for addresses of this machine",
+        host=parts.hostname,
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

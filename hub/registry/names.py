@@ -20,8 +20,7 @@ _NUMBER = r"(?:0|[1-9][0-9]{0,8})"
 _PRE = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
 _VERSION = re.compile(rf"({_NUMBER})\.({_NUMBER})\.({_NUMBER})(?:-({_PRE}(?:\.{_PRE})*))?", re.ASCII)
 _MAX_LENGTH = 128
-# What stands in place of a family in a knowledge base's entry: it has learnt several devices of that kind.
-KINDS = ("cpu", "gpu")
+KINDS = ("cpu", "gpu")  # stands for a family in a knowledge base's entry, which has learnt several devices
 _REMEDY = (
     "write arch-family, e.g. tcl-epyc, tcl-epyc@1.0.0 or tcl-epyc+local (`tchub list` shows all names), "
     "or a device family (`tchub devices`)"
@@ -49,22 +48,22 @@ class Version:
         Raises:
             CheckpointNameError: for anything else.
         """
-        found = _VERSION.fullmatch(text) if len(text) <= _MAX_LENGTH else None
-        if not found:
+        match = _VERSION.fullmatch(text) if len(text) <= _MAX_LENGTH else None
+        if not match:
             raise CheckpointNameError(
                 f"{text[:_MAX_LENGTH]!r} is not a semantic version",
                 remedy="write X.Y.Z, e.g. 1.0.0",
                 version=text,
             )
-        major, minor, patch, pre = found.groups()
+        major, minor, patch, pre = match.groups()
         return cls(int(major), int(minor), int(patch), tuple(pre.split(".")) if pre else ())
 
     def next_patch(self) -> Version:
-        """The version after this one."""
+        """Return the version after this one."""
         return Version(self.major, self.minor, self.patch + 1)
 
     def next_minor(self) -> Version:
-        """The first version of the next minor number."""
+        """Return the first version of the next minor number."""
         return Version(self.major, self.minor + 1, 0)
 
     def _key(self) -> tuple[object, ...]:
@@ -96,10 +95,10 @@ class CheckpointName:
             CheckpointNameError: for anything else.
         """
         name, at, version = text.partition("@")
-        found = _NAME.fullmatch(name) if len(name) <= _MAX_LENGTH else None
-        if not found:
+        match = _NAME.fullmatch(name) if len(name) <= _MAX_LENGTH else None
+        if not match:
             raise CheckpointNameError(f"{text[:_MAX_LENGTH]!r} is not a checkpoint name", remedy=_REMEDY, name=text)
-        return cls(found["arch"], found["family"], found["variant"], Version.parse(version) if at else None)
+        return cls(match["arch"], match["family"], match["variant"], Version.parse(version) if at else None)
 
     @property
     def base(self) -> str:

@@ -1,73 +1,35 @@
-"""`TCL.from_pretrained("org/name")`: every network of the zoo as huggingface_hub's `ModelHubMixin` has it.
-
-The classes are made when they are first asked for, one for each network of the registry, with its name: `TCL`,
-`TileNet`, `ATFormer`, `TCLKB` for a knowledge base, `TCLCommittee` for a committee. Trees have none; `hub.load` loads
-them.
-"""
+"""`from_pretrained` for every network of the zoo, as huggingface_hub's `ModelHubMixin` has it."""
 
 from __future__ import annotations
 
-import types
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import ModelHubMixin
 
 from ...cards import render_card
-from ...zoo.errors import TchubError
-from ...zoo.models import (
-    Checkpoint,
-    CostModel,
-    get_architecture,
-    list_architectures,
-    list_committees,
-    list_knowledge_bases,
-)
-from ...zoo.models.registry import Architecture
-from .pretrained_source import Access, find_checkpoint
+from ...zoo.models import Checkpoint
+from .errors import CheckpointNameError, IntegrityError
+from .files import CARD_FILE, CONFIG_FILE, WEIGHTS_FILE
+from .names import Version
+from .network import ANSWER_SECONDS, SLOWEST, ask_hub, network_ruled_out
+from .registry import find_checkpoint
 
 if TYPE_CHECKING:
     from typing import Self
 
-    from ...zoo.devices import Device
-    from ...zoo.models import CheckpointConfig
+MAIN = "main"
 
 
-class WrongArchitectureError(TchubError):
-    """The checkpoint is of another architecture than the class. Fields: `arch`, `found`."""
-
-
-class NoFactsError(TchubError):
-    """A network that no checkpoint was loaded into has no name, features or family to be saved with."""
-
-
-class PretrainedNetwork(ModelHubMixin, library_name="tchub", pipeline_tag="tabular-regression", tags=["tvm"]):
-    """What the networks of `tchub.hub` have besides what those of `tchub.zoo.models` have.
+class PretrainedModel(Checkpoint, ModelHubMixin, library_name="tchub", pipeline_tag="tabular-regression", tags=["tvm"]):
+    """A checkpoint that goes to the Hub and comes from there: it scores programs, whatever its network is.
 
     `push_to_hub` is the mixin's own: it commits config, weights and a card without scores, checks nothing and tags
     nothing. What others shall pull by name goes out by `tchub publish`.
     """
-
-    arch: ClassVar[str]
-    _facts: tuple[CheckpointConfig, Device] | None = None
-
-    @property
-    def checkpoint(self) -> Checkpoint:
-        """This network with what is told about it: scores programs, and is what `tvm_cost_model` takes.
-
-        Raises:
-            NoFactsError: no checkpoint was loaded into it.
-        """
-        if self._facts is None:
-            raise NoFactsError(
-                f"this {type(self).__name__} was made, not loaded: it has no name, features or family",
-                remedy="save it by zoo.models.Checkpoint(config, network, device).save(folder)",
-            )
-        config, device = self._facts
-        assert isinstance(self, CostModel)
-        return Checkpoint(config, self, device)
 
     @classmethod
     def from_pretrained(
@@ -80,7 +42,7 @@ class PretrainedNetwork(ModelHubMixin, library_name="tchub", pipeline_tag="tabul
         local_files_only: bool = False,
         revision: str | None = None,
     ) -> Self:
-        """A published network, audited before a tensor is read, in evaluation mode.
+        """Return a published checkpoint, audited before a tensor is read, its network in evaluation mode.
 
         Args:
             pretrained_model_name_or_path: `org/name` on the Hub, a folder, or a checkpoint's name such as `tcl-epyc`.
@@ -89,60 +51,83 @@ class PretrainedNetwork(ModelHubMixin, library_name="tchub", pipeline_tag="tabul
             force_download, token, cache_dir, local_files_only: as of `huggingface_hub.hf_hub_download`.
 
         Raises:
-            WrongArchitectureError: it is of another architecture.
             CheckpointError: the files are damaged or do not fit each other; a subclass for each way.
-            SourceError: the Hub does not give it; a subclass for each way.
+            SourceError, IntegrityError: the Hub does not give it, or something larger than a checkpoint.
+            TchubError: a subclass for each way in which a name can fail, see `tchub.hub.pull`.
         """
-        access = Access(revision, token, cache_dir, force_download, local_files_only)
-        with TemporaryDirectory(prefix="tchub-") as scratch:
-            loaded = Checkpoint.load(find_checkpoint(pretrained_model_name_or_path, Path(scratch), access))
-        if loaded.config.arch != cls.arch:
-            raise WrongArchitectureError(
-                f"{pretrained_model_name_or_path} is a {loaded.config.arch}, not a {cls.arch}",
-                remedy=f"use {_class_of(loaded.config.arch)}, or tchub.hub.load for any",
-                arch=cls.arch,
-                found=loaded.config.arch,
-            )
-        network = cls(loaded.model.config)  # pyright: ignore[reportCallIssue]  (a CostModel's, in every subclass)
-        assert isinstance(network, CostModel)
-        network.load_state_dict(loaded.model.state_dict())
-        network._facts = (loaded.config, loaded.device)
-        return network.eval()
+        name = pretrained_model_name_or_path
+        offline = local_files_only or network_ruled_out() or _client_is_offline()
+        if isinstance(name, str) and name.count("/") == 1 and not Path(name).is_dir():
+            options = {"token": token, "cache_dir": cache_dir, "local_files_only": offline}
+            return cls.load(_snapshot(name, revision, options, force_download))  # pyright: ignore[reportReturnType]
+        if revision is not None:
+            remedy = "leave revision out; the version of a name is written NAME@X.Y.Z"
+            raise CheckpointNameError(f"{name} has no revisions", remedy=remedy, revision=revision)
+        return cls.load(find_checkpoint(name, offline=offline))  # pyright: ignore[reportReturnType]
 
     def _save_pretrained(self, save_directory: Path) -> None:
-        """config.json, the weights, and the card that both give; scores are of weights that were judged."""
-        checkpoint = self.checkpoint
-        checkpoint.save(save_directory)
-        text = render_card(asdict(checkpoint.config), {})
-        (save_directory / "README.md").write_text(text, encoding="utf-8")
+        """Write config.json, the weights, and the card that both give; scores are of weights that were judged."""
+        self.save(save_directory)
+        (save_directory / CARD_FILE).write_text(render_card(asdict(self.config), {}), encoding="utf-8")
 
 
-def _make(architecture: Architecture) -> type[PretrainedNetwork]:
-    """The class of one network."""
-    facts = {"__module__": __name__, "__doc__": architecture.model.__doc__}
-    bases = (PretrainedNetwork, architecture.model)
-    return types.new_class(architecture.model.__name__, bases, exec_body=lambda namespace: namespace.update(facts))
+def newest_version(tags: Iterable[str]) -> str | None:
+    """Return the newest of the tags that are versions, `vX.Y.Z`; a pre-release only where there is no release."""
+    versions: list[tuple[Version, str]] = []
+    for tag in tags:
+        with suppress(CheckpointNameError):
+            versions += [(Version.parse(tag.removeprefix("v")), tag)] if tag.startswith("v") else []
+    released = [pair for pair in versions if not pair[0].pre]
+    return max(released or versions, key=lambda pair: pair[0], default=(None, None))[1]
 
 
-def _class_of(arch: str) -> str:
-    """Its class here, or in words that there is none."""
-    architecture = get_architecture(arch)
-    return f"tchub.hub.{architecture.model.__name__}" if architecture.weights == "safetensors" else "tchub.hub.load"
+def _client_is_offline() -> bool:
+    from huggingface_hub.constants import is_offline_mode
+
+    return is_offline_mode()
 
 
-def _networks() -> dict[str, Architecture]:
-    """Class name -> network."""
-    known = map(get_architecture, (*list_architectures(), *list_knowledge_bases(), *list_committees()))
-    return {one.model.__name__: one for one in known if one.weights == "safetensors"}
+def _snapshot(repo: str, revision: str | None, options: dict[str, Any], force: bool) -> Path:
+    """Return the Hub cache's folder of a revision; files larger than a checkpoint's are refused before a byte."""
+    from huggingface_hub import hf_hub_download, snapshot_download
+
+    from ...zoo.models.checkpoint import MAX_WEIGHT_BYTES
+    from ...zoo.models.config import MAX_CONFIG_BYTES
+
+    offline = options["local_files_only"]
+    commit = revision or newest_version(_tags(repo, options)) or MAIN
+    limits = {CONFIG_FILE: MAX_CONFIG_BYTES, WEIGHTS_FILE: MAX_WEIGHT_BYTES}
+    seconds = 2 * ANSWER_SECONDS
+    for file, limit in limits.items():
+        about: dict[str, Any] = {"file": file, "revision": commit, "offline": offline}
+        head = ask_hub(
+            repo,
+            lambda file=file: hf_hub_download(repo, file, revision=commit, dry_run=True, **options),
+            ANSWER_SECONDS,
+            **about,
+        )
+        if head.file_size is not None and head.file_size > limit:
+            raise IntegrityError(
+                f"{file} of {repo} has {head.file_size:,} bytes, more than any checkpoint's",
+                remedy="it is no checkpoint of tchub; check the repository's name",
+                outcome="size-mismatch",
+                path=f"hf://{repo}/{file}",
+            )
+        seconds += (limit if head.file_size is None else head.file_size) / SLOWEST
+    options |= {"revision": commit, "force_download": force, "allow_patterns": list(limits), "library_name": "tchub"}
+    return Path(ask_hub(repo, lambda: snapshot_download(repo, **options), seconds, revision=commit, offline=offline))
 
 
-def __getattr__(name: str) -> Any:
-    networks = _networks()
-    if name not in networks:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    made = globals()[name] = _make(networks[name])
-    return made
+def _tags(repo: str, options: dict[str, Any]) -> list[str]:
+    """Return the names of a repository's tags; offline the revisions that the Hub's cache knows by name."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.constants import HF_HUB_CACHE
+    from huggingface_hub.file_download import repo_folder_name
 
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_networks()])
+    if options["local_files_only"]:
+        cache = Path(options["cache_dir"] or HF_HUB_CACHE)
+        folder = cache / repo_folder_name(repo_id=repo, repo_type="model") / "refs"
+        return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    api = HfApi(token=options["token"], library_name="tchub")
+    refs = ask_hub(repo, lambda: api.list_repo_refs(repo), ANSWER_SECONDS, alternative="give a revision")
+    return [tag.name for tag in refs.tags]

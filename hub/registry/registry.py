@@ -10,17 +10,17 @@ from typing import Any
 
 from ...zoo.devices import Device
 from ...zoo.errors import TchubWarning
-from .compat import require_loadable
-from .describe import describe, read_card
-from .entry import Entry
+from .entry import Entry, describe
 from .errors import IntegrityError, SourceError, StoreError
+from .files import Outcome, Verification, is_folder, read_card, verify_folder
+from .fit import require_loadable
 from .index import Index
-from .lock import LockFile
-from .offline import network_ruled_out
+from .lock_file import LockFile
+from .network import network_ruled_out
 from .resolve import Resolution, resolve
 from .sources import FolderSource, Source, bundled_root, fetch, parse_source, sources_for
 from .store import Store, cache_root, home_root
-from .verify import Outcome, Verification, is_folder, verify_folder
+from .trust import current_index
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class PulledCheckpoint:
 
 @dataclass(frozen=True)
 class Registry:
-    """Everything that is known about checkpoints on this machine and in the index.
+    """All checkpoints that are known on this machine and in the index.
 
     Attributes:
         index: the published checkpoints.
@@ -66,31 +66,31 @@ class Registry:
 
     @classmethod
     def default(cls) -> Registry:
-        """The registry that the environment describes."""
-        return cls(Index.default(), Store(cache_root(), "TCHUB_CACHE"), Store(home_root(), "TCHUB_HOME"))
+        """Return the registry that the environment describes."""
+        return cls(current_index(), Store(cache_root(), "TCHUB_CACHE"), Store(home_root(), "TCHUB_HOME"))
 
     def entries(self) -> list[Entry]:
-        """Published, fetched (an older index may have listed them) and local ones, each version once."""
+        """Return published, fetched (an older index may have listed them) and local ones, each version once."""
         return list(self.index.merged(self.cache.entries()).merged(self.home.entries()).entries)
 
     def resolve(self, name: str | None = None, device: Device | None = None) -> Resolution:
-        """See `registry.resolve.resolve`; also issues its warnings, as `TchubWarning`."""
-        found = resolve(self.entries(), name, device, self.index.aliases)
-        for text in found.warnings:
+        """Resolve as `registry.resolve.resolve`; also issue its warnings, as `TchubWarning`."""
+        resolution = resolve(self.entries(), name, device, self.index.aliases)
+        for text in resolution.warnings:
             warnings.warn(text, TchubWarning, stacklevel=3)
-        return found
+        return resolution
 
     def store_of(self, entry: Entry) -> Store:
-        """Where a checkpoint lives."""
+        """Return the store of a checkpoint."""
         return self.home if entry.is_local else self.cache
 
     def folder(self, entry: Entry) -> Path | None:
-        """The copy that a load would use, whole or not: in a store, else in the wheel; None for neither."""
+        """Return the copy that a load would use, whole or not: in a store, else in the wheel; None for neither."""
         copies = (self.store_of(entry).path(entry), self._in_wheel(entry))
         return next(filter(is_folder, copies), None)
 
     def verify(self, entry: Entry) -> tuple[Verification, str]:
-        """Check the copy that a load would use; also says which that is: `store` or `bundled`."""
+        """Check the copy that a load would use, and name it: `store` or `bundled`."""
         folder = self.folder(entry)
         if folder is None:
             return Verification(Outcome.NOT_INSTALLED, self.store_of(entry).path(entry)), "store"
@@ -98,21 +98,24 @@ class Registry:
             return verify_folder(folder, entry.files), "bundled"
         return self.store_of(entry).verify(entry), "store"
 
-    def locate(self, entry: Entry) -> tuple[Path, str]:
-        """The verified folder of a checkpoint that is here, and which copy it is: `store` or `bundled`.
+    def locate(self, resolution: Resolution, *, offline: bool = False) -> PulledCheckpoint:
+        """Return the verified files of a checkpoint, fetched only when they are neither in a store nor in the wheel.
 
         Raises:
-            NotInstalledError: it is in neither.
             IntegrityError: the files are not what the index says.
+            SourceError, StoreError: it is not here, and cannot be fetched.
         """
-        if self.folder(entry) != self._in_wheel(entry):
-            return self.store_of(entry).require(entry), "store"
-        found, where = self.verify(entry)
-        found.require("reinstall tchub: its own files are damaged")
-        return found.path, where
+        entry = resolution.entry
+        folder = self.folder(entry)
+        if folder is None and not entry.is_local:
+            return self.fetch(resolution, offline=offline)
+        if folder != self._in_wheel(entry):
+            return PulledCheckpoint(self.store_of(entry).require(entry), "store", resolution)
+        verify_folder(folder, entry.files).require("reinstall tchub: its own files are damaged")
+        return PulledCheckpoint(folder, "bundled", resolution)
 
     def is_here(self, entry: Entry) -> bool:
-        """Whether its files are on this machine, damaged or not."""
+        """Return True where its files are on this machine, damaged or not."""
         return self.folder(entry) is not None
 
     def _in_wheel(self, entry: Entry) -> Path:
@@ -131,24 +134,30 @@ class Registry:
         Args:
             name: a checkpoint, or None for the one that fits `device` best.
             source: force one source (`bundled`, `file:///folder`, `https://host/folder`, `hf://org/name`).
-            offline: use no network, also if the environment says so (`offline.VARIABLES`); the wheel, folders and the
+            offline: use no network, also if the environment says so (`network.VARIABLES`); the wheel, folders and the
                 Hub's cache still serve.
 
         Raises:
             the errors of `resolve`, `sources.fetch` and `Store.add`.
         """
         offline = offline or network_ruled_out()
-        return self.fetch(self._with_source(source, offline).resolve(name, device), source=source, offline=offline)
+        known = self
+        if source is not None:
+            # A source that was named may bring an index of its own, for checkpoints that ours does not list.
+            origin = parse_source(source)
+            if not (offline and origin.network):
+                known = replace(self, index=self.index.merged(origin.index(offline=offline).entries))
+        return self.fetch(known.resolve(name, device), source=source, offline=offline)
 
     def pinned(self, name: str | None, lock: Path) -> Resolution:
-        """What a lock file pins, whatever newer versions there are.
+        """Return what a lock file pins, whatever newer versions there are.
 
         Args:
             name: a checkpoint; None where only one is pinned.
 
         Raises:
-            LockFileError: the file cannot be used, does not pin it, or is at odds with the index.
-            IncompatibleCheckpointError: this tchub cannot load it.
+            IndexFileError: the file cannot be used, does not pin it, or is at odds with the index.
+            UnknownCheckpointError: this tchub cannot load it.
         """
         entry = LockFile.read(lock).entry(name, self.index)
         require_loadable(entry)
@@ -157,17 +166,16 @@ class Registry:
     def fetch(self, resolution: Resolution, *, source: str | None = None, offline: bool = False) -> PulledCheckpoint:
         """Fetch what was chosen unless it is stored here, and verify it; arguments and errors as for `pull`.
 
-        What the cache holds whole serves, with a warning, where the index has corrected its card since and the new one
+        A whole copy in the cache serves, with a warning, where the index has corrected its card since and the new one
         cannot be had: without a network, from no source, or because the cache is read-only.
         """
         entry = resolution.entry
         if entry.is_local:
-            return PulledCheckpoint(*self.locate(entry), resolution)
+            return self.locate(resolution)
         used = ["store"]
 
         def fill(folder: Path) -> None:
-            sources = self._sources(entry, source)
-            used[0] = fetch(entry, folder, sources, offline=offline or network_ruled_out())
+            used[0] = fetch(entry, folder, self._sources(entry, source), offline=offline or network_ruled_out())
 
         try:
             return PulledCheckpoint(self.cache.add(entry, fill), used[0], resolution)
@@ -187,7 +195,7 @@ class Registry:
             save: writes config.json, the weights and, where there is one, metrics.json and README.md
                 into the folder it is given; its second argument is the version, for config.json.
             base: the checkpoint it was adapted from, whose licences it inherits.
-            facts: entry fields that the files do not tell, e.g. `data` or another `data_licence`.
+            facts: entry fields that the files do not give, e.g. `data` or another `data_licence`.
 
         Returns:
             The stored entry; its folder is `registry.home.path(entry)`.
@@ -203,15 +211,26 @@ class Registry:
 
         return self.home.add_new(name, fill)
 
-    def _sources(self, entry: Entry, forced: str | None) -> list[Source]:
-        sources = sources_for(entry, forced)
-        return [FolderSource(self.wheel, "bundled") if source.uri == "bundled" else source for source in sources]
+    def _sources(self, entry: Entry, forced: str | None) -> list[Source | SourceError]:
+        return [
+            FolderSource(self.wheel, "bundled")
+            if not isinstance(source, SourceError) and source.uri == "bundled"
+            else source
+            for source in sources_for(entry, forced)
+        ]
 
-    def _with_source(self, source: str | None, offline: bool) -> Registry:
-        """A source that was named may bring an index of its own, for checkpoints that ours does not list."""
-        if source is None:
-            return self
-        place = parse_source(source)
-        if offline and place.network:
-            return self
-        return replace(self, index=self.index.merged(place.index(offline=offline).entries))
+
+def find_checkpoint(name_or_folder: str | Path, *, offline: bool = False) -> Path:
+    """Return the folder of a checkpoint that a user named: a folder, or a name of the registry.
+
+    A folder where there is one of this name, or the name is written like a path; else the verified files of the
+    registry's checkpoint, fetched where they are not here.
+
+    Raises:
+        TchubError: there is no such checkpoint, or it cannot be fetched.
+    """
+    path = Path(name_or_folder)
+    if isinstance(name_or_folder, Path) or path.is_dir() or len(path.parts) > 1:
+        return path
+    registry = Registry.default()
+    return registry.locate(registry.resolve(name_or_folder), offline=offline).path

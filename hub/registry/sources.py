@@ -7,21 +7,23 @@ mirror); then those that the index lists for the checkpoint. What arrives is che
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from ...zoo.errors import TchubError
-from ...zoo.untrusted import open_plain
+from ...zoo.untrusted import open_plain, read_plain
 from .entry import Entry
-from .entry_files import FileRecord
-from .errors import IntegrityError, NoSourceError, NotInSourceError, SourceError, StoreError, UnknownSourceError
-from .hf import HfSource
+from .errors import IntegrityError, NotInSourceError, SourceError
+from .files import FileRecord, Outcome, Verification, verify_folder
 from .index import INDEX_FILE, Index
 from .mirror import Mirror
-from .verify import Outcome, Verification, verify_folder
+from .network import ask_hub, download, hub_errors, network_ruled_out
 
 _FORMS = "bundled, file:///folder, https://host/folder or hf://org/name"
 _OTHER_FILES = "holds other files than the index; use another --source"
@@ -29,11 +31,11 @@ _PIECE = 1 << 20
 
 
 class Source(Protocol):
-    """A place that checkpoints come from.
+    """A place that checkpoints and signed indexes come from.
 
     Attributes:
         uri: how a user writes it.
-        network: whether it may need the network.
+        network: True where it may need the network.
     """
 
     @property
@@ -43,11 +45,15 @@ class Source(Protocol):
     def network(self) -> bool: ...
 
     def fetch(self, entry: Entry, dest: Path, *, offline: bool = False) -> None:
-        """Put the entry's files into the folder `dest`; raises a SourceError."""
+        """Put the entry's files into the folder `dest`; raises SourceError."""
         ...
 
     def index(self, *, offline: bool = False) -> Index:
-        """The checkpoints that the source lists itself; empty where it has no index. Raises a SourceError."""
+        """Return the checkpoints that the source lists itself; empty without an index. Raises SourceError."""
+        ...
+
+    def read(self, name: str, limit: int, *, offline: bool = False) -> bytes:
+        """Return a small file of at most `limit` bytes; raises SourceError."""
         ...
 
 
@@ -73,16 +79,27 @@ class FolderSource:
         """
         for name, record in entry.files.items():
             with (dest / name).open("wb") as copy:
-                for piece in self._read(entry, name, record):
+                for piece in self._pieces(entry, name, record):
                     copy.write(piece)
 
     def index(self, *, offline: bool = False) -> Index:
-        """Its `index.json`, where it has one; raises IndexFileError."""
+        """Return its `index.json`, where it has one; raises IndexFileError."""
         path = self.root / INDEX_FILE
         return Index.read(path) if path.is_file() else Index()
 
-    def _read(self, entry: Entry, name: str, record: FileRecord) -> Iterator[bytes]:
-        """A file in pieces, of the size that the index says."""
+    def read(self, name: str, limit: int, *, offline: bool = False) -> bytes:
+        """Return a small file; raises SourceError."""
+        about = {"remedy": "use another --source", "source": self.uri}
+        try:
+            return read_plain(self.root / name, limit)
+        except FileNotFoundError as error:
+            raise NotInSourceError(f"{self.uri} has no {name}", **about) from error
+        except (OSError, ValueError) as error:
+            message = f"{self.root / name} cannot be read: {getattr(error, 'strerror', None) or error}"
+            raise SourceError(message, reason="content", **about) from error
+
+    def _pieces(self, entry: Entry, name: str, record: FileRecord) -> Iterator[bytes]:
+        """Yield a file in pieces, of the size that the index says."""
         try:
             path = self._folder(entry) / name
             with open_plain(path) as (file, size):
@@ -94,7 +111,8 @@ class FolderSource:
             raise NotInSourceError(
                 f"{name} of {self.uri} cannot be read: {getattr(error, 'strerror', None) or error}",
                 remedy="copy the checkpoint's whole folder, and check the files' permissions",
-                **_about(self, entry),
+                source=self.uri,
+                checkpoint=entry.id,
             ) from error
 
     def _folder(self, entry: Entry) -> Path:
@@ -104,32 +122,99 @@ class FolderSource:
         raise NotInSourceError(
             f"{self.uri} does not hold {entry.id}",
             remedy=f"put its files into {self.root / entry.name / entry.version}, or use another --source",
-            **_about(self, entry),
+            source=self.uri,
+            checkpoint=entry.id,
         )
 
 
-def bundled(root: Path | None = None) -> FolderSource:
-    """The checkpoints that ship in the wheel."""
-    return FolderSource(root or bundled_root(), "bundled")
+class HfSource:
+    """A model repository on the Hugging Face Hub: checkpoints at the commit that the index pins, never at a branch.
+
+    Through huggingface_hub, whose token, HF_ENDPOINT and HF_HUB_OFFLINE hold here too; its cache serves offline.
+    """
+
+    network = True
+
+    def __init__(self, repo: str) -> None:
+        self.repo = repo
+        self.uri = f"hf://{repo}"
+
+    def fetch(self, entry: Entry, dest: Path, *, offline: bool = False) -> None:
+        """Download the files straight into `dest`; offline copy them from the Hub's cache.
+
+        Raises:
+            SourceError: one reason for each of: gated, token refused, repository, revision or file missing,
+                offline, server or network failing, no commit pinned.
+            IntegrityError: the Hub's file is larger than the index says.
+        """
+        about = {"fields": {"source": self.uri, "checkpoint": entry.id}}
+        if entry.revision is None:
+            raise NotInSourceError(
+                f"the index pins no commit of {self.repo} for {entry.id}",
+                reason="revision",
+                remedy="use an index that pins a commit; tchub never follows a branch",
+                **about["fields"],
+            )
+        for name, record in entry.files.items():
+            if offline or network_ruled_out():
+                with hub_errors(self.repo, file=name, offline=True, **about):
+                    shutil.copyfile(self._cached(name, entry.revision), dest / name)
+            else:
+                download(self.repo, name, entry.revision, dest, record.size, exact=True, **about)
+
+    def index(self, *, offline: bool = False) -> Index:
+        """Return no entries: the index that names a repository lists what it holds."""
+        return Index()
+
+    def read(self, name: str, limit: int, *, offline: bool = False) -> bytes:
+        """Return a small file of the newest commit, which is asked for once; raises SourceError."""
+        if offline or network_ruled_out():
+            raise SourceError(
+                f"{self.uri} cannot be asked: the network is ruled out",
+                reason="offline",
+                remedy="run it without TCHUB_OFFLINE and HF_HUB_OFFLINE, or use --source file:///folder",
+                source=self.uri,
+            )
+        commit, _ = self.head
+        with TemporaryDirectory(ignore_cleanup_errors=True) as folder:  # an abandoned download may go on in it
+            download(self.repo, name, commit, Path(folder), limit)
+            return FolderSource(Path(folder), self.uri).read(name, limit)
+
+    @cached_property
+    def head(self) -> tuple[str, str | None]:
+        """The newest commit and its date (ISO 8601)."""
+        from huggingface_hub import HfApi
+
+        model = ask_hub(self.repo, lambda: HfApi(library_name="tchub").model_info(self.repo))
+        return str(model.sha), model.last_modified and model.last_modified.isoformat(timespec="seconds")
+
+    def _cached(self, name: str, revision: str) -> Path:
+        """Return the file in the Hub's cache, without the client's downloads: those ask the Hub even offline."""
+        from huggingface_hub import try_to_load_from_cache
+        from huggingface_hub.errors import OfflineModeIsEnabled
+
+        path = try_to_load_from_cache(self.repo, name, revision=revision)
+        if not isinstance(path, str):
+            raise OfflineModeIsEnabled(name)
+        return Path(path).resolve()
 
 
 def bundled_root() -> Path:
-    """The wheel's folder of checkpoints."""
+    """Return the wheel's folder of checkpoints."""
     return Path(str(resources.files("tchub.zoo.checkpoints")))
 
 
 def parse_source(text: str, *, named: bool = True) -> Source:
-    """The source of a uri.
+    """Return the source of a uri.
 
     Args:
-        named: whether the user wrote it; False for what an index or a lock file lists, which is sent no token.
+        named: True where the user wrote it; False for one that an index or a lock file lists, which is sent no token.
 
     Raises:
-        UnknownSourceError: not one of the known forms.
-        InsecureSourceError: http to another machine.
+        SourceError: not one of the known forms, or http to another machine.
     """
     if text == "bundled":
-        return bundled()
+        return FolderSource(bundled_root(), text)
     try:
         parts = urlsplit(text)
     except ValueError:
@@ -140,81 +225,57 @@ def parse_source(text: str, *, named: bool = True) -> Source:
         return HfSource(text.removeprefix("hf://"))
     if parts.scheme in ("https", "http"):
         return Mirror(text, named=named)
-    raise UnknownSourceError(f"{text!r} is not a source", remedy=f"write {_FORMS}", source=text)
+    raise SourceError(f"{text!r} is not a source", reason="form", remedy=f"write {_FORMS}", source=text)
 
 
-def sources_for(entry: Entry, forced: str | None = None) -> list[Source]:
-    """The sources to try for a checkpoint, in order; raises UnknownSourceError for one that the user wrote."""
-    if forced is not None:
-        return [parse_source(forced)]
-    mirrors = [item.strip() for item in os.environ.get("TCHUB_SOURCES", "").split(",") if item.strip()]
-    listed = [text for text in entry.sources if text != "bundled"]
-    return [bundled(), *(parse_source(text) for text in mirrors if text != "bundled"), *map(_listed, listed)]
-
-
-def _listed(text: str) -> Source:
-    try:
-        return parse_source(text, named=False)
-    except SourceError as error:
-        return _UnusableSource(text, error)
-
-
-class _UnusableSource:
-    """A source of an index that this tchub does not know, or does not trust: others may give the checkpoint."""
-
-    network = False
-
-    def __init__(self, uri: str, error: SourceError) -> None:
-        self.uri = uri
-        self.error = error
-
-    def fetch(self, entry: Entry, dest: Path, *, offline: bool = False) -> None:
-        raise self.error
-
-    def index(self, *, offline: bool = False) -> Index:
-        return Index()
-
-
-def fetch(entry: Entry, dest: Path, sources: list[Source], *, offline: bool = False) -> str:
-    """Fetch from the first source that has it, whole.
-
-    Returns:
-        The uri of the source that gave the files.
+def sources_for(entry: Entry, forced: str | None = None) -> list[Source | SourceError]:
+    """Return the sources to try for a checkpoint, in order; one that the index lists wrongly is its error.
 
     Raises:
-        SourceError, IntegrityError, StoreError: of the only telling source, or NoSourceError with what each said. A
-            StoreError is of a source's own cache; what cannot be written into `dest` is an OSError, and ends it.
+        SourceError: a source that the user wrote is none.
+    """
+    if forced is not None:
+        return [parse_source(forced)]
+    own = (item.strip() for item in os.environ.get("TCHUB_SOURCES", "").split(","))
+    named = dict.fromkeys(("bundled", *filter(None, own)))
+    sources: list[Source | SourceError] = [parse_source(text) for text in named]
+    for text in entry.sources:
+        try:
+            sources += [parse_source(text, named=False)] if text not in named else []
+        except SourceError as error:  # others may give the checkpoint
+            error.fields.setdefault("source", text)
+            sources.append(error)
+    return sources
+
+
+def fetch(entry: Entry, dest: Path, sources: list[Source | SourceError], *, offline: bool = False) -> str:
+    """Fetch from the first source that has it, whole, and return that source's uri.
+
+    Raises:
+        SourceError, IntegrityError: of the only telling source, or with the reason `sources` and each one's error.
+        OSError: `dest` cannot be written.
     """
     failed: dict[str, TchubError] = {}
     for source in sources:
         try:
+            if isinstance(source, SourceError):
+                raise source
             source.fetch(entry, dest, offline=offline)
             verify_folder(dest, entry.files).require(f"{source.uri} {_OTHER_FILES}")
             return source.uri
-        except (SourceError, IntegrityError, StoreError) as error:
-            failed[source.uri] = error
-            _empty(dest)
-    raise _nowhere(entry, failed)
-
-
-def _nowhere(entry: Entry, failed: dict[str, TchubError]) -> TchubError:
-    # That the wheel does not hold it is no news when there was another place to look.
+        except (SourceError, IntegrityError) as error:
+            failed[str(source.fields["source"]) if isinstance(source, SourceError) else source.uri] = error
+            for path in dest.iterdir():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+    # That the wheel does not hold it is no news when there was another source.
     telling = {uri: e for uri, e in failed.items() if uri != "bundled" or isinstance(e, IntegrityError)} or failed
     last = list(telling.values())[-1]
     if len(telling) == 1:
-        return last
-    return NoSourceError(
+        raise last
+    raise SourceError(
         f"no source gave {entry.id} ({'; '.join(f'{uri}: {e.message}' for uri, e in telling.items())})",
+        reason="sources",
         remedy=last.remedy,
         checkpoint=entry.id,
         tried={uri: error.as_dict() for uri, error in failed.items()},
     )
-
-
-def _empty(folder: Path) -> None:
-    for path in folder.iterdir():
-        path.unlink()
-
-
-def _about(source: Source, entry: Entry) -> dict[str, str]:
-    return {"source": source.uri, "checkpoint": entry.id}

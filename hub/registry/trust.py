@@ -1,104 +1,380 @@
-"""Whose signatures count: the set of keys that is trusted on this machine."""
+"""The refreshed index, by The Update Framework (TUF): whoever holds the trusted root's keys vouches for it.
+
+A source of a signed index has `index.json`, and beside it in `metadata/` TUF's `N.root.json`, `timestamp.json`,
+`snapshot.json` and `targets.json`. python-tuf's client checks signatures, versions and days, and follows the roots.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import cached_property
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .errors import NoTrustedKeyError, UnknownKeyError
-from .fields import bad, check_format, parse_document, read_document, whole
-from .keys import TrustedKey
-from .signature import Signature
+from ...zoo.errors import TchubError, TchubWarning
+from ...zoo.files import locked, write_atomically
+from ...zoo.untrusted import parse_json, read_plain
+from .errors import IndexFileError, NotInSourceError, SourceError, UntrustedError
+from .files import MAX_BYTES, convert, read_bytes, store_error
+from .index import INDEX_FILE, Index, own_index
+from .sources import HfSource, Source, parse_source
+from .store import cache_root
 
-KEYS_FORMAT = 1
-VARIABLE = "TCHUB_TRUSTED_KEYS"
-_MAX_KEYS = 100
+if TYPE_CHECKING:
+    from tuf.api.metadata import Root
+    from tuf.ngclient import FetcherInterface
+
+INDEX_REPO = "tchub/index"
+SOURCE_VARIABLE, REPO_VARIABLE = "TCHUB_INDEX_SOURCE", "TCHUB_INDEX_REPO"
+ROOT_VARIABLE = "TCHUB_TRUSTED_KEYS"
+ROOT_FILE, METADATA, REFRESHED = "root.json", "metadata", "refreshed.json"
+_MAX_ROOT = 512_000
+_REMEDY = "run: tchub index refresh"
+
+
+def current_index() -> Index:
+    """Return the index of the file that TCHUB_INDEX names, else the wheel's with what `tchub index refresh` brought.
+
+    A refreshed index that cannot be used is left out with a warning.
+    """
+    if own := own_index():
+        return Index.read(own)
+    shipped = Index.shipped()
+    try:
+        trusted = TrustedIndexes.default()
+        stored = trusted.stored() if trusted else None
+        return shipped.joined(stored.parsed) if stored else shipped
+    except TchubError as error:
+        text = f"the refreshed index is left out: {error.message}; `tchub index refresh` fetches it anew"
+        warnings.warn(text, TchubWarning, stacklevel=2)
+        return shipped
+
+
+def index_to_ask() -> str:
+    """Return the repository that is asked to list new checkpoints: TCHUB_INDEX_REPO, or the project's own."""
+    return os.environ.get(REPO_VARIABLE) or INDEX_REPO
 
 
 @dataclass(frozen=True)
-class KeySet:
-    """The keys that are trusted.
+class RefreshedIndex:
+    """An index as the last refresh brought it.
 
     Attributes:
-        serial: one more than that of the set which it replaced.
+        source: where from, as a user writes it.
+        fetched: when (UTC, ISO 8601).
+        expires: the last moment at which a refresh takes it for the newest.
+        index, targets: the texts of index.json and of the signed metadata that vouches for it.
+        commit, date: of the Hub, which one it was read at and when that was made.
     """
 
-    serial: int = 0
-    keys: tuple[TrustedKey, ...] = ()
+    source: str
+    fetched: str
+    expires: str
+    index: str
+    targets: str
+    commit: str | None = None
+    date: str | None = None
+
+    @cached_property
+    def parsed(self) -> Index:
+        """The index; raises IndexFileError."""
+        return Index.parse(self.index, f"{self.source}/{INDEX_FILE}")
+
+
+@dataclass(frozen=True)
+class IndexUpdate:
+    """The result of a refresh.
+
+    Attributes:
+        serial, before: of the index now, and of the stored one before; None where there was none.
+        keys: version of the trusted root.
+        added: checkpoints that neither the wheel nor the index before had.
+        deprecated: checkpoints that were not deprecated before.
+        unusable: why what was stored before could not be used, or None.
+    """
+
+    source: str
+    commit: str | None
+    date: str | None
+    serial: int
+    before: int | None
+    keys: int
+    expires: str
+    added: tuple[str, ...]
+    deprecated: tuple[str, ...]
+    unusable: str | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class TrustedIndexes:
+    """The indexes that the holders of one root vouch for.
+
+    Attributes:
+        root: the text of the root metadata that is trusted to begin with.
+        folder: the state: TUF's metadata, and the refreshed index. Each root has its own.
+    """
+
+    root: bytes
+    folder: Path
 
     @classmethod
-    def parse(cls, data: bytes, where: str) -> KeySet:
-        """Read the JSON `{format, serial, keys}`; raises IndexFileError."""
-        return cls.from_dict(parse_document(data, where), where)
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any], where: str) -> KeySet:
-        """Read a set from its JSON object; raises IndexFileError."""
-        listed = raw.get("keys")
-        if not isinstance(listed, list) or len(listed) > _MAX_KEYS:
-            raise bad(where, f"no list of at most {_MAX_KEYS} keys in it")
-        check_format(raw.get("format"), KEYS_FORMAT, where)
-        keys = tuple(TrustedKey.from_dict(item, where) for item in listed)
-        if len({key.id for key in keys}) != len(keys):
-            raise bad(where, "a key is listed twice")
-        return cls(whole(raw, "serial", 0, where), keys)
-
-    def to_json(self) -> str:
-        """The text of the set's file."""
-        body = {"format": KEYS_FORMAT, "serial": self.serial, "keys": [key.as_dict() for key in self.keys]}
-        return json.dumps(body, indent=2) + "\n"
-
-    def require(self, data: bytes, signature: bytes, where: str, today: date | None) -> TrustedKey:
-        """The key that signed these bytes.
-
-        Args:
-            signature: the text of the signature's file.
-            where: what is signed, for messages.
-            today: the day on which the key has to be good; None for any day.
+    def default(cls) -> TrustedIndexes | None:
+        """Return those of the file that TCHUB_TRUSTED_KEYS names, else of the wheel's root; None where it has none.
 
         Raises:
-            UntrustedError: one class for each: no key is trusted, this one is not, it was taken back, it is out of
-                its days, the signature is wrong.
+            IndexFileError: the file cannot be read.
         """
-        if not self.keys:
-            raise NoTrustedKeyError(
-                f"{where} cannot be checked: this tchub trusts no key",
-                remedy=f"get the publisher's keys.json by a way that you trust, and set {VARIABLE} to it",
-                path=where,
+        if named := os.environ.get(ROOT_VARIABLE):
+            root = read_bytes(Path(named).expanduser(), _MAX_ROOT)
+        else:
+            shipped = resources.files("tchub.hub.registry") / ROOT_FILE
+            if not shipped.is_file():
+                return None
+            root = shipped.read_bytes()
+        return cls(root, cache_root().parent / "index" / hashlib.sha256(root).hexdigest()[:16])
+
+    def stored(self) -> RefreshedIndex | None:
+        """Return the index of the last refresh, verified again, whatever the day; None where there was none.
+
+        Raises:
+            IndexFileError: it is damaged.
+            UntrustedError: the newest root that was seen does not vouch for it (any more).
+        """
+        path = self.folder / REFRESHED
+        try:
+            raw = parse_json(read_plain(path, 3 * MAX_BYTES))
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise IndexFileError(f"{path} cannot be used: {error}", remedy=_REMEDY, path=str(path)) from error
+        stored = convert(raw, RefreshedIndex, str(path), _REMEDY)
+        from tuf.api.metadata import Metadata, Targets
+
+        with _tuf_errors(stored.source):
+            targets = Metadata[Targets].from_bytes(stored.targets.encode())
+            self.current_root().verify_delegate(Targets.type, targets.signed_bytes, targets.signatures)
+            targets.signed.targets[INDEX_FILE].verify_length_and_hashes(stored.index.encode())
+        return stored
+
+    def current_root(self) -> Root:
+        """Return the newest root that the stored chain leads to, every link verified.
+
+        Raises:
+            UntrustedError: a root is damaged, or not signed by the one before it.
+        """
+        from tuf.api.exceptions import BadVersionNumberError
+        from tuf.api.metadata import Metadata, Root
+
+        with _tuf_errors(str(self.folder)):
+            root = Metadata[Root].from_bytes(self.root).signed
+            while (path := self.folder / METADATA / "root_history" / f"{root.version + 1}.root.json").is_file():
+                following = Metadata[Root].from_bytes(read_bytes(path, _MAX_ROOT))
+                for one in (root, following.signed):
+                    one.verify_delegate(Root.type, following.signed_bytes, following.signatures)
+                if following.signed.version != root.version + 1:
+                    raise BadVersionNumberError(f"{path.name} has version {following.signed.version}")
+                root = following.signed
+        return root
+
+    def refresh(self, source: Source, shipped: Index) -> IndexUpdate:
+        """Replace the stored index by the one of a source, where TUF's checks hold; see `refresh_index`."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with locked(self.folder / ".lock", seconds=120.0):
+                return self._refresh(source, shipped)
+        except OSError as error:
+            raise store_error(error, Path(error.filename or self.folder)) from error
+
+    def _refresh(self, source: Source, shipped: Index) -> IndexUpdate:
+        from tuf.api.metadata import Metadata, Timestamp
+        from tuf.ngclient import Updater, UpdaterConfig
+
+        metadata = self.folder / METADATA
+        fetcher = _fetcher(source)
+        with _tuf_errors(source.uri):
+            updater = Updater(
+                str(metadata),
+                f"{source.uri}/{METADATA}/",
+                fetcher=fetcher,
+                config=UpdaterConfig(root_max_length=_MAX_ROOT, prefix_targets_with_hash=False),
+                bootstrap=self.root,
             )
-        found = Signature.parse(signature, f"the signature of {where}")
-        key = next((key for key in self.keys if key.id == found.key), None)
-        if key is None:
-            raise UnknownKeyError(
-                f"{where} is signed by key {found.key}, which is not trusted here",
-                remedy=f"check where it comes from; to trust another publisher set {VARIABLE} to their keys.json",
-                path=where,
-                key=found.key,
+            updater.refresh()
+            target = updater.get_targetinfo(INDEX_FILE)
+        if target is None or target.length > MAX_BYTES:
+            reason = "has no index.json" if target is None else f"has an index.json of more than {MAX_BYTES} bytes"
+            remedy = "tell who publishes it"
+            raise UntrustedError(
+                f"the signed list of {source.uri} {reason}", reason="content", remedy=remedy, path=source.uri
             )
-        key.require_usable(where, today)
-        found.require(key.public, data, where)
-        return key
+        before, unusable = None, None
+        try:  # after TUF's checks: a key that was taken back meanwhile vouches for nothing
+            before = self.stored()
+        except TchubError as error:
+            unusable = error.message
+        with _tuf_errors(source.uri):
+            if before and hashlib.sha256(before.index.encode()).hexdigest() == target.hashes.get("sha256"):
+                data = before.index.encode()
+            else:
+                data = fetcher.download_bytes(f"{source.uri}/{INDEX_FILE}", target.length)
+            target.verify_length_and_hashes(data)
+        index = Index.parse(data, f"{source.uri}/{INDEX_FILE}")
+        timestamp = Metadata[Timestamp].from_file(str(metadata / "timestamp.json")).signed
+        commit, date = source.head if isinstance(source, HfSource) else (None, None)
+        now = datetime.now(UTC)
+        refreshed = RefreshedIndex(
+            source=source.uri,
+            fetched=now.isoformat(timespec="seconds"),
+            expires=timestamp.expires.isoformat(timespec="seconds"),
+            index=data.decode(),
+            targets=(metadata / "targets.json").read_text(encoding="utf-8"),
+            commit=commit,
+            date=date,
+        )
+        _require_same_versions(index, (shipped, *([before.parsed] if before else [])))
+        write_atomically(self.folder / REFRESHED, json.dumps(asdict(refreshed), indent=2).encode())
+        known = shipped.joined(before.parsed) if before else shipped
+        old = {entry.id: entry.deprecated for entry in known.entries}
+        return IndexUpdate(
+            source=source.uri,
+            commit=commit,
+            date=date,
+            serial=index.serial,
+            before=before.parsed.serial if before else None,
+            keys=self.current_root().version,
+            expires=refreshed.expires,
+            added=tuple(entry.id for entry in index.entries if entry.id not in old),
+            deprecated=tuple(entry.id for entry in index.entries if entry.deprecated and not old.get(entry.id)),
+            unusable=unusable,
+        )
 
 
-def root_keys() -> KeySet:
-    """The keys that are trusted to begin with: the wheel's, or those of the file that TCHUB_TRUSTED_KEYS names.
+def refresh_index(source: str | None = None) -> IndexUpdate:
+    """Fetch the newest index, check that the trusted keys vouch for it, and use it from now on.
+
+    Whatever goes wrong, the index that was there stays; newer keys that were seen stay too.
+
+    Args:
+        source: `file:///folder`, `https://host/folder` or `hf://org/name`; None for TCHUB_INDEX_SOURCE, else the
+            project's repository.
 
     Raises:
-        IndexFileError: the file cannot be read.
+        SourceError: the source does not give it.
+        UntrustedError: no key is trusted here, or the index is not signed, older than the one here, or out of date.
+        IndexFileError: the index cannot be read.
+        StoreError: it cannot be kept.
     """
-    named = os.environ.get(VARIABLE)
-    if named:
-        path = Path(named).expanduser()
-        return KeySet.from_dict(read_document(path), str(path))
-    return KeySet.parse((resources.files("tchub.hub.registry") / "keys.json").read_bytes(), "keys.json")
+    origin = parse_source(source or os.environ.get(SOURCE_VARIABLE) or f"hf://{INDEX_REPO}")
+    trusted = TrustedIndexes.default()
+    if trusted is None:
+        raise UntrustedError(
+            f"{origin.uri} cannot be checked: this tchub trusts no key",
+            reason="keys",
+            remedy=f"get the publisher's root.json by a way that you trust, and set {ROOT_VARIABLE} to it",
+            path=origin.uri,
+        )
+    return trusted.refresh(origin, Index.shipped())
 
 
-def today() -> date:
-    """The day, in UTC."""
-    return datetime.now(UTC).date()
+def describe_index() -> dict[str, Any]:
+    """Return the indexes in use (None for one that is not), the trusted keys, old names and deprecated checkpoints.
+
+    Raises:
+        UntrustedError, IndexFileError: the refreshed index, the wheel's, or TCHUB_INDEX's cannot be used.
+    """
+    own, shipped, trusted = own_index(), Index.shipped(), TrustedIndexes.default()
+    stored = None if own or trusted is None else trusted.stored()
+    used = Index.read(own) if own else shipped.joined(stored.parsed) if stored else shipped
+    root = trusted.current_root() if trusted else None
+    facts = {key: getattr(stored, key) for key in ("source", "commit", "date", "fetched", "expires")} if stored else {}
+    return {
+        "override": own and _counts(used) | {"path": str(own)},
+        "shipped": None if own else _counts(shipped),
+        "refreshed": stored and _counts(stored.parsed) | facts,
+        "keys": root
+        and {
+            "version": root.version,
+            "expires": root.expires.isoformat(timespec="seconds"),
+            "trusted": [keyid[:16] for keyid in root.roles["targets"].keyids],
+        },
+        "aliases": dict(used.aliases),
+        "deprecated": {entry.id: entry.deprecated for entry in used.entries if entry.deprecated},
+    }
+
+
+def _counts(index: Index) -> dict[str, Any]:
+    return {"serial": index.serial, "checkpoints": len(index.entries)}
+
+
+def _require_same_versions(index: Index, known: Iterable[Index]) -> None:
+    """Raise UntrustedError when a version has another config or other weights than before."""
+    listed = {entry.id: entry for entry in index.entries}
+    for entry in (entry for one in known for entry in one.entries):
+        now = listed.get(entry.id)
+        if now is not None and entry.changed_in(now):
+            raise UntrustedError(
+                f"the index lists other files for {entry.id} than before; versions never change",
+                reason="changed",
+                remedy="tell who publishes it; your index stays as it was",
+                path=entry.id,
+            )
+
+
+def _fetcher(source: Source) -> FetcherInterface:
+    """Return TUF's way to a source: the sources bound each file in size and time, and keep to --offline."""
+    from tuf.api.exceptions import DownloadHTTPError
+    from tuf.ngclient import FetcherInterface
+
+    class SourceFetcher(FetcherInterface):
+        def _fetch(self, url: str) -> Iterator[bytes]:
+            try:
+                yield source.read(url.removeprefix(f"{source.uri}/"), MAX_BYTES)
+            except NotInSourceError as error:
+                raise DownloadHTTPError(error.message, 404) from error
+            except SourceError as error:
+                if error.reason == "token":  # some servers refuse what is not there
+                    raise DownloadHTTPError(error.message, 403) from error
+                raise
+
+    return SourceFetcher()
+
+
+@contextmanager
+def _tuf_errors(path: str) -> Iterator[None]:
+    """Turn TUF's errors into SourceError and UntrustedError."""
+    from tuf.api import exceptions as tuf
+
+    def untrusted(error: Exception, reason: str, message: str, remedy: str) -> UntrustedError:
+        return UntrustedError(f"{path} {message}: {error}", reason=reason, remedy=remedy, path=path)
+
+    try:
+        yield
+    except tuf.DownloadHTTPError as error:
+        raise error.__cause__ or error from None
+    except tuf.DownloadLengthMismatchError as error:
+        message, remedy = f"{path} sends too much: {error}", "check the address, or use another --source"
+        raise SourceError(message, reason="content", remedy=remedy, source=path) from error
+    except tuf.ExpiredMetadataError as error:
+        remedy = "check this machine's clock; else newer ones are held back from you: use another --source"
+        raise untrusted(error, "expired", "was to be replaced by now", remedy) from error
+    except tuf.UnsignedMetadataError as error:
+        remedy = f"check where it comes from; to trust another publisher set {ROOT_VARIABLE} to their root.json"
+        raise untrusted(error, "signature", "is not signed by the keys that are trusted here", remedy) from error
+    except tuf.BadVersionNumberError as error:
+        remedy = "use an up-to-date --source; an older state stands in place of a newer one"
+        raise untrusted(error, "rollback", "is older than what was seen before", remedy) from error
+    except (tuf.RepositoryError, KeyError) as error:
+        remedy = "fetch it again from another source; if it stays so, tell who publishes it"
+        raise untrusted(error, "content", "is not what was signed", remedy) from error

@@ -14,8 +14,7 @@ from ...cards.plots import Plot, plots_of
 from ...zoo.files import write_atomically
 from ...zoo.plain_json import json_file
 from ..registry import Registry
-from ..registry.catalogue import Listed, published
-from ..registry.query import arranged
+from ..registry.listing import CatalogueItem, in_list_order, published
 from .errors import ForeignFolderError, SiteWriteError
 from .pages import assets, checkpoint_page, index_page
 
@@ -64,7 +63,7 @@ def build(registry: Registry, output: Path, title: str = TITLE) -> Built:
     Raises:
         ForeignFolderError: the folder holds other files, and no earlier catalogue.
         SiteWriteError: it cannot be written.
-        IntegrityError, IndexFileError: a checkpoint's files are damaged (see `catalogue.published`).
+        IntegrityError, IndexFileError: a checkpoint's files are damaged (see `listing.published`).
     """
     listed = published(registry)
     try:
@@ -81,7 +80,7 @@ def build(registry: Registry, output: Path, title: str = TITLE) -> Built:
     return Built(output, tuple(one.entry.name for one in listed), written, removed, len(files))
 
 
-def render(listed: list[Listed], title: str = TITLE, earlier: Path | None = None) -> dict[str, bytes]:
+def render(listed: list[CatalogueItem], title: str = TITLE, earlier: Path | None = None) -> dict[str, bytes]:
     """All files of the catalogue: path from its folder -> content, `index.html` last.
 
     Args:
@@ -90,14 +89,14 @@ def render(listed: list[Listed], title: str = TITLE, earlier: Path | None = None
     records = {one.entry.name: one.as_dict() for one in listed}
     files = assets() | {CATALOGUE: _catalogue(records, title)}
     for one in listed:
-        family = arranged(other.entry for other in listed if other.entry.family == one.entry.family)
+        family = in_list_order(other.entry for other in listed if other.entry.family == one.entry.family)
         plots = {f"plots/{one.entry.name}/{plot.file}": plot for plot in _plots(one)}
         files |= {path: _drawn(plot, path, earlier) for path, plot in plots.items()}
         files[one.page] = checkpoint_page(title, one, records[one.entry.name], family, plots).encode()
     return files | {"index.html": index_page(title, records, listed).encode()}
 
 
-def _plots(one: Listed) -> tuple[Plot, ...]:
+def _plots(one: CatalogueItem) -> tuple[Plot, ...]:
     try:
         return plots_of(one.metrics)
     except CardError as error:

@@ -13,10 +13,7 @@ from markupsafe import Markup
 
 from ...cards.plots import Plot
 from ..registry import Entry
-from ..registry.catalogue import Listed, comparable
-from ..registry.listed_facts import kind_of, searchable
-from ..registry.query import by_family
-from ..registry.scores import TITLES
+from ..registry.listing import TITLES, CatalogueItem, by_family, comparable, kind_of, searchable
 from ..text import data_text, number_text, score_text, size_text
 from .markdown import card_html
 
@@ -32,11 +29,11 @@ def assets() -> dict[str, bytes]:
     return {name: (_TEMPLATES / name).read_bytes() for name in _ASSETS}
 
 
-def index_page(title: str, records: Mapping[str, Mapping[str, Any]], listed: Sequence[Listed]) -> str:
+def index_page(title: str, records: Mapping[str, Mapping[str, Any]], listed: Sequence[CatalogueItem]) -> str:
     """The page with search, filters, the table and the comparison.
 
     Args:
-        records: `Listed.as_dict()` by name.
+        records: `CatalogueItem.as_dict()` by name.
     """
     groups = by_family(one.entry for one in listed)
     ordered = [entry for _, entries in groups for entry in entries]
@@ -52,7 +49,7 @@ def index_page(title: str, records: Mapping[str, Mapping[str, Any]], listed: Seq
 
 
 def checkpoint_page(
-    title: str, one: Listed, record: Mapping[str, Any], family: Sequence[Entry], plots: Mapping[str, Plot]
+    title: str, one: CatalogueItem, record: Mapping[str, Any], family: Sequence[Entry], plots: Mapping[str, Plot]
 ) -> str:
     """One checkpoint's page.
 

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tchub.cards import draw, plots_of, render_card
 from tchub.hub.registry import Entry, Index, Version, describe
-from tchub.hub.registry.describe import read_json
+from tchub.hub.registry.files import read_json
 from tchub.zoo.errors import TchubError
 from tchub.zoo.files import write_atomically
 
@@ -122,7 +122,7 @@ def _version(folder: Path, old: dict[str, Entry], stale: list[str], root: Path, 
     listed = old.get(f"{name}@{version}")
     kept = {key: listed.as_dict()[key] for key in _PUBLISHED} if listed else {}
     entry = describe(folder, name, version, **kept)
-    changed = [file for file in entry.lasting_files if listed and listed.files.get(file) != entry.files[file]]
+    changed = [file for file in LASTING_FILES if listed and listed.files.get(file) != entry.files[file]]
     if changed and not replace:
         raise ChangedVersionError(
             f"{entry.id} is listed with another {' and '.join(changed)}; versions never change",

@@ -12,18 +12,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...zoo.files import write_atomically
+from ...zoo.files import locked, write_atomically
 from .entry import Entry
-from .errors import IndexFileError, LockFileError
-from .exclusive import exclusive
-from .fields import bad, check_format, read_document
+from .errors import IndexFileError
+from .files import check_format, read_document, store_error, unusable
 from .index import Index
 from .names import CheckpointName
-from .store import store_error
 
 LOCK_FILE = "tchub.lock"
 LOCK_FORMAT = 1
-# What a pin says, besides the name: where the files are, what they must be, and what can load them.
+# The fields of a pin, besides the name: where the files are, what they must be, and what can load them.
 _FIELDS = (
     "version", "arch", "family", "format", "feature_schema", "feature_version", "tvm_range",
     "weights_licence", "data_licence", "sources", "revision", "files",
@@ -36,8 +34,8 @@ class LockFile:
     """The pins of a project.
 
     Attributes:
-        path: where the file is.
-        pins: name -> what is pinned. Such an entry tells nothing of scores and data.
+        path: the file.
+        pins: name -> what is pinned. Such an entry has neither scores nor data.
     """
 
     path: Path
@@ -45,38 +43,45 @@ class LockFile:
 
     @classmethod
     def read(cls, path: Path) -> LockFile:
-        """Read a lock file.
+        """Return a lock file.
 
         Raises:
-            LockFileError: it is missing, malformed, unsafe, too large or of a newer format.
+            IndexFileError: it is missing, malformed, unsafe, too large or of a newer format.
         """
         try:
-            return cls(path, _pins(read_document(path), str(path)))
+            raw = read_document(path)
+            check_format(raw, LOCK_FORMAT, str(path))
+            pins = raw.get("checkpoints")
+            if not isinstance(pins, dict) or len(pins) > _MAX_PINS:
+                raise unusable(str(path), f"no object of up to {_MAX_PINS} checkpoints in it")
+            return cls(path, {name: _pin(name, body, str(path)) for name, body in pins.items()})
         except IndexFileError as error:
             if not path.exists():
-                raise LockFileError(
-                    f"there is no lock file {path}", remedy="make it: tchub pull NAME --lock", path=str(path)
-                ) from error
+                message, remedy = f"there is no lock file {path}", "make it: tchub pull NAME --lock"
+                raise IndexFileError(message, remedy=remedy, path=str(path)) from error
             newer = error.fields.get("format") is not None
             remedy = error.remedy if newer else "restore it, or make it again: tchub pull NAME --lock"
-            raise LockFileError(error.message, remedy=remedy, **error.fields) from error
+            raise IndexFileError(error.message, remedy=remedy, **error.fields) from error
 
     def entry(self, name: str | None, index: Index) -> Entry:
-        """What is pinned, with the facts of the index, and the card that it lists, where it lists the same model.
+        """Return a pin, with the facts and the card of the index where that lists the same model.
 
         Args:
             name: `arch-family`, or `arch-family@X.Y.Z`, which must be the pinned version; None for the only pin.
 
         Raises:
-            LockFileError: it is not pinned, another version is, or the index lists another config or other weights.
+            IndexFileError: it is not pinned, another version is, or the index lists another config or other weights.
         """
         if name is None:
-            name = self._only_name()
+            if len(self.pins) != 1:
+                remedy = f"name one: {', '.join(sorted(self.pins))}" if self.pins else "pin one: tchub pull NAME --lock"
+                raise self._error(f"{self.path} pins {len(self.pins)} checkpoints", remedy)
+            (name,) = self.pins
         wanted = CheckpointName.parse(name)
         pin = self.pins.get(wanted.name) or self.pins.get(index.aliases.get(wanted.name, ""))
         if pin is None or (wanted.version and str(wanted.version) != pin.version):
-            what = f"pins {pin.id}, not {name}" if pin else f"does not pin {name}"
-            raise self._error(f"{self.path} {what}", f"pin it: tchub pull {name} --lock", name=name)
+            state = f"pins {pin.id}, not {name}" if pin else f"does not pin {name}"
+            raise self._error(f"{self.path} {state}", f"pin it: tchub pull {name} --lock", name=name)
         listed = next((entry for entry in index.entries if entry.id == pin.id), None)
         if listed is None:
             return pin
@@ -84,19 +89,11 @@ class LockFile:
         sources = tuple(dict.fromkeys((*pin.sources, *listed.sources)))
         return replace(listed, sources=sources, revision=listed.revision or pin.revision)
 
-    def _only_name(self) -> str:
-        if len(self.pins) != 1:
-            raise self._error(
-                f"{self.path} pins {len(self.pins)} checkpoints",
-                f"name one: {', '.join(sorted(self.pins))}" if self.pins else "pin one: tchub pull NAME --lock",
-            )
-        return next(iter(self.pins))
-
     def with_pins(self, entries: Iterable[Entry]) -> LockFile:
-        """With these pinned, in place of other versions of the same names.
+        """Return the lock file with these pinned, in place of other versions of the same names.
 
         Raises:
-            LockFileError: an entry is of this machine alone, or has other files than the same version's pin.
+            IndexFileError: an entry is of this machine alone, or has other files than the same version's pin.
         """
         pins = dict(self.pins)
         for entry in entries:
@@ -113,7 +110,7 @@ class LockFile:
         return replace(self, pins=pins)
 
     def to_json(self) -> str:
-        """The file's text."""
+        """Return the file's text."""
         pins = {name: {key: entry.as_dict()[key] for key in _FIELDS} for name, entry in self.pins.items()}
         return json.dumps({"format": LOCK_FORMAT, "checkpoints": pins}, indent=2, sort_keys=True) + "\n"
 
@@ -126,38 +123,31 @@ class LockFile:
                 files=differing,
             )
 
-    def _error(self, message: str, remedy: str, **fields: Any) -> LockFileError:
-        return LockFileError(message, remedy=remedy, path=str(self.path), **fields)
+    def _error(self, message: str, remedy: str, **fields: Any) -> IndexFileError:
+        return IndexFileError(message, remedy=remedy, path=str(self.path), **fields)
 
 
 def pin(path: Path, entries: Iterable[Entry]) -> LockFile:
-    """Add entries to a lock file, or make it; other names in it stay as they are, whoever writes at the same time.
+    """Add entries to a lock file, or make it; other names in it stay, whoever writes at the same time.
 
     Raises:
-        LockFileError: the file that is there cannot be used, or at odds with an entry; or it is a folder.
+        IndexFileError: the file cannot be used, or is at odds with an entry; or it is a folder.
         StoreError: it cannot be written; it is as it was before.
+        LockError: another process has been writing it for two minutes.
     """
     if path.is_dir():
-        raise LockFileError(f"{path} is a folder", remedy=f"name a file, e.g. {path / LOCK_FILE}", path=str(path))
+        raise IndexFileError(f"{path} is a folder", remedy=f"name a file, e.g. {path / LOCK_FILE}", path=str(path))
     try:
-        with exclusive(path.with_name(f".{path.name}.writing")):
-            found = (LockFile.read(path) if path.exists() else LockFile(path)).with_pins(entries)
-            write_atomically(path, found.to_json().encode())
+        with locked(path.with_name(f".{path.name}.writing"), seconds=120.0):
+            lock = (LockFile.read(path) if path.exists() else LockFile(path)).with_pins(entries)
+            write_atomically(path, lock.to_json().encode())
     except OSError as error:
         raise store_error(error, path, "--lock-file") from error
-    return found
+    return lock
 
 
-def _pins(raw: Mapping[str, Any], where: str) -> dict[str, Entry]:
-    check_format(raw.get("format"), LOCK_FORMAT, where)
-    listed = raw.get("checkpoints")
-    if not isinstance(listed, dict) or len(listed) > _MAX_PINS:
-        raise bad(where, f"no object of up to {_MAX_PINS} checkpoints in it")
-    return {name: _pin(name, body, where) for name, body in listed.items()}
-
-
-def _pin(name: str, body: object, where: str) -> Entry:
-    entry = Entry.from_dict(body | {"name": name} if isinstance(body, dict) else body, where)
+def _pin(name: str, body: object, path: str) -> Entry:
+    entry = Entry.from_dict(body | {"name": name} if isinstance(body, dict) else body, path)
     if entry.is_local:
-        raise bad(where, f"{name} is of one machine alone")
+        raise unusable(path, f"{name} is of one machine alone")
     return entry

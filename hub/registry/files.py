@@ -1,0 +1,338 @@
+"""Files on disk: bounded reading, comparison with sizes and sha256, folders that change by one rename."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import stat
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from ...zoo.untrusted import parse_json, read_plain
+from .errors import NO_PERMISSION, IndexFileError, IntegrityError, StoreError
+
+T = TypeVar("T")
+
+CONFIG_FILE, METRICS_FILE, CARD_FILE = "config.json", "metrics.json", "README.md"
+WEIGHTS_FILE = "model.safetensors"  # equal to `zoo.models`' own name; importing that one would import torch
+MAX_BYTES = 8 << 20  # of a JSON document; an index of 2,000 checkpoints is smaller
+MAX_FILE_BYTES = 1 << 30  # of a checkpoint's file; the largest architecture of the zoo has some MB
+_MAX_TEXT = 20_000  # characters of one text
+_CHUNK = 1 << 20
+_REMEDY = "fetch the file again, or reinstall tchub"
+_FOLDER_REMEDY = "check its permissions, or fetch the checkpoint again"
+_STAGED, _REPLACED, _REMOVED = ".partial-", ".old", ".gone"
+
+
+# Documents
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a file; raises IndexFileError (see `parse_document`)."""
+    return parse_document(read_bytes(path), str(path))
+
+
+def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
+    """Return the bytes of a plain file; raises IndexFileError, also for more than `limit` bytes."""
+    try:
+        return read_plain(path, limit)
+    except FileNotFoundError as error:
+        raise unusable(str(path), "there is no such file", "check the path") from error
+    except (OSError, ValueError) as error:
+        raise unusable(str(path), getattr(error, "strerror", None) or str(error)) from error
+
+
+def parse_document(data: bytes, path: str, remedy: str = _REMEDY) -> dict[str, Any]:
+    """Return the JSON object of a text.
+
+    Raises:
+        IndexFileError: it is none; it is too large or breaks a rule of `zoo.untrusted.parse_json`; or a text in it
+            is very long or holds control characters, which could write anything onto a terminal.
+    """
+    try:
+        if len(data) > MAX_BYTES:
+            raise ValueError(f"it is larger than {MAX_BYTES} bytes")
+        value = parse_json(data)
+        _check_texts(value)
+        if not isinstance(value, dict):
+            raise ValueError("not a JSON object")
+    except json.JSONDecodeError as error:
+        raise unusable(path, f"not JSON: {error}", remedy) from error
+    except ValueError as error:
+        raise unusable(path, str(error), remedy) from error
+    return value
+
+
+def convert(value: object, kind: type[T], path: str, remedy: str = _REMEDY) -> T:
+    """Return a JSON value as a typed object; unknown fields are skipped.
+
+    Raises:
+        IndexFileError: a field is missing, of the wrong type or out of bounds; the message has the path of the field.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise unusable(path, str(error).replace(" - at `$.", " - at `"), remedy) from error
+
+
+def check_format(raw: Mapping[str, Any], newest: int, path: str) -> None:
+    """Refuse a document of a newer format, or without a format number (raises IndexFileError)."""
+    number = raw.get("format")
+    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
+        raise unusable(path, "no format number")
+    if number > newest:
+        raise IndexFileError(
+            f"{path} has format {number}; this tchub reads up to {newest}",
+            remedy="upgrade tchub: pip install -U tchub",
+            path=path,
+            format=number,
+        )
+
+
+def unusable(path: str, reason: str, remedy: str = _REMEDY) -> IndexFileError:
+    """Return the error of a file (or of an entry in it) that cannot be used."""
+    return IndexFileError(f"{path} cannot be used: {reason}", remedy=remedy, path=path)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a JSON object of a checkpoint's folder; {} without the file. Raises IndexFileError."""
+    data = _read_optional(path)
+    return {} if data is None else parse_document(data, str(path), _FOLDER_REMEDY)
+
+
+def read_card(folder: Path) -> str:
+    """Return the card of a checkpoint's folder without control characters; empty without one. Raises IndexFileError."""
+    text = (_read_optional(folder / CARD_FILE) or b"").decode(errors="replace")
+    return "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")
+
+
+def _read_optional(path: Path) -> bytes | None:
+    try:
+        return read_plain(path, MAX_BYTES)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise unusable(str(path), getattr(error, "strerror", None) or str(error), _FOLDER_REMEDY) from error
+
+
+def _check_texts(value: object) -> None:
+    if isinstance(value, str):
+        if len(value) > _MAX_TEXT:
+            raise ValueError(f"it holds a text of {len(value)} characters")
+        if not value.isprintable() and not value.replace("\n", "").replace("\t", "").isprintable():
+            raise ValueError(f"it holds control characters: {value[:40]!r}")
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            _check_texts(key)
+            _check_texts(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            _check_texts(inner)
+
+
+# Sizes and digests
+
+
+@dataclass(frozen=True, slots=True)
+class FileRecord:
+    """One file of a checkpoint: its size in bytes and its sha256 as lower-case hex."""
+
+    size: Annotated[int, msgspec.Meta(ge=0, le=MAX_FILE_BYTES)]
+    sha256: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+
+
+class Outcome(StrEnum):
+    """The result of a check; the first failure in this order names the whole."""
+
+    OK = "ok"
+    NOT_INSTALLED = "not-installed"
+    MISSING_FILE = "missing-file"
+    NOT_A_FILE = "not-a-file"
+    UNREADABLE = "unreadable"
+    SIZE_MISMATCH = "size-mismatch"
+    HASH_MISMATCH = "hash-mismatch"
+
+
+_SENTENCES = {
+    Outcome.OK: "is whole",
+    Outcome.NOT_INSTALLED: "is not on this machine",
+    Outcome.MISSING_FILE: "is missing",
+    Outcome.NOT_A_FILE: "is a link or a folder, not a plain file",
+    Outcome.UNREADABLE: "cannot be read",
+    Outcome.SIZE_MISMATCH: "has the wrong size (truncated, or another file)",
+    Outcome.HASH_MISMATCH: "has the wrong sha256 (changed or damaged)",
+}
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The outcome for one folder.
+
+    Attributes:
+        path: the offending file, or the folder when all is well; a text where it is not on this disk.
+        expected, actual: what differs: bytes, or sha256.
+    """
+
+    outcome: Outcome
+    path: Path | str
+    expected: int | str | None = None
+    actual: int | str | None = None
+
+    @property
+    def ok(self) -> bool:
+        """True for Outcome.OK alone."""
+        return self.outcome is Outcome.OK
+
+    @property
+    def message(self) -> str:
+        """One sentence."""
+        detail = f": expected {self.expected}, found {self.actual}" if self.expected is not None else ""
+        return f"{self.path} {_SENTENCES[self.outcome]}{detail}"
+
+    def require(self, remedy: str) -> None:
+        """Raise IntegrityError unless all is well."""
+        if not self.ok:
+            fields = {"outcome": self.outcome.value, "path": str(self.path)}
+            raise IntegrityError(self.message, remedy=remedy, expected=self.expected, actual=self.actual, **fields)
+
+
+def is_folder(path: Path) -> bool:
+    """Return True for a folder, and for a path that may not be looked at: its check then calls it unreadable."""
+    try:
+        return stat.S_ISDIR(path.stat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+
+
+def verify_folder(folder: Path, files: Mapping[str, FileRecord]) -> Verification:
+    """Check size and sha256 of every listed file; files that are not listed are not looked at, nor loaded."""
+    checks = (verify_file(folder / name, record) for name, record in sorted(files.items()))
+    return next((check for check in checks if not check.ok), Verification(Outcome.OK, folder))
+
+
+def verify_file(path: Path, record: FileRecord) -> Verification:
+    """Check one file; the size is compared before a byte is read."""
+    try:
+        info = path.lstat()
+        if not stat.S_ISREG(info.st_mode):
+            return Verification(Outcome.NOT_A_FILE, path)
+        if info.st_size != record.size:
+            return Verification(Outcome.SIZE_MISMATCH, path, record.size, info.st_size)
+        actual = sha256_of(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return Verification(Outcome.MISSING_FILE, path)
+    except OSError:
+        return Verification(Outcome.UNREADABLE, path)
+    if actual != record.sha256:
+        return Verification(Outcome.HASH_MISMATCH, path, record.sha256, actual)
+    return Verification(Outcome.OK, path)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the sha256 of a file as lower-case hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def records_of(folder: Path, names: tuple[str, ...]) -> dict[str, FileRecord]:
+    """Return size and sha256 of files as they are now."""
+    return {name: FileRecord((folder / name).stat().st_size, sha256_of(folder / name)) for name in names}
+
+
+# Folders that appear, are replaced and go by renames, so that a killed process leaves none half-written. One process
+# at a time calls these; whatever raises OSError leaves the earlier folder.
+
+
+def leftovers(parent: Path) -> list[Path]:
+    """Return folders that are being written, replaced or removed; [] for a parent that cannot be read.
+
+    While no process writes, each belongs to a process that was killed.
+    """
+    with suppress(OSError):
+        return sorted(path for path in parent.iterdir() if path.name.startswith(_STAGED))
+    return []
+
+
+@contextmanager
+def staged_folder(parent: Path) -> Iterator[Path]:
+    """Make an empty folder in `parent` (one file system: a rename is atomic); remove it after, unless it was put."""
+    parent.mkdir(parents=True, exist_ok=True)
+    for leftover in leftovers(parent):
+        shutil.rmtree(leftover, ignore_errors=True)
+    # Not by tempfile, whose folders only their owner may read: a cache is shared, and copied to web servers.
+    folder = parent / f"{_STAGED}{secrets.token_hex(4)}"
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def put_folder(folder: Path, final: Path) -> None:
+    """Move a staged folder to its final path; an earlier one goes aside first, as no folder is renamed onto another.
+
+    A process that is killed in between leaves the earlier one aside, for `put_back`.
+    """
+    for path in folder.iterdir():
+        with path.open("rb") as file:
+            os.fsync(file.fileno())  # on the disk before the rename that makes it count
+    aside = final.with_name(f"{_STAGED}{final.name}{_REPLACED}")
+    if final.exists():
+        os.rename(final, aside)
+    try:
+        os.rename(folder, final)
+    except BaseException:
+        put_back(final.parent)
+        raise
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def put_back(parent: Path) -> None:
+    """Undo replacements that were killed before the new folder had its final path."""
+    for folder in leftovers(parent):
+        if (final := original_path(folder)) != folder and not final.exists():
+            os.rename(folder, final)
+
+
+def original_path(folder: Path) -> Path:
+    """Return the path of a folder before it went aside for another; of any other folder its own."""
+    if folder.name.startswith(_STAGED) and folder.name.endswith(_REPLACED):
+        return folder.with_name(folder.name.removeprefix(_STAGED).removesuffix(_REPLACED))
+    return folder
+
+
+def remove_folder(folder: Path) -> None:
+    """Remove a folder, or a leftover; it is gone by one rename."""
+    if not folder.name.startswith(_STAGED):
+        folder = folder.rename(folder.with_name(f"{_STAGED}{folder.name}{_REMOVED}"))
+    shutil.rmtree(folder)
+
+
+def store_error(error: OSError, path: Path, variable: str = "TCHUB_CACHE") -> StoreError:
+    """Return the StoreError for an error of the operating system; `variable` moves what could not be written."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        message, remedy = f"no space left to write {path}", f"free some space, or set {variable} to a larger disk"
+    elif error.errno in NO_PERMISSION:
+        message, remedy = f"{path} cannot be written: {error.strerror}", f"set {variable} to a folder you may write"
+    elif error.errno in (errno.ENOTDIR, errno.EEXIST):
+        message = f"{path} cannot be written: a file is where a folder should be"
+        remedy = f"set {variable} to another folder"
+    else:
+        message = f"{path} cannot be written: {error.strerror or error}"
+        remedy = f"check the disk, or set {variable}"
+    return StoreError(message, remedy=f"{remedy}; nothing was half-written", path=str(path), errno=error.errno)

@@ -1,0 +1,337 @@
+"""Checkpoints as plain data for people: search, order, facts in words, scores; for `tchub list` and the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from ...zoo.devices import get_device
+from ...zoo.devices.registry import UnknownDeviceError
+from ..text import data_text, number_text, size_text
+from .entry import METRICS, Entry, as_object, is_number
+from .errors import SourceError
+from .files import METRICS_FILE, read_card, read_json, verify_folder
+from .index import INDEX_FILE, Index
+from .names import KINDS
+from .registry import Registry
+from .sources import FolderSource, parse_source
+
+SORT_KEYS = ("family", "name", *METRICS, "parameters", "size")
+TITLES = {
+    "top1": "top-1",
+    "top5": "top-5",
+    "pairwise": "pairwise",
+    "mean_top1": "mean top-1",
+    "mean_top5": "mean top-5",
+}
+_LABELS = {
+    "model": "this checkpoint",
+    "random": "random choice",
+    "xgboost": "XGBoost on PerStoreFeature",
+    "ten_percent": "same, from 10% random data",
+    "base": "before adapting",
+}
+
+
+# Facts of one entry
+
+
+def kind_of(entry: Entry) -> str:
+    """Return `cpu` or `gpu`, as the names of its features end; empty for features that say neither."""
+    kind = entry.feature_schema.rpartition("-")[2]
+    return kind if kind in KINDS else ""
+
+
+def family_text(entry: Entry, *, devices: bool = False) -> str:
+    """Return `t4`, or `t4 (transferred)`, or with the devices `t4 (transferred from v100, k80)`."""
+    if not entry.origin:
+        return entry.family
+    preposition = {"measured": "on", "transferred": "from"}[entry.origin]
+    names = f" {preposition} {', '.join(entry.measured_on)}" if devices and entry.measured_on else ""
+    return f"{entry.family} ({entry.origin}{names})"
+
+
+def facts(entry: Entry) -> dict[str, str]:
+    """Return what the checkpoint is, one line each."""
+    lines = {
+        "architecture": entry.arch,
+        "parameters": number_text(entry.parameters),
+        "device family": family_text(entry, devices=True),
+        "size": size_text(entry.size),
+        "trained on": data_text(entry.data),
+        "weights licence": entry.weights_licence,
+        "data licence": entry.data_licence,
+        "features": entry.feature_schema,
+        "TVM": entry.tvm or "-",
+        "for TVM": entry.tvm_range,
+        "adapted from": str(entry.lineage.get("base") or ""),
+        "deprecated": entry.deprecated or "",
+    }
+    return {key: value for key, value in lines.items() if value}
+
+
+def device_titles(entry: Entry) -> list[str]:
+    """Return the vendors' names of the devices that it learnt from, or else of its family, as far as known."""
+    titles = []
+    for name in entry.measured_on or (entry.family,):
+        try:
+            titles.append(get_device(name).title)
+        except UnknownDeviceError:
+            continue
+    return titles
+
+
+def listing(entry: Entry) -> dict[str, Any]:
+    """Return one line of a list of checkpoints, JSON-serialisable; reads no file."""
+    counts = {key: entry.data.get(key) for key in ("programs", "tasks")}
+    return {
+        "name": entry.name,
+        "version": entry.version,
+        "arch": entry.arch,
+        "family": entry.family,
+        "kind": kind_of(entry) or None,
+        "knowledge_base": entry.is_knowledge_base,
+        "origin": entry.origin or None,
+        "measured_on": list(entry.measured_on),
+        "parameters": entry.parameters,
+        "feature_schema": entry.feature_schema,
+        "size": entry.size,
+        **{key: entry.metrics.get(key) for key in METRICS},
+        "data": dict(entry.data),
+        **{key: count if _is_whole(count) else None for key, count in counts.items()},
+        "weights_licence": entry.weights_licence,
+        "data_licence": entry.data_licence,
+        "local": entry.is_local,
+        "deprecated": entry.deprecated,
+    }
+
+
+def record(entry: Entry, metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all facts of one version, JSON-serialisable.
+
+    Args:
+        metrics: its metrics.json; {} when it is not at hand, and the scores are those of the index.
+    """
+    return listing(entry) | {
+        "devices": device_titles(entry),
+        "scores": own_scores(entry, metrics),
+        "seeds": seeds_of(metrics),
+        "judged_on": judged_on(metrics),
+        "results": results_of(entry, metrics),
+        "facts": facts(entry),
+        "tvm": entry.tvm,
+        "tvm_range": entry.tvm_range,
+        "transfer": {device: dict(row) for device, row in sorted(entry.transfer.items())},
+        "sources": list(entry.sources),
+        "revision": entry.revision,
+        "files": {name: {"size": file.size, "sha256": file.sha256} for name, file in sorted(entry.files.items())},
+        "pull": f"tchub pull {entry.id}",
+    }
+
+
+# Scores beside baselines, from metrics.json or else from the index
+
+
+def results_of(entry: Entry, metrics: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the checkpoint's own line, then its baselines': `key`, `label` and a number or None for each title."""
+    results = as_object(metrics.get("results"))
+    rows = {key: row for key, row in results.items() if isinstance(row, dict)} or {"model": entry.metrics}
+    lines = [
+        {"key": key, "label": str(row.get("label") or _LABELS.get(key, key))}
+        | {score: _number(row.get(score)) for score in TITLES}
+        for key, row in rows.items()
+    ]
+    return sorted(lines, key=lambda line: line["key"] != "model")
+
+
+def own_scores(entry: Entry, metrics: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the checkpoint's own numbers: those of the index, and what metrics.json holds besides."""
+    first = results_of(entry, metrics)[0]
+    row = first if first["key"] == "model" else {}
+    return {score: _number(entry.metrics.get(score, row.get(score))) for score in TITLES}
+
+
+def seeds_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `count` and, by score, `mean` and `stdev` over trainings with several seeds; empty for a single training.
+
+    The deviation belongs to this mean, not to the score of the checkpoint, which is the best one of the trainings.
+    """
+    seeds = as_object(metrics.get("seeds"))
+    count = seeds.get("count")
+    if not _is_whole(count) or count < 2:
+        return {}
+    pairs = {
+        score: {name: _number(as_object(seeds.get(score)).get(name)) for name in ("mean", "stdev")} for score in TITLES
+    }
+    known = {score: pair for score, pair in pairs.items() if None not in pair.values()}
+    return {"count": count} | known if known else {}
+
+
+def judged_on(metrics: Mapping[str, Any]) -> str:
+    """Return what the scores are of, e.g. `epyc-turin, 90 tasks, 4,139 programs`; empty where it is unknown.
+
+    Scores compare where this is the same.
+    """
+    counts = [f"{metrics[key]:,} {key}" for key in ("tasks", "programs") if isinstance(metrics.get(key), int)]
+    return ", ".join([str(metrics["corpus"]), *counts]) if metrics.get("corpus") else ""
+
+
+def comparable(records: Sequence[Mapping[str, Any]]) -> bool:
+    """Return True where all were judged on the same programs, so that their scores compare."""
+    return len({one["judged_on"] or one["name"] for one in records}) == 1
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if is_number(value) and isfinite(value) else None
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+# Search and order
+
+
+def matching(entries: Iterable[Entry], text: str = "", kind: str | None = None) -> list[Entry]:
+    """Keep checkpoints that match every word of `text` (see `searchable`), of one kind of device if given."""
+    parts = text.lower().split()
+    return [
+        entry
+        for entry in entries
+        if kind in (None, kind_of(entry)) and (not parts or all(part in searchable(entry) for part in parts))
+    ]
+
+
+def searchable(entry: Entry) -> str:
+    """Return the text to search in, in lower case: names, devices and their titles, licences."""
+    origin = "knowledge base" if entry.is_knowledge_base else entry.origin
+    texts = [entry.name, entry.version, entry.arch, entry.family, kind_of(entry), origin, entry.feature_schema]
+    texts += [entry.weights_licence, entry.data_licence, str(entry.data.get("name") or "")]
+    texts += [*entry.measured_on, *device_titles(entry)]
+    return " ".join(dict.fromkeys(filter(None, texts))).lower()
+
+
+def in_list_order(entries: Iterable[Entry], key: str = "family") -> list[Entry]:
+    """Sort by one of `SORT_KEYS`; unknown values come last, equals are by name and version.
+
+    `family`, the default, is the order in which scores can be compared: CPUs before GPUs, knowledge bases after the
+    families of their kind, and in each family the highest top-1 first. Best scores come first, but the smallest model.
+    """
+    by_name = sorted(entries, key=lambda entry: (entry.name, entry.semver))
+    return sorted(by_name, key=_order_by(key))
+
+
+def by_family(entries: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
+    """Return families and their checkpoints, in the order `family`."""
+    return [(family, list(group)) for family, group in groupby(in_list_order(entries), lambda entry: entry.family)]
+
+
+def newest(versions: Iterable[Entry]) -> Entry:
+    """Return the newest release, or the newest pre-release where there is no release."""
+    return max(versions, key=lambda entry: (not entry.semver.pre, entry.semver))
+
+
+def _order_by(key: str) -> Callable[[Entry], Any]:
+    def score(entry: Entry, name: str) -> tuple[bool, float]:
+        value = entry.metrics.get(name)
+        return value is None, -(value or 0.0)
+
+    def family(entry: Entry) -> tuple[Any, ...]:
+        kind = kind_of(entry)
+        rank = KINDS.index(kind) if kind else len(KINDS)
+        return rank, entry.is_knowledge_base, entry.family, *score(entry, "top1")
+
+    if key == "name":
+        return lambda entry: entry.name
+    if key == "family":
+        return family
+    if key in METRICS:
+        return lambda entry: score(entry, key)
+    return lambda entry: (getattr(entry, key) is None, getattr(entry, key) or 0)
+
+
+# The catalogue
+
+
+@dataclass(frozen=True)
+class CatalogueItem:
+    """A published checkpoint in the catalogue.
+
+    Attributes:
+        entry: its newest version; older: the others, newest first.
+        metrics, card: its metrics.json and README.md; empty when they are not at hand.
+        aliases: names that it had earlier.
+    """
+
+    entry: Entry
+    older: tuple[Entry, ...] = ()
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    card: str = ""
+    aliases: tuple[str, ...] = ()
+
+    @property
+    def page(self) -> str:
+        """Its page, from the catalogue's folder."""
+        return f"c/{self.entry.name}.html"
+
+    @property
+    def versions(self) -> tuple[Entry, ...]:
+        """All versions, newest first."""
+        return (self.entry, *self.older)
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form, as in catalogue.json."""
+        versions = [entry.version for entry in self.versions]
+        return record(self.entry, self.metrics) | {"page": self.page, "versions": versions, "aliases": self.aliases}
+
+
+def registry_of(index: Path | None = None, source: str | None = None) -> Registry:
+    """Return the registry whose checkpoints are shown; by default the one that the environment describes.
+
+    Args:
+        index: an index file in place of the one in use.
+        source: `file:///folder` that holds `<name>/<version>/`; its index.json counts unless `index` is given.
+
+    Raises:
+        SourceError: `source` is no folder.
+        IndexFileError: the index cannot be read.
+    """
+    here = Registry.default()
+    if source is None:
+        return here if index is None else replace(here, index=Index.read(index))
+    folder = parse_source(source)
+    if not isinstance(folder, FolderSource):
+        message, remedy = f"{source!r} is no folder", "write file:///folder"
+        raise SourceError(message, reason="form", remedy=remedy, source=source)
+    return Registry(Index.read(index or folder.root / INDEX_FILE), here.cache, here.home, wheel=folder.root)
+
+
+def published(registry: Registry) -> list[CatalogueItem]:
+    """Return every checkpoint of the index by name, with card and metrics where its files are on this machine.
+
+    Checkpoints that were adapted here are not published, so they are left out.
+
+    Raises:
+        IntegrityError: files of a checkpoint are not what the index says: its card cannot be shown.
+        IndexFileError: a metrics.json that cannot be read.
+    """
+    names: dict[str, list[Entry]] = {}
+    for entry in registry.index.entries:
+        names.setdefault(entry.name, []).append(entry)
+    return [_item(registry, versions) for _, versions in sorted(names.items())]
+
+
+def _item(registry: Registry, versions: list[Entry]) -> CatalogueItem:
+    entry = newest(versions)
+    older = sorted((e for e in versions if e is not entry), key=lambda e: e.semver, reverse=True)
+    aliases = sorted(old for old, name in registry.index.aliases.items() if name == entry.name)
+    item = CatalogueItem(entry, tuple(older), aliases=tuple(aliases))
+    folder = registry.folder(entry)
+    if folder is None:
+        return item
+    verify_folder(folder, entry.files).require(f"fetch it again: tchub pull {entry.id}")
+    return replace(item, metrics=read_json(folder / METRICS_FILE), card=read_card(folder))
