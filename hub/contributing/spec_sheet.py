@@ -45,7 +45,7 @@ class SpecSheet:
 
 def _device_of(corpus: Path) -> Device:
     from ...zoo.corpus import Corpus
-    from ...zoo.training.read import corpus_device
+    from ...zoo.training.programs import corpus_device
 
     device = corpus_device(Corpus.open(corpus))
     get_device(device.family)

@@ -98,11 +98,11 @@ def judge_again(subject: Subject, said: list[Judged]) -> list[Judged]:
 
 def _judge_base(subject: Subject, corpora: list[Corpus]) -> Iterator[Judged]:
     """Of every device the test tasks that no device taught."""
-    from ...zoo.adapt.knowledge_base.curriculum import Curriculum
-    from ...zoo.adapt.knowledge_base.facts import seen_tasks
+    from ...zoo.adapt.continual.curriculum import Curriculum
+    from ...zoo.adapt.continual.lineage import seen_tasks
     from ...zoo.features import get_schema
     from ...zoo.training import evaluate_model
-    from ...zoo.training.inputs import StatementStore
+    from ...zoo.training.programs import StatementStore
 
     checkpoint, store = subject.checkpoint, StatementStore()
     schema = get_schema(checkpoint.config.feature_schema)

@@ -12,9 +12,9 @@ import numpy as np
 from ...zoo.errors import TchubError
 from ...zoo.models import get_architecture
 from ...zoo.training import TrainConfig, evaluate_model, evaluate_random, evaluate_scores, predict
-from ...zoo.training.few_shot import draw_labels, evaluate_unknown, few_shot_scores
-from ...zoo.training.fit import METRICS_FORMAT, corpus_device, fit, load_parts
-from ...zoo.training.inputs import StatementStore
+from ...zoo.training.evaluation import draw_labels, evaluate_unknown, few_shot_scores
+from ...zoo.training.fit import METRICS_FORMAT, fit, load_parts
+from ...zoo.training.programs import StatementStore, corpus_device
 from ..search.device_kind import require_kind
 from .xgboost_baseline import evaluate_xgboost
 
@@ -69,7 +69,7 @@ def evaluate(
     Raises:
         DeviceKindError: the checkpoint is for the other kind of device.
         EmptySplitError: the corpus has nothing in this split.
-        NoContextError: labels, and the model takes none as context.
+        TrainingError: labels, and the model takes none as context.
         TchubError: a subclass for each other way this can fail.
     """
     own = checkpoint.device.name == corpus.meta["device"]
@@ -118,9 +118,9 @@ def _evaluate_few_shot(checkpoint: Checkpoint, data: RankingDataset, labels: int
 
 def _curves(corpus: Corpus, data: RankingDataset, scores: np.ndarray) -> dict[str, Any]:
     from ...zoo.corpus import computations
-    from ...zoo.training.measured_curves import Ranked, measure_curves
+    from ...zoo.training.evaluation import RankedPrograms, measure_curves
 
-    return measure_curves([Ranked(corpus.path.resolve().name, corpus.tasks, data, scores, computations(corpus))])
+    return measure_curves([RankedPrograms(corpus.path.resolve().name, corpus.tasks, data, scores, computations(corpus))])
 
 
 def _evaluate_ten_percent(

@@ -15,7 +15,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
-from ...zoo.threads import one_thread
+from ...zoo.machine import one_thread
 from .candidate_features import candidate_features
 from .device_kind import require_target
 from .errors import ModelOutputError
@@ -69,17 +69,17 @@ def resolve_update(update: str, model: Any) -> str:
 
     Raises:
         ValueError: no such way.
-        NoContextError: `"context"`, and the model takes none.
+        TrainingError: `"context"`, and the model takes none.
     """
     from ...zoo.models import ContextModel
-    from ...zoo.training.errors import NoContextError
+    from ...zoo.training.errors import TrainingError
 
     check_update(update)
     takes_context = isinstance(model, ContextModel)
     if update == "auto":
         return "context" if takes_context else "few-shot"
     if update == "context" and not takes_context:
-        raise NoContextError(
+        raise TrainingError(
             f"a {model.arch} takes no measured programs as context", remedy="choose few-shot or none", arch=model.arch
         )
     return update
@@ -231,7 +231,7 @@ def tvm_cost_model(checkpoint: Checkpoint | str, update: str = "auto", **setting
 
     Raises:
         ValueError: an unknown `update`.
-        NoContextError: the model cannot learn that way.
+        TrainingError: the model cannot learn that way.
     """
     if isinstance(checkpoint, str):
         from ..api import load

@@ -79,7 +79,7 @@ def train_epoch(folder: Path, _: int) -> dict[str, Any]:
     from tchub.zoo.devices import get_device
     from tchub.zoo.features import get_schema
     from tchub.zoo.models import create
-    from tchub.zoo.training.batches import epoch_batches
+    from tchub.zoo.training.dataset import epoch_batches
     from tchub.zoo.training.losses import get_loss
 
     torch.set_num_threads(1)

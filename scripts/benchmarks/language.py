@@ -74,15 +74,15 @@ class Bench:
     @lru_cache(2)  # noqa: B019 - one bench a process
     def data(self, setting: Setting, schema: str, protocol: str, seed: int):
         """What a protocol learns from and is judged by."""
-        from tchub.zoo.training.gather import gather
-        from tchub.zoo.training.read import Share
+        from tchub.zoo.training.programs import Share
+        from tchub.zoo.training.training_data import load_training_data
 
         if protocol == "transfer":  # read once already
             own, others = (self.data(setting, schema, p, seed) for p in ("scratch", "zero_shot"))
             return replace(own, sources=others.sources, corpora=[*own.corpora, *others.corpora[1:]])
         sources = [] if protocol == "scratch" else [self.corpus(name) for name in setting.sources]
         share = Share(programs=0.0 if protocol == "zero_shot" else TENTH, per_task=PER_TASK, seed=seed)
-        return gather(self.corpus(setting.target), sources, schema, share)
+        return load_training_data(self.corpus(setting.target), sources, schema, share)
 
     def run(self, setting: Setting, model: str, seed: int) -> None:
         """All protocols of one model and seed that the journal lacks."""
@@ -106,7 +106,7 @@ class Bench:
         init = Checkpoint.load(folder) if protocol == "transfer" and learns_on else None
         # From a checkpoint the second stage alone: the first one made the zero-shot model.
         data = self.data(setting, config.feature_schema, "scratch" if init else protocol, seed)
-        fitted = fit(self.corpus(setting.target), _seeded(config, seed), init=init, seed=seed, gathered=data)
+        fitted = fit(self.corpus(setting.target), _seeded(config, seed), init=init, seed=seed, data=data)
         if protocol == "zero_shot" and learns_on:
             fitted.checkpoint.save(folder)
         scores, validation = fitted.metrics["results"]["model"], fitted.metrics["validation"] or {}
@@ -190,9 +190,8 @@ def summarise(journal: dict[str, dict[str, Any]]) -> dict[str, float]:
 def chance(bench: Bench, target: str) -> dict[str, float]:
     """What a random order gets on the target's test tasks."""
     from tchub.zoo.training import evaluate_random
-    from tchub.zoo.training.gather import load_part
-    from tchub.zoo.training.inputs import resolve_schema
-    from tchub.zoo.training.read import corpus_device
+    from tchub.zoo.training.programs import corpus_device, resolve_schema
+    from tchub.zoo.training.training_data import load_part
 
     corpus = bench.corpus(target)
     data = load_part(corpus, "test", resolve_schema("nest", corpus_device(corpus).kind))

@@ -88,8 +88,8 @@ def run_transfer(protocol: Transfer, arch: str, seed: int, read: dict[Any, Any])
 
     from tchub.zoo.training import TrainConfig
     from tchub.zoo.training.fit import fit
-    from tchub.zoo.training.gather import gather
-    from tchub.zoo.training.read import Share
+    from tchub.zoo.training.programs import Share
+    from tchub.zoo.training.training_data import load_training_data
 
     recipe = replace(TrainConfig.find(recipe_of(arch)), finetune={})
     target, sources = open_corpus(protocol.corpus), [open_corpus(name) for name in protocol.sources]
@@ -99,8 +99,8 @@ def run_transfer(protocol: Transfer, arch: str, seed: int, read: dict[Any, Any])
     if key not in read:
         read.clear()
         share = Share(programs=protocol.share, per_task=0 if few and not sources else 200, seed=draw)
-        read[key] = gather(target, sources, recipe.feature_schema, share, statement_store())
-    fitted = fit(target, recipe, sources=sources, seed=seed, gathered=read[key])
+        read[key] = load_training_data(target, sources, recipe.feature_schema, share, statement_store())
+    fitted = fit(target, recipe, sources=sources, seed=seed, data=read[key])
     scores = fitted.metrics["results"]["model"]
     click.echo(f"{time.strftime('%H:%M:%S')} {protocol.key} {arch} seed {seed}: {scores['pairwise']:.4f}", err=True)
     return {
@@ -229,9 +229,9 @@ def _rivals(job: Job, labels: int, seed: int) -> dict[str, dict[str, float]]:
     from tchub.zoo.adapt.fine_tune import fine_tune
     from tchub.zoo.models import Checkpoint
     from tchub.zoo.models.trees import grow_task_trees
-    from tchub.zoo.training.few_shot import draw_labels, evaluate_unknown, few_shot_scores
-    from tchub.zoo.training.gather import load_part
-    from tchub.zoo.training.inputs import resolve_schema
+    from tchub.zoo.training.evaluation import draw_labels, evaluate_unknown, few_shot_scores
+    from tchub.zoo.training.programs import resolve_schema
+    from tchub.zoo.training.training_data import load_part
 
     data = load_part(open_corpus(job.corpora[0]), "test", resolve_schema("nest", "gpu"))
     model = Checkpoint.load(job.folder(seed)).model

@@ -148,7 +148,7 @@ def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
         lineage=_lineage(job),
         # Not `tchub train`, whose seed also draws the programs: here all seeds learn from the same ones.
         command=f"python -m scripts.zoo.build train --family {job.family} --arch {job.arch} --seed {seed}",
-        gathered=data,
+        data=data,
     )
     metrics = fitted.metrics | {"validation_best": fitted.result.best}
     if job.arch == "tilenet" and data.test is not None:
@@ -176,12 +176,12 @@ def _training_tasks(name: str) -> int:
 
 
 def _gather(job: Job, schema: str, cap: int) -> Any:
-    from tchub.zoo.training.gather import gather
-    from tchub.zoo.training.read import Share
+    from tchub.zoo.training.programs import Share
+    from tchub.zoo.training.training_data import load_training_data
 
     started = time.perf_counter()
     target, *sources = (open_corpus(name) for name in job.corpora)
-    data = gather(target, sources, schema, Share(per_task=cap), statement_store())
+    data = load_training_data(target, sources, schema, Share(per_task=cap), statement_store())
     click.echo(f"{job.family}: {len(data.train)} programs read in {time.perf_counter() - started:.0f} s", err=True)
     return data
 
@@ -200,7 +200,7 @@ def _lineage(job: Job) -> dict[str, Any]:
 
 
 def _few_shot(model: Any, test: Any, seed: int) -> dict[str, Any]:
-    from tchub.zoo.training.few_shot import draw_labels, evaluate_unknown, few_shot_scores
+    from tchub.zoo.training.evaluation import draw_labels, evaluate_unknown, few_shot_scores
 
     return {
         str(n): evaluate_unknown(test, draw_labels(test, n, seed), few_shot_scores(model, test, n, seed))

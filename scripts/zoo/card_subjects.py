@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tchub.zoo.training.unseen import unseen_tasks
+from tchub.zoo.training.evaluation import unseen_tasks
 
 from scripts.zoo.plan import open_corpus, read_plan, statement_store
 
@@ -29,7 +29,7 @@ class Reader:
 
     def read(self, name: str, per_task: int = 0) -> RankingDataset | None:
         """All valid programs of the tasks that judge, or `per_task` of each at random."""
-        from tchub.zoo.training.read import Share, read_programs
+        from tchub.zoo.training.programs import Share, read_programs
 
         if (name, per_task) not in self.kept:
             corpus, share = open_once(name), Share(per_task=per_task)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
-from tchub.zoo.training.unseen import learnt_computations, unseen_tasks
+from tchub.zoo.training.evaluation import learnt_computations, unseen_tasks
 
 from scripts.benchmarks.common import FOLDER, ROOT
 from scripts.benchmarks.tuning.runs import STOCK
@@ -67,7 +67,7 @@ def curves_of(published: Published, checkpoint: Checkpoint) -> dict[str, Any]:
     """`curves`, and `again`: the scores of each corpus as they come out now."""
     from tchub.zoo.corpus import computations
     from tchub.zoo.training import evaluate_scores, predict
-    from tchub.zoo.training.measured_curves import Ranked, measure_curves
+    from tchub.zoo.training.evaluation import RankedPrograms, measure_curves
 
     parts, again = [], {}
     for name in published.judged_by:
@@ -76,7 +76,7 @@ def curves_of(published: Published, checkpoint: Checkpoint) -> dict[str, Any]:
         assert data is not None, f"{name} has no test programs"
         scores = predict(checkpoint.model, data.features)
         again[name] = evaluate_scores(scores, data.latency, data.group, data.task_weights)
-        parts.append(Ranked(name, corpus.tasks, data, scores, computations(corpus)))
+        parts.append(RankedPrograms(name, corpus.tasks, data, scores, computations(corpus)))
     return {"again": again, "curves": measure_curves(parts)}
 
 
@@ -91,8 +91,7 @@ def _transfer(published: Published, checkpoint: Checkpoint) -> list[dict[str, An
 def _corpora(checkpoint: Checkpoint) -> Iterator[str]:
     """Corpora of the checkpoint's kind of device whose programs its features can tell."""
     from tchub.zoo.features import get_schema
-    from tchub.zoo.training.inputs import is_statements
-    from tchub.zoo.training.read import corpus_device
+    from tchub.zoo.training.programs import corpus_device, is_statements
 
     plan = read_plan()
     with_statements = {name for place in plan["families"].values() for name in place.get("statements", ())}
@@ -109,7 +108,7 @@ def _transfer_row(
 ) -> dict[str, Any] | None:
     """Scores on a corpus's unseen tasks; `known_too` also counts tasks that were learnt on other devices."""
     from tchub.zoo.training import evaluate_model, evaluate_random
-    from tchub.zoo.training.inputs import is_statements
+    from tchub.zoo.training.programs import is_statements
 
     corpus = open_once(name)
     unseen = unseen_tasks(corpus, learnt)

@@ -130,6 +130,6 @@ def open_corpus(name: str) -> Any:
 
 def statement_store() -> Any:
     """Where all runs keep the statement features."""
-    from tchub.zoo.training.inputs import StatementStore
+    from tchub.zoo.training.programs import StatementStore
 
     return StatementStore(RUNS / "statements", 1)

@@ -170,7 +170,7 @@ def _judge_elsewhere(job: Job, seed: int, name: str) -> dict[str, Any]:
     from tchub.zoo.features import get_schema
     from tchub.zoo.models import Checkpoint
     from tchub.zoo.training import evaluate_model, evaluate_random
-    from tchub.zoo.training.read import read_programs
+    from tchub.zoo.training.programs import read_programs
 
     loaded, corpus = Checkpoint.load(job.folder(seed)), open_corpus(name)
     data, _ = read_programs(
@@ -183,8 +183,8 @@ def _judge_elsewhere(job: Job, seed: int, name: str) -> dict[str, Any]:
 def random_scores(corpus: str) -> dict[str, float]:
     """What a random order of the test programs gets."""
     from tchub.zoo.training import evaluate_random
-    from tchub.zoo.training.gather import corpus_device, load_part
-    from tchub.zoo.training.inputs import resolve_schema
+    from tchub.zoo.training.programs import corpus_device, resolve_schema
+    from tchub.zoo.training.training_data import load_part
 
     kept = RUNS / "random" / f"{corpus}.json"
     if not kept.is_file():

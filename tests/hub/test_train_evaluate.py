@@ -209,7 +209,7 @@ def test_every_kind_of_model_is_trained_saved_and_judged(capsys, tmp_path, corpu
         assert set(few["few_shot"]["4"]) == set(few["results"]["model"])
         assert few["results"] == judged["results"]
     else:
-        assert (few["exit_code"], few["error"]) == (1, "NoContextError")
+        assert (few["exit_code"], few["error"]) == (1, "TrainingError")
         assert "tchub adapt" in few["remedy"]
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 from fine_tune_kit import make_data, same_state, small, state_of, weights_of
-from tchub.zoo.adapt.errors import LabelError, NotTrainableError, SourceMismatchError, UpdateError
+from tchub.zoo.adapt.errors import LabelError, AdaptError, AdaptError, UpdateError
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.adapt.validation import hold_out
 from tchub.zoo.models import CostModel
 from tchub.zoo.training import RankingDataset, evaluate_model, predict
-from tchub.zoo.training.errors import DatasetError
+from tchub.zoo.training.errors import TrainingError
 
 FAST = FineTuneConfig(learning_rate=2e-3, head_learning_rate=2e-3, anchor=0.0, update="all", epochs=25, patience=6)
 
@@ -108,7 +108,7 @@ def test_labels_without_an_order_are_refused(model: CostModel, latency: np.ndarr
 def test_nan_labels_are_refused_where_they_arise_and_where_they_would_be_learnt(model: CostModel):
     data = make_data()
     broken = np.where(np.arange(len(data)) == 3, np.nan, data.latency)
-    with pytest.raises(DatasetError, match="latency"):
+    with pytest.raises(TrainingError, match="latency"):
         RankingDataset(data.features, broken, data.group, data.task_ids, data.task_weights)
     data.latency[3] = np.nan  # the array is the caller's, and may change later
     with pytest.raises(LabelError) as caught:
@@ -117,13 +117,13 @@ def test_nan_labels_are_refused_where_they_arise_and_where_they_would_be_learnt(
 
 
 def test_programs_of_other_features_are_refused(model: CostModel):
-    with pytest.raises(SourceMismatchError, match="9 columns") as caught:
+    with pytest.raises(AdaptError, match="9 columns") as caught:
         fine_tune(model, make_data(width=9))
     assert (caught.value.fields["expected"], caught.value.fields["found"]) == (6, 9)
 
 
 def test_a_model_that_is_frozen_whole_cannot_be_moved(model: CostModel):
-    with pytest.raises(NotTrainableError, match="nothing"):
+    with pytest.raises(AdaptError, match="nothing"):
         fine_tune(model.requires_grad_(False), make_data())
 
 

@@ -5,22 +5,19 @@
 
 from .config import TrainConfig, list_recipes
 from .dataset import RankingDataset
-from .errors import DatasetError, DivergedError, MissingPackageError, ResumeError, StartPointError, TrainConfigError
-from .loop import TrainResult, evaluate_model, predict, train
+from .errors import TrainConfigError, TrainingError
+from .evaluation import evaluate_model, predict
+from .loop import TrainResult, train
 from .losses import LOSSES, get_loss
 from .metrics import evaluate_random, evaluate_scores, mean_top_k, pairwise_accuracy, top_k
 
 __all__ = [
     "LOSSES",
-    "DatasetError",
-    "DivergedError",
-    "MissingPackageError",
     "RankingDataset",
-    "ResumeError",
-    "StartPointError",
     "TrainConfig",
     "TrainConfigError",
     "TrainResult",
+    "TrainingError",
     "evaluate_model",
     "evaluate_random",
     "evaluate_scores",

@@ -15,9 +15,9 @@ import numpy as np
 
 from ..models.trees import LightGBMRanker, TreeRanker, XGBoostRanker, import_library
 from .dataset import RankingDataset
-from .gather import Gathered
-from .inputs import is_statements
 from .metrics import evaluate_scores
+from .programs import is_statements
+from .training_data import TrainingData
 
 # Baseline -> its features and its settings. `xgboost-nest` reads the numbers of TileNet and fits the labels, the
 # strongest of the three: on the 8 validation tasks of the V100 Ansor corpus (200 programs of each of 47 training tasks)
@@ -150,7 +150,7 @@ def _stop_on_training_error(
 
 
 @dataclass(frozen=True)
-class FittedTrees:
+class TreeFit:
     """A ranker of trees and its scores.
 
     Attributes:
@@ -165,7 +165,7 @@ class FittedTrees:
     seconds: float
 
 
-def fit_trees(name: str, data: Gathered, seed: int = 0) -> FittedTrees:
+def fit_trees(name: str, data: TrainingData, seed: int = 0) -> TreeFit:
     """Fit one of `TREES` on training programs, and keep the first so many trees that rank the validation tasks best.
 
     All trees are kept where no two programs of the validation tasks can be compared.
@@ -191,7 +191,7 @@ def fit_trees(name: str, data: Gathered, seed: int = 0) -> FittedTrees:
         known = {count: score for count, score in scores.items() if np.isfinite(score)}
         ranker = ranker.keep(max(known, key=lambda count: known[count], default=ranker.rounds))
     test, validation = (None if part is None else evaluate_trees(ranker, part) for part in (data.test, data.val))
-    return FittedTrees(ranker, test, validation, round(seconds, 1))
+    return TreeFit(ranker, test, validation, round(seconds, 1))
 
 
 def evaluate_trees(ranker: TreeRanker, data: RankingDataset) -> dict[str, float]:

@@ -1,15 +1,15 @@
-"""`RankingDataset`: programs grouped by task, as arrays that fit together."""
+"""`RankingDataset`, programs grouped by task as arrays, and the batches of an epoch over it."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from .errors import DatasetError
+from .errors import TrainingError
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class RankingDataset:
         task_heads: (T,) int64, head of a model of several heads that learns the task; None: the first for all.
 
     Raises:
-        DatasetError: shapes do not fit, a latency is not a latency, or a group has no task.
+        TrainingError: shapes do not fit, a latency is not a latency, or a group has no task.
     """
 
     features: np.ndarray
@@ -48,7 +48,7 @@ class RankingDataset:
         }
         for what, wrong in problems.items():
             if wrong:
-                raise DatasetError(f"training data: {what}", remedy="drop failed programs before making it", what=what)
+                raise TrainingError(f"training data: {what}", remedy="drop failed programs before making it", what=what)
 
     def __len__(self) -> int:
         return len(self.latency)
@@ -89,13 +89,13 @@ class RankingDataset:
         """All tasks of several sets, none joined with another; fewer rows are padded with zeros.
 
         Raises:
-            DatasetError: there is no set, or their widths differ.
+            TrainingError: there is no set, or their widths differ.
         """
         if len(parts) == 1:
             return parts[0]
         widths = {part.features.shape[2] for part in parts}
         if len(widths) != 1:
-            raise DatasetError(
+            raise TrainingError(
                 f"cannot join sets of widths {sorted(widths)}",
                 remedy="extract one feature schema",
                 what="widths differ",
@@ -137,3 +137,50 @@ def stack_padded(parts: Sequence[np.ndarray]) -> np.ndarray:
     for part, at in zip(parts, np.cumsum([0, *map(len, parts)]), strict=False):
         whole[at : at + len(part), : part.shape[1]] = part
     return whole
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A few groups, padded to the longest.
+
+    Attributes:
+        index: (n,) programs, group after group: the order in which `mask` is True.
+        labels: (groups, programs) float32, 0 at padding.
+        mask: (groups, programs) bool, False at padding.
+    """
+
+    index: np.ndarray
+    labels: np.ndarray
+    mask: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.mask)
+
+
+def epoch_batches(data: RankingDataset, groups: int, programs: int, rng: np.random.Generator) -> Iterator[Batch]:
+    """Shuffles each task's programs, cuts them into groups of nearly equal size, and shuffles the groups.
+
+    Args:
+        data: the programs; a task with one program has nothing to compare and is left out.
+        groups: groups a batch, at most.
+        programs: programs a group, at most.
+        rng: decides everything.
+    """
+    cut: list[np.ndarray] = []
+    for members in data.members:
+        if len(members) >= 2:
+            # At most half the task a group, so that no group is left with a single program.
+            count = min(-(-len(members) // programs), len(members) // 2)
+            cut += np.array_split(rng.permutation(members), count)
+    order = rng.permutation(len(cut))
+    for start in range(0, len(cut), groups):
+        yield _pad(data, [cut[i] for i in order[start : start + groups]])
+
+
+def _pad(data: RankingDataset, parts: list[np.ndarray]) -> Batch:
+    lengths = np.array([len(p) for p in parts])
+    mask = np.arange(lengths.max()) < lengths[:, None]
+    index = np.concatenate(parts)
+    labels = np.zeros(mask.shape, np.float32)
+    labels[mask] = data.labels[index]
+    return Batch(index, labels, mask)

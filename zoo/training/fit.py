@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..machine import machine
 from ..models import Checkpoint, CheckpointConfig, create, get_architecture
 from .config import TrainConfig
 from .dataset import RankingDataset
 from .distributed import ALONE, World
-from .errors import StartPointError
-from .gather import Gathered, describe_corpus, gather, load_part
-from .inputs import StatementStore, resolve_schema
-from .loop import TrainResult, evaluate_model, train
-from .machine import machine
-from .read import Share, corpus_device
+from .errors import TrainingError
+from .evaluation import evaluate_model
+from .loop import TrainResult, train
+from .programs import Share, StatementStore, resolve_schema
 from .state import PRETRAIN_FOLDER
+from .training_data import TrainingData, load_part, load_training_data
 
 if TYPE_CHECKING:
     from ..corpus import Corpus
@@ -31,7 +31,7 @@ PARTS = ("train", "val", "test")
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FitResult:
     """A new checkpoint and how it came about.
 
     Attributes:
@@ -65,8 +65,8 @@ def fit(
     torch_device: str = "cpu",
     world: World = ALONE,
     store: StatementStore | None = None,
-    gathered: Gathered | None = None,
-) -> Fitted:
+    data: TrainingData | None = None,
+) -> FitResult:
     """Trains a recipe on one corpus, or on several.
 
     With sources, a recipe that has a `[finetune]` table trains on them first and goes on with the target's
@@ -89,14 +89,14 @@ def fit(
         torch_device: where to train, e.g. "cuda"; the checkpoint comes back on the CPU.
         world: the processes that train together.
         store: where features of statements are kept.
-        gathered: what `gather` gave for these corpora, to spare reading them for every recipe and seed.
+        data: of these corpora by `load_training_data`, to spare reading them for every recipe and seed.
 
     Raises:
-        StartPointError: `init` is of another architecture or reads other features.
+        TrainingError: `init` is of another architecture or reads other features.
         TchubError: a subclass for each other way this can fail.
     """
     share = Share(tasks_fraction, programs_fraction, programs_per_task, seed)
-    data = gathered or gather(corpus, sources, config.feature_schema, share, store)
+    data = data or load_training_data(corpus, sources, config.feature_schema, share, store)
     model = _start(config, data, init, seed).to(torch_device)
     stages = _stages(config, data, init is not None)
     results = []
@@ -122,7 +122,7 @@ def fit(
         "sources": data.corpora[1:],
     }
     checkpoint = _checkpoint(corpus, data, model, training, name, version, lineage or {})
-    return Fitted(checkpoint, result, _metrics(checkpoint, data, world))
+    return FitResult(checkpoint, result, _metrics(checkpoint, data, world))
 
 
 def load_parts(
@@ -138,7 +138,7 @@ def load_parts(
     return {part: data for part, data in loaded.items() if data is not None}
 
 
-def _start(config: TrainConfig, data: Gathered, init: Checkpoint | None, seed: int) -> CostModel:
+def _start(config: TrainConfig, data: TrainingData, init: Checkpoint | None, seed: int) -> CostModel:
     """The model before its first epoch: of random weights, or with another checkpoint's."""
     if init is None:
         with torch.random.fork_rng(devices=[]):
@@ -149,7 +149,7 @@ def _start(config: TrainConfig, data: Gathered, init: Checkpoint | None, seed: i
     reads = (init.config.arch, init.config.feature_schema, init.config.feature_version)
     wanted = (config.arch, data.schema.name, data.schema.version)
     if reads != wanted:
-        raise StartPointError(
+        raise TrainingError(
             f"{init.config.name} is {reads[0]} on {reads[1]} (version {reads[2]}); the recipe makes "
             f"{wanted[0]} on {wanted[1]} (version {wanted[2]})",
             remedy="choose the recipe of the checkpoint's architecture, and a corpus of its kind of device",
@@ -161,7 +161,7 @@ def _start(config: TrainConfig, data: Gathered, init: Checkpoint | None, seed: i
     return model
 
 
-def _fitting_settings(config: TrainConfig, data: Gathered) -> dict[str, Any]:
+def _fitting_settings(config: TrainConfig, data: TrainingData) -> dict[str, Any]:
     """Return the recipe's model settings, and those that follow from the data: columns, hardware row, heads."""
     known = get_architecture(config.arch).config
     follows: dict[str, Any] = {"width": data.schema.width, "hardware": data.schema.hardware}
@@ -170,7 +170,7 @@ def _fitting_settings(config: TrainConfig, data: Gathered) -> dict[str, Any]:
     return follows | config.model
 
 
-def _stages(config: TrainConfig, data: Gathered, started: bool) -> list[tuple[TrainConfig, RankingDataset]]:
+def _stages(config: TrainConfig, data: TrainingData, started: bool) -> list[tuple[TrainConfig, RankingDataset]]:
     if started and data.sources is None:
         return [(config.finetuning(), data.train)]
     if config.finetune and data.own is not None and data.sources is not None:
@@ -180,7 +180,7 @@ def _stages(config: TrainConfig, data: Gathered, started: bool) -> list[tuple[Tr
 
 def _checkpoint(
     corpus: Corpus,
-    data: Gathered,
+    data: TrainingData,
     model: CostModel,
     training: dict[str, Any],
     name: str | None,
@@ -204,7 +204,7 @@ def _checkpoint(
     return Checkpoint(config, model, data.device)
 
 
-def _metrics(checkpoint: Checkpoint, data: Gathered, world: World) -> dict[str, Any]:
+def _metrics(checkpoint: Checkpoint, data: TrainingData, world: World) -> dict[str, Any]:
     training = checkpoint.config.training
     part, judge = next(
         (n, d) for n, d in (("test", data.test), ("val", data.val), ("train", data.train)) if d is not None
@@ -225,5 +225,3 @@ def _metrics(checkpoint: Checkpoint, data: Gathered, world: World) -> dict[str, 
 
 
 _COUNTS = ("name", "device", "licence", "tasks", "programs", "programs_without_features")
-
-__all__ = ["Fitted", "corpus_device", "describe_corpus", "fit", "load_parts"]

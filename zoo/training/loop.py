@@ -19,16 +19,14 @@ import torch
 from torch import Tensor
 
 from ..models.base import CostModel
-from .batches import Batch, epoch_batches
 from .config import TrainConfig
-from .dataset import RankingDataset
+from .dataset import Batch, RankingDataset, epoch_batches
 from .distributed import ALONE, World
-from .errors import DivergedError
+from .errors import TrainingError
+from .evaluation import evaluate_model
 from .losses import get_loss
-from .metrics import evaluate_scores
 from .state import TrainState, load_state, save_state, write_curve
 
-_PREDICT_BATCH = 1024
 _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
@@ -75,8 +73,8 @@ def train(
         world: the processes that train this model together; they split every batch, and the first one writes.
 
     Raises:
-        DivergedError: the loss is no longer finite.
-        ResumeError: the state found is of another recipe, seed or data set, or damaged.
+        TrainingError: the loss is no longer finite.
+        TrainingError: the state found is of another recipe, seed or data set, or damaged.
     """
     run = _Run(model, data, val, config, seed, resume_dir, world)
     with torch.random.fork_rng(devices=[]):
@@ -85,19 +83,6 @@ def train(
             if on_epoch:
                 on_epoch(entry)
     return run.finish()
-
-
-def predict(
-    model: CostModel, features: np.ndarray, batch_size: int = _PREDICT_BATCH, world: World = ALONE
-) -> np.ndarray:
-    """Scores of features (N, rows, width), without gradients: (N,) float64."""
-    own = model.score(features[world.part(len(features))], batch_size)
-    return world.gather_array(own, len(features), next(model.parameters(), torch.empty(0)).device)
-
-
-def evaluate_model(model: CostModel, data: RankingDataset, world: World = ALONE) -> dict[str, float]:
-    """`metrics.evaluate_scores` of the model's scores on a data set."""
-    return evaluate_scores(predict(model, data.features, world=world), data.latency, data.group, data.task_weights)
 
 
 class _Run:
@@ -174,7 +159,7 @@ class _Run:
             loss = self._step(batch, np.random.default_rng([self.seed, epoch, number]))
             total, count = total + loss * len(batch), count + len(batch)
         if not np.isfinite(total):
-            raise DivergedError(
+            raise TrainingError(
                 f"the loss is no longer finite in epoch {epoch}",
                 remedy="lower learning_rate, or set clip_norm (1.0 is usual)",
                 epoch=epoch,
@@ -260,6 +245,3 @@ def _own_heads(model: CostModel, data: RankingDataset) -> Tensor | None:
     """(N,) the head that learns each program; None for a model of one. The last serves the corpora beyond."""
     count = getattr(model.config, "heads", 1)
     return torch.from_numpy(np.minimum(data.heads, count - 1)) if count > 1 else None
-
-
-__all__ = ["TrainResult", "evaluate_model", "predict", "train"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,12 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from ..errors import MissingPackageError
 from ..files import write_atomically
 from ..models.base import CostModel
-from .errors import ResumeError
+from ..models.files import write_folder
+from ..plain_json import json_file
+from .errors import TrainingError
 
 STATE_FILE = "state.safetensors"
 CURVE_FILE = "curve.csv"
@@ -95,7 +99,7 @@ def load_state(
     """Puts a saved state into model and optimizer; returns `fresh` when the folder has none.
 
     Raises:
-        ResumeError: damaged, or of another recipe, seed, data set or model.
+        TrainingError: damaged, or of another recipe, seed, data set or model.
     """
     path = folder / STATE_FILE
     if not path.is_file():
@@ -145,8 +149,8 @@ def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]
     optimizer.load_state_dict({"state": entries, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
-def _refuse(path: Path, reason: str) -> ResumeError:
-    return ResumeError(
+def _refuse(path: Path, reason: str) -> TrainingError:
+    return TrainingError(
         f"the saved state {path} {reason}",
         remedy="train into another folder, or delete the file to start over",
         path=str(path),
@@ -168,3 +172,56 @@ def write_curve(folder: Path, history: list[dict[str, float]]) -> None:
     writer.writerows(history)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / CURVE_FILE, text.getvalue().encode())
+
+
+def tensorboard_curve(folder: Path) -> Callable[[dict[str, float]], None]:
+    """A listener that adds each entry of a run's history as scalars, epochs counted from 0 over all stages.
+
+    Raises:
+        MissingPackageError: tensorboard is not installed.
+    """
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError as error:
+        raise MissingPackageError(
+            "TensorBoard's curves need the package tensorboard",
+            remedy="pip install 'tchub[train]', or leave out --tensorboard: curve.csv holds the same numbers",
+            package="tensorboard",
+        ) from error
+    writer = SummaryWriter(str(folder))
+    step = 0
+
+    def add(entry: dict[str, float]) -> None:
+        nonlocal step
+        for name, value in entry.items():
+            if name != "epoch":
+                writer.add_scalar(name.replace("val_", "val/"), value, step)
+        writer.flush()
+        step += 1
+
+    return add
+
+
+def ensure_same_run(path: Path, identity: dict[str, Any], remedy: str) -> None:
+    """Write the identity of a run into its folder, or check that the folder holds this very run.
+
+    Args:
+        path: the file with the identity; its folder is made.
+        identity: what two runs must have in common for one to go on where the other stopped, JSON-serialisable.
+        remedy: of the error.
+
+    Raises:
+        TrainingError: the file is damaged, or tells of another run.
+    """
+    if not path.is_file():
+        write_folder(path.parent, {path.name: json_file(identity)})
+        return
+    try:
+        recorded = json.loads(path.read_bytes())
+        differing = [key for key in identity if recorded.get(key) != identity[key]]
+    except (ValueError, AttributeError):
+        differing = ["(damaged)"]
+    if differing:
+        raise TrainingError(
+            f"{path} is of another run: {', '.join(differing)}", remedy=remedy, path=str(path), reason="another run"
+        )

@@ -20,7 +20,7 @@ from typing import Any
 
 import click
 from tchub.zoo.training import TrainConfig
-from tchub.zoo.training.few_shot import evaluate_unknown
+from tchub.zoo.training.evaluation import evaluate_unknown
 
 from scripts.benchmarks.choices.settings import PARTS, Choice
 from scripts.benchmarks.common import ROOT, finish

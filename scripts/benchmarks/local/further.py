@@ -57,10 +57,10 @@ def _measure(run: LocalRun) -> str:
 
 
 def _scores(checkpoint: Any, judging: Any, learnt: Any) -> dict[str, float]:
-    from tchub.zoo.adapt.in_context import informed_scores
+    from tchub.zoo.adapt.cross_validation import informed_scores
     from tchub.zoo.features import get_schema
     from tchub.zoo.training import evaluate_scores
-    from tchub.zoo.training.read import Share, read_programs
+    from tchub.zoo.training.programs import Share, read_programs
 
     schema = get_schema(checkpoint.config.feature_schema)
     measured = frozenset((program.task_id, program.key) for program in learnt.iter_programs())

@@ -23,11 +23,11 @@ class Material:
     @cached_property
     def data(self) -> Any:
         """Training programs of the corpus and of its source, and test programs; see `training.gather`."""
-        from tchub.zoo.training.gather import gather
-        from tchub.zoo.training.read import Share
+        from tchub.zoo.training.programs import Share
+        from tchub.zoo.training.training_data import load_training_data
 
         share = Share(per_task=self.per_task)
-        return gather(open_corpus(self.corpus), [open_corpus(SOURCES[self.corpus])], "nest", share)
+        return load_training_data(open_corpus(self.corpus), [open_corpus(SOURCES[self.corpus])], "nest", share)
 
     @cached_property
     def ops(self) -> tuple[str, ...]:

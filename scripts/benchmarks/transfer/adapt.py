@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from tchub.zoo.adapt.committee_method import CommitteeWithFresh
-from tchub.zoo.adapt.continual import fisher_average, fisher_diagonal
-from tchub.zoo.adapt.continual_method import Continual
-from tchub.zoo.adapt.methods import Lesson, SourceData
+from tchub.zoo.adapt.ensemble import EnsembleMethod
+from tchub.zoo.adapt.averaging import fisher_average
+from tchub.zoo.adapt.continual import fisher_diagonal
+from tchub.zoo.adapt.continual.method import Continual
+from tchub.zoo.adapt.method import SourceData, TrainingSet
 from tchub.zoo.models import CostModel
 from tchub.zoo.training import RankingDataset
-from tchub.zoo.training.gather import corpus_device
+from tchub.zoo.training.programs import corpus_device
 
 from scripts.benchmarks.transfer.continual import gone_on, learn_more
 from scripts.benchmarks.transfer.data import cut
@@ -30,27 +31,27 @@ FROM_CORPUS = 200
 
 
 def committee(case: Case, base: CostModel) -> tuple[np.ndarray, int, np.ndarray]:
-    """`--method committee --sampler strata`.
+    """`--method ensemble --sampler strata`.
 
     Returns:
         (N,) scores of the judging tasks' programs, parameters, and (N,) bool the measured programs.
     """
     case = on_strata(case, base)
-    made = CommitteeWithFresh().learn(base, _lesson(case, base)).model
+    made = EnsembleMethod().learn(base, _training_set(case, base)).model
     return case.told(made), made.parameter_count(), case.known
 
 
 def continual(case: Case) -> tuple[np.ndarray, int]:
     """`--method continual`: a model of the first source, and the others' corpora by `--from`."""
     first, *others = case.scene.sources
-    lesson = _lesson(
+    training_set = _training_set(
         case,
         case.alone(first),
         sources=tuple(_corpus(name, case.given(name)) for name in others),
-        known=case.given(first).features[:1],
+        known_devices=case.given(first).features[:1],
     )
     method = Continual()
-    made = method.learn(method.start(lesson).model, lesson).model
+    made = method.learn(method.start(training_set).model, training_set).model
     return case.told(made), made.parameter_count()
 
 
@@ -84,5 +85,5 @@ def _corpus(name: str, data: RankingDataset) -> SourceData:
     return SourceData(name, corpus_device(open_corpus(name)), cut(data, data.task_ids, FROM_CORPUS))
 
 
-def _lesson(case: Case, base: CostModel, **more: Any) -> Lesson:
-    return Lesson(base, case.measured, case.measured.features, case.scene.device, seed=case.seed, **more)
+def _training_set(case: Case, base: CostModel, **more: Any) -> TrainingSet:
+    return TrainingSet(base, case.measured, case.measured.features, case.scene.device, seed=case.seed, **more)

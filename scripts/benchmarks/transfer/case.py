@@ -56,7 +56,7 @@ class Case:
     @cached_property
     def known(self) -> np.ndarray:
         """(N,) bool: programs of the judging tasks that are measured."""
-        from tchub.zoo.training.few_shot import draw_labels
+        from tchub.zoo.training.evaluation import draw_labels
 
         if self.chosen is not None:
             return self.chosen
@@ -117,6 +117,6 @@ class Case:
 
         Those of the measured programs are NaN; without labels, the model's own scores.
         """
-        from tchub.zoo.training.few_shot import scores_given
+        from tchub.zoo.training.evaluation import scores_given
 
         return scores_given(model, self.judged, self.known) if self.labels else model.score(self.judged.features)

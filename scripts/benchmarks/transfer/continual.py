@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from tchub.zoo.adapt.continual import ContinualConfig, add_device, choose_sources, learn, rank_agreement, start_base
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
-from tchub.zoo.adapt.fresh import steps_of
-from tchub.zoo.adapt.knowledge_base import DistillSettings
+from tchub.zoo.adapt.continual.config import steps_per_epoch
+from tchub.zoo.adapt.continual import DistillConfig
 from tchub.zoo.models import CostModel, Progressive
 from tchub.zoo.training import RankingDataset, train
 
@@ -38,8 +38,8 @@ MOST_STEPS = 400
 
 def paced(config: ContinualConfig, arch: str, data: RankingDataset) -> ContinualConfig:
     """The settings at the architecture's rates, in more epochs where there is little data and fewer where much."""
-    phases = DistillSettings().phases(arch, data)
-    most = max(2, math.ceil(MOST_STEPS / steps_of(data, phases.programs_per_group, phases.groups_per_batch)))
+    phases = DistillConfig().phases(arch, data)
+    most = max(2, math.ceil(MOST_STEPS / steps_per_epoch(data, phases.programs_per_group, phases.groups_per_batch)))
     return replace(
         phases,
         learn_epochs=min(phases.learn_epochs, most),
@@ -133,7 +133,7 @@ def continual(case: Case) -> tuple[np.ndarray, int]:
 
 def chosen(case: Case) -> tuple[np.ndarray, int]:
     """tchub's way: sources whose own model orders what was measured rightly, the best last, and rehearsal."""
-    from tchub.zoo.training.gather import corpus_device
+    from tchub.zoo.training.programs import corpus_device
 
     from scripts.zoo.build import open_corpus
 

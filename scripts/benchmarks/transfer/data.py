@@ -90,7 +90,7 @@ class Library:
         return self._open[key]
 
     def _read(self, name: str, schema: Any) -> RankingDataset:
-        from tchub.zoo.training.read import Share, read_programs
+        from tchub.zoo.training.programs import Share, read_programs
 
         started = time.perf_counter()
         ids = sorted(task for part in tasks_of(name).parts.values() for task in part)
@@ -104,7 +104,7 @@ class Library:
         self, target: str, sources: tuple[str, ...], seen: bool, split: str, recipe_schema: str = "nest"
     ) -> Scene:
         """The parts of one target; features in the form of a recipe's schema."""
-        from tchub.zoo.training.gather import corpus_device
+        from tchub.zoo.training.programs import corpus_device
 
         roles = divide(tasks_of(target), [tasks_of(name) for name in sources], split, seen)
         whole = self.programs(target, recipe_schema)
@@ -132,8 +132,7 @@ def tasks_of(name: str) -> Tasks:
 @lru_cache
 def schema_of(name: str, recipe_schema: str) -> Any:
     """The feature schema of a corpus's kind of device."""
-    from tchub.zoo.training.gather import corpus_device
-    from tchub.zoo.training.inputs import resolve_schema
+    from tchub.zoo.training.programs import corpus_device, resolve_schema
 
     return resolve_schema(recipe_schema, corpus_device(open_corpus(name)).kind)
 

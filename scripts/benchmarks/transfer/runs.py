@@ -152,7 +152,7 @@ class Runs:
         return None if judged is None else judged.task_ids
 
     def _ask(self, question: Question) -> dict[str, Any]:
-        from tchub.zoo.training.few_shot import evaluate_unknown
+        from tchub.zoo.training.evaluation import evaluate_unknown
 
         scene = self._stage(question)
         if scene.judged is None:

@@ -22,7 +22,7 @@ from tchub.hub.publishing.check import check
 from tchub.hub.publishing.errors import PublishError
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.models import Checkpoint, Ensemble
-from tchub.zoo.training import StartPointError
+from tchub.zoo.training import TrainingError
 
 
 def test_a_contribution_is_a_checkpoint_that_passes_every_check(finished: Finished) -> None:
@@ -83,7 +83,7 @@ def test_a_start_that_no_recipe_trains_is_refused(finished: Finished, tmp_path: 
     made = Ensemble.around([plain.model, plain.model], (1, 1))
     config = replace(plain.config, name="tcl-epyc+local", arch=made.arch, model=made.config.as_dict())
     replace(plain, config=config, model=made).save(tmp_path / "ensemble")
-    with pytest.raises(StartPointError, match="trains the ensemble") as caught:
+    with pytest.raises(TrainingError, match="trains the ensemble") as caught:
         recipe_of(settings(tmp_path, base=str(tmp_path / "ensemble"), recipe=None))
     assert "plain tcl" in caught.value.remedy
 

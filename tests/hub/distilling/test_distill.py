@@ -11,10 +11,10 @@ from tchub import hub
 from tchub.hub.cli import main
 from tchub.hub.registry import describe, resolve
 from tchub.zoo.adapt.continual import ContinualConfig
-from tchub.zoo.adapt.knowledge_base import Beginning, DistillSettings, grow_base, learnt_devices
-from tchub.zoo.adapt.knowledge_base.curriculum import ordered
-from tchub.zoo.adapt.knowledge_base.facts import computation_key, seen_tasks
-from tchub.zoo.adapt.knowledge_base.record import Title
+from tchub.zoo.adapt.continual import StartingPoint, DistillConfig, grow_base, learnt_devices
+from tchub.zoo.adapt.continual.curriculum import ordered
+from tchub.zoo.adapt.continual.lineage import computation_key, seen_tasks
+from tchub.zoo.adapt.continual import Title
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import Checkpoint
@@ -88,13 +88,13 @@ def test_the_last_corpus_is_the_target_and_its_like_come_just_before_it(corpora)
 
 
 def test_the_phases_follow_the_recipe(corpora):
-    usual, tilenet = ContinualConfig(), DistillSettings().phases("tilenet")
+    usual, tilenet = ContinualConfig(), DistillConfig().phases("tilenet")
     assert tilenet == usual, "for whose recipe the phases' settings were chosen"
-    tcl = DistillSettings(epochs=3, ewc=False, recipe="tcl-short").phases("tcl")
+    tcl = DistillConfig(epochs=3, ewc=False, recipe="tcl-short").phases("tcl")
     assert (tcl.loss, tcl.groups_per_batch, tcl.strength) == ("log_ranknet", 8, 0.0)
     assert (tcl.learn_epochs, tcl.distill_epochs) == (3, 3)
     assert tcl.learn_rate / tcl.distill_rate == usual.learn_rate / usual.distill_rate
-    assert DistillSettings(epochs=3, recipe=str(corpora["recipe"])).first("tcl").epochs == 6
+    assert DistillConfig(epochs=3, recipe=str(corpora["recipe"])).first("tcl").epochs == 6
 
 
 class KilledError(Exception):
@@ -105,7 +105,7 @@ class KilledError(Exception):
     ("on-epyc", "train"), ("on-epyc", "done"), ("on-xeon", "learn"), ("on-xeon", "distill"), ("on-xeon", "done"),
 ])  # fmt: skip
 def test_a_run_killed_in_any_phase_goes_on_to_the_same_weights(tmp_path, base, corpora, corpus, phase):
-    settings = DistillSettings(epochs=1, recipe=str(corpora["recipe"]))
+    settings = DistillConfig(epochs=1, recipe=str(corpora["recipe"]))
     opened = [Corpus.open(corpora[name]) for name in ("epyc", "xeon")]
     events = []
 
@@ -114,7 +114,7 @@ def test_a_run_killed_in_any_phase_goes_on_to_the_same_weights(tmp_path, base, c
         if len(events) == events.index((corpus, phase)) + 1 if (corpus, phase) in events else False:
             raise KilledError
 
-    run = (Beginning.new("tcl"), opened, tmp_path / "run", Title("tcl-kb-cpu", "1.0.0"), settings)
+    run = (StartingPoint.new("tcl"), opened, tmp_path / "run", Title("tcl-kb-cpu", "1.0.0"), settings)
     with pytest.raises(KilledError):
         grow_base(*run, on_event=hear)
     before = len(events)
@@ -128,7 +128,7 @@ def test_a_folder_of_a_run_is_taken_up_by_the_same_command_only(capsys, base, co
     again = ["new:tcl", "--corpus", corpora["epyc"], "--corpus", corpora["xeon"], "--out", base]
     assert distill(capsys, *again)["error"] == "FolderInUseError"
     other = distill(capsys, *again, "--resume", "--seed", 7, "--recipe", corpora["recipe"])
-    assert other["error"] == "ResumeError"
+    assert other["error"] == "TrainingError"
     assert "settings" in other["message"]
     assert distill(capsys, *again, "--resume", "--recipe", corpora["recipe"])["exit_code"] == 0
 
@@ -139,7 +139,7 @@ def test_a_folder_of_a_run_is_taken_up_by_the_same_command_only(capsys, base, co
     ("KB", ["graviton", "graviton"], "LearntAlreadyError", "this run"),
     ("KB", ["tiny"], "EmptyDatasetError", "measure more programs"),
     ("tcl-epyc", ["graviton"], "NotAKnowledgeBaseError", "new:tcl"),
-    ("new:tcl-kb", ["graviton"], "NotTrainableError", "new:tcl"),
+    ("new:tcl-kb", ["graviton"], "AdaptError", "new:tcl"),
     ("new:tlc", ["graviton"], "UnknownArchitectureError", "tcl"),
     ("no-such-kb", ["graviton"], "UnknownCheckpointError", "tchub list"),
 ])  # fmt: skip

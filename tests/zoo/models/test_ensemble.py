@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from progressive_kit import programs, tiny
-from tchub.zoo.adapt.embedding import last_layer_inputs
+from tchub.zoo.adapt.layers import last_layer_inputs
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.adapt.updates import layer_depths
 from tchub.zoo.models import (

@@ -11,8 +11,8 @@ import pytest
 import tchub.zoo.checkpoints
 from tchub.zoo.corpus import Corpus, sequence_of
 from tchub.zoo.features import get_schema
+from tchub.zoo.machine import one_thread
 from tchub.zoo.models import Checkpoint
-from tchub.zoo.threads import one_thread
 
 ROOT = Path(tchub.zoo.checkpoints.__file__).parent
 CORPUS = Path(__file__).parents[3] / "corpora" / "epyc-turin"

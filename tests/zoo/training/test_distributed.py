@@ -22,7 +22,7 @@ import os
 import sys
 sys.path.insert(0, {folder!r})
 from pathlib import Path
-from test_training_distributed import train_all
+from test_distributed import train_all
 
 train_all(Path({out!r}))
 os._exit(0)  # PyTorch's threads can abort an interpreter that is shutting down

@@ -10,14 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.corpus import Task, computation
 from tchub.zoo.training import RankingDataset, evaluate_random, evaluate_scores
-from tchub.zoo.training.gather import gather
-from tchub.zoo.training.measured_curves import BINS, POINTS, TOP, WORST, Ranked, measure_curves
+from tchub.zoo.training.evaluation import (
+    BINS,
+    POINTS,
+    TOP,
+    WORST,
+    RankedPrograms,
+    learnt_computations,
+    measure_curves,
+    unseen_tasks,
+)
 from tchub.zoo.training.metrics import task_scores
-from tchub.zoo.training.unseen import learnt_computations, unseen_tasks
-from test_training_corpora import make_corpus
+from tchub.zoo.training.training_data import load_training_data
+from test_fit_corpora import make_corpus
 
 
-def ranked(tasks: int = 8, programs: int = 60, noise: float = 0.3, seed: int = 0, corpus: str = "own") -> Ranked:
+def ranked(tasks: int = 8, programs: int = 60, noise: float = 0.3, seed: int = 0, corpus: str = "own") -> RankedPrograms:
     """Tasks whose scores follow the latency, the more noise the less."""
     rng = np.random.default_rng(seed)
     group = np.repeat(np.arange(tasks), programs)
@@ -29,7 +37,7 @@ def ranked(tasks: int = 8, programs: int = 60, noise: float = 0.3, seed: int = 0
         for i, name in enumerate(ids)
     }
     scores = -np.log(latency) + noise * rng.standard_normal(len(group))
-    return Ranked(corpus, known, data, scores, {name: computation.matmul(8, 8, i + 1) for i, name in enumerate(ids)})
+    return RankedPrograms(corpus, known, data, scores, {name: computation.matmul(8, 8, i + 1) for i, name in enumerate(ids)})
 
 
 def test_the_first_and_the_fifth_of_top_k_are_the_published_scores():
@@ -117,7 +125,7 @@ def test_what_was_learnt_is_what_gather_reads_and_what_chose_the_epoch(tmp_path)
     names = [f"matmul-{i}" for i in range(12)]
     target = make_corpus(tmp_path / "target", "epyc-turin", names, test=("matmul-0", "matmul-1"))
     source = make_corpus(tmp_path / "source", "xeon", ["matmul-0", "other-1", "other-2", "other-3"], test=("other-1",))
-    data = gather(target, [source], "tcl-cpu")
+    data = load_training_data(target, [source], "tcl-cpu")
     known = {task.task_id: task.computation for corpus in (target, source) for task in corpus.tasks.values()}
     read = {known[task] for part in (data.train, data.val) if part for task in part.task_ids}
     assert learnt_computations([target, source]) == read

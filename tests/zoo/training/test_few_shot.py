@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.models import CostModel, TileNet, create
 from tchub.zoo.training import RankingDataset, evaluate_scores
-from tchub.zoo.training.errors import NoContextError
-from tchub.zoo.training.few_shot import draw_labels, evaluate_unknown, few_shot_scores
+from tchub.zoo.training.errors import TrainingError
+from tchub.zoo.training.evaluation import draw_labels, evaluate_unknown, few_shot_scores
 
 SIZES = (30, 7, 1, 2)
 sizes = st.lists(st.integers(0, 12), min_size=1, max_size=5)
@@ -87,7 +87,7 @@ def test_an_answer_changes_no_weight() -> None:
 
 
 def test_a_network_that_takes_no_context_is_refused() -> None:
-    with pytest.raises(NoContextError, match="lstm") as caught:
+    with pytest.raises(TrainingError, match="lstm") as caught:
         few_shot_scores(new_model("lstm"), toy_data(), 4)
     assert caught.value.fields["arch"] == "lstm"
     assert "tchub adapt" in str(caught.value.remedy)

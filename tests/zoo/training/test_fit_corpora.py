@@ -10,13 +10,13 @@ import torch
 from tchub.zoo.corpus import Corpus, EmptyDatasetError, Program, Task, write_corpus
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
-from tchub.zoo.models import Checkpoint, create
+from tchub.zoo.models import create
 from tchub.zoo.primitives import Primitive, PrimitiveSequence
-from tchub.zoo.training import RankingDataset, StartPointError, TrainConfig
+from tchub.zoo.training import RankingDataset, TrainConfig, TrainingError
+from tchub.zoo.training.baselines import TREES, evaluate_trees, fit_trees
 from tchub.zoo.training.fit import fit
-from tchub.zoo.training.gather import gather
-from tchub.zoo.training.inputs import StatementStore, extract
-from tchub.zoo.training.read import Share
+from tchub.zoo.training.programs import Share, StatementStore, extract
+from tchub.zoo.training.training_data import load_training_data
 
 RECIPE = TrainConfig(
     model={"hidden": 8, "d_model": 16, "head": 4}, epochs=2, learning_rate=0.01, programs_per_group=8, save_every=1
@@ -69,7 +69,7 @@ def computations(corpora, data: RankingDataset) -> set[str]:
 
 
 def test_no_training_task_computes_what_a_test_or_validation_task_does(target, source):
-    data = gather(target, [source], "tcl")
+    data = load_training_data(target, [source], "tcl")
     learnt = computations([target, source], data.train)
     assert computations([target], data.test) == {"matmul-0", "matmul-1"}
     assert not learnt & computations([target], data.test)
@@ -80,40 +80,40 @@ def test_no_training_task_computes_what_a_test_or_validation_task_does(target, s
 
 def test_a_source_is_learnt_from_whole(target, source):
     """Its own validation tasks judge nothing, so that they need not be kept apart."""
-    data = gather(target, [source], "tcl", Share(programs=0.5))
+    data = load_training_data(target, [source], "tcl", Share(programs=0.5))
     assert len(data.own) == 6 * len(set(data.own.group))
     assert len(data.sources) == 12 * len(data.sources.task_ids)
 
 
 def test_each_program_has_the_row_of_its_own_device(target, source):
-    data = gather(target, [source], "tcl")
+    data = load_training_data(target, [source], "tcl")
     width = data.schema.width
     assert np.array_equal(data.own.features[0, -1], get_device("epyc-turin").hardware_row(width))
     assert np.array_equal(data.sources.features[0, -1], get_device("xeon").hardware_row(width))
 
 
 def test_tasks_of_two_corpora_are_never_one_group(target, source):
-    data = gather(target, [source], "tcl")
+    data = load_training_data(target, [source], "tcl")
     assert len(data.train.task_ids) == len(data.own.task_ids) + len(data.sources.task_ids)
     assert data.train.labels.max() == 1
     assert (data.train.best[data.train.group] <= data.train.latency).all()
 
 
 def test_each_corpus_has_its_own_head_and_the_target_the_first(target, source):
-    data = gather(target, [source], "tcl").train
+    data = load_training_data(target, [source], "tcl").train
     assert set(data.heads[: 12 * 9]) == {0}
     assert set(data.heads[-12:]) == {1}
 
 
 def test_the_cap_holds_for_every_task_of_every_corpus(target, source):
-    data = gather(target, [source], "tcl", Share(per_task=5)).train
+    data = load_training_data(target, [source], "tcl", Share(per_task=5)).train
     assert set(np.bincount(data.group)) == {5}
-    again = gather(target, [source], "tcl", Share(per_task=5, seed=1)).train
+    again = load_training_data(target, [source], "tcl", Share(per_task=5, seed=1)).train
     assert not np.array_equal(data.latency, again.latency)
 
 
 def test_zero_shot_touches_no_label_of_the_target_but_the_test_tasks(target, source):
-    data = gather(target, [source], "tcl", Share(programs=0))
+    data = load_training_data(target, [source], "tcl", Share(programs=0))
     assert data.own is None
     assert computations([source], data.val)
     assert not computations([source], data.val) & computations([target], data.test)
@@ -170,7 +170,7 @@ def test_a_start_gets_to_know_the_device_that_it_goes_on_with(target, source):
 def test_another_architecture_is_no_start(target, source):
     base = fit(source, replace(RECIPE, model=RECIPE.model)).checkpoint
     changed = replace(base, config=replace(base.config, feature_schema="tlp-cpu"))
-    with pytest.raises(StartPointError, match="tlp-cpu"):
+    with pytest.raises(TrainingError, match="tlp-cpu"):
         fit(target, RECIPE, init=changed)
 
 
@@ -181,8 +181,8 @@ def test_the_best_epoch_of_a_corpus_with_test_tasks_alone(tmp_path):
 
 
 def test_gathering_once_serves_many_runs(target, source):
-    data = gather(target, [source], "tcl")
-    runs = [fit(target, RECIPE, sources=[source], seed=1, gathered=given) for given in (data, None)]
+    data = load_training_data(target, [source], "tcl")
+    runs = [fit(target, RECIPE, sources=[source], seed=1, data=given) for given in (data, None)]
     first, second = (run.metrics["results"] for run in runs)
     assert first == second
 
@@ -194,31 +194,22 @@ def test_metrics_are_json(target):
 # Architectures of other kinds
 
 
-@pytest.mark.parametrize("arch", ["xgboost", "lightgbm"])
-def test_trees_are_cut_to_the_number_that_validates_best(target, arch, tmp_path):
-    config = TrainConfig(arch=arch, model={"rounds": 40}, feature_schema="tlp")
-    seen = []
-    fitted = fit(target, config, resume_dir=tmp_path, on_epoch=seen.append)
-    assert fitted.result.best["pairwise"] == max(entry["val_pairwise"] for entry in seen)
-    assert fitted.metrics["validation"] == fitted.result.best
-    fitted.checkpoint.save(tmp_path)
-    again = Checkpoint.load(tmp_path)
-    data = gather(target, [], "tlp").test
-    assert np.array_equal(again.model.score(data.features), fitted.checkpoint.model.score(data.features))
-    assert again.model.config.rows == data.features.shape[1]
-
-
-def test_a_seed_decides_what_trees_draw(target):
-    config = TrainConfig(arch="lightgbm", model={"rounds": 5}, feature_schema="tlp")
-    first, second = (fit(target, config, seed=seed).checkpoint.model.config.seed for seed in (0, 1))
-    assert (first, second) == (43, 44), "43 is that of the first checkpoints"
+@pytest.mark.parametrize("name", ["xgboost", "lightgbm"])
+def test_trees_are_cut_to_the_number_that_validates_best(target, name):
+    data = load_training_data(target, [], TREES[name][0])
+    fitted = fit_trees(name, data)
+    shorter = evaluate_trees(fitted.ranker.keep(15), data.val)
+    assert fitted.validation == evaluate_trees(fitted.ranker, data.val)
+    assert fitted.validation["pairwise"] >= shorter["pairwise"]
+    assert fitted.test == evaluate_trees(fitted.ranker, data.test)
+    assert not fitted.ranker.pool
+    assert [fit_trees(name, data, seed).ranker.seed for seed in (0, 1)] == [43, 44], "43 is that of the first figures"
 
 
 def test_validation_tasks_of_programs_alike_cut_no_tree(target):
-    data = gather(target, [], "tlp")
+    data = load_training_data(target, [], "tlp")
     alike = replace(data, val=replace(data.val, latency=np.full_like(data.val.latency, 1e-3)))
-    config = TrainConfig(arch="xgboost", model={"rounds": 40}, feature_schema="tlp")
-    assert fit(target, config, gathered=alike).result.best_epoch == 39
+    assert fit_trees("xgboost", alike).ranker.booster.num_boosted_rounds() == 300
 
 
 def test_every_corpus_trains_its_own_head_and_the_first_one_scores(target, source):
@@ -240,7 +231,7 @@ def test_a_program_that_cannot_be_replayed_is_left_out_and_counted(target, tmp_p
     """These programs have no steps, so none of them can."""
     store = StatementStore(tmp_path / "statements")
     with pytest.raises(EmptyDatasetError):
-        gather(target, [], "statements", store=store)
+        load_training_data(target, [], "statements", store=store)
     programs = target.programs(next(iter(target.tasks)))
     features, usable = extract(target, programs, get_schema("statements-cpu"), get_device("epyc"), store)
     assert features.shape == (0, 10, 174)

@@ -9,18 +9,16 @@ import torch
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import create, get_architecture, list_architectures
 from tchub.zoo.training import (
-    DatasetError,
-    DivergedError,
     RankingDataset,
-    ResumeError,
     TrainConfig,
     TrainConfigError,
+    TrainingError,
     evaluate_model,
     list_recipes,
     train,
 )
-from tchub.zoo.training.batches import epoch_batches
-from tchub.zoo.training.inputs import resolve_schema
+from tchub.zoo.training.dataset import epoch_batches
+from tchub.zoo.training.programs import resolve_schema
 from tchub.zoo.training.state import STATE_FILE
 
 SMALL = {"width": 6, "hidden": 8, "d_model": 8, "head": 4, "d_state": 2, "dt_rank": 2}
@@ -63,7 +61,7 @@ def test_labels_are_relative_to_the_best_of_the_task():
 
 @pytest.mark.parametrize("latency", [0.0, -1.0, math.nan, math.inf])
 def test_a_failed_program_is_refused(latency):
-    with pytest.raises(DatasetError, match="latency"):
+    with pytest.raises(TrainingError, match="latency"):
         RankingDataset(np.ones((1, 2, 2), np.float32), np.array([latency]), np.array([0]), ("a",), np.ones(1))
 
 
@@ -237,7 +235,7 @@ def test_a_state_of_another_run_is_refused(tmp_path, change):
     config = TrainConfig.from_dict(RECIPE.as_dict() | {"learning_rate": 0.5}) if change == "config" else RECIPE
     model = create("tcl", **SMALL | {"head": 5}) if change == "model" else new_model()
     data = toy_data(seed=int(change == "data"))
-    with pytest.raises(ResumeError, match=change):
+    with pytest.raises(TrainingError, match=change):
         train(model, data, None, config, seed=int(change == "seed"), resume_dir=tmp_path)
 
 
@@ -245,7 +243,7 @@ def test_a_damaged_state_is_refused(tmp_path):
     train(new_model(), toy_data(), None, RECIPE, resume_dir=tmp_path)
     path = tmp_path / STATE_FILE
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ResumeError, match="damaged"):
+    with pytest.raises(TrainingError, match="damaged"):
         train(new_model(), toy_data(), None, RECIPE, resume_dir=tmp_path)
 
 
@@ -258,7 +256,7 @@ def test_the_curve_is_a_csv(tmp_path):
 
 def test_divergence_is_an_error_with_a_remedy():
     config = TrainConfig.from_dict(RECIPE.as_dict() | {"learning_rate": 1e30, "loss": "rmse"})
-    with pytest.raises(DivergedError) as caught:
+    with pytest.raises(TrainingError) as caught:
         train(new_model(), toy_data(), None, config)
     assert "learning_rate" in str(caught.value.remedy)
 

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from tchub.zoo.training import MissingPackageError
+from tchub.zoo.errors import MissingPackageError
 from tchub.zoo.training.baselines import PackSumXGBoost, XGBoostConfig
 
 

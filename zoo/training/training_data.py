@@ -8,8 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from .dataset import RankingDataset
-from .inputs import StatementStore, resolve_schema
-from .read import Share, corpus_device, read_programs
+from .programs import Share, StatementStore, corpus_device, read_programs, resolve_schema
 
 if TYPE_CHECKING:
     from ..corpus import Corpus
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Gathered:
+class TrainingData:
     """The data of a run.
 
     Attributes:
@@ -44,13 +43,13 @@ class Gathered:
         return RankingDataset.concat([part for part in (self.own, self.sources) if part is not None])
 
 
-def gather(
+def load_training_data(
     target: Corpus,
     sources: Sequence[Corpus],
     feature_schema: str,
     share: Share | None = None,
     store: StatementStore | None = None,
-) -> Gathered:
+) -> TrainingData:
     """Reads the programs of a run; the device of each is its own corpus's.
 
     A task of any corpus is left out of the training when a test task of any corpus, or a validation task,
@@ -88,7 +87,7 @@ def gather(
         raise _nothing(corpora)
     val = _join(read_programs(c, split.without(tests, c, ("val",)), schema, store)[0] for c in judges)
     test = load_part(target, "test", schema, store=store)
-    return Gathered(schema, device, trained[0], _join(trained[1:]), val, test, facts)
+    return TrainingData(schema, device, trained[0], _join(trained[1:]), val, test, facts)
 
 
 def describe_corpus(corpus: Corpus) -> dict[str, Any]:

@@ -1,0 +1,287 @@
+"""How well a model ranks: its scores, the in-task protocol with a few labels, unseen tasks, and the curves of a card.
+
+In the in-task protocol labels are drawn at random from each task, and a model is judged on the programs that were not
+drawn, so that a measured program never counts as a prediction.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import mean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ..apportion import apportion_capped
+from ..models.base import CostModel
+from ..models.context import ContextModel
+from .dataset import RankingDataset
+from .distributed import ALONE, World
+from .errors import TrainingError
+from .metrics import evaluate_scores, mean_top_k, task_scores, top_k
+
+if TYPE_CHECKING:
+    from ..corpus import Corpus, Task
+
+_PREDICT_BATCH = 1024
+ALL = "all"
+TOP = (1, 2, 3, 5, 10, 20)
+BINS = 10
+POINTS = 300
+WORST = 5
+DIGITS = 4
+
+
+def predict(
+    model: CostModel, features: np.ndarray, batch_size: int = _PREDICT_BATCH, world: World = ALONE
+) -> np.ndarray:
+    """Scores of features (N, rows, width), without gradients: (N,) float64."""
+    own = model.score(features[world.part(len(features))], batch_size)
+    return world.gather_array(own, len(features), next(model.parameters(), torch.empty(0)).device)
+
+
+def evaluate_model(model: CostModel, data: RankingDataset, world: World = ALONE) -> dict[str, float]:
+    """`metrics.evaluate_scores` of the model's scores on a data set."""
+    return evaluate_scores(predict(model, data.features, world=world), data.latency, data.group, data.task_weights)
+
+
+def draw_labels(data: RankingDataset, labels: int, seed: int = 0) -> np.ndarray:
+    """(N,) bool: `labels` programs of each task at random, at most half of a task."""
+    rng = np.random.default_rng([seed, labels])
+    known = np.zeros(len(data), dtype=bool)
+    for members in data.members:
+        known[rng.permutation(members)[: min(labels, len(members) // 2)]] = True
+    return known
+
+
+def few_shot_scores(model: CostModel, data: RankingDataset, labels: int, seed: int = 0) -> np.ndarray:
+    """Scores of the programs that `draw_labels` leaves, given those that it draws; no gradient step.
+
+    Returns:
+        (N,) of float64, NaN where a program is one of the labels.
+
+    Raises:
+        TrainingError: the model takes no context, and there are labels.
+    """
+    if not labels:
+        return model.score(data.features)
+    if not isinstance(model, ContextModel):
+        raise TrainingError(
+            f"a {model.arch} takes no measured programs as context",
+            remedy="learn from them by `tchub adapt`, or choose a tilenet",
+            arch=model.arch,
+        )
+    return scores_given(model, data, draw_labels(data, labels, seed))
+
+
+def scores_given(model: ContextModel, data: RankingDataset, known: np.ndarray) -> np.ndarray:
+    """(N,) scores of the programs that are not `known` (N,), each task's known ones being the context; else NaN."""
+    scores = np.full(len(data), np.nan)
+    for members in data.members:
+        have, rest = members[known[members]], members[~known[members]]
+        if len(rest):
+            scores[rest] = model.score_given(data.features[rest], data.features[have], data.latency[have])
+    return scores
+
+
+def evaluate_unknown(data: RankingDataset, known: np.ndarray, scores: np.ndarray) -> dict[str, float]:
+    """`evaluate_scores` on the programs that are not `known` (N,), by scores (N,)."""
+    rest = np.flatnonzero(~known)
+    return evaluate_scores(scores[rest], data.latency[rest], data.group[rest], data.task_weights)
+
+
+@dataclass(frozen=True)
+class UnseenTasks:
+    """Tasks of a corpus that a checkpoint does not know.
+
+    Attributes:
+        part: of the corpus's split: `test`, or `all` where it keeps no task for testing.
+        tasks: their ids, sorted; seen: how many tasks of the part were left out, for they were learnt elsewhere.
+    """
+
+    part: str
+    tasks: tuple[str, ...]
+    seen: int
+
+
+def learnt_computations(corpora: Sequence[Corpus]) -> set[str]:
+    """What a run on these corpora learnt from, or chose its epoch by.
+
+    It is what the training and validation tasks of all of them compute, without what any of them tests on: `gather`
+    and a knowledge base's curriculum leave that out, whatever its framework and device.
+    """
+    from ..corpus import computations, held_out_computations, split_tasks
+
+    learnt: set[str] = set()
+    for corpus in corpora:
+        known, split = computations(corpus), split_tasks(corpus)
+        learnt |= {known[task] for task in (*split.train, *split.val)}
+    return learnt - held_out_computations(corpora)
+
+
+def unseen_tasks(corpus: Corpus, learnt: Collection[str]) -> UnseenTasks:
+    """The test tasks of a corpus, all tasks where it has none, that compute nothing of `learnt`."""
+    from ..corpus import computations, split_tasks
+
+    test = split_tasks(corpus).test
+    part, tasks = ("test", test) if test else (ALL, tuple(sorted(corpus.tasks)))
+    known = computations(corpus)
+    free = tuple(task for task in tasks if known[task] not in learnt)
+    return UnseenTasks(part, free, len(tasks) - len(free))
+
+
+@dataclass(frozen=True)
+class RankedPrograms:
+    """Programs of a corpus, in the order that a model gives them.
+
+    Attributes:
+        corpus: its name; tasks: id -> task, at least those of `data`.
+        data: the programs; scores: (N,), higher is better.
+        computations: task id -> what it computes, see `corpus.computation`.
+    """
+
+    corpus: str
+    tasks: Mapping[str, Task]
+    data: RankingDataset
+    scores: np.ndarray
+    computations: Mapping[str, str]
+
+    @cached_property
+    def predicted(self) -> np.ndarray:
+        """(N,) in (0, 1): place of a program's score among those of its task, near 1 for the one ranked first."""
+        return self._ranks(self.scores)
+
+    @cached_property
+    def measured(self) -> np.ndarray:
+        """(N,) in (0, 1): place of a program by its latency, near 1 for the fastest."""
+        return self._ranks(-self.data.latency)
+
+    def _ranks(self, values: np.ndarray) -> np.ndarray:
+        from scipy.stats import rankdata
+
+        ranks = np.empty(len(values))
+        for members in self.data.members:
+            ranks[members] = (rankdata(values[members]) - 0.5) / max(1, len(members))
+        return ranks
+
+
+def measure_curves(parts: Sequence[RankedPrograms], seed: int = 0) -> dict[str, Any]:
+    """What metrics.json holds under `curves`.
+
+    Args:
+        parts: the test split; of a knowledge base those of all its corpora.
+        seed: draws the points of `scatter`.
+
+    Returns:
+        programs, tasks: that were ranked.
+        top_k: for each k of `TOP` the score (see `metrics.top_k`) of the model and of random choice, and both as the
+            mean over tasks; of several corpora the mean of each one's.
+        scatter: `POINTS` programs, from every task alike: predicted place within the task and measured label
+            (lowest latency of the task / latency).
+        calibration: programs by tenths of their predicted place: mean and standard deviation of the label, and the
+            mean of the same tenth by measured place, which is what a perfect ranking has.
+        failures: the `WORST` tasks by pairwise accuracy, and the mean over the tasks of each operator.
+    """
+    rows = [row for part in parts for row in _task_rows(part)]
+    return {
+        "programs": sum(len(part.data) for part in parts),
+        "tasks": len(rows),
+        "top_k": [_top_row(parts, k) for k in TOP],
+        "scatter": _scatter(parts, seed),
+        "calibration": _calibration(parts),
+        "failures": {"tasks": _worst(rows), "operators": _by_operator(rows)},
+    }
+
+
+def _top_row(parts: Sequence[RankedPrograms], k: int) -> dict[str, float]:
+    def over_parts(score: Callable[[RankedPrograms, np.ndarray], float], chance: bool) -> float:
+        values = [score(part, np.zeros_like(part.scores) if chance else part.scores) for part in parts]
+        return round(mean(values), DIGITS)
+
+    def weighted(part: RankedPrograms, scores: np.ndarray) -> float:
+        return top_k(scores, part.data.latency, part.data.group, part.data.task_weights, k)
+
+    def alike(part: RankedPrograms, scores: np.ndarray) -> float:
+        return mean_top_k(scores, part.data.latency, part.data.group, k)
+
+    return {
+        "k": k,
+        "model": over_parts(weighted, chance=False),
+        "random": over_parts(weighted, chance=True),
+        "mean_model": over_parts(alike, chance=False),
+        "mean_random": over_parts(alike, chance=True),
+    }
+
+
+def _scatter(parts: Sequence[RankedPrograms], seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    tasks = [(part, members) for part in parts for members in part.data.members if len(members)]
+    sizes = {number: len(members) for number, (_, members) in enumerate(tasks)}
+    shares = apportion_capped(POINTS, dict.fromkeys(sizes, 1.0), sizes)
+    predicted: list[float] = []
+    measured: list[float] = []
+    for (part, members), share in zip(tasks, shares.values(), strict=True):
+        chosen = np.sort(rng.permutation(members)[:share])
+        predicted += part.predicted[chosen].round(DIGITS).tolist()
+        measured += part.data.labels[chosen].round(DIGITS).tolist()
+    return {"seed": seed, "predicted": predicted, "measured": measured}
+
+
+def _calibration(parts: Sequence[RankedPrograms]) -> list[dict[str, float]]:
+    labels = np.concatenate([part.data.labels for part in parts])
+    tenths = _tenths(np.concatenate([part.predicted for part in parts]))
+    ideal = _tenths(np.concatenate([part.measured for part in parts]))
+    return [
+        {
+            "least": tenth / BINS,
+            "most": (tenth + 1) / BINS,
+            "programs": int((tenths == tenth).sum()),
+            "mean": round(float(labels[tenths == tenth].mean()), DIGITS),
+            "stdev": round(float(labels[tenths == tenth].std()), DIGITS),
+            "perfect": round(float(labels[ideal == tenth].mean()), DIGITS),
+        }
+        for tenth in range(BINS)
+        if (tenths == tenth).any() and (ideal == tenth).any()
+    ]
+
+
+def _tenths(places: np.ndarray) -> np.ndarray:
+    return np.minimum((places * BINS).astype(int), BINS - 1)
+
+
+def _task_rows(part: RankedPrograms) -> list[dict[str, Any]]:
+    """Return the scores of each task of a part."""
+    from ..corpus.computation import in_words
+
+    counts = np.bincount(part.data.group, minlength=len(part.data.task_ids))
+    rows = []
+    for number, scores in task_scores(part.scores, part.data.latency, part.data.group).items():
+        task = part.tasks[part.data.task_ids[number]]
+        facts = {"corpus": part.corpus, "task": task.task_id, "operator": task.op, "programs": int(counts[number])}
+        facts["words"] = in_words(part.computations[task.task_id]) or task.name
+        rows.append(facts | {name: round(value, DIGITS) for name, value in scores.items()})
+    return rows
+
+
+def _worst(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    ordered = [row for row in rows if "pairwise" in row]
+    return sorted(ordered, key=lambda row: (row["pairwise"], row["task"]))[:WORST]
+
+
+def _by_operator(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        groups[row["operator"]].append(row)
+    return [
+        {"operator": name, "tasks": len(group), "programs": sum(row["programs"] for row in group)}
+        | {
+            score: round(mean(values), DIGITS)
+            for score in ("top1", "pairwise")
+            if (values := [row[score] for row in group if score in row])
+        }
+        for name, group in sorted(groups.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
