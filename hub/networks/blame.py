@@ -33,15 +33,15 @@ def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[
         with torch.no_grad(), _silence():
             return torch.export.export(module, tuple(args), dict(kwargs))
     except Exception as error:
-        place = _place_of(error)
+        location = _location_of(error)
         dynamic = "data-dependent" in str(error) or type(error).__name__ in ("GuardOnDataDependentSymNode", "UserError")
         raise NetworkImportError(
-            f"PyTorch cannot export {network}: {_reason(error)}" + (f" ({place})" if place else ""),
+            f"PyTorch cannot export {network}: {_reason(error)}" + (f" ({location})" if location else ""),
             remedy="replace control flow that depends on values of tensors by torch.where or torch.cond"
             if dynamic
             else "run torch.export.export(module, inputs) yourself until it passes, or leave the part out",
             network=network,
-            place=place,
+            location=location,
         ) from error
 
 
@@ -63,7 +63,7 @@ def _reason(error: BaseException) -> str:
     return (lines[0] if lines else last_line(error))[:300].rstrip(".")
 
 
-def _place_of(error: BaseException) -> str:
+def _location_of(error: BaseException) -> str:
     """Innermost line of the user's code in a traceback, as `FILE:LINE in FUNCTION: CODE`."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)]
     if not frames:
@@ -89,8 +89,8 @@ def where_in_network(exported: Any, operator: str) -> str:
     if not matches:
         return ""
     node = matches[0]
-    found = ", ".join(part for part in (_module_path(node), _source_line(node)) if part)
-    return f"{found} and {len(matches) - 1} more" if len(matches) > 1 and found else found
+    text = ", ".join(part for part in (_module_path(node), _source_line(node)) if part)
+    return f"{text} and {len(matches) - 1} more" if len(matches) > 1 and text else text
 
 
 def _short(operator: Any) -> str:

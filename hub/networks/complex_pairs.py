@@ -290,8 +290,8 @@ def _back_to_real(b: _Builder, x: Any, dim: Sequence[int], normalization: int, l
     edge = b("eq.Scalar", b("remainder.Scalar", b("mul.Tensor", places, 2), last_dim_size), 0)
     weights = b("unsqueeze.default", b("where.self", edge, b("full.default", [], 1.0), b("full.default", [], 2.0)), 1)
     cos, sin = (b("mul.Tensor", wave, weights) for wave in _waves(b, last_dim_size, rows))
-    found = b("sub.Tensor", _along(b, real, last, cos), _along(b, imaginary, last, sin))
-    return _scaled(b, (found, found), last_dim_size, normalization)[0]
+    halves = b("sub.Tensor", _along(b, real, last, cos), _along(b, imaginary, last, sin))
+    return _scaled(b, (halves, halves), last_dim_size, normalization)[0]
 
 
 def _continued(b: _Builder, parts: Pair, dim: Sequence[int], normalization: int, forward: bool) -> Pair:

@@ -57,10 +57,10 @@ def from_exported(exported: Any, name: str, origin: str = "pt2", shapes: Shapes 
         NetworkImportError: sizes are missing or wrong, or the program does not run at them.
     """
     free = free_sizes(exported)
-    found = choices(name, free, shapes)
+    variants = choices(name, free, shapes)
     networks = [
         _network(fixed_program(exported, sizes, name) if free else exported, label(name, sizes, free, shapes), origin)
-        for sizes in found
+        for sizes in variants
     ]
     first = replace(networks[0], name=name)
     return replace(first, fixed=tuple(networks)) if len(networks) > 1 else first

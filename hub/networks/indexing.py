@@ -74,9 +74,9 @@ def _row_number(x: Tensor, indices: Sequence[Tensor | None], where: Sequence[int
     """The place of each element that indices name, counted through the dimensions `where`."""
     import torch
 
-    found = torch.broadcast_tensors(*(index for index in indices if index is not None))
-    number = torch.zeros_like(found[0])
-    for i, index in zip(where, found, strict=True):
+    broadcast = torch.broadcast_tensors(*(index for index in indices if index is not None))
+    number = torch.zeros_like(broadcast[0])
+    for i, index in zip(where, broadcast, strict=True):
         number = number * x.shape[i] + torch.where(index < 0, index + x.shape[i], index)
     return number
 

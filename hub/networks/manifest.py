@@ -6,7 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
 
 from ...zoo.files import storing, write_atomically
 from ...zoo.plain_json import json_file
@@ -53,9 +55,9 @@ class Manifest:
     """
 
     network: str
-    libraries: tuple[LibraryFile, ...]
+    libraries: Annotated[tuple[LibraryFile, ...], msgspec.Meta(min_length=1)]
     target: dict[str, Any]
-    threads: int
+    threads: Annotated[int, msgspec.Meta(ge=1)]
     tvm: str
 
 
@@ -103,14 +105,14 @@ def read_manifest(folder: Path) -> Manifest:
     """
     path = folder / FILE
     try:
-        manifest = _manifest(parse_json(read_plain(path, _MAX_BYTES)))
+        manifest = _decode(read_plain(path, _MAX_BYTES))
     except FileNotFoundError:
         raise NetworkFileError(
             f"{folder} holds no tuned network: it has no {FILE}",
             remedy="give the output folder of a completed `tchub tune`",
             path=str(folder),
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise _error(f"{path} cannot be read: {error}", path) from error
     for library in manifest.libraries:
         _check_library(folder, library)
@@ -135,27 +137,16 @@ def constant_results(mod: IRModule) -> list[int]:
     return [i for i, field in enumerate(fields) if isinstance(resolve(field), GenericConst)]
 
 
-def _manifest(value: Any) -> Manifest:
-    if value["format"] != FORMAT:
-        raise ValueError(f"it has the format {value['format']!r}, and this version of tchub reads {FORMAT}")
-    libraries = tuple(_library(one) for one in value["libraries"])
-    manifest = Manifest(value["network"], libraries, value["target"], value["threads"], value["tvm"])
-    if not (libraries and isinstance(manifest.network, str) and isinstance(manifest.tvm, str)):
-        raise ValueError("it names no network, no library or no version of TVM")
-    if not isinstance(manifest.target, dict) or type(manifest.threads) is not int or manifest.threads < 1:
-        raise ValueError("it has no target, or no number of threads")
+def _decode(data: bytes) -> Manifest:
+    value = parse_json(data)
+    if isinstance(value, dict) and value.get("format") != FORMAT:
+        raise ValueError(f"it has the format {value.get('format')!r}, and this version of tchub reads {FORMAT}")
+    manifest = msgspec.convert(value, Manifest)
+    for library in manifest.libraries:
+        library.signature.check()
+        if not set(library.constants) <= set(range(len(library.signature.outputs))):
+            raise ValueError(f"{library.file} has not as many outputs as constants")
     return manifest
-
-
-def _library(value: Any) -> LibraryFile:
-    library = LibraryFile(
-        value["file"], value["sha256"], Signature.from_dict(value["signature"]), tuple(value["constants"])
-    )
-    if not (isinstance(library.file, str) and isinstance(library.sha256, str)):
-        raise ValueError("a library has no name or no checksum")
-    if not set(library.constants) <= set(range(len(library.signature.outputs))):
-        raise ValueError(f"{library.file} has not as many outputs as constants")
-    return library
 
 
 def _check_library(folder: Path, library: LibraryFile) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import difflib
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import nn
+
 from ...zoo.corpus.workloads import NETWORKS, SUITES, NetworkSpec
 from ...zoo.errors import TchubError, last_line
 from .blame import where_in_network
-from .converters import converters
-from .decompose import decomposed
+from .decompose import converters, decomposed
 from .errors import NetworkImportError, UnknownNetworkError
 from .fold import fold_constants
 from .prepare import LAYOUTS, check_layout, prepare
@@ -108,13 +110,13 @@ def refused(network: str, step: str, where: Callable[[str], str]) -> Iterator[No
         raise
     except Exception as error:
         operator = operator_in(str(error))
-        place = where(operator) if operator else ""
+        location = where(operator) if operator else ""
         raise NetworkImportError(
-            f"TVM cannot {step} {network}: {operator or last_line(error)}" + (f" ({place})" if place else ""),
+            f"TVM cannot {step} {network}: {operator or last_line(error)}" + (f" ({location})" if location else ""),
             remedy="write the operator with others that TVM has, or leave it out of what is tuned",
             network=network,
             operator=operator,
-            place=place,
+            location=location,
         ) from error
 
 
@@ -200,8 +202,6 @@ def _build(spec: NetworkSpec) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]
             return self.model(x, return_dict=False)[0]
 
     if spec.model == "resnext":
-        from .resnext import ResNeXt
-
         torch.manual_seed(0)
         example = _example(spec, 0, 0)
         return settle_batch_norms(ResNeXt(**spec.config).eval(), *example), example
@@ -245,3 +245,57 @@ def load_network(name: str) -> Network:
         network=name,
         nearest=near,
     )
+
+
+def _conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
+    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs))
+
+
+class Bottleneck(nn.Module):
+    """1x1 reduce, grouped 3x3, 1x1 expand, and the shortcut."""
+
+    def __init__(self, inputs: int, width: int, outputs: int, stride: int, groups: int) -> None:
+        super().__init__()
+        self.reduce = _conv_norm(inputs, width, 1)
+        self.grouped = _conv_norm(width, width, 3, stride, groups)
+        self.expand = _conv_norm(width, outputs, 1)
+        same = stride == 1 and inputs == outputs
+        self.shortcut = nn.Identity() if same else _conv_norm(inputs, outputs, 1, stride)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.grouped(torch.relu(self.reduce(x))))
+        return torch.relu(self.expand(y) + self.shortcut(x))
+
+
+class ResNeXt(nn.Module):
+    """ResNeXt for image classification: (1, 3, H, W) to (1, labels).
+
+    Args:
+        groups: cardinality; `width_per_group`: channels a group in the first stage.
+        depths: blocks a stage.
+        labels: classes.
+    """
+
+    def __init__(
+        self,
+        groups: int = 32,
+        width_per_group: int = 4,
+        depths: Sequence[int] = (3, 4, 6, 3),
+        labels: int = 1000,
+    ) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(_conv_norm(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
+        blocks: list[nn.Module] = []
+        inputs = 64
+        for stage, depth in enumerate(depths):
+            width, outputs = groups * width_per_group * 2**stage, 256 * 2**stage
+            for index in range(depth):
+                stride = 2 if stage > 0 and index == 0 else 1
+                blocks.append(Bottleneck(inputs, width, outputs, stride, groups))
+                inputs = outputs
+        self.blocks = nn.Sequential(*blocks)
+        self.head = nn.Linear(inputs, labels)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.blocks(self.stem(x)).mean(dim=(2, 3)))

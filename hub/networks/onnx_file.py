@@ -153,14 +153,14 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> OnnxNetwork:
         name = label(path.stem, sizes, free, shapes)
         return OnnxNetwork(name, refuse, lambda: _examples(inputs, sizes), "onnx", notes=notes, path=path, sizes=sizes)
 
-    found = [network(sizes) for sizes in choices(path.stem, free, shapes)]
-    first = replace(found[0], name=path.stem)
-    return replace(first, fixed=tuple(found)) if len(found) > 1 else first
+    results = [network(sizes) for sizes in choices(path.stem, free, shapes)]
+    first = replace(results[0], name=path.stem)
+    return replace(first, fixed=tuple(results)) if len(results) > 1 else first
 
 
 def _inputs(model: Any) -> list[OnnxInput]:
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
-    found = []
+    results = []
     for value in model.graph.input:
         if value.name in weights:
             continue
@@ -186,8 +186,8 @@ def _inputs(model: Any) -> list[OnnxInput]:
                 remedy=f"export it with inputs of {', '.join(_TYPES)}",
                 input=value.name,
             )
-        found.append(OnnxInput(value.name, tuple(shape), dtype, _rows(model, value.name, weights)))
-    return found
+        results.append(OnnxInput(value.name, tuple(shape), dtype, _rows(model, value.name, weights)))
+    return results
 
 
 def _dtype(value: Any) -> np.dtype[Any]:

@@ -85,7 +85,7 @@ def check_output(
             the tolerance.
         rtol, atol: see `OutputCheck`.
     """
-    unchecked = tuple(f"output {place} {reason}" for place, x in enumerate(theirs) if (reason := _says_nothing(x)))
+    unchecked = tuple(f"output {number} {reason}" for number, x in enumerate(theirs) if (reason := _says_nothing(x)))
     largest = max((_largest(x) for x in theirs), default=0.0)
 
     def result(ok: bool, difference: float, worst: float, judge: str = "float32") -> OutputCheck:

@@ -19,12 +19,12 @@ def half_types(exported: Any) -> list[str]:
     import torch
     from torch.utils import _pytree as pytree
 
-    found = set()
+    dtypes = set()
     for module in _graph_modules(exported.graph_module):
         for node in module.graph.nodes:
             described = pytree.tree_leaves(node.meta.get("val"))
-            found |= {x.dtype for x in described if isinstance(x, torch.Tensor)}
-    return [str(t).removeprefix("torch.") for t in (torch.bfloat16, torch.float16) if t in found]
+            dtypes |= {x.dtype for x in described if isinstance(x, torch.Tensor)}
+    return [str(t).removeprefix("torch.") for t in (torch.bfloat16, torch.float16) if t in dtypes]
 
 
 def in_float32(exported: Any, network: str) -> Any:
@@ -100,23 +100,23 @@ def onnx_in_float32(model: Any) -> list[str]:
     from onnx import TensorProto, numpy_helper
 
     names = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
-    found = set()
+    dtypes = set()
     for tensor in tensors_of(model):
         if tensor.data_type in names:
-            found.add(names[tensor.data_type])
+            dtypes.add(names[tensor.data_type])
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype("float32"), tensor.name))
     for graph in graphs_of(model):
         for node in graph.node:
             for attribute in node.attribute:
                 if attribute.name in ("to", "dtype") and attribute.i in names:
-                    found.add(names[attribute.i])
+                    dtypes.add(names[attribute.i])
                     attribute.i = TensorProto.FLOAT
         for value in [v for key in ("input", "output", "value_info") for v in getattr(graph, key)]:
             kind = getattr(value, "type", None)  # a function's inputs are names
             if kind is not None and kind.tensor_type.elem_type in names:
-                found.add(names[kind.tensor_type.elem_type])
+                dtypes.add(names[kind.tensor_type.elem_type])
                 kind.tensor_type.elem_type = TensorProto.FLOAT
-    return sorted(found)
+    return sorted(dtypes)
 
 
 def precision_notes(half: list[str]) -> tuple[str, ...]:

@@ -121,9 +121,9 @@ def padding(places: Callable[[Tensor, int], Tensor]) -> Callable[..., Tensor]:
     return pad
 
 
-def reflected(place: Tensor, last: int) -> Tensor:
-    return last - (last - place.abs()).abs()
+def reflected(position: Tensor, last: int) -> Tensor:
+    return last - (last - position.abs()).abs()
 
 
-def replicated(place: Tensor, last: int) -> Tensor:
-    return place.clamp(0, last)
+def replicated(position: Tensor, last: int) -> Tensor:
+    return position.clamp(0, last)

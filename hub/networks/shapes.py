@@ -36,7 +36,7 @@ class FreeSize:
 
     def names(self) -> set[str]:
         """Names that it can be given by: its own, and `INPUT.AXIS`."""
-        return {self.name, *(place if axis is None else f"{place}.{axis}" for place, axis in self.places)}
+        return {self.name, *(name if axis is None else f"{name}.{axis}" for name, axis in self.places)}
 
     def __str__(self) -> str:
         axes = sorted({axis for _, axis in self.places if axis is not None})
@@ -66,9 +66,9 @@ def choices(network: str, free: Sequence[FreeSize], shapes: Shapes | None) -> li
     missing = [size for size in free if size.name not in matched]
     unknown = [name for name in shapes or {} if name not in {given for given, _ in matched.values()}]
     if missing or unknown:
-        said = f"{network} has dynamic shapes: {'; '.join(map(str, free))}"
+        message = f"{network} has dynamic shapes: {'; '.join(map(str, free))}"
         raise NetworkImportError(
-            f"{said}; there is no {', '.join(unknown)}" if unknown else said,
+            f"{message}; there is no {', '.join(unknown)}" if unknown else message,
             remedy=f"say for which sizes to tune it: {_example(free)}",
             network=network,
             free=[size.name for size in free],
@@ -81,12 +81,12 @@ def choices(network: str, free: Sequence[FreeSize], shapes: Shapes | None) -> li
                     f"{given}={value} is outside of what {network} takes: {size}",
                     remedy="give a size within the bounds",
                 )
-    found = [dict(zip(matched, values, strict=True)) for values in product(*(sizes for _, sizes in matched.values()))]
-    if not 1 <= len(found) <= MAX_VARIANTS:
+    results = [dict(zip(matched, values, strict=True)) for values in product(*(sizes for _, sizes in matched.values()))]
+    if not 1 <= len(results) <= MAX_VARIANTS:
         raise NetworkImportError(
-            f"the sizes make {len(found)} networks", remedy=f"give sizes for 1 to {MAX_VARIANTS} networks"
+            f"the sizes make {len(results)} networks", remedy=f"give sizes for 1 to {MAX_VARIANTS} networks"
         )
-    return found
+    return results
 
 
 def _matched(free: Sequence[FreeSize], shapes: Shapes) -> dict[str, tuple[str, Sequence[int]]]:
@@ -106,8 +106,8 @@ def _matched(free: Sequence[FreeSize], shapes: Shapes) -> dict[str, tuple[str, S
 
 def _example(free: Sequence[FreeSize]) -> str:
     batch = [size for size in free if {axis for _, axis in size.places} == {0}]
-    words = ["batch=1,8" if [size] == batch else f"{size.name}={size.most or 128}" for size in free]
-    return " ".join(f"--shape {word}" for word in words)
+    options = ["batch=1,8" if [size] == batch else f"{size.name}={size.most or 128}" for size in free]
+    return " ".join(f"--shape {word}" for word in options)
 
 
 def label(network: str, sizes: Mapping[str, int], free: Sequence[FreeSize], shapes: Shapes | None) -> str:
@@ -124,11 +124,11 @@ def free_sizes(exported: Any) -> list[FreeSize]:
             for symbol in [] if isinstance(size, int) else sorted(map(str, size.node.expr.free_symbols)):
                 places.setdefault(symbol, []).append((node.name, axis))
     bounds = {str(symbol): bound for symbol, bound in exported.range_constraints.items()}
-    found = []
+    results = []
     for symbol, where in places.items():
         low, high = (_whole(getattr(bounds.get(symbol), side, None)) for side in ("lower", "upper"))
-        found.append(FreeSize(symbol, tuple(where), max(low or 1, 1), high))
-    return found
+        results.append(FreeSize(symbol, tuple(where), max(low or 1, 1), high))
+    return results
 
 
 def _sizes_of(meta: Any) -> list[tuple[int | None, Any]]:

@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import starmap
 from math import isfinite
-from typing import Any
+from typing import Annotated, Any
 
-from .errors import NetworkFileError, NetworkImportError, NetworkInputError
+import msgspec
+
+from .errors import NetworkImportError, NetworkInputError
 from .trees import Constant, Tree, check_tree, flatten, leaves, unflatten
 
 
@@ -30,12 +32,27 @@ class TensorSpec:
     """
 
     name: str
-    shape: tuple[int, ...]
+    shape: tuple[Annotated[int, msgspec.Meta(ge=0)], ...]
     dtype: str
     computed: str
 
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Trees of a call's arguments; see `trees`.
+
+    Attributes:
+        args: of those by position.
+        names: of `args`; empty where they are not known.
+        kwargs: of those by name.
+    """
+
+    args: list[Tree]
+    names: list[str]
+    kwargs: dict[str, Tree]
 
 
 @dataclass(frozen=True)
@@ -45,14 +62,13 @@ class Signature:
     Attributes:
         inputs: the compiled function's parameters, in order.
         outputs: the tensors of the tuple that it returns, in order.
-        arguments: `{"args": [tree], "names": [name], "kwargs": {name: tree}}`; `names` are those of the positional
-            arguments, or empty where they are not known. See `trees`.
+        arguments: their trees.
         returns: the tree of the result.
     """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
-    arguments: dict[str, Any]
+    arguments: Arguments
     returns: Tree
 
     @classmethod
@@ -76,7 +92,7 @@ class Signature:
         return cls(
             _specs([value.name for value in _tensors(given)], given, computed[0]),
             _specs(_output_names(result), returned, computed[1]),
-            {"args": args, "names": _argument_names(exported, len(args), len(kwargs)), "kwargs": kwargs},
+            Arguments(args, _argument_names(exported, len(args), len(kwargs)), kwargs),
             result,
         )
 
@@ -95,33 +111,23 @@ class Signature:
         returned = tuple(starmap(_typed, zip(outputs, getattr(result, "fields", [result]), strict=True)))
         tensors = [{"tensor": i} for i in range(max(len(inputs), len(outputs)))]
         named = {"results": [[name, tensor] for name, tensor in zip(outputs, tensors, strict=False)]}
-        arguments = {"args": tensors[: len(inputs)], "names": list(inputs), "kwargs": {}}
+        arguments = Arguments(tensors[: len(inputs)], list(inputs), {})
         return cls(taken, returned, arguments, tensors[0] if len(outputs) == 1 else named)
 
-    @classmethod
-    def from_dict(cls, value: Any) -> Signature:
-        """Read what `as_dict` wrote.
+    def check(self) -> None:
+        """Check what was read from a file.
 
         Raises:
-            NetworkFileError: the value is nothing that `as_dict` writes.
+            ValueError: the trees do not hold each input once, or have nodes that are none.
         """
-        try:
-            inputs, outputs = (tuple(_read_spec(spec) for spec in value[key]) for key in ("inputs", "outputs"))
-            arguments, returns = value["arguments"], value["returns"]
-            args, names, kwargs = arguments["args"], arguments["names"], arguments["kwargs"]
-            for tree in [*args, *kwargs.values()]:
-                check_tree(tree, len(inputs))
-            check_tree(returns, len(outputs))
-            if len(names) not in (0, len(args)) or not all(isinstance(name, str) for name in [*names, *kwargs]):
-                raise ValueError("the arguments have no names")
-            if _tensor_numbers([*args, *kwargs.values()]) != list(range(len(inputs))):
-                raise ValueError("the arguments do not hold each input once")
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise NetworkFileError(
-                f"the signature of the network cannot be read: {error or type(error).__name__}",
-                remedy="tune the network again with this version of tchub",
-            ) from error
-        return cls(inputs, outputs, {"args": args, "names": names, "kwargs": kwargs}, returns)
+        args, names, kwargs = self.arguments.args, self.arguments.names, self.arguments.kwargs
+        for tree in [*args, *kwargs.values()]:
+            check_tree(tree, len(self.inputs))
+        check_tree(self.returns, len(self.outputs))
+        if len(names) not in (0, len(args)):
+            raise ValueError("the arguments have no names")
+        if _tensor_numbers([*args, *kwargs.values()]) != list(range(len(self.inputs))):
+            raise ValueError("the arguments do not hold each input once")
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""
@@ -136,12 +142,12 @@ class Signature:
         Raises:
             NetworkInputError: an argument is missing, unexpected, or has another structure, constant, shape or type.
         """
-        found: dict[int, tuple[str, Any]] = {}
+        numbered: dict[int, tuple[str, Any]] = {}
         for where, tree, value in self._bound(args, kwargs):
-            flatten(tree, value, where, found)
+            flatten(tree, value, where, numbered)
         for i, spec in enumerate(self.inputs):
-            _check_tensor(spec, *found[i])
-        return [found[i][1] for i in range(len(self.inputs))]
+            _check_tensor(spec, *numbered[i])
+        return [numbered[i][1] for i in range(len(self.inputs))]
 
     def order(self, named: Mapping[str, Any]) -> list[Any]:
         """Return tensors that are given by the names of `inputs` in their order.
@@ -167,7 +173,7 @@ class Signature:
 
     def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Tree, Any]]:
         """Yield name, tree and value of each argument."""
-        positional, names, named = (self.arguments[key] for key in ("args", "names", "kwargs"))
+        positional, names, named = self.arguments.args, self.arguments.names, self.arguments.kwargs
         names = names or [f"argument {i}" for i in range(len(positional))]
         if len(args) > len(positional):
             raise NetworkInputError(
@@ -194,7 +200,7 @@ class Signature:
             yield name, tree, kwargs.get(name)
 
     def __str__(self) -> str:
-        positional, names, named = (self.arguments[key] for key in ("args", "names", "kwargs"))
+        positional, names, named = self.arguments.args, self.arguments.names, self.arguments.kwargs
         shown = [
             f"{name}: {_shown(tree, self.inputs)}" if name else _shown(tree, self.inputs)
             for name, tree in zip(names or [""] * len(positional), positional, strict=True)
@@ -277,11 +283,11 @@ def _numbered(values: Sequence[_Tensor | Constant]) -> Iterator[Tree]:
         number += isinstance(value, _Tensor)
 
 
-def _tree(spec: Any, found: Iterator[Tree]) -> Tree:
+def _tree(spec: Any, numbered: Iterator[Tree]) -> Tree:
     """The tree of a PyTorch tree specification, whose leaves are taken from `found` in order."""
     if spec.is_leaf():
-        return next(found)
-    children = [_tree(child, found) for child in spec.children()]
+        return next(numbered)
+    children = [_tree(child, numbered) for child in spec.children()]
     name, context = spec.type.__name__, spec.context
     if name in ("list", "tuple", "deque"):
         return {"tuple" if name == "tuple" else "list": children}
@@ -319,8 +325,8 @@ def _specs(
 
 def _output_names(returns: Tree) -> list[str]:
     """A name for each tensor of a result: its path."""
-    found = [(path, leaf["tensor"]) for path, leaf in leaves(returns) if "tensor" in leaf]
-    paths = [path for path, _ in sorted(found, key=lambda pair: pair[1])]
+    numbered = [(path, leaf["tensor"]) for path, leaf in leaves(returns) if "tensor" in leaf]
+    paths = [path for path, _ in sorted(numbered, key=lambda pair: pair[1])]
     names = [path if path and not path[0].isdigit() else f"output_{path}".rstrip("_") for path in paths]
     return [name if names.count(name) == 1 else f"{name}_{i}" for i, name in enumerate(names)]
 
@@ -331,15 +337,6 @@ def _tensor_numbers(trees: Sequence[Tree]) -> list[int]:
 
 def _typed(name: str, kind: Any) -> TensorSpec:
     return TensorSpec(name, tuple(map(int, kind.shape)), str(kind.dtype), str(kind.dtype))
-
-
-def _read_spec(value: Any) -> TensorSpec:
-    spec = TensorSpec(value["name"], tuple(value["shape"]), value["dtype"], value["computed"])
-    if not all(isinstance(text, str) for text in (spec.name, spec.dtype, spec.computed)):
-        raise ValueError("a tensor has no name or type")
-    if not all(type(size) is int and size >= 0 for size in spec.shape):
-        raise ValueError(f"{spec.name} has the shape {list(spec.shape)}")
-    return spec
 
 
 def _check_tensor(spec: TensorSpec, where: str, value: Any) -> None:

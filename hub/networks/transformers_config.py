@@ -84,9 +84,9 @@ def read_config(path: Path, shapes: Shapes | None = None) -> Network:
     _check_memory(path, model)
     name = path.parent.name if path.stem == "config" and path.parent.name else path.stem
     notes = tuple(_notes(path, fields, model))
-    found = [_network(model, label, sizes, notes) for label, sizes in _sizes(name, shapes or {})]
-    first = replace(found[0], name=name)
-    return replace(first, fixed=tuple(found)) if len(found) > 1 else first
+    results = [_network(model, label, sizes, notes) for label, sizes in _sizes(name, shapes or {})]
+    first = replace(results[0], name=name)
+    return replace(first, fixed=tuple(results)) if len(results) > 1 else first
 
 
 def _network(model: _Model, name: str, sizes: Mapping[str, int], notes: tuple[str, ...]) -> Network:
@@ -107,10 +107,10 @@ def _sizes(name: str, shapes: Shapes) -> list[tuple[str, dict[str, int]]]:
             f"a transformers configuration has no free size {unknown[0]}",
             remedy="give --shape batch=1,8 or --shape seq=128; other sizes stand in the configuration",
         )
-    found = [dict(zip(shapes, values, strict=True)) for values in product(*shapes.values())]
-    if not found or any(value < 1 for sizes in found for value in sizes.values()):
+    results = [dict(zip(shapes, values, strict=True)) for values in product(*shapes.values())]
+    if not results or any(value < 1 for sizes in results for value in sizes.values()):
         raise NetworkImportError("a size is 1 or more", remedy="give --shape batch=1,8")
-    return [("-".join([name, *(f"{key}{value}" for key, value in sizes.items())]), sizes) for sizes in found]
+    return [("-".join([name, *(f"{key}{value}" for key, value in sizes.items())]), sizes) for sizes in results]
 
 
 def _config(path: Path, fields: dict[str, Any]) -> Any:
@@ -164,8 +164,8 @@ def _model_class(path: Path, fields: dict[str, Any], config: Any) -> Any:
                 remedy='name its class in the configuration: "architectures": ["..."]',
                 model_type=fields["model_type"],
             ) from None
-    found = getattr(transformers, str(named[0]), None) if isinstance(named, list) else None
-    if not (isinstance(found, type) and issubclass(found, transformers.PreTrainedModel)):
+    results = getattr(transformers, str(named[0]), None) if isinstance(named, list) else None
+    if not (isinstance(results, type) and issubclass(results, transformers.PreTrainedModel)):
         raise NetworkImportError(
             f"{path} names the architecture {str(named[0] if isinstance(named, list) else named)[:80]!r}, which is no "
             f"model of transformers {transformers.__version__}"
@@ -173,7 +173,7 @@ def _model_class(path: Path, fields: dict[str, Any], config: Any) -> Any:
             remedy="name a model class of transformers, or export the model yourself and give the .pt2 file",
             path=str(path),
         )
-    return found
+    return results
 
 
 def _check_memory(path: Path, model: _Model) -> None:

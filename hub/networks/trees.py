@@ -61,8 +61,8 @@ def flatten(node: Tree, value: Any, where: str, tensors: dict[int, tuple[str, An
     if "value" in node:
         _check_constant(node["value"], value, where)
         return
-    for child, inner, place in _matched(node, value, where):
-        flatten(child, inner, place, tensors)
+    for child, inner, path in _matched(node, value, where):
+        flatten(child, inner, path, tensors)
 
 
 def unflatten(node: Tree, tensors: Sequence[Any]) -> Any:
@@ -78,8 +78,8 @@ def unflatten(node: Tree, tensors: Sequence[Any]) -> Any:
         return tuple(values)
     if kind == "namedtuple":
         return namedtuple(node[kind][0], [key for key, _ in children])(*values)
-    made = zip((key for key, _ in children), values, strict=True)
-    return dict(made) if kind == "dict" else Outputs(made)
+    pairs = zip((key for key, _ in children), values, strict=True)
+    return dict(pairs) if kind == "dict" else Outputs(pairs)
 
 
 def check_tree(node: Any, tensors: int, depth: int = 0) -> None:

@@ -7,11 +7,12 @@ from collections import OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import torch
-from tchub.hub.networks.errors import NetworkFileError, NetworkImportError, NetworkInputError
-from tchub.hub.networks.signature import Signature, TensorSpec, drop_constants
+from tchub.hub.networks.errors import NetworkImportError, NetworkInputError
+from tchub.hub.networks.signature import Arguments, Signature, TensorSpec, drop_constants
 from tchub.hub.networks.trees import Outputs
 from torch.utils._pytree import tree_leaves
 from tvm.relax.frontend.torch import from_exported_program
@@ -146,15 +147,21 @@ def test_wrong_arguments_are_named_with_a_remedy(signature: Signature, args: Any
     assert refused.value.remedy
 
 
+def _read(value: Any) -> Signature:
+    signature = msgspec.convert(value, Signature)
+    signature.check()
+    return signature
+
+
 def test_it_is_the_same_after_a_file(signature: Signature) -> None:
-    assert Signature.from_dict(json.loads(json.dumps(signature.as_dict()))) == signature
+    assert _read(json.loads(json.dumps(signature.as_dict()))) == signature
 
 
 def _damaged(change: Any) -> Any:
     value = Signature(
         (TensorSpec("x", (2,), "float32", "float32"),),
         (),
-        {"args": [{"tensor": 0}], "names": ["x"], "kwargs": {}},
+        Arguments([{"tensor": 0}], ["x"], {}),
         {"value": None},
     ).as_dict()
     change(value)
@@ -181,17 +188,17 @@ def _damaged(change: Any) -> Any:
         _damaged(lambda v: v["inputs"][0].update(dtype=3)),
     ],
 )
-def test_a_foreign_file_is_a_typed_error(value: Any) -> None:
-    with pytest.raises(NetworkFileError, match="signature of the network cannot be read"):
-        Signature.from_dict(value)
+def test_a_foreign_file_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 (the manifest says which file)
+        _read(value)
 
 
-def test_a_deep_tree_in_a_file_is_a_typed_error() -> None:
+def test_a_deep_tree_in_a_file_is_refused() -> None:
     deep: Any = {"value": 1}
     for _ in range(500):
         deep = {"list": [deep]}
-    with pytest.raises(NetworkFileError, match="nested too deeply"):
-        Signature.from_dict(_damaged(lambda v: v.update(returns=deep)))
+    with pytest.raises(ValueError, match="nested too deeply"):
+        _read(_damaged(lambda v: v.update(returns=deep)))
 
 
 @pytest.mark.parametrize(
@@ -208,7 +215,7 @@ def test_a_deep_tree_in_a_file_is_a_typed_error() -> None:
 def test_results_of_every_kind(forward: Any, expected: Any) -> None:
     signature = _signature_of(forward)
     assert signature.returns == expected
-    assert Signature.from_dict(json.loads(json.dumps(signature.as_dict()))) == signature
+    assert _read(json.loads(json.dumps(signature.as_dict()))) == signature
 
 
 def test_the_result_of_a_transformers_model_is_read_by_name_attribute_and_position() -> None:
@@ -260,7 +267,7 @@ def test_the_function_of_an_onnx_file_takes_and_returns_tensors_by_name() -> Non
     )
     assert one.flatten([X], {"b.1": X + 1})[1].equal(X + 1)
     assert one.unflatten([X]) is X
-    assert Signature.from_dict(json.loads(json.dumps(one.as_dict()))) == one
+    assert _read(json.loads(json.dumps(one.as_dict()))) == one
 
 
 def test_several_results_of_a_function_have_names() -> None:
