@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from .errors import BudgetError
+from .errors import AdaptError
 
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _FORM = re.compile(r"(?P<value>[+-]?(\d+(\.\d*)?|\.\d+))\s*(?P<unit>%|[a-z]*)", re.IGNORECASE)
@@ -25,7 +25,7 @@ class Budget:
         kind: `share` (of the pool, in (0, 1]), `programs` (a count), `seconds` (of building and running) or `auto`
             (rounds, until one more is not worth its time: `stopping`).
         value: the amount, positive; of `auto` the largest share of the pool.
-        text: what the user wrote.
+        text: as the user wrote it.
     """
 
     kind: Literal["share", "programs", "seconds", "auto"]
@@ -33,7 +33,7 @@ class Budget:
     text: str
 
     def programs(self, pool_size: int) -> int | None:
-        """How many programs of a pool may be measured; at least one, at most all. None for a time.
+        """Return how many programs of a pool may be measured; at least one, at most all. None for a time.
 
         A share is rounded to the nearest count. Of `auto` it is the most that it measures.
         """
@@ -43,7 +43,7 @@ class Budget:
         return min(pool_size, max(1, math.floor(count + 0.5)))
 
     def text_for(self, pool_size: int) -> str:
-        """What the user wrote, and what that comes to where a pool has fewer programs."""
+        """Return the text, and the number of programs where a pool has fewer."""
         if self.kind == "programs" and self.value > pool_size:
             return f"{self} (the whole pool: {pool_size})"
         return str(self)
@@ -61,7 +61,7 @@ def parse_budget(text: str | int | Budget) -> Budget:
     """Read `10%`, `200`, `90s`, `15m`, `1h` or `auto`.
 
     Raises:
-        BudgetError: not one of the forms, zero, negative, over 100%, or a fraction of a program.
+        AdaptError: not one of the forms, zero, negative, over 100%, or a fraction of a program.
     """
     if isinstance(text, Budget):
         return text
@@ -70,18 +70,18 @@ def parse_budget(text: str | int | Budget) -> Budget:
         return Budget("auto", AUTO_SHARE, "auto")
     match = _FORM.fullmatch(shown)
     if match is None or isinstance(text, bool):
-        raise BudgetError(f"the budget {shown!r} is not understood", remedy=_REMEDY, budget=shown)
+        raise AdaptError(f"unknown budget {shown!r}", remedy=_REMEDY, budget=shown)
     value, unit = float(match["value"]), match["unit"].lower()
     if value <= 0:
-        raise BudgetError(f"a budget of {shown} allows no measurement", remedy=_REMEDY, budget=shown)
+        raise AdaptError(f"a budget of {shown} allows no measurement", remedy=_REMEDY, budget=shown)
     if unit == "%":
         if value > 100:
-            raise BudgetError(
+            raise AdaptError(
                 f"{shown} is more than the whole pool", remedy="100% measures every candidate", budget=shown
             )
         return Budget("share", value / 100, shown)
     if unit in _UNITS:
         return Budget("seconds", value * _UNITS[unit], shown)
     if unit or not value.is_integer():
-        raise BudgetError(f"the budget {shown!r} is not understood", remedy=_REMEDY, budget=shown)
+        raise AdaptError(f"unknown budget {shown!r}", remedy=_REMEDY, budget=shown)
     return Budget("programs", value, shown)

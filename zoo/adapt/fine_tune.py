@@ -11,20 +11,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..models import CostModel, TreeModel
-from ..training.batches import Batch, epoch_batches
-from ..training.dataset import RankingDataset
+from ..models import CostModel
+from ..training.dataset import Batch, RankingDataset, epoch_batches
 from ..training.losses import get_loss
-from .errors import LabelError, NotTrainableError, SourceMismatchError, UpdateError
+from ..training.metrics import count_pairs, pair_share
+from .errors import AdaptError, LabelError
+from .layers import check_features
 from .updates import UPDATES, Update
-from .validation import HOLD_BY, held_accuracy, hold_out, smooth
 
 
 @dataclass(frozen=True)
 class FineTuneConfig:
     """How far and how fast a few labels may move a model.
 
-    The defaults were chosen on validation tasks; `scripts/bench_choices.py` changes each of them alone.
+    The defaults were chosen on validation tasks; `python -m scripts.benchmarks choices` changes each of them alone.
 
     Attributes:
         learning_rate: of the encoder; head_learning_rate: of the decoder.
@@ -32,15 +32,11 @@ class FineTuneConfig:
         loss: a name of `zoo.training.losses`.
         epochs: passes over the tasks at most; patience: passes without a better validation before stopping.
         blind_epochs: passes when the validation part is too small to decide.
-        val_share: share held for validation.
-        val_by: "programs" of each task (of 5 or more), for a model that is to rank these tasks; or whole "tasks",
-            for one that is to rank others.
+        val_share: share of each task's programs held for validation; tasks of fewer than 5 give none.
         min_val_pairs: ordered pairs that validation needs to decide.
         refit: train again from the start point on all programs for as many passes as were best.
         tasks_per_batch: tasks in one step; programs_per_task: programs of a task in one step.
         clip: largest norm of the gradient.
-        layer_decay: each layer learns at so many times the rate of the next one towards the score (see
-            `updates.layer_depths`).
         update: "all" layers, the "head" alone, "low-rank" factors of the linear layers' matrices, or "auto".
         rank, low_rank_learning_rate: of the factors.
         low_rank_below: labels, of all tasks together, below which "auto" takes factors of low rank, else all layers;
@@ -56,13 +52,11 @@ class FineTuneConfig:
     patience: int = 12
     blind_epochs: int = 15
     val_share: float = 0.25
-    val_by: str = "programs"
     min_val_pairs: int = 100
     refit: bool = True
     tasks_per_batch: int = 8
     programs_per_task: int = 128
     clip: float = 1.0
-    layer_decay: float = 1.0
     update: str = "auto"
     rank: int = 4
     low_rank_learning_rate: float = 1e-3
@@ -70,34 +64,33 @@ class FineTuneConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, known in (("update", ("auto", *UPDATES)), ("val_by", HOLD_BY)):
-            if (value := getattr(self, name)) not in known:
-                raise UpdateError(
-                    f"{name} of a fine-tuning is {value!r}", remedy=f"use one of: {', '.join(known)}", setting=name
-                )
+        if self.update not in (known := ("auto", *UPDATES)):
+            raise AdaptError(
+                f"no update of a fine-tuning is called {self.update!r}", remedy=f"use one of: {', '.join(known)}"
+            )
 
     def update_for(self, labels: int) -> str:
-        """The kind of update that so many labels get."""
+        """Return the kind of update for so many labels."""
         if self.update != "auto":
             return self.update
         return "low-rank" if labels < self.low_rank_below else "all"
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class FineTuneResult:
-    """A fine-tuned copy of the model, and how it came about.
+    """A fine-tuned copy of a model.
 
     Attributes:
         model: the new model; the one passed in is unchanged.
         epochs: passes that the new weights had; 0 when no pass was better than the start point.
-        validated: whether a validation part chose `epochs`.
+        validated: True if a validation part chose `epochs`.
         val_curve: validation pairwise accuracy before the first and after every pass; empty without one.
         programs: programs learnt from; tasks: tasks that had an order to learn.
-        update: which of `updates.UPDATES` it was.
+        update: the kind, one of `updates.UPDATES`.
     """
 
     model: CostModel
@@ -126,52 +119,28 @@ def fine_tune(
         on_epoch: called after every pass with its number and the validation accuracy (NaN without one).
 
     Raises:
-        NotTrainableError: the model is made of trees, or nothing of it that may move requires a gradient.
+        AdaptError: the model is frozen whole, or the programs are of other features than it reads.
         LabelError: no task has two programs of different latency, or a latency is NaN.
-        SourceMismatchError: the programs are of other features than the model's.
     """
-    check_trainable(model)
     config = config or FineTuneConfig()
     check_features(model, data)
     tasks = check_labels(data)
-    held = hold_out(data, config.val_share, config.min_val_pairs, config.seed, config.val_by)
+    held = split_validation(data, config.val_share, config.min_val_pairs, config.seed)
     curve: list[float] = []
     if held is not None:
-        curve = _search(_begin(model, data, config), data, held, config, on_epoch)
-    epochs = int(np.argmax(smooth(curve))) if curve else config.blind_epochs
+        curve = _validation_curve(_begin(model, data, config), data, held, config, on_epoch)
+    epochs = int(np.argmax(_smooth(curve))) if curve else config.blind_epochs
     final = data if config.refit or held is None else data.take(np.flatnonzero(~held))
     update = _begin(model, data, config)
     for number, _ in zip(range(epochs), _passes(update, final, config), strict=False):
         if on_epoch is not None and held is None:
             on_epoch(number + 1, math.nan)
     kind = config.update_for(len(data))
-    return FineTuneResult(update.plain(), epochs, held is not None, tuple(curve), len(data), tasks, kind)
-
-
-def check_trainable(model: CostModel) -> None:
-    """Raises NotTrainableError for a model that gradients cannot move."""
-    if isinstance(model, TreeModel):
-        raise NotTrainableError(
-            f"a {model.arch} is made of trees, which a few measured programs cannot move",
-            remedy="adapt a network (`tchub list` shows them), or train new trees with `tchub train`",
-            arch=model.arch,
-        )
-
-
-def check_features(model: CostModel, data: RankingDataset) -> None:
-    """Raises SourceMismatchError for programs of other features than the model reads."""
-    width = data.features.shape[2]
-    if width != model.config.width:
-        raise SourceMismatchError(
-            f"the programs have {width} columns a row, this {model.arch} reads {model.config.width}",
-            remedy="extract the features of the model's own schema (the card names it)",
-            expected=model.config.width,
-            found=width,
-        )
+    return FineTuneResult(update.merged(), epochs, held is not None, tuple(curve), len(data), tasks, kind)
 
 
 def check_labels(data: RankingDataset) -> int:
-    """Number of tasks with an order to learn.
+    """Return the number of tasks with an order to learn.
 
     Raises:
         LabelError: there is none, or a latency is not a latency.
@@ -186,7 +155,21 @@ def check_labels(data: RankingDataset) -> int:
     return int(useful)
 
 
-def _search(
+def split_validation(data: RankingDataset, share: float, min_pairs: int, seed: int) -> np.ndarray | None:
+    """Return the validation programs, (N,) bool: a share of each task's, and none of tasks of fewer than 5.
+
+    None where they have fewer than `min_pairs` ordered pairs.
+    """
+    rng = np.random.default_rng(seed)
+    held = np.zeros(len(data), dtype=bool)
+    for members in data.members if share > 0 else ():
+        if len(members) >= 5:
+            held[rng.permutation(members)[: max(1, round(share * len(members)))]] = True
+    pairs = sum(count_pairs(data.latency[members], held[members]) for members in data.members)
+    return held if pairs >= max(1, min_pairs) else None
+
+
+def _validation_curve(
     update: Update,
     data: RankingDataset,
     held: np.ndarray,
@@ -195,9 +178,9 @@ def _search(
 ) -> list[float]:
     """Validation accuracy before and after each pass, until it has not grown for `patience` passes."""
     train = data.take(np.flatnonzero(~held))
-    curve = [held_accuracy(update.model, data, held)]
+    curve = [_validation_accuracy(update.model, data, held)]
     for number, _ in zip(range(config.epochs), _passes(update, train, config), strict=False):
-        curve.append(held_accuracy(update.model, data, held))
+        curve.append(_validation_accuracy(update.model, data, held))
         if on_epoch is not None:
             on_epoch(number + 1, curve[-1])
         if len(curve) - 1 - int(np.argmax(curve)) >= config.patience:
@@ -205,14 +188,32 @@ def _search(
     return curve
 
 
+def _validation_accuracy(model: CostModel, data: RankingDataset, held: np.ndarray) -> float:
+    """Mean over tasks of the share of pairs in the right order; a tie is half right.
+
+    Pairs of a held program with one that was learnt from count too: a task with two held programs has one pair of
+    them alone, and a dozen with the rest.
+    """
+    scores = model.score(data.features)
+    shares = [pair_share(scores[own], data.latency[own], held[own]) for own in data.members]
+    return float(np.mean([share for share in shares if share is not None]))
+
+
+def _smooth(curve: list[float]) -> np.ndarray:
+    """Mean of each pass and its neighbours: one lucky pass among noisy ones does not decide."""
+    padded = np.pad(np.asarray(curve), 1, mode="edge")
+    return np.convolve(padded, np.full(3, 1 / 3), mode="valid")
+
+
 def _begin(model: CostModel, data: RankingDataset, config: FineTuneConfig) -> Update:
+    rates = config.learning_rate, config.head_learning_rate
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)  # of the factors of low rank
-        return Update(model, config.update_for(len(data)), config, data.features)
+        return Update(model, config.update_for(len(data)), rates, config.rank, config.low_rank_learning_rate)
 
 
 def _passes(update: Update, data: RankingDataset, config: FineTuneConfig) -> Iterator[None]:
-    """Trains in place, yielding after every pass over the tasks; endless."""
+    """Train in place, yielding after every pass over the tasks; endless."""
     optimizer = torch.optim.Adam(update.groups)
     rng = np.random.default_rng([config.seed, 1])
     with torch.random.fork_rng(devices=[]):

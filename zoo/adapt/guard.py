@@ -11,7 +11,7 @@ The rule, in the order in which it is applied (`compare`):
    than the base (`cross_validation.nested_gain`): kept, also where the labels were too few to tell. Two measurements
    that share no program must then agree, so a model that learnt nothing is stored about one time in four instead of
    one in two; one that learnt is not asked for certainty, which an affordable hold-out seldom gives. Labels that chose
-   a start among several checkpoints (`--from`), or left out a corpus that misleads, are among those: there the second
+   a start among several checkpoints (`--sources`), or left out a corpus that misleads, are among those: there the second
    measurement is a little hopeful.
 5. Adapted otherwise.
 """
@@ -42,10 +42,10 @@ class GuardResult:
         gain: adapted - base.
         interval: bounds of the gain at `level`: by Student's t over tasks, of few tasks by bootstrap over programs.
         level: of the interval, e.g. 0.9.
-        tasks, programs, pairs: what it was measured on.
+        tasks, programs, pairs: counts of the hold-out.
         reason: the decision in one sentence.
         first_gain: change of the mean over tasks of best latency / latency of the program put first; first_interval:
-            its bounds at `level`, found in the same way.
+            its bounds at `level`, computed in the same way.
         learnt_gain: gain of models learnt on parts of the labels on the other parts; None: too few labels to tell.
     """
 
@@ -64,7 +64,7 @@ class GuardResult:
     learnt_gain: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return asdict(self) | {"interval": list(self.interval), "first_interval": list(self.first_interval)}
 
 
@@ -107,7 +107,7 @@ def compare(
     before = float(np.mean([right.sum() for _, right, _ in tasks] / pairs))
     after = float(np.mean([right.sum() for _, _, right in tasks] / pairs))
     putting_first = _putting_first(base, adapted, latency, group)
-    found = GuardResult(
+    result = GuardResult(
         decision="kept",
         base=before,
         adapted=after,
@@ -122,8 +122,8 @@ def compare(
         first_interval=_interval(putting_first, level, resamples, seed),
         learnt_gain=learnt_gain,
     )
-    decision, reason = _decide(found, bool(np.isfinite(adapted).all()))
-    return replace(found, decision=decision, reason=reason)
+    decision, reason = _decide(result, bool(np.isfinite(adapted).all()))
+    return replace(result, decision=decision, reason=reason)
 
 
 def _check_latency(latency: np.ndarray) -> None:
@@ -138,14 +138,14 @@ _Task = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def _tasks(base: np.ndarray, adapted: np.ndarray, latency: np.ndarray, group: np.ndarray) -> list[_Task]:
     """For each task with a pair: which ordered pairs count, and how right either model is; all (n, n)."""
-    found = []
+    tasks = []
     for task in np.unique(group):
-        at = np.flatnonzero(np.asarray(group) == task)
-        seconds = np.asarray(latency, dtype=np.float64)[at]
+        own = np.flatnonzero(np.asarray(group) == task)
+        seconds = np.asarray(latency, dtype=np.float64)[own]
         faster = (seconds[:, None] * PAIR_RATIO < seconds[None, :]).astype(np.float64)
         if faster.any():
-            found.append((faster, faster * _ahead(base[at]), faster * _ahead(adapted[at])))
-    return found
+            tasks.append((faster, faster * _ahead(base[own]), faster * _ahead(adapted[own])))
+    return tasks
 
 
 def _ahead(scores: np.ndarray) -> np.ndarray:
@@ -158,12 +158,12 @@ def _finite(scores: np.ndarray) -> np.ndarray:
     return np.nan_to_num(np.asarray(scores, dtype=np.float64), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
 
 
-# How many programs a task has, and its gain (R,) when each program (R, n) is drawn so often; NaN where none is told.
+# Programs of a task, and its gain (R,) when each program (R, n) is drawn so often; NaN where there is no pair.
 _Gain = tuple[int, Callable[[np.ndarray], np.ndarray]]
 
 
 def _pair_gains(tasks: list[_Task]) -> list[_Gain]:
-    """Of each task: the change of the share of pairs in the right order."""
+    """Per task, the change of the share of pairs in the right order."""
 
     def gain_of(faster: np.ndarray, before: np.ndarray, after: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
         def gain(drawn: np.ndarray) -> np.ndarray:
@@ -177,13 +177,13 @@ def _pair_gains(tasks: list[_Task]) -> list[_Gain]:
 
 
 def _putting_first(base: np.ndarray, adapted: np.ndarray, latency: np.ndarray, group: np.ndarray) -> list[_Gain]:
-    """Of each task: the change of best latency / latency of the program put first."""
+    """Per task, the change of best latency / latency of the program put first."""
 
-    def gain_of(at: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        return lambda drawn: _share(adapted[at], latency[at], drawn) - _share(base[at], latency[at], drawn)
+    def gain_of(own: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda drawn: _share(adapted[own], latency[own], drawn) - _share(base[own], latency[own], drawn)
 
-    places = (np.flatnonzero(np.asarray(group) == task) for task in np.unique(group))
-    return [(len(at), gain_of(at)) for at in places]
+    members = (np.flatnonzero(np.asarray(group) == task) for task in np.unique(group))
+    return [(len(own), gain_of(own)) for own in members]
 
 
 def _share(scores: np.ndarray, seconds: np.ndarray, drawn: np.ndarray) -> np.ndarray:
@@ -220,27 +220,27 @@ def _resampled(n: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
     return rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(np.float64)
 
 
-def _decide(found: GuardResult, finite: bool) -> tuple[str, str]:
+def _decide(result: GuardResult, finite: bool) -> tuple[str, str]:
     """The rule: decision and reason."""
-    gain, (low, high) = found.gain, found.interval
-    bounds = f"{found.level:.0%} interval {low:+.3f} to {high:+.3f}"
+    gain, (low, high) = result.gain, result.interval
+    bounds = f"{result.level:.0%} interval {low:+.3f} to {high:+.3f}"
     if not finite:
         return "kept", "the adapted model's predictions are not numbers; the base model is kept"
     if gain <= 0:
         return "kept", f"the held-out pairwise accuracy did not rise ({gain:+.3f}, {bounds}); the base model is kept"
-    if found.first_interval[1] < 0:
-        worst = f"{found.first_interval[0]:+.3f} to {found.first_interval[1]:+.3f}"
+    if result.first_interval[1] < 0:
+        worst = f"{result.first_interval[0]:+.3f} to {result.first_interval[1]:+.3f}"
         return "kept", (
             f"the held-out pairwise accuracy rose by {gain:.3f}, but the programs put first are slower "
-            f"({found.first_gain:+.3f} of the best, {worst}); the base model is kept"
+            f"({result.first_gain:+.3f} of the best, {worst}); the base model is kept"
         )
     rose = f"the held-out pairwise accuracy rose by {gain:.3f} ({bounds})"
     if low > 0:
         return "adapted", rose
     unsure = f"{rose}, which is within the uncertainty of this hold-out, and "
-    if found.learnt_gain is None:
+    if result.learnt_gain is None:
         return "kept", f"{unsure}the programs learnt from are too few to cross-validate; the base model is kept"
-    seen = f"cross-validation on the programs learnt from shows {found.learnt_gain:+.3f}"
-    if found.learnt_gain <= 0:
+    seen = f"cross-validation on the programs learnt from shows {result.learnt_gain:+.3f}"
+    if result.learnt_gain <= 0:
         return "kept", f"{unsure}{seen}; the base model is kept"
     return "adapted", f"{unsure}{seen}, which confirms it"

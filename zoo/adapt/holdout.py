@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from .errors import SamplingError
+from .errors import AdaptError
 from .sampling import Pool
 
 # Four programs of a task give six pairs; fewer would judge a task by a coin toss.
@@ -25,38 +25,33 @@ def choose_holdout(
         count: programs to hold out.
         rng: source of randomness.
         per_task: least programs of a task that is used.
-        learnt: candidates that are not in the pool, since what is to be adapted has learnt them; the error tells.
+        learnt: candidates that are not in the pool, since the base has learnt them; for the error message.
 
     Returns:
-        At most `count` places in the pool, (k,) int64, sorted by task.
+        At most `count` indices of the pool, (k,) int64, sorted by task.
 
     Raises:
-        SamplingError: `count` does not reach for one task, or no task has programs enough.
+        AdaptError: `count` does not reach for one task, or no task has programs enough.
     """
     members = [np.flatnonzero(pool.task == task) for task in np.unique(pool.task)]
     # Half of a task at most: a small task must keep something to learn from.
     members = [m for m in members if len(m) // 2 >= per_task]
     if count < per_task:
-        raise SamplingError(
+        raise AdaptError(
             f"a hold-out of {count} programs cannot judge any of {len(pool.ops)} tasks",
             remedy=f"give a budget that holds out {per_task} programs",
             holdout=count,
         )
     if not members:
-        raise _too_few(pool, 2 * per_task, count, learnt)
+        left, remedy = f"none of {len(pool.ops)} tasks has {2 * per_task} candidates", "enlarge the pool with --per-task"
+        if learnt:
+            left = f"{learnt} of {len(pool) + learnt} candidates were learnt before, and {left} besides"
+            remedy += ", take other candidates with --seed, or adapt the checkpoint that this one was made from"
+        raise AdaptError(f"no hold-out can judge: {left}", remedy=remedy, holdout=count)
     chosen = rng.permutation(len(members))[: max(1, count // per_task)]
     share, extra = divmod(count, len(chosen))
     picks = [
-        rng.permutation(members[task])[: min(share + (place < extra), len(members[task]) // 2)]
-        for place, task in enumerate(chosen)
+        rng.permutation(members[task])[: min(share + (number < extra), len(members[task]) // 2)]
+        for number, task in enumerate(chosen)
     ]
     return np.concatenate([picks[i] for i in np.argsort(chosen)]).astype(np.int64)
-
-
-def _too_few(pool: Pool, least: int, count: int, learnt: int) -> SamplingError:
-    """No task has the least programs of which half may be held out."""
-    left, remedy = f"none of {len(pool.ops)} tasks has {least} candidates", "enlarge the pool with --pool"
-    if learnt:
-        left = f"{learnt} of {len(pool) + learnt} candidates were learnt before, and {left} besides"
-        remedy += ", take other candidates with --seed, or adapt the checkpoint that this one was made from"
-    return SamplingError(f"no hold-out can judge: {left}", remedy=remedy, holdout=count)

@@ -9,43 +9,25 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..models import CostModel, ModelConfig, create, get_architecture
+from ..models import CostModel, Ensemble, ModelConfig, Progressive
 from ..training.config import TrainConfig
 from ..training.dataset import RankingDataset
-from ..training.inputs import resolve_schema
 from ..training.loop import TrainResult, train
-from .errors import SourceMismatchError
-from .fine_tune import check_features, check_labels, check_trainable
-from .footprint import Footprint, footprint
-from .updates import HEAD_NAMES, in_head
-
-
-@dataclass(frozen=True)
-class MultiTaskResult:
-    """A model of the target that learnt beside the sources' heads.
-
-    Attributes:
-        model: of the architecture alone, with the shared trunk and the target's head; in evaluation mode.
-        training: the run's history and chosen epoch.
-        footprint: of trunk and all heads, which is what was trained.
-        programs: of the target and then of each source.
-    """
-
-    model: CostModel
-    training: TrainResult
-    footprint: Footprint
-    programs: tuple[int, ...]
+from .fine_tune import check_labels
+from .layers import HEAD_NAMES, check_features, in_head
+from .method import TrainedModel, TrainingSet
+from .training_cache import cached_model
 
 
 @dataclass(frozen=True)
 class MultiHeadConfig(ModelConfig):
-    """What tells one `MultiHead` from another: its network's architecture and settings, and the number of heads."""
+    """Architecture and settings of a `MultiHead`'s network, and the number of heads."""
 
     arch: str = ""
     settings: tuple[tuple[str, Any], ...] = ()
@@ -72,7 +54,7 @@ class MultiHead(CostModel):
             _draw_head(network)
 
     def network(self, head: int) -> CostModel:
-        """The network of one head; its trunk is that of all."""
+        """Return the network of one head; its trunk is that of all."""
         network = self.networks[head]
         assert isinstance(network, CostModel)
         return network
@@ -87,9 +69,9 @@ class MultiHead(CostModel):
         return self.network(0).describe(x)
 
     def describe_heads(self, x: Tensor, heads: Tensor) -> Tensor:
-        places = [torch.nonzero(heads == head).squeeze(1) for head in range(len(self.networks))]
-        rows = [self.network(head).describe(x[at]) for head, at in enumerate(places) if len(at)]
-        return torch.cat(rows)[torch.cat(places).argsort()]
+        members = [torch.nonzero(heads == head).squeeze(1) for head in range(len(self.networks))]
+        rows = [self.network(head).describe(x[own]) for head, own in enumerate(members) if len(own)]
+        return torch.cat(rows)[torch.cat(members).argsort()]
 
     def training_loss(
         self,
@@ -106,76 +88,77 @@ class MultiHead(CostModel):
 
 
 def multi_task(
-    arch_or_model: str | CostModel,
+    model: CostModel,
     target: RankingDataset,
     sources: Sequence[RankingDataset],
     config: TrainConfig | None = None,
     seed: int = 0,
-    val: RankingDataset | None = None,
     *,
     resume_dir: Path | None = None,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
-) -> MultiTaskResult:
-    """Trains a network on the target and its sources together, each with its own head.
+) -> tuple[CostModel, TrainResult]:
+    """Train a network on the target and its sources together, each with its own head; the last epoch is kept.
 
     Args:
-        arch_or_model: an architecture, to start at random, or a network to start from, which stays as it is.
-        target: the few measured programs of the target.
+        model: the network to start from, which stays as it is; or a `MultiHead` with a head for each device, to train.
+        target: the few measured programs of the target, learnt by the first head.
         sources: programs of each other device.
         config: the recipe; the architecture's own unless given.
-        seed: of the random start and of the training.
-        val: what chooses the epoch, by the target's head; without it the last one is kept.
+        seed: of the training.
         resume_dir, on_epoch: see `zoo.training.train`.
 
+    Returns:
+        A model of the architecture alone, with trunk and the target's head, in evaluation mode; and the training.
+
     Raises:
-        NotTrainableError: trees have no trunk to share.
+        AdaptError: some programs are of other features than the model reads.
         LabelError: no task of the target has two programs of different latency.
-        SourceMismatchError: a source's programs, or the target's, are of other features.
-        DivergedError, ResumeError, TrainConfigError, UnknownArchitectureError: see `zoo.training.train`.
+        TrainingError, TrainConfigError: see `zoo.training.train`.
     """
-    _check_widths(target, [*sources, *([val] if val is not None else [])])
+    check_features(model, target, *sources)
     _ = check_labels(target)
-    fresh = isinstance(arch_or_model, str)
-    config = config or TrainConfig.find(arch_or_model if isinstance(arch_or_model, str) else arch_or_model.arch)
+    shared = model
+    if not isinstance(shared, MultiHead):
+        shared = MultiHead(copy.deepcopy(model), 1 + len(sources))
+    config = config or TrainConfig.find(shared.config.arch)
     parts = [replace(part, task_heads=np.full(len(part.task_ids), i)) for i, part in enumerate([target, *sources])]
-    data = RankingDataset.concat(parts)
-    if isinstance(arch_or_model, str):
-        shared = _start(arch_or_model, data, config, len(parts), seed)
-    else:
-        check_trainable(arch_or_model)
-        check_features(arch_or_model, target)
-        shared = MultiHead(copy.deepcopy(arch_or_model), len(parts))
-    if fresh:
-        shared.prepare(torch.from_numpy(data.features))
-    training = train(shared, data, val, config, seed, resume_dir, on_epoch)
-    model = copy.deepcopy(shared.network(0)).eval()
-    counted = footprint(model, target.features[:64], len(parts))
-    return MultiTaskResult(model, training, counted, tuple(len(part) for part in parts))
+    training = train(shared, RankingDataset.concat(parts), None, config, seed, resume_dir, on_epoch)
+    return copy.deepcopy(shared.network(0)).eval(), training
 
 
-def _start(arch: str, data: RankingDataset, config: TrainConfig, heads: int, seed: int) -> MultiHead:
-    """A network of random weights for these programs; the recipe's schema tells if their last row is the device."""
-    known = get_architecture(arch)
-    kinds = [resolve_schema(config.feature_schema, kind) for kind in ("cpu", "gpu")]
-    hardware = next((s.hardware for s in kinds if s.width == data.features.shape[2]), known.config().hardware)
-    settings = {"width": data.features.shape[2], "hardware": hardware} | config.model
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = create(arch, **settings)
-        check_trainable(model)
-        return MultiHead(model, heads, fresh=True)
+class MultiTask:
+    """Trains on from the base's weights, on the labels and all programs of the sources (TLP, section 5.2)."""
 
+    name: ClassVar[str] = "multi-task"
+    near: ClassVar[bool] = False
+    learns_corpora: ClassVar[bool] = True
 
-def _check_widths(target: RankingDataset, others: Sequence[RankingDataset]) -> None:
-    expected = target.features.shape[2]
-    for other in others:
-        if (found := other.features.shape[2]) != expected:
-            raise SourceMismatchError(
-                f"programs of {found} columns a row cannot share a trunk with the target's, of {expected}",
-                remedy="take sources of the target's kind of device (CPU or GPU), read by one feature schema",
-                expected=expected,
-                found=found,
-            )
+    def missing(self, base: CostModel, sources: int) -> str | None:
+        """Return None for programs of other devices, and one network to share."""
+        if not sources:
+            return "it learns beside programs of other devices: name folders of corpora with --sources"
+        if isinstance(base, Progressive):
+            return "a knowledge base learns devices one after another, not at once"
+        if isinstance(base, Ensemble):
+            return "the members of an ensemble share no trunk"
+        return None
+
+    def start(self, training_set: TrainingSet) -> TrainedModel:
+        """Return the base."""
+        return TrainedModel(training_set.base, {})
+
+    def learn(self, start: CostModel, training_set: TrainingSet) -> TrainedModel:
+        """Learn by `multi_task` and the architecture's own recipe. A run that is killed loses one epoch at most."""
+        config = replace(TrainConfig.find(start.arch), save_every=1)
+        sources = [source.data for source in training_set.sources]
+
+        def train_all(state: Path | None) -> tuple[CostModel, dict[str, Any]]:
+            model, _ = multi_task(start, training_set.data, sources, config, seed=training_set.seed, resume_dir=state)
+            programs = [len(part) for part in (training_set.data, *sources)]
+            return model, {"programs": programs, "sources": [source.name for source in training_set.sources]}
+
+        key = training_set.key(self.name, start)
+        return TrainedModel(*cached_model(training_set.folder, key, train_all))
 
 
 def _with_own_head(model: CostModel) -> CostModel:
@@ -192,7 +175,7 @@ def _with_own_head(model: CostModel) -> CostModel:
 
 
 def _draw_head(network: nn.Module) -> None:
-    """Random weights for the head, as its layers draw them."""
+    """Draw random weights for the head, as its layers draw them."""
     for name, module in network.named_modules():
         if in_head(name) and hasattr(module, "reset_parameters"):
             module.reset_parameters()  # pyright: ignore[reportCallIssue]

@@ -24,14 +24,14 @@ import numpy as np
 
 # Programs of a task to choose among; the least that a hold-out has of one.
 CHOICE = 4
-# Seconds of measuring that 1% of a network's latency is worth, unless the user says otherwise.
+# A round may cost this many seconds for each 1% of latency that it is expected to save, by default.
 WORTH = 60.0
 POWERS = tuple(np.linspace(0.1, 1.0, 10).tolist())
 
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """What one round came to.
+    """One round.
 
     Attributes:
         labels: valid programs learnt from so far; seconds: that measuring has cost so far.
@@ -47,11 +47,11 @@ class CurvePoint:
 
 @dataclass(frozen=True)
 class StopDecision:
-    """Whether one more round is worth its time.
+    """The decision whether one more round is worth its time.
 
     Attributes:
-        stop: the answer.
-        labels: learnt from when it was given.
+        stop: True to end measuring.
+        labels: learnt from when it was made.
         gain: expected of the next round, share of the network's latency; None: too few points to tell.
         cost: seconds of the next round; worth: seconds that the gain is worth.
         reason: in one sentence.
@@ -65,12 +65,12 @@ class StopDecision:
     reason: str
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return asdict(self)
 
 
 def slowdown(scores: np.ndarray, latency: np.ndarray, group: np.ndarray, weights: np.ndarray) -> float:
-    """Share by which a network is slower with the model's choices than with the best ones.
+    """Return the share by which a network is slower with the model's choices than with the best ones.
 
     Of each task every choice of `CHOICE` of its programs (all, if it has fewer) is equally likely; of each choice the
     best-scored program is taken. Both expectations are in closed form: the program of rank r is the first of a choice
@@ -84,14 +84,14 @@ def slowdown(scores: np.ndarray, latency: np.ndarray, group: np.ndarray, weights
     """
     taken = best = 0.0
     for task in np.unique(group):
-        at = np.flatnonzero(group == task)
-        chance = _first_of_choice(len(at), min(CHOICE, len(at)))
+        own = np.flatnonzero(group == task)
+        chance = _first_of_choice(len(own), min(CHOICE, len(own)))
         # Equal scores are taken in any order: the mean over each run of them.
-        order = at[np.argsort(-scores[at], kind="stable")]
+        order = own[np.argsort(-scores[own], kind="stable")]
         _, same = np.unique(-scores[order], return_inverse=True)
         level = np.bincount(same, latency[order]) / np.bincount(same)
         taken += float(weights[task]) * float(chance @ level[same])
-        best += float(weights[task]) * float(chance @ np.sort(latency[at]))
+        best += float(weights[task]) * float(chance @ np.sort(latency[own]))
     return taken / best - 1 if best else 0.0
 
 
@@ -105,10 +105,10 @@ def _first_of_choice(n: int, m: int) -> np.ndarray:
 
 
 def expected_slowdown(points: Sequence[CurvePoint], labels: int) -> float:
-    """The fitted curve at so many labels; see this module for its form.
+    """Return the fitted curve at so many labels; see this module for its form.
 
     Args:
-        points: two or more of different labels; the curve has no place for one without any, which is left out.
+        points: two or more of different labels; one without any is left out.
         labels: where it is asked; 1 or more.
     """
     points = [point for point in points if point.labels > 0]
@@ -131,7 +131,7 @@ def _fit(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
 
 
 def decide(points: Sequence[CurvePoint], count: int, cost: float, worth: float, least: int) -> StopDecision:
-    """Whether to measure one more round.
+    """Decide whether to measure one more round.
 
     Args:
         points: of the rounds so far, in their order.
@@ -143,12 +143,12 @@ def decide(points: Sequence[CurvePoint], count: int, cost: float, worth: float, 
     labels = points[-1].labels if points else 0
     telling = [point.labels for point in points if point.labels > 0]
     if len(telling) < max(2, least) or len(set(telling)) < 2:
-        told = f"{len(telling)} rounds with labels so far; {max(2, least)} of unlike numbers of labels tell the curve"
-        return StopDecision(False, labels, None, cost, worth, told)
+        reason = f"{len(telling)} rounds with labels so far; {max(2, least)} of unlike numbers of labels tell the curve"
+        return StopDecision(False, labels, None, cost, worth, reason)
     gain = max(0.0, expected_slowdown(points, labels) - expected_slowdown(points, labels + count))
     value = 100 * gain * worth
-    told = (
+    reason = (
         f"{count} more programs are expected to gain {100 * gain:.2f}% of the latency, "
         f"worth {value:.0f} s, and take {cost:.0f} s"
     )
-    return StopDecision(value < cost, labels, gain, cost, value, told)
+    return StopDecision(value < cost, labels, gain, cost, value, reason)

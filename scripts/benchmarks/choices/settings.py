@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 from tchub.zoo.adapt.continual import ContinualConfig
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
-from tchub.zoo.adapt.local_model import LocalModelConfig, fit_local
-from tchub.zoo.adapt.sampling import RDUPlusConfig, RDUPlusSampler
-from tchub.zoo.adapt.view import MeasuringCost
+from tchub.zoo.adapt.sampling import MeasuringCost, RDUPlusConfig, RDUPlusSampler
 from tchub.zoo.training import TrainConfig
 
 from scripts.benchmarks.sampling.material import Material
@@ -31,6 +29,7 @@ from scripts.benchmarks.transfer.continual import (
 )
 from scripts.benchmarks.transfer.data import cut
 from scripts.benchmarks.transfer.devices import CHAIN_CAP
+from scripts.benchmarks.transfer.local_model import LocalModelConfig, fit_local
 from scripts.benchmarks.transfer.models import kept_model, train_new
 from scripts.benchmarks.transfer.papers import SOURCE_CAP
 from scripts.zoo.build import open_corpus
@@ -202,7 +201,6 @@ PARTS = (
             "head_learning_rate": (1e-3,),
             "anchor": (0.0, 0.1),
             "loss": ("log_ranknet", "lambda_rank"),
-            "layer_decay": (0.85, 0.7),
             "update": ("all", "low-rank", "head"),
             "rank": (8,),
             "low_rank_learning_rate": (3e-3,),
@@ -214,7 +212,7 @@ PARTS = (
         "fine-tuning, other tasks' labels",
         tuned,
         vars(FineTuneConfig()),
-        {"val_by": ("tasks",), "learning_rate": (1e-4,)},
+        {"learning_rate": (1e-4,)},
         CROSS,
         NO_LABEL,
     ),

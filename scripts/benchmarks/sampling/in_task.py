@@ -53,10 +53,9 @@ def in_task_keys(
 
 def run_in_task(key: InTaskKey, material: Material, known: dict[Any, Any]) -> dict[str, Any]:
     """One result; `known` has the models of first batches, by what picked them."""
-    from tchub.hub.adaptation.first import first_sampler
-    from tchub.zoo.adapt.in_context import informed_scores
-    from tchub.zoo.adapt.sampling import create_sampler
-    from tchub.zoo.adapt.view import MeasuringCost
+    from tchub.hub.adaptation.session import first_sampler
+    from tchub.zoo.adapt.cross_validation import informed_scores
+    from tchub.zoo.adapt.sampling import MeasuringCost, create_sampler
     from tchub.zoo.training import evaluate_scores
 
     whole = getattr(material.data, material.split)

@@ -69,12 +69,11 @@ def run_rounds(
         sampler: a `zoo.adapt.sampling.Sampler`.
         budget: programs in all; a quarter of it is the start, the same for all samplers of a seed and an opening.
         learn: makes a model of the programs given, with a seed.
-        cost: `zoo.adapt.view.MeasuringCost` of the corpus.
+        cost: `zoo.adapt.sampling.MeasuringCost` of the corpus.
         known: models of the starts, by (budget, seed), which are every sampler's that has this opening.
         opening: how to begin; at random unless given.
     """
-    from tchub.zoo.adapt.sampling import Pool, RandomSampler
-    from tchub.zoo.adapt.view import ModelView
+    from tchub.zoo.adapt.sampling import Pool, PoolPredictions, RandomSampler
 
     opening = opening or Opening(RandomSampler())
     pool = Pool(data.group, tuple(ops), to_rank=opening.to_rank)
@@ -91,7 +90,7 @@ def run_rounds(
         # The view costs what the sampler asks of it; features alone are free.
         view = _view(model, data, picked, cost)
         if view is None and number and sampler.name in BLIND:
-            view = ModelView(np.zeros(len(data)), picked, data.latency[picked], _nothing, features=data.features)
+            view = PoolPredictions(np.zeros(len(data)), picked, data.latency[picked], _nothing, features=data.features)
         chosen = chooser.select(pool, picked, count, view, np.random.default_rng([seed, number]), round=number)
         picked = np.concatenate([picked, chosen.indices])
         selecting += time.perf_counter() - began
@@ -108,11 +107,11 @@ def run_rounds(
 
 
 def _view(model: Any, data: Any, picked: np.ndarray, cost: Any) -> Any:
-    from tchub.zoo.adapt.view import ModelView
+    from tchub.zoo.adapt.sampling import PoolPredictions
 
     if model is None:
         return None
-    return ModelView.of(model, data.features, picked, data.latency[picked], task=data.group, cost=cost)
+    return PoolPredictions.of(model, data.features, picked, data.latency[picked], task=data.group, cost=cost)
 
 
 def _nothing() -> np.ndarray:

@@ -56,8 +56,7 @@ POOL = 1_000_000
 
 def run(key: Key, material: Material, known: dict[tuple[int, int], Any]) -> dict[str, Any]:
     """One result; `known` has the models of the random starts of this corpus and block."""
-    from tchub.zoo.adapt.sampling import create_sampler
-    from tchub.zoo.adapt.view import MeasuringCost
+    from tchub.zoo.adapt.sampling import MeasuringCost, create_sampler
     from tchub.zoo.training import evaluate_scores
 
     data, test, (build, runs) = material.data.own, material.judges, material.cost

@@ -21,8 +21,7 @@ def time_samplers(
         names: of samplers.
         tasks: in the pool.
     """
-    from tchub.zoo.adapt.sampling import Pool, create_sampler
-    from tchub.zoo.adapt.view import ModelView
+    from tchub.zoo.adapt.sampling import Pool, PoolPredictions, create_sampler
 
     rng = np.random.default_rng(0)
     task = np.sort(rng.choice(tasks, size=size, p=rng.dirichlet(np.full(tasks, 5.0))))
@@ -34,7 +33,9 @@ def time_samplers(
     rows = []
     for name in names:
         for budget in budgets:
-            view = ModelView(scores, labeled, latency, lambda: embeddings, task=task, features=embeddings[:, None])
+            view = PoolPredictions(
+                scores, labeled, latency, lambda: embeddings, task=task, features=embeddings[:, None]
+            )
             began = time.perf_counter()
             picked = create_sampler(name).select(pool, labeled, budget, view, np.random.default_rng(0))
             seconds = time.perf_counter() - began

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from tchub.zoo.adapt.ensemble import EnsembleMethod
 from tchub.zoo.adapt.averaging import fisher_average
 from tchub.zoo.adapt.continual import fisher_diagonal
 from tchub.zoo.adapt.continual.method import Continual
+from tchub.zoo.adapt.ensemble import EnsembleMethod
 from tchub.zoo.adapt.method import SourceData, TrainingSet
 from tchub.zoo.models import CostModel
 from tchub.zoo.training import RankingDataset

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tchub.zoo.adapt.continual import ContinualConfig, add_device, choose_sources, learn, rank_agreement, start_base
-from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
+from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig, add_device, learn, start_base
 from tchub.zoo.adapt.continual.config import steps_per_epoch
-from tchub.zoo.adapt.continual import DistillConfig
+from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.models import CostModel, Progressive
 from tchub.zoo.training import RankingDataset, train
 
+from scripts.benchmarks.transfer.agreement import agreeing_sources, rank_agreement
 from scripts.benchmarks.transfer.data import Scene
 from scripts.benchmarks.transfer.models import Made, kept_model, train_new
 
@@ -140,8 +140,7 @@ def chosen(case: Case) -> tuple[np.ndarray, int]:
     scene = case.scene
     agreement = {name: rank_agreement(case.alone(name), case.measured) for name in scene.sources}
     devices = {name: corpus_device(open_corpus(name)) for name in scene.sources}
-    order = [source.name for source in choose_sources(scene.device, devices, agreement) if source.weight > 0]
-    return _learnt(case, order or scene.sources, SETTINGS)
+    return _learnt(case, agreeing_sources(scene.device, devices, agreement) or scene.sources, SETTINGS)
 
 
 def _learnt(case: Case, order: Sequence[str], config: ContinualConfig) -> tuple[np.ndarray, int]:

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from tchub.zoo.adapt.continual import ContinualConfig
-from tchub.zoo.adapt.footprint import footprint
-from tchub.zoo.adapt.fresh import recipe_for
-from tchub.zoo.adapt.multi_task import multi_task
+from tchub.zoo.adapt.ensemble import recipe_for
 from tchub.zoo.models import create
 from tchub.zoo.training import RankingDataset, evaluate_model
 
@@ -23,6 +21,8 @@ from scripts.benchmarks.models import kept
 from scripts.benchmarks.transfer.continual import EQUATIONS, SETTINGS, knowledge_base
 from scripts.benchmarks.transfer.data import Library, Scene, cut
 from scripts.benchmarks.transfer.figures import spread
+from scripts.benchmarks.transfer.footprint import footprint
+from scripts.benchmarks.transfer.models import train_heads
 
 if TYPE_CHECKING:
     from scripts.benchmarks.transfer.runs import Runs
@@ -80,7 +80,7 @@ def share_trunk(scenes: Sequence[Scene], seed: int, count: int) -> float:
     """Seconds to train a network of one head a device on the first devices together, which a further one repeats."""
     taught = [cut(scene.own, scene.own.task_ids, CHAIN_CAP) for scene in scenes[:count]]
     started = time.process_time()
-    multi_task("tilenet", taught[-1], taught[:-1], recipe_for("tilenet", RankingDataset.concat(taught)), seed)
+    train_heads("tilenet", taught[-1], taught[:-1], recipe_for("tilenet", RankingDataset.concat(taught)), seed)
     return time.process_time() - started
 
 

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from tchub.zoo.adapt.fresh import recipe_for
+from tchub.zoo.adapt.ensemble import recipe_for
 from tchub.zoo.training import RankingDataset
 
 from scripts.benchmarks.transfer import adapt
 from scripts.benchmarks.transfer.case import CROSS, IN_TASK, PROTOCOLS, Case
 from scripts.benchmarks.transfer.continual import base_seconds, chosen, continual, gone_on
+from scripts.benchmarks.transfer.footprint import head_parameters
+from scripts.benchmarks.transfer.models import train_heads
 from scripts.benchmarks.transfer.ours import on_strata, ours, starts, three_scratch
 
 
@@ -84,7 +86,7 @@ def tuned_on_strata(case: Case) -> Answer:
 
 
 def committee(case: Case) -> Answer:
-    """What `tchub adapt --method committee --sampler strata` makes of the model of the sources."""
+    """What `tchub adapt --method ensemble --sampler strata` makes of the model of the sources."""
     return Answer(*adapt.committee(case, case.base().model))
 
 
@@ -95,7 +97,7 @@ def informed_committee(case: Case) -> Answer:
 
 def local_model(case: Case) -> Answer:
     """The model of the sources, and trees that predict its gap to what was measured (TenSet)."""
-    from tchub.zoo.adapt.local_model import fit_local
+    from scripts.benchmarks.transfer.local_model import fit_local
 
     model = case.base().model
     return Answer(fit_local(model, case.measured).score(case.judged.features), model.parameter_count())
@@ -103,12 +105,10 @@ def local_model(case: Case) -> Answer:
 
 def multi(case: Case) -> Answer:
     """One trunk for what was measured and for all sources, a head each (MTL-TLP's way)."""
-    from tchub.zoo.adapt.multi_task import multi_task
-
     given = list(case.scene.given)
     settings = recipe_for(case.arch, RankingDataset.concat([case.measured, *given]))
-    made = multi_task(case.arch, case.measured, given, settings, case.seed)
-    return Answer(case.told(made.model), made.footprint.parameters)
+    model = train_heads(case.arch, case.measured, given, settings, case.seed)
+    return Answer(case.told(model), model.parameter_count() + len(given) * head_parameters(model))
 
 
 def learnt_on(case: Case) -> Answer:

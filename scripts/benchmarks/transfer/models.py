@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from tchub.zoo.adapt.fresh import recipe_for
-from tchub.zoo.models import Checkpoint, CheckpointConfig, CostModel, create
-from tchub.zoo.training import RankingDataset, train
+from tchub.zoo.adapt.ensemble import recipe_for
+from tchub.zoo.adapt.multi_task import MultiHead, multi_task
+from tchub.zoo.models import Checkpoint, CheckpointConfig, CostModel, create, get_architecture
+from tchub.zoo.training import RankingDataset, TrainConfig, train
+from tchub.zoo.training.programs import resolve_schema
 
 from scripts.benchmarks.transfer.data import Scene
 
@@ -40,6 +42,22 @@ def train_new(
     model.prepare(torch.from_numpy(data.features))
     train(model, data, None, found, seed)
     return Made(model.eval(), time.process_time() - started)
+
+
+def train_heads(
+    arch: str, target: RankingDataset, sources: Sequence[RankingDataset], config: TrainConfig, seed: int
+) -> CostModel:
+    """Train one trunk from random weights for all devices, a head each; return the network of the target's head."""
+    data = RankingDataset.concat([target, *sources])
+    width = data.features.shape[2]
+    schemas = [resolve_schema(config.feature_schema, kind) for kind in ("cpu", "gpu")]
+    hardware = next((s.hardware for s in schemas if s.width == width), get_architecture(arch).config().hardware)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = create(arch, **{"width": width, "hardware": hardware} | config.model)
+        heads = MultiHead(model, 1 + len(sources), fresh=True)
+    heads.prepare(torch.from_numpy(data.features))
+    return multi_task(heads, target, sources, config, seed)[0]
 
 
 def kept_model(folder: Path, scene: Scene, make: Callable[[], Made]) -> Made:

@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tchub.zoo.adapt.sampling import Pool, StrataSampler
-from tchub.zoo.adapt.view import ModelView
+from tchub.zoo.adapt.sampling import Pool, PoolPredictions, StrataSampler
 
 from scripts.benchmarks.transfer.continual import gone_on
 from scripts.benchmarks.transfer.data import SHARE
@@ -91,5 +90,5 @@ def strata(model: CostModel, data: RankingDataset, counts: list[int], rng: np.ra
     return np.sort(np.concatenate(picks))
 
 
-def _view(model: CostModel, features: np.ndarray) -> ModelView:
-    return ModelView.of(model, features, [], np.zeros(0))
+def _view(model: CostModel, features: np.ndarray) -> PoolPredictions:
+    return PoolPredictions.of(model, features, [], np.zeros(0))

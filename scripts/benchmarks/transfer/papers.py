@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-from tchub.zoo.adapt.sampling import Pool, create_sampler
-from tchub.zoo.adapt.view import ModelView
+from tchub.zoo.adapt.sampling import Pool, PoolPredictions, create_sampler
 
 from scripts.benchmarks.transfer.case import CROSS, Case
 from scripts.benchmarks.transfer.continual import base_seconds
@@ -29,7 +28,7 @@ def by_rdu(case: Case) -> Case:
     model = kept_model(folder, case.scene, lambda: case.train(own.take(first))).model
     tasks = open_corpus(case.scene.target).tasks
     pool = Pool(own.group, tuple(tasks[task].op for task in own.task_ids))
-    view = ModelView.of(model, own.features, first, own.latency[first], task=own.group)
+    view = PoolPredictions.of(model, own.features, first, own.latency[first], task=own.group)
     wanted = len(draw(own, SHARE, case.seed)) - len(first)
     if wanted < 1:  # of a few programs a task, half a tenth is as many as a tenth
         return replace(case, drawn=first)

@@ -27,6 +27,8 @@ from scripts.benchmarks.transfer.methods import METHODS
 from scripts.benchmarks.transfer.papers import ABLATION, PAPER_METHODS, paper_rows
 from scripts.benchmarks.transfer.runs import LABELS, Question, Runs, order_questions, paper_questions, questions
 
+# What the page reads of a row.
+_FACTS, _SCORES = ("target", "seen", "protocol", "labels", "method", "seeds"), ("pairwise", "mean_top1")
 BLOCKS = ("main", "sources", "forgetting", "papers")
 
 
@@ -42,21 +44,33 @@ def plan(targets: tuple[str, ...], methods: tuple[str, ...], seeds: tuple[int, .
 def details(kept: dict[str, Kept], devices: dict[str, Any]) -> dict[str, Any]:
     """Every table, the facts of the protocols, and what is missing."""
     rows, ordered, papers = (mean_rows(kept[part].answers) for part in ("main", "sources", "papers"))
-    return {
+    tables = {
         "share": SHARE,
         "labels": list(LABELS),
         "targets": {target: list(sources) for target, sources in TARGETS.items()},
         "methods": {name: method.title for name, method in METHODS.items()},
-        "rows": rows,
+        "columns": [*_FACTS, *_SCORES],
+        "rows": [_shown(row) for row in rows],
         "differences": difference_rows(rows),
         "label_ratios": ratio_rows(rows),
         "sources": source_rows(rows, ordered),
         "papers": list(paper_rows(papers, PAPER_METHODS)),
         "ablation": list(paper_rows(papers, ABLATION)),
-        "paper_rows": papers,
         **devices,
         "not_done": [*not_done(kept), *devices_not_done(devices)],
     }
+    return _without_values(tables)
+
+
+def _without_values(value: Any) -> Any:
+    """Leave the single seeds out of means; the rows keep them, as lists."""
+    if isinstance(value, dict):
+        return {key: _without_values(item) for key, item in value.items() if key != "values"}
+    return [_without_values(item) for item in value] if isinstance(value, list) else value
+
+
+def _shown(row: dict[str, Any]) -> list[Any]:
+    return [*(row[name] for name in _FACTS), *(row[name]["values"] for name in _SCORES)]
 
 
 def not_done(kept: dict[str, Kept]) -> Iterator[str]:

@@ -1,38 +1,35 @@
 """Continual knowledge distillation: one knowledge base that learns device after device (papers: TCL, section 6).
 
-`add_device` teaches a base (`zoo.models.Progressive`) a further device in two phases: `learn` trains its column on the
-device's programs, with the base frozen; `distill` trains the base on them and on what the column says, held back
-where weights matter to earlier devices. `sources` says from whom a device should learn, and in which order; `change`
-whether a base that did ranks other programs worse.
+`phases` are the two trainings that learn a device, `add_device` runs both, `grow_base` adds corpora to a checkpoint
+with lineage, scores on all devices so far and resume, and `method` adapts with a knowledge base. Needs torch.
 """
 
-from .change import Change, measure_change
-from .config import PAPER, PAPER_EPOCHS, ContinualConfig
-from .device import AddedDevice, add_device, start_base
-from .distill import Distilled, GateSummary, distill, gate
-from .fisher import fisher_average, fisher_diagonal, remember
-from .learn import learn
-from .sources import Source, SourceRules, choose_sources, rank_agreement
+from .config import PAPER, PAPER_EPOCHS, ContinualConfig, DistillConfig
+from .device import AccuracyChange, DeviceResult, add_device, learning_order, measure_change, start_base
+from .knowledge_base import KnowledgeBase, StartingPoint, grow_base
+from .lineage import DeviceRecord, Title, learnt_devices
+from .phases import distill, fisher_diagonal, gate, learn, remember
 
 __all__ = [
     "PAPER",
     "PAPER_EPOCHS",
-    "AddedDevice",
-    "Change",
+    "AccuracyChange",
     "ContinualConfig",
-    "Distilled",
-    "GateSummary",
-    "Source",
-    "SourceRules",
+    "DeviceRecord",
+    "DeviceResult",
+    "DistillConfig",
+    "KnowledgeBase",
+    "StartingPoint",
+    "Title",
     "add_device",
-    "choose_sources",
     "distill",
-    "fisher_average",
     "fisher_diagonal",
     "gate",
+    "grow_base",
     "learn",
+    "learning_order",
+    "learnt_devices",
     "measure_change",
-    "rank_agreement",
     "remember",
     "start_base",
 ]

@@ -1,11 +1,13 @@
-"""How a knowledge base learns a device: both phases' epochs, rates and weights."""
+"""How a knowledge base learns: both phases of one device (`ContinualConfig`), and a run (`DistillConfig`)."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ...models.progressive import Start
+from ...training import RankingDataset
 from ...training.config import TrainConfig
 from ...training.errors import TrainConfigError
 
@@ -14,9 +16,9 @@ from ...training.errors import TrainConfigError
 class ContinualConfig:
     """Settings of `learn` and `distill`; see `PAPER` for TCL's own.
 
-    The defaults were chosen on validation tasks; `scripts/bench_choices.py` changes each of them alone. A mean rank
-    loss has a Fisher diagonal so small that the paper's lambda holds little: it is rehearsal that keeps what a base
-    knows, and a base that does not rehearse is held better by ten times the strength.
+    The defaults were chosen on validation tasks; `python -m scripts.benchmarks choices` changes each of them alone. A
+    mean rank loss has a Fisher diagonal so small that the paper's lambda holds little: it is rehearsal that keeps what
+    a base knows, and a base that does not rehearse is held better by ten times the strength.
 
     Attributes:
         learn_epochs, distill_epochs: passes over the device's programs in each phase.
@@ -25,12 +27,12 @@ class ContinualConfig:
         learn_rate, learn_period: at the start of the first phase, and the epochs of one cosine (0: all of them).
         distill_rate, distill_period, distill_decay: the second phase's rate is multiplied by the decay once a period.
         groups_per_batch, programs_per_group: a batch is this many groups of one task each.
-        beta: weight of the labels beside the column's word (equation 9).
-        gated: weigh each batch of the column's word by its gate (equations 10 and 11).
+        beta: weight of the labels beside the column's order (equation 9).
+        gated: weigh each batch of the column's order by its gate (equations 10 and 11).
         strength: lambda of equation 9, of elastic weight consolidation; 0 leaves it out.
-        rehearsal: weight of what the base said before of the new programs on the devices that it knows (ours; 0 for
+        rehearsal: weight of the base's earlier scores for the new programs on the devices that it knows (ours; 0 for
             the paper's loss).
-        column: what the column starts from, see `Progressive.new_column`.
+        column: start of the column, see `Progressive.new_column`.
         select: metric on validation tasks that chooses the first phase's epoch, or "last".
         fisher_groups: groups at most that the Fisher diagonal of a device is the mean of.
     """
@@ -75,12 +77,12 @@ class ContinualConfig:
         _ = self.learning(), self.distilling()
 
     def divided(self, epochs: int, devices: int) -> ContinualConfig:
-        """With `epochs` evenly divided over the phases of that many devices (section 7.1.3), at least 1 each."""
+        """Return a config with `epochs` evenly divided over the phases of that many devices (section 7.1.3)."""
         each = max(1, epochs // (2 * max(1, devices)))
         return replace(self, learn_epochs=each, distill_epochs=each)
 
     def learning(self) -> TrainConfig:
-        """The recipe of the first phase."""
+        """Return the recipe of the first phase."""
         return TrainConfig.from_dict(
             self._shared()
             | {
@@ -93,7 +95,7 @@ class ContinualConfig:
         )
 
     def distilling(self) -> TrainConfig:
-        """The recipe of the second phase. Its last epoch is kept: the best one of the new device forgets the most."""
+        """Return the recipe of the second phase, last epoch kept: the best one of the device forgets the most."""
         return TrainConfig.from_dict(
             self._shared()
             | {
@@ -107,7 +109,7 @@ class ContinualConfig:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return asdict(self)
 
     def _shared(self) -> dict[str, Any]:
@@ -141,3 +143,90 @@ It is `tchub distill --schedule paper`, which divides the epochs over the device
 
 The column goes on from the device before: the paper's figure 8 shows the score on that device sink, not vanish.
 """
+
+# A running mean of the weights (`TrainConfig.average`, 0.99) has left its start after about so many steps.
+LEAST_STEPS = 200
+SCHEDULES = ("tchub", "paper")
+
+
+@dataclass(frozen=True)
+class DistillConfig:
+    """Settings of a run of `tchub distill`, besides the corpora.
+
+    Attributes:
+        seed: of weights, batches and the programs taken.
+        epochs: passes of each phase; 0 for `ContinualConfig`'s own, and more of them where a device has so few
+            programs that a phase would be of fewer than `LEAST_STEPS` steps. A first device has one phase, and twice
+            as many.
+        per_task: programs of a task at most, for learning and for choosing an epoch; 0 takes all.
+        ewc: hold back weights that earlier devices depend on (equation 9).
+        keep_order: learn the corpora in the order given.
+        recipe: of the first device of a new base, and of what the phases have in common with a training: loss,
+            optimizer, batches; the architecture's own unless given.
+        schedule: "tchub", or "paper": TCL's own losses, rates, batches and epochs (`continual.PAPER`), evenly divided
+            over the devices of the run and their phases. Of the recipe it takes the sizes of the network alone.
+    """
+
+    seed: int = 0
+    epochs: int = 0
+    per_task: int = 200
+    ewc: bool = True
+    keep_order: bool = False
+    recipe: str = ""
+    schedule: str = "tchub"
+
+    def __post_init__(self) -> None:
+        if self.schedule not in SCHEDULES:
+            raise TrainConfigError(
+                f"no schedule is called {self.schedule!r}", remedy=f"use one of: {', '.join(SCHEDULES)}", key="schedule"
+            )
+
+    def first(self, arch: str, devices: int = 1) -> TrainConfig:
+        """Return the recipe for the first of so many devices of a new base."""
+        recipe = TrainConfig.find(self.recipe or arch).pretraining()
+        if self.schedule == "paper":
+            own = {name: getattr(recipe, name) for name in ("arch", "model", "feature_schema")}
+            phase = self._paper(devices).learning()
+            return replace(phase, **own, epochs=2 * phase.epochs)
+        return replace(recipe, epochs=2 * self.epochs, warmup_epochs=1) if self.epochs else recipe
+
+    def phases(self, arch: str, data: RankingDataset | None = None, devices: int = 1) -> ContinualConfig:
+        """Return both phases of a further device with these programs, in a run of so many devices.
+
+        By tchub's schedule, rates are the same share of the recipe's as `ContinualConfig`'s are of TileNet's, for
+        which they were chosen.
+        """
+        if self.schedule == "paper":
+            return self._paper(devices)
+        own, tilenet, usual = self.first(arch), TrainConfig.find("tilenet"), ContinualConfig()
+        shared = ("loss", "optimizer", "weight_decay", "clip_norm", "average", "groups_per_batch", "programs_per_group")
+        scale = own.learning_rate / tilenet.learning_rate
+        least = 0
+        if data is not None:
+            least = math.ceil(LEAST_STEPS / steps_per_epoch(data, own.programs_per_group, own.groups_per_batch))
+        return replace(
+            usual,
+            **{name: getattr(own, name) for name in shared},
+            learn_rate=usual.learn_rate * scale,
+            distill_rate=usual.distill_rate * scale,
+            learn_epochs=self.epochs or max(usual.learn_epochs, least),
+            distill_epochs=self.epochs or max(usual.distill_epochs, least),
+            distill_period=usual.distill_period if self.epochs else max(usual.distill_period, least // 2),
+            strength=usual.strength if self.ewc else 0.0,
+        )
+
+    def _paper(self, devices: int) -> ContinualConfig:
+        paper = replace(PAPER, strength=PAPER.strength if self.ewc else 0.0)
+        if self.epochs:
+            return replace(paper, learn_epochs=self.epochs, distill_epochs=self.epochs)
+        return paper.divided(PAPER_EPOCHS, devices)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+
+def steps_per_epoch(data: RankingDataset, programs: int, groups: int) -> int:
+    """Return the batches of an epoch with so many programs a group and groups a batch."""
+    count = sum(math.ceil(len(members) / programs) for members in data.members if len(members) > 1)
+    return max(1, math.ceil(count / groups))

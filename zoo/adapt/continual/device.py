@@ -1,48 +1,86 @@
-"""`add_device`: a knowledge base learns one more device, and keeps those it knows."""
+"""`add_device`: a knowledge base learns one more device, and keeps those it knows (papers: TCL, section 6)."""
 
 from __future__ import annotations
 
 import copy
-import hashlib
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 
+from ...devices import Device
+from ...devices.registry import distance
 from ...models import CostModel, Progressive
 from ...training import RankingDataset, TrainResult, evaluate_model
-from ...training.claim import claim
-from .change import Change, measure_change
+from ...training.state import ensure_same_run
+from ..errors import LabelError
+from ..guard import compare
+from ..layers import check_features
+from ..training_cache import model_digest
 from .config import ContinualConfig
-from .distill import Distilled, distill
-from .fisher import remember
-from .learn import check_features, learn
+from .phases import distill, learn, remember
 
 RUN_FILE = "device.json"
+# Programs of a task at most that are scored: their pairs are the square of it, and more would hardly narrow it.
+MOST_PROGRAMS = 64
 OnEpoch = Callable[[str, dict[str, float]], None]
 
 
 @dataclass(frozen=True)
-class AddedDevice:
-    """A base that knows one device more, and how it came about.
+class AccuracyChange:
+    """The change of a base's pairwise accuracy on some programs, by learning a device.
+
+    Attributes:
+        before, after: pairwise accuracy; 0.5 is a coin's.
+        interval: 90% bounds of after - before, computed as the guard's.
+    """
+
+    before: float
+    after: float
+    interval: tuple[float, float]
+
+    @property
+    def fell(self) -> bool:
+        """True if the base ranks them worse, beyond doubt."""
+        return self.interval[1] < 0
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"{self.before:.3f} before it and {self.after:.3f} after it (90% interval of the change "
+            f"{low:+.3f} to {high:+.3f})"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self) | {"interval": list(self.interval)}
+
+
+@dataclass(frozen=True)
+class DeviceResult:
+    """A base that knows one device more.
 
     Attributes:
         kb: the base, which answers; the one passed in is unchanged. As large as before.
         adapted: the same before the second phase, whose column answers: the best model of this device.
-        learnt: the first phase; distilled: the second, with its gate.
+        learning, distilling: the trainings of the two phases.
+        gate: mean gate of the second, see `distill`.
         base_before, base_after, column: `evaluate_model` on the device's validation tasks, empty without any.
-        change: of the base on them, with its uncertainty; None without any, or where they tell nothing.
+        change: of the base on them, with its uncertainty; None without any, or where no two of their programs differ.
     """
 
     kb: Progressive
     adapted: Progressive
-    learnt: TrainResult
-    distilled: Distilled
+    learning: TrainResult
+    distilling: TrainResult
+    gate: float
     base_before: dict[str, float] = field(default_factory=dict)
     base_after: dict[str, float] = field(default_factory=dict)
     column: dict[str, float] = field(default_factory=dict)
-    change: Change | None = None
+    change: AccuracyChange | None = None
 
 
 def start_base(
@@ -52,11 +90,11 @@ def start_base(
     lateral: int = 16,
     seed: int = 0,
 ) -> Progressive:
-    """A knowledge base of a model that was trained on a first device.
+    """Make a knowledge base of a model that was trained on a first device.
 
     Args:
         model: any network of the zoo.
-        data: programs of the device that it knows, which tell what its weights are worth to it.
+        data: programs of the device that it knows, for the Fisher diagonal.
         config: settings of the Fisher diagonal.
         lateral: rank of the laterals.
         seed: which groups of programs.
@@ -76,52 +114,73 @@ def add_device(
     seed: int = 0,
     folder: Path | None = None,
     on_epoch: OnEpoch | None = None,
-) -> AddedDevice:
-    """Both phases for one device, the worth of the weights to it added at the end.
+) -> DeviceResult:
+    """Learn one device by both phases, and add its Fisher diagonal at the end.
 
-    Before them the base opens what tells this device from those it knows (`CostModel.admit`): no score of theirs moves.
+    Before them the base opens the columns that distinguish this device (`CostModel.admit`): no score moves.
 
     Args:
-        kb: what is known so far.
+        kb: the base so far.
         data: the new device's programs; those of earlier devices are not needed.
         val: its validation tasks; they choose the column's epoch.
         config: the settings.
         seed: of all that is drawn.
         folder: keeps the state of every epoch, so that a run that was stopped goes on to the same weights.
-        on_epoch: told the phase, "learn" or "distill", and each entry of its history.
+        on_epoch: called with the phase, "learn" or "distill", and each entry of its history.
 
     Raises:
-        SourceMismatchError: the programs have other features than the base reads.
-        ResumeError: the folder holds the run of another base, seed or settings.
-        DivergedError: a loss is no longer finite.
+        AdaptError: the programs have other features than the base reads.
+        TrainingError: the folder holds the run of another base, seed or settings, or a loss is no longer finite.
     """
     config = config or ContinualConfig()
     check_features(kb, data, val)
     if folder is not None:
-        _claim(folder, kb, config, seed)
+        # The phases' own states do not say which base they began from.
+        run = {"base": model_digest(kb), "config": config.as_dict(), "seed": seed}
+        ensure_same_run(folder / RUN_FILE, run, "use another folder, or delete this one to start over")
+
+    def listener(phase: str) -> Callable[[dict[str, float]], None] | None:
+        return None if on_epoch is None else lambda entry: on_epoch(phase, entry)
+
     was, kb = copy.deepcopy(kb).distilling().eval(), copy.deepcopy(kb)
     kb.admit(torch.from_numpy(data.features))
     kb.new_column(config.column, seed)
-    learnt = learn(kb, data, val, config, seed, folder and folder / "learn", _told(on_epoch, "learn"))
+    learning = learn(kb, data, val, config, seed, folder and folder / "learn", listener("learn"))
     adapted = copy.deepcopy(kb)
-    distilled = distill(kb, data, val, config, seed, folder and folder / "distill", _told(on_epoch, "distill"))
+    distilling, gate = distill(kb, data, val, config, seed, folder and folder / "distill", listener("distill"))
     remember(kb, data, config, seed)
     kb.eval()
     if val is None:
-        return AddedDevice(kb, adapted, learnt, distilled)
+        return DeviceResult(kb, adapted, learning, distilling, gate)
     before, after, column = (evaluate_model(model, val) for model in (was, kb, adapted))
     change = measure_change(was, kb, val, seed)
-    return AddedDevice(kb, adapted, learnt, distilled, before, after, column, change)
+    return DeviceResult(kb, adapted, learning, distilling, gate, before, after, column, change)
 
 
-def _told(on_epoch: OnEpoch | None, phase: str) -> Callable[[dict[str, float]], None] | None:
-    return None if on_epoch is None else lambda entry: on_epoch(phase, entry)
+def measure_change(before: CostModel, after: CostModel, data: RankingDataset, seed: int = 0) -> AccuracyChange | None:
+    """Compare two states of a base on programs that it has not learnt.
+
+    Args:
+        before, after: models that read these features.
+        data: measured programs; `MOST_PROGRAMS` of a task, drawn at random, are scored.
+        seed: of that choice, and of the bootstrap over few tasks.
+
+    Returns:
+        None where no two programs of a task differ by more than the noise.
+    """
+    rng = np.random.default_rng([seed, 11])
+    some = data.take(np.sort(np.concatenate([rng.permutation(members)[:MOST_PROGRAMS] for members in data.members])))
+    was, now = (model.score(some.features) for model in (before, after))
+    try:
+        result = compare(was, now, some.latency, some.group, seed=seed)
+    except LabelError:
+        return None
+    return AccuracyChange(result.base, result.adapted, result.interval)
 
 
-def _claim(folder: Path, kb: Progressive, config: ContinualConfig, seed: int) -> None:
-    """Writes down whose run the folder holds: the phases' own states do not tell the base they began from."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(kb.state_dict().items()):
-        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
-    mine = {"base": digest.hexdigest(), "config": config.as_dict(), "seed": seed}
-    claim(folder / RUN_FILE, mine, "use another folder, or delete this one to start over")
+def learning_order(target: Device, sources: Mapping[str, Device]) -> list[str]:
+    """Return names of sources in the order to learn them: the device most like the target last (TCL, table 5).
+
+    Devices are compared by `devices.distance`: instruction set, vendor and family, then the spec sheets.
+    """
+    return sorted(sorted(sources), key=lambda name: distance(sources[name], target), reverse=True)

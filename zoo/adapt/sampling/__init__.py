@@ -1,69 +1,54 @@
-"""What to measure next: the sampler interface and its kinds.
+"""What to measure next: pools of candidates and the samplers that pick from them.
 
 A further sampler is a `Sampler` with `name` and `pick`, added to `SAMPLERS`.
 """
 
-from ..errors import UnknownSamplerError
+from ..errors import AdaptError
 from .active import ALTSampler, BALTOSampler
-from .budgets import op_budgets, task_budgets
 from .fasor import FasorSampler
-from .plain import RandomSampler, StratifiedSampler
-from .pool import Pool
-from .protocol import Ask, Sampler, finite_scores, normalise
+from .pool import Pool, Reason, Selection, op_budgets, task_budgets
+from .predictions import MeasuringCost, PoolPredictions
 from .rdu import RDUSampler
 from .rdu_plus import RDUPlusConfig, RDUPlusSampler
-from .reason import Reason, Selection
-from .strata import StrataSampler
+from .sampler import RandomSampler, Sampler, SamplingRequest, StrataSampler, StratifiedSampler
 
-SAMPLERS: dict[str, type[Sampler]] = {
-    cls.name: cls
-    for cls in (
-        RandomSampler,
-        StratifiedSampler,
-        ALTSampler,
-        BALTOSampler,
-        FasorSampler,
-        RDUSampler,
-        RDUPlusSampler,
-        StrataSampler,
-    )
-}
+_ALL: tuple[type[Sampler], ...] = (RandomSampler, StratifiedSampler, ALTSampler, BALTOSampler, FasorSampler)
+_ALL += (RDUSampler, RDUPlusSampler, StrataSampler)
+SAMPLERS = {cls.name: cls for cls in _ALL}
 
 
 def create_sampler(name: str | Sampler) -> Sampler:
-    """A sampler by name; an instance is passed through.
+    """Make a sampler by name; an instance is passed through.
 
     Raises:
-        UnknownSamplerError: no sampler has this name.
+        AdaptError: no sampler has this name.
     """
     if not isinstance(name, str):
         return name
     if name not in SAMPLERS:
-        raise UnknownSamplerError(
-            f"no sampler is called {name!r}", remedy=f"choose one of: {', '.join(SAMPLERS)}", sampler=name
-        )
+        raise AdaptError(f"no sampler is called {name!r}", remedy=f"choose one of: {', '.join(SAMPLERS)}", sampler=name)
     return SAMPLERS[name]()
 
 
 __all__ = [
     "SAMPLERS",
     "ALTSampler",
-    "Ask",
     "BALTOSampler",
     "FasorSampler",
+    "MeasuringCost",
     "Pool",
+    "PoolPredictions",
     "RDUPlusConfig",
     "RDUPlusSampler",
     "RDUSampler",
     "RandomSampler",
     "Reason",
     "Sampler",
+    "SamplingRequest",
     "Selection",
     "StrataSampler",
     "StratifiedSampler",
     "create_sampler",
-    "finite_scores",
-    "normalise",
     "op_budgets",
     "task_budgets",
 ]

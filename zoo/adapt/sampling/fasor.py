@@ -6,16 +6,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..view import ModelView
-from .budgets import take_turns
-from .plain import StratifiedSampler
-from .pool import Pool
-from .protocol import Ask, Sampler, finite_scores
-from .reason import Selection
+from .pool import Pool, Selection, take_turns
+from .predictions import PoolPredictions
+from .sampler import Sampler, SamplingRequest, StratifiedSampler, finite_scores
 
 # The paper's k.
 TASKS = 10
-# Programs of a task that tell its features.
+# Programs of a task whose mean describes it.
 _PROGRAMS = 64
 
 
@@ -37,28 +34,24 @@ class FasorSampler(Sampler):
         """`tasks`: how many are taken at least; the paper's k is 10."""
         self.tasks = tasks
 
-    def pick(self, ask: Ask) -> Selection:
+    def pick(self, request: SamplingRequest) -> Selection:
         """O(n log n), and O(T^2) in the tasks."""
-        rest, pool = ask.shuffled(), ask.pool
-        if ask.view is not None:
-            finite_scores(ask.view)
-        tasks, features = _task_features(pool, ask.view)
+        rest, pool = request.shuffled(), request.pool
+        if request.predictions is not None:
+            finite_scores(request.predictions)
+        tasks, features = _task_features(pool, request.predictions)
         if features is None:
-            return StratifiedSampler().pick(ask)
+            return StratifiedSampler().pick(request)
         order = tasks[dissimilar(features)]
         free = np.bincount(pool.task[rest], minlength=len(pool.ops))[order]
-        taken = max(self.tasks, int(np.searchsorted(np.cumsum(free), min(ask.k, len(rest)))) + 1)
+        taken = max(self.tasks, int(np.searchsorted(np.cumsum(free), min(request.k, len(rest)))) + 1)
         rest = rest[np.isin(pool.task[rest], order[:taken])]
-        turn = take_turns(pool.task[rest], pool.counts(ask.labeled))
-        return ask.picked(rest[np.argsort(turn, kind="stable")][: ask.k])
+        turn = take_turns(pool.task[rest], pool.counts(request.labeled))
+        return request.picked(rest[np.argsort(turn, kind="stable")][: request.k])
 
 
 def dissimilar(features: np.ndarray) -> np.ndarray:
-    """(T,) an order of tasks in which each is the least similar to all before it, by Spearman's rho.
-
-    Args:
-        features: (T, F) of the tasks.
-    """
+    """Return an order (T,) of tasks with features (T, F): each is the least similar to all before it (Spearman)."""
     similarity = spearman(features)
     first = int(similarity.sum(axis=1).argmax())
     order, nearest = [first], similarity[first].copy()
@@ -71,7 +64,7 @@ def dissimilar(features: np.ndarray) -> np.ndarray:
 
 
 def spearman(features: np.ndarray) -> np.ndarray:
-    """(T, T) Spearman's rank correlation of rows (T, F); ties have their mean rank, a constant row is like none."""
+    """Return Spearman's rank correlation (T, T) of rows (T, F); ties have their mean rank, constant rows 0."""
     from scipy.stats import rankdata
 
     ranks = rankdata(features, axis=1)
@@ -81,19 +74,19 @@ def spearman(features: np.ndarray) -> np.ndarray:
     return ranks @ ranks.T
 
 
-def _task_features(pool: Pool, view: ModelView | None) -> tuple[np.ndarray, np.ndarray | None]:
-    """The tasks that have programs, and (their number, F) what describes them; None where nothing does.
+def _task_features(pool: Pool, predictions: PoolPredictions | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """The tasks that have programs, and (their number, F) numbers that describe them; None without any.
 
     The programs that describe a task are the same in every round: others would make other tasks dissimilar.
     """
     tasks = np.unique(pool.task)
     if pool.task_features is not None:
         return tasks, np.asarray(pool.task_features, dtype=np.float64)[tasks]
-    if view is None or view.features is None:
+    if predictions is None or predictions.features is None:
         return tasks, None
     some = np.random.default_rng(0).permutation(len(pool))
     some = some[take_turns(pool.task[some], np.zeros(len(pool.ops), dtype=np.int64)) < _PROGRAMS]
-    flat = view.features[some].reshape(len(some), -1).astype(np.float64)
+    flat = predictions.features[some].reshape(len(some), -1).astype(np.float64)
     own = pool.task[some]
     rows = np.stack([flat[own == task].mean(axis=0) for task in tasks])
     varying = np.ptp(rows, axis=0) > 0

@@ -1,16 +1,25 @@
-"""RDU: representativeness, diversity, uncertainty (paper TCL, section 4)."""
+"""RDU: representativeness, diversity, uncertainty (paper TCL, section 4), and its greedy without quadratic cost.
+
+The greedy is exact. Scores are numbers on a line. The labeled ones cut it into gaps; within a gap t_s = f d_s + u_s is
+convex up to the middle (where f d_s = f (f - a)) and concave after it (f (b - f)), so the best program of a gap and a
+type is the first or last one of the left half, or one of the two around the parabola's top in the right half. A pick
+splits one gap. It also moves mean and spread, hence u_s everywhere: by how much at most is known in closed form,
+so values from before are bounds, and a gap is looked at again only when its bound comes to the top of the heap.
+"""
 
 from __future__ import annotations
 
+import heapq
+import math
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
 
-from .budgets import op_budgets
-from .plain import RandomSampler
-from .protocol import Ask, Sampler, finite_scores, normalise
-from .rdu_greedy import greedy
-from .reason import Selection
+from .pool import Selection, op_budgets
+from .sampler import RandomSampler, Sampler, SamplingRequest, finite_scores, normalise
 
 
 class RDUSampler(Sampler):
@@ -26,15 +35,179 @@ class RDUSampler(Sampler):
 
     name: ClassVar[str] = "rdu"
 
-    def pick(self, ask: Ask) -> Selection:
+    def pick(self, request: SamplingRequest) -> Selection:
         """O(n log n), and about O(log n) a pick."""
-        rest, view = ask.shuffled(), ask.informed()
-        if view is None:
-            return RandomSampler().pick(ask)
-        f = normalise(finite_scores(view))
-        left = op_budgets(ask.pool, ask.labeled, min(ask.k, len(rest)))
-        op = np.array([list(left).index(o) if o in left else -1 for o in ask.pool.ops])[ask.pool.task[rest]]
-        picks = greedy(f[rest], op, np.array(list(left.values())), f[ask.labeled])
-        return ask.picked(
-            rest[picks.place], diversity=picks.diversity, uncertainty=picks.uncertainty, total=picks.total
+        rest, predictions = request.shuffled(), request.informed()
+        if predictions is None:
+            return RandomSampler().pick(request)
+        f = normalise(finite_scores(predictions))
+        left = op_budgets(request.pool, request.labeled, min(request.k, len(rest)))
+        op = np.array([list(left).index(o) if o in left else -1 for o in request.pool.ops])[request.pool.task[rest]]
+        picks = greedy(f[rest], op, np.array(list(left.values())), f[request.labeled])
+        return request.picked(
+            rest[picks.index], diversity=picks.diversity, uncertainty=picks.uncertainty, total=picks.total
         )
+
+
+@dataclass(frozen=True)
+class Picks:
+    """(k,) arrays in the order of picking: index among the programs given, and d_s, u_s and t_s when picked."""
+
+    index: np.ndarray
+    diversity: np.ndarray
+    uncertainty: np.ndarray
+    total: np.ndarray
+
+
+@dataclass(slots=True)
+class Moments:
+    """Of the labeled scores, updated pick by pick (Welford).
+
+    Attributes:
+        count, mean: of the scores; spread: their summed squared deviations.
+    """
+
+    count: int
+    mean: float
+    spread: float
+
+    @property
+    def pull(self) -> float:
+        """c in u_s = spread / (count + 1) + c (f - mean)^2."""
+        return self.count / (self.count + 1) ** 2
+
+    def variance_with(self, f: float) -> float:
+        """u_s, equations 2 and 3."""
+        return self.spread / (self.count + 1) + self.pull * (f - self.mean) ** 2
+
+    def add(self, f: float) -> float:
+        """Takes a score in; returns by how much c (x - mean)^2 has grown at most, x in [0, 1]."""
+        pull, mean = self.pull, self.mean
+        self.count += 1
+        self.mean += (f - mean) / self.count
+        self.spread += (f - mean) * (f - self.mean)
+        bend = self.pull - pull
+        slope = self.pull * self.mean - pull * mean
+        top = min(1.0, max(0.0, slope / bend)) if bend < 0 else 0.0
+        return max(self.pull * (x - self.mean) ** 2 - pull * (x - mean) ** 2 for x in (0.0, top, 1.0))
+
+
+@dataclass(slots=True)
+class _Gap:
+    """Between the labeled scores `low` and `high`; `ranges` are (type, first, end) of the sorted programs inside."""
+
+    low: float
+    high: float
+    ranges: list[tuple[int, int, int]]
+
+
+@dataclass(slots=True)
+class _Best:
+    """The best program of a gap: its total less what all share, type, and position among the type's."""
+
+    value: float
+    op: int
+    at: int
+
+
+def greedy(f: np.ndarray, op: np.ndarray, budgets: np.ndarray, known: np.ndarray) -> Picks:
+    """Lines 23 to 34 of algorithm 1: pick the best t_s whose type has budget left, label it, repeat.
+
+    Args:
+        f: (n,) scores in [0, 1] of the open programs; of equal ones the order given decides.
+        op: (n,) type of each; budgets: of each type, at most as many as it has programs.
+        known: (m,) scores of the labeled programs, m >= 1.
+    """
+    return _Greedy(f, op, budgets, known).run()
+
+
+class _Greedy:
+    def __init__(self, f: np.ndarray, op: np.ndarray, budgets: np.ndarray, known: np.ndarray) -> None:
+        self.left = [int(b) for b in budgets]
+        order = np.lexsort((f, op))
+        ends = np.searchsorted(op[order], np.arange(len(self.left) + 1))
+        self.indices = [order[a:b] for a, b in pairwise(ends)]
+        self.values: list[list[float]] = [f[members].tolist() for members in self.indices]
+        mean = float(known.mean())
+        self.moments = Moments(len(known), mean, float(((known - mean) ** 2).sum()))
+        self.drift = 0.0
+        # (minus the bound, less the drift so far; number; step of the value; gap; its best)
+        self.heap: list[tuple[float, int, int, _Gap, _Best]] = []
+        self.pushed = 0
+        self._open(np.unique(known))
+
+    def _open(self, edges: np.ndarray) -> None:
+        """The gaps of the start."""
+        inside: dict[int, list[tuple[int, int, int]]] = {}
+        for number, values in enumerate(self.values):
+            cuts = np.concatenate([[0], np.searchsorted(values, edges), [len(values)]])
+            for gap in np.flatnonzero(np.diff(cuts)).tolist():
+                inside.setdefault(gap, []).append((number, int(cuts[gap]), int(cuts[gap + 1])))
+        bounds = [-math.inf, *edges.tolist(), math.inf]
+        for gap, ranges in inside.items():
+            self._push(_Gap(bounds[gap], bounds[gap + 1], ranges), 0)
+
+    def run(self) -> Picks:
+        rows: list[tuple[int, float, float, float]] = []
+        for step in range(sum(self.left)):
+            gap, best = self._pop(step)
+            rows.append(self._row(gap, best))
+            self.left[best.op] -= 1
+            self.drift += self.moments.add(self.values[best.op][best.at])
+            for half in self._split(gap, best):
+                self._push(half, step + 1)
+        table = np.array(rows).reshape(-1, 4)
+        return Picks(table[:, 0].astype(np.int64), table[:, 1], table[:, 2], table[:, 3])
+
+    def _row(self, gap: _Gap, best: _Best) -> tuple[int, float, float, float]:
+        f = self.values[best.op][best.at]
+        distance, uncertainty = min(f - gap.low, gap.high - f), self.moments.variance_with(f)
+        return int(self.indices[best.op][best.at]), distance, uncertainty, f * distance + uncertainty
+
+    def _push(self, gap: _Gap, step: int) -> None:
+        best = self._best(gap)
+        if best is not None:
+            self.pushed += 1
+            heapq.heappush(self.heap, (self.drift - best.value, self.pushed, step, gap, best))
+
+    def _pop(self, step: int) -> tuple[_Gap, _Best]:
+        """The gap whose value of now is at least every other's bound."""
+        while True:
+            _, _, valued, gap, best = heapq.heappop(self.heap)
+            if valued == step and self.left[best.op]:
+                return gap, best
+            self._push(gap, step)
+
+    def _best(self, gap: _Gap) -> _Best | None:
+        """The best open program of a gap; None where all its types have spent their budgets."""
+        pull, mean, low, high = self.moments.pull, self.moments.mean, gap.low, gap.high
+        middle = high if math.isinf(high) else (low + high) / 2
+        top = (high - 2 * pull * mean) / (2 * (1 - pull))
+        found: _Best | None = None
+        for op, first, end in gap.ranges:
+            if not self.left[op]:
+                continue
+            values = self.values[op]
+            half = bisect_right(values, middle, first, end)
+            peak = bisect_left(values, top, half, end)
+            for at in {first, half - 1, peak - 1, peak}:
+                if first <= at < end:
+                    f = values[at]
+                    value = f * min(f - low, high - f) + pull * (f - mean) ** 2
+                    if found is None or value > found.value:
+                        found = _Best(value, op, at)
+        return found
+
+    def _split(self, gap: _Gap, best: _Best) -> tuple[_Gap, _Gap]:
+        """What is left of a gap on both sides of its best program."""
+        edge = self.values[best.op][best.at]
+        lower: list[tuple[int, int, int]] = []
+        upper: list[tuple[int, int, int]] = []
+        for op, first, end in gap.ranges:
+            own = op == best.op
+            cut = best.at if own else bisect_left(self.values[op], edge, first, end)
+            if cut > first:
+                lower.append((op, first, cut))
+            if cut + own < end:
+                upper.append((op, cut + own, end))
+        return _Gap(gap.low, edge, lower), _Gap(edge, gap.high, upper)

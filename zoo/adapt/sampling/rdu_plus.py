@@ -1,4 +1,4 @@
-"""`rdu+`, tchub's own: a block of labels a task, level over its scores, and there what a label teaches per second."""
+"""`rdu+`, tchub's own: a block of labels a task, level over its scores, there the most information per second."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from ..laplace import LastLayer
-from .budgets import task_budgets
-from .pool import Pool
-from .protocol import Ask, Sampler, finite_scores
-from .reason import Selection
+from .pool import Pool, Selection, task_budgets
+from .predictions import LastLayerPosterior
+from .sampler import Sampler, SamplingRequest, finite_scores
 
 
 @dataclass(frozen=True)
@@ -44,16 +42,16 @@ class RDUPlusSampler(Sampler):
     second then tells little (greedy, as the mode of a determinantal point process is found).
 
     Uncertain: not how far a score lies from the others, but the variance s^2 that the weights of the last layer,
-    given all labels, leave to it (`laplace`). Under noise n a label tells log(1 + s^2 / n) / 2 nats of these
-    weights; it is divided by the seconds that it costs, `ModelView.cost`, and the most per second is picked in
+    given all labels, leave to it (`predictions`). Under noise n a label tells log(1 + s^2 / n) / 2 nats of these
+    weights; it is divided by the seconds that it costs, `PoolPredictions.cost`, and the most per second is picked in
     each stratum. Where all programs compete, those that are unlike all others win, and the model learns from
     oddities: on validation tasks that was worse than a level random choice as often as it was better.
 
     Without a model the choice within a task is random. O(n log n + n p^2 + k p^2) for p directions.
 
-    Block and cost were chosen on validation tasks; `scripts/bench_choices.py` changes each of them alone, and
-    `scripts/bench_sampling.py --split val` compares the samplers there. Which tasks come first made no difference:
-    those least alike, or least sure, or any.
+    Block and cost were chosen on validation tasks; `python -m scripts.benchmarks choices` changes each of them alone,
+    and `python -m scripts.benchmarks sampling --split val` compares the samplers there. Which tasks come first made no
+    difference: those least alike, or least sure, or any.
     """
 
     name: ClassVar[str] = "rdu+"
@@ -61,23 +59,22 @@ class RDUPlusSampler(Sampler):
     def __init__(self, config: RDUPlusConfig | None = None) -> None:
         self.config = config or RDUPlusConfig()
 
-    def pick(self, ask: Ask) -> Selection:
-        """Of equal programs chance decides."""
-        rest, view = ask.shuffled(), ask.view
-        budgets = task_budgets(ask.pool, ask.labeled, ask.k, ask.rng, self._block(ask.pool))
-        if view is None:
-            picked = [members[: budgets[task]] for task, members in _by_task(ask.pool, rest, budgets, ask.rng)]
-            return ask.picked(np.concatenate(picked))
-        scores = finite_scores(view)
-        belief = _Belief(view.last_layer, view.cost() ** -self.config.cost)
+    def pick(self, request: SamplingRequest) -> Selection:
+        rest, predictions = request.shuffled(), request.predictions
+        budgets = task_budgets(request.pool, request.labeled, request.k, request.rng, self._block(request.pool))
+        if predictions is None:
+            picked = [members[: budgets[task]] for task, members in _by_task(request.pool, rest, budgets, request.rng)]
+            return request.picked(np.concatenate(picked))
+        scores = finite_scores(predictions)
+        belief = _Belief(predictions.last_layer, predictions.cost() ** -self.config.cost)
         rows = [
             belief.pick(stratum)
-            for task, members in _by_task(ask.pool, rest, budgets, ask.rng)
+            for task, members in _by_task(request.pool, rest, budgets, request.rng)
             for stratum in np.array_split(members[np.argsort(-scores[members], kind="stable")], budgets[task])
         ]
-        place, diversity, uncertainty, total = np.array(rows).T
+        index, diversity, uncertainty, total = np.array(rows).T
         numbers = {"diversity": diversity, "uncertainty": uncertainty, "total": total}
-        return ask.picked(place.astype(np.int64), **numbers)
+        return request.picked(index.astype(np.int64), **numbers)
 
     def _block(self, pool: Pool) -> int:
         return 1 if pool.to_rank else self.config.block
@@ -102,13 +99,13 @@ class _Belief:
         worth: (N,) what a nat is worth of each program.
     """
 
-    def __init__(self, layer: LastLayer, worth: np.ndarray) -> None:
+    def __init__(self, layer: LastLayerPosterior, worth: np.ndarray) -> None:
         self._inputs, self._noise, self._worth = layer.inputs, layer.noise, worth
         self._labels = layer.covariance
         self._covariance = layer.covariance.copy()
 
     def pick(self, members: np.ndarray) -> tuple[float, float, float, float]:
-        """The program that teaches most for its worth: place, diversity, uncertainty and total.
+        """The program that teaches most for its worth: index, diversity, uncertainty and total.
 
         Diversity is the part of the variance given the labels that no earlier pick of the batch has explained.
         """

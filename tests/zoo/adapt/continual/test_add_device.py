@@ -1,0 +1,160 @@
+"""A knowledge base learns device after device: what moves, what is kept, and what may be stopped."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from continual_kit import FAST, WIDTH, accuracy, device_data, first_base, moved, weights
+from tchub.zoo.adapt.continual import (
+    PAPER,
+    AddedDevice,
+    ContinualConfig,
+    add_device,
+    distill,
+    learn,
+    start_base,
+)
+from tchub.zoo.adapt.errors import AdaptError
+from tchub.zoo.models import Progressive, create
+from tchub.zoo.training.errors import TrainConfigError, TrainingError
+
+
+@pytest.fixture(scope="module")
+def first() -> Progressive:
+    """A base that knows device 0."""
+    return first_base()
+
+
+def test_learning_a_device_leaves_the_base_bit_for_bit(first: Progressive) -> None:
+    model = Progressive.around(first.base_model())
+    before = weights(model)
+    learn(model, device_data(1), device_data(1, seed=1), FAST)
+    assert moved(before, model) == {"column", "lateral"}
+
+
+def test_teaching_the_base_leaves_the_column_bit_for_bit(first: Progressive) -> None:
+    model = Progressive.around(first.base_model())
+    before = weights(model)
+    distill(model, device_data(1), None, FAST)
+    assert moved(before, model) == {"kb"}
+
+
+def test_a_device_is_added_and_the_first_is_kept(first: Progressive) -> None:
+    was = accuracy(first, 0), accuracy(first, 1)
+    before = weights(first)
+    added = add_device(first, device_data(1), device_data(1, seed=1), replace(FAST, distill_epochs=12))
+    assert moved(before, first) == set()
+    assert added.column["pairwise"] > was[1] + 0.2
+    assert added.base_before["pairwise"] < added.base_after["pairwise"] - 0.1
+    assert accuracy(added.kb, 1) > was[1] + 0.1
+    assert added.adapted.config.as_dict()["column"] is True
+    assert added.kb.config.as_dict()["column"] is False
+    assert 0 < added.distilled.gate.open < 1
+
+
+def test_whether_the_base_ranks_validation_tasks_worse_than_before_is_told_from_chance(first: Progressive) -> None:
+    """Tasks of another device stand for validation tasks that the training programs say nothing right of."""
+    freely = replace(FAST, distill_epochs=12, beta=1.0, gated=False, strength=0.0)
+    found = {column: add_device(first, device_data(1), device_data(column, seed=1), freely) for column in (0, 1)}
+    worse, better = (found[column].change for column in (0, 1))
+    assert worse is not None
+    assert better is not None
+    assert (worse.fell, better.fell) == (True, False)
+    assert worse.interval[0] < worse.after - worse.before < worse.interval[1] < 0 < better.interval[0]
+    assert worse.before == pytest.approx(found[0].base_before["pairwise"])
+    assert add_device(first, device_data(1), None, replace(FAST, learn_epochs=1, distill_epochs=1)).change is None
+
+
+def test_consolidation_forgets_less(first: Progressive) -> None:
+    """On a toy pair of devices that want other columns and look alike (the last column is of no use)."""
+    config = replace(FAST, distill_epochs=12, beta=1.0, gated=False)
+    data = device_data(1)
+    freely, held = (add_device(first, data, None, replace(config, strength=s)).kb for s in (0.0, 10_000.0))
+    assert accuracy(held, 0) > accuracy(freely, 0) + 0.05
+
+
+def test_a_base_is_as_large_after_five_devices_as_after_one(first: Progressive) -> None:
+    base, sizes = first, set()
+    for column in range(1, 6):
+        base = add_device(
+            base, device_data(column % (WIDTH - 1)), None, replace(FAST, learn_epochs=1, distill_epochs=1)
+        ).kb
+        sizes.add(sum(t.numel() for t in base.state_dict().values()))
+    assert len(sizes) == 1
+    assert sizes == {sum(t.numel() for t in first.state_dict().values())}
+
+
+@pytest.mark.parametrize("arch", ["tilenet", "tcl", "lstm", "mtl-tlp", "tabnet", "atformer-1l"])
+def test_other_networks_learn_a_device_too(arch: str) -> None:
+    torch.manual_seed(0)
+    sizes = {"tcl": {"d_model": 16, "hidden": 16, "head": 8}, "atformer-1l": {"hidden": 16, "feedforward": 16}}
+    model = create(arch, width=WIDTH, hardware=False, **sizes.get(arch, {"hidden": 16}))
+    base = start_base(model, device_data(0, tasks=2), FAST, lateral=2)
+    added = add_device(base, device_data(1, tasks=2), None, replace(FAST, learn_epochs=1, distill_epochs=1))
+    assert moved(weights(base), added.kb) == {"kb", "column", "lateral", "fisher"}
+
+
+class Stop(Exception):
+    """A kill."""
+
+
+@pytest.mark.parametrize(("phase", "epoch"), [("learn", 0), ("learn", 3), ("distill", 0), ("distill", 3)])
+def test_a_run_that_was_killed_goes_on_to_the_same_weights(first, whole, tmp_path, phase: str, epoch: int) -> None:
+    def stop(in_phase: str, entry: dict[str, float]) -> None:
+        if (in_phase, entry["epoch"]) == (phase, epoch):
+            raise Stop
+
+    data, val = device_data(1), device_data(1, seed=1)
+    with pytest.raises(Stop):
+        add_device(first, data, val, FAST, 3, tmp_path, stop)
+    resumed = add_device(first, data, val, FAST, 3, tmp_path)
+    assert moved(weights(whole.kb), resumed.kb) == set()
+    assert moved(weights(whole.adapted), resumed.adapted) == set()
+    assert resumed.learnt.resumed_from + resumed.distilled.training.resumed_from > 0
+
+
+@pytest.fixture(scope="module")
+def whole(first: Progressive) -> AddedDevice:
+    """The run that was not killed."""
+    return add_device(first, device_data(1), device_data(1, seed=1), FAST, 3)
+
+
+def test_the_folder_of_another_run_is_refused(first: Progressive, tmp_path) -> None:
+    config = replace(FAST, learn_epochs=1, distill_epochs=1)
+    other = add_device(first, device_data(1), None, config, 0, tmp_path).kb
+    for base, settings, seed in ((other, config, 0), (first, replace(config, beta=0.9), 0), (first, config, 1)):
+        with pytest.raises(TrainingError):
+            add_device(base, device_data(1), None, settings, seed, tmp_path)
+    (tmp_path / "device.json").write_text("[")
+    with pytest.raises(TrainingError):
+        add_device(first, device_data(1), None, config, 0, tmp_path)
+
+
+def test_programs_of_other_features_are_refused(first: Progressive) -> None:
+    narrow = device_data(1)
+    narrow = replace(narrow, features=narrow.features[:, :, :4])
+    for call in (add_device, learn, distill):
+        with pytest.raises(AdaptError, match="4"):
+            call(first, narrow)
+
+
+def test_the_papers_settings() -> None:
+    """Sections 6 and 7.1.3."""
+    assert (PAPER.beta, PAPER.strength, PAPER.learn_rate, PAPER.learn_period) == (0.5, 10_000, 7e-4, 10)
+    assert PAPER.groups_per_batch * PAPER.programs_per_group == 1024
+    rates = [PAPER.distilling().learning_rate_at(epoch) for epoch in (0, 4, 5, 10)]
+    assert rates == pytest.approx([7e-4, 7e-4, 7e-5, 7e-6])
+    assert PAPER.learning().learning_rate_at(10) == PAPER.learning().learning_rate_at(0) == 7e-4
+    divided = PAPER.divided(100, 5)
+    assert (divided.learn_epochs, divided.distill_epochs) == (10, 10)
+    assert PAPER.divided(3, 5).learn_epochs == 1
+
+
+@pytest.mark.parametrize(
+    "bad", [{"beta": 1.1}, {"strength": -1.0}, {"column": "last"}, {"loss": 3}, {"learn_epochs": 0}]
+)
+def test_impossible_settings_are_refused(bad: dict) -> None:
+    with pytest.raises(TrainConfigError):
+        ContinualConfig(**bad)

@@ -1,0 +1,190 @@
+"""`continual` from a plain checkpoint: what it knew is kept, and a source that does harm is left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tchub.zoo.adapt import continual_method
+from tchub.zoo.adapt.adapt_model import adapt_model
+from tchub.zoo.adapt.continual import AddedDevice, ContinualConfig, measure_change
+from tchub.zoo.adapt.continual.method import Continual
+from tchub.zoo.adapt.training_cache import model_digest
+from tchub.zoo.adapt.continual import DistillConfig
+from tchub.zoo.adapt.knowledge_base.settings import LEAST_STEPS
+from tchub.zoo.adapt.method import SourceData, TrainingSet
+from tchub.zoo.devices import get_device
+from tchub.zoo.models import CostModel, Progressive, create
+from tchub.zoo.training import RankingDataset, evaluate_model, train
+
+WIDTH = 6
+FAST = ContinualConfig(
+    learn_epochs=4, distill_epochs=8, groups_per_batch=2, programs_per_group=8, average=0.0, learn_rate=0.01,
+    distill_rate=0.01, distill_period=20,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def programs(device: int, sign: float = 1.0, seed: int = 0) -> RankingDataset:
+    """A toy device, whose number is coded in the last row; a program's speed is its first column times a sign."""
+    rng = np.random.default_rng([seed, device])
+    group = np.repeat(np.arange(3), 24)
+    x = rng.standard_normal((len(group), 2, WIDTH)).astype(np.float32)
+    x[:, 0, -1], x[:, 1] = 0, 0
+    x[:, 1, device] = 1
+    latency = np.exp(-sign * x[:, 0, 0] - 5.0)
+    return RankingDataset(x, latency, group, tuple(f"t{i}" for i in range(3)), np.ones(3))
+
+
+@pytest.fixture(scope="module")
+def checkpoint() -> CostModel:
+    """A plain network that knows device 0."""
+    torch.manual_seed(0)
+    model = create("tcl", width=WIDTH, hardware=True, hidden=16, d_model=16, head=8)
+    train(model, programs(0), None, replace(FAST, learn_epochs=20).learning())
+    return model.eval()
+
+
+def lesson_of(model: CostModel, target: RankingDataset, *sources: SourceData, **more: Any) -> Lesson:
+    """What is known of device 2, which is like nothing in particular."""
+    return Lesson(model, target, target.features, get_device("epyc"), sources, **more)
+
+
+def start(lesson: Lesson) -> tuple[Progressive, dict[str, Any]]:
+    """Where learning begins, and what is told of it."""
+    made = Continual().start(lesson)
+    assert isinstance(made.model, Progressive)
+    return made.model, made.facts
+
+
+OPPOSITE = SourceData("opposite", get_device("xeon"), programs(1, sign=-1.0))
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sources are learnt by the settings of these tests."""
+    monkeypatch.setattr(DistillConfig, "phases", lambda *args: FAST)
+
+
+@pytest.mark.usefixtures("fast")
+def test_the_order_on_its_own_device_is_kept_better_where_that_device_is_known(checkpoint: CostModel):
+    """The source says the opposite of what the checkpoint has learnt, and the target agrees with the source."""
+    own, target = programs(0, seed=9), programs(2, sign=-1.0)
+    kept, lost = (
+        start(lesson_of(checkpoint, target, OPPOSITE, known=known))[0].base_model()
+        for known in (own.features[:1], None)
+    )
+    was, now, without = (evaluate_model(model, own)["pairwise"] for model in (checkpoint, kept, lost))
+    assert was > 0.9
+    assert now > without + 0.1
+    assert now > was - 0.2
+
+
+def test_every_device_of_an_averaged_start_is_known(checkpoint: CostModel):
+    known = np.concatenate([programs(device).features[:1] for device in (0, 3)])
+    rows = start(lesson_of(checkpoint, programs(2), known=known))[0].known_devices()
+    assert rows is not None
+    assert sorted(rows.argmax(dim=1).tolist()) == [0, 3]
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_source_after_which_the_labels_are_ranked_worse_is_left_out(checkpoint: CostModel, tmp_path: Path):
+    alike = SourceData("alike", get_device("xeon"), programs(1, seed=3))
+    made, facts = start(lesson_of(checkpoint, programs(2), OPPOSITE, alike, folder=tmp_path))
+    assert facts["sources"] == ["alike"]
+    harm = facts["left_out"]["opposite"]
+    assert harm["before"] > 0.9
+    assert harm["after"] < harm["before"] - 0.2
+    assert harm["interval"][1] < 0
+    without, _ = start(lesson_of(checkpoint, programs(2), alike))
+    assert model_digest(made) == model_digest(without), "nothing of it is left in the base"
+
+
+@pytest.mark.usefixtures("fast")
+def test_labels_that_the_base_knows_by_heart_leave_out_no_source(checkpoint: CostModel):
+    target = programs(2)
+    _, facts = start(lesson_of(checkpoint, target, OPPOSITE, fresh=np.zeros(len(target), dtype=bool)))
+    assert facts == {"sources": ["opposite"], "left_out": {}}
+
+
+@pytest.mark.usefixtures("fast")
+def test_with_no_source_left_learning_begins_as_without_any(checkpoint: CostModel):
+    made, facts = start(lesson_of(checkpoint, programs(2), OPPOSITE))
+    assert (facts["sources"], list(facts["left_out"])) == ([], ["opposite"])
+    assert model_digest(made) == model_digest(start(lesson_of(checkpoint, programs(2)))[0])
+
+
+@pytest.mark.usefixtures("fast")
+def test_other_labels_may_keep_a_source_and_it_is_not_learnt_again(
+    checkpoint: CostModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    _, facts = start(lesson_of(checkpoint, programs(2), OPPOSITE, folder=tmp_path))
+    assert list(facts["left_out"]) == ["opposite"]
+    monkeypatch.setattr(continual_method, "add_device", None)
+    few = programs(2, sign=-1.0).take(np.arange(0, 72, 4))
+    _, facts = start(lesson_of(checkpoint, few, OPPOSITE, folder=tmp_path))
+    assert facts == {"sources": ["opposite"], "left_out": {}}
+
+
+@pytest.mark.usefixtures("fast")
+def test_a_source_whose_device_has_no_number_in_common_with_the_target_is_learnt(checkpoint: CostModel):
+    """Somebody measured on it and named it; no label says that it harms."""
+    xeon = get_device("xeon")
+    unknown = replace(xeon, spec=xeon.spec.with_values(dict.fromkeys(xeon.spec.names()), "unknown: nobody told"))
+    _, facts = start(lesson_of(checkpoint, programs(2), SourceData("unknown", unknown, programs(1, seed=3))))
+    assert facts == {"sources": ["unknown"], "left_out": {}}
+
+
+def test_a_source_is_learnt_by_the_settings_of_distill(checkpoint: CostModel, monkeypatch: pytest.MonkeyPatch):
+    """Those of a TCL, from a plain one as from a knowledge base, and so many epochs as three tasks need."""
+    real, used = continual_method.add_device, []
+
+    def told(base: Progressive, data: RankingDataset, val: None, config: ContinualConfig, **more: Any) -> AddedDevice:
+        used.append(config)
+        return real(base, data, val, FAST, **more)
+
+    monkeypatch.setattr(continual_method, "add_device", told)
+    for model in (checkpoint, Progressive.around(checkpoint)):
+        start(lesson_of(model, programs(2), OPPOSITE))
+    assert used == 2 * [DistillConfig().phases("tcl", OPPOSITE.data)]
+    assert (used[0].loss, used[0].learn_rate, used[0].learn_epochs) == ("log_ranknet", 0.0015, LEAST_STEPS)
+
+
+def test_what_other_settings_have_made_is_not_taken_up(
+    checkpoint: CostModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Neither the base that an earlier release kept nor the states of its epochs."""
+    alike = SourceData("alike", get_device("xeon"), programs(1, seed=3))
+    marks = []
+    for settings, folder in ((FAST, tmp_path), (longer := replace(FAST, learn_epochs=5), tmp_path), (longer, None)):
+        monkeypatch.setattr(DistillConfig, "phases", lambda *args, found=settings: found)
+        marks.append(model_digest(start(lesson_of(checkpoint, programs(2), alike, folder=folder))[0]))
+    assert marks[0] != marks[1]
+    assert marks[1] == marks[2]
+
+
+def test_labels_without_an_order_leave_nothing_out(checkpoint: CostModel):
+    alike = replace(programs(2), latency=np.full(72, 1e-3))
+    assert measure_change(checkpoint, checkpoint, alike) is None
+    unmoved = measure_change(checkpoint, checkpoint, programs(2))
+    assert unmoved is not None
+    assert (unmoved.fell, unmoved.interval) == (False, (0.0, 0.0))
+
+
+def test_a_method_tells_of_its_start_what_it_tells_of_its_training(checkpoint: CostModel, fast: None):
+    found = adapt_model("continual", lesson_of(checkpoint, programs(2), OPPOSITE))
+    assert found.facts["sources"] == []
+    assert set(found.facts["left_out"]) == {"opposite"}
+    assert {"epochs", "validated"} <= set(found.facts)

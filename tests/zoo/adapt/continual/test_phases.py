@@ -1,0 +1,243 @@
+"""Equations 9 to 11, rehearsal and the Fisher diagonal against plain numpy."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from continual_kit import FAST, WIDTH, device_data, first_base, moved, new_model, weights
+from tchub.zoo.adapt.continual import (
+    ContinualConfig,
+    add_device,
+    distill,
+    fisher_average,
+    fisher_diagonal,
+    gate,
+    remember,
+    start_base,
+)
+from tchub.zoo.adapt.continual.distill import Lesson, drift, reordered
+from tchub.zoo.adapt.errors import AdaptError
+from tchub.zoo.models import CostModel, Progressive, create
+from tchub.zoo.training import RankingDataset, evaluate_model, get_loss, train
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def first() -> Progressive:
+    """A base that knows device 0."""
+    return first_base()
+
+
+def numpy_loss(scores: np.ndarray, labels: np.ndarray) -> float:
+    """`pairwise_rank` of one batch of full groups."""
+    found = []
+    for s, y in zip(scores, labels, strict=True):
+        terms = [np.log1p(np.exp(s[j] - s[i])) for i in range(len(s)) for j in range(len(s)) if y[i] > y[j]]
+        found.append(np.mean(terms))
+    return float(np.mean(found))
+
+
+def test_the_gate_is_equations_10_and_11() -> None:
+    e = np.array([0.3, 0.9, 0.5, 0.7])
+    expected = 1 - (e - e.min()) / (e.max() - e.min())
+    np.testing.assert_allclose(gate(torch.from_numpy(e), e.min(), e.max()).numpy(), expected)
+    assert gate(torch.tensor([0.4, 0.4]), 0.4, 0.4).tolist() == [1, 1]  # no batch is worse than another
+    assert gate(torch.tensor([0.1, 2.0]), 0.3, 0.9).tolist() == [1, 0]  # batches of later epochs
+
+
+def test_the_loss_is_equation_9() -> None:
+    base, teacher = new_model(seed=1).double(), new_model(seed=2).double()
+    x = torch.from_numpy(device_data(0, tasks=2, each=5).features).double()
+    labels, mask = (
+        torch.rand(2, 5, generator=torch.Generator().manual_seed(3)).double(),
+        torch.ones(2, 5, dtype=torch.bool),
+    )
+    worth = {
+        n: torch.rand(p.shape, generator=torch.Generator().manual_seed(4)).double() for n, p in base.named_parameters()
+    }
+    config = ContinualConfig(beta=0.3, strength=7.0)
+    lesson = Lesson(base, teacher, np.array([0.2, 3.0]), config, worth)
+    way = {
+        n: 0.01 * torch.randn(p.shape, generator=torch.Generator().manual_seed(5)).double()
+        for n, p in base.named_parameters()
+    }
+    with torch.no_grad():
+        for name, p in base.named_parameters():
+            p.add_(way[name])
+
+    got = lesson.training_loss(lesson.describe(x), labels, mask, get_loss("pairwise_rank"), RNG)
+
+    student, told = (m(x).detach().numpy().reshape(2, 5) for m in (base, teacher))
+    phi = 1 - (numpy_loss(told, labels.numpy()) - 0.2) / (3.0 - 0.2)
+    # As a teacher's labels its scores would do: this loss looks at their order only.
+    expected = 0.3 * numpy_loss(student, labels.numpy()) + 0.7 * phi * numpy_loss(student, told)
+    expected += 7.0 / 2 * sum(float((worth[n] * way[n].square()).sum()) for n in worth)
+    assert float(got.detach()) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_teacher_changes_the_order_of_labels_not_their_values() -> None:
+    labels = torch.tensor([[1.0, 0.5, 0.25, 0.0], [0.2, 1.0, 0.0, 0.0]])
+    mask = torch.tensor([[True, True, True, False], [True, True, False, False]])
+    scores = torch.tensor([[-5.0, 80.0, 3.0, 0.0], [1.0, 0.0, 0.0, 0.0]])
+    assert reordered(labels, scores, mask).tolist() == [[0.25, 1.0, 0.5, 0.0], [1.0, pytest.approx(0.2), 0.0, 0.0]]
+
+
+def test_extremes_of_the_gate_are_over_the_whole_data_set(first: Progressive) -> None:
+    model = Progressive.around(first.base_model())
+    found = distill(model, device_data(1), None, replace(FAST, distill_epochs=1)).gate
+    assert found.batches == 6  # 6 tasks of 24 programs in groups of 8, 3 groups a batch
+    assert found.least < found.mean < found.most
+
+
+def test_without_strength_nothing_holds_the_base() -> None:
+    model = new_model()
+    worth = {n: torch.ones_like(p) for n, p in model.named_parameters()}
+    free, held = (Lesson(model, model, np.ones(1), ContinualConfig(strength=s), worth) for s in (0.0, 2.0))
+    with torch.no_grad():
+        model.get_parameter("decoder.bias").add_(3.0)
+    assert float(held.penalty().detach()) == pytest.approx(9.0)
+    assert float(free.penalty().detach()) == 0
+
+
+# Rehearsal, which is not the paper's
+
+
+def described_data(device: int, seed: int = 0) -> RankingDataset:
+    """`device_data` for a network that reads the device from the last row, as a code of its own."""
+    data = device_data(device, tasks=3, seed=seed)
+    x = np.concatenate([data.features, np.zeros_like(data.features)], axis=1)
+    x[:, 0, -1], x[:, 1, device] = 0, 1
+    return replace(data, features=x)
+
+
+def described_model() -> CostModel:
+    torch.manual_seed(0)
+    return create("tcl", width=WIDTH, hardware=True, hidden=16, d_model=16, head=8)
+
+
+def test_a_base_keeps_the_description_of_each_device_once() -> None:
+    base = start_base(described_model(), described_data(0), FAST, lateral=2)
+    for device in (0, 2, 0):
+        remember(base, described_data(device), FAST)
+    known = base.known_devices()
+    assert known is not None
+    assert known.argmax(dim=1).tolist() == [2, 0]
+    assert start_base(new_model(), device_data(0), FAST).known_devices() is None  # reads no device
+
+
+def test_what_was_said_of_known_devices_is_rehearsed_on_the_new_ones_programs() -> None:
+    """A device that says the opposite: without the rehearsal its lesson would turn the first one over."""
+    model = described_model()
+    train(model, described_data(0), None, replace(FAST, learn_epochs=20, groups_per_batch=2).learning())
+    base = start_base(model, described_data(0), FAST, lateral=2)
+    new = replace(described_data(1), latency=np.exp(described_data(1).features[:, 0, 0] - 5.0))
+    config = replace(FAST, strength=0.0, beta=1.0, gated=False, learn_epochs=1, distill_epochs=12, groups_per_batch=2)
+    kept, lost = (add_device(base, new, None, replace(config, rehearsal=r)).kb for r in (5.0, 0.0))
+    first = described_data(0, seed=9)
+    was, now, without = (evaluate_model(m, first)["pairwise"] for m in (base, kept, lost))
+    assert now > without + 0.1
+    assert now > was - 0.15
+
+
+def test_what_was_said_of_a_device_does_not_stand_against_its_own_new_labels() -> None:
+    """The device known measures further programs, which say the opposite: nothing else is known to rehearse."""
+    base = start_base(described_model(), described_data(0), FAST, lateral=2)
+    turned = replace(described_data(0, seed=1), latency=described_data(0, seed=1).latency[::-1].copy())
+    config = replace(FAST, learn_epochs=1, distill_epochs=2)
+    heard, unheard = (add_device(base, turned, None, replace(config, rehearsal=r)).kb for r in (5.0, 0.0))
+    torch.testing.assert_close(heard.state_dict(), unheard.state_dict())
+    rehearsed, free = (add_device(base, described_data(1), None, replace(config, rehearsal=r)).kb for r in (5.0, 0.0))
+    assert any(not torch.equal(a, b) for a, b in zip(rehearsed.parameters(), free.parameters(), strict=True))
+
+
+def test_drift_is_of_differences_within_a_group() -> None:
+    mask = torch.tensor([[True, True, False], [True, True, True]])
+    was = torch.tensor([1.0, 3.0, 0.0, 3.0, 6.0])
+    level = torch.tensor([5.0, 5.0, -7.0, -7.0, -7.0])  # of a task; no order hangs on it
+    still = torch.zeros(5)
+    assert float(drift(torch.stack([was, was + level, still], dim=1), mask)) == pytest.approx(0)
+    turned = torch.tensor([3.0, 1.0, 0.0, 3.0, 6.0])
+    # The first group's differences from its mean, -1 and 1, turn over: (2^2 + 2^2) / 1, a mean over 5 programs.
+    assert float(drift(torch.stack([was, turned, still + 0.5], dim=1), mask)) == pytest.approx(8 / 5 + 0.5)
+
+
+# The Fisher diagonal
+
+
+def test_worth_is_the_squared_gradient_of_the_loss() -> None:
+    """Against differences of the loss, for a data set of one group."""
+    model, data = new_model().double(), device_data(2, tasks=1, each=7)
+    worth = fisher_diagonal(model.double(), data, replace(FAST, programs_per_group=7))
+    labels, mask = torch.from_numpy(data.labels)[None], torch.ones(1, 7, dtype=torch.bool)
+    x = torch.from_numpy(data.features).double()
+
+    def loss() -> float:
+        with torch.no_grad():
+            return float(model.training_loss(model.describe(x), labels, mask, get_loss(FAST.loss), RNG))
+
+    for name in ("decoder.weight", "encoder.0.bias"):
+        p = model.get_parameter(name).view(-1)
+        for i in range(0, p.numel(), 5):
+            with torch.no_grad():
+                p[i] += 1e-5
+                up = loss()
+                p[i] -= 2e-5
+                slope = (up - loss()) / 2e-5
+                p[i] += 1e-5
+            assert float(worth[name].view(-1)[i]) == pytest.approx(slope**2, rel=1e-3, abs=1e-9)
+
+
+def test_worth_adds_up_over_devices(first: Progressive) -> None:
+    one = {n: w.clone() for n, w in first.fisher_diagonal().items()}
+    again = Progressive.around(first.base_model())
+    for _ in range(2):
+        remember(again, device_data(0), FAST)
+    for name, total in again.fisher_diagonal().items():
+        torch.testing.assert_close(total, 2 * one[name])
+    assert all((w >= 0).all() for w in one.values())
+
+
+def test_what_a_model_depends_on_decides_an_average() -> None:
+    a, b = new_model(seed=0), new_model(seed=1)
+    ones = {n: torch.ones_like(p) for n, p in a.named_parameters()}
+    half = fisher_average([a, b], [ones, ones])
+    for name, p in half.named_parameters():
+        torch.testing.assert_close(p, (a.get_parameter(name) + b.get_parameter(name)) / 2)
+    only = fisher_average([a, b], [ones, ones], [0.0, 2.0])
+    torch.testing.assert_close(only.state_dict(), b.state_dict())
+    needed = ones | {"decoder.weight": torch.full_like(a.get_parameter("decoder.weight"), 1e9)}
+    torch.testing.assert_close(
+        fisher_average([a, b], [needed, ones]).get_parameter("encoder.0.weight"), b.get_parameter("encoder.0.weight"),
+        rtol=0.1, atol=0.1,
+    )  # fmt: skip
+    with pytest.raises(AdaptError):
+        fisher_average([a, new_model("tilenet")], [ones, ones])
+    with pytest.raises(ValueError, match="average"):
+        fisher_average([a, b], [ones, ones], [0.0, 0.0])
+
+
+@pytest.mark.parametrize(("answers", "frozen"), [("column", "kb"), ("kb", "column")])
+def test_knowledge_bases_are_averaged_where_they_learn_and_not_at_all_where_their_frozen_parts_differ(
+    first: Progressive, answers: str, frozen: str
+) -> None:
+    """A base and what was fine-tuned from it: the part that answers is another, the rest is frozen and the same."""
+    one = Progressive.around(first.base_model())
+    one = one.learning() if answers == "column" else one.distilling()
+    other = copy.deepcopy(one)
+    weight = next(name for name, _ in one.named_parameters() if name.startswith(answers))
+    with torch.no_grad():
+        other.get_parameter(weight).add_(1.0)
+    worths = [fisher_diagonal(base, device_data(1), FAST) for base in (one, other)]
+    ones = [{name: torch.ones_like(worth) for name, worth in found.items()} for found in worths]
+    merged = fisher_average([one, other], ones)
+    torch.testing.assert_close(merged.get_parameter(weight), one.get_parameter(weight) + 0.5)
+    assert frozen not in moved(weights(one), merged)
+    with torch.no_grad():
+        next(getattr(other, frozen).parameters()).add_(1.0)
+    with pytest.raises(AdaptError, match="frozen weights"):
+        fisher_average([one, other], ones)

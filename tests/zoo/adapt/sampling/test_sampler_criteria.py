@@ -1,0 +1,140 @@
+"""The criterion of each sampler: RDU's equals the paper's quadratic definitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sampling_kit import make_pool, predict_pool, scores_only
+from tchub.zoo.adapt.sampling import (
+    FasorSampler,
+    Pool,
+    RDUPlusConfig,
+    RDUPlusSampler,
+    RDUSampler,
+    StratifiedSampler,
+    create_sampler,
+    op_budgets,
+)
+
+
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10_000), st.integers(1, 20), st.integers(1, 4))
+def test_every_pick_of_rdu_is_the_best_by_the_quadratic_definition(seed, k, known):
+    """Replays algorithm 1 by definition: each reason holds its equations, and no open program had more."""
+    chance = np.random.default_rng(seed)
+    pool = make_pool(["conv2d", "conv2d", "matmul", "softmax"], 8)
+    scores = chance.normal(size=len(pool))
+    labeled = list(chance.choice(len(pool), known, replace=False))
+    left = Counter(op_budgets(pool, labeled, k))
+    f = (scores - scores.min()) / np.ptp(scores)
+    for reason in RDUSampler().select(pool, labeled, k, scores_only(scores, labeled), chance).reasons:
+        open_ = [i for i in range(len(pool)) if i not in labeled and left[pool.op(i)] > 0]
+        d = np.array([min(abs(x - y) for y in f[labeled]) for x in f[open_]])  # equation 1
+        u = np.array([np.var([x, *f[labeled]]) for x in f[open_]])  # equations 2 and 3
+        own = open_.index(reason.index)
+        assert reason.diversity == pytest.approx(d[own], abs=1e-9)
+        assert reason.uncertainty == pytest.approx(u[own], abs=1e-9)
+        assert reason.total == pytest.approx(f[reason.index] * d[own] + u[own], abs=1e-9)
+        assert reason.total >= (f[open_] * d + u).max() - 1e-9
+        labeled.append(reason.index)
+        left[reason.op] -= 1
+    assert sum(left.values()) == 0, "no unit of the budget is lost"
+
+
+def test_higher_predictions_win_at_equal_distance():
+    pool = make_pool(["conv2d"], 5)
+    assert RDUSampler().select(pool, [2], 1, scores_only([0.0, 0.25, 0.5, 0.75, 1.0], [2]), rng()).indices == [4]
+
+
+def test_a_stratified_choice_levels_the_tasks():
+    pool = Pool(np.repeat(np.arange(4), [20, 20, 20, 2]), ("conv2d",) * 4)
+    labeled = [0, 1, 2, 20]
+    picked = StratifiedSampler().select(pool, labeled, 10, None, rng())
+    assert pool.counts([*labeled, *picked.indices]).tolist() == [4, 4, 4, 2]
+
+
+def test_alt_takes_the_least_sure_and_balto_and_rdu_plus_do_not_take_twins():
+    """Four twins are the least sure; one label determines all four."""
+    pool, picked = make_pool(["conv2d"], 40), {}
+    for name, k, scores in (("alt", 4, None), ("balto", 4, None), ("rdu+", 6, np.zeros(40))):
+        predictions = predict_pool(pool, np.arange(6), scores=scores)
+        predictions.embeddings[36:] = 4.0
+        picked[name] = set(create_sampler(name).select(pool, np.arange(6), k, predictions, rng()).indices.tolist())
+    assert picked["alt"] == {36, 37, 38, 39}
+    assert all(len(picked["alt"] & picked[name]) < 4 for name in ("balto", "rdu+"))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 60))
+def test_balto_takes_no_program_twice_in_any_chunk(n, k):
+    pool = make_pool(["conv2d"], n + 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tchub.zoo.adapt.sampling.active._CHUNK", 8)
+        picked = create_sampler("balto").select(pool, [n], k, predict_pool(pool, [n]), rng()).indices.tolist()
+    assert len(set(picked)) == len(picked) == min(k, n)
+
+
+def test_fasor_spends_on_tasks_that_are_unlike_each_other():
+    """Tasks 0 to 8 are one kind, 9 and 10 are two others: three tasks suffice."""
+    ramp = np.arange(8.0)
+    kinds = np.stack([ramp] * 9 + [-ramp, np.abs(ramp - 3.4)])
+    pool = Pool(np.repeat(np.arange(11), 20), ("conv2d",) * 11, task_features=kinds)
+    chosen = Counter(pool.task[FasorSampler(tasks=3).select(pool, [], 30, None, rng()).indices].tolist())
+    assert {9, 10} < set(chosen)
+    assert set(chosen.values()) == {10}
+    more = FasorSampler(tasks=1).select(pool, [], 50, None, rng())
+    assert len(np.unique(pool.task[more.indices])) == 3, "further tasks follow when the chosen ones are used up"
+
+
+def test_fasor_keeps_its_tasks_over_the_rounds():
+    """Of tasks with many programs a few describe each: another few, and others would be unlike each other."""
+    pool = make_pool(["conv2d"] * 30, 80)
+    labeled: list[int] = []
+    for number in range(4):
+        predictions, chance = predict_pool(pool, labeled), np.random.default_rng([5, number])
+        labeled += create_sampler("fasor").select(pool, labeled, 40, predictions, chance).indices.tolist()
+        assert len(np.unique(pool.task[labeled])) == 10
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.sampled_from(["rdu+", "strata"]), st.integers(1, 50), st.integers(1, 50))
+def test_one_program_of_each_even_part_of_the_scores_is_picked(name, n, k):
+    pool, scores = make_pool(["conv2d"], n + 1), -np.arange(n + 1.0)
+    picked = create_sampler(name).select(pool, [n], k, predict_pool(pool, [n], scores=scores), rng())
+    ranks = sorted(picked.indices.tolist(), reverse=name == "strata")
+    parts = np.array_split(np.arange(n)[:: -1 if name == "strata" else 1], min(k, n))
+    assert all(rank in part for rank, part in zip(ranks, parts, strict=True))
+
+
+def test_rdu_plus_fills_the_tasks_that_were_begun_before_it_begins_others():
+    pool = make_pool(["conv2d"] * 30, 40)
+    labeled = np.flatnonzero(np.isin(pool.task, [3, 8]))[::8]
+    picked = create_sampler("rdu+").select(pool, labeled, 38, predict_pool(pool, labeled), rng())
+    counts = pool.counts(np.concatenate([labeled, picked.indices]))
+    assert (counts[3], counts[8]) == (16, 16)
+    assert sorted(counts[counts > 0].tolist()) == [16, 16, 16]
+    ranked = replace(pool, to_rank=True)
+    picked = create_sampler("rdu+").select(ranked, [0], 59, predict_pool(ranked, [0]), rng())
+    assert set(ranked.counts([0, *picked.indices])) == {2}, "tasks that are to be ranked themselves are level"
+
+
+def test_a_pick_of_rdu_plus_counts_as_measured_for_the_next():
+    """The rank-one update is the posterior with that program among the labeled, at the noise of the labels."""
+    pool = make_pool(["conv2d"], 50)
+    predictions = predict_pool(pool, np.arange(12))
+    picked = RDUPlusSampler(RDUPlusConfig(cost=0)).select(pool, np.arange(12), 3, predictions, rng())
+    layer = predictions.last_layer
+    precision = np.linalg.inv(layer.covariance)
+    for reason in picked.reasons:
+        z = layer.inputs[reason.index].astype(float)
+        assert reason.uncertainty == pytest.approx(np.sqrt(z @ np.linalg.inv(precision) @ z), rel=1e-4)
+        precision += np.outer(z, z) / layer.noise

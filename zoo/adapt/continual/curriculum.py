@@ -1,0 +1,141 @@
+"""Which tasks of which corpus teach, choose and judge: no test task of any device is ever learnt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...corpus import MIN_PROGRAMS, EmptyDatasetError, computations, split_tasks
+from ...features import DeviceKindError, FeatureSchema
+from ...training import RankingDataset
+from ...training.programs import Share, StatementStore, corpus_device, read_programs
+from ..errors import AdaptError
+from .device import learning_order
+from .lineage import DeviceRecord, TaskKeys, computation_key, programs_digest
+
+if TYPE_CHECKING:
+    from ...corpus import Corpus
+
+
+@dataclass(frozen=True)
+class DevicePrograms:
+    """The programs that a device is learnt from.
+
+    Attributes:
+        train: of the tasks that teach; val: of those that choose an epoch, None without any.
+        learnt, test: keys of the tasks of `train`, and of its test tasks.
+        without_features: programs that the schema could not describe.
+    """
+
+    train: RankingDataset
+    val: RankingDataset | None
+    learnt: tuple[str, ...]
+    test: tuple[str, ...]
+    without_features: int
+
+
+class Curriculum:
+    """The corpora of a run, and what no device may learn of them.
+
+    Attributes:
+        corpora: to learn, in order; judged: of devices that are known already, which only judge.
+    """
+
+    def __init__(self, corpora: Sequence[Corpus], judged: Sequence[Corpus], schema: FeatureSchema, seen: TaskKeys):
+        self.corpora, self.judged, self.schema = tuple(corpora), tuple(judged), schema
+        self._splits = {c.path: split_tasks(c) for c in (*corpora, *judged)}
+        self._keys = {
+            c.path: {task: computation_key(name) for task, name in computations(c).items()} for c in (*corpora, *judged)
+        }
+        # Judged corpora add nothing: `seen` has their test tasks, and what is learnt must not hang on who judges.
+        self._tests = seen.test | self._part("test")
+        self._learnt = seen.learnt  # before the run; what the run learns is no test of it
+        self._test_data: dict[Path, RankingDataset | None] = {}
+        # A validation task that an earlier device taught would choose for tasks that are known, unlike the test's.
+        self._held = self._tests | self._part("val")
+
+    def _part(self, part: str) -> set[str]:
+        return {self._keys[c.path][task] for c in self.corpora for task in self._splits[c.path].part(part)}
+
+    def training(self, corpus: Corpus, store: StatementStore, per_task: int, seed: int) -> DevicePrograms:
+        """Read the programs that a device is learnt from, and those that choose its epoch.
+
+        Raises:
+            EmptyDatasetError: no task that may teach has enough programs.
+        """
+        keys, split = self._keys[corpus.path], self._splits[corpus.path]
+        share = Share(per_task=per_task, seed=seed)
+        teach = sorted(t for part in ("train", "val") for t in split.part(part) if keys[t] not in self._held)
+        train, failed = read_programs(corpus, teach, self.schema, store, share)
+        if train is None:
+            raise EmptyDatasetError(
+                f"no task of {corpus.path} that may be learnt has {MIN_PROGRAMS} valid programs: "
+                f"{len(teach)} of {len(keys)} tasks judge no device",
+                remedy="measure more programs of each task, or other tasks (`tchub collect`)",
+            )
+        choose = sorted(t for t in split.part("val") if keys[t] not in self._tests)
+        val, _ = read_programs(corpus, choose, self.schema, store, share)
+        learnt = tuple(keys[task] for task in train.task_ids)
+        return DevicePrograms(train, val, learnt, tuple(keys[t] for t in split.part("test")), failed)
+
+    def test(self, corpus: Corpus, store: StatementStore) -> RankingDataset | None:
+        """Read all programs of a device's test tasks that no device taught, once; None without any."""
+        if corpus.path not in self._test_data:
+            keys = self._keys[corpus.path]
+            judge = sorted(t for t in self._splits[corpus.path].part("test") if keys[t] not in self._learnt)
+            self._test_data[corpus.path] = read_programs(corpus, judge, self.schema, store)[0]
+        return self._test_data[corpus.path]
+
+
+def check_corpora(
+    corpora: Sequence[Corpus], judged: Sequence[Corpus], schema: FeatureSchema, known: Sequence[DeviceRecord]
+) -> None:
+    """Check corpora against a base that knows some devices, before anything is read.
+
+    Raises:
+        DeviceKindError: one is of the other kind of device.
+        AdaptError: one was learnt before or is named twice, or a judged one was never learnt; fields: corpus.
+    """
+    for corpus in (*corpora, *judged):
+        device = corpus_device(corpus)
+        if device.kind != schema.kind:
+            raise DeviceKindError(
+                f"{corpus.path} is of {device.name}, a {device.kind.upper()}; the knowledge base reads "
+                f"{schema.name}, features of programs for a {schema.kind.upper()}",
+                remedy=f"leave it out, or add it to a knowledge base of {device.kind.upper()}s",
+                schema=schema.name,
+                device=device.name,
+            )
+    versions: dict[object, str] = {d.sha256: d.version for d in known}
+    versions |= {(d.corpus, d.device): d.version for d in known}
+    for corpus in corpora:
+        name, device = corpus.path.resolve().name, str(corpus.meta.get("device"))
+        same = (programs_digest(corpus), (name, device))
+        if version := next((versions[key] for key in same if key in versions), None):
+            raise AdaptError(
+                f"{name} (of {device}) was learnt already, in version {version}",
+                remedy="leave it out; programs measured since then go into a corpus of their own, under another name",
+                corpus=name,
+                version=version,
+            )
+        versions |= dict.fromkeys(same, "this run")
+    for corpus in judged:
+        if programs_digest(corpus) not in versions:
+            name = corpus.path.resolve().name
+            raise AdaptError(
+                f"the knowledge base has not learnt the corpus {name} (of {corpus.meta.get('device')}), so it has no "
+                "score to compare with",
+                remedy="leave out its --judge, or name the corpus with the programs that were learnt "
+                "(`tchub info` lists them)",
+                corpus=name,
+            )
+
+
+def ordered(corpora: Sequence[Corpus]) -> list[Corpus]:
+    """Return the corpora in the order to learn them: the last one is the target, the devices most like it come last."""
+    *others, target = corpora
+    numbered = {f"{number:04d}": corpus for number, corpus in enumerate(others)}
+    order = learning_order(corpus_device(target), {name: corpus_device(one) for name, one in numbered.items()})
+    return [*(numbered[name] for name in order), target]

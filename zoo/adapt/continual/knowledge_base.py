@@ -1,0 +1,299 @@
+"""`grow_base`: a knowledge base learns corpus after corpus, and is judged on the test tasks of every device."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import mean
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+
+from ...corpus import EmptyDatasetError
+from ...features import FeatureSchema, get_schema
+from ...models import Checkpoint, CheckpointConfig, Progressive, create, get_architecture
+from ...training import RankingDataset, TrainConfig, TrainResult, evaluate_model, evaluate_random, train
+from ...training.programs import StatementStore, corpus_device, resolve_schema
+from ...training.state import ensure_same_run
+from ..errors import AdaptError
+from .config import ContinualConfig, DistillConfig
+from .curriculum import Curriculum, DevicePrograms, check_corpora, ordered
+from .device import DeviceResult, add_device, start_base
+from .lineage import DeviceRecord, Title, checkpoint_of, learnt_devices, programs_digest, seen_tasks, training_facts
+
+if TYPE_CHECKING:
+    from ...corpus import Corpus
+
+PLAN_FILE = "plan.json"
+STEPS = "devices"
+METRICS_FORMAT = 1
+# Called with the corpus, the phase ("train" for a new base's first device, "learn", "distill", "done") and its facts.
+OnEvent = Callable[[str, str, dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class StartingPoint:
+    """Start of a run.
+
+    Attributes:
+        arch: the network that base and column are of.
+        checkpoint: the knowledge base to go on with; None for a new one.
+    """
+
+    arch: str
+    checkpoint: Checkpoint | None = None
+
+    @classmethod
+    def new(cls, arch: str) -> StartingPoint:
+        """Start with a base that knows nothing.
+
+        Raises:
+            UnknownArchitectureError: there is none of this name.
+            AdaptError: it is a knowledge base or an ensemble itself.
+        """
+        if get_architecture(arch).base:
+            raise AdaptError(
+                f"no knowledge base is made of {arch}", remedy="name a network, e.g. new:tcl or new:tilenet", arch=arch
+            )
+        return cls(arch)
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> StartingPoint:
+        """Start with a base that knows devices.
+
+        Raises:
+            AdaptError: it is an ordinary checkpoint.
+        """
+        learnt_devices(checkpoint.config)
+        return cls(get_architecture(checkpoint.config.arch).base, checkpoint)
+
+    @property
+    def config(self) -> CheckpointConfig | None:
+        """Of the checkpoint, if any."""
+        return self.checkpoint.config if self.checkpoint else None
+
+    @property
+    def devices(self) -> tuple[DeviceRecord, ...]:
+        """Those that the base knows already."""
+        return learnt_devices(self.config) if self.config else ()
+
+    def schema(self, recipe: TrainConfig, kind: str) -> FeatureSchema:
+        """Return the features that the base reads, or those of a new one for a kind of device, `cpu` or `gpu`."""
+        return get_schema(self.config.feature_schema) if self.config else resolve_schema(recipe.feature_schema, kind)
+
+    def identity(self) -> str:
+        """Return one line that differs for different starts."""
+        if self.config is None:
+            return f"new:{self.arch}"
+        return f"{self.config.name}@{self.config.version} {json.dumps([d.sha256[:12] for d in self.devices])}"
+
+
+@dataclass(frozen=True)
+class KnowledgeBase:
+    """The result of a run: checkpoint and scores; `added` are the devices of this run, in order."""
+
+    checkpoint: Checkpoint
+    metrics: dict[str, Any]
+    added: tuple[DeviceRecord, ...]
+
+
+def has_run(folder: Path) -> bool:
+    """Return whether a run was begun in this folder."""
+    return (folder / PLAN_FILE).is_file()
+
+
+def grow_base(
+    start: StartingPoint,
+    corpora: Sequence[Corpus],
+    folder: Path,
+    title: Title,
+    settings: DistillConfig | None = None,
+    *,
+    judged: Sequence[Corpus] = (),
+    store: StatementStore | None = None,
+    on_event: OnEvent = lambda corpus, phase, facts: None,
+) -> KnowledgeBase:
+    """Add corpora to a base, one device after the other, and judge it on the test tasks of all.
+
+    No test or validation task of any of the corpora teaches, nor a test task of a device that the base knows; tasks
+    are told apart by what they compute. As large afterwards as before.
+
+    Args:
+        start: a base, or an architecture.
+        corpora: of devices of one kind; unless `keep_order`, the last one is the target, which the others are
+            ordered by (see `curriculum.ordered`).
+        folder: keeps the state of every epoch and the base after every device; a killed run goes on from it.
+        title: of the result.
+        settings: of the run.
+        judged: corpora of devices that the base knows already, to see what is forgotten.
+        store: where features of statements are kept.
+        on_event: called for every epoch and every device.
+
+    Raises:
+        EmptyDatasetError: there is no corpus, or one has no task to learn.
+        DeviceKindError: a corpus is of the other kind of device.
+        AdaptError: a corpus was learnt before, or one of `judged` was not; see `add_device` too.
+        TrainingError: the folder holds another run; see `add_device` too.
+    """
+    settings, store = settings or DistillConfig(), store or StatementStore()
+    if not corpora:
+        raise EmptyDatasetError("there is no corpus to learn from", remedy="name one: --corpus DIR")
+    schema = start.schema(settings.first(start.arch), corpus_device(corpora[0]).kind)
+    check_corpora(corpora, judged, schema, start.devices)
+    order = list(corpora) if settings.keep_order else ordered(corpora)
+    plan = {
+        "start": start.identity(),
+        "corpora": [programs_digest(corpus) for corpus in order],
+        "name": f"{title.name}@{title.version}",
+        "settings": settings.as_dict(),
+    }
+    ensure_same_run(folder / PLAN_FILE, plan, "give another --out, or the same command as before")
+    run = _Run(start, Curriculum(order, judged, schema, seen_tasks(start.config)), title, settings, store, on_event)
+    checkpoint = start.checkpoint
+    for number, corpus in enumerate(order, start=1):
+        step = folder / STEPS / f"{number:02d}-{corpus.path.resolve().name}"
+        if (step / "kb" / "config.json").is_file():
+            checkpoint = Checkpoint.load(step / "kb")
+            continue
+        checkpoint = run.learn(corpus, checkpoint, step)
+        checkpoint.save(step / "kb")
+        for phase in ("train", "learn", "distill"):  # their states are of no use any more, and four times as large
+            shutil.rmtree(step / phase, ignore_errors=True)
+        on_event(corpus.path.resolve().name, "done", learnt_devices(checkpoint.config)[-1].as_dict())
+    assert checkpoint is not None
+    # A run that is taken up again may name the licence or the authors that it was begun without.
+    config = checkpoint.config
+    checkpoint = replace(checkpoint, config=replace(config, lineage=config.lineage | title.lineage))
+    added = learnt_devices(checkpoint.config)[len(start.devices) :]
+    return KnowledgeBase(checkpoint, judge(checkpoint, run.curriculum, store), added)
+
+
+@dataclass(frozen=True)
+class _Run:
+    start: StartingPoint
+    curriculum: Curriculum
+    title: Title
+    settings: DistillConfig
+    store: StatementStore
+    on_event: OnEvent
+
+    def learn(self, corpus: Corpus, before: Checkpoint | None, folder: Path) -> Checkpoint:
+        """Learn one device, and return the checkpoint after it."""
+        name, settings = corpus.path.resolve().name, self.settings
+        programs = self.curriculum.training(corpus, self.store, settings.per_task, settings.seed)
+        devices = len(self.curriculum.corpora)
+        phases = settings.phases(self.start.arch, programs.train, devices)
+        result = None
+        if before is None:
+            recipe = settings.first(self.start.arch, devices)
+            model, training = self._first(programs, recipe, phases, folder / "train", name)
+            history = training.history
+        else:
+            base = cast("Progressive", before.model)
+            result = add_device(
+                base, programs.train, programs.val, phases, settings.seed, folder,
+                lambda phase, entry: self.on_event(name, phase, entry),
+            )  # fmt: skip
+            model, history = result.kb, [*result.learning.history, *result.distilling.history]
+        device = self._device(corpus, programs, model, result)
+        old = before.config if before else None
+        seen = seen_tasks(old).with_device(programs.learnt, programs.test)
+        seconds = sum(entry["seconds"] for entry in history)
+        facts = training_facts(model, corpus, device, seen, programs.without_features, seconds, old, settings)
+        facts = {"command": self.title.command} | facts
+        return checkpoint_of(model, corpus, device, facts, self.start.config, old, self.title, self.curriculum.schema)
+
+    def _first(
+        self, programs: DevicePrograms, recipe: TrainConfig, phases: ContinualConfig, folder: Path, name: str
+    ) -> tuple[Progressive, TrainResult]:
+        """A base that knows one device: the network trained by its recipe."""
+        schema, seed = self.curriculum.schema, self.settings.seed
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            model = create(self.start.arch, **{"width": schema.width, "hardware": schema.hardware} | recipe.model)
+        model.prepare(torch.from_numpy(programs.train.features))
+        on_epoch = lambda entry: self.on_event(name, "train", entry)  # noqa: E731
+        result = train(model, programs.train, programs.val, recipe, seed, folder, on_epoch)
+        return start_base(model, programs.train, phases, seed=seed), result
+
+    def _device(
+        self, corpus: Corpus, programs: DevicePrograms, model: Progressive, result: DeviceResult | None
+    ) -> DeviceRecord:
+        """The record of the device, with the scores of base and column on its test tasks."""
+        data = self.curriculum.test(corpus, self.store)
+        test, validation, warning = {"base": test_scores(model, data)}, {}, None
+        if result is not None:
+            test["column"] = test_scores(result.adapted, data)
+            validation = {"before": result.base_before, "column": result.column, "base": result.base_after}
+            if result.change is not None and result.change.fell:
+                warning = f"the base ranks its validation tasks worse for having learnt it: pairwise {result.change}"
+        return DeviceRecord(
+            corpus=corpus.path.resolve().name,
+            sha256=programs_digest(corpus),
+            device=corpus_device(corpus).name,
+            version=self.title.version,
+            tasks=len(programs.train.task_ids),
+            programs=len(programs.train),
+            licence=corpus.meta.get("licence"),
+            source=corpus.meta.get("source"),
+            gate=result.gate if result else None,
+            validation={who: scores for who, scores in validation.items() if scores},
+            test={who: scores for who, scores in test.items() if scores},
+            warning=warning,
+        )
+
+
+def judge(checkpoint: Checkpoint, curriculum: Curriculum, store: StatementStore) -> dict[str, Any]:
+    """Return the contents of `metrics.json`.
+
+    `devices` has every device in the order of learning: `learnt`, the base's scores on its test tasks right after it
+    was learnt, `now`, those of the finished base, and `column`, those of the column that taught it. A device whose
+    corpus is not at hand has no `now`. `results` are the means over those that have one.
+    """
+    at_hand = {programs_digest(c): c for c in (*curriculum.judged, *curriculum.corpora)}
+    rows = []
+    for device in learnt_devices(checkpoint.config):
+        corpus = at_hand.get(device.sha256)
+        data = curriculum.test(corpus, store) if corpus is not None else None
+        rows.append(_row(checkpoint, device, data))
+    judged = [row for row in rows if row["now"]]
+    training = checkpoint.config.training
+    return {
+        "format": METRICS_FORMAT,
+        "corpus": f"the mean over {len(judged)} {'corpus' if len(judged) == 1 else 'corpora'}",
+        "split": "test",
+        "seed": training["seed"],
+        "seconds": training["seconds"],
+        "tasks": sum(row["tasks"] for row in judged),
+        "programs": sum(row["programs"] for row in judged),
+        "results": {"model": _mean(judged, "now"), "random": _mean(judged, "random")} if judged else {},
+        "devices": rows,
+    }
+
+
+def test_scores(model: Any, data: RankingDataset | None) -> dict[str, float]:
+    """Score a model on test tasks; nothing without any."""
+    return evaluate_model(model, data) if data is not None else {}
+
+
+def _row(checkpoint: Checkpoint, device: DeviceRecord, data: RankingDataset | None) -> dict[str, Any]:
+    row = {
+        "corpus": device.corpus,
+        "device": device.device,
+        "gate": device.gate,
+        "learnt": device.test.get("base"),
+        "column": device.test.get("column"),
+        "now": None,
+    }
+    if data is None:
+        return row | {"tasks": 0, "programs": 0}
+    random = evaluate_random(data.latency, data.group, data.task_weights)
+    now = test_scores(checkpoint.model, data)
+    return row | {"now": now, "random": random, "tasks": len(data.task_ids), "programs": len(data)}
+
+
+def _mean(rows: Sequence[dict[str, Any]], key: str) -> dict[str, float]:
+    return {name: mean(row[key][name] for row in rows) for name in rows[0][key]}

@@ -1,0 +1,229 @@
+"""`PoolPredictions`: scores, embeddings, uncertainty and expected cost of a pool, each computed when first used.
+
+The uncertainty is that of a Gaussian posterior over the weights of the network's last linear layer. The Laplace
+approximation of the last layer with a Gaussian likelihood is Bayesian linear regression on the layer's inputs (Bishop
+2006, section 3.5; Daxberger et al. 2021). Only differences within a task are learnt and predicted, so the level of
+every task is taken out of inputs and labels. Prior and noise are those under which the labels are most probable, except
+that the prior is as wide as the noise at least: few labels that fit nothing say that these labels fit nothing, not
+that there is nothing to learn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ...models import CostModel
+
+# A fit to few labels may predict anything: the slowest program known costs this many times the best guess at most.
+_SLOWEST = 10.0
+# Directions kept of the embeddings: those of the most variance. More cost time and hold noise.
+_DIRECTIONS = 48
+# Programs that determine the directions.
+_SAMPLE = 20_000
+_ROUNDS = 30
+_TINY = 1e-9
+
+
+@dataclass(frozen=True)
+class MeasuringCost:
+    """The cost of measuring one program.
+
+    Attributes:
+        build: seconds to build it, as measured so far.
+        runs: how often it runs.
+    """
+
+    build: float = 1.0
+    runs: float = 10.0
+
+    def seconds(self, latency: np.ndarray) -> np.ndarray:
+        """Return the cost of programs of these latencies in seconds; above 0, since gains are divided by it."""
+        return np.maximum(self.build + self.runs * latency, np.finfo(float).eps)
+
+
+@dataclass(frozen=True)
+class LastLayerPosterior:
+    """The posterior over the last layer's weights, in the coordinates of the directions kept.
+
+    Attributes:
+        inputs: (N, p) float32 of the pool, relative to the mean of the task's programs.
+        covariance: (p, p) of the weights given the labels.
+        noise: variance of a label, log latency squared.
+    """
+
+    inputs: np.ndarray
+    covariance: np.ndarray
+    noise: float
+
+    def deviation(self) -> np.ndarray:
+        """Return the standard deviation of each program's score against its task's level, (N,) float64."""
+        variance = np.einsum("np,np->n", self.inputs @ self.covariance.astype(np.float32), self.inputs)
+        return np.sqrt(np.maximum(variance, 0.0)).astype(np.float64)
+
+
+class PoolPredictions:
+    """The predictions of a model for a pool of N programs, given labels of m of them.
+
+    Attributes:
+        scores: (N,) float64 of the model; higher is faster.
+        labeled: (m,) int64 indices of the pool; latency: (m,) their seconds, NaN where a program failed.
+        task: (N,) int64 task of each program; scores and latencies compare within a task alone.
+        features: (N, rows, width) of the pool, None where nobody needs them.
+
+    Args:
+        scores, labeled, latency, task, features: the attributes; without `task` all programs are of one.
+        embed: computes what `embeddings` returns.
+        cost: of one measurement.
+    """
+
+    def __init__(
+        self,
+        scores: np.ndarray,
+        labeled: Sequence[int] | np.ndarray,
+        latency: np.ndarray,
+        embed: Callable[[], np.ndarray],
+        *,
+        task: np.ndarray | None = None,
+        features: np.ndarray | None = None,
+        cost: MeasuringCost | None = None,
+    ) -> None:
+        self.scores = np.asarray(scores, dtype=np.float64)
+        self.labeled = np.asarray(labeled, dtype=np.int64)
+        self.latency = np.asarray(latency, dtype=np.float64)
+        self.task = np.zeros(len(self.scores), dtype=np.int64) if task is None else np.asarray(task, dtype=np.int64)
+        self.features = features
+        self._embed = embed
+        self._cost = cost or MeasuringCost()
+
+    @classmethod
+    def of(
+        cls,
+        model: CostModel,
+        features: np.ndarray,
+        labeled: Sequence[int] | np.ndarray,
+        latency: np.ndarray,
+        *,
+        task: np.ndarray | None = None,
+        cost: MeasuringCost | None = None,
+    ) -> PoolPredictions:
+        """Score a pool with any network of the zoo; the arguments are as those of the class."""
+
+        def embed() -> np.ndarray:
+            from ..layers import last_layer_inputs
+
+            return last_layer_inputs(model, features)
+
+        return cls(model.score(features), labeled, latency, embed, task=task, features=features, cost=cost)
+
+    @cached_property
+    def embeddings(self) -> np.ndarray:
+        """(N, d) float32: inputs of the model's last linear layer, summed over a program's rows where it has many."""
+        return self._embed()
+
+    @cached_property
+    def last_layer(self) -> LastLayerPosterior:
+        """The posterior over the weights of the last layer."""
+        return _fit_last_layer(self.embeddings, self.task, *self._known)
+
+    def uncertainty(self) -> np.ndarray:
+        """Return the standard deviation of each score given the labels, in units of log latency, (N,) float64."""
+        return self.last_layer.deviation()
+
+    def cost(self) -> np.ndarray:
+        """Return the expected seconds to measure each program, (N,) float64.
+
+        Its latency is guessed from its score: log latency falls with the score, by one slope for all and from
+        the mean of each task, or of all tasks where a task has no label.
+        """
+        return self._cost.seconds(self._expected_latency())
+
+    @cached_property
+    def _known(self) -> tuple[np.ndarray, np.ndarray]:
+        """Indices of the labeled programs that ran, and their seconds."""
+        ran = np.isfinite(self.latency) & (self.latency > 0)
+        return self.labeled[ran], self.latency[ran]
+
+    def _expected_latency(self) -> np.ndarray:
+        known, seconds = self._known
+        if not len(known):
+            return np.zeros_like(self.scores)
+        tasks = int(self.task.max()) + 1
+        logs, score, task = np.log(seconds), self.scores[known], self.task[known]
+        logs_mean, score_mean = _task_means(logs, task, tasks), _task_means(score, task, tasks)
+        spread = score - score_mean[task]
+        slope = min(0.0, float(spread @ logs) / max(float(spread @ spread), 1e-12))
+        seen = np.bincount(task, minlength=tasks) > 0
+        level = np.where(seen, logs_mean - slope * score_mean, (logs - slope * score).mean())
+        guess = level[self.task] + slope * self.scores
+        return np.exp(np.clip(guess, logs.min() - np.log(_SLOWEST), logs.max() + np.log(_SLOWEST)))
+
+
+def _fit_last_layer(
+    embeddings: np.ndarray, task: np.ndarray, known: np.ndarray, latency: np.ndarray
+) -> LastLayerPosterior:
+    """Fit the posterior to m labels at `known`, finite and above 0. O(N d p).
+
+    Without two labels in one task the posterior is the prior, with noise as large as the signal.
+    """
+    inputs = _directions(embeddings, task)
+    tasks = int(task.max()) + 1 if len(task) else 0
+    own = task[known]
+    z = inputs[known].astype(np.float64)
+    z -= _task_means(z, own, tasks)[own]
+    y = -np.log(latency)
+    y -= _task_means(y, own, tasks)[own]
+    prior, noise = _evidence(z, y, len(known) - len(np.unique(own)))
+    precision = np.eye(inputs.shape[1]) / prior + z.T @ z / noise
+    return LastLayerPosterior(inputs, np.linalg.inv(precision), noise)
+
+
+def _task_means(values: np.ndarray, task: np.ndarray, tasks: int) -> np.ndarray:
+    """Mean of the values (n,) or (n, p) of each task, (T,) or (T, p); 0 for a task without any."""
+    counts = np.bincount(task, minlength=tasks).clip(1)
+    if values.ndim == 1:
+        return np.bincount(task, values, tasks) / counts
+    return np.stack([np.bincount(task, column, tasks) for column in values.T], axis=1) / counts[:, None]
+
+
+def _directions(embeddings: np.ndarray, task: np.ndarray) -> np.ndarray:
+    """(N, p) float32: embeddings relative to their task's mean, on their main directions, of unit mean square."""
+    if not len(task):
+        return np.zeros((0, 1), np.float32)
+    centred = embeddings - _task_means(embeddings, task, int(task.max()) + 1)[task].astype(np.float32)
+    step = -(-len(centred) // _SAMPLE)
+    some = centred[::step].astype(np.float64)
+    values, vectors = np.linalg.eigh(some.T @ some / len(some))
+    kept = np.argsort(values)[::-1][:_DIRECTIONS]
+    kept = kept[values[kept] > _TINY * max(values.max(), _TINY)]
+    if not len(kept):
+        return np.zeros((len(centred), 1), np.float32)
+    scale = np.sqrt(values[kept].sum())
+    return centred @ (vectors[:, kept] / scale).astype(np.float32)
+
+
+def _evidence(z: np.ndarray, y: np.ndarray, degrees: int) -> tuple[float, float]:
+    """Variance of the prior and of the noise by MacKay's fixed point; 1 and 1 without anything to learn.
+
+    Args:
+        z: (m, p) inputs and y: (m,) labels, each relative to its task; degrees: labels less levels.
+    """
+    power = float(y @ y)
+    if degrees < 1 or power < _TINY:
+        return 1.0, 1.0
+    eigen, vectors = np.linalg.eigh(z.T @ z)
+    eigen, projected = np.maximum(eigen, 0), vectors.T @ (z.T @ y)
+    prior, noise = power / degrees, 0.5 * power / degrees
+    for _ in range(_ROUNDS):
+        weights = projected / (eigen + noise / prior)
+        used = float((eigen / (eigen + noise / prior)).sum())
+        error = max(power - 2 * float(weights @ projected) + float((eigen * weights**2).sum()), 0.0)
+        prior = max(float(weights @ weights) / max(used, _TINY), _TINY)
+        # With as many directions as labels nothing is left to estimate the noise: take a hundredth of the signal.
+        noise = max(error / max(degrees - used, 1.0), 0.01 * power / degrees)
+    return max(prior, noise), noise
