@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "benchmarks"
 # Figures of docs/benchmarks that were measured before an architecture's recipe changed are of these.
 _RECIPES = {"tilenet": "tilenet-sheets"}
+_INLINE_DEPTH, _INLINE_WIDTH = 3, 100
 _PACKAGES = ("tchub", "apache-tvm", "torch", "xgboost-cpu", "numpy")
 
 
@@ -71,6 +72,24 @@ def repeatable(name: str, arguments: list[str]) -> str:
     return shlex.join(["python", "-m", *module, *given])
 
 
+def as_text(value: Any, depth: int = 0) -> str:
+    """Return JSON with numbers of seven digits and a line for each row: small, and readable in a difference."""
+    if isinstance(value, float):
+        return json.dumps(float(f"{value:.7g}"))
+    if isinstance(value, Mapping):
+        items = [f"{json.dumps(str(key))}: {as_text(item, depth + 1)}" for key, item in value.items()]
+        opening, closing = "{}"
+    elif isinstance(value, list | tuple):
+        items = [as_text(item, depth + 1) for item in value]
+        opening, closing = "[]"
+    else:
+        return json.dumps(value)
+    text = ", ".join(items)
+    if depth > _INLINE_DEPTH or len(text) < _INLINE_WIDTH:
+        return f"{opening}{text}{closing}"
+    return opening + ",".join(f"\n{' ' * (depth + 1)}{item}" for item in items) + f"\n{' ' * depth}{closing}"
+
+
 def finish(
     name: str, summary: Mapping[str, Any], details: Mapping[str, Any], seeds: list[int], as_json: bool, started: float
 ) -> None:
@@ -94,7 +113,7 @@ def finish(
     FOLDER.mkdir(parents=True, exist_ok=True)
     path = FOLDER / f"{name}.json"
     partial = path.with_suffix(".tmp")
-    partial.write_text(json.dumps(document, indent=2) + "\n")
+    partial.write_text(as_text(document) + "\n")
     os.replace(partial, path)
     if as_json:
         click.echo(json.dumps(document, indent=2))

@@ -29,6 +29,8 @@ ROUND = 64
 PROGRAMS_A_TASK = 2500
 LIMIT_GIB = 2.0
 GROUPS, GROUP_PROGRAMS = 16, 64
+# Tasks in memory at a time.
+TASKS = 16
 
 
 def _lines(programs: int) -> Iterator[str]:
@@ -75,12 +77,13 @@ def train_epoch(folder: Path, _: int) -> dict[str, Any]:
     """One epoch of TCL over all tasks, a chunk of tasks in memory at a time."""
     import numpy as np
     import torch
-    from tchub.zoo.corpus import Corpus, iter_datasets
+    from tchub.zoo.corpus import Corpus
     from tchub.zoo.devices import get_device
     from tchub.zoo.features import get_schema
     from tchub.zoo.models import create
     from tchub.zoo.training.dataset import epoch_batches
     from tchub.zoo.training.losses import get_loss
+    from tchub.zoo.training.programs import read_programs
 
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -88,7 +91,11 @@ def train_epoch(folder: Path, _: int) -> dict[str, Any]:
     model, loss_of = create("tcl", width=schema.width, hardware=schema.hardware), get_loss("lambda_rank")
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     programs, batches, losses = 0, 0, 0.0
-    for data in iter_datasets(corpus, rng.permutation(list(corpus.tasks)), schema, get_device("v100")):
+    order = rng.permutation(list(corpus.tasks)).tolist()
+    for start in range(0, len(order), TASKS):
+        data, _ = read_programs(corpus, order[start : start + TASKS], schema, device=get_device("v100"))
+        if data is None:
+            continue
         for batch in epoch_batches(data, GROUPS, GROUP_PROGRAMS, rng):
             mask, labels = torch.from_numpy(batch.mask), torch.from_numpy(batch.labels)
             scores = model(torch.from_numpy(data.features[batch.index]))

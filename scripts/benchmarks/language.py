@@ -97,26 +97,23 @@ class Bench:
                 click.echo(f"{key}: {_row(self.journal[key])}", err=True)
 
     def _result(self, setting: Setting, model: str, protocol: str, seed: int) -> dict[str, Any]:
-        from tchub.zoo.models import Checkpoint, get_architecture
+        from tchub.zoo.models import Checkpoint
+        from tchub.zoo.training.baselines import TREES, fit_trees
         from tchub.zoo.training.fit import fit
 
+        if model in TREES:
+            data = self.data(setting, TREES[model][0], protocol, seed)
+            trees = fit_trees(model, data, seed - 42)  # they draw from a seed of their own, which begins at 1
+            return _result_of(trees.test, trees.validation, data)
         config = _recipe(model, protocol)
         folder = self.work / f"{setting.target}-{setting.taught_by}-{model}-{seed}".replace(" ", "")
-        learns_on = get_architecture(config.arch).weights == "safetensors"
-        init = Checkpoint.load(folder) if protocol == "transfer" and learns_on else None
+        init = Checkpoint.load(folder) if protocol == "transfer" else None
         # From a checkpoint the second stage alone: the first one made the zero-shot model.
         data = self.data(setting, config.feature_schema, "scratch" if init else protocol, seed)
-        fitted = fit(self.corpus(setting.target), _seeded(config, seed), init=init, seed=seed, data=data)
-        if protocol == "zero_shot" and learns_on:
+        fitted = fit(data, config, seed, init=init)
+        if protocol == "zero_shot":
             fitted.checkpoint.save(folder)
-        scores, validation = fitted.metrics["results"]["model"], fitted.metrics["validation"] or {}
-        return {
-            "test": {name: scores[name] for name in METRICS},
-            "validation": {name: validation.get(name) for name in METRICS},
-            "programs": {c["name"]: c["programs"] for c in data.corpora},
-            "test_tasks": len(data.test.task_ids),
-            "test_programs": len(data.test),
-        }
+        return _result_of(fitted.metrics["results"]["model"], fitted.metrics["validation"], data)
 
     def _save(self) -> None:
         partial = self.path.with_suffix(".tmp")
@@ -130,9 +127,14 @@ def _recipe(model: str, protocol: str):
     return replace(TrainConfig.find(recipe_of(model)), **MODELS[model].get(protocol, {}))
 
 
-def _seeded(config: Any, seed: int):
-    """Trees draw from a seed of their own, which begins at 1."""
-    return replace(config, model=config.model | {"seed": seed + 1}) if config.arch == "xgboost" else config
+def _result_of(scores: dict[str, float], validation: dict[str, float] | None, data: Any) -> dict[str, Any]:
+    return {
+        "test": {name: scores[name] for name in METRICS},
+        "validation": {name: (validation or {}).get(name) for name in METRICS},
+        "programs": {c["name"]: c["programs"] for c in data.corpora},
+        "test_tasks": len(data.test.task_ids),
+        "test_programs": len(data.test),
+    }
 
 
 def _row(result: dict[str, Any]) -> str:

@@ -44,10 +44,12 @@ def _evaluate(checkpoint: str, corpus: Path, seed: int, work: Path) -> dict[str,
 def _tune(network: str, checkpoint: str, trials: int, seed: int, work: Path) -> dict[str, Any]:
     """Adapt, then tune beside stock; returns the report's numbers."""
     from tchub import hub
+    from tchub.hub.adaptation.config import AdaptConfig
 
     folder = work / f"{network}-{seed}"
     click.echo(f"adapt to {network}", err=True)
-    adapted = hub.adapt(checkpoint, workload=network, budget="10%", seed=seed, threads=1, work_dir=folder / "adapt")
+    config = AdaptConfig(budget="10%", seed=seed, threads=1, out=folder / "adapt")
+    adapted = hub.adapt(checkpoint, network, config=config)
     chosen = f"{adapted.name}@{adapted.version}" if adapted.version else adapted.name
     chosen = f"{adapted.name}@{adapted.version}" if adapted.version else adapted.name
     click.echo(f"tune {network} with {chosen}", err=True)

@@ -87,26 +87,33 @@ def run_transfer(protocol: Transfer, arch: str, seed: int, read: dict[Any, Any])
     from dataclasses import replace
 
     from tchub.zoo.training import TrainConfig
+    from tchub.zoo.training.baselines import TREES, fit_trees
     from tchub.zoo.training.fit import fit
     from tchub.zoo.training.programs import Share
     from tchub.zoo.training.training_data import load_training_data
 
-    recipe = replace(TrainConfig.find(recipe_of(arch)), finetune={})
+    recipe = TrainConfig() if arch in TREES else replace(TrainConfig.find(recipe_of(arch)), finetune={})
+    schema = TREES[arch][0] if arch in TREES else recipe.feature_schema
     target, sources = open_corpus(protocol.corpus), [open_corpus(name) for name in protocol.sources]
     few = 0 < protocol.share < 1
     draw = seed if few else 0  # of few programs measured, the very programs are another draw for every seed
-    key = (protocol.corpus, protocol.sources, protocol.share, recipe.feature_schema, draw)
+    key = (protocol.corpus, protocol.sources, protocol.share, schema, draw)
     if key not in read:
         read.clear()
         share = Share(programs=protocol.share, per_task=0 if few and not sources else 200, seed=draw)
-        read[key] = load_training_data(target, sources, recipe.feature_schema, share, statement_store())
-    fitted = fit(target, recipe, sources=sources, seed=seed, data=read[key])
-    scores = fitted.metrics["results"]["model"]
+        read[key] = load_training_data(target, sources, schema, share, statement_store())
+    if arch in TREES:
+        trees = fit_trees(arch, read[key], seed)
+        scores, parameters, seconds = trees.test, trees.ranker.parameter_count(), trees.seconds
+    else:
+        fitted = fit(read[key], recipe, seed)
+        scores, seconds = fitted.metrics["results"]["model"], fitted.metrics["seconds"]
+        parameters = fitted.checkpoint.model.parameter_count()
     click.echo(f"{time.strftime('%H:%M:%S')} {protocol.key} {arch} seed {seed}: {scores['pairwise']:.4f}", err=True)
     return {
         "scores": scores,
-        "parameters": fitted.checkpoint.model.parameter_count(),
-        "seconds": fitted.metrics["seconds"],
+        "parameters": parameters,
+        "seconds": seconds,
         "learnt_from": [{k: c[k] for k in ("name", "tasks", "programs")} for c in read[key].corpora],
     }
 
@@ -180,12 +187,14 @@ def _learnt_from(job: Job) -> str:
 
 
 def _facts(job: Job, seed: int) -> dict[str, Any]:
-    """Size and speed of a checkpoint: programs a second on one CPU core, features made already."""
+    """Size and speed of a checkpoint: programs a second on one CPU core, features made already; of trees their size."""
     from tchub.zoo.features import get_schema
     from tchub.zoo.models import Checkpoint
 
     def measure() -> dict[str, Any]:
         folder = job.folder(seed)
+        if not (folder / "config.json").is_file():
+            return {"parameters": json.loads((folder / "metrics.json").read_text())["parameters"]}
         loaded = Checkpoint.load(folder)
         schema = get_schema(loaded.config.feature_schema)
         x = np.random.default_rng(0).random((_TIMED, schema.rows, schema.width), dtype=np.float32)

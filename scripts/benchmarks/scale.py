@@ -5,7 +5,7 @@
 Journal: one SQLite transaction a measurement. Merge: shards of a made-up collection to one corpus. Tracker: TVM's RPC
 tracker asked for its free server, a session opened and closed, again and again; a library uploaded. Programs: real
 ones, built and run here. Each stage runs in a process of its own; what the figures come to at a thousand devices is
-told by docs/scale.md, whose table `python -m scripts.benchmarks.report` writes.
+shown by docs/remote.md, whose table `python -m scripts.benchmarks.report` writes.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def shards(folder: Path, programs: int) -> dict[str, Any]:
 
 
 def merge(folder: Path, _: int) -> dict[str, Any]:
-    """`tchub corpus merge`."""
+    """`tchub corpus import`."""
     from tchub.zoo.corpus import merge_corpora
 
     found = merge_corpora(folder / "whole", [folder / f"shard-{shard}" for shard in range(SHARDS)])

@@ -34,28 +34,28 @@ def do_run(run: LocalRun) -> dict[str, Any]:
 
 def _adapt(run: LocalRun, target: dict[str, Any] | None) -> None:
     from tchub import hub
+    from tchub.hub.adaptation.config import AdaptConfig
     from tchub.zoo.adapt.fine_tune import FineTuneConfig
 
     start, taught, folder = starting_point(run), corpora(run), _fresh(run.folder / "adapt")
     run.pool_folder.mkdir(parents=True, exist_ok=True)
     # All sources of a network and target pick among the same candidates.
     (folder / "pool").symlink_to(run.pool_folder.resolve(), target_is_directory=True)
-    found = hub.adapt(
-        start,
+    config = AdaptConfig(
         target=target,
         budget=f"{min(100.0, 125.0 * run.labels / run.pool):g}%",  # a fifth of it is held out
-        workload=run.network,
         sampler=run.sampler,
         method="auto" if taught else run.method,
         sources=taught,
         seed=run.seed,
-        work_dir=folder,
-        programs_per_task=run.pool,
+        out=folder,
+        per_task=run.pool,
         threads=run.at.threads,
         fine_tune=FineTuneConfig(**_FROM_NOTHING) if run.source == SCRATCH else None,
     )
+    found = hub.adapt(start, run.network, config=config)
     checkpoint = f"{found.name}@{found.version}" if found.version else start
-    told = {"start": start, "checkpoint": checkpoint, "corpus": str(found.corpus), "update": found.update}
+    told = {"start": start, "checkpoint": checkpoint, "corpus": str(found.measurements.corpus), "update": found.update}
     told |= {"adapt": _adapt_facts(found)}
     write_json(run.adapted_file, told)
 
@@ -121,14 +121,14 @@ def _random_start(run: LocalRun) -> Path:
 
 
 def _adapt_facts(found: Any) -> dict[str, Any]:
-    guard, seconds = found.guard, found.seconds
-    alone = found.zero_shot or {"before": found.before, "after": found.after}
+    judgement, measurements, seconds = found.judgement, found.measurements, found.seconds
+    guard, alone = judgement.guard, judgement.zero_shot or {"before": judgement.before, "after": judgement.after}
     measuring = seconds.get("measure", 0.0)
     return {
         "tasks": len(found.tasks),
-        "pool": found.pool_size,
-        "programs": found.measured,
-        "failed": found.failed,
+        "pool": measurements.pool_size,
+        "programs": measurements.measured,
+        "failed": measurements.failed,
         "measuring_seconds": measuring,
         "learning_seconds": sum(seconds.values()) - measuring - sum(seconds.get(name, 0.0) for name in _PREPARING),
         "seconds": seconds,

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from scripts.benchmarks.transfer.figures import spread
+
 Row = Mapping[str, Any]
 
 PROTOCOLS = {"cross-task": "Cross-task", "in-task": "In-task", "both": "Both"}
@@ -98,7 +100,7 @@ def _by_sampler(rows: Sequence[Row], score: str) -> list[dict[str, Any]]:
 def transfer(job: Mapping[str, Any]) -> dict[str, Any]:
     """Every protocol's tables, told apart by whether the tasks were seen, then sources, forgetting and cost."""
     details = job["details"]
-    rows, titles = details.get("rows", ()), details.get("methods", {})
+    rows, titles = _spread_rows(details), details.get("methods", {})
     found: dict[str, Any] = {}
     for protocol, title in PROTOCOLS.items():
         for seen, words in ((False, "unseen"), (True, "seen")):
@@ -112,6 +114,12 @@ def transfer(job: Mapping[str, Any]) -> dict[str, Any]:
         found[f"Differences cross-task, seed by seed: {named}"] = _by_difference(details.get("differences", ()), score)
     found |= {title: plain(_listed(details.get(name))) for name, title in _PLAIN.items()}
     return {title: table for title, table in found.items() if table}
+
+
+def _spread_rows(details: Row) -> list[dict[str, Any]]:
+    """The rows, with mean and deviation of their scores, which are kept seed by seed."""
+    rows = [dict(zip(details["columns"], row, strict=True)) for row in details.get("rows", ())]
+    return [row | {score: spread(row[score]) for score in SCORES} for row in rows]
 
 
 def _by_difference(rows: Sequence[Row], score: str) -> list[dict[str, Any]]:
@@ -194,7 +202,7 @@ def lost_sampling(job: Mapping[str, Any]) -> Iterator[str]:
 def lost_transfer(job: Mapping[str, Any]) -> Iterator[str]:
     """In-task: where the best method without any source is ahead of ours, or of fine-tuning."""
     titles = job["details"].get("methods", {})
-    rows = [row for row in job["details"].get("rows", ()) if row["protocol"] == "in-task"]
+    rows = [row for row in _spread_rows(job["details"]) if row["protocol"] == "in-task"]
     for target, seen in sorted({(row["target"], row["seen"]) for row in rows}):
         own = [row for row in rows if (row["target"], row["seen"]) == (target, seen)]
         for score, named in SCORES.items():

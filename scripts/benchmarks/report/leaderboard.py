@@ -1,23 +1,10 @@
-"""docs/leaderboard.md from docs/benchmarks/models.json, so that no figure of it is typed by hand.
-
-python -m scripts.benchmarks.report           # rewrite
-python -m scripts.benchmarks.report --check   # fail when the two disagree
-"""
+"""docs/leaderboard.md: every model on every corpus, from docs/benchmarks/models.json."""
 
 from __future__ import annotations
 
-import json
 import math
-import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
-
-import click
-
-ROOT = Path(__file__).resolve().parents[3]
-SOURCE = ROOT / "docs" / "benchmarks" / "models.json"
-TARGET = ROOT / "docs" / "leaderboard.md"
 
 BASELINES = {"random": "random choice", "xgboost": "XGBoost", "lightgbm": "LightGBM", "tenset-mlp": "TenSet-MLP"}
 SCORES = {
@@ -139,20 +126,3 @@ def _number(value: Any, form: str) -> str:
 
 def _row(cells: Sequence[object]) -> str:
     return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
-
-
-@click.command()
-@click.option("--check", is_flag=True, help="Change nothing; exit 1 when something would change.")
-def main(check: bool) -> None:
-    """Write docs/leaderboard.md."""
-    text = leaderboard_markdown(json.loads(SOURCE.read_text()))
-    if TARGET.is_file() and TARGET.read_text() == text:
-        return
-    if check:
-        click.echo("docs/leaderboard.md is out of date: run python -m scripts.benchmarks.report", err=True)
-        sys.exit(1)
-    TARGET.write_text(text)
-
-
-if __name__ == "__main__":
-    main()

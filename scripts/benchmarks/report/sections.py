@@ -111,7 +111,7 @@ SECTIONS = (
         "(even strata of the base's scores within each task), as many as the others have, and are judged on the "
         "programs that remain, which are not quite those of the others. `ours` is the mean of three models of the "
         "sources, of three seeds, each fine-tuned, and from eight labels a task on of three from scratch too. `tchub "
-        "adapt --sampler strata` makes one of the first kind, the row marked `strata`; with `--method committee` it "
+        "adapt --sampler strata` makes one of the first kind, the row marked `strata`; with `--method ensemble` it "
         "adds one from scratch, the row `a committee on strata`. *Seen* means that a source knows the judging tasks, "
         "*unseen* that none does; of seen tasks nothing is asked cross-task but the model of the sources as it is, "
         "and nothing of *both*. `continual distillation` is the papers' rule: equations 7 to 11, all sources, in the "

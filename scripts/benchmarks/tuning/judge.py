@@ -42,9 +42,7 @@ def _timing() -> Any:
 def _config() -> Any:
     from tchub.hub.device.measurement import MeasureConfig
 
-    return MeasureConfig(
-        threads=THREADS, build_timeout=60.0, run_timeout=60.0, timing=_timing(), failure_rate=1.0
-    )
+    return MeasureConfig(threads=THREADS, build_timeout=60.0, run_timeout=60.0, timing=_timing(), failure_rate=1.0)
 
 
 def open_judgements(work: Path, local: Any) -> Any:
@@ -62,8 +60,7 @@ def wanted(runs: Iterable[Run]) -> dict[tuple[str, str], str]:
 
 def _candidates(tasks: dict[str, Any], programs: dict[tuple[str, str], str], known: Any) -> Iterator[Any]:
     """Measurable forms of what is not known; each is made when the measurer asks for it."""
-    from tchub.hub.adaptation.pool import PoolEntry
-    from tchub.hub.adaptation.tools import rebuild
+    from tchub.hub.adaptation.pool import PoolEntry, replay
 
     programs = programs | {(task_id, UNTUNED): "[[], []]" for task_id in tasks}
     missing = [place for place in sorted(programs) if place[0] in tasks and _unknown(known.get(*place))]
@@ -71,7 +68,7 @@ def _candidates(tasks: dict[str, Any], programs: dict[tuple[str, str], str], kno
     note(f"judge: {len(missing)} of {len(programs)} programs to measure")
     for task_id, key in missing:
         entry = PoolEntry(0, key, programs[task_id, key], "judge")
-        yield replace(rebuild(tasks[task_id], entry), key=key)
+        yield replace(replay(tasks[task_id], entry), key=key)
 
 
 def _unknown(found: Any) -> bool:

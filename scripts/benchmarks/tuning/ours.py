@@ -56,17 +56,17 @@ def tune_ours(run: Run, work: Workload, budget: int) -> Outcome:
 def _adapt(run: Run, checkpoint: str) -> tuple[str, dict[str, Any]]:
     """Adapt to the network with a 10% budget; returns the checkpoint to tune with and what it cost."""
     from tchub import hub
+    from tchub.hub.adaptation.config import AdaptConfig
 
     note(f"{run.label}: adapting")
     start = time.perf_counter()
-    found = hub.adapt(
-        checkpoint, workload=run.network, budget="10%", seed=run.seed, threads=THREADS, work_dir=run.folder / "adapt"
-    )
+    config = AdaptConfig(budget="10%", seed=run.seed, threads=THREADS, out=run.folder / "adapt")
+    found = hub.adapt(checkpoint, run.network, config=config)
     name = f"{found.name}@{found.version}" if found.version else found.name
     cost = {
         "seconds": time.perf_counter() - start,
-        "trials": found.measured,
-        "decision": found.guard.decision,
+        "trials": found.measurements.measured,
+        "decision": found.judgement.guard.decision,
         "checkpoint": name,
     }
     return name, cost

@@ -1,23 +1,15 @@
-"""Fill the tables of the README and docs/models.md from what they tell of, so that no figure is typed by hand.
-
-Results come from docs/benchmarks/*.json, the zoo from hub/registry/index.json, architectures from zoo/models.
-
-python -m scripts.benchmarks.report           # rewrite
-python -m scripts.benchmarks.report --check   # fail when a table is out of date
-"""
+"""The marked blocks of README.md and docs/*.md: tables between `<!-- NAME -->` and `<!-- /NAME -->`."""
 
 from __future__ import annotations
 
 import json
 import re
 import statistics
-import sys
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-import click
-
 from scripts.benchmarks.common import FOLDER, ROOT
+from scripts.benchmarks.report.tables import cell, table
 
 
 def _row(*cells: object) -> str:
@@ -155,26 +147,31 @@ def _coverage() -> str:
     return "\n".join([*table, "", where])
 
 
+_COLUMNS = {"tilenet": "TileNet", "tcl": "TCL", "tenset-mlp": "TenSet-MLP", "atformer": "ATFormer"}
+
+
 def _zoo() -> str:
-    """Every checkpoint of the index in its newest version, and whether its device was measured."""
+    """A row a device family, a column an architecture: the pairwise accuracy of the newest version, with its card."""
     from tchub.hub.registry import Index
 
-    head = ("checkpoint", "device family", "its own device", "parameters", "top-1", "pairwise")
-    rows = [_row(*head), _row("---", "---", "---", *["---:"] * 3)]
-    listed = sorted(Index.read(ROOT / "hub/registry/index.json").entries, key=lambda e: (e.family, e.name, e.semver))
-    for entry in {entry.name: entry for entry in listed}.values():
-        scores = (entry.metrics.get(key) for key in ("top1", "pairwise"))
-        size = "-" if entry.parameters is None else f"{entry.parameters:,}"
-        told_scores = ("-" if value is None else f"{value:.3f}" for value in scores)
-        rows.append(_row(_linked(entry.id, entry.name), entry.family, entry.origin or "-", size, *told_scores))
-    if (ROOT / "docs/leaderboard.md").is_file():
-        rows += ["", "Every model on every corpus: [the leaderboard](docs/leaderboard.md)."]
+    entries = sorted(Index.read(ROOT / "hub/registry/index.json").entries, key=lambda e: (e.family, e.semver))
+    families: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        families.setdefault(entry.family, {})[entry.arch.removesuffix("-kb")] = entry
+    rows = [_row("device family", "its own device", *_COLUMNS.values()), _row("---", "---", *["---:"] * len(_COLUMNS))]
+    for family, listed in families.items():
+        kind = " (knowledge base)" if any(entry.arch.endswith("-kb") for entry in listed.values()) else ""
+        origin = next(iter(listed.values())).origin or "-"
+        rows.append(_row(f"`{family}`{kind}", origin, *(_linked(listed.get(arch)) for arch in _COLUMNS)))
     return "\n".join(rows)
 
 
-def _linked(title: str, name: str) -> str:
-    """The checkpoint with a link to its card, where that ships."""
-    return f"[`{title}`](cards/{name}.md)" if (ROOT / "cards" / f"{name}.md").is_file() else f"`{title}`"
+def _linked(entry: Any) -> str:
+    """The pairwise accuracy of a checkpoint, linked to its card."""
+    if entry is None:
+        return ""
+    value = entry.metrics.get("pairwise")
+    return f"[{'-' if value is None else format(value, '.3f')}](cards/{entry.name}.md)"
 
 
 def _architectures() -> str:
@@ -193,38 +190,90 @@ def _architectures() -> str:
     return "\n".join(rows)
 
 
-BLOCKS = {"speed": _speed, "coverage": _coverage, "main-job": _main_job, "zoo": _zoo, "architectures": _architectures}
-FILES = ("README.md", "docs/models.md")
+DEVICES = 1000
 
 
-def render(text: str) -> str:
-    """The document with every marked block rewritten."""
+def _scale_rows(results: Mapping[str, Mapping[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    """Engine, figure, and what it means; from the benchmarks `scale` and `corpus`."""
+    told = results["scale"]["summary"]
+    run, build = told["run_seconds"], told["build_seconds"]
+    demand = DEVICES / run
+    an_hour = 3600 * demand
+    yield (
+        "a device",
+        f"a program in {cell(run)} s",
+        f"{cell(demand)} programs a second, {cell(an_hour / 1e6)} million an hour",
+    )
+    yield "builders", f"a program in {cell(build)} s of one core", f"{cell(demand * build)} cores build without a break"
+    yield (
+        "uploads",
+        f"{cell(told['library_kib'])} KiB a program; {cell(told['tracker_upload_mib_per_second'])} MiB/s to one server",
+        f"{cell(demand * told['library_kib'] / 1024)} MiB/s leave the builders",
+    )
+    asked = told["tracker_questions_per_second"]
+    yield (
+        "RPC tracker, one process",
+        f"{cell(asked)} questions a second; a server is back and open again in {cell(told['session_ms'])} ms",
+        f"one question a program would serve {cell(asked * run)} devices; a session is for many programs",
+    )
+    writes = told["journal_writes_per_second"]
+    yield (
+        "journal, one file",
+        f"{cell(writes)} measurements a second",
+        f"serves {cell(writes * run)} devices: {cell(demand / writes)} files, a tuner or shard each",
+    )
+    merged = told["merge_programs_per_second"]
+    yield (
+        "`tchub corpus import`",
+        f"{cell(merged)} programs a second",
+        f"an hour's programs in {_clock(an_hour / merged)}",
+    )
+    if "corpus" in results:
+        learnt = results["corpus"]["summary"]["train_programs_per_second"]
+        alone = an_hour / learnt
+        yield (
+            "training, one process of one thread",
+            f"{cell(learnt)} programs a second (TCL)",
+            f"an epoch of an hour's programs in {_clock(alone)}; with 8 processes {_clock(alone / 8)} at best",
+        )
+
+
+def _clock(seconds: float) -> str:
+    return (
+        f"{cell(seconds)} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )
+
+
+def _scale(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """What was measured of each engine, and what that comes to at a thousand devices."""
+    head = ("engine", "measured here", f"with {DEVICES:,} devices")
+    job = results["scale"]
+    facts = job["machine"]
+    where = f"Measured on {facts['device']} ({facts['cpu_model']}, {facts['cores']} cores), {job['date']}, "
+    where += f"by `{job['command']}`"
+    where += "; training by `python -m scripts.benchmarks corpus`." if "corpus" in results else "."
+    return "\n".join([*table(head, list(_scale_rows(results))), where])
+
+
+BLOCKS: dict[str, Callable[[Mapping[str, Mapping[str, Any]]], str]] = {
+    "speed": lambda _: _speed(),
+    "coverage": lambda _: _coverage(),
+    "main-job": lambda _: _main_job(),
+    "zoo": lambda _: _zoo(),
+    "architectures": lambda _: _architectures(),
+    "scale": _scale,
+}
+
+
+def render(text: str, results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return a document with every marked block rewritten."""
     for name, make in BLOCKS.items():
         if f"<!-- {name} -->" in text:
             pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-            body = make()
-            text = pattern.sub(lambda found, body=body: found[1] + body + "\n" + found[2], text)
+            body = make(results)
+            text = pattern.sub(lambda match, body=body: match[1] + body + "\n" + match[2], text)
     return text
-
-
-@click.command()
-@click.option("--check", is_flag=True, help="Change nothing; exit 1 when something would change.")
-def main(check: bool) -> None:
-    """Rewrite the marked blocks of README.md and docs/models.md."""
-    stale = False
-    for name in FILES:
-        path = Path(ROOT / name)
-        old = path.read_text()
-        new = render(old)
-        if new == old:
-            continue
-        stale = True
-        if check:
-            click.echo(f"{name} is out of date: run python -m scripts.benchmarks.report", err=True)
-        else:
-            path.write_text(new)
-    sys.exit(1 if check and stale else 0)
-
-
-if __name__ == "__main__":
-    main()

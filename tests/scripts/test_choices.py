@@ -13,7 +13,6 @@ from tchub.zoo.training import RankingDataset
 tools = scripts_fixture(
     choices="benchmarks.choices.settings",
     bench_choices="benchmarks.choices.run",
-    benchmarks_choices="benchmarks.report.choices",
     transfer_models="benchmarks.transfer.models",
 )
 
@@ -62,18 +61,6 @@ def test_a_gain_is_the_mean_over_the_cases_that_both_have_with_its_standard_erro
 def test_the_summary_counts_values_and_names_the_largest_gain(tools: Any) -> None:
     found = tools["bench_choices"].summary(table(tools))
     assert found == {"values_tried": 1, "values_better": 1, "largest_gain": pytest.approx(0.02)}
-
-
-def test_the_page_shows_a_gain_with_its_error_and_says_where_another_value_ranks_better(tools: Any) -> None:
-    rows = table(tools)
-    page, job = tools["benchmarks_choices"], {"details": {"rows": rows}}
-    (lines,) = page.choices(job).values()
-    assert [line["4 labels"] for line in lines] == ["0.750 (0.500)", "+0.020 ± 0.010 (-0.100)"]
-    assert (lines[1]["setting"], lines[1]["value"], lines[1]["instead of"]) == ("learning rate", "0.0001", "0.0003")
-    assert not list(page.lost_choices(job)), "two standard errors may be noise"
-    rows[1]["scores"]["4"]["pairwise"]["error"] = 0.005
-    (sentence,) = page.lost_choices(job)
-    assert sentence.startswith("fine-tuning, learning rate 0.0001 instead of 0.0003, ranks better than the default")
 
 
 @pytest.mark.parametrize(("setting", "value"), [("epochs", 25), ("loss", "log_ranknet"), ("device_dropout", 0.0)])

@@ -15,9 +15,7 @@ from script_kit import scripts_fixture
 TARGETS, SOURCES = ("full-1", "v2-1", "full-2"), ("epyc", "none", "xeon", "other")
 
 
-tools = scripts_fixture(
-    bench_local="benchmarks.local.run", local_runs="benchmarks.local.runs", benchmarks_local="benchmarks.report.local"
-)
+tools = scripts_fixture(bench_local="benchmarks.local.run", local_runs="benchmarks.local.runs")
 
 
 def some(values: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
@@ -41,17 +39,6 @@ def test_a_run_comes_after_the_one_whose_model_it_starts_from(
 
 def test_targets_and_sources_of_the_test_are_those_of_the_benchmark(tools: Any) -> None:
     assert (tuple(tools["local_runs"].TARGETS), tuple(tools["local_runs"].SOURCES)) == (TARGETS, SOURCES)
-
-
-def test_sources_that_adapting_left_worse_are_told(tools: Any) -> None:
-    runs = [("epyc", 0.8, 0.7, "adapted"), ("epyc", 0.8, 0.84, "adapted"), ("none", 0.5, 0.6, "adapted")]
-    runs += [("none", 0.5, 0.1, "kept")]
-    names = ("source", "further_start_given_pairwise", "further_decided_given_pairwise", "decision")
-    (told,) = tools["benchmarks_local"].lost_local(
-        {"details": {"rows": [dict(zip(names, r, strict=True)) for r in runs]}}
-    )
-    assert "from epyc" in told
-    assert "0.770 against 0.800; 1 of 2 adapted models are worse" in told
 
 
 def test_what_is_not_run_is_counted_by_network(tools: Any, tmp_path: Path) -> None:
@@ -100,24 +87,6 @@ def test_ratios_are_over_no_pretraining_and_a_network_without_latency_has_none(t
     assert (summary["runs"], summary["adapted"]) == (4, 4)
 
 
-def test_the_page_has_every_run_and_says_where_no_pretraining_is_ahead(tools: Any, rows: Any) -> None:
-    job = {"details": {"rows": rows, "targets": {"v2-1": "narrow"}, "sources": {"none": "nothing"}}}
-    shown = tools["benchmarks_local"].local(job)
-    told = shown["bert-tiny: adapted, then tuned"]
-    assert [row["source"] for row in told] == ["none", "epyc", "xeon", "other"]
-    assert told[1]["gain, 90% interval"] == "+0.100 (+0.010 to +0.200)"
-    further = shown["bert-tiny: on further programs"]
-    assert [(row["source"], row["target"]) for row in further[:3]] == [
-        ("none", "v2-1"),
-        ("none", "mean"),
-        ("epyc", "v2-1"),
-    ]
-    assert (further[0]["source, labels as context"], further[0]["decided on, labels as context"]) == (0.6, 0.8)
-    (lost,) = tools["benchmarks_local"].lost_local(job)
-    assert "xeon" in lost
-    assert "5 ms against 4 ms" in lost
-
-
 def test_runs_that_differ_in_any_setting_are_kept_apart(tools: Any) -> None:
     settings = {"network": "bert-tiny", "target": "v2-1", "source": "epyc", "seed": 0, "labels": 8, "trials": 64}
     run = tools["local_runs"].LocalRun(**settings, pool=64, sampler="rdu", method="auto", judging=24, work=Path("runs"))
@@ -125,11 +94,3 @@ def test_runs_that_differ_in_any_setting_are_kept_apart(tools: Any) -> None:
     changes |= {"method": "continual"}
     folders = {replace(run, **{name: value}).folder for name, value in changes.items()}
     assert len({run.folder, *folders}) == len(changes) + 1
-
-
-def test_a_page_of_runs_that_lack_something_shows_the_rest(tools: Any, rows: Any) -> None:
-    lacking = [{name: row[name] for name in ("network", "target", "source", "seed", "before")} for row in rows[:1]]
-    (told,) = tools["benchmarks_local"].local({"details": {"rows": lacking}})["bert-tiny: adapted, then tuned"]
-    assert told == {"target": "v2-1", "source": "none", "seed": 0, "before": 0.5}
-    assert list(tools["benchmarks_local"].lost_local({"details": {"rows": lacking}})) == []
-    assert tools["benchmarks_local"].local({"details": {}}) == {}

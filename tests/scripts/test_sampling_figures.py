@@ -20,7 +20,6 @@ SHARES = (0.02, 0.05, 0.1, 0.2)
 tools = scripts_fixture(
     figures="benchmarks.sampling.figures",
     results="benchmarks.sampling.results",
-    page="benchmarks.report.adaptation",
     in_task="benchmarks.sampling.in_task",
 )
 
@@ -135,11 +134,6 @@ def test_means_are_over_the_runs_that_all_samplers_have(tools: Any, figures: Any
     rows = [line("rdu", 0.1, 0.8, 0), line("rdu", 0.1, 0.9, 1), line("random", 0.1, 0.7, 1), line("all", 1.0, 0.9)]
     found = figures.means(rows)
     assert [(row["sampler"], row["runs"], row["pairwise"]) for row in found] == [("random", 1, 0.7), ("rdu", 1, 0.9)]
-    best, worst = tools["page"].sampling({"details": {"means": found}})[
-        "Means over corpora and seeds, pairwise accuracy (top-1)"
-    ]
-    assert best == {"sampler": "rdu", "10% from random weights (1)": "0.900 (0.900)"}
-    assert worst["sampler"] == "random"
 
 
 # Differences
@@ -185,40 +179,6 @@ def test_what_is_missing_is_told_by_share(tools: Any) -> None:
                     "1 results with 100% of the programs (seeds 0; mi50)"]  # fmt: skip
 
 
-# The page
-
-
-def test_the_page_has_a_column_for_each_sampler_that_was_run(tools: Any, figures: Any) -> None:
-    rows = [line("rdu", 0.1, 0.8, 0), line("rdu", 0.1, 0.9, 1), line("random", 0.1, 0.7), line("rdu", 0.02, 0.5)]
-    details = {"table": figures.table(rows), "cells": figures.by_cell(rows), "budgets": figures.budgets(rows)}
-    shown = tools["page"].sampling({"details": details, "summary": figures.summary(rows)})
-    few, tenth = shown["Top-1, from random weights"]
-    assert few == {"corpus": "k80", "share": "2%", "programs": 100, "rdu": "0.500 (1)"}
-    assert (tenth["rdu"], tenth["random"]) == ("0.850 ± 0.071 (2)", "0.700 (1)")
-    (cell,) = shown["Differences at a tenth, seed by seed"]
-    assert cell["rdu_minus_random_top1"] == "0.100 (1)"
-    assert list(shown)[-1] == "Differences at a tenth, seed by seed", "no budget without rdu+"
-
-
-def test_the_page_has_the_control_beside_the_ratio_and_what_was_never_reached(tools: Any, figures: Any) -> None:
-    rows = curve("rdu", (0.4, 0.5, 0.9, 0.9)) + curve("rdu+", (0.5, 0.6, 0.7, 0.8))
-    details = {"budgets": figures.budgets(rows)}
-    shown = tools["page"].sampling({"details": details, "summary": figures.summary(rows)})
-    means = shown["Share of RDU's tenth that gives RDU's score"]
-    assert [(row["sampler"], row["mean"], row["never reached"]) for row in means[::2]] == [
-        ("rdu+", pytest.approx(2.0), 1),
-        ("rdu itself, the control", pytest.approx(1.0), 0),
-    ]
-
-
-def test_where_rdu_teaches_more_is_told(tools: Any, figures: Any) -> None:
-    rows = curve("rdu", (0.4, 0.5, 0.9, 0.9)) + curve("rdu+", (0.5, 0.6, 0.8, 0.8))
-    rows += curve("rdu", (0.4, 0.5, 0.6, 0.7), corpus="mi50") + curve("rdu+", (0.5, 0.6, 0.7, 0.8), corpus="mi50")
-    told = list(tools["page"].lost_sampling({"details": {"cells": figures.by_cell(rows)}}))
-    assert [line.split(":")[0] for line in told] == ["k80 from random weights"] * 2
-    assert "-0.100 (1)" in told[0]
-
-
 # Where the tasks that are measured are ranked
 
 
@@ -236,9 +196,6 @@ def test_means_of_measured_tasks_are_over_the_runs_that_all_samplers_have(tools:
         (8, "rdu", 1, 0.6),
         (8, "rdu+", 1, 0.7),
     ]
-    shown = tools["page"].sampling({"details": {"in_task": found}})
-    (table,) = shown.values()
-    assert [row["sampler"] for row in table] == ["rdu+", "rdu"]
 
 
 @given(st.lists(st.integers(2, 400), min_size=1, max_size=5), st.integers(0, 9))

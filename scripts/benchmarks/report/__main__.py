@@ -1,0 +1,59 @@
+"""Write every figure that a document quotes, from docs/benchmarks/*.json and the index: none is typed by hand.
+
+python -m scripts.benchmarks.report           # rewrite
+python -m scripts.benchmarks.report --check   # exit 1 when something is out of date
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from scripts.benchmarks.common import FOLDER, ROOT
+from scripts.benchmarks.report.blocks import render
+from scripts.benchmarks.report.leaderboard import leaderboard_markdown
+from scripts.benchmarks.report.page import load, page
+from scripts.benchmarks.report.picture import draw, fingerprint, is_current
+from scripts.benchmarks.report.sections import SECTIONS
+
+PICTURE = FOLDER / "speed.svg"
+
+
+def documents() -> Iterator[tuple[Path, str]]:
+    """Yield the path and the text of every document that quotes figures."""
+    results = load(FOLDER)
+    for section in SECTIONS:
+        if section.name not in results:
+            click.echo(f"not run yet: {section.name}", err=True)
+    yield ROOT / "docs/benchmarks.md", page(results)
+    yield ROOT / "docs/leaderboard.md", leaderboard_markdown(json.loads((FOLDER / "models.json").read_text()))
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        if (text := path.read_text()) != (new := render(text, results)):
+            yield path, new
+    if "tuning" in results:
+        current = is_current(PICTURE, fingerprint(results))
+        yield PICTURE, PICTURE.read_text() if current else draw(results)
+
+
+@click.command()
+@click.option("--check", is_flag=True, help="Change nothing; exit 1 when something would change.")
+def main(check: bool) -> None:
+    """Write docs/benchmarks.md, docs/leaderboard.md, the marked blocks of README and docs, and the README's picture."""
+    stale = False
+    for path, text in documents():
+        if path.is_file() and path.read_text() == text:
+            continue
+        stale = True
+        if check:
+            click.echo(f"{path.relative_to(ROOT)} is out of date: run python -m scripts.benchmarks.report", err=True)
+        else:
+            path.write_text(text)
+    sys.exit(1 if check and stale else 0)
+
+
+if __name__ == "__main__":
+    main()
