@@ -129,27 +129,23 @@ def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
     from tchub.zoo.models.files import write_folder
     from tchub.zoo.plain_json import json_file
     from tchub.zoo.training import TrainConfig
-    from tchub.zoo.training.fit import fit
+    from tchub.zoo.training.baselines import TREES
+    from tchub.zoo.training.fit import CheckpointFacts, fit
 
-    recipe = TrainConfig.find(job.recipe)
-    key, cap = _gather_key(job, recipe.feature_schema)
+    trees = job.arch in TREES
+    recipe = TrainConfig() if trees else TrainConfig.find(job.recipe)
+    schema = TREES[job.arch][0] if trees else recipe.feature_schema
+    key, cap = _gather_key(job, schema)
     if key not in read:
         read.clear()  # one data set at a time fits the memory
-        read[key] = _gather(job, recipe.feature_schema, cap)
-    data, target = read[key], open_corpus(job.corpora[0])
-    fitted = fit(
-        target,
-        recipe,
-        sources=[open_corpus(name) for name in job.corpora[1:]],
-        name=job.name,
-        version=job.version,
-        seed=seed,
-        programs_per_task=cap,
-        lineage=_lineage(job),
-        # Not `tchub train`, whose seed also draws the programs: here all seeds learn from the same ones.
-        command=f"python -m scripts.zoo.build train --family {job.family} --arch {job.arch} --seed {seed}",
-        data=data,
-    )
+        read[key] = _gather(job, schema, cap)
+    data = read[key]
+    if trees:
+        write_folder(job.folder(seed), {"metrics.json": json_file(_tree_metrics(job, data, seed))})
+        return
+    # Not `tchub train`, whose seed also draws the programs: here all seeds learn from the same ones.
+    command = f"python -m scripts.zoo.build train --family {job.family} --arch {job.arch} --seed {seed}"
+    fitted = fit(data, recipe, seed, facts=CheckpointFacts(job.name, job.version, _lineage(job), command))
     metrics = fitted.metrics | {"validation_best": fitted.result.best}
     if job.arch == "tilenet" and data.test is not None:
         metrics["few_shot"] = _few_shot(fitted.checkpoint.model, data.test, seed)
@@ -158,6 +154,19 @@ def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
     write_folder(folder, {"metrics.json": json_file(metrics)})
     scores = {k: round(v, 4) for k, v in metrics["results"]["model"].items()}
     click.echo(f"{time.strftime('%H:%M:%S')} {job.name} seed {seed}: {scores} in {metrics['seconds']} s", err=True)
+
+
+def _tree_metrics(job: Job, data: Any, seed: int) -> dict[str, Any]:
+    """Scores of trees, which are compared with and leave no checkpoint."""
+    from tchub.zoo.training.baselines import fit_trees
+
+    fitted = fit_trees(job.arch, data, seed)
+    return {
+        "results": {"model": fitted.test or fitted.validation},
+        "validation_best": fitted.validation or {},
+        "seconds": fitted.seconds,
+        "parameters": fitted.ranker.parameter_count(),
+    }
 
 
 def _gather_key(job: Job, schema: str) -> tuple[tuple[str, ...], int]:

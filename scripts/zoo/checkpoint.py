@@ -25,7 +25,9 @@ _SCORES = ("top1", "top5", "mean_top1", "mean_top5", "pairwise")
 
 def _fit(recipe: str, corpus: Any, path: Path, version: str, seed: int, lineage: dict[str, Any], work: Path) -> Any:
     from tchub.zoo.training import TrainConfig
-    from tchub.zoo.training.fit import fit
+    from tchub.zoo.training.fit import CheckpointFacts, fit
+    from tchub.zoo.training.programs import Share
+    from tchub.zoo.training.training_data import load_training_data
 
     config = TrainConfig.find(recipe)
 
@@ -35,8 +37,9 @@ def _fit(recipe: str, corpus: Any, path: Path, version: str, seed: int, lineage:
 
     command = f"tchub train {recipe} --corpus {path} --out DIR --version {version} --seed {seed}"
     return fit(
-        corpus, config, version=version, seed=seed, lineage=lineage, command=command,
-        resume_dir=work / f"{recipe}-{seed}", on_epoch=tell,
+        load_training_data(corpus, (), config.feature_schema, Share(seed=seed)), config, seed,
+        facts=CheckpointFacts(version=version, lineage=lineage, command=command),
+        folder=work / f"{recipe}-{seed}", on_epoch=tell,
     )  # fmt: skip
 
 

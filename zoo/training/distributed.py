@@ -24,28 +24,32 @@ class World:
         rank: this process, from 0; only 0 writes and speaks.
         size: how many there are.
         local: this process among those of its machine.
+        device: PyTorch's device of this process.
     """
 
     rank: int = 0
     size: int = 1
     local: int = 0
+    device: str = "cpu"
 
     @classmethod
     def join(cls, cuda: bool = False) -> World:
-        """Meets the other processes that a launcher started; alone without one.
+        """Meet the other processes that a launcher started; alone without one.
 
         Args:
-            cuda: gather on GPUs (nccl) what is there; what is on CPUs is gathered there (gloo) in any case.
+            cuda: train on GPUs, and gather there (nccl) what is there; on CPUs is gathered (gloo) in any case.
         """
         size = int(os.environ.get("WORLD_SIZE", "1"))
+        local = int(os.environ.get("LOCAL_RANK", "0"))
+        device = f"cuda:{local}" if cuda else "cpu"
         if size == 1:
-            return ALONE
+            return cls(device=device)
         if not distributed.is_initialized():
             distributed.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
-        return cls(distributed.get_rank(), size, int(os.environ.get("LOCAL_RANK", "0")))
+        return cls(distributed.get_rank(), size, local, device)
 
     def leave(self) -> None:
-        """Says goodbye to the others."""
+        """End the connection to the others."""
         if self.size > 1 and distributed.is_initialized():
             distributed.destroy_process_group()
 

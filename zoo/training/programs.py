@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from ..features import FeatureSchema
 
 _CHUNK = 8192
-# Programs of one data set of `iter_datasets`; TCL's matrices of so many on a CPU take 150 MB.
-STREAMED = 1 << 16
 _Part = tuple[str, np.ndarray, np.ndarray]
 
 
@@ -78,7 +76,7 @@ def _statements(
     corpus: Corpus, programs: Sequence[Program], schema: FeatureSchema, store: StatementStore
 ) -> tuple[np.ndarray, np.ndarray]:
     from ..corpus.replay.statements import statement_features
-    from ..corpus.schema import OPS
+    from ..features.columns import OPS
     from ..features.statements import statement_matrices
 
     with tempfile.TemporaryDirectory() as passing:

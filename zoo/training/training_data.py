@@ -27,6 +27,7 @@ class TrainingData:
         val: what chooses an epoch: the target's validation tasks, or without any program of it the sources'.
         test: the target's test tasks.
         corpora: for each corpus its facts and counts; the target is first.
+        share: how much was taken.
     """
 
     schema: FeatureSchema
@@ -36,6 +37,7 @@ class TrainingData:
     val: RankingDataset | None
     test: RankingDataset | None
     corpora: list[dict[str, Any]] = field(default_factory=list)
+    share: Share = field(default_factory=Share)
 
     @cached_property
     def train(self) -> RankingDataset:
@@ -87,7 +89,7 @@ def load_training_data(
         raise _nothing(corpora)
     val = _join(read_programs(c, split.without(tests, c, ("val",)), schema, store)[0] for c in judges)
     test = load_part(target, "test", schema, store=store)
-    return TrainingData(schema, device, trained[0], _join(trained[1:]), val, test, facts)
+    return TrainingData(schema, device, trained[0], _join(trained[1:]), val, test, facts, share)
 
 
 def describe_corpus(corpus: Corpus) -> dict[str, Any]:

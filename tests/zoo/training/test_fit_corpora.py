@@ -14,7 +14,7 @@ from tchub.zoo.models import create
 from tchub.zoo.primitives import Primitive, PrimitiveSequence
 from tchub.zoo.training import RankingDataset, TrainConfig, TrainingError
 from tchub.zoo.training.baselines import TREES, evaluate_trees, fit_trees
-from tchub.zoo.training.fit import fit
+from tchub.zoo.training.fit import fit as fit_data
 from tchub.zoo.training.programs import Share, StatementStore, extract
 from tchub.zoo.training.training_data import load_training_data
 
@@ -66,6 +66,11 @@ def computations(corpora, data: RankingDataset) -> set[str]:
     """What the programs of a data set compute."""
     known = {task.task_id: task.computation for corpus in corpora for task in corpus.tasks.values()}
     return {known[data.task_ids[i]] for i in set(data.group.tolist())}
+
+
+def fit(target, config, sources=(), seed=0, share=None, **more):
+    data = load_training_data(target, sources, config.feature_schema, share or Share(seed=seed))
+    return fit_data(data, config, seed, **more)
 
 
 def test_no_training_task_computes_what_a_test_or_validation_task_does(target, source):
@@ -122,7 +127,7 @@ def test_zero_shot_touches_no_label_of_the_target_but_the_test_tasks(target, sou
 
 
 def test_the_facts_name_every_corpus(target, source):
-    fitted = fit(target, RECIPE, sources=[source], programs_per_task=6)
+    fitted = fit(target, RECIPE, sources=[source], share=Share(per_task=6))
     told = fitted.metrics["trained_on"]
     assert [(c["name"], c["device"], c["licence"]) for c in told] == [
         ("target", "epyc-turin", "CC0-1.0"), ("sources", "xeon", "CC0-1.0"),
@@ -136,7 +141,7 @@ def test_the_facts_name_every_corpus(target, source):
 def test_two_stages_end_with_the_target(target, source, tmp_path):
     seen = []
     config = replace(RECIPE, finetune={"epochs": 3, "learning_rate": 0.001})
-    fitted = fit(target, config, sources=[source], resume_dir=tmp_path / "run", on_epoch=seen.append)
+    fitted = fit(target, config, sources=[source], folder=tmp_path / "run", on_epoch=seen.append)
     assert [entry["epoch"] for entry in seen] == [0, 1, 0, 1, 2]
     assert seen[-3]["learning_rate"] == 0.001
     assert (tmp_path / "run" / "pretrain" / "curve.csv").is_file()
@@ -182,7 +187,7 @@ def test_the_best_epoch_of_a_corpus_with_test_tasks_alone(tmp_path):
 
 def test_gathering_once_serves_many_runs(target, source):
     data = load_training_data(target, [source], "tcl")
-    runs = [fit(target, RECIPE, sources=[source], seed=1, data=given) for given in (data, None)]
+    runs = [fit_data(data, RECIPE, 1), fit(target, RECIPE, [source], 1)]
     first, second = (run.metrics["results"] for run in runs)
     assert first == second
 
