@@ -187,7 +187,7 @@ class Bundle:
             origin = json.loads(package.read(ORIGIN))
         except OnsiteError as error:
             raise BundleError(
-                str(error), remedy="name the archive that `tchub bundle build` wrote, unchanged", path=str(path)
+                str(error), remedy="name the archive that `tchub bundle` wrote, unchanged", path=str(path)
             ) from error
         self.path, self.identity, self.manifest = Path(path), package.identity, package.manifest
         self.origin: dict[str, Any] = origin["tasks"]

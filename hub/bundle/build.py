@@ -44,7 +44,7 @@ _FAILURES = {"exception": "build", "timeout": "build_timeout", "crash": "crash"}
 
 @dataclass(frozen=True)
 class BuildSettings:
-    """What goes into a bundle.
+    """Contents of a bundle.
 
     Attributes:
         programs: in all, shared evenly by the tasks.
@@ -63,7 +63,7 @@ class BuildSettings:
 
 @dataclass(frozen=True)
 class BundleResult:
-    """What was built.
+    """The built archives and counts.
 
     Attributes:
         paths: the archives; bytes: the size of each.
@@ -152,7 +152,7 @@ def _facts(workload: str, target: BundleTarget, settings: BuildSettings) -> dict
         "--target",
         target.device or json.dumps(target.target),
     ]
-    arguments += ["--programs", str(settings.programs), "--seed", str(settings.seed), "--output", "bundle.zip"]
+    arguments += ["--programs", str(settings.programs), "--seed", str(settings.seed), "--out", "bundle.zip"]
     return {
         "workload": workload,
         **asdict(target),
@@ -261,7 +261,7 @@ def _keep_outcome(candidate: Candidate, work: Path, outcome: dict[str, Any]) -> 
 
 
 def _known(candidate: Candidate, work: Path) -> BundleProgram | None:
-    """What an earlier call compiled, or None."""
+    """Return the program that an earlier call compiled, or None."""
     try:
         outcome = json.loads(_place(candidate, work).with_suffix(".json").read_text())
     except FileNotFoundError:

@@ -26,7 +26,7 @@ _TOLERANCE = 1e-2
 
 @dataclass(frozen=True)
 class IngestResult:
-    """What became of the results.
+    """Counts of taken and refused results.
 
     Attributes:
         path: the corpus.
@@ -72,7 +72,7 @@ def ingest(results: Path, bundle: Bundle, device: str, folder: Path) -> IngestRe
 
 @dataclass(frozen=True)
 class Judged:
-    """What results come to before they reach a corpus: its facts, tasks and programs; the counts of `IngestResult`."""
+    """Results before they reach a corpus: facts, tasks, programs, and the counts of `IngestResult`."""
 
     meta: dict[str, Any]
     tasks: list[Task]
@@ -117,7 +117,7 @@ def _check_device(device: Device, manifest: dict[str, Any], machine: dict[str, A
 
 
 def _runs(device: Device, manifest: dict[str, Any]) -> bool:
-    """Whether a bundle's programs can run on a device."""
+    """Return whether a bundle's programs can run on a device."""
     if manifest["device_kind"] == "cpu":
         return device.kind == "cpu" and _arch(device) == manifest["arch"]
     # PTX is for every later GPU as well, a cubin for one architecture.
@@ -140,7 +140,7 @@ def read_results(path: Path, bundle: Bundle) -> tuple[dict[str, Any], dict[int, 
     try:
         text = path.read_bytes()
     except OSError as error:
-        raise BundleError(f"cannot read {path}: {error}", remedy="name the file of run.py --output") from error
+        raise BundleError(f"cannot read {path}: {error}", remedy="name the file of run.py --out") from error
     programs = {program["id"]: program for program in bundle.manifest["programs"]}
     bad: Counter[str] = Counter()
     machines: list[dict[str, Any]] = []
@@ -186,7 +186,7 @@ def _read_line(line: bytes, identity: str, programs: dict[int, Any]) -> tuple[st
 
 
 def _is_text(value: Any) -> bool:
-    """Whether UTF-8 can say it: JSON may name halves of characters, which no file of a corpus can hold."""
+    """Return whether UTF-8 can encode the text: JSON may name halves of characters, which no corpus can hold."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -254,7 +254,7 @@ def _wrong_outputs(lines: dict[int, dict[str, Any]]) -> set[int]:
 
 
 def _columns(group: Sequence[dict[str, Any]]) -> Iterator[tuple[list[float], ...]]:
-    """Of each argument, the [sum, sum of absolute values] of every program."""
+    """Return, for each argument, the [sum, sum of absolute values] of every program."""
     return zip(*(line["fingerprint"] for line in group), strict=True)
 
 

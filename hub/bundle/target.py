@@ -1,4 +1,4 @@
-"""What a bundle is compiled for: a device of the zoo, this machine, or a target of TVM."""
+"""The target of a bundle: a device of the zoo, this machine, or a target of TVM."""
 
 from __future__ import annotations
 

@@ -258,5 +258,5 @@ def _marks(facts: HostFacts) -> str:
 
 
 def _in_order(needle: list[str], parts: list[str]) -> bool:
-    """Whether `needle` stands in `words` as whole words, in a row."""
+    """Return whether `needle` stands in `words` as whole words, in a row."""
     return any(parts[i : i + len(needle)] == needle for i in range(len(parts) - len(needle) + 1))

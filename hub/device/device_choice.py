@@ -1,4 +1,4 @@
-"""Where programs are measured: on this machine, or on the servers behind an RPC tracker."""
+"""The device to measure on: on this machine, or on the servers behind an RPC tracker."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class ChosenDevice:
 
     @property
     def name(self) -> str | None:
-        """What tells its measurements from others'; None for this machine. The tracker may move."""
+        """Name of its measurements; None for this machine. The tracker's address is no part of it."""
         return f"rpc:{self.address.key}" if self.address else None
 
     @property
     def sheet(self) -> Device | None:
-        """What a model is told instead of its own device: this machine as another target sees it; else None."""
+        """Spec sheet that a model reads instead of its own: this machine as another target sees it; else None."""
         return self.facts.device if self.asked and self.address is None else None
 
     def measurer(self, config: MeasureConfig, note: Callable[[str], None] = lambda _: None) -> Measurer | RpcMeasurer:

@@ -79,7 +79,7 @@ def run_checks() -> Iterator[Check]:
 
 
 def failed(checks: list[Check]) -> bool:
-    """Whether any check failed."""
+    """Return whether any check failed."""
     return any(check.status == "fail" for check in checks)
 
 
@@ -151,7 +151,7 @@ def check_compiler(find: Callable[[str], str | None] = shutil.which) -> Check:
 
 
 def _not_loaded(library: Path) -> str | None:
-    """Why a compiled program cannot be run here; None: it can. A process of its own, since it might crash."""
+    """Return why a compiled program cannot run here, or None; tried in a process of its own, which may crash."""
     call = "import ctypes, sys; sys.exit(ctypes.CDLL(sys.argv[1]).tchub_doctor() != 7)"
     command = [sys.executable, "-c", call, str(library)]
     try:

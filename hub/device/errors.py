@@ -1,4 +1,4 @@
-"""What can go wrong before and while programs are measured."""
+"""Errors of choosing a device, preparing it, and measuring on it."""
 
 from __future__ import annotations
 

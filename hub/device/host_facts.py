@@ -1,4 +1,4 @@
-"""What the system says about this machine: CPUID, caches, usable cores, GPUs. Nothing is guessed here."""
+"""Facts that the system reports about this machine: CPUID, caches, usable cores, GPUs. Nothing is guessed here."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def cpu_quota(root: Path = SYS_CGROUP, own: Path = OWN_CGROUPS) -> float | None:
 
 
 def _quota_of(folder: Path) -> float | None:
-    """Of one cgroup, of version 2 (`cpu.max`: quota and period in microseconds) or 1."""
+    """Return the quota of one cgroup, of version 2 (`cpu.max`: quota and period in microseconds) or 1."""
     fields = _text(folder / "cpu.max").split()
     fields = fields or [_text(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
     if len(fields) != 2 or not all(field.isdigit() for field in fields):  # "max", -1 or no file: no limit

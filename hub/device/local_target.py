@@ -98,7 +98,7 @@ def cpu_target(name: str) -> dict[str, Any] | None:
 
 
 def _extensions(target: dict[str, Any]) -> dict[str, str]:
-    """What LLVM may use for a target: its names, and the system's words for them."""
+    """Return the extensions that LLVM may use for a target: its names, and the system's names for them."""
     import tvm
     from tvm.target import codegen
 

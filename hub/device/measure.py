@@ -83,7 +83,7 @@ class Measurer:
 
     @property
     def outcomes(self) -> Counter[str]:
-        """How many programs ended how: `ok`, or `Measurement.error`."""
+        """Count of programs by outcome: `ok`, or `Measurement.error`."""
         return self._failures.outcomes
 
     def __enter__(self) -> Measurer:

@@ -1,4 +1,4 @@
-"""What a measurement is, and how it is taken: the settings and the result."""
+"""Settings of measuring, one measurement, and the watch on failures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MeasureConfig:
-    """How programs are built and run.
+    """Settings of building and running programs.
 
     Attributes:
         threads: threads of a program; the target's `num-cores` should say the same.
@@ -42,7 +42,7 @@ class MeasureConfig:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What became of one candidate.
+    """Result of one candidate.
 
     Attributes:
         latencies: seconds a run, one entry a repeat; empty when it failed.
@@ -78,7 +78,7 @@ _OF_THE_MACHINE = ("OSError", "MemoryError", "CalledProcessError", "No space lef
 
 
 def is_passing(failure: str) -> bool:
-    """Whether a program may do well another time, by how it failed: `KIND: MESSAGE`."""
+    """Return whether a program may do well another time, by how it failed: `KIND: MESSAGE`."""
     text = failure.removeprefix("run: ")  # how a journal keeps what it was told as one text
     return text.startswith(_TRANSIENT) or any(word in text for word in _OF_THE_MACHINE)
 

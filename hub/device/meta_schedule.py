@@ -62,7 +62,7 @@ class ForkedRunnerFuture(PyRunnerFuture):
         self.note = note
 
     def done(self) -> bool:
-        """Whether `result` would return at once."""
+        """Return whether `result` would return at once."""
         return self.future.done()
 
     def result(self) -> Any:

@@ -1,4 +1,4 @@
-"""Whether a program computes what its task's unscheduled program computes, on the same seeded random inputs.
+"""Check of a program's outputs against its task's unscheduled program, on the same seeded random inputs.
 
 Programs whose weights a layout rewrite permuted are left out: TVM drops the permuting block before it builds
 (`RemoveWeightLayoutRewriteBlock`), so such a program takes its weights in another order than the task's.
@@ -38,7 +38,7 @@ def reduction_size(mod: IRModule) -> int:
 
 
 def is_comparable(module_json: str) -> bool:
-    """Whether a scheduled module takes its weights in the task's own order."""
+    """Return whether a scheduled module takes its weights in the task's own order."""
     return _REWRITTEN not in module_json
 
 
@@ -52,7 +52,7 @@ def tolerance(dtype: np.dtype[Any], reduction: int) -> float:
 
 
 def _is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether it is one of numpy's floats, or of those that ml_dtypes adds: bfloat16, and floats of 8 bits."""
+    """Return whether it is one of numpy's floats, or of those that ml_dtypes adds: bfloat16, and floats of 8 bits."""
     return np.issubdtype(dtype, np.floating) or (dtype.kind == "V" and "float" in dtype.name)
 
 
@@ -96,7 +96,7 @@ class Reference:
             np.savez(file, reduction=np.int64(self.reduction), **arrays)  # type: ignore[arg-type]
 
     def complaint(self, outputs: Mapping[int, np.ndarray[Any, Any]]) -> str | None:
-        """What is wrong with a program's outputs, or None."""
+        """Return what is wrong with a program's outputs, or None."""
         for argument, right in self.outputs.items():
             allowed = tolerance(right.dtype, self.reduction)
             distance = difference(outputs[argument], right)

@@ -1,4 +1,4 @@
-"""How long to wait for a process: by the work that it did, because the clock runs on while other processes compute."""
+"""Time limits that count the work of a process, because the clock runs on while other processes compute."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOOK_SECONDS, _LEAST_LOOK = 1.0, 0.05
 
 @dataclass(frozen=True)
 class TimeLimit:
-    """When a process that was given something to do is at fault.
+    """Limit after which a process that has something to do is at fault.
 
     Attributes:
         work: seconds in which it, or a child of it, had a core; None for a process that waits for another machine.

@@ -32,7 +32,7 @@ _STARVED_SHARE, _STARVED_SECONDS = 0.05, 10.0
 
 @dataclass(frozen=True)
 class JobResult:
-    """How a job ended.
+    """Result of a job.
 
     Attributes:
         value: what the job returned, when `error` is None.
@@ -89,7 +89,7 @@ class Zygote:
         return (b"", why) if why is not None else (self._control.recv(8), None)
 
     def _not_ready(self, why: str | None) -> DeviceSetupError:
-        """What kept it from importing TVM: it hangs, somebody or the system ended it, or TVM is broken."""
+        """Return the error of a zygote that did not import TVM: it hangs, was ended, or TVM is broken."""
         if why is not None:
             return DeviceSetupError(
                 f"the process that forks the workers could not be started: {why}",
@@ -214,7 +214,7 @@ class Worker:
 
 
 def _starves(clock: WorkClock) -> bool:
-    """Whether a worker that yields its core gets next to nothing of it."""
+    """Return whether a worker that yields its core gets next to nothing of it."""
     return clock.seconds >= _STARVED_SECONDS and clock.worked < _STARVED_SHARE * clock.seconds
 
 
@@ -253,7 +253,7 @@ def cores() -> list[int]:
 
 
 def real_time_granted() -> bool:
-    """Whether this process may ask for real-time priority; asks, and gives it back."""
+    """Return whether this process may have real-time priority: ask for it, and give it back."""
     before = os.sched_getscheduler(0), os.sched_getparam(0)
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))

@@ -1,4 +1,4 @@
-"""How quiet this machine is: load, neighbours, clock governor, and the spread of one kernel's repeats."""
+"""Noise of this machine: load, neighbours, clock governor, and the spread of one kernel's repeats."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOOK_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Spread:
-    """How far repeats of one kernel lie from their median, as a share of it.
+    """Distance of repeats of one kernel from their median, as a share of it.
 
     Attributes:
         median_seconds: the median repeat.
@@ -36,7 +36,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Business:
-    """What else runs here, watched for a moment.
+    """Load by other processes, watched for a moment.
 
     Attributes:
         load: the 1-minute load average per usable CPU.

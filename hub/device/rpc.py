@@ -69,7 +69,7 @@ class RpcMeasurer:
 
     @property
     def outcomes(self) -> dict[str, int]:
-        """How many programs ended how."""
+        """Count of programs by outcome."""
         return self._failures.outcomes
 
     def __enter__(self) -> RpcMeasurer:
@@ -118,7 +118,7 @@ class RpcMeasurer:
         return program, self._builders.submit(job, (*args, *linker), self.config.build_timeout)
 
     def window(self) -> int:
-        """How many programs may be on their way: enough for every core and every server to have a next one."""
+        """Return how many programs may be on their way: every core and every server has a next one."""
         return 2 * (len(self._cores) + len(self._fleet.servers))
 
     def run(self, session: Session, program: Program) -> JobResult:
@@ -152,12 +152,12 @@ class Program:
 
 
 class BuildAndRun(Protocol):
-    """What a batch asks of the measurer."""
+    """The part of the measurer that a batch uses."""
 
     config: MeasureConfig
 
     def window(self) -> int:
-        """How many programs may be on their way."""
+        """Return how many programs may be on their way."""
         ...
 
     def build(self, candidate: Candidate) -> tuple[Program, Future[JobResult]]:
@@ -245,7 +245,7 @@ class Batch:
             self._events[self._fleet.submit(self._fleet.look)] = self._looked
 
     def _open_sessions(self) -> None:
-        """As many as there are servers, and programs that wait."""
+        """Open as many sessions as there are servers and programs that wait."""
         room = len(self._fleet.servers) - len(self._sessions) - len(self._opening)
         need = len(self._ready) - len(self._free) - len(self._opening)
         for _ in range(min(room, need)):

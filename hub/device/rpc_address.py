@@ -12,7 +12,7 @@ LOCAL = "local"
 
 @dataclass(frozen=True)
 class RpcAddress:
-    """Where to ask for servers.
+    """Tracker and key of some servers.
 
     Attributes:
         host, port: of the tracker.

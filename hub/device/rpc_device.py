@@ -1,4 +1,4 @@
-"""What an RPC device is: its target from what its servers say, its spec sheet from what is known of such a CPU."""
+"""Facts of an RPC device: its target as its servers report it, and the spec sheet of such a CPU."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def architecture_of(target: dict[str, Any]) -> str:
 
 
 def find_linker(target: dict[str, Any], linker: str | None) -> str | None:
-    """What links programs for the target: None for this machine's own tools.
+    """Return the linker of programs for the target, or None for this machine's own tools.
 
     Args:
         linker: the user's choice, a program's name or path.
@@ -118,7 +118,7 @@ def find_linker(target: dict[str, Any], linker: str | None) -> str | None:
         raise DeviceSetupError(
             f"nothing here links programs for {architecture}: no {', '.join(names)}",
             remedy=f"install a cross compiler (Debian: apt-get install gcc-{triple.replace('_', '-')}), "
-            "or name one with --cc",
+            "or name one with --linker",
             architecture=architecture,
         )
     return compiler

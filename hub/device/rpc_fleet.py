@@ -27,7 +27,7 @@ _PROGRAMS_PER_SESSION = 100
 
 @dataclass(frozen=True)
 class RpcConfig:
-    """How servers are used.
+    """Settings of using servers.
 
     Attributes:
         attempts: servers that a program is tried on before the loss of a server is held against the program. TVM's
@@ -180,7 +180,7 @@ class Fleet:
         return endpoint in suspects and not set(self.servers) <= suspects
 
     def is_spent(self, session: Session, run_timeout: float) -> bool:
-        """Whether the session is too old, or has served too much, for one more program."""
+        """Return whether the session is too old, or has served too much, for one more program."""
         age = time.monotonic() - session.opened
         return session.programs >= _PROGRAMS_PER_SESSION or age > self.config.lease - run_timeout
 
@@ -208,7 +208,7 @@ def _name(endpoint: Endpoint) -> str:
 
 
 def ask_server(address: RpcAddress, config: RpcConfig) -> ServerFacts:
-    """What the servers of a key are, from the first that answers.
+    """Return the facts of the servers of a key, from the first that answers.
 
     Raises:
         NoServerError: no tracker, or none of its servers answers for `config.patience` seconds.

@@ -1,4 +1,4 @@
-"""What a worker does for a remote server: hold one RPC session, and time one program after another through it.
+"""Jobs of a worker for a remote server: hold one RPC session, and time one program after another through it.
 
 Runs in a process forked by the zygote: TVM's client waits without end for a server that hangs, so its caller must be
 able to kill it. The session lives as long as the process.
@@ -25,7 +25,7 @@ CONNECT, RUN, CROSS_BUILD = f"{_HERE}:connect", f"{_HERE}:run", f"{_HERE}:cross_
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What a server says of its machine; None where its TVM was built without LLVM.
+    """Facts that a server reports of its machine; None where its TVM was built without LLVM.
 
     Attributes:
         mcpu: LLVM's name of the CPU.
@@ -49,7 +49,7 @@ _BIG_CORES = 1
 
 @dataclass(frozen=True)
 class RemoteRun:
-    """What came of running a program.
+    """Result of running a program.
 
     Attributes:
         latencies: seconds a run, one entry a repeat.
@@ -105,7 +105,7 @@ def set_threads(remote: Any, threads: int) -> None:
 
 
 def _optional(remote: Any, name: str) -> Any:
-    """What a function of the server returns; None where the server has no such function."""
+    """Return the result of a server's function, or None where it has no such function."""
     try:
         value = remote.get_function(name)()
     except AttributeError:
@@ -162,7 +162,7 @@ def _arguments(session: _Session, args_info: ArgsInfo) -> Sequence[Any]:
 
 
 def _is_alive(session: _Session) -> bool:
-    """Whether the server still answers: the error was the program's then."""
+    """Return whether the server still answers: the error was the program's then."""
     try:
         session.remote.get_function("runtime.NumThreads")
     except Exception:
@@ -171,7 +171,7 @@ def _is_alive(session: _Session) -> bool:
 
 
 def linked_by(linker: str) -> Callable[..., None]:
-    """What TVM's `export_library` calls to link: runs `LINKER -shared -o LIBRARY OBJECTS`."""
+    """Return the function by which TVM's `export_library` links: runs `LINKER -shared -o LIBRARY OBJECTS`."""
 
     def link(output: str, objects: Sequence[str], **_: Any) -> None:
         subprocess.run([linker, "-shared", "-o", output, *objects], check=True, capture_output=True)

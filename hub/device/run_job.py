@@ -21,7 +21,7 @@ _KEPT_BYTES = 256 << 20
 
 @dataclass(frozen=True)
 class RunOutcome:
-    """What running one program told.
+    """Result of running one program.
 
     Attributes:
         latencies: seconds a run, one entry a repeat; empty for a wrong program.

@@ -1,4 +1,4 @@
-"""How one program is timed: repeats until their median is known well enough, and no further."""
+"""Timing of one program: repeats until their median is known well enough; a reference kernel shows disturbances."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _QUARTILES_TO_ERROR = 1.253 / 1.349
 
 @dataclass(frozen=True)
 class TimingConfig:
-    """How one program is timed.
+    """Settings of timing one program.
 
     Attributes:
         min_repeat_seconds: a repeat runs the program often enough to last this long.
@@ -57,12 +57,12 @@ def median_error(costs: Sequence[float]) -> float:
 
 
 def is_slow(cost: float, best: float | None, config: TimingConfig) -> bool:
-    """Whether a program is clearly slower than the best of its task."""
+    """Return whether a program is clearly slower than the best of its task."""
     return best is not None and cost > config.slow_factor * best
 
 
 def is_enough(costs: Sequence[float], best: float | None, seconds: float, config: TimingConfig) -> bool:
-    """Whether to stop repeating.
+    """Return whether to stop repeating.
 
     Args:
         costs: seconds a run, one entry a repeat.
@@ -117,7 +117,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class DriftConfig:
-    """When a timing counts as disturbed.
+    """Settings of the watch for disturbances.
 
     Attributes:
         tolerance: the reference may be slower than usual by this share.

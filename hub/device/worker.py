@@ -1,4 +1,4 @@
-"""What a worker is: a forked process that sets itself up and answers jobs (compile a module, run a program)."""
+"""The worker: a forked process that sets itself up and answers jobs (compile a module, run a program)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["ArgsInfo", "TimingConfig", "WorkerSetup", "serve", "set_up", "time_k
 
 @dataclass(frozen=True)
 class WorkerSetup:
-    """What a worker sets for itself before its first job.
+    """Settings that a worker applies to itself before its first job.
 
     Attributes:
         cpus: cores it may run on, or None.

@@ -140,7 +140,7 @@ def _vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = Fal
 
 
 def _clamp(x: Tensor, min: Any = None, max: Any = None) -> Any:
-    """Of integers: TVM's takes infinity for a bound that is not there."""
+    """Clamp integers: TVM's takes infinity for a bound that is not there."""
     import torch
 
     if x.dtype.is_floating_point:
@@ -153,7 +153,7 @@ def _clamp(x: Tensor, min: Any = None, max: Any = None) -> Any:
 
 
 def _sum_with_product(bias: Tensor, x: Tensor, y: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
-    """Of other types than float32, in which TVM's computes; factors of one are left out."""
+    """Compute in other types than float32, which is TVM's; factors of one are left out."""
     import torch
 
     if x.dtype == torch.float32:
@@ -172,7 +172,7 @@ def _rounded_quotient(x: Tensor, y: Tensor | float, *, rounding_mode: str | None
 
 
 def _full_like(x: Tensor, fill_value: float, *, dtype: Any = None, **_: Any) -> Tensor:
-    """Of the shape alone, so that it is a constant; TVM's takes the data type of `x`."""
+    """Read the shape alone, so that the result is a constant; TVM's takes the data type of `x`."""
     import torch
 
     return torch.full(x.shape, fill_value, dtype=dtype or x.dtype)
@@ -260,7 +260,7 @@ def _computed_in(node: Node) -> Any:
 
 
 def _is_condition(node: Node, source: Node) -> bool:
-    """Whether a bool operand says where, rather than being computed with."""
+    """Return whether a bool operand says where, rather than being computed with."""
     name = getattr(node.target, "__name__", "").split(".")[0]
     return (name == "where" and node.args[0] is source) or (name == "masked_fill" and node.args[1] is source)
 

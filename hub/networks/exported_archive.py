@@ -181,7 +181,7 @@ def _strings(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _is_arithmetic(text: str) -> bool:
-    """Whether an expression of symbolic sizes holds numbers, symbols and functions of them alone.
+    """Return whether an expression of symbolic sizes holds numbers, symbols and functions of them alone.
 
     PyTorch writes `Mul(Integer(2), Symbol('s0', positive=True))` or, before 2.13, `2*s0`, and evaluates it.
     """

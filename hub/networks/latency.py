@@ -60,7 +60,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What the worker found: a check for each library, a latency for each system, why a system has none."""
+    """Results of the worker: a check for each library, a latency for each system, why a system has none."""
 
     checks: dict[str, OutputCheck]
     latencies: dict[str, Latency]

@@ -1,4 +1,4 @@
-"""Whether a compiled network computes what the original computes: a check that can fail, on any scale of output."""
+"""Check of a compiled network's output against the original's: one that can fail, on any scale of output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LEAST_OUTPUT = 1e-6
 
 @dataclass(frozen=True)
 class OutputCheck:
-    """How near a compiled network's output is to the original's.
+    """Distance of a compiled network's output from the original's.
 
     Attributes:
         ok: every output is within the tolerance; integers and booleans are equal, and so are the places of values

@@ -117,7 +117,7 @@ def _simplify() -> Any:
             return call
 
         def _clip(self, call: Any) -> Any:
-            """As two elementwise operators, whose layout Relax can infer."""
+            """Return two elementwise operators, whose layout Relax can infer."""
             dtype = str(call.args[0].ty.dtype)
             low, high = (relax.const(float(x.value), dtype) for x in call.args[1:])
             return relax.op.minimum(relax.op.maximum(call.args[0], low), high)
@@ -144,7 +144,7 @@ def _simplify() -> Any:
             )  # fmt: skip
 
     def _zeros_around(call: Any) -> bool:
-        """Whether a call pads an image's rows and columns, and nothing else, with zeros."""
+        """Return whether a call pads an image's rows and columns, and nothing else, with zeros."""
         if not isinstance(call, relax.Call) or call.op != pad:
             return False
         attrs: Any = call.attrs

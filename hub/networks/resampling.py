@@ -88,7 +88,7 @@ def convolution(
     output_padding: Sequence[int],
     groups: int,
 ) -> Any:
-    """Of volumes, transposed, which TVM lacks: a convolution of the volume with zeros between its elements."""
+    """Transpose a convolution of volumes, which TVM lacks: convolve the volume with zeros between its elements."""
     from torch.nn import functional
 
     if not transposed or x.dim() != 5:

@@ -1,4 +1,4 @@
-"""What a network takes and returns: the tensors of its compiled function, and the nested values they stand in.
+"""Signature of a network: the tensors of its compiled function, and the nested values they stand in.
 
 The compiled function takes the tensors among the arguments, one by one, and returns a tuple of the tensors among the
 results. Constants (numbers, texts, None) are in the signature alone: `drop_constants` takes them out of a program
@@ -57,7 +57,7 @@ class Arguments:
 
 @dataclass(frozen=True)
 class Signature:
-    """How a network is called, for one set of fixed shapes.
+    """Arguments and results of a network, for one set of fixed shapes.
 
     Attributes:
         inputs: the compiled function's parameters, in order.
@@ -244,7 +244,7 @@ def _is_tensor(argument: Any) -> bool:
 
 
 def _border(exported: Any) -> tuple[list[_Tensor | Constant], list[_Tensor | Constant]]:
-    """What a program takes and returns, flat."""
+    """Return the inputs and the outputs of a program, flat."""
     signature = exported.graph_signature
     values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
     kinds = ("USER_INPUT", "USER_OUTPUT", "LOSS_OUTPUT")

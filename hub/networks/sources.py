@@ -1,4 +1,4 @@
-"""What `tune` takes: a reference network's name, a `.pt2` or `.onnx` file, a transformers config, or a module."""
+"""Open what `tune` takes: a reference network, a `.pt2` or `.onnx` file, a transformers config, or a module."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class TunedNetwork:
 
     @property
     def signature(self) -> Signature:
-        """How it is called; the first, where there are several."""
+        """The signature; the first, where there are several."""
         return self.signatures[0]
 
     @property

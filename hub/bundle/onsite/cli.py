@@ -1,4 +1,4 @@
-"""The program that a bundle is: `python3 bundle.zip --output results.jsonl`."""
+"""The program that a bundle is: `python3 bundle.zip --out results.jsonl`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description="Measure this bundle's programs on this machine. Run it again to go on after a stop."
     )
-    parser.add_argument("--output", default="results.jsonl", help="results, one JSON line a program; added to")
+    parser.add_argument("--out", default="results.jsonl", help="results, one JSON line a program; added to")
     parser.add_argument("--runtime", help="folder with libtvm_ffi.so and libtvm_runtime.so (CPU bundles)")
     parser.add_argument("--driver", help="the CUDA driver's library, where it is not libcuda.so.1 (CUDA bundles)")
     parser.add_argument("--repeats", type=int, help="at most so many repeats a program")
@@ -66,7 +66,7 @@ def _work(setup: str) -> int:
 
 def _run(package: Package, bundle: str, options: argparse.Namespace) -> int:
     package.check()
-    results = Results(options.output, package.identity)
+    results = Results(options.out, package.identity)
     programs = [p for p in package.manifest["programs"] if p["file"]]
     waiting = [p for p in programs if p["id"] not in results.done][: options.limit]
     if not waiting:

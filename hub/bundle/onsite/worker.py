@@ -87,7 +87,7 @@ def serve(stream: TextIO, setup: dict[str, Any]) -> None:
 
 @lru_cache(maxsize=1)
 def _arguments(args: str) -> list[Any]:
-    """Of a task, kept for its next program, which gets copies: none may show the output of another."""
+    """Return the arguments of a task; each program gets copies, so that none shows the output of another."""
     return random_arguments(json.loads(args))
 
 
