@@ -282,7 +282,7 @@ def _real_transform(b: _Builder, x: Any, dim: Sequence[int], normalization: int,
 
 
 def _back_to_real(b: _Builder, x: Any, dim: Sequence[int], normalization: int, last_dim_size: int) -> Any:
-    """Return the weights of half a spectrum: each frequency but the first, and the last of an even size, stands for two."""
+    """Transform half a spectrum: each frequency but the first, and the last of an even size, stands for two."""
     *others, last = dim
     real, imaginary = _continued(b, b.pair(x), others, normalization, False)
     rows = real.meta["val"].shape[last]
