@@ -1,4 +1,4 @@
-"""The command line: one file a command, loaded when called, errors formatted here and nowhere else."""
+"""The command line: one file a group of commands, loaded when called, errors formatted here and nowhere else."""
 
 from __future__ import annotations
 
@@ -10,67 +10,81 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from io import TextIOWrapper
 from typing import Any
 
 import click
 
 from ...zoo.errors import TchubError, TchubWarning
-from .lazy import LazyGroup
 from .output import say
 
-# Command -> its module in this folder, which holds it as `NAME_command`.
-COMMANDS = {
-    "list": "zoo",
-    "info": "zoo",
-    "resolve": "zoo",
-    "pull": "zoo",
-    "verify": "zoo",
-    "cache": "cache",
-    "index": "index",
-    "site": "index",
-    "adapt": "adapt",
-    "tune": "tune",
-    "run": "tune",
-    "bench": "tune",
-    "quickstart": "tune",
-    "collect": "corpus",
-    "corpus": "corpus",
-    "bundle": "corpus",
-    "train": "train",
-    "distill": "train",
-    "evaluate": "train",
-    "check": "publish",
-    "publish": "publish",
-    "contribute": "publish",
-    "doctor": "machine",
-    "devices": "machine",
+# Title in the help -> command -> its module in this folder, which holds it as NAME_command, and its summary. The help
+# of all commands imports none of the modules.
+SECTIONS = {
+    "Most used": {
+        "list": ("zoo", "List the checkpoints, with search and filters."),
+        "pull": ("zoo", "Fetch checkpoints, verify them, or show which one fits."),
+        "adapt": ("adapt", "Adapt a checkpoint to a device from a few measured programs."),
+        "tune": ("tune", "Tune a network and compile it."),
+        "run": ("tune", "Run or time a tuned network."),
+    },
+    "Advanced": {
+        "quickstart": ("tune", "Pull, adapt, tune and compare on a small network."),
+        "info": ("zoo", "Show one checkpoint in full, or several side by side."),
+        "doctor": ("machine", "Check whether this machine is ready to measure."),
+        "devices": ("machine", "List device families and spec sheets; detect this machine."),
+        "cache": ("cache", "Show what was fetched, and remove what is not needed."),
+        "index": ("index", "Fetch the newest list of checkpoints, show it, or sign one."),
+        "site": ("index", "Write the catalogue as web pages."),
+        "collect": ("corpus", "Measure a corpus of programs."),
+        "corpus": ("corpus", "Import, join and check corpora."),
+        "bundle": ("corpus", "Compile programs for a machine without a compiler."),
+        "train": ("train", "Train a cost model on corpora."),
+        "distill": ("distill", "Add devices to a knowledge base."),
+        "evaluate": ("train", "Score a checkpoint on a corpus."),
+        "check": ("publish", "Check everything that a reviewer looks at."),
+        "publish": ("publish", "Publish a checkpoint on the Hugging Face Hub."),
+        "contribute": ("publish", "Go from a machine to a published checkpoint."),
+    },
 }
+COMMANDS = {name: module for section in SECTIONS.values() for name, (module, _) in section.items()}
 # Those that go on from what is on disk when the same command is given again.
 GO_ON = ("adapt", "tune", "quickstart", "collect", "bundle", "publish", "contribute")
-# The first command of each section of `tchub --help` -> its title.
-SECTIONS = {
-    "list": "The zoo",
-    "adapt": "Adapt and tune",
-    "collect": "Make a checkpoint",
-    "check": "Give to others",
-    "doctor": "This machine",
-}
 
 
-@click.group(
-    cls=LazyGroup, modules=COMMANDS, sections=SECTIONS, context_settings={"help_option_names": ["-h", "--help"]}
-)
+class Commands(click.Group):
+    """The commands, imported when they run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command, imported now; None when there is none of this name."""
+        if cmd_name not in COMMANDS:
+            return None
+        return getattr(import_module(f".{COMMANDS[cmd_name]}", __package__), f"{cmd_name}_command")
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections."""
+        widest = max(map(len, COMMANDS))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(widest), summary) for name, (_, summary) in commands.items()])
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tchub")
 def cli() -> None:
     """Pretrained cost models for tensor-program tuning.
 
     \b
     Examples:
-      tchub list
+      tchub quickstart
       tchub pull tcl-epyc
       tchub adapt tcl-epyc --device local --budget 10% --workload bert-tiny
-      tchub tune bert-tiny --checkpoint tcl-epyc+local --trials 128 --output out/
+      tchub tune bert-tiny --checkpoint tcl-epyc+local --trials 128 --out out/
 
     Exit codes: 0 done; 1 an error with a remedy; 2 wrong usage; 130 interrupted (Ctrl-C, SIGTERM).
     """
@@ -85,8 +99,8 @@ def _report(error: TchubError, as_json: bool) -> None:
 
 
 @contextmanager
-def _warnings_in_words(*, quiet: bool) -> Iterator[None]:
-    """Say tchub's own warnings as a person would; those of libraries go where Python writes them."""
+def _own_warnings(*, quiet: bool) -> Iterator[None]:
+    """Print tchub's own warnings as sentences; those of libraries go where Python writes them."""
     with warnings.catch_warnings():
         shown = warnings.showwarning
 
@@ -125,7 +139,7 @@ def main(args: list[str] | None = None) -> int:
     if quiet:
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"  # the Hub's client reads it when a command imports it
     try:
-        with _sigterm_as_ctrl_c(), _warnings_in_words(quiet=quiet):
+        with _sigterm_as_ctrl_c(), _own_warnings(quiet=quiet):
             return int(cli.main(args=argv, standalone_mode=False, prog_name="tchub") or 0)
     except TchubError as error:
         _report(error, "--json" in argv)

@@ -8,157 +8,98 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import output_options
+from .options import command
 from .output import Output
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ..registry.cache import Item
-
-
-@click.group("cache")
-def cache_command() -> None:
-    """Look at the cache of fetched checkpoints, and remove what is not needed.
-
-    Checkpoints that were adapted on this machine are no cache, and are never touched (`tchub list --local`).
-
-    \b
-    Examples:
-      tchub cache list
-      tchub cache size --quiet
-      tchub cache prune --keep 1 --older-than 30d --dry-run
-      tchub cache path
-    """
-
-
-@cache_command.command("list")
-@output_options
-def cache_list_command(out: Output) -> None:
-    """List what the cache holds: size, when it was last used, and whether it is whole (sha256).
-
-    The last use is when a file's reading was last noted: many file systems note it once a day, some never.
-
-    \b
-    Examples:
-      tchub cache list
-      tchub cache list --json
-    """
-    from ..registry import Registry
-    from ..registry.cache import contents
-    from ..text import size_text
-
-    store = Registry.default().cache
-    items = contents(store)
-    out.data([item.as_dict() for item in items], lambda console: _draw(items, console))
-    if items:
-        out.note(f"{size_text(sum(item.size for item in items))} in {store.root.parent}")
-        out.hint("tchub cache prune --dry-run")
-    else:
-        out.note(f"nothing is in {store.root.parent}")
-
-
-def _draw(items: list[Item], console: Console) -> None:
-    from rich.table import Table
-
-    from ..text import size_text
-
-    table = Table(box=None, pad_edge=False)
-    for title in ("what", "name", "size", "last used", "state"):
-        table.add_column(title, justify="right" if title == "size" else "left", no_wrap=True)
-    for item in items:
-        day = "-" if item.used is None else datetime.fromtimestamp(item.used, UTC).date().isoformat()
-        table.add_row(item.what, item.name, size_text(item.size), day, item.state)
-    console.print(table)
-
-
-@cache_command.command("size")
-@output_options
-def cache_size_command(out: Output) -> None:
-    """Say how many bytes the cache takes, and for what.
-
-    \b
-    Examples:
-      tchub cache size
-      tchub cache size --json
-    """
-    from ..registry import Registry
-    from ..registry.cache import sizes
-    from ..text import size_text
-
-    store = Registry.default().cache
-    found = sizes(store)
-    whole = sum(found.values())
-    result = {"path": str(store.root.parent), "bytes": whole, "by": found}
-    out.data(result, lambda console: console.print(size_text(whole), highlight=False))
-    for what, size in found.items():
-        out.note(f"{what}: {size_text(size)}")
-
+    from ..registry.store import Store
+    from .terminal import Terminal
 
 _SECONDS = {"h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
 
 
-class _Age(click.ParamType):
+class Age(click.ParamType):
+    """A duration as `12h`, `30d` or `8w`, in seconds."""
+
     name = "age"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = re.fullmatch(r"(\d{1,6})([hdw])", str(value))
-        if not found:
+        """Return the seconds."""
+        match = re.fullmatch(r"(\d{1,6})([hdw])", str(value))
+        if not match:
             self.fail(f"{value!r} is not an age: write 12h, 30d or 8w", param, ctx)
-        return int(found[1]) * _SECONDS[found[2]]
+        return int(match[1]) * _SECONDS[match[2]]
 
 
-@cache_command.command("prune")
+@command("cache")
+@click.option("--prune", is_flag=True, help="Remove older versions, damaged copies and leftovers of stopped downloads.")
 @click.option(
-    "--keep", type=click.IntRange(min=0), default=1, show_default=True, help="Newest versions of each name to keep."
+    "--keep", type=click.IntRange(min=0), default=1, show_default=True, help="Newest versions of a name kept."
 )
-@click.option("--all", "everything", is_flag=True, help="Keep none (the same as --keep 0).")
-@click.option("--older-than", type=_Age(), metavar="AGE", help="Remove only what was not used for 12h, 30d, 8w.")
+@click.option("--unused-for", type=Age(), metavar="AGE", help="Remove only what was not used for 12h, 30d, 8w.")
 @click.option(
-    "--what", type=click.Choice(["checkpoints", "statements", "kernels"]), default="checkpoints",
-    show_default=True, help="Fetched checkpoints, or empty another part of the cache.",
+    "--what", type=click.Choice(["checkpoints", "statements", "kernels"]), default="checkpoints", show_default=True,
+    help="Prune fetched checkpoints, or empty another part of the cache.",
 )  # fmt: skip
-@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
-@output_options
-def cache_prune_command(
-    keep: int, everything: bool, older_than: float | None, what: str, dry_run: bool, out: Output
-) -> None:
-    """Remove older versions, damaged copies, and what stopped downloads left behind.
+@click.option("--dry-run", is_flag=True, help="Show what --prune would remove, and remove nothing.")
+def cache_command(prune: bool, dry_run: bool, output: Output, **options: Any) -> None:
+    """Show what the cache holds: size, last use, and whether it is whole (sha256); or remove what is not needed.
 
-    What another process is writing is left alone, and so is every checkpoint that was adapted on this machine. What
-    was removed is fetched again when it is needed.
+    Checkpoints that were adapted on this machine are no cache, and are never touched (`tchub list --local`). What
+    another process is writing is left alone. What was removed is fetched again when it is needed. TCHUB_CACHE moves the
+    cache. The last use is as exact as the file system notes it.
 
     \b
     Examples:
-      tchub cache prune
-      tchub cache prune --all --older-than 30d --dry-run
-      tchub cache prune --what statements --json
+      tchub cache
+      tchub cache --prune --dry-run
+      tchub cache --prune --keep 0 --unused-for 30d
+      tchub cache --prune --what statements --json
     """
     from ..registry import Registry
+
+    store = Registry.default().cache
+    if prune:
+        _prune(store, dry_run, output, options)
+    elif dry_run or options != {"keep": 1, "unused_for": None, "what": "checkpoints"}:
+        raise click.UsageError("these options are for --prune")
+    else:
+        _show(store, output)
+
+
+def _show(store: Store, output: Output) -> None:
+    from ..registry.cache import contents, sizes
+    from ..text import size_text
+
+    items, parts = contents(store), sizes(store)
+    total, path = sum(parts.values()), store.root.parent
+    result = {"path": str(path), "bytes": total, "by": parts, "items": [item.as_dict() for item in items]}
+
+    def draw(console: Terminal) -> None:
+        from .terminal import Column
+
+        days = ("-" if i.used is None else datetime.fromtimestamp(i.used, UTC).date().isoformat() for i in items)
+        console.table(
+            Column("kind", [item.kind for item in items], leaves=1),
+            Column("name", [item.name for item in items]),
+            Column("size", [size_text(item.size) for item in items], True),
+            Column("last used", list(days), leaves=2),
+            Column("state", [item.state for item in items]),
+        )
+
+    output.data(result, draw if items else "")
+    output.note(f"{size_text(total)} in {path}" if items else f"nothing is in {path}")
+    if items:
+        output.hint("tchub cache --prune --dry-run")
+
+
+def _prune(store: Store, dry_run: bool, output: Output, options: dict[str, Any]) -> None:
     from ..registry.cache import prune
     from ..text import size_text
 
-    store = Registry.default().cache
-    removed = prune(store, keep=0 if everything else keep, unused_for=older_than, what=what, dry_run=dry_run)
-    freed = sum(gone.freed for gone in removed)
-    result = {"freed": freed, "dry_run": dry_run, "removed": [gone.as_dict() for gone in removed]}
-    verb = "would free" if dry_run else "freed"
-    out.data(result, lambda console: console.print(f"{verb} {size_text(freed)}", highlight=False))
-    for gone in removed:
-        out.note(f"{gone.item.name}: {size_text(gone.freed)}: {gone.reason}")
-
-
-@cache_command.command("path")
-@output_options
-def cache_path_command(out: Output) -> None:
-    """Print the folder of the cache; TCHUB_CACHE moves it.
-
-    \b
-    Examples:
-      tchub cache path
-      du -sh "$(tchub cache path)"
-    """
-    from ..registry import cache_root
-
-    path = cache_root().parent
-    out.data({"path": str(path)}, lambda console: console.print(str(path), highlight=False, soft_wrap=True))
+    removed = prune(store, dry_run=dry_run, **options)
+    freed = sum(removal.freed for removal in removed)
+    result = {"freed": freed, "dry_run": dry_run, "removed": [removal.as_dict() for removal in removed]}
+    output.data(result, f"{'would free' if dry_run else 'freed'} {size_text(freed)}")
+    for removal in removed:
+        output.note(f"{removal.item.name}: {size_text(removal.freed)}: {removal.reason}")

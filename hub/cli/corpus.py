@@ -1,104 +1,172 @@
-"""`tchub corpus`, `collect` and `bundle`: measure programs, import, check, merge and replay them."""
+"""`tchub collect`, `corpus` and `bundle`: measure programs here or elsewhere, import, check and merge them."""
 
 from __future__ import annotations
 
-import json
-import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import device_options, output_options, threads_option
+from .options import (
+    FILE,
+    FOLDER,
+    PATH,
+    command,
+    corpora_option,
+    device_options,
+    given_again,
+    out_option,
+    seed_option,
+    threads_option,
+)
 from .output import Output
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from .terminal import Terminal
 
 # As in `tchub.zoo.corpus.schema`, whose import takes half a second.
 _FRAMEWORKS = ("metaschedule", "ansor", "autotvm")
+# Leaks that are named one by one.
+_SHOWN = 20
+
+
+@command("collect")
+@device_options
+@click.option("--workload", default="reference", show_default=True, help="Suites, networks, operators, with commas.")
+@click.option("--programs", default=1000, show_default=True, type=click.IntRange(8), help="Programs in all.")
+@out_option("Folder of the corpus and its journal.")
+@threads_option
+@seed_option("Seed of the candidates.")
+@click.option("--shard", metavar="I/N", help="Measure one of N equal parts of the tasks, into --out/shard-I-of-N.")
+@corpora_option("Leave out the tasks of this corpus.")
+def collect_command(out: Path, programs: int, shard: str | None, output: Output, **options: Any) -> None:
+    """Measure programs of real networks and write them as a corpus (Parquet).
+
+    Run the same command again after a stop: nothing is measured twice.
+
+    \b
+    Examples:
+      tchub collect --workload reference --programs 2000 --out my-corpus
+      tchub collect --workload full --programs 12000 --out epyc --shard 3/8   # on one of 8 machines of a kind
+      tchub collect --workload full --programs 12000 --out graviton --device rpc://tracker.lan:9190/graviton
+      tchub corpus import epyc/shard-*-of-8 --out epyc
+    """
+    from ..tuning.collect import collect
+    from ..tuning.shards import Shard
+    from .native_log import native_output_logged
+    from .progress import shown_progress
+
+    part = Shard.parse(shard) if shard else None
+    workload, besides = options.pop("workload"), options.pop("corpora")
+    with native_output_logged(output, part.folder(out) if part else out), shown_progress(output) as progress:
+        result = collect(
+            workload, programs, out, shard=part, besides=besides, progress=progress.programs, say=output.note, **options
+        )
+    counts = f"{result.programs} programs of {result.tasks} tasks ({result.failed} failed)"
+    output.data(asdict(result), f"{counts} in {result.path}")
+    whole = f"tchub corpus import {out}/shard-*-of-{part.count} --out {out}" if part else None
+    output.hint(whole or f"tchub corpus check {out}")
 
 
 @click.group("corpus")
 def corpus_command() -> None:
-    """Look into corpora of measured programs, make them from other tools' logs, and join them.
+    """Make corpora of other tools' logs and of bundles, join corpora, and check them.
 
     \b
     Examples:
       tchub corpus import v100.json.xz --device v100 --out corpora/v100
-      tchub corpus stats corpora/epyc
       tchub corpus check corpora/epyc --json
-      tchub corpus merge epyc/shard-*-of-8 --out epyc
+      tchub corpus import epyc/shard-*-of-8 --out epyc
     """
 
 
-@corpus_command.command("import")
-@click.argument("source", metavar="SRC", type=click.Path())
-@click.option("--device", metavar="NAME", required=True, help="The device that all programs were measured on.")
-@click.option("--out", "folder", metavar="DIR", required=True, type=click.Path(file_okay=False), help="The corpus.")
-@click.option("--framework", type=click.Choice(_FRAMEWORKS), help="Whose log it is; told from its lines by default.")
+@command("import", corpus_command)
+@click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=PATH)
+@out_option("Folder of the corpus.")
+@click.option("--device", metavar="D", help="The device that all programs were measured on.")
+@click.option("--framework", type=click.Choice(_FRAMEWORKS), help="Whose log it is. [default: told by its lines]")
 @click.option("--tasks", metavar="FILE[:NAME]", help="JSON of device -> task name -> facts; NAME if not --device.")
 @click.option("--split", metavar="FILE[:NAME]", help="JSON of protocol -> train, val, test; NAME if not --device.")
 @click.option("--licence", help="Licence of the log, kept with every program.")
-@click.option("--source", "origin", help="Where the log came from, kept with every program.")
+@click.option("--source", help="Where the log came from, kept with every program.")
 @click.option("--allow-mixed", is_flag=True, help="Take records whose targets name different devices.")
 @click.option("--min-programs", default=0, show_default=True, help="Leave out tasks with fewer valid programs.")
-@output_options
+@click.option("--bundle", type=PATH, metavar="ZIP", help="LOG holds the results of this bundle; --out keeps its own.")
+@click.option("--replay", is_flag=True, help="Write a MetaSchedule database for today's TVM instead of a corpus.")
+@click.option("--target", help="With --replay: the database's TVM target, a name or JSON. [default: the log's kind]")
+@click.option("--per-task", type=click.IntRange(1), metavar="N", help="With --replay: programs of a task at most.")
 def corpus_import_command(
-    source: str,
-    device: str,
-    folder: str,
-    framework: str | None,
-    tasks: str | None,
-    split: str | None,
-    licence: str | None,
-    origin: str | None,
-    allow_mixed: bool,
-    min_programs: int,
-    out: Output,
-) -> None:
-    """Make a corpus of an Ansor, TenSet or AutoTVM log, or of a MetaSchedule database.
+    logs: tuple[Path, ...], out: Path, device: str | None, bundle: Path | None, replay: bool, output: Output,
+    **options: Any,
+) -> None:  # fmt: skip
+    """Make a corpus of a log (Ansor, TenSet, AutoTVM), a MetaSchedule database, a bundle's results, or of corpora.
 
-    SRC is a log (.json, .log, also .xz or .gz), a folder of logs, or a database folder. Records that cannot be
-    read are counted by kind and reported; nothing is left behind when the import is interrupted.
+    LOG is a file (.json, .log, also .xz or .gz), a folder of logs, a database folder, or what a bundle wrote. Records
+    that cannot be read are counted by kind and reported; an interrupted import leaves nothing behind. Results are
+    checked against their bundle; the same ones twice change nothing.
+
+    Several corpora of one device, e.g. of `tchub collect --shard`, become one, and what --out holds already stays in
+    it. Each program is there once, and the order of the folders does not matter.
+
+    --replay runs the programs of an Ansor log as schedules of today's TVM and checks each against its record; only
+    tasks of plain operators can be replayed.
 
     \b
     Examples:
       tchub corpus import v100.json.xz --device v100 --out corpora/v100 --licence MIT
       tchub corpus import k80.json --device k80 --tasks tasks.json --split splits.json:common --out corpora/k80
       tchub corpus import out/database --device a100 --out corpora/a100 --min-programs 8
+      tchub corpus import results.jsonl --bundle h200.zip --device h200 --out corpora/h200
+      tchub corpus import epyc/shard-*-of-8 --out epyc
+      tchub corpus import v100.json.xz --replay --per-task 40 --out v100-database
     """
+    if all((log / "corpus.json").is_file() for log in logs):
+        _merge(logs, out, output)
+    elif len(logs) > 1:
+        raise click.UsageError("several LOGs have to be corpora: import each log by itself, then join the corpora")
+    elif replay:
+        _replay(logs[0], out, options["target"], options["per_task"], output)
+    elif device is None:
+        raise click.UsageError("Missing option '--device'.")
+    elif bundle is not None:
+        _ingest(logs[0], bundle, device, out, output)
+    else:
+        _import(logs[0], out, device, output, options)
+    output.hint(f"tchub corpus import {out} --device NAME --out DIR" if replay else f"tchub corpus check {out}")
+
+
+def _merge(folders: Sequence[Path], out: Path, output: Output) -> None:
+    from ...zoo.corpus import merge_corpora
+
+    merged = merge_corpora(out, folders)
+    meta = merged.corpus.meta
+    result = {"path": str(out), "tasks": meta["tasks"], "programs": meta["programs"]}
+    result |= {"given": merged.given, "changed": merged.changed}
+    unchanged = "" if merged.changed else "; it held all of them before"
+    counts = f"{meta['programs']} programs of {meta['tasks']} tasks in {out}, from {merged.given}"
+    output.data(result, counts + unchanged)
+
+
+def _import(log: Path, out: Path, device: str, output: Output, options: dict[str, Any]) -> None:
     from ...zoo.corpus.importers import ImportContext, import_corpus, read_facts, read_protocol
 
-    task_file, task_name = _file_and_name(tasks, device)
-    split_file, split_name = _file_and_name(split, device)
+    task_file, task_name = _file_and_name(options["tasks"], device)
+    split_file, split_name = _file_and_name(options["split"], device)
     facts = read_facts(task_file, task_name) if task_file else {}
     report = import_corpus(
-        source,
-        folder,
-        ImportContext(device, licence, origin, facts, allow_mixed),
-        framework=framework,
+        log,
+        out,
+        ImportContext(device, options["licence"], options["source"], facts, options["allow_mixed"]),
+        framework=options["framework"],
         split=read_protocol(split_file, split_name) if split_file else None,
-        min_programs=min_programs,
-        command=_command(
-            source,
-            min_programs,
-            allow_mixed,
-            {
-                "--device": device,
-                "--framework": framework,
-                "--tasks": tasks,
-                "--split": split,
-                "--licence": licence,
-                "--source": origin,
-            },
-        ),
-        progress=lambda programs: out.note(f"{programs:,} programs"),
+        min_programs=options["min_programs"],
+        command=f"{given_again(without=['out'])} --out DIR",
+        progress=lambda programs: output.note(f"{programs:,} programs"),
     )
-    found = report.as_dict()
-    out.data(found, lambda console: _draw_corpus_import(found, console))
-    out.hint(f"tchub corpus check {folder}")
+    result = report.as_dict()
+    output.data(result, lambda console: console.facts(dict(_import_facts(result))))
 
 
 def _file_and_name(text: str | None, device: str) -> tuple[str | None, str]:
@@ -106,79 +174,67 @@ def _file_and_name(text: str | None, device: str) -> tuple[str | None, str]:
     return (file, name) if colon and name and "/" not in name else (text, device)
 
 
-def _command(source: str, min_programs: int, allow_mixed: bool, options: dict[str, str | None]) -> str:
-    """What makes the same again; options that were not given are left out."""
-    given = [word for name, value in options.items() if value is not None for word in (name, value)]
-    given += ["--allow-mixed"] * allow_mixed + ["--min-programs", str(min_programs), "--out", "DIR"]
-    return shlex.join(["tchub", "corpus", "import", source, *given])
+def _import_facts(result: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    yield "framework", result["framework"]
+    yield "tasks", f"{result['tasks']}, and {len(result['too_small'])} left out as too small"
+    counts = f"{result['valid_programs']} valid, {result['failed_programs']} failed"
+    yield "programs", f"{result['programs']}: {counts}"
+    yield "failed", ", ".join(f"{kind} {count}" for kind, count in result["errors"].items()) or "none"
+    yield "duplicates", f"{result['duplicates']}, left out"
+    yield "broken records", sum(result["broken"].values())
+    for kind, count in result["broken"].items():
+        yield f"  {kind}", "; ".join([str(count), *result["examples"][kind]])
+    if missing := result["without_task"]:
+        yield "split", f"{len(missing)} of its tasks are not in the log: {missing[0]}, ..."
 
 
-def _draw_corpus_import(found: dict[str, Any], console: Console) -> None:
-    def line(name: str, text: object) -> None:
-        console.print(f"{name:<16}{text}", highlight=False)
+def _ingest(results: Path, bundle: Path, device: str, out: Path, output: Output) -> None:
+    from ..bundle.archive import Bundle
+    from ..bundle.ingest import ingest
 
-    line("framework", found["framework"])
-    line("tasks", f"{found['tasks']}, and {len(found['too_small'])} left out as too small")
-    line("programs", f"{found['programs']}: {found['valid_programs']} valid, {found['failed_programs']} failed")
-    line("failed", ", ".join(f"{kind} {count}" for kind, count in found["errors"].items()) or "none")
-    line("duplicates", f"{found['duplicates']}, left out")
-    line("broken records", sum(found["broken"].values()))
-    for kind, count in found["broken"].items():
-        line(f"  {kind}", count)
-        for example in found["examples"][kind]:
-            line("", example)
-    if found["without_task"]:
-        line("split", f"{len(found['without_task'])} of its tasks are not in the log: {found['without_task'][0]}, ...")
+    result = ingest(results, Bundle(bundle), device, out)
+    counts = f"{result.failed} failed, {result.wrong} wrong, {result.unmeasured} not measured"
+    output.data(
+        asdict(result),
+        f"{result.results} results ({counts}); {result.programs} programs of {result.tasks} tasks in {result.path}",
+    )
 
 
-@corpus_command.command("stats")
-@click.argument("folder", metavar="DIR", type=click.Path(file_okay=False))
-@click.option("--seed", default=0, show_default=True, help="Seed of the split that is counted.")
-@output_options
-def corpus_stats_command(folder: str, seed: int, out: Output) -> None:
-    """Count tasks, programs, failures, frameworks, licences, splits and the noise of the repeats.
+def _replay(log: Path, out: Path, target: str | None, per_task: int | None, output: Output) -> None:
+    import json
 
-    \b
-    Examples:
-      tchub corpus stats corpora/epyc
-      tchub corpus stats corpora/epyc --json
-    """
-    from ...zoo.corpus import Corpus, corpus_stats
+    from ...zoo.corpus.replay.database import replay_log
 
-    found = corpus_stats(Corpus.open(folder), seed)
-    out.data(found, lambda console: _draw_corpus_stats(found, console))
-    out.hint(f"tchub corpus check {folder}")
+    parsed = json.loads(target) if target and target.lstrip().startswith("{") else target
+    with output.console.status("replaying"):
+        result = replay_log(log, out, parsed, per_task).as_dict()
+    output.data(result, "\n".join(_replay_lines(result)))
 
 
-def _draw_corpus_stats(found: dict[str, Any], console: Console) -> None:
-    for key, value in found.items():
-        text = ", ".join(f"{k} {v}" for k, v in value.items()) if isinstance(value, dict) else value
-        text = ", ".join(map(str, value)) if isinstance(value, list) else text
-        text = f"{value:.4g}" if isinstance(value, float) else text
-        console.print(f"{key.replace('_', ' '):<26}{text}", highlight=False)
+def _replay_lines(result: dict[str, Any]) -> Iterator[str]:
+    for op, counts in result["operators"].items():
+        yield f"{op:<14}{counts['replayed']:>8} of {counts['of']:<8}{counts['replayed'] / counts['of']:>8.1%}"
+    for row in result["reasons"]:
+        yield f"not replayed: {row['programs']} {row['op']}, {row['reason']}: {row['example']}"
+    for name in ("untimed", "over_limit"):
+        if result[name]:
+            yield f"not tried: {result[name]} {name.replace('_', ' ')}"
+    for kind, count in result["broken"].items():
+        yield f"not read: {count} {kind}"
 
 
-# Leaks that are named one by one.
-_SHOWN = 20
-
-
-@corpus_command.command("check")
-@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(file_okay=False))
-@click.option("--seed", default=0, show_default=True, help="Seed of the splits that are checked.")
+@command("check", corpus_command)
+@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=FOLDER)
+@seed_option("Seed of the splits that are checked.")
 @click.option(
-    "--protocol-allows",
-    "allowed",
-    metavar="DIR",
-    multiple=True,
-    type=click.Path(file_okay=False),
-    help="A corpus that a protocol lets train on what the others test on.",
-)
-@output_options
-def corpus_check_command(folders: tuple[str, ...], seed: int, allowed: tuple[str, ...], out: Output) -> None:
-    """Check hashes, counts, splits, duplicates, failures and devices; exit code 1 if anything is wrong.
+    "--protocol-allows", "allowed", metavar="DIR", multiple=True, type=FOLDER,
+    help="A corpus that a protocol lets train on what the others test on. Repeatable.",
+)  # fmt: skip
+def corpus_check_command(folders: tuple[Path, ...], seed: int, allowed: tuple[Path, ...], output: Output) -> None:
+    """Count what corpora hold, and check hashes, counts, splits, duplicates, failures and devices.
 
-    Of several corpora, whatever their frameworks and devices, none may train on a computation that another
-    one tests on.
+    Of several corpora, whatever their frameworks and devices, none may train on a computation that another one tests
+    on. Exit code 1 if anything is wrong.
 
     \b
     Examples:
@@ -186,326 +242,126 @@ def corpus_check_command(folders: tuple[str, ...], seed: int, allowed: tuple[str
       tchub corpus check corpora/v100 corpora/v100-autotvm corpora/k80
       tchub corpus check corpora/v100 corpora/k80 --protocol-allows corpora/v100
     """
-    from ...zoo.corpus import Corpus, CorpusError, check_corpus, check_leaks
+    from ...zoo.corpus import Corpus, CorpusError, check_corpus, check_leaks, corpus_stats
 
     corpora = [Corpus.open(folder) for folder in folders]
     findings = [{"path": str(c.path), **f.as_dict()} for c in corpora for f in check_corpus(c, seed)]
     leaks = [leak.as_dict() for leak in check_leaks(corpora, seed, allowed)]
     wrong = sorted({finding["name"] for finding in findings if not finding["ok"]})
     wrong += ["no leak across corpora"] * bool(leaks)
-    result = {"ok": not wrong, "findings": findings, "leaks": leaks}
-    if not wrong or out.mode != "json":  # with --json the error is the one document on stdout
-        out.data(result, lambda console: _draw_corpus_check(result, len(corpora), console))
+    stats = [corpus_stats(corpus, seed) for corpus in corpora]
+    result = {"ok": not wrong, "findings": findings, "leaks": leaks, "corpora": stats}
+    if not wrong or output.mode != "json":  # with --json the error is the one document on stdout
+        output.data(result, lambda console: _draw_check(result, console))
     if wrong:
+        mend = "do not train on it before it is mended: collect it again, or leave out what is wrong"
+        leave = "leave these computations out of the training, or say --protocol-allows DIR if a protocol allows it"
         raise CorpusError(
-            f"{', '.join(folders)}: {len(wrong)} checks failed: {', '.join(wrong)}",
-            remedy=_remedy(leaks),
+            f"{', '.join(map(str, folders))}: {len(wrong)} checks failed: {', '.join(wrong)}",
+            remedy=leave if leaks else mend,
             findings=findings,
             leaks=leaks,
         )
-    out.hint(f"tchub train --corpus {folders[0]}")
+    output.hint(f"tchub train tilenet --corpus {folders[0]} --out DIR")
 
 
-def _remedy(leaks: list[dict[str, Any]]) -> str:
-    if leaks:
-        return "leave these computations out of the training, or say --protocol-allows DIR if a protocol allows it"
-    return "do not train on it before it is mended: collect it again, or leave out what is wrong"
-
-
-def _draw_corpus_check(result: dict[str, Any], corpora: int, console: Console) -> None:
+def _draw_check(result: dict[str, Any], console: Terminal) -> None:
     def line(ok: bool, name: str, message: str) -> None:
-        console.print(f"{'ok  ' if ok else 'FAIL'}  {name:<26}{message}", highlight=False)
+        console.print(f"{'ok  ' if ok else 'FAIL'}  {name:<26}{message}")
 
-    path = None
-    for finding in result["findings"]:
-        if corpora > 1 and finding["path"] != path:
-            path = finding["path"]
-            console.print(path, highlight=False)
-        line(finding["ok"], finding["name"], finding["message"])
+    for stats in result["corpora"]:
+        console.facts({key.replace("_", " "): _stat_text(value) for key, value in stats.items()})
+        for finding in result["findings"]:
+            if finding["path"] == stats["path"]:
+                line(finding["ok"], finding["name"], finding["message"])
+        console.print()
     leaks = result["leaks"]
-    if corpora > 1:
+    if len(result["corpora"]) > 1:
         line(not leaks, "no leak across corpora", f"{len(leaks)} test computations are in another's training set")
     for leak in leaks[:_SHOWN]:
         line(False, leak["computation"], f"tested by {leak['tested_by']}, in {leak['part']} of {leak['trained_by']}")
     if len(leaks) > _SHOWN:
-        console.print(f"and {len(leaks) - _SHOWN} more (--json lists all)", highlight=False)
+        console.print(f"and {len(leaks) - _SHOWN} more (--json lists all)")
 
 
-@corpus_command.command("merge")
-@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=click.Path(file_okay=False))
-@click.option("--out", "folder", required=True, type=click.Path(file_okay=False), help="Folder of the whole.")
-@output_options
-def corpus_merge_command(folders: tuple[str, ...], folder: str, out: Output) -> None:
-    """Make one corpus of several of one device, e.g. of what `tchub collect --shard` measured on many machines.
-
-    What --out holds already stays in it, so shards may be merged as they come in. Merging again, or corpora that
-    overlap, changes nothing: each program is there once, and the order of the folders does not matter.
-
-    \b
-    Examples:
-      tchub corpus merge epyc/shard-*-of-8 --out epyc
-      tchub corpus merge monday tuesday --out both --json
-    """
-    from ...zoo.corpus import merge_corpora
-
-    merged = merge_corpora(folder, folders)
-    meta = merged.corpus.meta
-    counts = {name: meta[name] for name in ("tasks", "programs")}
-    found = {"path": folder, **counts, "given": merged.given, "changed": merged.changed}
-    said = "" if merged.changed else "; it held all of them before"
-    out.data(
-        found,
-        lambda console: console.print(
-            f"{found['programs']} programs of {found['tasks']} tasks in {folder}, from {found['given']}{said}",
-            highlight=False,
-            soft_wrap=True,
-        ),
-    )
-    out.hint(f"tchub corpus check {folder}")
+def _stat_text(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {one}" for key, one in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-@corpus_command.command("replay")
-@click.argument("log", metavar="LOG", type=click.Path())
-@click.option("--to", "folder", metavar="DIR", required=True, type=click.Path(file_okay=False), help="The database.")
-@click.option("--target", help="TVM target of its records, a name or JSON; without it, the kind of the log's own.")
-@click.option("--limit-per-task", type=click.IntRange(min=1), help="Programs of a task to replay, from its first.")
-@output_options
-def corpus_replay_command(folder: str, log: str, target: str | None, limit_per_task: int | None, out: Output) -> None:
-    """Replay the programs of an Ansor log as schedules of today's TVM and keep them as a MetaSchedule database.
-
-    Every replay is checked against its record: loop extents, their order, thread bindings, unrolling. Only tasks of
-    plain operators can be replayed (conv2d_layer, matmul_layer, ...); a task known by a hash names no computation.
-
-    \b
-    Examples:
-      tchub corpus replay v100.json.xz --to v100-database --limit-per-task 40
-      tchub corpus replay ansor.log --to database --target nvidia/nvidia-v100 --json
-    """
-    from ...zoo.corpus.replay.database import replay_log
-
-    with out.console.status("replaying"):
-        report = replay_log(log, folder, _target(target), limit_per_task)
-    out.data(report.as_dict(), lambda console: _draw_corpus_replay(report.as_dict(), console))
-    out.hint(f"tchub corpus import {folder} --device NAME --out DIR")
-
-
-def _target(text: str | None) -> dict[str, Any] | str | None:
-    return json.loads(text) if text and text.lstrip().startswith("{") else text
-
-
-def _draw_corpus_replay(found: dict[str, Any], console: Console) -> None:
-    for op, counts in found["operators"].items():
-        share = counts["replayed"] / counts["of"]
-        console.print(f"{op:<14}{counts['replayed']:>8} of {counts['of']:<8}{share:>8.1%}", highlight=False)
-    for row in found["reasons"]:
-        text = f"not replayed: {row['programs']} {row['op']}, {row['reason']}: {row['example']}"
-        console.print(text, highlight=False)
-    for name in ("untimed", "over_limit"):
-        if found[name]:
-            console.print(f"not tried: {found[name]} {name.replace('_', ' ')}", highlight=False)
-    for kind, count in found["broken"].items():
-        console.print(f"not read: {count} {kind}", highlight=False)
-
-
-@click.command("collect", short_help="Measure a corpus of programs.")
-@device_options
-@click.option(
-    "--suite", default="reference", show_default=True, help="A suite, network or operator; several with commas."
-)
-@click.option("--programs", default=1000, show_default=True, type=click.IntRange(8), help="Programs in all.")
-@click.option(
-    "--out",
-    "folder",
-    required=True,
-    type=click.Path(file_okay=False),
-    help="Folder of the corpus and its journal.",
-)
-@threads_option
-@click.option("--seed", default=0, show_default=True, help="Seed of the candidates.")
-@click.option("--shard", metavar="I/N", help="Measure one of N equal parts of the tasks, into --out/shard-I-of-N.")
-@click.option(
-    "--besides",
-    multiple=True,
-    type=click.Path(exists=True, file_okay=False),
-    help="Leave out the tasks of this corpus. Repeatable.",
-)
-@output_options
-def collect_command(
-    device: str,
-    target: dict[str, Any] | None,
-    linker: str | None,
-    suite: str,
-    programs: int,
-    folder: str,
-    threads: int | None,
-    seed: int,
-    shard: str | None,
-    besides: tuple[str, ...],
-    out: Output,
-) -> None:
-    """Measure programs of real networks and write them as a corpus (Parquet).
-
-    Ends with a resumable journal: run the same command again after a stop, and nothing is measured twice.
-
-    \b
-    Examples:
-      tchub collect --suite reference --programs 2000 --out my-corpus
-      tchub collect --suite full --programs 12000 --out epyc --seed 0
-      tchub collect --suite full --programs 12000 --out epyc --shard 3/8   # on one of 8 machines of a kind
-      tchub collect --suite full --programs 12000 --out graviton --device rpc://tracker.lan:9190/graviton
-      tchub corpus merge epyc/shard-*-of-8 --out epyc
-    """
-    from ..tuning.collect import collect
-    from ..tuning.shards import Shard
-    from .native_log import native_output_logged
-    from .progress import shown_collecting
-
-    part = Shard.parse(shard) if shard else None
-    with native_output_logged(out, part.folder(folder) if part else folder), shown_collecting(out, programs) as tell:
-        result = collect(
-            suite,
-            programs,
-            folder,
-            device=device,
-            target=target,
-            linker=linker,
-            threads=threads,
-            seed=seed,
-            shard=part,
-            besides=besides,
-            progress=tell,
-            say=out.note,
-        )
-    out.data(
-        asdict(result),
-        lambda console: console.print(
-            f"{result.programs} programs of {result.tasks} tasks ({result.failed} failed) in {result.path}"
-        ),
-    )
-    whole = f"tchub corpus merge {folder}/shard-*-of-{part.count} --out {folder}" if part else None
-    out.hint(whole or f"tchub corpus stats {folder}")
-
-
-@click.group("bundle")
-def bundle_command() -> None:
-    """Measure programs on a machine that has no compiler: a GPU machine, a small board.
-
-    \b
-    Examples:
-      tchub bundle build --workload bert-tiny --target h200 --programs 200 --output h200.zip
-      python3 h200.zip --output results.jsonl          # on the GPU machine: driver, Python and numpy
-      tchub bundle ingest results.jsonl --bundle h200.zip --device h200 --out corpora/h200
-    """
-
-
-@bundle_command.command("build")
-@click.option("--workload", required=True, help="A network, suite or operator.")
-@click.option("--target", "target_name", required=True, help="A device (`tchub devices`), `local`, or TVM's JSON.")
+@command("bundle")
+@click.option("--workload", help="A network, suite or operator.")
+@click.option("--target", metavar="T", help="A device (`tchub devices`), `local`, or TVM's JSON.")
 @click.option("--programs", default=200, show_default=True, type=click.IntRange(1), help="Programs in all.")
-@click.option("--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The archive.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the candidates.")
+@click.option("--out", type=FILE, metavar="ZIP", help="The archive.")
+@seed_option("Seed of the candidates.")
 @threads_option
 @click.option("--code", type=click.Choice(["library", "object", "cubin", "ptx"]), help="How programs travel.")
-@click.option("--checkpoint", help="Half of the programs are those that this checkpoint ranks first.")
-@click.option("--corpus", "folder", type=click.Path(file_okay=False), help="Evolve from these measured programs.")
-@click.option("--max-size", type=click.FloatRange(min=0.1), help="MiB of an archive at most; else several.")
-@click.option("--build-timeout", default=60.0, show_default=True, help="Seconds a program may take to compile.")
-@output_options
-def bundle_build_command(
-    workload: str,
-    target_name: str,
-    programs: int,
-    output: Path,
-    seed: int,
-    threads: int | None,
-    code: str | None,
-    checkpoint: str | None,
-    folder: str | None,
-    max_size: float | None,
-    build_timeout: float,
-    out: Output,
+@click.option("--checkpoint", metavar="NAME", help="Half of the programs are those that it ranks first.")
+@click.option("--corpus", type=FOLDER, metavar="DIR", help="Evolve from these measured programs.")
+@click.option("--max-size", type=click.FloatRange(min=0.1), metavar="MIB", help="Size of an archive; else several.")
+@click.option("--build-timeout", default=60.0, show_default=True, metavar="S", help="Time for a program to compile.")
+@click.option("--runtime", type=FOLDER, metavar="DIR", help="Copy TVM's runtime there, for a CPU without TVM.")
+def bundle_command(
+    workload: str | None, target: str | None, out: Path | None, runtime: Path | None, output: Output, **options: Any
 ) -> None:
-    """Compile programs for a machine that cannot, and pack them with what measures them there.
+    """Compile programs for a machine that has no compiler, and pack them with what measures them there.
 
-    Run the same command again after a stop: what was compiled is not compiled again.
+    The machine needs Python, numpy and for a GPU its driver; `python3 ZIP --out results.jsonl` measures there, and
+    `tchub corpus import` takes the results. Run the same command again after a stop: what was compiled is not compiled
+    again. CPU bundles need TVM's runtime libraries where TVM is not installed: --runtime copies them for machines of
+    this one's architecture, also without an archive.
 
     \b
     Examples:
-      tchub bundle build --workload bert-tiny --target h200 --programs 200 --output h200.zip
-      tchub bundle build --workload papers --target h200 --programs 4400 --max-size 60 --output h200.zip
-      tchub bundle build --workload bert-tiny --target h200 --programs 200 --corpus corpora/h200 --output next.zip
+      tchub bundle --workload bert-tiny --target h200 --programs 200 --out h200.zip
+      tchub bundle --workload papers --target h200 --programs 4400 --max-size 60 --out h200.zip
+      tchub bundle --workload bert-tiny --target h200 --corpus corpora/h200 --out next.zip
+      tchub bundle --runtime runtime            # then: python3 ZIP --runtime runtime --out results.jsonl
     """
-    from rich.markup import escape
-    from rich.progress import Progress
+    needed = {"--workload": workload, "--target": target, "--out": out}
+    if missing := [name for name, value in needed.items() if value is None]:
+        if runtime is None or len(missing) < len(needed):
+            raise click.UsageError(f"Missing option '{missing[0]}'.")
+        output.data(*_copy_runtime(runtime))
+        return
+    result = _build(str(workload), str(target), out, options, output)
+    sizes = ", ".join(f"{path} ({size / 2**20:.1f} MiB)" for path, size in zip(result.paths, result.bytes, strict=True))
+    copied, text = _copy_runtime(runtime) if runtime else ({}, "")
+    counts = f"{result.programs} programs of {result.tasks} tasks ({result.failed} did not compile)"
+    output.data(asdict(result) | ({"runtime": copied} if copied else {}), f"{counts}: {sizes}")
+    if text:
+        output.note(text)
+    output.hint(f"python3 {result.paths[0]} --out results.jsonl   (on the device)")
 
+
+def _copy_runtime(folder: Path) -> tuple[dict[str, Any], str]:
+    from ..bundle.target import copy_runtime
+
+    copies = copy_runtime(folder)
+    size = sum(path.stat().st_size for path in copies)
+    text = f"{len(copies)} libraries, {size / 2**20:.1f} MiB, in {folder}"
+    return {"paths": [str(path) for path in copies], "bytes": size}, text
+
+
+def _build(workload: str, target: str, out: Any, options: dict[str, Any], output: Output) -> Any:
     from ...zoo.corpus import Corpus
     from ..bundle.build import BuildSettings, build_bundle
     from ..bundle.target import resolve_target
+    from .progress import shown_progress
 
-    target = resolve_target(target_name, threads, code)
-    limit = int(max_size * 2**20) if max_size else None
-    settings = BuildSettings(programs, seed, checkpoint, limit, build_timeout)
-    corpus = Corpus.open(folder) if folder else None
-    with Progress(console=out.console, disable=out.mode != "human") as bars:
-        bar = bars.add_task("compiling", total=programs)
-
-        def tell(done: int, total: int, name: str) -> None:
-            bars.update(bar, completed=done, total=total, description=escape(name[:40]))
-
-        result = build_bundle(workload, target, output, settings, corpus=corpus, tell=tell, say=out.note)
-    sizes = ", ".join(f"{path} ({size / 2**20:.1f} MiB)" for path, size in zip(result.paths, result.bytes, strict=True))
-    out.data(
-        asdict(result),
-        lambda console: console.print(
-            f"{result.programs} programs of {result.tasks} tasks ({result.failed} did not compile): {sizes}"
-        ),
+    limit = int(options["max_size"] * 2**20) if options["max_size"] else None
+    settings = BuildSettings(
+        options["programs"], options["seed"], options["checkpoint"], limit, options["build_timeout"]
     )
-    out.hint(f"python3 {result.paths[0]} --output results.jsonl   (on the device)")
+    corpus = Corpus.open(options["corpus"]) if options["corpus"] else None
+    resolved = resolve_target(target, options["threads"], options["code"])
+    with shown_progress(output) as progress:
 
+        def tell(done: int, total: int, task: str) -> None:
+            progress.count(f"compile {task}", done, total)
 
-@bundle_command.command("runtime")
-@click.option("--output", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder of the copies.")
-@output_options
-def bundle_runtime_command(output: Path, out: Output) -> None:
-    """Copy TVM's runtime libraries, for a machine of this one's architecture without TVM. CUDA bundles need none.
-
-    \b
-    Examples:
-      tchub bundle runtime --output runtime
-      python3 bundle.zip --runtime runtime --output results.jsonl      # on the device
-    """
-    from ..bundle.runtime import copy_runtime
-
-    copies = copy_runtime(output)
-    size = sum(path.stat().st_size for path in copies)
-    out.data(
-        {"paths": [str(path) for path in copies], "bytes": size},
-        lambda console: console.print(f"{len(copies)} libraries, {size / 2**20:.1f} MiB, in {output}"),
-    )
-
-
-@bundle_command.command("ingest")
-@click.argument("results", type=click.Path(dir_okay=False, path_type=Path))
-@click.option("--bundle", "archive", required=True, type=click.Path(path_type=Path), help="The archive measured.")
-@click.option("--device", required=True, help="The device that measured (`tchub devices`).")
-@click.option("--out", "folder", required=True, type=click.Path(file_okay=False, path_type=Path), help="The corpus.")
-@output_options
-def bundle_ingest_command(results: Path, archive: Path, device: str, folder: Path, out: Output) -> None:
-    """Check results against their bundle and add them to a corpus; the same results twice change nothing.
-
-    \b
-    Examples:
-      tchub bundle ingest results.jsonl --bundle h200.zip --device h200 --out corpora/h200
-    """
-    from ..bundle.archive import Bundle
-    from ..bundle.ingest import ingest
-
-    found = ingest(results, Bundle(archive), device, folder)
-    out.data(
-        asdict(found),
-        lambda console: console.print(
-            f"{found.results} results ({found.failed} failed, {found.wrong} wrong, {found.unmeasured} not measured); "
-            f"{found.programs} programs of {found.tasks} tasks in {found.path}"
-        ),
-    )
-    out.hint(f"tchub corpus stats {folder}")
+        return build_bundle(workload, resolved, out, settings, corpus=corpus, tell=tell, say=output.note)

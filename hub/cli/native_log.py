@@ -69,8 +69,8 @@ class NativeLog:
 
 
 @contextmanager
-def native_output_logged(out: Output, folder: str | Path) -> Iterator[NativeLog | None]:
-    """Send file descriptors 1 and 2 into `folder/tvm.log` while inside; `out` keeps the terminal.
+def native_output_logged(output: Output, folder: str | Path) -> Iterator[NativeLog | None]:
+    """Send file descriptors 1 and 2 into `folder/tvm.log` while inside; `output` keeps the terminal.
 
     Child processes inherit the log. At the end one line counts the warnings. Where the process dies inside, e.g. of a
     signal, the last lines of the log are printed in its place. Yields None, and changes nothing, where the folder
@@ -87,11 +87,11 @@ def native_output_logged(out: Output, folder: str | Path) -> Iterator[NativeLog 
         screen = stack.enter_context(_real_stderr())
         stack.enter_context(_watched(log.path, screen))
         try:
-            with out.on(screen), _descriptors_into(log.file):
+            with output.on(screen), _descriptors_into(log.file):
                 yield log
         finally:
             if summary := log.summary():
-                out.note(summary)
+                output.note(summary)
 
 
 @contextmanager

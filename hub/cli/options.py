@@ -1,10 +1,14 @@
-"""Options that several commands share, and the command line that was given."""
+"""Options that several commands share, options made of a config's fields, and the command line that was given."""
 
 from __future__ import annotations
 
+import inspect
+import re
 import shlex
 from collections.abc import Callable, Collection
+from dataclasses import Field, fields
 from functools import wraps
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,51 +16,132 @@ from click.core import ParameterSource
 
 from .output import Output
 
+FOLDER: Any = click.Path(file_okay=False, path_type=Path)
+FILE: Any = click.Path(dir_okay=False, path_type=Path)
+PATH: Any = click.Path(path_type=Path)
+_CORPUS: Any = click.Path(exists=True, file_okay=False, path_type=Path)
+# Field's type -> the option's type, and its name in the help.
+_TYPES: dict[str, tuple[Any, str]] = {
+    "int": (int, "N"),
+    "float": (float, "X"),
+    "str": (str, "S"),
+    "Path": (FOLDER, "DIR"),
+}
 
-def per_task_option(flag: str, default: int) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Adds an option for the programs of a task at most; of 1 there would be nothing to compare it with."""
+Decorator = Callable[[Callable[..., Any]], Any]
 
-    def comparable(_context: click.Context, _parameter: click.Parameter, value: int) -> int:
-        if value < 0 or value == 1:
-            raise click.BadParameter("give 2 or more, since programs of a task are compared, or 0 for all of them")
-        return value
 
+def command(name: str, group: click.Group | None = None) -> Decorator:
+    """Make a click command with `--json` and `--quiet`, whose function takes an `output: Output`."""
+
+    def decorate(func: Callable[..., Any]) -> click.Command:
+        @wraps(func)
+        def run(*args: Any, as_json: bool, quiet: bool, **kwargs: Any) -> Any:
+            return func(*args, output=Output("json" if as_json else "quiet" if quiet else "human"), **kwargs)
+
+        made = (click if group is None else group).command(name)(run)
+        made.params += [
+            click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON on stdout."),
+            click.Option(["--quiet"], is_flag=True, help="Print the result only."),
+        ]
+        return made
+
+    return decorate
+
+
+def options_of(config: type[Any], *names: str, **helps: str) -> Decorator:
+    """Add an option for each of these fields of a frozen config: name, type, default and help are the field's.
+
+    The help is the first sentence about the field in the class's docstring. A field that is true by default becomes
+    `--no-NAME`. A field whose default an option cannot show is passed as None where the user does not give it: leave it
+    out of the config then.
+
+    Args:
+        config: the dataclass.
+        names: of its fields, in the order of the help.
+        helps: field to another help.
+    """
+    by_name, described = {field.name: field for field in fields(config)}, _attributes(config) | helps
+
+    def decorate(func: Callable[..., Any]) -> Any:
+        for name in reversed(names):
+            func = _option(by_name[name], described.get(name, ""))(func)
+        return func
+
+    return decorate
+
+
+def _option(field: Field[Any], about: str) -> Decorator:
+    flag, default = "--" + field.name.replace("_", "-"), field.default
+    about = about.replace("`", "")
+    about = about[:1].upper() + about[1:]
+    if isinstance(default, bool):
+        return click.option(f"{flag}/--no-{flag[2:]}" if default else flag, default=default, help=about)
+    kind, metavar = _TYPES[str(field.type).partition(" | ")[0]]
+    shown = isinstance(default, str | int | float)
     return click.option(
-        flag, default=default, show_default=True, callback=comparable, help="Programs of a task at most; 0: all."
+        flag, type=kind, metavar=metavar, default=default if shown else None, show_default=shown, help=about
     )
 
 
-def output_options(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--json` and `--quiet` and passes the command an `out: Output`."""
+def _attributes(config: type[Any]) -> dict[str, str]:
+    """Return the first sentence about each attribute in a class's docstring (Google style)."""
+    text = (inspect.getdoc(config) or "").partition("Attributes:\n")[2]
+    texts = re.findall(r"^    (\w+(?:, \w+)*): (.*?)(?=^    \w|^\S|\Z)", text, re.MULTILINE | re.DOTALL)
+    return {
+        name: re.split(r"(?<=\.)\s", re.sub(r"\s+", " ", about).strip())[0]
+        for names, about in texts
+        for name in names.split(", ")
+    }
 
-    @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
-    @click.option("--quiet", is_flag=True, help="Print the result only.")
-    @click.pass_context
-    @wraps(func)
-    def wrapper(ctx: click.Context, *args: Any, as_json: bool, quiet: bool, **kwargs: Any) -> Any:
-        out = Output("json" if as_json else "quiet" if quiet else "human")
-        ctx.ensure_object(dict)["out"] = out
-        return func(*args, out=out, **kwargs)
 
-    return wrapper
+def out_option(about: str, default: str | None = None, *, kind: Any = FOLDER) -> Decorator:
+    """Add `--out`, where the command writes; required without a default."""
+    return click.option("--out", required=default is None, default=default, show_default=True, type=kind, help=about)
+
+
+def seed_option(about: str) -> Decorator:
+    """Add `--seed`."""
+    return click.option("--seed", default=0, show_default=True, help=about)
+
+
+def corpora_option(about: str, *, required: bool = False) -> Decorator:
+    """Add `--corpus`, which may be repeated, and pass the command `corpora`."""
+    return click.option(
+        "--corpus", "corpora", multiple=True, required=required, metavar="DIR", type=_CORPUS,
+        help=f"{about} Repeatable.",
+    )  # fmt: skip
+
+
+def _comparable(_context: click.Context, _parameter: click.Parameter, value: int) -> int:
+    if value < 0 or value == 1:
+        raise click.BadParameter("give 2 or more, since programs of a task are compared, or 0 for all of them")
+    return value
+
+
+def per_task_option(default: int) -> Decorator:
+    """Add `--per-task`, the programs of a task at most; one program would have nothing to be compared with."""
+    return click.option(
+        "--per-task", default=default, show_default=True, callback=_comparable, metavar="N",
+        help="Programs of a task at most; 0: all.",
+    )  # fmt: skip
 
 
 def device_options(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--device`, `--target` and `--cc`, and passes the command `device`, `target` and `linker`."""
+    """Add `--device`, `--target` and `--linker`."""
 
     @click.option(
-        "--device", default="local", show_default=True,
-        help="Where to measure: local, or rpc://HOST:PORT/KEY for the servers of TVM's RPC tracker.",
+        "--device", default="local", show_default=True, metavar="D",
+        help="Where to measure: local, or rpc://HOST:PORT/KEY of an RPC tracker.",
     )  # fmt: skip
     @click.option(
         "--target", metavar="T",
-        help="The device's TVM target: JSON, a file of it, a device's name from `tchub devices`, or LLVM's name of a "
-        "CPU or level, e.g. x86-64-v2 for this machine without AVX. "
-        "Default: this machine's, or what the RPC servers say of themselves.",
+        help="TVM target: JSON, a file of it, a name of `tchub devices`, or LLVM's name of a CPU or level, e.g. "
+        "x86-64-v2. [default: the device's own]",
     )  # fmt: skip
     @click.option(
-        "--cc", "linker", metavar="CC",
-        help="Links programs for RPC servers of another architecture; default: ARCH-linux-gnu-gcc or ld.lld.",
+        "--linker", metavar="CC",
+        help="Linker of programs for another architecture. [default: ARCH-linux-gnu-gcc, ld.lld]",
     )  # fmt: skip
     @wraps(func)
     def wrapper(*args: Any, target: str | None, **kwargs: Any) -> Any:
@@ -69,43 +154,51 @@ def device_options(func: Callable[..., Any]) -> Callable[..., Any]:
 
 threads_option = click.option(
     "--threads", type=click.IntRange(1), metavar="N",
-    help="Threads of a program. Default: one for each physical core that may be used; 1 for one thread.",
+    help="Threads of a program. [default: one a physical core]",
 )  # fmt: skip
 """Adds `--threads`; None for the default of `choose_device`."""
 
-
-def _parse_shapes(_context: click.Context, _parameter: click.Parameter, given: tuple[str, ...]) -> Any:
-    shapes = {}
-    for text in given:
-        name, equals, sizes = text.partition("=")
-        if not (name and equals and all(size.isdecimal() for size in sizes.split(","))):
-            raise click.BadParameter(f"{text!r} is no name with sizes: write batch=1,8")
-        shapes[name] = [int(size) for size in sizes.split(",")]
-    return shapes or None
+torch_threads_option = click.option(
+    "--threads", default=1, show_default=True, type=click.IntRange(1), metavar="N", help="Threads for PyTorch."
+)
 
 
-shape_option = click.option(
-    "--shape", "shapes", multiple=True, metavar="NAME=N,...", callback=_parse_shapes,
-    help="Sizes of a dynamic shape of the network, e.g. batch=1,8; may be given for several.",
-)  # fmt: skip
-"""Adds `--shape`, and passes the command `shapes`: sizes by name, or None."""
+def shape_option(func: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--shape`, and pass the command `shapes`: sizes by name, or None."""
+
+    @click.option(
+        "--shape", "shapes", multiple=True, metavar="NAME=N",
+        help="Sizes of a dynamic shape, e.g. batch=1,8. Repeatable.",
+    )  # fmt: skip
+    @wraps(func)
+    def wrapper(*args: Any, shapes: tuple[str, ...], **kwargs: Any) -> Any:
+        return func(*args, shapes=dict(map(_parse_shape, shapes)) or None, **kwargs)
+
+    return wrapper
+
+
+def _parse_shape(text: str) -> tuple[str, list[int]]:
+    name, equals, sizes = text.partition("=")
+    if not (name and equals and all(size.isdecimal() for size in sizes.split(","))):
+        raise click.BadParameter(f"{text!r} is no name with sizes: write batch=1,8", param_hint="--shape")
+    return name, [int(size) for size in sizes.split(",")]
 
 
 def index_options(func: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--index-repo` and `--no-index`, and passes the command `index_repo`: which index to ask, None for none.
+    """Add `--index-repo` and `--no-index`, and pass the command `index_repo`: which index to ask, None for none.
 
-    It is also passed `index_named`: whether that index was named, or is the one by default.
-    What is `private` is listed by an index that is named, and by no other.
+    Also passed is `index_named`: true where the user named that index. A private repository is listed by an index that
+    is named, and by no other.
     """
 
     @click.option(
         "--index-repo", metavar="ORG/NAME",
-        help="The index that is asked, by a pull request, to list it. Default: TCHUB_INDEX_REPO, or tchub/index.",
+        help="The index that is asked, by a pull request, to list it. [default: TCHUB_INDEX_REPO, or tchub/index]",
     )  # fmt: skip
     @click.option("--no-index", is_flag=True, help="Ask no index.")
     @wraps(func)
     def wrapper(*args: Any, index_repo: str | None, no_index: bool, **kwargs: Any) -> Any:
-        from ..registry.index_place import index_to_ask
+        from ..registry.trust import index_to_ask
 
         if index_repo and no_index:
             raise click.UsageError("--index-repo and --no-index exclude each other")
@@ -115,24 +208,33 @@ def index_options(func: Callable[..., Any]) -> Callable[..., Any]:
     return wrapper
 
 
-def given_again(without: Collection[str] = ()) -> str:
-    """The command at hand with all that was written on its line, so that no option is lost on the way to the next.
+def given_again(
+    without: Collection[str] = (), only: Collection[str] | None = None, *, folders_by_name: bool = False
+) -> str:
+    """Return the command at hand with all that was written on its line, so that no option is lost for the next one.
 
     Args:
         without: parameters, by their names in Python, that are to be left out.
+        only: return these options alone, without the command.
+        folders_by_name: write folders as their names, since where they are is nobody else's.
     """
     context = click.get_current_context()
-    words = context.command_path.split()
+    words = [] if only is not None else context.command_path.split()
     for parameter in context.command.params:
         name = str(parameter.name)
-        if name in without or context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+        if name in without or (only is not None and name not in only) or name in ("as_json", "quiet"):
             continue
-        value = context.params[name]
-        words += [word for one in (value if parameter.multiple else [value]) for word in _words(parameter, one)]
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            value = context.params[name]
+            for one in value if isinstance(value, tuple) else [value]:
+                by_name = folders_by_name and isinstance(one, Path)
+                words += _words(parameter, one.resolve().name if by_name else one)
     return shlex.join(words)
 
 
 def _words(parameter: click.Parameter, value: object) -> list[str]:
     if isinstance(parameter, click.Argument):
         return [str(value)]
-    return [parameter.opts[0]] + ([] if getattr(parameter, "is_flag", False) else [str(value)])
+    if isinstance(parameter, click.Option) and parameter.is_flag:
+        return [parameter.opts[0] if value else parameter.secondary_opts[0]]
+    return [parameter.opts[0], str(value)]

@@ -6,7 +6,8 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -14,46 +15,43 @@ import click
 from ...zoo.plain_json import plain
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-# Consoles that stand for stderr while a log file has it (native_log.py), innermost last.
-_in_place_of_stderr: list[Console] = []
-
-
-def _console(*, stderr: bool = False, quiet: bool = False) -> Console:
-    """A console that shows texts as they are: what a file says in brackets or between colons is no markup."""
     from .terminal import Terminal
 
-    return Terminal(stderr=stderr, quiet=quiet, markup=False, emoji=False)
+# Consoles that stand for stderr while a log file has it (native_log.py), innermost last.
+_in_place_of_stderr: list[Terminal] = []
+
+
+def _terminal(*, stderr: bool = False, quiet: bool = False) -> Terminal:
+    """Return a console that shows texts as they are: brackets and colons of a file are no markup."""
+    from .terminal import Terminal
+
+    return Terminal(stderr=stderr, quiet=quiet, markup=False, emoji=False, highlight=False)
 
 
 def say(text: str) -> None:
     """Print a sentence on stderr: wrapped at words on a terminal, as one line for what reads lines."""
-    console = _in_place_of_stderr[-1] if _in_place_of_stderr else _console(stderr=True)
-    console.print(text, highlight=False)
+    console = _in_place_of_stderr[-1] if _in_place_of_stderr else _terminal(stderr=True)
+    console.print(text)
 
 
 @dataclass
 class Output:
-    """Where a command speaks.
+    """Where a command prints.
 
     Attributes:
         mode: "human", "json" or "quiet". Quiet prints data in its shortest human form and no notes.
     """
 
     mode: str = "human"
-    _console: Any = field(default=None, repr=False)
 
-    @property
-    def console(self) -> Console:
-        """The rich console on stderr: tables that are not data, progress bars, notes."""
-        if self._console is None:
-            self._console = _console(stderr=True, quiet=self.mode == "quiet")
-        return self._console
+    @cached_property
+    def console(self) -> Terminal:
+        """The console on stderr: displays of progress and notes."""
+        return _terminal(stderr=True, quiet=self.mode == "quiet")
 
     @contextmanager
     def on(self, stream: IO[str]) -> Iterator[None]:
-        """Speak on this stream instead of stderr while inside."""
+        """Print on this stream instead of stderr while inside."""
         console, before = self.console, self.console.file
         console.file = stream
         _in_place_of_stderr.append(console)
@@ -63,24 +61,23 @@ class Output:
             _in_place_of_stderr.pop()
             console.file = before
 
-    def data(self, value: Any, render: Callable[[Console], None] | None = None) -> None:
+    def data(self, value: Any, human: Callable[[Terminal], None] | object = None) -> None:
         """Print the command's result on stdout.
 
         Args:
             value: a JSON-serialisable object, printed whole under `--json`.
-            render: draws the human form on a console that writes to stdout and reads no markup; without it `value` is
-                printed.
+            human: the text for people, or a function that draws it on a console that writes to stdout; `value` itself
+                where it is None.
         """
         if self.mode == "json":
             click.echo(json.dumps(plain(value), indent=2, default=str, allow_nan=False))
-            return
-        if render is None:
-            click.echo(value)
+        elif callable(human):
+            human(_terminal())
         else:
-            render(_console())
+            _terminal().print(value if human is None else human, soft_wrap=True)
 
     def note(self, text: str) -> None:
-        """Say something to the person at the terminal (stderr; silent in quiet mode)."""
+        """Print a note for the person at the terminal (stderr; silent in quiet mode)."""
         if self.mode != "quiet":
             say(text)
 
@@ -91,15 +88,15 @@ class Output:
 
 
 class Prompt:
-    """Asks with click's prompts."""
+    """Questions to the person at the terminal, on stderr: stdout is for data."""
 
     @classmethod
     def find(cls) -> Prompt | None:
-        """The terminal, None where nobody sits at one."""
+        """Return the prompt; None where nobody sits at a terminal."""
         return cls() if sys.stdin.isatty() and sys.stderr.isatty() else None
 
     def text(self, question: str, wrong: Callable[[str], str | None]) -> str:
-        """An answer; one that is wrong is said to be, and asked for again. An empty one is an answer too."""
+        """Prompt until the answer is valid, as `wrong` says; it may be empty."""
 
         def checked(answer: str) -> str:
             if why := wrong(answer):
@@ -109,5 +106,5 @@ class Prompt:
         return click.prompt(question, default="", show_default=False, value_proc=checked, err=True)
 
     def yes(self, question: str) -> bool:
-        """A yes; anything else is a no."""
+        """Return the answer to a yes-or-no question; anything else than a yes is a no."""
         return click.confirm(question, default=False, err=True)

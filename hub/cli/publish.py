@@ -8,41 +8,46 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import device_options, given_again, index_options, output_options, threads_option
+from .options import (
+    command,
+    corpora_option,
+    device_options,
+    given_again,
+    index_options,
+    out_option,
+    seed_option,
+    threads_option,
+    torch_threads_option,
+)
 from .output import Output, Prompt
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from ..publishing.check_report import CheckReport
+    from ..publishing.contribute import StepResult
+    from ..publishing.contribute_facts import ContributionConfig
+    from ..publishing.publish import PublishResult
+    from .terminal import Terminal
 
-    from ..contributing.settings import Settings
-    from ..contributing.walk import Passed
-    from ..publishing.check import Report
-    from ..publishing.publish import Published
+_OUTCOMES = {"ok": "ok", "failed": "FAIL", "not-checked": "open"}
+_STEPS = ("preflight", "device", "facts", "collect", "train", "evaluate", "card", "check", "publish")
+_FACTS = ("authors", "weights_licence", "data_licence", "name", "version")
 
-_MARKS = {"ok": "ok", "failed": "FAIL", "not-checked": "open"}
+_judging_corpora = corpora_option("A corpus that it learnt from or is judged by, in a folder of its name.")
+_evaluate_option = click.option(
+    "--evaluate/--no-evaluate", default=True, help="Evaluate the scores again, for which the corpora are needed."
+)
 
 
-@click.command("check")
+@command("check")
 @click.argument("name_or_path")
-@click.option(
-    "--corpus", "corpora", multiple=True, metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A corpus that it learnt from or is judged by, in a folder of its name. Repeatable.",
-)  # fmt: skip
-@click.option("--without-evaluation", is_flag=True, help="Leave the questions that need the corpora open.")
+@_judging_corpora
+@_evaluate_option
 @click.option(
     "--tolerance", default=0.002, show_default=True, type=click.FloatRange(0, 1),
     help="How far a score that is evaluated again may be from the published one.",
 )  # fmt: skip
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads to use.")
-@output_options
-def check_command(
-    name_or_path: str,
-    corpora: tuple[Path, ...],
-    without_evaluation: bool,
-    tolerance: float,
-    threads: int,
-    out: Output,
-) -> None:
+@torch_threads_option
+def check_command(name_or_path: str, output: Output, **options: Any) -> None:
     """Check everything that a reviewer looks at. NAME_OR_PATH is a folder, or a name that `tchub list` shows.
 
     The files and their contents, whether the weights load, name and version, the device, the card and its facts, the
@@ -52,68 +57,44 @@ def check_command(
     \b
     Examples:
       tchub check runs/tilenet-epyc --corpus corpora/epyc-turin
-      tchub check tilenet-epyc --without-evaluation
+      tchub check tilenet-epyc --no-evaluate
       tchub check tilenet-k80 --corpus k80 --corpus v100 --corpus mi50 --corpus rtx2080ti --corpus a100 --json
     """
     import torch
 
     from ..publishing.check import check
-    from .zoo import find_folder
+    from ..registry import find_checkpoint
 
-    torch.set_num_threads(threads)
-    report = check(
-        find_folder(name_or_path),
-        corpora=corpora,
-        tolerance=tolerance,
-        evaluate=not without_evaluation,
-        threads=threads,
-        note=out.note,
-    )
-    out.data(report.as_dict(), lambda console: draw_check(report, console))
+    torch.set_num_threads(options["threads"])
+    report = check(find_checkpoint(name_or_path), note=output.note, **options)
+    output.data(report.as_dict(), lambda console: _draw_report(report, console))
     if not report.ok:
         raise click.exceptions.Exit(1)
-    given = [word for path in corpora for word in ("--corpus", str(path))]
-    out.hint(shlex.join(["tchub", "publish", name_or_path, *given, "--repo", "ORGANISATION/NAME"]))
+    corpora = given_again(only=["corpora"])
+    words = ["tchub publish", shlex.quote(name_or_path), *([corpora] if corpora else []), "--repo ORGANISATION/NAME"]
+    output.hint(" ".join(words))
 
 
-def draw_check(report: Report, console: Console) -> None:
-    """One line a finding, the remedy of what is wrong under it."""
+def _draw_report(report: CheckReport, console: Terminal) -> None:
+    """Draw one line a finding, the remedy of what is wrong under it."""
     for finding in report.findings:
-        line = f"{_MARKS[finding.outcome]:<6}{finding.name:<10}{finding.detail}"
-        console.print(line, highlight=False, soft_wrap=True)
+        console.print(f"{_OUTCOMES[finding.outcome]:<6}{finding.name:<10}{finding.detail}", soft_wrap=True)
         if finding.outcome != "ok" and finding.remedy:
-            console.print(f"{'':<16}-> {finding.remedy}", highlight=False, soft_wrap=True)
+            console.print(f"{'':<16}-> {finding.remedy}", soft_wrap=True)
 
 
-@click.command("publish")
+@command("publish")
 @click.argument("name_or_path")
 @click.option("--repo", required=True, metavar="ORG/NAME", help="The Hub repository; made when it is not there.")
-@click.option("--version", metavar="X.Y.Z", help="Publish it as this version. Default: its config's.")
+@click.option("--version", metavar="X.Y.Z", help="Publish it as this version. [default: its config's]")
 @click.option("--private", is_flag=True, help="Only in a private repository; by default no index is asked.")
 @click.option("--create-pr", is_flag=True, help="Propose it by a pull request, where you may not write.")
 @index_options
-@click.option(
-    "--corpus", "corpora", multiple=True, metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A corpus that it learnt from or is judged by, in a folder of its name. Repeatable.",
-)  # fmt: skip
-@click.option("--without-evaluation", is_flag=True, help="Do not evaluate the scores again.")
-@click.option("--threads", default=1, show_default=True, type=click.IntRange(1), help="Threads to use.")
-@click.option("--dry-run", is_flag=True, help="Check it, and say what would be uploaded.")
-@output_options
-def publish_command(
-    name_or_path: str,
-    repo: str,
-    version: str | None,
-    private: bool,
-    create_pr: bool,
-    index_repo: str | None,
-    index_named: bool,
-    corpora: tuple[Path, ...],
-    without_evaluation: bool,
-    threads: int,
-    dry_run: bool,
-    out: Output,
-) -> None:
+@_judging_corpora
+@_evaluate_option
+@torch_threads_option
+@click.option("--dry-run", is_flag=True, help="Check it, and show what would be uploaded.")
+def publish_command(name_or_path: str, repo: str, output: Output, **options: Any) -> None:
     """Publish a checkpoint on the Hugging Face Hub. NAME_OR_PATH is a folder, or a name that `tchub list` shows.
 
     First everything is checked, as by `tchub check`, and the card is written from config.json and metrics.json. Then
@@ -127,88 +108,57 @@ def publish_command(
       tchub publish runs/tilenet-epyc --repo lab/tilenet-epyc --corpus corpora/epyc-turin --create-pr
     """
     from ..publishing.publish import publish
-    from .zoo import find_folder
+    from ..registry import find_checkpoint
 
-    done = publish(
-        find_folder(name_or_path),
-        repo,
-        version=version,
-        private=private,
-        create_pr=create_pr,
-        index_repo=index_repo,
-        index_named=index_named,
-        corpora=corpora,
-        evaluate=not without_evaluation,
-        threads=threads,
-        dry_run=dry_run,
-        note=out.note,
-    )
-    out.data(done.as_dict(), lambda console: _draw(done, console))
-    out.hint(_next(done))
+    result = publish(find_checkpoint(name_or_path), repo, note=output.note, **options)
+    output.data(result.as_dict(), "\n".join(_published(result)))
+    output.hint(_after_publishing(result))
 
 
-def _draw(done: Published, console: Console) -> None:
-    lines = [f"{done.outcome}: {done.name}@{done.version} at {done.url}"]
-    lines += [f"  commit: {done.commit}"] if done.commit else []
-    lines += [f"  tag: {done.tag}"] if done.tag else []
-    if done.index:
-        lines.append(f"  index: {done.index.url or f'{done.index.repo} lists it already'}")
-    lines += [f"  {name}  sha256 {sha256}" for name, sha256 in sorted(done.files.items())]
-    for line in lines:
-        console.print(line, highlight=False, markup=False, soft_wrap=True)
+def _published(result: PublishResult) -> list[str]:
+    lines = [f"{result.outcome}: {result.name}@{result.version} at {result.url}"]
+    lines += [f"  commit: {result.commit}"] if result.commit else []
+    lines += [f"  tag: {result.tag}"] if result.tag else []
+    if result.index:
+        lines.append(f"  index: {result.index.url or f'{result.index.repo} lists it already'}")
+    return lines + [f"  {name}  sha256 {sha256}" for name, sha256 in sorted(result.files.items())]
 
 
-def _next(done: Published) -> str:
-    if done.outcome == "dry-run":
+def _after_publishing(result: PublishResult) -> str:
+    if result.outcome == "dry-run":
         return given_again(without=["dry_run"])
-    if done.outcome == "proposed":
-        later = f"# tags it, by an owner of {done.repo}, once {done.url} is merged"
+    if result.outcome == "proposed":
+        later = f"# tags it, by an owner of {result.repo}, once {result.url} is merged"
         return f"{given_again(without=['create_pr'])}   {later}"
-    if done.index is None:
+    if result.index is None:
         return f"{given_again(without=['no_index'])} --index-repo ORG/NAME   # so that tchub pull finds it"
-    merged = f"   # once {done.index.url} is merged" if done.index.url else ""
-    return f"tchub index refresh && tchub pull {done.name}@{done.version}{merged}"
+    merged = f"   # once {result.index.url} is merged" if result.index.url else ""
+    return f"tchub index refresh && tchub pull {result.name}@{result.version}{merged}"
 
 
-_FOLDER: Any = click.Path(file_okay=False, path_type=Path)
-_STEPS = ("preflight", "device", "facts", "collect", "train", "evaluate", "card", "check", "publish")
-
-
-@click.command("contribute")
+@command("contribute")
 @device_options
-@click.option("--output", default="contribution", show_default=True, type=_FOLDER, help="Folder of all that is made.")
-@click.option("--networks", default="full", show_default=True, help="Suites, networks, operators; several with commas.")
-@click.option(
-    "--programs", default=12000, show_default=True, type=click.IntRange(8), help="Programs to measure in all."
-)
+@out_option("Folder of all that is made.", "contribution")
+@click.option("--workload", default="full", show_default=True, help="Suites, networks, operators, with commas.")
+@click.option("--programs", default=12000, show_default=True, type=click.IntRange(8), help="Programs to measure.")
 @threads_option
-@click.option(
-    "--corpus", "corpora", multiple=True, metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="Learn from this corpus and measure nothing. Repeatable; the first one judges.",
-)  # fmt: skip
-@click.option("--recipe", help="How to train: a recipe that ships, or a file. Default: tilenet, or that of --from.")
-@click.option("--from", "base", metavar="BASE", help="Start from the weights of this checkpoint.")
-@click.option("--seed", default=0, show_default=True, help="Of the candidates and the training.")
+@corpora_option("Learn from this corpus and measure nothing; the first one judges.")
+@click.option("--recipe", help="How to train: a recipe that ships, or a file. [default: the checkpoint's, or tilenet]")
+@click.option("--checkpoint", metavar="NAME", help="Start from the weights of this checkpoint.")
+@seed_option("Seed of the candidates and the training.")
 @click.option("--authors", help="Who made it, as it is to be cited.")
 @click.option("--weights-licence", metavar="SPDX", help="Licence that you give the weights. There is no default.")
 @click.option("--data-licence", metavar="SPDX", help="Licence of what is measured here. There is no default.")
 @click.option("--limit", "limits", multiple=True, help="What users should know that no number tells. Repeatable.")
-@click.option("--name", help="Of the checkpoint. Default: ARCH-FAMILY.")
-@click.option("--version", help="Of the checkpoint. Default: the next one that nobody has.")
+@click.option("--name", help="Name of the checkpoint. [default: ARCH-FAMILY]")
+@click.option("--version", help="Version of the checkpoint. [default: the next one that nobody has]")
 @click.option("--repo", metavar="ORG/NAME", help="The Hub repository to publish in.")
 @index_options
-@click.option("--no-publish", is_flag=True, help="Stop with a folder that is ready to be published.")
-@click.option("--yes", "confirmed", is_flag=True, help="Publish without asking.")
-@click.option("--step", "again_from", type=click.Choice(_STEPS), help="Do this step again, and all after it.")
-@output_options
+@click.option("--publish/--no-publish", default=True, help="--no-publish: stop with a folder ready to be published.")
+@click.option("--yes", is_flag=True, help="Publish without asking.")
+@click.option("--step", type=click.Choice(_STEPS), help="Do this step again, and all after it.")
 def contribute_command(
-    output: Path,
-    networks: str,
-    limits: tuple[str, ...],
-    no_publish: bool,
-    again_from: str | None,
-    out: Output,
-    **options: Any,
+    out: Path, workload: str, limits: tuple[str, ...], yes: bool, step: str | None, output: Output, **options: Any
 ) -> None:
     """Measure, train, evaluate, describe, check and publish a checkpoint for a device.
 
@@ -222,44 +172,37 @@ def contribute_command(
     \b
     Examples:
       tchub contribute --device local --no-publish
-      tchub contribute --device local --networks reference,bert-tiny --programs 2000 --output mine
-      tchub contribute --corpus corpora/epyc-turin --from tilenet-xeon --repo me/tilenet-epyc
-      tchub contribute --output mine --step train
+      tchub contribute --device local --workload reference,bert-tiny --programs 2000 --out mine
+      tchub contribute --corpus corpora/epyc-turin --checkpoint tilenet-xeon --repo me/tilenet-epyc
+      tchub contribute --out mine --step train
     """
-    from ..contributing.settings import CardFacts, Settings
-    from ..contributing.walk import contribute
-    from .progress import shown_collecting
+    from ..publishing.contribute import contribute
+    from ..publishing.contribute_facts import CardFacts, ContributionConfig
+    from .progress import shown_progress
 
     if options["corpora"] and options["data_licence"]:
         raise click.UsageError("--data-licence is of what is measured here; a --corpus says its own")
-    facts = CardFacts(
-        **{key: options.pop(key) for key in ("authors", "weights_licence", "data_licence", "name", "version")},
-        limits=limits or None,
-    )
-    settings = Settings(output, networks=tuple(networks.split(",")), facts=facts, publish=not no_publish, **options)
-    with shown_collecting(out, settings.programs) as tell:
-        passed = contribute(settings, ask=Prompt.find(), again_from=again_from, note=out.note, progress=tell)
-    result = {"output": str(output), "steps": [step.as_dict() for step in passed]}
-    out.data(result, lambda console: draw_contribute(passed, console))
-    if "published" not in passed[-1].facts:
-        out.hint(_publish(settings, passed))
+    facts = CardFacts(**{key: options.pop(key) for key in _FACTS}, limits=limits or None)
+    base = options.pop("checkpoint")
+    networks = tuple(workload.split(","))
+    config = ContributionConfig(out, networks=networks, base=base, facts=facts, confirmed=yes, **options)
+    with shown_progress(output) as progress:
+        steps = contribute(config, ask=Prompt.find(), again_from=step, note=output.note, progress=progress.programs)
+    result = {"out": str(out), "steps": [step.as_dict() for step in steps]}
+    output.data(result, "\n".join(f"{step.outcome:<6}{step.name:<11}{step.seconds:>8.1f} s" for step in steps))
+    if "published" not in steps[-1].facts:
+        output.hint(_publish(config, steps))
 
 
-def draw_contribute(passed: list[Passed], console: Console) -> None:
-    """One line a step."""
-    for step in passed:
-        console.print(f"{step.outcome:<6}{step.name:<11}{step.seconds:>8.1f} s", highlight=False)
+def _publish(config: ContributionConfig, steps: list[StepResult]) -> str:
+    """Return the command by which the finished folder goes where this one would have brought it."""
+    from ..publishing.contribute import corpus_folders
+    from ..registry.trust import index_to_ask
 
-
-def _publish(settings: Settings, passed: list[Passed]) -> str:
-    """The command by which the finished folder goes where this one would have brought it."""
-    from ..contributing.corpora import corpus_folders
-    from ..registry.index_place import index_to_ask
-
-    (device,) = (step.facts["device"] for step in passed if step.name == "device")
-    words = ["tchub", "publish", str(settings.output / "checkpoint")]
-    words += [word for folder in corpus_folders(settings, device) for word in ("--corpus", str(folder))]
-    words += ["--repo", settings.repo or "ORGANISATION/NAME"]
-    if settings.index_repo != index_to_ask():
-        words += ["--index-repo", settings.index_repo] if settings.index_repo else ["--no-index"]
+    (device,) = (step.facts["device"] for step in steps if step.name == "device")
+    words = ["tchub", "publish", str(config.out / "checkpoint")]
+    words += [word for folder in corpus_folders(config, device) for word in ("--corpus", str(folder))]
+    words += ["--repo", config.repo or "ORGANISATION/NAME"]
+    if config.index_repo != index_to_ask():
+        words += ["--index-repo", config.index_repo] if config.index_repo else ["--no-index"]
     return shlex.join(words)

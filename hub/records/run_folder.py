@@ -27,10 +27,10 @@ def locked(folder: Path) -> Iterator[None]:
     busy = f"another process tunes into {folder}"
     with alone_in(
         folder,
-        lambda: RunStateError(busy, remedy="wait for it, or choose another --output", path=str(folder)),
+        lambda: RunStateError(busy, remedy="wait for it, or choose another --out", path=str(folder)),
         lambda error: RunStateError(
             f"{folder} cannot be written: {error.strerror or error}",
-            remedy="choose another --output",
+            remedy="choose another --out",
             path=str(folder),
         ),
     ):
@@ -59,13 +59,13 @@ def claim(folder: Path, facts: dict[str, Any], *, resume: bool = True) -> bool:
     if differing:
         raise RunStateError(
             f"{folder} holds a run with another {differing[0]}: {_short(before.get(differing[0]))}",
-            remedy="choose another --output, or delete the folder",
+            remedy="choose another --out, or delete the folder",
             path=str(folder),
             differing=differing,
         )
     if not resume:
         raise RunStateError(
-            f"{folder} holds an earlier run", remedy="choose another --output, or resume it", path=str(folder)
+            f"{folder} holds an earlier run", remedy="choose another --out, or resume it", path=str(folder)
         )
     return True
 
@@ -100,7 +100,7 @@ def _read(path: Path) -> dict[str, Any]:
         version = int(facts["format"])
     except (ValueError, KeyError, TypeError) as error:
         raise RunStateError(
-            f"{path} is damaged: {error}", remedy="choose another --output", path=str(path)
+            f"{path} is damaged: {error}", remedy="choose another --out", path=str(path)
         ) from error
     if version > FORMAT:
         raise RunStateError(

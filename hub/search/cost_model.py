@@ -147,7 +147,7 @@ class PretrainedScorer:
         if raw.shape != (len(features),) or not np.isfinite(raw).all():
             raise ModelOutputError(
                 f"{self.checkpoint.config.name} gave scores that are not finite numbers",
-                remedy="verify the checkpoint's files with: tchub verify",
+                remedy="verify the checkpoint's files with: tchub pull --verify",
                 checkpoint=self.checkpoint.config.name,
             )
         return raw

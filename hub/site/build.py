@@ -74,7 +74,7 @@ def build(registry: Registry, output: Path, title: str = TITLE) -> Built:
     except OSError as error:
         raise SiteWriteError(
             f"{error.filename or output} cannot be written: {error.strerror or error}",
-            remedy="give --output a folder that can be written, on a disk with room; then run it again",
+            remedy="give --out a folder that can be written, on a disk with room; then run it again",
             path=str(output),
         ) from error
     return Built(output, tuple(one.entry.name for one in listed), written, removed, len(files))
@@ -126,7 +126,7 @@ def _require_own(output: Path) -> None:
     if not (isinstance(earlier, dict) and {"format", "checkpoints"} <= set(earlier)):
         raise ForeignFolderError(
             f"{output} holds other files than a catalogue's",
-            remedy="give --output a new folder, or an empty one",
+            remedy="give --out a new folder, or an empty one",
             path=str(output),
         )
 

@@ -12,8 +12,8 @@ from ...zoo.corpus import Corpus
 from ..device.detect import LocalDevice
 from ..device.device_choice import ChosenDevice, choose_device
 from ..device.errors import MeasurementFailureRateError
-from ..device.failures import is_passing
 from ..device.measure import MeasureConfig
+from ..device.measurement import is_passing
 from ..device.prefetch import prefetch
 from ..networks.errors import NoTaskError
 from ..records.history import open_sharing_journal
@@ -218,8 +218,8 @@ def collect(
     Raises:
         NoTaskError: the suite has no task with a choice of programs.
         ShardError: there are more shards than such tasks.
-        UnknownDeviceChoiceError, NoServerError, RemoteTargetError, NoCrossCompilerError: the device cannot be used.
-        LocalTargetError: this machine cannot run programs for the target.
+        DeviceChoiceError, NoServerError, TargetError, DeviceSetupError: the device cannot be used.
+        TargetError: this machine cannot run programs for the target.
         MeasurementFailureRateError: nearly every program fails here.
     """
     import tvm
@@ -251,7 +251,7 @@ def collect(
             collector.run(rich)
             outcomes = dict(measurer.outcomes)
         command = _command(chosen, suite, asked, seed, threads, shard, besides)
-        corpus = export(journal, rich, facts, folder, command=command, licence=licence)
+        corpus = export(journal.entries(), rich, facts, folder, command=command, licence=licence)
     failed = sum(not program.valid for program in corpus.iter_programs())
     return CollectResult(
         str(folder),
@@ -268,7 +268,7 @@ def _command(
     device: ChosenDevice, suite: str, programs: int, seed: int, threads: int, shard: Shard | None,
     besides: Sequence[Path | str],
 ) -> str:  # fmt: skip
-    words = ["tchub", "collect", *device.options, "--suite", suite, "--programs", str(programs)]
+    words = ["tchub", "collect", *device.options, "--workload", suite, "--programs", str(programs)]
     words += ["--shard", str(shard)] if shard else []
-    words += [word for path in besides for word in ("--besides", Path(path).name)]
+    words += [word for path in besides for word in ("--corpus", Path(path).name)]
     return shlex.join([*words, "--seed", str(seed), "--threads", str(threads), "--out", "DIR"])

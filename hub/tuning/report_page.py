@@ -60,7 +60,7 @@ def usage(folder: str | Path) -> dict[str, str]:
     return {
         "in Python": f"from tchub import hub\nnet = hub.load_tuned({str(folder)!r})\ny = net(x)",
         "in a shell": f"tchub run {quoted} --input x.npz",
-        "time it again": f"tchub bench {quoted}",
+        "time it again": f"tchub run --bench {quoted}",
     }
 
 

@@ -120,7 +120,7 @@ class TuningSession:
         elif any(trial.kind == "reused" for trial in self.view.log.trials):
             raise RunStateError(
                 f"{self._folder} holds a run that began with programs of earlier runs, and this one is to begin afresh",
-                remedy="choose another --output, or leave out --fresh and --compare-stock",
+                remedy="choose another --out, or leave out --no-reuse and --compare-stock",
                 path=str(self._folder),
             )
         if self.settings.untuned:

@@ -1,4 +1,4 @@
-"""`tchub corpus replay`: an old log becomes a database that MetaSchedule opens and applies."""
+"""`tchub corpus import --replay`: an old log becomes a database that MetaSchedule opens and applies."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def replay(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    assert main(["corpus", "replay", *arguments, "--json"]) == 0
+    assert main(["corpus", "import", "--replay", *arguments, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -53,7 +53,7 @@ def records(folder: Path) -> list[Any]:
 
 
 def test_every_program_is_replayed_or_counted(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    found = replay(capsys, str(log), "--to", str(tmp_path / "db"))
+    found = replay(capsys, str(log), "--out", str(tmp_path / "db"))
     assert found["operators"]["matmul"] == {"replayed": 2, "of": 2}
     assert found["operators"]["elementwise"] == {"replayed": 1, "of": 2}
     assert {row["reason"]: row["programs"] for row in found["reasons"]} == {"refused": 1, "unknown-workload": 1}
@@ -65,7 +65,7 @@ def test_every_program_is_replayed_or_counted(log: Path, tmp_path: Path, capsys:
 def test_todays_tvm_applies_the_database_and_the_program_is_right(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    replay(capsys, str(log), "--to", str(tmp_path / "db"))
+    replay(capsys, str(log), "--out", str(tmp_path / "db"))
     found = [r for r in records(tmp_path / "db") if "matmul" in str(r.workload.mod)]
     assert sorted(float(r.run_secs[0]) for r in found) == [2e-3, 3e-3]
     rng = np.random.default_rng(0)
@@ -82,7 +82,7 @@ def test_todays_tvm_applies_the_database_and_the_program_is_right(
 def test_a_limit_takes_the_first_programs_of_each_task(
     log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = replay(capsys, str(log), "--to", str(tmp_path / "db"), "--limit-per-task", "1")
+    found = replay(capsys, str(log), "--out", str(tmp_path / "db"), "--per-task", "1")
     assert found["operators"]["matmul"] == {"replayed": 1, "of": 1}
     assert found["over_limit"] == 2
     assert {float(r.run_secs[0]) for r in records(tmp_path / "db")} == {2e-3, 1e-3}
@@ -90,12 +90,12 @@ def test_a_limit_takes_the_first_programs_of_each_task(
 
 def test_the_target_can_be_told(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = '{"kind": "llvm", "mcpu": "cortex-a72", "mtriple": "aarch64-linux-gnu"}'
-    replay(capsys, str(log), "--to", str(tmp_path / "db"), "--target", target)
+    replay(capsys, str(log), "--out", str(tmp_path / "db"), "--target", target)
     assert {str(r.target.attrs["mcpu"]) for r in records(tmp_path / "db")} == {"cortex-a72"}
 
 
 def test_people_read_shares_and_reasons(log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["corpus", "replay", str(log), "--to", str(tmp_path / "db")]) == 0
+    assert main(["corpus", "import", "--replay", str(log), "--out", str(tmp_path / "db")]) == 0
     text = capsys.readouterr().out
     assert "100.0%" in text
     assert "unknown-workload" in text

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from fake_tuning import FakeMeasure, key_of, latency_of_key
 from tchub.hub.device.measure import Measurement
+from tchub.hub.records.errors import RunStateError
 from tchub.hub.records.history import MOST_RECORDS, History, history_file, scope_of
 from tchub.hub.records.trials import TrialLog, curve
-from tchub.hub.records.errors import RunStateError
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.task_search import SearchSettings
 from tchub.hub.tuning.session import SessionSettings, TuningSession, best_programs, open_database
@@ -124,7 +124,7 @@ def test_a_run_that_begins_afresh_refuses_a_folder_of_one_that_did_not(run: Any)
     run("second")
     with pytest.raises(RunStateError, match="began with programs of earlier runs") as caught:
         run("second", reuse=False, trials=8)
-    assert "--fresh" in str(caught.value.remedy)
+    assert "--no-reuse" in str(caught.value.remedy)
 
 
 def test_the_curve_begins_with_what_was_reused(run: Any, small_task: Any) -> None:

@@ -372,17 +372,17 @@ def test_the_command_prints_json_on_stdout_alone(
     plain = tune_module.tune
     pair = {name: fake_pair[name] for name in ("builder", "runner", "target")}
     monkeypatch.setattr(tune_module, "tune", lambda *args, **options: plain(*args, **(options | pair)))
-    arguments = ["tune", str(pt2), "--checkpoint", "none", "--trials", "4", "--population", "16", "--generations", "1"]
-    assert main([*arguments, "--output", str(tmp_path), "--json"]) == 0
+    arguments = ["tune", str(pt2), "--checkpoint", "none", "--trials", "4"]
+    assert main([*arguments, "--out", str(tmp_path), "--json"]) == 0
     captured = capsys.readouterr()
     assert json.loads(captured.out)["network"] == "tiny"
     assert "report.html" in captured.err
-    assert main([*arguments, "--output", str(tmp_path)]) == 0
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
     assert "tuned" in capsys.readouterr().out
 
 
 def test_the_command_reports_errors_in_one_line_with_a_remedy(tmp_path: Path, capsys: Any) -> None:
-    assert main(["tune", "bert-tinny", "--checkpoint", "none", "--output", str(tmp_path), "--json"]) == 1
+    assert main(["tune", "bert-tinny", "--checkpoint", "none", "--out", str(tmp_path), "--json"]) == 1
     captured = capsys.readouterr()
     assert json.loads(captured.out)["error"] == "UnknownNetworkError"
     assert "bert-tiny" in captured.err

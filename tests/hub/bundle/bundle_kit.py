@@ -37,7 +37,7 @@ QUICK = {
 CPU_FACTS: dict[str, Any] = {
     "workload": "toy", "target": {"kind": "llvm", "mcpu": "generic"}, "device": None, "device_kind": "cpu",
     "code": "library", "arch": "x86_64", "threads": 1, "timing": QUICK, "tchub_version": "0", "tvm_version": "0.27",
-    "ffi_version": "0.1", "command": "tchub bundle build",
+    "ffi_version": "0.1", "command": "tchub bundle",
 }  # fmt: skip
 
 
@@ -87,7 +87,7 @@ class Machine:
     options: list[str]
 
     def command(self, bundle: Path, output: Path, *options: str) -> list[str]:
-        return [sys.executable, str(bundle), "--output", str(output), *self.options, *options]
+        return [sys.executable, str(bundle), "--out", str(output), *self.options, *options]
 
     def run(self, bundle: Path, output: Path, *options: str) -> subprocess.CompletedProcess[str]:
         command = self.command(bundle, output, *options)

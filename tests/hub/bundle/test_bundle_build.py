@@ -41,20 +41,20 @@ def test_programs_compiled_here_are_measured_there_and_become_a_corpus(
         build_bundle("small", resolve_target("local"), archive, BuildSettings(3, max_bytes=1000))
     # What was compiled before the stop is not compiled again: no worker may start.
     monkeypatch.setattr("tchub.hub.bundle.build.Zygote", None)
-    words = ["--workload", "small", "--target", "local", "--programs", "3", "--output", str(archive), "--json"]
-    assert main(["bundle", "build", *words]) == 0
+    words = ["--workload", "small", "--target", "local", "--programs", "3", "--out", str(archive), "--json"]
+    assert main(["bundle", *words]) == 0
     built = json.loads(capsys.readouterr().out)
     assert (built["programs"], built["failed"], built["bytes"]) == (3, 0, [archive.stat().st_size])
     assert not archive.with_suffix(".work").exists(), "nothing is left of the work"
 
-    assert main(["bundle", "runtime", "--output", str(runtime), "--json"]) == 0
+    assert main(["bundle", "--runtime", str(runtime), "--json"]) == 0
     capsys.readouterr()
     done = bare_machine(tmp_path / "site", "--runtime", str(runtime)).run(archive, tmp_path / "results.jsonl")
     assert done.returncode == 0, done.stderr
     assert [line["error"] for line in lines_of(tmp_path / "results.jsonl")] == [None] * 3
 
     words = [str(tmp_path / "results.jsonl"), "--bundle", str(archive), "--device", "epyc-turin", "--out", str(corpus)]
-    assert main(["bundle", "ingest", *words, "--json"]) == 0
+    assert main(["corpus", "import", *words, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["results"], told["failed"], told["wrong"], told["programs"]) == (3, 0, 0, 3)
     opened = Corpus.open(corpus)

@@ -1,4 +1,4 @@
-"""`tchub site build`: what the catalogue says of each checkpoint, and how its files are written."""
+"""`tchub site`: what the catalogue says of each checkpoint, and how its files are written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from site_pages import Page, page
 from tchub.hub.registry import Entry, Index, Registry
-from tchub.hub.registry.catalogue import published
+from tchub.hub.registry.listing import published
 from tchub.hub.registry.errors import IntegrityError
 from tchub.hub.site.build import build, render
 from tchub.hub.site.errors import ForeignFolderError, SiteWriteError

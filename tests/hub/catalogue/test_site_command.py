@@ -1,4 +1,4 @@
-"""`tchub site build`, the command: what it writes, says and refuses, and what of it ships."""
+"""`tchub site`, the command: what it writes, says and refuses, and what of it ships."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from site_pages import page
 from tchub.hub.cli import main
 from tchub.hub.registry import Registry
-from tchub.hub.registry.catalogue import published, registry_of
+from tchub.hub.registry.listing import published, registry_of
 from tchub.hub.registry.errors import UnknownSourceError
 from toy_checkpoints import publish, write_index
 
@@ -21,12 +21,12 @@ def test_the_command_writes_the_catalogue_and_says_where(
 ) -> None:
     monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
     write_index(registry.wheel / "index.json", *registry.index.entries)
-    arguments = ["--output", str(tmp_path / "out"), "--source", registry.wheel.as_uri(), "--title", "Ours"]
-    assert main(["site", "build", *arguments, "--json"]) == 0
+    arguments = ["--out", str(tmp_path / "out"), "--source", registry.wheel.as_uri(), "--title", "Ours"]
+    assert main(["site", *arguments, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["checkpoints"] == ["tcl-a100", "tcl-epyc", "tilenet-epyc"]
     assert page(Path(told["index"])).one("h1").text == "Ours"
-    assert main(["site", "build", *arguments]) == 0
+    assert main(["site", *arguments]) == 0
     said = capsys.readouterr()
     assert said.out.strip() == told["index"]
     assert "0 of 7 files written" in said.err
@@ -46,14 +46,14 @@ def test_a_source_that_is_no_folder_is_refused() -> None:
 
 def test_a_foreign_folder_is_said_with_a_remedy(tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    assert main(["site", "build", "--output", str(tmp_path)]) == 1
-    assert "remedy: give --output a new folder" in capsys.readouterr().err
+    assert main(["site", "--out", str(tmp_path)]) == 1
+    assert "remedy: give --out a new folder" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [["site"], ["site", "build"]])
+@pytest.mark.parametrize("arguments", [["site"]])
 def test_help_has_examples(arguments: list[str], capsys: Any) -> None:
     assert main([*arguments, "--help"]) == 0
-    assert "tchub site build --output" in capsys.readouterr().out.split("Examples:")[1]
+    assert "tchub site --out" in capsys.readouterr().out.split("Examples:")[1]
 
 
 def test_templates_style_sheet_and_script_are_in_the_wheel() -> None:

@@ -130,7 +130,7 @@ def test_what_is_no_target_of_this_machine_is_refused(target: dict[str, Any], sa
 
 @pytest.mark.parametrize(
     "command",
-    [["tune", "bert-tiny"], ["adapt", "tcl-epyc"], ["collect", "--out", "corpus", "--suite", "bert-tiny"]],
+    [["tune", "bert-tiny"], ["adapt", "tcl-epyc"], ["collect", "--out", "corpus", "--workload", "bert-tiny"]],
     ids=lambda c: c[0],
 )
 def test_every_command_refuses_it_before_anything_is_measured(

@@ -138,7 +138,7 @@ def test_own_programs_need_no_linker_and_others_one_that_exists(monkeypatch: pyt
     assert find_linker({"kind": "llvm"}, None) is None
     with pytest.raises(DeviceSetupError, match="riscv64") as caught:
         find_linker({"kind": "llvm", "mtriple": "riscv64-linux-gnu"}, None)
-    assert "--cc" in str(caught.value.remedy)
+    assert "--linker" in str(caught.value.remedy)
 
 
 def test_programs_for_another_architecture_are_compiled_here(tmp_path: Path, small_candidates: list[Any]) -> None:

@@ -71,7 +71,7 @@ def test_the_next_step_fits_what_was_done(hub, publish, options, next_step):
 @pytest.mark.parametrize(
     ("options", "dropped", "added"),
     [
-        (["--dry-run", "--private", "--no-index", "--threads", "2", "--without-evaluation"], "--dry-run", []),
+        (["--dry-run", "--private", "--no-index", "--threads", "2", "--no-evaluate"], "--dry-run", []),
         (["--dry-run", "--create-pr", "--index-repo", INDEX, "--version", "0.2.0"], "--dry-run", []),
         (["--no-index", "--private", "--threads", "2"], "--no-index", ["--index-repo", "ORG/NAME"]),
     ],

@@ -17,14 +17,12 @@ from hypothesis import strategies as st
 from tchub.hub.cli import main
 from tchub.hub.cli.zoo import list_command
 from tchub.hub.registry import Index, Registry, describe
-from tchub.hub.registry.catalogue import published
-from tchub.hub.registry.listed_facts import kind_of
-from tchub.hub.registry.query import SORT_KEYS, arranged, found
-from tchub.hub.registry.verify import records_of
+from tchub.hub.registry.files import records_of
+from tchub.hub.registry.listing import SORT_KEYS, in_list_order, kind_of, matching, published
 from tchub.zoo.features import SCHEMAS, get_schema
 from toy_checkpoints import publish, write_index, write_toy
 
-SHIPPED = Index.default().entries
+SHIPPED = Index.shipped().entries
 
 
 @pytest.fixture
@@ -239,25 +237,25 @@ def test_the_kind_of_every_feature_schema_is_told_by_its_name() -> None:
 
 @given(st.permutations(SHIPPED), st.sampled_from(SORT_KEYS))
 def test_an_order_does_not_depend_on_the_order_before_and_loses_nothing(entries: list[Any], key: str) -> None:
-    assert arranged(entries, key) == arranged(SHIPPED, key)
-    assert {e.id for e in arranged(entries, key)} == {e.id for e in SHIPPED}
+    assert in_list_order(entries, key) == in_list_order(SHIPPED, key)
+    assert {e.id for e in in_list_order(entries, key)} == {e.id for e in SHIPPED}
 
 
 @given(st.lists(st.sampled_from(["tcl", "KB", "epyc", "Apache", "nvidia", "gpu", "none", "0"])), st.text(max_size=3))
 def test_a_further_word_never_finds_more(words: list[str], more: str) -> None:
-    few = found(SHIPPED, " ".join([*words, more]))
-    assert [e for e in found(SHIPPED, " ".join(words)) if e in few] == few
+    few = matching(SHIPPED, " ".join([*words, more]))
+    assert [e for e in matching(SHIPPED, " ".join(words)) if e in few] == few
 
 
 def test_words_may_stand_in_any_order_and_case() -> None:
-    assert [e.name for e in found(SHIPPED, "TURING base TILENET")] == ["tilenet-kb-gpu"]
-    assert found(SHIPPED, " ") == list(SHIPPED)
+    assert [e.name for e in matching(SHIPPED, "TURING base TILENET")] == ["tilenet-kb-gpu"]
+    assert matching(SHIPPED, " ") == list(SHIPPED)
 
 
 def test_in_the_order_by_family_knowledge_bases_come_after_the_families_of_their_kind() -> None:
-    families = list(dict.fromkeys(e.family for e in arranged(SHIPPED)))
+    families = list(dict.fromkeys(e.family for e in in_list_order(SHIPPED)))
     assert families.index("cpu") < families.index("a100") < families.index("gpu") == len(families) - 1
-    scores = [e.metrics["top1"] for e in arranged(SHIPPED) if e.family == "t4"]
+    scores = [e.metrics["top1"] for e in in_list_order(SHIPPED) if e.family == "t4"]
     assert scores == sorted(scores, reverse=True)
 
 

@@ -11,12 +11,12 @@ import pytest
 import torch
 import tvm
 from tchub.hub.cli import main
-from tchub.hub.networks.arrays import random_arrays, read_arrays
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.manifest import write_manifest
 from tchub.hub.networks.network import import_exported
 from tchub.hub.networks.prepare import prepare
 from tchub.hub.networks.signature import Signature, TensorSpec
+from tchub.hub.networks.tuned import random_arrays, read_arrays
 
 
 class Scaled(torch.nn.Module):
@@ -48,7 +48,7 @@ def test_run_takes_arrays_by_name_or_in_order_and_writes_them_by_name(
     tmp_path: Path, folder: Path, arrays: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.savez(tmp_path / "x.npz", *arrays[0], **arrays[1])
-    assert main(["run", str(folder), "--input", str(tmp_path / "x.npz"), "--output", str(tmp_path / "y.npz")]) == 0
+    assert main(["run", str(folder), "--input", str(tmp_path / "x.npz"), "--out", str(tmp_path / "y.npz")]) == 0
     with np.load(tmp_path / "y.npz") as found:
         np.testing.assert_array_equal(found["double"], 2 * X)
         np.testing.assert_array_equal(found["next"], IDS + 1)
@@ -84,8 +84,8 @@ def test_wrong_arrays_are_refused_with_a_remedy(
     tmp_path: Path, folder: Path, arrays: Any, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.savez(tmp_path / "x.npz", **arrays)
-    for command in ("run", "bench"):
-        assert main([command, str(folder), "--input", str(tmp_path / "x.npz")]) == 1
+    for words in ([], ["--bench"]):
+        assert main(["run", str(folder), "--input", str(tmp_path / "x.npz"), *words]) == 1
         error = " ".join(capsys.readouterr().err.split())
         assert message in error
         assert "remedy: " in error
@@ -101,18 +101,18 @@ def test_a_damaged_file_is_refused(
 
 
 def test_a_folder_without_a_tuned_network_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("run", "bench"):
-        assert main([command, str(tmp_path)]) == 1
+    for words in ([], ["--bench"]):
+        assert main(["run", str(tmp_path), *words]) == 1
         assert "holds no tuned network" in capsys.readouterr().err
 
 
 def test_bench_stands_beside_the_report(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", str(folder), "--seconds", "0.01"]) == 0
+    assert main(["run", "--bench", str(folder), "--seconds", "0.01"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "scaled, 1 thread"
     assert [line.split("  ")[0].strip() for line in lines[2:]] == ["now", "report: tuned", "report: PyTorch, eager"]
     assert [line.split()[-1] for line in lines[3:]] == ["1.000", "2.000"]
-    assert main(["bench", str(folder), "--seconds", "0.01", "--json"]) == 0
+    assert main(["run", "--bench", str(folder), "--seconds", "0.01", "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert (result["network"], result["threads"]) == ("scaled", 1)
     assert result["report"] == {"tuned": 1e-3, "pytorch": 2e-3}

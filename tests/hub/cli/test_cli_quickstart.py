@@ -25,10 +25,11 @@ def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         calls.append("pull")
         return SimpleNamespace(entry=SimpleNamespace(id="tcl-epyc@1.0.0"), source="bundled")
 
-    def adapt(name: str, **options: Any) -> Any:
-        calls.append(f"adapt {name} on {options['workload']}")
+    def adapt(name: str, workload: str, **options: Any) -> Any:
+        calls.append(f"adapt {name} on {workload}")
         guard = SimpleNamespace(base=0.7, adapted=0.8, reason="the held-out pairwise accuracy rose")
-        return SimpleNamespace(adapted=True, name="tcl-epyc+local", version="1.0.0", base=name, guard=guard)
+        judgement = SimpleNamespace(guard=guard)
+        return SimpleNamespace(adapted=True, name="tcl-epyc+local", version="1.0.0", judgement=judgement)
 
     def tune(network: str, checkpoint: str, **options: Any) -> Any:
         calls.append(f"tune {network} with {checkpoint}, {options['trials']} trials")
@@ -75,10 +76,10 @@ def test_an_interrupted_adaptation_leaves_nothing_to_take_up(
 
 
 def test_the_command_ends_with_before_after_and_the_check(steps: list[str], tmp_path: Path, capsys: Any) -> None:
-    assert main(["quickstart", "--output", str(tmp_path / "qs")]) == 0
+    assert main(["quickstart", "--out", str(tmp_path / "qs")]) == 0
     shown = capsys.readouterr()
     assert "35.0x faster" in shown.out
     assert "equals PyTorch's" in shown.out
     assert "tchub tune resnet-18 --checkpoint tcl-epyc+local@1.0.0" in shown.err
-    assert main(["quickstart", "--output", str(tmp_path / "qs"), "--json"]) == 0
+    assert main(["quickstart", "--out", str(tmp_path / "qs"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["tuned"] == 2e-3

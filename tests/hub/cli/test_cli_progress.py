@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from tchub.hub.cli.output import Output
-from tchub.hub.cli.terminal import Column, Terminal, bar_columns, fitting
-from tchub.hub.cli.progress import shown_tuning, task_table
+from tchub.hub.cli.progress import bar_columns, shown_progress, task_table
+from tchub.hub.cli.terminal import Column, Terminal, fitting
 
 NAMES = ["fused_conv2d_add_relu_with_a_long_name_indeed", "fused_dense", "reshape", *map("small_{}".format, range(30))]
 
@@ -76,7 +76,7 @@ def test_a_pipe_gets_lines_and_quiet_gets_nothing(capsys: Any) -> None:
         ("human", ["import the network", "tuned: 13/128 programs, sum of tasks 6030 ms"]),
         ("quiet", []),
     ):
-        with shown_tuning(Output(mode)) as progress:
+        with shown_progress(Output(mode)) as progress:
             progress.stage("import the network")
             progress.session("tuned", view())
             progress.session("tuned", view(14))  # too soon for another line
@@ -89,12 +89,12 @@ def test_a_pipe_gets_lines_and_quiet_gets_nothing(capsys: Any) -> None:
 PROGRAM = """
 import os, sys, time
 sys.path.insert(0, {tests!r})
-from test_tune_progress import view
+from test_cli_progress import view
 from tchub.hub.cli.native_log import native_output_logged
 from tchub.hub.cli.output import Output
-from tchub.hub.cli.progress import shown_tuning
+from tchub.hub.cli.progress import shown_progress
 out = Output()
-with native_output_logged(out, {folder!r}) as log, shown_tuning(out, log) as progress:
+with native_output_logged(out, {folder!r}) as log, shown_progress(out, log) as progress:
     progress.stage("import the network")
     time.sleep(0.4)
     for done in range(13, 16):

@@ -43,18 +43,18 @@ def run(capsys, *args) -> dict:
 
 def test_the_target_judges_and_the_other_corpus_is_learnt_from_too(capsys, tmp_path, epyc, xeon, recipe):
     out = tmp_path / "run"
-    done = run(capsys, recipe, "--corpus", xeon, "--target", epyc, "--programs-per-task", 4, "--out", out)
+    done = run(capsys, recipe, "--corpus", epyc, "--corpus", xeon, "--per-task", 4, "--out", out)
     assert (done["name"], done["corpus"], done["split"]) == ("tcl-epyc", "on-epyc", "test")
     assert [c["name"] for c in done["trained_on"]] == ["on-epyc", "on-xeon"]
     assert all(c["programs"] == 4 * c["tasks"] > 0 for c in done["trained_on"])
     training = Checkpoint.load(out).config.training
-    assert "--corpus on-epyc --corpus on-xeon --programs-per-task 4" in training["command"]
+    assert "--corpus on-epyc --corpus on-xeon --per-task 4" in training["command"]
     assert json.loads((out / "metrics.json").read_text())["results"] == done["results"]
 
 
 @pytest.mark.parametrize("count", [1, -1])
 def test_one_program_of_a_task_has_nothing_to_be_compared_with(capsys, tmp_path, epyc, recipe, count):
-    words = ["train", recipe, "--corpus", epyc, "--out", tmp_path / "run", "--programs-per-task", count]
+    words = ["train", recipe, "--corpus", epyc, "--out", tmp_path / "run", "--per-task", count]
     assert main([str(word) for word in words]) == 2
     assert "2 or more" in capsys.readouterr().err
 
@@ -74,14 +74,14 @@ def test_a_metric_of_no_comparable_pair_is_null(capsys, tmp_path, recipe):
 
 
 def test_zero_shot(capsys, tmp_path, epyc, xeon, recipe):
-    done = run(capsys, recipe, "--target", epyc, "--corpus", xeon, "--programs-fraction", 0, "--out", tmp_path / "run")
+    done = run(capsys, recipe, "--corpus", epyc, "--corpus", xeon, "--programs-fraction", 0, "--out", tmp_path / "run")
     assert done["trained_on"][0]["programs"] == 0
     assert done["split"] == "test"
 
 
 def test_from_a_checkpoint(capsys, tmp_path, epyc, xeon, recipe):
     run(capsys, recipe, "--corpus", xeon, "--out", tmp_path / "base")
-    done = run(capsys, recipe, "--corpus", epyc, "--init", tmp_path / "base", "--out", tmp_path / "tuned")
+    done = run(capsys, recipe, "--corpus", epyc, "--checkpoint", tmp_path / "base", "--out", tmp_path / "tuned")
     assert done["epochs"] == 1
     config = Checkpoint.load(tmp_path / "tuned").config
     assert (config.name, config.training["init"]) == ("tcl-epyc", "tcl-xeon@0.1.0")

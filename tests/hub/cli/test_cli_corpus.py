@@ -43,7 +43,8 @@ def test_a_log_becomes_a_corpus(capsys, log: Path, tmp_path: Path):
     assert found["broken"] == {"not-json": 1}
     meta = Corpus.open(out).meta
     assert (meta["device"], meta["family"], meta["licence"]) == ("t4", "t4", "MIT")
-    code, stats = run(capsys, "corpus", "stats", out)
+    code, found = run(capsys, "corpus", "check", out)
+    (stats,) = found["corpora"]
     assert (stats["programs_by_framework"], stats["programs_by_licence"]) == ({"ansor": 9}, {"MIT": 9})
     assert run(capsys, "corpus", "check", out)[0] == 0
 
@@ -73,7 +74,7 @@ def test_mixed_devices_are_an_error_with_a_remedy(capsys, log: Path, tmp_path: P
     log.write_text(log.read_text() + "\n" + ansor_line(64, 8, "v100"))
     code, found = run(capsys, "corpus", "import", log, "--device", "t4", "--out", tmp_path / "c")
     assert code == 1
-    assert found["error"] == "MixedDevicesError"
+    assert found["error"] == "CorpusMismatchError"
     assert "--allow-mixed" in found["remedy"]
     imported(capsys, log, tmp_path / "c", "--allow-mixed")
 
@@ -84,7 +85,7 @@ def test_a_split_file_decides(capsys, log: Path, tmp_path: Path):
     (tmp_path / "splits.json").write_text(json.dumps({"mine": {"train": ["m64", "m128"], "test": ["m256"]}}))
     options = ("--tasks", tmp_path / "tasks.json", "--split", f"{tmp_path / 'splits.json'}:mine")
     out = imported(capsys, log, tmp_path / "c", *options)
-    assert run(capsys, "corpus", "stats", out)[1]["split"] == {"train": 2, "val": 0, "test": 1}
+    assert run(capsys, "corpus", "check", out)[1]["corpora"][0]["split"] == {"train": 2, "val": 0, "test": 1}
 
 
 def test_what_one_corpus_tests_another_may_not_train_on(capsys, log: Path, tmp_path: Path):
@@ -107,14 +108,14 @@ def test_two_corpora_of_a_device_become_one_and_those_of_two_devices_do_not(caps
     one = imported(capsys, log, tmp_path / "one")
     log.write_text("\n".join(ansor_line(n, v) for n in (256, 512) for v in (2, 8)))
     two = imported(capsys, log, tmp_path / "two")
-    code, found = run(capsys, "corpus", "merge", one, two, "--out", tmp_path / "both")
+    code, found = run(capsys, "corpus", "import", one, two, "--out", tmp_path / "both")
     assert (code, found["tasks"], found["programs"], found["given"], found["changed"]) == (0, 4, 12, 13, True)
-    code, found = run(capsys, "corpus", "merge", two, "--out", tmp_path / "both")
+    code, found = run(capsys, "corpus", "import", two, "--out", tmp_path / "both")
     assert (code, found["programs"], found["changed"]) == (0, 12, False)
     log.write_text(ansor_line(64, 1, "v100"))
     code, _ = run(capsys, "corpus", "import", log, "--device", "v100", "--out", tmp_path / "other", "--min-programs", 0)
     assert code == 0
-    code, found = run(capsys, "corpus", "merge", one, tmp_path / "other", "--out", tmp_path / "mixed")
+    code, found = run(capsys, "corpus", "import", one, tmp_path / "other", "--out", tmp_path / "mixed")
     assert (code, found["error"], found["field"]) == (1, "CorpusMismatchError", "device")
     assert not (tmp_path / "mixed").exists()
 
@@ -122,4 +123,4 @@ def test_two_corpora_of_a_device_become_one_and_those_of_two_devices_do_not(caps
 def test_help_lists_the_commands_that_are_there(capsys):
     main(["corpus", "--help"])
     printed = capsys.readouterr().out
-    assert all(name in printed for name in ("import", "stats", "check", "merge"))
+    assert all(name in printed for name in ("import", "check"))

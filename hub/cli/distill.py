@@ -1,0 +1,209 @@
+"""`tchub distill`: a knowledge base learns one device or several, and keeps those it knows."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .options import (
+    PATH,
+    command,
+    corpora_option,
+    given_again,
+    out_option,
+    per_task_option,
+    seed_option,
+    torch_threads_option,
+)
+from .output import Output
+from .train import check_folder, epoch_line, licence_option, resume_option, warn_without_licence
+
+if TYPE_CHECKING:
+    from ...zoo.adapt.continual import KnowledgeBase, StartingPoint
+    from .terminal import Terminal
+
+_NEW = "new:"
+_REPRODUCED = ("corpora", "keep_order", "epochs", "per_task", "ewc", "recipe", "schedule")
+_PHASES = {"train": "first device", "learn": "column learns", "distill": "base learns"}
+
+
+@command("distill")
+@click.argument("kb")
+@corpora_option("Corpus to learn.", required=True)
+@out_option("Folder to write.")
+@click.option(
+    "--judge", "judged", multiple=True, type=PATH, metavar="DIR",
+    help="Corpus of a device that the base knows already: its test tasks show what is forgotten. Repeatable.",
+)  # fmt: skip
+@click.option("--name", help="Name of the result. [default: the base's own, or ARCH-kb-cpu or ARCH-kb-gpu]")
+@click.option("--version", help="Version of the result. [default: the base's next minor one, or 1.0.0]")
+@click.option("--keep-order", is_flag=True, help="Learn the corpora in the order given.")
+@click.option(
+    "--epochs", default=0, type=click.IntRange(0),
+    help="Passes of each phase; 0: as many as it takes. The first device of a new base has one phase, with the passes "
+    "of both.",
+)  # fmt: skip
+@per_task_option(200)
+@click.option("--ewc/--no-ewc", default=True, show_default=True, help="Hold back what earlier devices depend on.")
+@click.option("--recipe", default="", help="Recipe (a name, or a file) whose loss and batches the phases have.")
+@click.option(
+    "--schedule", default="tchub", show_default=True, type=click.Choice(["tchub", "paper"]),
+    help="Losses, rates, batches and epochs: tchub's, by the recipe, or those of TCL's paper: 100 epochs, divided over "
+    "the devices of this run and their phases.",
+)  # fmt: skip
+@seed_option("Decides weights, batches and programs taken.")
+@resume_option
+@licence_option
+@click.option("--authors", help="Authors of a new base, for its card.")
+@torch_threads_option
+def distill_command(
+    kb: str,
+    corpora: tuple[Path, ...],
+    out: Path,
+    judged: tuple[Path, ...],
+    name: str | None,
+    version: str | None,
+    resume: bool,
+    weights_licence: str | None,
+    authors: str | None,
+    threads: int,
+    output: Output,
+    **options: Any,
+) -> None:
+    """Add devices to a knowledge base. KB is a name of `tchub list`, a folder, or new:ARCH to begin one.
+
+    A knowledge base is one checkpoint that has learnt several devices, and is as large after ten as after one. Each
+    corpus is learnt in two phases (TCL, section 6): a column learns the device beside the frozen base, then the base
+    learns from the device's labels and the column, held back where earlier devices depend on its weights. The last
+    corpus is learnt last, the others before it, the one most unlike it first; --keep-order takes them as they come.
+    No test task of any device takes part. A stopped run continues with --resume.
+
+    \b
+    Examples:
+      tchub distill new:tilenet --corpus corpora/v100 --corpus corpora/k80 --out kb --weights-licence Apache-2.0
+      tchub distill tilenet-kb-gpu --corpus corpora/rtx4090 --out kb-with-mine
+      tchub distill kb --corpus corpora/mi50 --judge corpora/v100 --judge corpora/k80 --out kb-2
+      tchub distill tilenet-kb-cpu --corpus corpora/mine --out kb-with-mine --resume --json
+    """
+    import torch
+
+    from ...zoo.adapt.continual import DistillConfig, StartingPoint, Title, grow_base
+    from ...zoo.corpus import Corpus
+    from ...zoo.models import Checkpoint
+    from ...zoo.training.programs import StatementStore
+    from ..registry import cache_root, find_checkpoint
+
+    torch.set_num_threads(threads)
+    new = kb.startswith(_NEW)
+    start = StartingPoint.new(kb.removeprefix(_NEW)) if new else StartingPoint.of(Checkpoint.load(find_checkpoint(kb)))
+    opened, known = ([Corpus.open(path) for path in paths] for paths in (corpora, judged))
+    check_folder(out, resume)
+    lineage = {key: value for key, value in (("weights_licence", weights_licence), ("authors", authors)) if value}
+    title = Title(*_title(start, kb, opened, name, version, options["seed"]), lineage)
+    grown = grow_base(
+        start,
+        opened,
+        out,
+        title,
+        DistillConfig(**options),
+        judged=known,
+        store=StatementStore(cache_root().parent / "statements", workers=threads),
+        on_event=lambda corpus, phase, facts: output.note(f"{corpus}: {_event(phase, facts)}"),
+    )
+    _save_base(grown, out)
+    config = grown.checkpoint.config
+    result = {
+        "path": str(out),
+        "name": config.name,
+        "version": config.version,
+        "base": config.lineage.get("base"),
+        "parameters": grown.checkpoint.model.parameter_count(),
+        "added": [device.as_dict() for device in grown.added],
+        **grown.metrics,
+    }
+    output.data(result, lambda console: _draw_base(result, console))
+    warn_without_licence(config.lineage, output)
+    output.hint(f"tchub adapt {shlex.quote(str(out))} --device local --budget 10%")
+
+
+def _title(
+    start: StartingPoint, kb: str, corpora: Sequence[Any], name: str | None, version: str | None, seed: int
+) -> tuple[str, str, str]:
+    """Return name, version, and the command that makes the same again."""
+    from ...zoo.training.programs import corpus_device
+    from ..registry.names import CheckpointName, Version
+
+    if start.checkpoint is not None:
+        config = start.checkpoint.config
+        name = name or config.name
+        version = version or str(Version.parse(config.version).next_minor())
+        kb = f"{config.name}@{config.version}"
+    name = name or f"{start.arch}-kb-{corpus_device(corpora[0]).kind}"
+    chosen = CheckpointName.parse(f"{name}@{version or '1.0.0'}")
+    options = given_again(only=_REPRODUCED, folders_by_name=True)
+    command = f"tchub distill {kb} {options} --out DIR --name {chosen.name} --version {chosen.version} --seed {seed}"
+    return chosen.name, str(chosen.version), command
+
+
+def _save_base(grown: KnowledgeBase, folder: Path) -> None:
+    """Write checkpoint, scores and card; the config last, since it makes the folder a checkpoint."""
+    from ...cards import render_card
+    from ...zoo.models.files import write_folder
+    from ...zoo.plain_json import json_file
+
+    metrics = json_file(grown.metrics)
+    card = render_card(json.loads(grown.checkpoint.config.to_json()), json.loads(metrics))
+    write_folder(folder, {"metrics.json": metrics, "README.md": card.encode()})
+    grown.checkpoint.save(folder)
+
+
+def _event(phase: str, facts: Mapping[str, Any]) -> str:
+    """Return the line of an epoch, or of a device that was learnt."""
+    from ..text import score_text
+
+    if phase != "done":
+        return epoch_line(f"{_PHASES[phase]}, epoch {int(facts['epoch']) + 1}", facts)
+    scores = ", ".join(f"{who} {score_text(row['pairwise'])}" for who, row in facts["test"].items())
+    gate = "" if facts["gate"] is None else f", gate {facts['gate']:.2f}"
+    text = f"learnt {facts['programs']:,} programs of {facts['tasks']} tasks{gate}; test pairwise: {scores or '-'}"
+    return f"{text}; warning: {facts['warning']}" if facts["warning"] else text
+
+
+def _draw_base(result: Mapping[str, Any], console: Terminal) -> None:
+    """Draw of every device what the base knew when it was learnt, and what it knows now."""
+    console.print(f"{result['name']}@{result['version']}: {result['parameters']:,} parameters")
+    draw_devices(result["devices"], console)
+    for device in result["added"]:
+        if device["warning"]:
+            console.print(f"warning: {device['corpus']}: {device['warning']}", soft_wrap=True)
+    console.print(f"written to {result['path']}", soft_wrap=True)
+
+
+def draw_devices(devices: object, console: Terminal) -> None:
+    """Draw the pairwise accuracy on the test tasks of every device of `metrics.json`, in the order of learning.
+
+    An item without the shape of a device gets no row.
+    """
+    from ..registry.entry import as_object, is_number
+    from ..text import score_text
+    from .terminal import Column
+
+    rows = list(filter(None, map(as_object, devices if isinstance(devices, list) else ())))
+    if not rows:
+        return
+    keys = {"its column": "column", "then": "learnt", "now": "now"}
+    scores = {title: [as_object(row.get(key)).get("pairwise") for row in rows] for title, key in keys.items()}
+    lost = (
+        f"{then - now:+.3f}" if is_number(then) and is_number(now) else "-"
+        for then, now in zip(scores["then"], scores["now"], strict=True)
+    )
+    console.table(
+        Column("  pairwise by device", [f"  {row.get('corpus', '-')}" for row in rows], least=12),
+        *(Column(title, list(map(score_text, values)), True) for title, values in scores.items()),
+        Column("forgotten", list(lost), True),
+    )
