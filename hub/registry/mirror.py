@@ -250,7 +250,7 @@ def _broken() -> tuple[type[Exception], ...]:
 @cache  # made when a mirror is asked, so that nothing else pays for the import
 def _session_type() -> Any:
     """Return the class of sessions that try again, follow a few safe redirects, and keep the token to one host."""
-    from requests import PreparedRequest, Response, Session
+    from requests import PreparedRequest, Session
     from requests.adapters import HTTPAdapter
     from requests.exceptions import InvalidURL
     from urllib3.exceptions import InvalidHeader, MaxRetryError
@@ -282,7 +282,7 @@ def _session_type() -> Any:
             super().__init__()
             self.max_redirects = _REDIRECTS
             # Compressed bytes would have another size than the index says, and might unpack to any size.
-            self.headers |= {"Accept-Encoding": "identity", "User-Agent": "tchub"}
+            self.headers.update({"Accept-Encoding": "identity", "User-Agent": "tchub"})
             if token:  # not a header of the session: requests drops this one when a redirect leads to another host
                 self.auth = lambda request: request.headers.update(Authorization=f"Bearer {token}") or request
             for scheme in ("https://", "http://"):

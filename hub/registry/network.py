@@ -62,7 +62,7 @@ def within(seconds: float, call: Callable[[], T]) -> T:
     return results[0]
 
 
-def ask_hub(repo: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS, **about: Any) -> T:
+def ask_hub(repo: str, call: Callable[[], T], seconds: float | None = None, **about: Any) -> T:
     """Return the result of a call of the Hub's client, with errors as `hub_errors` has them, in bounded time.
 
     The client has time-outs, but waits for as long as a busy server asks, and for one that sends a byte now and then.
@@ -70,6 +70,7 @@ def ask_hub(repo: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS, *
     Raises:
         SourceError: one reason for each way in which it can fail; `network` where it took longer than `seconds`.
     """
+    seconds = seconds or ANSWER_SECONDS
     with hub_errors(repo, **about):
         try:
             return within(seconds, call)
@@ -101,20 +102,23 @@ def download(
     from huggingface_hub import hf_hub_download
 
     options: dict[str, Any] = {"revision": revision, "local_dir": folder, "library_name": "tchub"}
+    options["cache_dir"] = folder / ".cache"  # not its own: a damaged copy there would stay in the way
     about |= {"file": file, "revision": revision}
-    head = ask_hub(repo, lambda: hf_hub_download(repo, file, dry_run=True, **options), **about)
-    if head.file_size is not None and (head.file_size > size or (exact and head.file_size != size)):
-        raise IntegrityError(
-            f"{file} of {repo} has the wrong size: {head.file_size:,} bytes, not {'' if exact else 'up to '}{size:,}",
-            remedy="check the repository's name; else report it to its authors",
-            outcome="size-mismatch",
-            path=f"hf://{repo}/{file}",
-            expected=size,
-            actual=head.file_size,
-        )
-    seconds = 2 * ANSWER_SECONDS + size / SLOWEST
-    ask_hub(repo, lambda: hf_hub_download(repo, file, **options), seconds, **about)
-    shutil.rmtree(folder / ".cache", ignore_errors=True)  # the client's own notes on the download
+    try:
+        head = ask_hub(repo, lambda: hf_hub_download(repo, file, dry_run=True, **options), **about)
+        if head.file_size is not None and (head.file_size > size or (exact and head.file_size != size)):
+            raise IntegrityError(
+                f"{file} of {repo} has the wrong size: {head.file_size:,} bytes, not {'' if exact else 'up to '}{size:,}",
+                remedy="check the repository's name; else report it to its authors",
+                outcome="size-mismatch",
+                path=f"hf://{repo}/{file}",
+                expected=size,
+                actual=head.file_size,
+            )
+        seconds = 2 * ANSWER_SECONDS + size / SLOWEST
+        ask_hub(repo, lambda: hf_hub_download(repo, file, **options), seconds, **about)
+    finally:
+        shutil.rmtree(folder / ".cache", ignore_errors=True)  # the client's own notes on the download
 
 
 @contextmanager

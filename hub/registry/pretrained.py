@@ -103,7 +103,6 @@ def _snapshot(repo: str, revision: str | None, options: dict[str, Any], force: b
         head = ask_hub(
             repo,
             lambda file=file: hf_hub_download(repo, file, revision=commit, dry_run=True, **options),
-            ANSWER_SECONDS,
             **about,
         )
         if head.file_size is not None and head.file_size > limit:
@@ -129,5 +128,5 @@ def _tags(repo: str, options: dict[str, Any]) -> list[str]:
         folder = cache / repo_folder_name(repo_id=repo, repo_type="model") / "refs"
         return [path.name for path in folder.iterdir()] if folder.is_dir() else []
     api = HfApi(token=options["token"], library_name="tchub")
-    refs = ask_hub(repo, lambda: api.list_repo_refs(repo), ANSWER_SECONDS, alternative="give a revision")
+    refs = ask_hub(repo, lambda: api.list_repo_refs(repo), alternative="give a revision")
     return [tag.name for tag in refs.tags]

@@ -106,13 +106,16 @@ class Registry:
             SourceError, StoreError: it is not here, and cannot be fetched.
         """
         entry = resolution.entry
-        folder = self.folder(entry)
-        if folder is None and not entry.is_local:
-            return self.fetch(resolution, offline=offline)
-        if folder != self._in_wheel(entry):
+        wheel = self._in_wheel(entry)
+        if self.folder(entry) == wheel:
+            verify_folder(wheel, entry.files).require("reinstall tchub: its own files are damaged")
+            return PulledCheckpoint(wheel, "bundled", resolution)
+        try:
             return PulledCheckpoint(self.store_of(entry).require(entry), "store", resolution)
-        verify_folder(folder, entry.files).require("reinstall tchub: its own files are damaged")
-        return PulledCheckpoint(folder, "bundled", resolution)
+        except IntegrityError as error:
+            if entry.is_local or error.fields["outcome"] != Outcome.NOT_INSTALLED:
+                raise
+        return self.fetch(resolution, offline=offline)
 
     def is_here(self, entry: Entry) -> bool:
         """Return True where its files are on this machine, damaged or not."""

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from tchub.cards import draw, plots_of, render_card
 from tchub.hub.registry import Entry, Index, Version, describe
+from tchub.hub.registry.entry import LASTING_FILES
 from tchub.hub.registry.files import read_json
 from tchub.zoo.errors import TchubError
 from tchub.zoo.files import write_atomically

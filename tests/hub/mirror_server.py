@@ -74,18 +74,15 @@ class Handler(BaseHTTPRequestHandler):
 
     def _give(self, data: bytes) -> None:
         etag = f'"{hashlib.sha1(data).hexdigest()}"'
-        if self.headers.get("If-None-Match") == etag:
-            return self.head(304)
-        asked = self.headers.get("Range", "")
-        if asked and self.state.ranges:
-            first = int(asked.removeprefix("bytes=").removesuffix("-"))
-            part = data[first:]
-            self.head(206, len(part), ETag=etag, Content_Range=f"bytes {first}-{len(data) - 1}/{len(data)}")
-            self.wfile.write(part)
-            return None
+        part = self.headers.get("Range", "")
+        if part and self.state.ranges and self.headers.get("If-Range") in (None, etag):
+            first = int(part.removeprefix("bytes=").removesuffix("-"))
+            self.head(206, len(data) - first, ETag=etag, Content_Range=f"bytes {first}-{len(data) - 1}/{len(data)}")
+            self.wfile.write(data[first:])
+            return
         self.head(200, len(data), ETag=etag)
         self.wfile.write(data)
-        return None
+        return
 
     def head(self, status: int, length: int | None = 0, **headers: str) -> None:
         """Send a status and headers (`_` stands for `-`)."""
@@ -148,11 +145,11 @@ def status(code: int, **headers: str) -> Callable[[Handler], None]:
     return lambda handler: handler.head(code, **headers)
 
 
-def broken_off(data: bytes, after: int, code: int = 200) -> Callable[[Handler], None]:
+def broken_off(data: bytes, after: int, code: int = 200, **headers: str) -> Callable[[Handler], None]:
     """All of `data` announced, `after` bytes sent."""
 
     def answer(handler: Handler) -> None:
-        handler.head(code, len(data))
+        handler.head(code, len(data), **headers)
         handler.wfile.write(data[:after])
         handler.close_connection = True
 

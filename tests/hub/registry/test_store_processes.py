@@ -14,7 +14,7 @@ import pytest
 from mirror_server import MirrorServer, running, silent
 from tchub.hub.api import locate
 from tchub.hub.registry import Entry, Store, resolve
-from tchub.hub.registry.verify import records_of
+from tchub.hub.registry.files import records_of
 from toy_checkpoints import publish, write_index
 
 ID = "tcl-epyc@0.9.0"  # no version that ships
@@ -23,7 +23,7 @@ ID = "tcl-epyc@0.9.0"  # no version that ships
 _FIFTY = f"""
 import os, sys
 from tchub.hub.registry import Registry
-import tchub.hub.registry.web
+import requests, urllib3
 
 def child(start):
     os.close(start[1])

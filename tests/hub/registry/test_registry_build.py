@@ -11,7 +11,7 @@ import pytest
 from tchub.hub.registry import Index
 from toy_checkpoints import write_toy
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SCRIPT = vars(importlib.import_module("scripts.zoo.index"))
 
 

@@ -9,15 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lock_kit import newer, release
+from registry_kit import newer, release
+from tchub.hub.api import pull_and_pin, pull_pinned
 from tchub.hub.cli import main
 from tchub.hub.registry import Index
-from tchub.hub.registry.errors import (
-    LockFileError,
-    StoreError,
-)
-from tchub.hub.registry.lock import LockFile
-from tchub.hub.registry.pinning import pull_and_pin, pull_pinned
+from tchub.hub.registry.errors import IndexFileError, StoreError
+from tchub.hub.registry.lock_file import LockFile
 from toy_checkpoints import publish, write_index
 
 
@@ -118,11 +115,11 @@ def test_load_and_pull_take_a_lock_file(project):
 def test_verify_checks_against_the_pins(project, capsys):
     (epyc, _) = pull_and_pin(["tcl-epyc", "tcl-t4"])
     newer(project)
-    code, rows = run_json(capsys, "verify", "--lock-file", "tchub.lock")
+    code, rows = run_json(capsys, "pull", "--verify", "--frozen")
     assert (code, [(row["version"], row["outcome"]) for row in rows]) == (0, [("1.0.0", "ok")] * 2)
     (epyc.path / "README.md").write_text("changed")
-    assert run_json(capsys, "verify", "tcl-epyc", "--lock-file", "tchub.lock")[1]["outcome"] == "size-mismatch"
-    assert main(["verify", "--lock-file", "tchub.lock"]) == 1
+    assert run_json(capsys, "pull", "--verify", "tcl-epyc", "--frozen")[1]["outcome"] == "size-mismatch"
+    assert main(["pull", "--verify", "--frozen"]) == 1
 
 
 def test_another_place_for_the_file(project, capsys):
@@ -136,10 +133,10 @@ def test_another_place_for_the_file(project, capsys):
 def test_a_folder_is_no_place_for_the_file(project, capsys):
     for folder in (".", "..", str(project)):
         assert main(["pull", "tcl-epyc", "--lock", "--lock-file", folder]) == 2
-        assert main(["verify", "--lock-file", folder]) == 2
+        assert main(["pull", "--verify", "--frozen", "--lock-file", folder]) == 2
         assert "is a directory" in capsys.readouterr().err
     for folder in ("", "."):
-        with pytest.raises(LockFileError, match="is a folder") as caught:
+        with pytest.raises(IndexFileError, match="is a folder") as caught:
             pull_and_pin(["tcl-epyc"], lock=folder)
         assert caught.value.remedy == "name a file, e.g. tchub.lock"
 
@@ -176,7 +173,7 @@ _WRITER = """
 import sys
 from pathlib import Path
 from tchub.hub.registry import Index
-from tchub.hub.registry.lock import pin
+from tchub.hub.registry.lock_file import pin
 for entry in Index.read(Path(sys.argv[1])).entries[int(sys.argv[2])::4]:
     pin(Path("tchub.lock"), [entry])
 """

@@ -8,8 +8,8 @@ import torch
 from real_checkpoint import NAME, VERSION, environment, make_checkpoint, publish_real
 from tchub import hub
 from tchub.hub.registry import Registry
-from tchub.hub.registry.compat import CHECKPOINT_FORMAT
-from tchub.hub.registry.errors import IntegrityError, NoFittingCheckpointError, UnknownCheckpointError
+from tchub.hub.registry.errors import IntegrityError, UnknownCheckpointError
+from tchub.hub.registry.fit import CHECKPOINT_FORMAT
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import Checkpoint
 from tchub.zoo.models.config import FORMAT
@@ -63,7 +63,7 @@ def test_without_a_name_the_checkpoint_for_the_given_device_is_pulled(zoo):
     pulled = hub.pull(device=get_device("epyc"))
     assert pulled.entry.name == NAME
     assert pulled.resolution.verdicts[0].accepted
-    with pytest.raises(NoFittingCheckpointError):
+    with pytest.raises(UnknownCheckpointError):
         hub.pull(device=get_device("a100"))
 
 
@@ -106,7 +106,7 @@ def test_an_adapted_checkpoint_is_stored_listed_and_loaded(zoo):
 def test_the_checkpoint_that_the_wheel_ships_needs_no_pull(zoo, monkeypatch):
     entry = publish(zoo / "wheel", "tlp-epyc")
     registry = Registry(Registry.default().index.merged([entry]), *_stores(), zoo / "wheel")
-    assert registry.locate(registry.resolve("tlp-epyc").entry)[1] == "bundled"
+    assert registry.locate(registry.resolve("tlp-epyc")).source == "bundled"
 
 
 def _stores():

@@ -54,15 +54,15 @@ def run(capsys, *args: str):
     [
         ["list"],
         ["info", NAME],
-        ["resolve", NAME],
-        ["resolve", "--device", "local"],
-        ["verify", NAME],
-        ["verify", "--all"],
+        ["pull", "--dry-run", NAME],
+        ["pull", "--dry-run", "--device", "local"],
+        ["pull", "--verify", NAME],
+        ["pull", "--verify"],
         ["pull", NAME],
         ["pull", "--offline"],
         ["pull", NAME, "--lock"],
-        ["cache", "list"],
-        ["cache", "prune"],
+        ["cache"],
+        ["cache", "--prune"],
     ],
 )
 def test_commands_work_on_what_is_here(args, capsys):
@@ -71,7 +71,7 @@ def test_commands_work_on_what_is_here(args, capsys):
 
 def test_a_bundled_checkpoint_is_pulled_verified_and_loaded(capsys):
     assert run(capsys, "pull", NAME)[1]["source"] == "bundled"
-    assert run(capsys, "verify", NAME)[1]["copy"] == "store"
+    assert run(capsys, "pull", "--verify", NAME)[1]["copy"] == "store"
     assert hub.load(NAME).config.name == NAME
 
 
@@ -99,7 +99,7 @@ def test_what_only_the_network_could_give_is_said_without_touching_it(capsys, tm
     args = ["pull", "tcl-own", *(["--offline"] if how == "--offline" else [])]
     for forced in ([], ["--source", source]):
         code, error = run(capsys, *args, *forced)
-        assert (code, error["error"]) == (1, "OfflineError")
+        assert (code, error["error"]) == (1, "SourceError")
         assert "--offline" in error["remedy"]
 
 

@@ -58,13 +58,13 @@ def age(folder: Path, days: float) -> None:
 def test_list_tells_size_last_use_and_whether_a_copy_is_whole(cache, capsys):
     (cache.root / "tcl-t4/0.9.0/model.safetensors").write_bytes(b"damaged")
     age(cache.root / "tcl-epyc/0.9.0", days=40)
-    rows = {row["name"]: row for row in run_json(capsys, "list")}
+    rows = {row["name"]: row for row in run_json(capsys)["items"]}
     assert list(rows) == ["tcl-epyc@0.9.0", "tcl-epyc@0.9.1", "tcl-epyc@0.10.0", "tcl-t4@0.9.0"]
     assert [row["outcome"] for row in rows.values()] == ["ok", "ok", "ok", "size-mismatch"]
     folder = cache.root / "tcl-epyc/0.9.0"
     assert rows["tcl-epyc@0.9.0"]["size"] == sum(path.stat().st_size for path in folder.iterdir())
     assert time.time() - rows["tcl-epyc@0.9.0"]["used"] == pytest.approx(40 * DAY, abs=60)
-    out = run(capsys, "list")[1]
+    out = run(capsys)[1]
     assert "tcl-epyc@0.10.0" in out
     assert "size-mismatch" in out
 
@@ -72,7 +72,7 @@ def test_list_tells_size_last_use_and_whether_a_copy_is_whole(cache, capsys):
 def test_looking_is_no_use(cache, capsys):
     age(cache.root / "tcl-epyc/0.9.0", days=40)
     for _ in range(2):
-        row = run_json(capsys, "list")[0]
+        row = run_json(capsys)["items"][0]
         assert time.time() - row["used"] > 39 * DAY
 
 
@@ -80,46 +80,46 @@ def test_other_parts_of_the_cache_are_listed_and_what_is_none_of_tchubs_is_not(c
     (tmp_path / "cache/statements/a").mkdir(parents=True)
     (tmp_path / "cache/statements/a/features.npy").write_bytes(b"1234")
     (tmp_path / "cache/photos").mkdir()
-    assert [(row["what"], row["size"]) for row in run_json(capsys, "list")][-1] == ("statements", 4)
-    assert run_json(capsys, "size")["by"]["statements"] == 4
+    assert [(row["what"], row["size"]) for row in run_json(capsys)["items"]][-1] == ("statements", 4)
+    assert run_json(capsys)["by"]["statements"] == 4
 
 
 def test_size_and_path(cache, capsys, tmp_path):
-    size = run_json(capsys, "size")
-    assert size["bytes"] == sum(row["size"] for row in run_json(capsys, "list")) > 0
-    assert run(capsys, "path") == (0, f"{tmp_path / 'cache'}\n", "")
+    size = run_json(capsys)
+    assert size["bytes"] == sum(row["size"] for row in run_json(capsys)["items"]) > 0
+    assert run_json(capsys)["path"] == str(tmp_path / "cache")
 
 
 def test_an_empty_cache(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "none"))
-    assert run_json(capsys, "list") == []
-    assert run_json(capsys, "size")["bytes"] == 0
-    assert run_json(capsys, "prune", "--all")["removed"] == []
+    assert run_json(capsys)["items"] == []
+    assert run_json(capsys)["bytes"] == 0
+    assert run_json(capsys, "--prune", "--keep", "0")["removed"] == []
     assert not (tmp_path / "none").exists()
 
 
 def test_prune_keeps_the_newest_version_of_each_name(cache, capsys):
-    before = run_json(capsys, "size")["bytes"]
-    result = run_json(capsys, "prune")
+    before = run_json(capsys)["bytes"]
+    result = run_json(capsys, "--prune")
     assert [gone["name"] for gone in result["removed"]] == ["tcl-epyc@0.9.0", "tcl-epyc@0.9.1"]
     assert stored(cache) == ["tcl-epyc@0.10.0", "tcl-t4@0.9.0"]
-    assert result["freed"] == before - run_json(capsys, "size")["bytes"] > 0
+    assert result["freed"] == before - run_json(capsys)["bytes"] > 0
 
 
 @pytest.mark.parametrize(
     ("options", "left"),
     [
         (["--keep", "2"], ["tcl-epyc@0.10.0", "tcl-epyc@0.9.1", "tcl-t4@0.9.0"]),
-        (["--all"], []),
-        (["--all", "--older-than", "30d"], ["tcl-epyc@0.10.0", "tcl-epyc@0.9.1", "tcl-t4@0.9.0"]),
-        (["--older-than", "8w"], ["tcl-epyc@0.10.0", "tcl-epyc@0.9.0", "tcl-epyc@0.9.1", "tcl-t4@0.9.0"]),
+        (["--keep", "0"], []),
+        (["--keep", "0", "--unused-for", "30d"], ["tcl-epyc@0.10.0", "tcl-epyc@0.9.1", "tcl-t4@0.9.0"]),
+        (["--unused-for", "8w"], ["tcl-epyc@0.10.0", "tcl-epyc@0.9.0", "tcl-epyc@0.9.1", "tcl-t4@0.9.0"]),
     ],
 )
 def test_what_prune_keeps(cache, capsys, options, left):
     age(cache.root / "tcl-epyc/0.9.0", days=40)
-    would = run_json(capsys, "prune", *options, "--dry-run")
+    would = run_json(capsys, "--prune", *options, "--dry-run")
     assert len(stored(cache)) == 4, "a dry run removes nothing"
-    did = run_json(capsys, "prune", *options)
+    did = run_json(capsys, "--prune", *options)
     assert did["removed"] == would["removed"]
     assert stored(cache) == left
 
@@ -127,7 +127,7 @@ def test_what_prune_keeps(cache, capsys, options, left):
 def test_damaged_copies_go_and_do_not_count_as_the_newest(cache, capsys):
     (cache.root / "tcl-epyc/0.10.0/model.safetensors").write_bytes(b"damaged")
     (cache.root / "tcl-epyc/0.9.0/entry.json").unlink()
-    reasons = {gone["name"]: gone["reason"] for gone in run_json(capsys, "prune")["removed"]}
+    reasons = {gone["name"]: gone["reason"] for gone in run_json(capsys, "--prune")["removed"]}
     assert reasons == {"tcl-epyc@0.10.0": "damaged: size-mismatch", "tcl-epyc@0.9.0": "damaged: missing-file"}
     assert stored(cache) == ["tcl-epyc@0.9.1", "tcl-t4@0.9.0"]
 
@@ -135,23 +135,23 @@ def test_damaged_copies_go_and_do_not_count_as_the_newest(cache, capsys):
 def test_a_download_that_ends_while_the_cache_is_looked_at(cache, capsys, monkeypatch):
     partial = cache.root / "tcl-t4" / ".partial-abc"
     monkeypatch.setattr(Store, "leftovers", lambda self, name: [partial] if name == "tcl-t4" else [])
-    row = run_json(capsys, "list")[-1]
+    row = run_json(capsys)["items"][-1]
     assert (row["name"], row["size"], row["used"]) == ("tcl-t4/.partial-abc", 0, None)
-    assert run(capsys, "list")[0] == 0
+    assert run(capsys)[0] == 0
 
 
 def test_what_a_stopped_download_left_goes(cache, capsys):
     partial = cache.root / "tcl-t4/.partial-abc"
     partial.mkdir()
     (partial / "model.safetensors").write_bytes(b"half")
-    assert run_json(capsys, "list")[-1]["name"] == "tcl-t4/.partial-abc"
-    assert run_json(capsys, "prune", "--keep", "9")["freed"] == 4
+    assert run_json(capsys)["items"][-1]["name"] == "tcl-t4/.partial-abc"
+    assert run_json(capsys, "--prune", "--keep", "9")["freed"] == 4
     assert not partial.exists()
 
 
 def test_a_name_that_another_process_is_writing_is_left_alone(cache, capsys):
     with cache.locked("tcl-epyc"):
-        result = run_json(capsys, "prune", "--all")
+        result = run_json(capsys, "--prune", "--keep", "0")
     assert [(gone["name"], gone["freed"] > 0) for gone in result["removed"]] == [
         ("tcl-epyc", False), ("tcl-t4@0.9.0", True)
     ]  # fmt: skip
@@ -165,7 +165,7 @@ def test_adapted_checkpoints_stay_even_where_both_roots_are_one_folder(cache, ca
     base = registry.resolve("tcl-t4").entry
     adapted = registry.register_local("tcl-t4+local", lambda f, v: write_toy(f, "tcl-t4+local", v), base)
     (registry.home.path(adapted) / "README.md").write_text("damaged")
-    run_json(capsys, "prune", "--all")
+    run_json(capsys, "--prune", "--keep", "0")
     assert stored(registry.home) == [adapted.id]
 
 
@@ -174,7 +174,7 @@ def test_what_lies_beside_the_checkpoints_is_not_touched(cache, capsys, tmp_path
     (cache.root / "tcl-t4" / "notes").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (cache.root / "tcl-t4" / "0.9.9").symlink_to(tmp_path / "elsewhere")
-    run_json(capsys, "prune", "--all")
+    run_json(capsys, "--prune", "--keep", "0")
     assert (cache.root / "notes").is_dir()
     assert (cache.root / "tcl-t4/notes").is_dir()
     assert (tmp_path / "elsewhere").is_dir()
@@ -186,8 +186,8 @@ def test_another_part_of_the_cache_is_emptied_when_it_is_named(cache, capsys, tm
     for name in ("old.npy", "new.npy", ".being-written"):
         (folder / name).write_bytes(b"1234")
     os.utime(folder / "old.npy", (0, 0))
-    assert run_json(capsys, "prune", "--what", "statements", "--older-than", "1d")["freed"] == 4
-    assert run_json(capsys, "prune", "--what", "statements")["freed"] == 4
+    assert run_json(capsys, "--prune", "--what", "statements", "--unused-for", "1d")["freed"] == 4
+    assert run_json(capsys, "--prune", "--what", "statements")["freed"] == 4
     assert [path.name for path in folder.iterdir()] == [".being-written"]
     assert len(stored(cache)) == 4
 
@@ -195,32 +195,32 @@ def test_another_part_of_the_cache_is_emptied_when_it_is_named(cache, capsys, tm
 def test_the_refreshed_index_and_its_keys_are_listed_and_never_pruned(cache, capsys, tmp_path):
     (tmp_path / "cache/index").mkdir()
     (tmp_path / "cache/index/refreshed.json").write_text("{}")
-    assert run_json(capsys, "list")[-1]["what"] == "index"
+    assert run_json(capsys)["items"][-1]["what"] == "index"
     for what in PRUNABLE:
-        run_json(capsys, "prune", "--all", "--what", what)
-    assert run(capsys, "prune", "--what", "index")[0] == 2
+        run_json(capsys, "--prune", "--keep", "0", "--what", what)
+    assert run(capsys, "--prune", "--what", "index")[0] == 2
     assert (tmp_path / "cache/index/refreshed.json").is_file()
 
 
 def test_an_age_that_is_none_is_wrong_usage(cache, capsys):
-    assert run(capsys, "prune", "--older-than", "soon")[0] == 2
+    assert run(capsys, "--prune", "--unused-for", "soon")[0] == 2
 
 
 def test_a_name_that_cannot_be_read_is_called_so_and_the_others_go_on(cache, capsys, monkeypatch):
     forbid_reading(monkeypatch, cache.root / "tcl-t4")
-    rows = {row["name"]: row["outcome"] for row in run_json(capsys, "list")}
+    rows = {row["name"]: row["outcome"] for row in run_json(capsys)["items"]}
     assert rows == {"tcl-epyc@0.9.0": "ok", "tcl-epyc@0.9.1": "ok", "tcl-epyc@0.10.0": "ok", "tcl-t4": "unreadable"}
-    assert run_json(capsys, "size")["bytes"] > 0
-    *gone, left = run_json(capsys, "prune", "--all")["removed"]
+    assert run_json(capsys)["bytes"] > 0
+    *gone, left = run_json(capsys, "--prune", "--keep", "0")["removed"]
     assert len(gone) == 3
     assert (left["name"], left["freed"], left["reason"]) == ("tcl-t4", 0, "left alone: it cannot be read")
 
 
 def test_a_version_that_cannot_be_read_is_not_taken_for_damaged(cache, capsys, monkeypatch):
     forbid_reading(monkeypatch, cache.root / "tcl-t4" / "0.9.0")
-    assert run_json(capsys, "list")[-1]["outcome"] == "unreadable"
-    assert "left alone" in run_json(capsys, "prune")["removed"][-1]["reason"]
-    assert main(["verify", "--all", "--json"]) == 1
+    assert run_json(capsys)["items"][-1]["outcome"] == "unreadable"
+    assert "left alone" in run_json(capsys, "--prune")["removed"][-1]["reason"]
+    assert main(["pull", "--verify", "--json"]) == 1
     rows = {row["name"]: row["outcome"] for row in json.loads(capsys.readouterr().out)}
     assert (rows["tcl-epyc"], rows["tcl-t4"]) == ("ok", "unreadable")
     assert main(["info", "tcl-t4"]) == 1
@@ -229,18 +229,18 @@ def test_a_version_that_cannot_be_read_is_not_taken_for_damaged(cache, capsys, m
 
 def test_a_cache_that_cannot_be_read_is_an_error_of_the_cache_alone(cache, capsys, monkeypatch):
     forbid_reading(monkeypatch, cache.root)
-    for verb in ("list", "size", "prune"):
-        code, _, err = run(capsys, verb)
+    for words in ((), ("--prune",)):
+        code, _, err = run(capsys, *words)
         assert code == 1
         assert "checkpoints cannot be read: Permission denied\nremedy: check its permissions, or set TCHUB_CACHE" in err
     assert main(["list"]) == 0
 
 
 def test_what_would_go_from_a_read_only_cache_can_be_asked(cache, capsys, monkeypatch):
-    before = run_json(capsys, "prune", "--dry-run")
+    before = run_json(capsys, "--prune", "--dry-run")
     forbid_writing(monkeypatch)
-    assert run_json(capsys, "prune", "--dry-run") == before
-    assert run(capsys, "prune")[0] == 1
+    assert run_json(capsys, "--prune", "--dry-run") == before
+    assert run(capsys, "--prune")[0] == 1
     assert len(stored(cache)) == 4
 
 

@@ -1,0 +1,398 @@
+"""A static mirror: downloads, busy and broken servers, redirects and secrets, addresses."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mirror_server import MirrorServer, broken_off, dripping, endless, make_certificate, running, silent, status
+from registry_kit import refused
+from tchub.hub.registry import Entry, Store, parse_source
+from tchub.hub.registry.errors import IntegrityError, NotInSourceError, SourceError, StoreError
+from tchub.hub.registry.mirror import Mirror
+from toy_checkpoints import make_registry, publish, write_index
+
+VERSION = "tcl-epyc/1.0.0"
+WEIGHTS = f"/{VERSION}/model.safetensors"
+
+
+@pytest.fixture
+def entry(mirrored: Entry) -> Entry:
+    return mirrored
+
+
+def arrived(dest: Path) -> dict[str, bytes]:
+    """What was fetched, by the path that it has on the mirror."""
+    return {f"/{VERSION}/{path.name}": path.read_bytes() for path in dest.iterdir()}
+
+
+def test_every_file_arrives_byte_for_byte(server, entry, source, dest):
+    source.fetch(entry, dest)
+    assert arrived(dest) == server.files
+
+
+def test_a_mirror_may_hold_one_version_in_the_folder_of_the_name(server, entry, source, dest):
+    server.files = {path.replace("/1.0.0/", "/"): data for path, data in server.files.items()}
+    source.fetch(entry, dest)
+    assert len(arrived(dest)) == 4
+    assert server.paths[:2] == [f"/{VERSION}/config.json", "/tcl-epyc/config.json"]
+
+
+def test_a_mirror_without_the_checkpoint_says_where_it_looked(server, entry, source, dest):
+    server.files.clear()
+    with pytest.raises(NotInSourceError, match=r"does not hold tcl-epyc@1\.0\.0") as caught:
+        source.fetch(entry, dest)
+    assert f"{server.url}/{VERSION}/config.json" in caught.value.remedy
+
+
+def test_a_file_that_is_missing_is_named(server, entry, source, dest):
+    del server.files[WEIGHTS]
+    with pytest.raises(NotInSourceError, match=r"has no tcl-epyc/1\.0\.0/model\.safetensors"):
+        source.fetch(entry, dest)
+
+
+def test_a_pull_from_a_mirror_is_verified_and_stored(server, entry, tmp_path):
+    pulled = make_registry(tmp_path, entry).pull("tcl-epyc", source=server.url)
+    assert pulled.source == server.url
+    assert pulled.path == tmp_path / "cache" / VERSION
+
+
+def test_a_mirrors_own_index_makes_its_checkpoints_known(server, tmp_path):
+    entry = publish(tmp_path / "zoo", "tcl-own")
+    write_index(tmp_path / "zoo" / "index.json", entry)
+    server.add(tmp_path / "zoo")
+    assert make_registry(tmp_path).pull("tcl-own", source=server.url).entry == entry
+
+
+# Busy and broken servers
+
+
+def test_a_busy_server_is_asked_again_when_it_said(server, entry, source, dest):
+    server.answers = [status(429, Retry_After="1"), status(503)]
+    began = time.monotonic()
+    Mirror(server.url, patience=2).fetch(entry, dest)
+    assert arrived(dest) == server.files
+    assert time.monotonic() - began >= 1
+    assert server.paths[:3] == [f"/{VERSION}/config.json"] * 3
+
+
+def test_a_server_that_asks_for_a_long_pause_is_not_waited_for(server, entry, source, dest):
+    server.answers = [status(429, Retry_After="3600")]
+    with refused("network", "HTTP 429") as caught:
+        source.fetch(entry, dest)
+    assert "in 3600 s" in caught.value.remedy
+    assert caught.value.fields["retry_after"] == 3600
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize("code", [429, 500, 502, 503, 504])
+def test_a_server_that_fails_every_time_is_given_up(server, entry, source, dest, code):
+    server.answers = [status(code)] * 9
+    with refused("network", f"HTTP {code}") as caught:
+        source.fetch(entry, dest)
+    assert caught.value.fields["status"] == code
+    assert len(server.seen) == 4
+
+
+def test_a_connection_that_is_closed_without_an_answer_is_tried_again(server, entry, source, dest):
+    server.answers = [silent(0)]
+    source.fetch(entry, dest)
+    assert arrived(dest) == server.files
+
+
+def test_a_broken_download_goes_on_where_it_stopped(server, entry, source, dest):
+    data = server.files[f"/{VERSION}/config.json"]
+    server.answers = [broken_off(data, 100), broken_off(data[100:], 50, code=206)]
+    source.fetch(entry, dest)
+    assert arrived(dest) == server.files
+    assert [headers.get("range") for _, headers in server.seen][:3] == [None, "bytes=100-", "bytes=150-"]
+
+
+@settings(max_examples=20)
+@given(breaks=st.lists(st.integers(0, 100), max_size=3), ranges=st.booleans())
+def test_wherever_it_breaks_off_every_byte_arrives(tmp_path_factory, breaks, ranges):
+    tmp = tmp_path_factory.mktemp("mirror")
+    entry = publish(tmp / "zoo", "tcl-epyc")
+    with running() as server:
+        server.add(tmp / "zoo")
+        server.ranges = ranges
+        data, at = server.files[f"/{VERSION}/config.json"], 0
+        for length in breaks:
+            start = at if ranges else 0
+            server.answers.append(broken_off(data[start:], length, code=206 if start else 200))
+            at = start + length
+        (tmp / "dest").mkdir()
+        Mirror(server.url, patience=5).fetch(entry, tmp / "dest")
+        assert arrived(tmp / "dest") == server.files
+
+
+def test_a_file_that_changed_since_it_broke_off_is_sent_whole(server, entry, source, dest):
+    data = server.files[f"/{VERSION}/config.json"]
+    server.answers = [broken_off(b"x" * len(data), 100, ETag='"older"')]
+    source.fetch(entry, dest)
+    assert arrived(dest) == server.files
+    assert server.seen[1][1]["if-range"] == '"older"'
+
+
+def test_a_server_without_ranges_sends_a_broken_file_again(server, entry, source, dest):
+    server.ranges = False
+    server.answers = [broken_off(server.files[f"/{VERSION}/config.json"], 100)]
+    source.fetch(entry, dest)
+    assert arrived(dest) == server.files
+
+
+def test_a_download_that_breaks_every_time_is_given_up(server, entry, source, dest):
+    server.ranges = False
+    server.answers = [broken_off(server.files[f"/{VERSION}/config.json"], 100)] * 9
+    with refused("network", "broke off 4 times, the last time after 100 of"):
+        source.fetch(entry, dest)
+
+
+def test_a_server_that_hangs_ends_in_bounded_time(server, entry, source, dest):
+    server.answers = [silent(20)] * 9
+    began = time.monotonic()
+    with refused("network"):
+        source.fetch(entry, dest)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("rest", ["X-Slow: ", "Transfer-Encoding: chunked\r\n\r\n", "Content-Length: {size}\r\n\r\n"])
+def test_a_server_that_drips_ends_in_bounded_time(server, entry, source, dest, rest):
+    head = "HTTP/1.1 200 OK\r\n" + rest.format(size=entry.files["config.json"].size)
+    server.answers = [dripping(head.encode(), 20)] * 9
+    began = time.monotonic()
+    with refused("network", "hangs, or is too slow"):
+        source.fetch(entry, dest)
+    assert time.monotonic() - began < 5
+
+
+def test_a_server_that_is_not_there(entry, dest):
+    with refused("network", "could not be read: NewConnectionError"):
+        Mirror("http://127.0.0.1:9", patience=0.4).fetch(entry, dest)
+
+
+# Sizes and bytes
+
+
+def test_another_announced_size_is_refused_before_a_byte_is_stored(server, entry, source, dest):
+    server.files[f"/{VERSION}/config.json"] += b" "
+    with pytest.raises(IntegrityError, match="wrong size"):
+        source.fetch(entry, dest)
+    assert (dest / "config.json").stat().st_size == 0
+
+
+def test_an_endless_body_is_cut_off_at_the_size_of_the_index(server, entry, source, dest):
+    server.answers = [endless]
+    with pytest.raises(IntegrityError, match="wrong size"):
+        source.fetch(entry, dest)
+    assert (dest / "config.json").stat().st_size <= entry.files["config.json"].size
+
+
+def test_a_disk_that_is_full_while_a_file_arrives(server, entry, source, tmp_path):
+    def fill(folder: Path) -> None:
+        (folder / "model.safetensors").symlink_to("/dev/full")
+        source.fetch(entry, folder)
+
+    with pytest.raises(StoreError, match="no space left") as caught:
+        Store(tmp_path / "store").add(entry, fill)
+    assert "TCHUB_CACHE" in caught.value.remedy
+    assert list((tmp_path / "store" / "tcl-epyc").iterdir()) == []
+
+
+def test_a_small_file_is_read_up_to_a_limit(server, source):
+    server.files["/index.json"] = b"x" * 100
+    assert source.read("index.json", 100) == b"x" * 100
+    for answers in ([], [endless]):
+        server.answers = answers
+        with pytest.raises(SourceError, match="more than 99 bytes"):
+            source.read("index.json", 99)
+
+
+def test_a_compressed_answer_is_refused(server, source):
+    server.answers = [status(200, Content_Encoding="gzip")]
+    with refused("content", "compressed"):
+        source.read("index.json", 100)
+    assert server.seen[0][1]["accept-encoding"] == "identity"
+
+
+def test_other_bytes_of_the_same_size_never_reach_the_store(server, entry, tmp_path):
+    server.files[WEIGHTS] = bytes(len(server.files[WEIGHTS]))
+    registry = make_registry(tmp_path, entry)
+    with pytest.raises(IntegrityError, match="wrong sha256"):
+        registry.pull("tcl-epyc", source=server.url)
+    assert registry.cache.entries() == []
+
+
+# Redirects and secrets
+
+
+def test_a_redirect_is_followed_and_the_token_stays_with_the_mirrors_host(server, source, monkeypatch):
+    monkeypatch.setenv("TCHUB_MIRROR_TOKEN", "secret")
+    server.token = "secret"
+    with running() as other:
+        other.files["/elsewhere"] = b"data"
+        server.answers = [status(302, Location=f"{other.url.replace('127.0.0.1', 'localhost')}/elsewhere")]
+        assert source.read("index.json", 10) == b"data"
+        assert server.seen[0][1]["authorization"] == "Bearer secret"
+        assert "authorization" not in other.seen[0][1]
+
+
+def test_a_mirror_that_a_lock_file_or_an_index_lists_is_sent_no_token(server, entry, tmp_path, monkeypatch):
+    monkeypatch.setenv("TCHUB_MIRROR_TOKEN", "secret")
+    listed = replace(entry, sources=(server.url,))
+    registry = make_registry(tmp_path, listed)
+    server.token = "secret"
+    with refused("token") as caught:
+        registry.pull("tcl-epyc")
+    assert "TCHUB_SOURCES" in caught.value.remedy
+    assert all("authorization" not in headers for _, headers in server.seen)
+    monkeypatch.setenv("TCHUB_SOURCES", server.url)
+    assert registry.pull("tcl-epyc").source == server.url
+
+
+def test_a_certificate_is_checked(tmp_path, monkeypatch):
+    certificate = make_certificate(tmp_path / "server.pem")
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
+    monkeypatch.delenv("CURL_CA_BUNDLE", raising=False)
+    with running(certificate) as server:
+        server.files["/index.json"] = b"data"
+        mirror = Mirror(server.url, patience=5)
+        with refused("network", "could not be read: SSLError"):
+            mirror.read("index.json", 10)
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
+        assert mirror.read("index.json", 10) == b"data"
+
+
+def test_a_redirect_within_the_mirror_keeps_the_token(server, source, monkeypatch):
+    monkeypatch.setenv("TCHUB_MIRROR_TOKEN", "secret")
+    server.files["/moved.json"] = b"data"
+    server.answers = [status(301, Location="/moved.json")]
+    assert source.read("index.json", 10) == b"data"
+    assert server.seen[1][1]["authorization"] == "Bearer secret"
+
+
+@pytest.mark.parametrize("where", ["http://example.org/x", "ftp://127.0.0.1/x", "file:///etc/passwd"])
+def test_a_redirect_away_from_tls_is_not_followed(server, source, where):
+    server.answers = [status(302, Location=where)]
+    with refused("insecure", "not encrypted"):
+        source.read("index.json", 10)
+
+
+def test_a_redirect_from_tls_to_a_plain_server_of_this_machine_is_not_followed(tmp_path, monkeypatch):
+    certificate = make_certificate(tmp_path / "server.pem")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
+    with running(certificate) as server, running() as local:
+        server.answers = [status(302, Location=f"{local.url}/admin")]
+        with refused("insecure"):
+            Mirror(server.url, patience=5).read("index.json", 10)
+        assert local.seen == []
+
+
+@pytest.mark.parametrize("where", ["http://[", "//[x", "http://127.0.0.1:99999/"])
+def test_a_redirect_to_no_address_is_a_typed_error(server, source, where):
+    server.answers = [status(302, Location=where)]
+    with refused("network", "InvalidURL"):
+        source.read("index.json", 10)
+
+
+def test_the_proxy_of_the_environment_leads_to_other_machines_and_sees_no_token(server, monkeypatch):
+    monkeypatch.setenv("https_proxy", server.url)
+    monkeypatch.setenv("TCHUB_MIRROR_TOKEN", "secret")
+    with refused("network", "ProxyError"):
+        Mirror("https://mirror.example.org/zoo", patience=2).read("index.json", 10)
+    assert set(server.paths) == {"mirror.example.org:443"}
+    assert "secret" not in str(server.seen)
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "all_proxy"])
+def test_a_server_of_this_machine_is_asked_by_no_proxy_also_after_a_redirect(server, source, monkeypatch, variable):
+    monkeypatch.setenv("TCHUB_MIRROR_TOKEN", "secret")
+    with running() as other, running() as proxy:
+        monkeypatch.setenv(variable, proxy.url.replace("//", "//user:password@"))
+        server.answers = [status(302, Location=f"{other.url}/elsewhere")]
+        other.files["/elsewhere"] = b"data"
+        assert source.read("index.json", 10) == b"data"
+        assert proxy.seen == []
+        assert "proxy-authorization" not in other.seen[0][1], "the proxy's password is for the proxy"
+
+
+def test_the_password_of_netrc_holds_where_no_token_is_set(server, source, tmp_path, monkeypatch):
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login ada password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    server.files["/index.json"] = b"data"
+    source.read("index.json", 10)
+    assert server.seen[0][1]["authorization"].startswith("Basic ")
+
+
+def test_redirects_in_a_circle_end(server, source):
+    server.answers = [status(302, Location="/index.json")] * 20
+    with refused("network", "TooManyRedirects"):
+        source.read("index.json", 10)
+    assert len(server.seen) == 5
+
+
+@pytest.mark.parametrize("token", [None, "wrong", "with\nnewline", "ünicode"])
+@pytest.mark.parametrize("code", [401, 403, 429, 500])
+def test_no_error_shows_the_token(server, entry, source, dest, monkeypatch, token, code):
+    if token:
+        monkeypatch.setenv("TCHUB_MIRROR_TOKEN", token)
+    server.answers = [status(code)] * 9
+    with pytest.raises(SourceError) as caught:
+        source.fetch(entry, dest)
+    assert caught.value.remedy
+    assert token is None or token not in repr(caught.value.as_dict())
+
+
+@pytest.mark.parametrize("code", [401, 403])
+def test_a_refusal_names_the_variable_of_the_token(server, entry, source, dest, code):
+    server.answers = [status(code)]
+    with refused("token") as caught:
+        source.fetch(entry, dest)
+    assert "TCHUB_MIRROR_TOKEN" in caught.value.remedy
+
+
+# Addresses and offline
+
+
+@pytest.mark.parametrize(
+    "uri", ["http://example.org/zoo", "http://10.0.0.1/zoo", "http://localhost.example.org", "ftp://example.org"]
+)
+def test_an_address_without_tls_is_refused(uri):
+    with refused("insecure") as caught:
+        Mirror(uri)
+    assert "https://" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    "uri", ["https://example.org/zoo", "http://127.0.0.1:80", "http://[::1]:1/x", "http://localhost"]
+)
+def test_tls_and_this_machine_are_good(uri):
+    assert Mirror(uri).uri == uri
+
+
+@pytest.mark.parametrize("uri", ["https://", "https://me:pw@example.org", "https://example.org/?key=pw", "https://[x"])
+def test_an_address_that_is_no_folders_is_refused_without_repeating_it(uri):
+    with refused("form") as caught:
+        Mirror(uri)
+    assert "pw" not in caught.value.message
+
+
+@given(st.text(max_size=60), st.sampled_from(["https://", "http://", ""]))
+def test_any_text_is_an_address_or_a_typed_error(text, scheme):
+    with suppress(SourceError):
+        assert parse_source(scheme + text).uri
+
+
+@pytest.mark.parametrize("variable", ["TCHUB_OFFLINE", "HF_HUB_OFFLINE", None])
+def test_offline_no_request_is_made(server: MirrorServer, entry, source, dest, variable, monkeypatch):
+    if variable:
+        monkeypatch.setenv(variable, "1")
+    for ask in (lambda **how: source.fetch(entry, dest, **how), lambda **how: source.read("index.json", 9, **how)):
+        with refused("offline", "ruled out"):
+            ask(**({} if variable else {"offline": True}))
+    assert server.seen == []
