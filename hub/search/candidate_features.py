@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...zoo.corpus.schema import OPS
+from ...zoo.features.columns import OPS
 from ...zoo.corpus.tir import operator_class
 from ...zoo.features import FeatureSchema, Skeleton, get_schema
 from ...zoo.features.statements import statement_matrices

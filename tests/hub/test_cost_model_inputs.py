@@ -21,10 +21,10 @@ from tchub.hub.search.cost_model import PretrainedScorer, Squash
 from tchub.hub.search.device_kind import require_target
 from tchub.hub.search.interrupt import StopFlag
 from tchub.hub.search.task_search import SearchSettings, WatchedCostModel
-from tchub.zoo.corpus.schema import OPS
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import DeviceKindError, get_schema
+from tchub.zoo.features.columns import OPS
 from tchub.zoo.features.statements import PERSTORE_WIDTH
 from tchub.zoo.models import Checkpoint, CheckpointConfig, create
 from tchub.zoo.primitives import from_trace

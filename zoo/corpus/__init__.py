@@ -4,25 +4,20 @@ A corpus is a folder of one device's programs; `Corpus.open` reads it, `merge_co
 `merge_corpora` makes one of several.
 """
 
-from .check import Finding, check_corpus, corpus_stats
-from .corpus import Corpus
-from .dataset import MIN_PROGRAMS, Usable, iter_datasets, sequence_of, to_dataset, usable_programs
+from ..features.columns import OPS
+from .check import CorpusFinding, check_corpus, corpus_stats
+from .corpus import MIN_PROGRAMS, Corpus, Usable, sequence_of, usable_programs
 from .merge import Merged, merge_corpora, merge_corpus
 from .schema import (
     ERROR_KINDS,
     FORMAT,
     FRAMEWORKS,
-    OPS,
     STRATEGIES,
     CorpusError,
     CorpusMismatchError,
-    CorpusWriteError,
     EmptyDatasetError,
-    MixedDevicesError,
-    NewerCorpusError,
     Program,
     Task,
-    UnknownLogError,
 )
 from .splits import (
     HELD_OUT,
@@ -49,19 +44,15 @@ __all__ = [
     "STRATEGIES",
     "Corpus",
     "CorpusError",
+    "CorpusFinding",
     "CorpusMismatchError",
-    "CorpusWriteError",
     "CorpusWriter",
     "EmptyDatasetError",
-    "Finding",
     "Leak",
     "Merged",
-    "MixedDevicesError",
-    "NewerCorpusError",
     "Program",
     "Split",
     "Task",
-    "UnknownLogError",
     "Usable",
     "check_corpus",
     "check_leaks",
@@ -70,13 +61,11 @@ __all__ = [
     "exclude_computations",
     "held_out_computations",
     "is_held_out",
-    "iter_datasets",
     "merge_corpora",
     "merge_corpus",
     "metric_weight",
     "sequence_of",
     "split_tasks",
-    "to_dataset",
     "training_tasks",
     "usable_programs",
     "write_corpus",

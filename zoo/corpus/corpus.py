@@ -1,20 +1,28 @@
-"""Reading a corpus folder: metadata and tasks at once, programs task by task."""
+"""Reading a corpus folder: metadata and tasks at once, programs task by task.
+
+The files of a corpus are replaced as one: `corpus.json` decides, and each table waits beside the old one until then,
+under its hash. Once `corpus.json` names that hash, the corpus is the new one, and whoever opens it moves what still
+waits: a writer that is killed at any moment leaves the whole old corpus or the whole new one.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import compute as pc
 
+from ..primitives import PrimitiveSequence, from_trace_json
+from ..untrusted import parse_json, read_plain
 from .schema import (
     FORMAT,
     META_FILE,
@@ -23,30 +31,28 @@ from .schema import (
     TASKS_FILE,
     TASKS_SCHEMA,
     CorpusError,
-    NewerCorpusError,
     Program,
     Task,
 )
 
-TABLES = (TASKS_FILE, PROGRAMS_FILE)
+# A ranking of fewer programs than this says nothing about a model.
+MIN_PROGRAMS = 4
+_LARGEST_META = 64 << 20  # bytes; a split of a million tasks takes 20
+_AGAIN = "collect or copy the corpus again"
 
 
-def waiting(table: Path, sha256: str) -> Path:
-    """Where a table of this hash waits to become `table`."""
-    return table.with_name(f".{table.name}.{sha256}")
+class FileFacts(msgspec.Struct):
+    """Size and hash of a table, as `corpus.json` has them."""
+
+    bytes: int
+    sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
-def settle(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
-    """Move the tables that still wait, by what `corpus.json` says of the `files`, to their places."""
-    for name in TABLES:
-        sha256 = str(files.get(name, {}).get("sha256"))
-        if sha256.isalnum():  # it may be anybody's file: no path
-            with contextlib.suppress(OSError):  # none waits, or it cannot be moved: then the sizes are wrong
-                os.replace(waiting(folder / name, sha256), folder / name)
+class _Meta(msgspec.Struct):
+    """The part of `corpus.json` that reading depends on."""
 
-
-# Columns that format 1 lacks -> what stands there instead.
-_NEW_IN_2: dict[str, str | None] = {"computation": "", "primitives": None, "licence": None, "source": None}
+    format: Annotated[int, msgspec.Meta(ge=1)]
+    files: dict[str, FileFacts] = {}
 
 
 @dataclass(frozen=True)
@@ -69,21 +75,19 @@ class Corpus:
     def open(cls, path: Path | str) -> Corpus:
         """Open a corpus folder and check its format, its files' sizes and their columns.
 
-        What a writer that was killed left half done is done first (see `replacing`).
+        First move the tables that a killed writer left waiting.
 
         Raises:
-            CorpusError: not a corpus, or a file is missing, cut short or lacks a column.
-            NewerCorpusError: written by a newer tchub.
+            CorpusError: not a corpus, of a newer tchub, or a file is missing, cut short or lacks a column.
         """
         folder = Path(path)
-        meta = _read_meta(folder)
-        files = _files(folder, meta)
+        meta, files = _read_meta(folder)
         settle(folder, files)
         _check_sizes(folder, files)
         tasks = _open_parquet(folder / TASKS_FILE)
         for file, schema in ((tasks, TASKS_SCHEMA), (_open_parquet(folder / PROGRAMS_FILE), PROGRAMS_SCHEMA)):
-            _check_columns(folder, file.schema_arrow, schema, meta["format"])
-        rows = _with_new_columns(tasks.read(), TASKS_SCHEMA).to_pylist()
+            _check_columns(folder, file.schema_arrow, schema)
+        rows = _with_all_columns(tasks.read(), TASKS_SCHEMA, TASKS_SCHEMA.names).to_pylist()
         return cls(folder, meta, {row["task_id"]: Task.from_row(row) for row in rows})
 
     @cached_property
@@ -93,14 +97,14 @@ class Corpus:
 
     @cached_property
     def _groups(self) -> dict[str, list[int]]:
-        """Row groups of `programs.parquet` that hold programs of a task, told by their statistics where possible."""
+        """Row groups of `programs.parquet` that hold programs of a task, by their statistics where possible."""
         groups: dict[str, list[int]] = {}
         file = _open_parquet(self.path / PROGRAMS_FILE, self._footer)
         leaf = [file.schema.column(i).path for i in range(len(file.schema.names))].index("task_id")
         for index in range(file.num_row_groups):
-            found = self._footer.row_group(index).column(leaf).statistics
-            if found is not None and found.has_min_max and found.min == found.max and not found.null_count:
-                names = [found.min]
+            facts = self._footer.row_group(index).column(leaf).statistics
+            if facts is not None and facts.has_min_max and facts.min == facts.max and not facts.null_count:
+                names = [facts.min]
             else:
                 names = file.read_row_group(index, columns=["task_id"])["task_id"].unique().to_pylist()
             for task_id in names:
@@ -108,7 +112,7 @@ class Corpus:
         return groups
 
     def table(self, task_id: str, columns: list[str] | None = None) -> pa.Table:
-        """The programs of a task as an Arrow table, failed ones included; empty when it has none.
+        """Return the programs of a task as an Arrow table, failed ones included; empty when it has none.
 
         Raises:
             CorpusError: no such task.
@@ -117,12 +121,12 @@ class Corpus:
             raise CorpusError(f"the corpus {self.path} has no task {task_id}", task_id=task_id)
         names = [name for name in PROGRAMS_SCHEMA.names if columns is None or name in columns or name == "task_id"]
         file = _open_parquet(self.path / PROGRAMS_FILE, self._footer)
-        there = [name for name in names if name in file.schema_arrow.names]
-        read = file.read_row_groups(self._groups.get(task_id, []), columns=there)
-        return _with_new_columns(read.filter(pc.field("task_id") == task_id), PROGRAMS_SCHEMA, names)
+        stored = [name for name in names if name in file.schema_arrow.names]
+        rows = file.read_row_groups(self._groups.get(task_id, []), columns=stored)
+        return _with_all_columns(rows.filter(pc.field("task_id") == task_id), PROGRAMS_SCHEMA, names)
 
     def programs(self, task_id: str) -> list[Program]:
-        """The programs of a task, failed ones included, in the order of their keys.
+        """Return the programs of a task, failed ones included, in the order of their keys.
 
         Raises:
             CorpusError: no such task.
@@ -130,17 +134,71 @@ class Corpus:
         return [Program.from_row(row) for row in self.table(task_id).sort_by("key").to_pylist()]
 
     def iter_programs(self) -> Iterator[Program]:
-        """Every program, task by task."""
+        """Yield every program, task by task."""
         for task_id in self.tasks:
             yield from self.programs(task_id)
 
     @property
     def networks(self) -> tuple[str, ...]:
-        """Names of the networks that the tasks came from."""
+        """Return the names of the networks that the tasks came from."""
         return tuple(sorted({name for task in self.tasks.values() for name, _ in task.networks}))
 
 
-def _read_meta(folder: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Usable:
+    """The programs that can be learnt from, and what was left out.
+
+    Attributes:
+        programs: valid programs by task id.
+        failed: failed programs, left out.
+        dropped: tasks left out because fewer than `MIN_PROGRAMS` programs are valid.
+    """
+
+    programs: dict[str, list[Program]]
+    failed: int
+    dropped: tuple[str, ...]
+
+
+def usable_programs(corpus: Corpus, task_ids: Iterable[str], min_programs: int = MIN_PROGRAMS) -> Usable:
+    """Select the valid programs of the tasks that have at least `min_programs` of them."""
+    kept: dict[str, list[Program]] = {}
+    dropped, failed = [], 0
+    for task_id in task_ids:
+        programs = corpus.programs(task_id)
+        valid = [program for program in programs if program.valid]
+        failed += len(programs) - len(valid)
+        if len(valid) < min_programs:
+            dropped.append(task_id)
+        else:
+            kept[task_id] = valid
+    return Usable(kept, failed, tuple(dropped))
+
+
+def sequence_of(program: Program) -> PrimitiveSequence:
+    """Return the program in the common language: as its corpus has it, else read from its MetaSchedule trace.
+
+    Raises:
+        TraceFormatError: neither can be read.
+    """
+    if program.primitives is not None:
+        return PrimitiveSequence.from_json(program.primitives)
+    return from_trace_json(json.loads(program.trace))
+
+
+def waiting(table: Path, sha256: str) -> Path:
+    """Return the path at which a table of this hash waits to become `table`."""
+    return table.with_name(f".{table.name}.{sha256}")
+
+
+def settle(folder: Path, files: Mapping[str, FileFacts]) -> None:
+    """Move the tables that still wait, by their hashes in `corpus.json`, to their names."""
+    for name in (TASKS_FILE, PROGRAMS_FILE):
+        if name in files:
+            with contextlib.suppress(OSError):  # none waits, or it cannot be moved: then the sizes are wrong
+                os.replace(waiting(folder / name, files[name].sha256), folder / name)
+
+
+def _read_meta(folder: Path) -> tuple[dict[str, Any], dict[str, FileFacts]]:
     file = folder / META_FILE
     if not file.is_file():
         raise CorpusError(
@@ -149,44 +207,28 @@ def _read_meta(folder: Path) -> dict[str, Any]:
             path=str(folder),
         )
     try:
-        meta = json.loads(file.read_text(encoding="utf-8"))
-        number = meta["format"]
-    except (ValueError, KeyError, TypeError) as error:
+        meta = parse_json(read_plain(file, _LARGEST_META))
+        checked = msgspec.convert(meta, _Meta)
+    except (ValueError, OSError) as error:
+        raise CorpusError(f"{file} cannot be read: {error}", remedy=_AGAIN, path=str(file)) from error
+    if checked.format != FORMAT:
         raise CorpusError(
-            f"{file} cannot be read: {error!r}", remedy="collect or copy the corpus again", path=str(file)
-        ) from error
-    if not isinstance(number, int) or isinstance(number, bool) or number < 1:
-        raise CorpusError(f"{file} has the format {number!r}, not a number", path=str(file))
-    if number > FORMAT:
-        raise NewerCorpusError(
-            f"the corpus {folder} has format {number}; this tchub reads up to {FORMAT}",
+            f"the corpus {folder} has format {checked.format}; this tchub reads {FORMAT}",
             remedy="upgrade: pip install -U tchub",
             path=str(folder),
-            format=number,
+            format=checked.format,
             known=FORMAT,
         )
-    return meta
+    return meta, checked.files
 
 
-def _files(folder: Path, meta: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """What `corpus.json` says of each other file, by name."""
-    files = meta.get("files", {})
-    if not isinstance(files, dict) or not all(isinstance(facts, dict) for facts in files.values()):
-        raise CorpusError(
-            f"{folder / META_FILE} does not tell the other files",
-            remedy="collect or copy the corpus again",
-            path=str(folder),
-        )
-    return files
-
-
-def _check_sizes(folder: Path, files: Mapping[str, Mapping[str, Any]]) -> None:
+def _check_sizes(folder: Path, files: Mapping[str, FileFacts]) -> None:
     for name, facts in files.items():
-        file, wanted = folder / name, facts.get("bytes")
+        file = folder / name
         size = file.stat().st_size if file.is_file() else 0
-        if size != wanted:
+        if size != facts.bytes:
             raise CorpusError(
-                f"{file} has {size} bytes, {META_FILE} says {wanted}",
+                f"{file} has {size} bytes, {META_FILE} says {facts.bytes}",
                 remedy="the writer was interrupted or the copy is incomplete: write or copy the corpus again",
                 path=str(file),
             )
@@ -196,31 +238,27 @@ def _open_parquet(file: Path, metadata: pq.FileMetaData | None = None) -> pq.Par
     try:
         return pq.ParquetFile(file, metadata=metadata)
     except (OSError, pa.ArrowException) as error:
-        raise CorpusError(
-            f"{file} cannot be read: {error}", remedy="collect or copy the corpus again", path=str(file)
-        ) from error
+        raise CorpusError(f"{file} cannot be read: {error}", remedy=_AGAIN, path=str(file)) from error
 
 
-def _with_new_columns(table: pa.Table, schema: pa.Schema, names: list[str] | None = None) -> pa.Table:
-    """The columns in the order of the schema; those that format 1 lacks are filled in."""
-    for name in names or schema.names:
+def _with_all_columns(table: pa.Table, schema: pa.Schema, names: list[str]) -> pa.Table:
+    """Return the columns in the order of the names; a file may lack those that may be null."""
+    for name in names:
         if name not in table.column_names:
-            empty = pa.repeat(pa.scalar(_NEW_IN_2[name], schema.field(name).type), len(table))
-            table = table.append_column(schema.field(name), empty)
-    return table.select(names or schema.names)
+            table = table.append_column(schema.field(name), pa.nulls(len(table), schema.field(name).type))
+    return table.select(names)
 
 
-def _check_columns(folder: Path, found: pa.Schema, wanted: pa.Schema, number: int) -> None:
+def _check_columns(folder: Path, columns: pa.Schema, wanted: pa.Schema) -> None:
     wrong = [
         field.name
         for field in wanted
-        if not (number == 1 and field.name in _NEW_IN_2)
-        and (field.name not in found.names or found.field(field.name).type != field.type)
+        if (columns.field(field.name).type != field.type if field.name in columns.names else not field.nullable)
     ]
     if wrong:
         raise CorpusError(
             f"{folder} lacks the column{'s' * (len(wrong) > 1)} {', '.join(wrong)} (or has another type)",
-            remedy="the format number of a corpus with other columns is another one: collect it again",
+            remedy=_AGAIN,
             path=str(folder),
             columns=wrong,
         )

@@ -1,4 +1,4 @@
-"""Growing a corpus: new programs of the same device, nothing lost and nothing twice."""
+"""Growing a corpus, and making one of several: nothing is lost, nothing is twice, and all latencies compare."""
 
 from __future__ import annotations
 
@@ -12,16 +12,13 @@ from typing import Any
 from .canonical import renamed_program, with_equal_names
 from .corpus import Corpus
 from .schema import META_FILE, CorpusMismatchError, Program, Task
-from .splits import computations
+from .scope import CORPUS_SCOPE, difference
 from .writer import CorpusWriter, write_corpus
 
-# What must agree before programs may share a corpus.
-IDENTITY = ("device", "family", "cpu_model", "target")
-# What must agree besides before whole corpora become one, since one line tells it for all of their programs.
-CORPUS_IDENTITY = (*IDENTITY, "tvm_version", "framework", "licence")
-# The writer's own, or told otherwise than by "all say the same".
+# Facts that the writer fills in, or that merge by a rule of their own.
 _OWN = ("files", "format", "tasks", "programs", "created", "command", "commands", "source", "split", "device_sheet")
-_MERGE_COMMAND = "tchub corpus merge DIR... --out DIR"
+_MERGE_COMMAND = "tchub corpus import DIR... --out DIR"
+_METASCHEDULE = "metaschedule"  # the framework of a corpus that names none
 
 
 def merge_corpus(
@@ -40,35 +37,41 @@ def merge_corpus(
     if not (folder / META_FILE).exists():
         return write_corpus(folder, meta, tasks, programs)
     old = Corpus.open(folder)
-    _check_same_device(old.meta, meta, folder)
-    merged_tasks = _told(old)
+    if name := difference(old.meta, {**old.meta, **meta}):
+        raise CorpusMismatchError(
+            f"the corpus {folder} is of {name} {old.meta.get(name)!r}, the new programs of {meta[name]!r}",
+            remedy="write them to a folder of their own: latencies of two devices do not mix",
+            field=name,
+            path=str(folder),
+        )
+    merged = dict(old.tasks)
     old_names: dict[str, dict[str, str]] = {}
     new_names: dict[str, dict[str, str]] = {}
     for task in tasks:
-        known, name = merged_tasks.get(task.task_id), task.task_id
-        if known is not None and name not in old_names and _has_modules(old):
+        known, name = merged.get(task.task_id), task.task_id
+        if known is None:
+            merged[name] = task
+            continue
+        if name not in old_names and _has_modules(old):
             (known, _), (old_names[name], new_names[name]) = with_equal_names([known, task])
-        merged_tasks[name] = _merge_task(known, task)
+        networks = tuple(sorted((dict(known.networks) | dict(task.networks)).items()))
+        merged[name] = replace(known, networks=networks, computation=known.computation or task.computation)
     kept = {k: v for k, v in old.meta.items() if k not in meta} | {"created": old.meta["created"]}
-    return write_corpus(
-        folder,
-        {**meta, **kept},
-        merged_tasks.values(),
-        _merged(_under(old_names, old.iter_programs()), _under(new_names, programs)),
-    )
+    both = _grown(_under(old_names, old.iter_programs()), _under(new_names, programs))
+    return write_corpus(folder, {**meta, **kept}, merged.values(), both)
 
 
 def _has_modules(corpus: Corpus) -> bool:
-    """Whether its tasks hold TIR modules, whose blocks have names."""
-    return corpus.meta.get("framework", _DEFAULTS["framework"]) == "metaschedule"
+    """Return whether its tasks hold TIR modules, whose blocks have names."""
+    return corpus.meta.get("framework", _METASCHEDULE) == _METASCHEDULE
 
 
 def _under(new_names: Mapping[str, Mapping[str, str]], programs: Iterable[Program]) -> Iterator[Program]:
-    """Programs under the new names of their tasks, by task id."""
+    """Yield programs under the new names of their tasks, by task id."""
     return (renamed_program(program, new_names.get(program.task_id, {})) for program in programs)
 
 
-def _merged(old: Iterable[Program], programs: Iterable[Program]) -> Iterator[Program]:
+def _grown(old: Iterable[Program], programs: Iterable[Program]) -> Iterator[Program]:
     new: dict[tuple[str, str], Program] = {}
     for program in programs:
         known = new.setdefault((program.task_id, program.key), program)
@@ -80,38 +83,12 @@ def _merged(old: Iterable[Program], programs: Iterable[Program]) -> Iterator[Pro
     yield from new.values()
 
 
-def _told(corpus: Corpus) -> dict[str, Task]:
-    """Its tasks with what they compute: format 1 leaves that to its modules, later ones say it."""
-    if corpus.meta.get("format") != 1:
-        return dict(corpus.tasks)
-    known = computations(corpus)
-    return {task_id: replace(task, computation=known[task_id]) for task_id, task in corpus.tasks.items()}
-
-
-def _merge_task(old: Task | None, new: Task) -> Task:
-    if old is None:
-        return new
-    counts = dict(old.networks) | dict(new.networks)
-    return replace(old, networks=tuple(sorted(counts.items())), computation=old.computation or new.computation)
-
-
-def _check_same_device(old: Mapping[str, Any], new: Mapping[str, Any], folder: Path) -> None:
-    for name in IDENTITY:
-        if name in new and old.get(name) != new[name]:
-            raise CorpusMismatchError(
-                f"the corpus {folder} is of {name} {old.get(name)!r}, the new programs of {new[name]!r}",
-                remedy="write them to a folder of their own: latencies of two devices do not mix",
-                field=name,
-                path=str(folder),
-            )
-
-
 # Whole corpora ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Merged:
-    """What merging corpora came to.
+    """The result of merging corpora.
 
     Attributes:
         corpus: the whole.
@@ -132,9 +109,9 @@ def merge_corpora(path: Path | str, folders: Sequence[Path | str]) -> Merged:
     `path` is replaced at once, when all is written.
 
     Raises:
-        CorpusError: a folder is not a corpus, or damaged; of a newer format: `NewerCorpusError`.
-        CorpusMismatchError: they differ in device, target, TVM, framework, licence, or in what they test on.
-        CorpusWriteError: the disk is full or `path` may not be written; what it held is still there.
+        CorpusError: a folder is not a corpus, or damaged, or of a newer format.
+        CorpusMismatchError: they differ in device, target, TVM, framework, licence, or in the tasks of their splits.
+        StorageError: the disk is full or `path` may not be written; what it held is still there.
     """
     out = Path(path)
     inputs = [Corpus.open(folder) for folder in {Path(folder).resolve(): folder for folder in folders}.values()]
@@ -142,17 +119,15 @@ def merge_corpora(path: Path | str, folders: Sequence[Path | str]) -> Merged:
     corpora = [*before, *inputs]
     for corpus in corpora[1:]:
         _check_alike(corpora[0], corpus)
-    tasks = [_told(corpus) for corpus in corpora]
-    task_ids = sorted({task_id for each in tasks for task_id in each})
     with CorpusWriter(out, _meta_of(corpora)) as writer:
-        for task_id in task_ids:
+        for task_id in sorted({task_id for corpus in corpora for task_id in corpus.tasks}):
             holders = [corpus for corpus in corpora if task_id in corpus.tasks]
-            held = [each[task_id] for each in tasks if task_id in each]
+            held = [corpus.tasks[task_id] for corpus in holders]
             new_names: list[dict[str, str]] = [{} for _ in held]
             if _has_modules(corpora[0]):
                 held, new_names = with_equal_names(held)
             writer.add_task(_task_of(held))
-            for program in _programs_of(holders, task_id, new_names):
+            for program in _best_programs(holders, task_id, new_names):
                 writer.add(program)
     whole = Corpus.open(out)
     given = sum(corpus.meta["programs"] for corpus in inputs)
@@ -160,21 +135,17 @@ def merge_corpora(path: Path | str, folders: Sequence[Path | str]) -> Merged:
 
 
 def _check_alike(first: Corpus, other: Corpus) -> None:
-    for name in CORPUS_IDENTITY:
-        one, two = (corpus.meta.get(name, _DEFAULTS.get(name)) for corpus in (first, other))
-        if one != two:
-            raise CorpusMismatchError(
-                f"{first.path} is of {name} {one!r}, {other.path} of {two!r}",
-                remedy="merge each kind into a folder of its own; `tchub train` takes several corpora",
-                field=name,
-                path=str(other.path),
-            )
+    one, two = ({"framework": _METASCHEDULE, **corpus.meta} for corpus in (first, other))
+    if name := difference(one, two, CORPUS_SCOPE):
+        raise CorpusMismatchError(
+            f"{first.path} is of {name} {one.get(name)!r}, {other.path} of {two.get(name)!r}",
+            remedy="merge each kind into a folder of its own; `tchub train` takes several corpora",
+            field=name,
+            path=str(other.path),
+        )
 
 
-_DEFAULTS = {"framework": "metaschedule"}
-
-
-def _programs_of(corpora: Sequence[Corpus], task_id: str, new_names: Sequence[dict[str, str]]) -> Iterator[Program]:
+def _best_programs(corpora: Sequence[Corpus], task_id: str, new_names: Sequence[dict[str, str]]) -> Iterator[Program]:
     best: dict[str, Program] = {}
     for corpus, names in zip(corpora, new_names, strict=True):
         for program in _under({task_id: names}, corpus.programs(task_id)):
@@ -186,7 +157,7 @@ def _programs_of(corpora: Sequence[Corpus], task_id: str, new_names: Sequence[di
 
 
 def _rank(program: Program) -> tuple[bool, float, str]:
-    """Of two measurements of a program, the one with the smaller rank is kept."""
+    """Return a rank: of two measurements of a program, the one with the smaller rank is kept."""
     at = program.measured_at
     return not program.valid, math.inf if math.isnan(at) else at, repr(program)
 
@@ -201,31 +172,30 @@ def _task_of(tasks: Sequence[Task]) -> Task:
 
 
 def _meta_of(corpora: Sequence[Corpus]) -> dict[str, Any]:
-    """What holds for all: a fact stays where all agree. Each rule gives the same whatever the order."""
+    """Return what holds for all: a fact stays where all agree. Each rule gives the same whatever the order."""
     metas = [corpus.meta for corpus in corpora]
-    first = metas[0]
-    found = {k: v for k, v in first.items() if k not in _OWN and all(k in m and m[k] == v for m in metas)}
-    found["created"] = min(meta["created"] for meta in metas)
-    commands = sorted({c for meta in metas for c in meta.get("commands", [meta.get("command")]) if c})
+    meta = {k: v for k, v in metas[0].items() if k not in _OWN and all(k in m and m[k] == v for m in metas)}
+    meta["created"] = min(each["created"] for each in metas)
+    commands = sorted({c for each in metas for c in each.get("commands", [each.get("command")]) if c})
     if commands:
-        found["command"] = commands[0] if len(commands) == 1 else _MERGE_COMMAND
+        meta["command"] = commands[0] if len(commands) == 1 else _MERGE_COMMAND
     if len(commands) > 1:
-        found["commands"] = commands
-    if sources := sorted({s for meta in metas for s in str(meta.get("source") or "").split("; ") if s}):
-        found["source"] = "; ".join(sources)
-    if sheets := [meta["device_sheet"] for meta in metas if "device_sheet" in meta]:
+        meta["commands"] = commands
+    if sources := sorted({s for each in metas for s in str(each.get("source") or "").split("; ") if s}):
+        meta["source"] = "; ".join(sources)
+    if sheets := [each["device_sheet"] for each in metas if "device_sheet" in each]:
         # Nodes of one kind differ in what was measured of them; one of them stands for all.
-        found["device_sheet"] = min(sheets, key=lambda sheet: json.dumps(sheet, sort_keys=True))
-    if any("split" in meta for meta in metas):
-        found["split"] = _split_of(corpora)
-    return found
+        meta["device_sheet"] = min(sheets, key=lambda sheet: json.dumps(sheet, sort_keys=True))
+    if any("split" in each for each in metas):
+        meta["split"] = _split_of(corpora)
+    return meta
 
 
 def _split_of(corpora: Sequence[Corpus]) -> dict[str, list[str]]:
     parts: dict[str, str] = {}
     for corpus in corpora:
         if corpus.tasks and "split" not in corpus.meta:
-            raise _other_split(corpus, "says nothing of its split, which another one fixes")
+            raise _other_split(corpus, "has no split, and another one fixes its own")
         for part, task_ids in corpus.meta.get("split", {}).items():
             for task_id in task_ids or ():
                 if parts.setdefault(task_id, part) != part:
@@ -233,10 +203,7 @@ def _split_of(corpora: Sequence[Corpus]) -> dict[str, list[str]]:
     return {name: sorted(t for t, part in parts.items() if part == name) for name in sorted(set(parts.values()))}
 
 
-def _other_split(corpus: Corpus, what: str) -> CorpusMismatchError:
+def _other_split(corpus: Corpus, problem: str) -> CorpusMismatchError:
     return CorpusMismatchError(
-        f"{corpus.path} {what}",
-        remedy="import them again with one split file",
-        field="split",
-        path=str(corpus.path),
+        f"{corpus.path} {problem}", remedy="import them again with one split file", field="split", path=str(corpus.path)
     )

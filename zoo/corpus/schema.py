@@ -1,12 +1,4 @@
-"""The columns of a corpus on disk, and its records in memory.
-
-Format history (raise `FORMAT` when a reader of the old number would misread the new files, add the old
-number's reader to `corpus.py`, and keep a corpus of the old format among the tests):
-
-1. `corpus.json`, `tasks.parquet`, `programs.parquet`; MetaSchedule only.
-2. Corpora of all frameworks: the columns `computation` of tasks and `primitives`, `licence`, `source` of programs
-   are new. A corpus of format 1 reads as one of format 2 whose new columns are empty.
-"""
+"""The columns of a corpus on disk, its records in memory, and the errors about corpora."""
 
 from __future__ import annotations
 
@@ -18,38 +10,22 @@ from typing import Any
 import pyarrow as pa
 
 from ..errors import TchubError
-from ..features.columns import OPS as OPS
 
 
 class CorpusError(TchubError):
-    """The folder is not a corpus, is incomplete, or does not hold what it says."""
-
-
-class NewerCorpusError(CorpusError):
-    """The corpus was written in a format that this version does not know."""
+    """A corpus, a log or a file beside it is missing, incomplete or damaged."""
 
 
 class CorpusMismatchError(CorpusError):
-    """Programs of another device, target or TVM may not be mixed into this corpus."""
-
-
-class CorpusWriteError(CorpusError):
-    """The corpus could not be written (disk full, read-only folder); nothing was replaced."""
+    """Programs of two devices, targets or TVM releases, whose latencies do not compare. Fields: field."""
 
 
 class EmptyDatasetError(CorpusError):
     """No task of the selection has enough valid programs to rank."""
 
 
-class MixedDevicesError(CorpusError):
-    """One log holds records of several devices, whose latencies do not mix."""
-
-
-class UnknownLogError(CorpusError):
-    """A file or folder that is no tuning log of a known framework, or holds no readable record."""
-
-
 FORMAT = 2
+"""Raise it when a reader of the old number would misread the new files."""
 META_FILE, TASKS_FILE, PROGRAMS_FILE = "corpus.json", "tasks.parquet", "programs.parquet"
 
 ERROR_KINDS = ("build", "build_timeout", "run", "run_timeout", "crash", "invalid")
@@ -57,53 +33,37 @@ STRATEGIES = ("random", "evolutionary", "tuned")
 FRAMEWORKS = ("metaschedule", "ansor", "autotvm")
 REQUIRED_META = ("device", "family", "target", "tvm_version", "licence")
 
-TASKS_SCHEMA = pa.schema(
-    [
-        pa.field("task_id", pa.string(), nullable=False),
-        pa.field("name", pa.string(), nullable=False),
-        pa.field("op", pa.string(), nullable=False),
-        pa.field("flops", pa.float64(), nullable=False),
-        pa.field("workload", pa.string(), nullable=False),
-        pa.field("computation", pa.string(), nullable=False),
-        pa.field("networks", pa.list_(pa.struct([("network", pa.string()), ("weight", pa.int64())]))),
-    ]
-)
 
-PROGRAMS_SCHEMA = pa.schema(
-    [
-        pa.field("task_id", pa.string(), nullable=False),
-        pa.field("key", pa.string(), nullable=False),
-        pa.field("trace", pa.string(), nullable=False),
-        pa.field("primitives", pa.string()),
-        pa.field("strategy", pa.string(), nullable=False),
-        pa.field("latencies", pa.list_(pa.float64())),
-        pa.field("latency", pa.float64()),
-        pa.field("error", pa.string()),
-        pa.field("error_message", pa.string()),
-        pa.field("framework", pa.string(), nullable=False),
-        pa.field("device", pa.string(), nullable=False),
-        pa.field("target", pa.string(), nullable=False),
-        pa.field("cpu_model", pa.string()),
-        pa.field("tvm_version", pa.string()),
-        pa.field("measured_at", pa.float64()),
-        pa.field("cost_seconds", pa.float64()),
-        pa.field("licence", pa.string()),
-        pa.field("source", pa.string()),
-    ]
+_TEXT, _NUMBER = pa.string(), pa.float64()
+_NULLABLE = {
+    *("networks", "primitives", "latencies", "latency", "error", "error_message"),
+    *("cpu_model", "tvm_version", "measured_at", "cost_seconds", "licence", "source"),
+}
+
+
+def _schema(**columns: pa.DataType) -> pa.Schema:
+    return pa.schema([pa.field(name, kind, nullable=name in _NULLABLE) for name, kind in columns.items()])
+
+
+TASKS_SCHEMA = _schema(
+    **dict.fromkeys(("task_id", "name", "op"), _TEXT),
+    flops=_NUMBER,
+    **dict.fromkeys(("workload", "computation"), _TEXT),
+    networks=pa.list_(pa.struct([("network", _TEXT), ("weight", pa.int64())])),
+)
+PROGRAMS_SCHEMA = _schema(
+    **dict.fromkeys(("task_id", "key", "trace", "primitives", "strategy"), _TEXT),
+    latencies=pa.list_(_NUMBER),
+    latency=_NUMBER,
+    **dict.fromkeys(("error", "error_message", "framework", "device", "target", "cpu_model", "tvm_version"), _TEXT),
+    **dict.fromkeys(("measured_at", "cost_seconds"), _NUMBER),
+    **dict.fromkeys(("licence", "source"), _TEXT),
 )
 
 # Columns whose few distinct values repeat on every row; the others (traces, keys, numbers) do not.
 DICTIONARY_COLUMNS = [
-    "task_id",
-    "strategy",
-    "error",
-    "framework",
-    "device",
-    "target",
-    "cpu_model",
-    "tvm_version",
-    "licence",
-    "source",
+    *("task_id", "strategy", "error", "framework", "device", "target", "cpu_model", "tvm_version"),
+    *("licence", "source"),
 ]
 
 
@@ -119,8 +79,8 @@ class Task:
         flops: floating-point operations of one call.
         workload: what the framework itself needs to make the task again: `tvm.ir.save_json` of the TIR module
             for MetaSchedule, the workload key (a JSON text) for Ansor, JSON `[template, args]` for AutoTVM.
-        computation: what is computed, told alike for all frameworks (see `computation`), by which tasks of
-            different corpora are joined; empty when it cannot be known.
+        computation: what is computed, in the words of `computation`, by which tasks of different corpora are
+            joined; empty when it cannot be known.
         networks: (network, how many times it holds this task), one entry a network.
     """
 
@@ -133,17 +93,17 @@ class Task:
     networks: tuple[tuple[str, int], ...] = ()
 
     def weight(self, networks: tuple[str, ...] | None = None) -> int:
-        """How many times the task occurs, in all networks or in the ones named."""
+        """Return how many times the task occurs, in all networks or in the ones named."""
         return sum(count for name, count in self.networks if networks is None or name in networks)
 
     def as_row(self) -> dict[str, Any]:
-        """The task as a row of `tasks.parquet`."""
+        """Return the task as a row of `tasks.parquet`."""
         networks = [{"network": name, "weight": count} for name, count in self.networks]
         return {name: getattr(self, name) for name in TASKS_SCHEMA.names[:-1]} | {"networks": networks}
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Task:
-        """The reverse of `as_row`."""
+        """Return what `as_row` was given."""
         networks = tuple((item["network"], item["weight"]) for item in row["networks"] or ())
         return cls(**{name: row[name] for name in TASKS_SCHEMA.names[:-1]}, networks=networks)
 
@@ -154,10 +114,10 @@ class Program:
 
     Attributes:
         task_id: its task; key: its name within the task (a hash of the trace).
-        trace: the program in its framework's own words, as JSON: `[instructions, decisions]` of the schedule
+        trace: the program in its framework's own form, as JSON: `[instructions, decisions]` of the schedule
             trace (MetaSchedule), the steps (Ansor), the knobs `[[name, kind, value], ...]` (AutoTVM).
-        primitives: the program in the common language, as `PrimitiveSequence.to_json` writes it; None in a
-            MetaSchedule corpus of format 1, whose trace tells it.
+        primitives: the program in the common language, as `PrimitiveSequence.to_json` writes it; None where
+            the trace of a MetaSchedule program has it.
         strategy: how it was found, one of `STRATEGIES`; `tuned` where a foreign log does not say more.
         latencies: seconds of every repeat; empty when it failed.
         latency: median of `latencies` in seconds; NaN when it failed.
@@ -189,17 +149,17 @@ class Program:
 
     @property
     def valid(self) -> bool:
-        """Whether it has a latency that can be learnt from."""
+        """Return whether it has a latency that can be learnt from."""
         return self.error is None and math.isfinite(self.latency) and self.latency > 0
 
     def as_row(self) -> dict[str, Any]:
-        """The program as a row of `programs.parquet`."""
+        """Return the program as a row of `programs.parquet`."""
         row = {name: getattr(self, name) for name in PROGRAMS_SCHEMA.names}
         return row | {"latencies": list(self.latencies)}
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Program:
-        """The reverse of `as_row`."""
+        """Return what `as_row` was given."""
         latency = math.nan if row["latency"] is None else row["latency"]
         values = {name: row[name] for name in PROGRAMS_SCHEMA.names}
         return cls(**values | {"latencies": tuple(row["latencies"] or ()), "latency": latency})

@@ -12,7 +12,6 @@ from ..apportion import apportion_capped
 from .computation import normal
 from .corpus import Corpus
 from .schema import CorpusError, Task
-from .tir import computation_of_text
 from .workloads import HELD_OUT_NETWORKS
 
 # The test networks of the papers (TLP 6.1, TCL 7.1.1).
@@ -64,9 +63,9 @@ def split_tasks(corpus: Corpus, seed: int = 0, val_share: float = 0.1) -> Split:
     Raises:
         CorpusError: the protocol names a task that the corpus lacks, or one twice.
     """
-    told = corpus.meta.get("split")
-    if told:
-        return _by_protocol(corpus, told, seed, val_share)
+    protocol = corpus.meta.get("split")
+    if protocol:
+        return _by_protocol(corpus, protocol, seed, val_share)
     test = [task for task in corpus.tasks.values() if is_held_out(task)]
     by_network = bool(test)
     if not by_network:
@@ -92,14 +91,14 @@ def pick(tasks: Iterable[Task], seed: int, share: float, together: bool = True) 
         by_op.setdefault(group[0].op, []).append(group)
     if not by_op:
         return []
-    counts = {op: len(found) for op, found in by_op.items()}
+    counts = {op: len(tasks_of) for op, tasks_of in by_op.items()}
     total = round(share * sum(counts.values()))
     # A type keeps at least one task in training: nothing is learnt about it otherwise.
     shares = apportion_capped(total, counts, {op: count - 1 for op, count in counts.items()})
     return [
         task
-        for op, found in by_op.items()
-        for group in sorted(found, key=lambda group: _order(seed, _name(group[0], together)))[: shares[op]]
+        for op, tasks_of in by_op.items()
+        for group in sorted(tasks_of, key=lambda group: _order(seed, _name(group[0], together)))[: shares[op]]
         for task in group
     ]
 
@@ -109,8 +108,8 @@ def _name(task: Task, together: bool) -> str:
     return (together and task.computation) or task.task_id
 
 
-def _by_protocol(corpus: Corpus, told: Mapping[str, list[str]], seed: int, val_share: float) -> Split:
-    named = [task_id for part in PARTS for task_id in told.get(part) or ()]
+def _by_protocol(corpus: Corpus, protocol: Mapping[str, list[str]], seed: int, val_share: float) -> Split:
+    named = [task_id for part in PARTS for task_id in protocol.get(part) or ()]
     wrong = sorted(set(named) - corpus.tasks.keys() | {task_id for task_id in named if named.count(task_id) > 1})
     if wrong:
         raise CorpusError(
@@ -118,9 +117,9 @@ def _by_protocol(corpus: Corpus, told: Mapping[str, list[str]], seed: int, val_s
             remedy="mend `split` in corpus.json, or import the corpus again with its split file",
             tasks=wrong,
         )
-    train = [corpus.tasks[task_id] for task_id in told.get("train") or ()]
-    val = [corpus.tasks[task_id] for task_id in told.get("val") or ()] or pick(train, seed, val_share)
-    return Split(_ids(_without(train, val)), _ids(val), tuple(sorted(told.get("test") or ())))
+    train = [corpus.tasks[task_id] for task_id in protocol.get("train") or ()]
+    val = [corpus.tasks[task_id] for task_id in protocol.get("val") or ()] or pick(train, seed, val_share)
+    return Split(_ids(_without(train, val)), _ids(val), tuple(sorted(protocol.get("test") or ())))
 
 
 def _without(tasks: Iterable[Task], others: Iterable[Task]) -> list[Task]:
@@ -159,25 +158,20 @@ class Leak:
 
 
 def computations(corpus: Corpus) -> dict[str, str]:
-    """Task id -> computation of every task, in the spelling by which they are compared (`computation.normal`).
+    """Return the computation of every task by its id, in the spelling by which they are compared.
 
-    A MetaSchedule corpus of format 1 does not tell them: they are read from its modules, which needs TVM and
-    10 ms a task. A task whose computation cannot be known is its own.
+    A task whose computation cannot be known is its own.
     """
-    if corpus.meta.get("format") == 1:
-        told = {t: task.computation or computation_of_text(task.workload) for t, task in corpus.tasks.items()}
-    else:
-        told = {t: task.computation or f"task-{t}" for t, task in corpus.tasks.items()}
-    return {task_id: normal(text) for task_id, text in told.items()}
+    return {t: normal(task.computation or f"task-{t}") for t, task in corpus.tasks.items()}
 
 
 def held_out_computations(corpora: Iterable[Corpus], seed: int = 0) -> set[str]:
     """Every computation that is a test task of any of the corpora."""
-    found: set[str] = set()
+    result: set[str] = set()
     for corpus in corpora:
         known = computations(corpus)
-        found |= {known[task_id] for task_id in split_tasks(corpus, seed).test}
-    return found
+        result |= {known[task_id] for task_id in split_tasks(corpus, seed).test}
+    return result
 
 
 def exclude_computations(corpus: Corpus, split: Split, held_out: Collection[str]) -> Split:

@@ -12,8 +12,8 @@ from functools import lru_cache
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
+from ..features.columns import OPS
 from . import computation
-from .schema import OPS
 
 if TYPE_CHECKING:
     from tvm import IRModule

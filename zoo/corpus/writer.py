@@ -7,24 +7,24 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from enum import Enum
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .corpus import TABLES, Corpus, settle, waiting
-from .rows import Spill, Waiting
+from ..features.columns import OPS
+from ..files import storing
+from .corpus import Corpus, FileFacts, settle, waiting
 from .schema import (
     DICTIONARY_COLUMNS,
     ERROR_KINDS,
     FORMAT,
     FRAMEWORKS,
     META_FILE,
-    OPS,
     PROGRAMS_FILE,
     PROGRAMS_SCHEMA,
     REQUIRED_META,
@@ -32,11 +32,10 @@ from .schema import (
     TASKS_FILE,
     TASKS_SCHEMA,
     CorpusError,
-    CorpusWriteError,
     Program,
     Task,
 )
-from .seen import Seen
+from .spill import Spill, TaskPrograms
 
 # Level 12 halves the traces against the default of 1; a page of 8 MiB lets the compressor see the traces of a
 # task together, which differ in a few numbers only.
@@ -48,37 +47,28 @@ _PARQUET: dict[str, Any] = {
 }
 
 
-class Taken(Enum):
-    """What became of a program that was added to a corpus."""
-
-    NEW = "new"
-    INSTEAD = "instead"  # of the same program, which had failed
-    LEFT = "left"
-
-
 class CorpusWriter:
     """A corpus folder in the making, as a context manager; it is there once the block was left without an error.
 
-    Tasks and programs may come in any order and number. Each file is written under a temporary name, and all take
-    the place of the old ones by one rename (see `replacing`): an interrupted writer leaves the old corpus or the new.
+    Tasks and programs may come in any order and number; of programs with one (task_id, key) the first that has a
+    latency stays. All files take the place of the old ones by one rename (see `corpus`): an interrupted writer leaves
+    the old corpus or the new.
 
     Attributes:
-        meta: what `corpus.json` will say; it may be completed until the end. At least `device`, `family`,
+        meta: the content of `corpus.json`; it may be completed until the end. At least `device`, `family`,
             `target`, `tvm_version` and `licence`; counts, format and time of creation are filled in.
         tasks: the tasks so far, by id.
-        programs: how many programs were taken.
+        added: how many programs were added.
     """
 
     def __init__(self, path: Path | str, meta: Mapping[str, Any]) -> None:
         self.path = Path(path)
         self.meta = dict(meta)
         self.tasks: dict[str, Task] = {}
-        self.programs = 0
-        self._waiting = Waiting(self._spill_programs)
-        self._timed, self._failed = Seen(), Seen()
-        self._superseded: dict[str, set[str]] = {}
+        self.added = 0
         self._cleanup = contextlib.ExitStack()
         self._spill: Spill | None = None
+        self._chosen: dict[str, TaskPrograms] | None = None
 
     def __enter__(self) -> CorpusWriter:
         return self
@@ -86,12 +76,12 @@ class CorpusWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with self._cleanup, _disk(self.path):
+        with self._cleanup, storing(self.path):
             if error is None:
                 self._finish()
 
     def add_task(self, task: Task) -> None:
-        """Make a task known; a known task of the same id is replaced.
+        """Add a task; a task of the same id is replaced.
 
         Raises:
             CorpusError: the task's operator type is unknown.
@@ -100,41 +90,30 @@ class CorpusWriter:
             raise CorpusError(f"task {task.task_id} has the unknown operator type {task.op!r}", known=list(OPS))
         self.tasks[task.task_id] = task
 
-    def add(self, program: Program) -> Taken:
+    def add(self, program: Program) -> None:
         """Add a program of a known task.
-
-        Of programs with one (task_id, key), the first that has a latency stays: the fastest of several
-        measurements of a program would be too fast. A failed one stays where none has a latency.
 
         Raises:
             CorpusError: the program is not valid, or its task unknown.
-            CorpusWriteError: the disk is full or the folder may not be written.
+            StorageError: the disk is full or the folder may not be written.
         """
         _check_program(program, self.tasks)
-        name = program.task_id, program.key
-        failed_before = name in self._failed
-        if name in self._timed or (failed_before and not program.valid):
-            return Taken.LEFT
-        (self._timed if program.valid else self._failed).add(*name)
-        with _disk(self.path):
-            self._waiting.add(program)
-        if failed_before:
-            self._superseded.setdefault(program.task_id, set()).add(program.key)
-            return Taken.INSTEAD
-        self.programs += 1
-        return Taken.NEW
+        with storing(self.path):
+            self._open().add(program)
+        self.added += 1
 
-    def discard(self, task_id: str, programs: int) -> None:
-        """Forget a task, of which so many programs were taken."""
-        self._waiting.discard(task_id)
-        if self._spill:
-            self._spill.discard(task_id)
-        self._superseded.pop(task_id, None)
+    def choose(self) -> dict[str, TaskPrograms]:
+        """Choose the programs to keep and count them by task; nothing can be added after."""
+        if self._chosen is None:
+            with storing(self.path):
+                self._chosen = self._open().choose()
+        return self._chosen
+
+    def discard(self, task_id: str) -> None:
+        """Leave out a task and its programs, which were chosen."""
+        self._open().discard(task_id)
+        self.choose().pop(task_id, None)
         del self.tasks[task_id]
-        self.programs -= programs
-
-    def _spill_programs(self, programs: list[Program]) -> None:
-        self._open().write(programs)
 
     def _open(self) -> Spill:
         if self._spill:
@@ -153,29 +132,29 @@ class CorpusWriter:
     def _finish(self) -> None:
         missing = [name for name in REQUIRED_META if not self.meta.get(name)]
         if missing:
-            raise CorpusError(f"corpus.json lacks {', '.join(missing)}", remedy="say them when writing the corpus")
-        spill = self._open()
-        self._waiting.finish()
+            raise CorpusError(f"corpus.json lacks {', '.join(missing)}", remedy="pass them to the writer as `meta`")
+        chosen, spill = self.choose(), self._open()
         layout: dict[str, Any] = {"use_dictionary": DICTIONARY_COLUMNS, **_PARQUET}
         with pq.ParquetWriter(self._temporary(PROGRAMS_FILE), PROGRAMS_SCHEMA, **layout) as file:
-            for table in spill.groups(self._superseded):
+            for table in spill.groups():
                 file.write_table(table, row_group_size=len(table))
         rows = [self.tasks[task_id].as_row() for task_id in sorted(self.tasks)]
         pq.write_table(pa.Table.from_pylist(rows, schema=TASKS_SCHEMA), self._temporary(TASKS_FILE), **_PARQUET)
+        files = {name: _facts_of(self._temporary(name)) for name in (TASKS_FILE, PROGRAMS_FILE)}
         document = {
             "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             **self.meta,
             "format": FORMAT,
             "tasks": len(self.tasks),
-            "programs": self.programs,
-            "files": {name: _fingerprint(self._temporary(name)) for name in TABLES},
+            "programs": sum(programs.total for programs in chosen.values()),
+            "files": msgspec.to_builtins(files),
         }
         text = json.dumps(document, indent=2, sort_keys=True) + "\n"
         self._temporary(META_FILE).write_text(text, encoding="utf-8")
-        for name, facts in document["files"].items():
-            os.replace(self._temporary(name), waiting(self.path / name, facts["sha256"]))
+        for name, facts in files.items():
+            os.replace(self._temporary(name), waiting(self.path / name, facts.sha256))
         os.replace(self._temporary(META_FILE), self.path / META_FILE)  # from here on it is the new corpus
-        settle(self.path, document["files"])
+        settle(self.path, files)
 
 
 def write_corpus(
@@ -193,18 +172,16 @@ def write_corpus(
         The corpus, opened.
 
     Raises:
-        CorpusError: a record is not valid.
-        CorpusWriteError: the disk is full or the folder may not be written.
+        CorpusError: a record is not valid, or a program occurs twice.
+        StorageError: the disk is full or the folder may not be written.
     """
     with CorpusWriter(path, meta) as writer:
         for task in tasks:
             writer.add_task(task)
         for program in programs:
-            if writer.add(program) is not Taken.NEW:
-                raise CorpusError(
-                    f"program {program.key} of task {program.task_id} occurs twice",
-                    remedy="merge by (task_id, key) first",
-                )
+            writer.add(program)
+        if twice := [task_id for task_id, counts in writer.choose().items() if counts.duplicates]:
+            raise CorpusError(f"a program of task {twice[0]} occurs twice", remedy="merge by (task_id, key) first")
     return Corpus.open(path)
 
 
@@ -222,23 +199,11 @@ def _check_program(program: Program, tasks: Mapping[str, Task]) -> None:
         raise CorpusError(f"{name} has no error and no usable latency ({program.latency})")
 
 
-@contextlib.contextmanager
-def _disk(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise CorpusWriteError(
-            f"cannot write the corpus {folder}: {error}",
-            remedy="free some space or choose another folder; the journal or log of measurements is untouched",
-            path=str(folder),
-        ) from error
-
-
 def _remove_if_empty(folder: Path) -> None:
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
 
 
-def _fingerprint(file: Path) -> dict[str, Any]:
+def _facts_of(file: Path) -> FileFacts:
     with file.open("rb") as stream:
-        return {"bytes": file.stat().st_size, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+        return FileFacts(file.stat().st_size, hashlib.file_digest(stream, "sha256").hexdigest())

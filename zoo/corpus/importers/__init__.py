@@ -1,6 +1,6 @@
 """Measured programs of other tools' logs -> the Parquet layout; `import_corpus` does it whole."""
 
-from .records import Broken, Entry, ImportContext, sniff_framework
+from .records import Broken, Entry, ImportContext, TaskFacts, sniff_framework
 from .run import ImportReport, import_corpus, read_entries, read_facts, read_protocol
 
 __all__ = [
@@ -8,6 +8,7 @@ __all__ = [
     "Entry",
     "ImportContext",
     "ImportReport",
+    "TaskFacts",
     "import_corpus",
     "read_entries",
     "read_facts",

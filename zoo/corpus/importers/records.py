@@ -1,18 +1,27 @@
-"""A log line by line: what cannot be read is told of, and the lines around it are read all the same."""
+"""Logs of other tools line by line: measured programs one by one, and lines that could not be read.
+
+An importer is a function `(path, ImportContext) -> Iterator[Entry | Broken]`. It streams: what it holds in
+memory grows with the number of tasks, never with the number of programs.
+"""
 
 from __future__ import annotations
 
 import gzip
 import json
 import lzma
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, cast
+from statistics import median
+from typing import IO, Any, TypeVar, cast
 
-from ..schema import Program, Task, UnknownLogError
+import msgspec
+
+from ...features.columns import OPS
+from ..schema import FRAMEWORKS, CorpusError, Program, Task
 
 ERRORS: Mapping[int, tuple[str, str]] = {
     1: ("invalid", "the steps or knobs could not be applied, or a check of GPU code rejected them"),
@@ -24,22 +33,36 @@ ERRORS: Mapping[int, tuple[str, str]] = {
     7: ("run_timeout", "the run took too long"),
     8: ("crash", "unknown error"),
 }
-"""Error number of Ansor and AutoTVM -> (one of `schema.ERROR_KINDS`, what it means)."""
+"""Error number of Ansor and AutoTVM -> (one of `schema.ERROR_KINDS`, its meaning)."""
 
 MISSHAPEN = (TypeError, ValueError, LookupError, AttributeError, OverflowError, RecursionError)
-"""What Python raises where a value of a log is of another form than every record that the tools themselves write."""
+"""Errors of Python where a value of a log is of another form than every record that the tools themselves write."""
+
+_OPENERS: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open}
+PACKED_ERRORS = (OSError, EOFError, lzma.LZMAError)
+SUFFIXES = tuple(end + packed for packed in ("", *_OPENERS) for end in (".json", ".jsonl", ".log"))
+"""Endings of the names of logs."""
+LONGEST_LINE = 16 << 20
+"""Characters; a record has some thousands, a module in a database up to a million."""
+# JSON spells a character beyond 16 bits as two halves, e.g. `\ud83d\ude00`.
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+_LOOK = 20  # lines to look at before a file is nobody's
+# A line of a framework's log is an object with these keys.
+_KEYS = {"ansor": {"i", "r"}, "autotvm": {"input", "config", "result"}}
+_Form = TypeVar("_Form")
 
 
-class BadRecordError(Exception):
-    """Why a record is broken, inside an importer: `Broken`'s kind and message."""
+class Broken(Exception):  # counted and reported, no failure of the import
+    """A line (or record) that cannot be read: readers raise it, `read_records` yields it.
 
-    def __init__(self, kind: str, message: str) -> None:
+    Attributes:
+        kind: a word of a small fixed set: `not-json`, `wrong-shape`, `unknown-step`, ...
+        message: one line; where: `file:line`.
+    """
+
+    def __init__(self, kind: str, message: str, where: str = "") -> None:
         super().__init__(message)
-        self.kind = kind
-
-    def at(self, where: str) -> Broken:
-        """What is reported of it."""
-        return Broken(self.kind, where, str(self))
+        self.kind, self.message, self.where = kind, message, where
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +71,7 @@ class Entry:
 
     Attributes:
         task: its task; the same object for every program of a task.
-        program: with `task_id` of that task and `primitives` told.
+        program: with `task_id` of that task and its `primitives`.
         spelling: the task as this record's workload spells it, where a log may spell one task in several ways;
             `task.workload` is the spelling met first.
     """
@@ -58,58 +81,164 @@ class Entry:
     spelling: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A line (or record) that cannot be read; it is counted and reported, never fatal.
+class TaskFacts(msgspec.Struct, frozen=True):
+    """Facts about a task from a file beside the log; None where the log itself decides."""
 
-    Attributes:
-        kind: what is wrong, a word of a small fixed set: `not-json`, `wrong-shape`, `unknown-step`, ...
-        where: `file:line`.
-        message: in one line.
-    """
+    name: str | None = None
+    op: str | None = None
+    flops: float | None = None
+    networks: tuple[tuple[str, int], ...] = ()
 
-    kind: str
-    where: str
-    message: str
+    def task(self, task_id: str, workload: str, computation: str, name: str, op: str, flops: float) -> Task:
+        """Return a task; name, operator and operations are those of the log where the facts leave them open."""
+        return Task(
+            task_id=task_id,
+            name=self.name or name,
+            # A task file may know less than the log: "sub-graph" for a convolution.
+            op=self.op if self.op in OPS else op,
+            flops=flops if self.flops is None else self.flops,
+            workload=workload,
+            computation=computation,
+            networks=self.networks,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ImportContext:
-    """What the person who imports says about the log.
+    """Facts about the log from the person who imports it.
 
     Attributes:
         device: name of the device that all programs were measured on.
         licence, source: of the log, kept with every program.
-        facts: what a task file tells of a task, by its workload key: any of `name`, `op`, `flops`, `networks`.
-        allow_mixed: whether records of several devices in one log are taken as told, not refused.
+        facts: of tasks, by workload key.
+        allow_mixed: whether records of several devices in one log are taken, not refused.
     """
 
     device: str
     licence: str | None = None
     source: str | None = None
-    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    facts: Mapping[str, TaskFacts] = field(default_factory=dict)
     allow_mixed: bool = False
 
+    def program(self, framework: str, task: Task, where: str, **columns: Any) -> Program:
+        """Return a program of the log, at `file:line`, with what all programs of a log have in common."""
+        return Program(
+            task_id=task.task_id,
+            strategy="tuned",
+            framework=framework,
+            device=self.device,
+            licence=self.licence,
+            source=self.source or where.rpartition(":")[0],
+            **columns,
+        )
 
-_OPENERS: dict[str, Any] = {".xz": lzma.open, ".gz": gzip.open}
-PACKED_ERRORS = (OSError, EOFError, lzma.LZMAError)
-SUFFIXES = tuple(end + packed for packed in ("", *_OPENERS) for end in (".json", ".jsonl", ".log"))
-"""How the names of logs end."""
-LONGEST_LINE = 16 << 20
-"""Characters; a record has some thousands, a module in a database up to a million."""
-# JSON spells a character beyond 16 bits as two halves, e.g. `\ud83d\ude00`.
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")
-_LOOK = 20  # lines that are looked at before a file is nobody's
+
+class TaskCache:
+    """The tasks so far; spellings of one computation share a task."""
+
+    def __init__(self) -> None:
+        self._of_spelling: dict[str, Task] = {}
+        self._of_id: dict[str, Task] = {}
+
+    def get(self, spelling: str, make: Callable[[], Task]) -> Task:
+        """Return the task of a spelling; `make` makes it when the spelling is new."""
+        task = self._of_spelling.get(spelling)
+        if task is None:
+            task = make()
+            task = self._of_spelling[spelling] = self._of_id.setdefault(task.task_id, task)
+        return task
+
+
+# Lines ---------------------------------------------------------------------------------------------------
+
+
+def read_records(file: Path, read: Callable[[str, str], Entry]) -> Iterator[Entry | Broken]:
+    """Yield an entry of each line that is not empty, or why there is none; `not-readable` for a damaged rest.
+
+    Args:
+        file: packed or not.
+        read: makes an entry of a line and its position, `file:line`; raises Broken, or one of `MISSHAPEN`.
+    """
+    where = file.name
+    try:
+        with open_lines(file) as lines:
+            for number, line in enumerate(lines, 1):
+                where = f"{file.name}:{number}"
+                if line.strip():
+                    yield _read_one(read, line, where)
+    except PACKED_ERRORS as error:
+        yield Broken("not-readable", f"nothing can be read after this line: {error}", where)
+
+
+def _read_one(read: Callable[[str, str], Entry], line: str, where: str) -> Entry | Broken:
+    try:
+        entry = read(line, where)
+        check_texts(line)
+        return entry
+    except Broken as broken:
+        return Broken(broken.kind, broken.message, where)
+    except MISSHAPEN as error:
+        return Broken("wrong-shape", f"it holds what no record does: {error!r:.200}", where)
+
+
+def decode(line: str, form: type[_Form]) -> _Form:
+    """Return a line as the struct of its framework's records; raises Broken."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Broken("not-json", str(error)) from None
+    try:
+        return msgspec.convert(record, form)
+    except msgspec.ValidationError as error:
+        raise Broken("wrong-shape", f"not a record of this framework: {error}") from None
+
+
+class _Result(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    costs: list[Any]
+    error: int
+    spent: float
+    time: float
+
+
+class _Costs(msgspec.Struct):
+    seconds: tuple[float, ...]
+
+
+def measurement(result: Any, sentinel: float) -> dict[str, Any]:
+    """Return the columns of a program's measurement from `[costs, error number, seconds, time]`.
+
+    Args:
+        sentinel: seconds that the framework writes for a program without a latency.
+    """
+    try:
+        parsed = msgspec.convert(result, _Result)
+        seconds = () if parsed.error else msgspec.convert({"seconds": parsed.costs}, _Costs).seconds
+    except (msgspec.ValidationError, OverflowError):
+        raise Broken("bad-result", "a result is [costs, error number, seconds, time]") from None
+    number = parsed.error
+    if number and number not in ERRORS:
+        raise Broken("bad-result", f"{number!r:.40} is no error number")
+    if not number and not (seconds and all(math.isfinite(cost) and cost > 0 for cost in seconds)):
+        raise Broken("bad-result", f"no latencies: {parsed.costs!r:.80}")
+    if seconds and max(seconds) >= sentinel:
+        seconds, number = (), 8
+    kind, message = ERRORS[number] if number else (None, None)
+    latency = median(seconds) if seconds else math.nan
+    columns = {"latencies": seconds, "latency": latency, "error": kind, "error_message": message}
+    return columns | {"measured_at": parsed.time, "cost_seconds": parsed.spent}
+
+
+# Files ---------------------------------------------------------------------------------------------------
 
 
 def open_text(file: Path) -> IO[str]:
-    """Open a text file, unpacking `.xz` and `.gz`; bytes that are no UTF-8 become marks."""
+    """Open a text file, unpacking `.xz` and `.gz`; bytes that are no UTF-8 become replacement characters."""
     return cast("IO[str]", _OPENERS.get(file.suffix, open)(file, "rt", encoding="utf-8", errors="replace"))
 
 
 @contextmanager
 def open_lines(file: Path) -> Iterator[Iterator[str]]:
-    """The lines of a text file, unpacked; one that is longer than any record comes in pieces, which are none.
+    """Open the lines of a text file, unpacked; one that is longer than any record comes in pieces, which are none.
 
     A packed file of some kilobytes may hold a line of gigabytes.
     """
@@ -118,7 +247,7 @@ def open_lines(file: Path) -> Iterator[Iterator[str]]:
 
 
 def check_texts(text: str) -> None:
-    """Raises ValueError where JSON holds half a character, which no file and no hash takes."""
+    """Raise ValueError where JSON holds half a character, which no file and no hash takes."""
     if _HALF.search(text):
         try:
             json.dumps(json.loads(text), ensure_ascii=False).encode()
@@ -128,19 +257,19 @@ def check_texts(text: str) -> None:
 
 
 def find_packed(folder: Path, name: str) -> Path | None:
-    """The file of this name in a folder, or its packed form."""
+    """Return the file of this name in a folder, or its packed form."""
     return next((f for end in ("", *_OPENERS) if (f := folder / (name + end)).is_file()), None)
 
 
 def find_logs(path: Path) -> list[Path]:
-    """The file itself, or the logs below a folder in the order of their names.
+    """Return the file itself, or the logs below a folder in the order of their names.
 
     Raises:
-        UnknownLogError: there is no such file, or no log below the folder.
+        CorpusError: there is no such file, or no log below the folder.
     """
     files = [path] if path.is_file() else [f for f in path.rglob("*") if f.is_file() and f.name.endswith(SUFFIXES)]
     if not files:
-        raise UnknownLogError(
+        raise CorpusError(
             f"there is no log at {path}",
             remedy=f"name a log, or a folder that holds files whose names end in {', '.join(SUFFIXES)}",
             path=str(path),
@@ -149,10 +278,10 @@ def find_logs(path: Path) -> list[Path]:
 
 
 def sniff_framework(source: Path | str) -> str:
-    """Whose log this is, told from its first lines.
+    """Return the framework that wrote a log, by its first lines.
 
     Raises:
-        UnknownLogError: none of `FRAMEWORKS` writes such lines.
+        CorpusError: none of `FRAMEWORKS` writes such lines.
     """
     path = Path(source)
     if path.is_dir() and find_packed(path, "database_tuning_record.json"):
@@ -160,10 +289,10 @@ def sniff_framework(source: Path | str) -> str:
     files = sorted(f for f in path.rglob("*") if f.is_file()) if path.is_dir() else [path]
     for file in files:
         for line in _first_lines(file):
-            if told := _framework_of(line):
-                return told
-    raise UnknownLogError(
-        f"{source} is no tuning log of Ansor, AutoTVM or MetaSchedule",
+            if framework := _framework_of(line):
+                return framework
+    raise CorpusError(
+        f"{source} is no tuning log of {', '.join(FRAMEWORKS)}",
         remedy="name a log file, a folder of logs, or a folder with database_tuning_record.json and "
         "database_workload.json; or say --framework",
         path=str(source),
@@ -177,44 +306,12 @@ def _first_lines(file: Path) -> Iterator[str]:
                 yield line
     except PACKED_ERRORS as error:
         if not file.exists():
-            raise UnknownLogError(f"there is no {file}", remedy="check the path", path=str(file)) from error
+            raise CorpusError(f"there is no {file}", remedy="check the path", path=str(file)) from error
 
 
 def _framework_of(line: str) -> str | None:
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
+        record = decode(line, dict[str, Any])
+    except Broken:
         return None
-    if isinstance(record, dict):
-        words = {"ansor": {"i", "r"}, "autotvm": {"input", "config", "result"}}
-        return next((name for name, keys in words.items() if keys <= record.keys()), None)
-    return None
-
-
-def read_records(file: Path, read: Callable[[str, str], Entry]) -> Iterator[Entry | Broken]:
-    """What becomes of each line that is not empty; of the rest of a damaged file, one `not-readable`.
-
-    Args:
-        file: packed or not.
-        read: makes an entry of a line and its place, `file:line`; raises BadRecordError, or one of `MISSHAPEN`.
-    """
-    where = file.name
-    try:
-        with open_lines(file) as lines:
-            for number, line in enumerate(lines, 1):
-                where = f"{file.name}:{number}"
-                if line.strip():
-                    yield _one(read, line, where)
-    except PACKED_ERRORS as error:
-        yield Broken("not-readable", where, f"nothing can be read after this line: {error}")
-
-
-def _one(read: Callable[[str, str], Entry], line: str, where: str) -> Entry | Broken:
-    try:
-        entry = read(line, where)
-        check_texts(line)
-        return entry
-    except BadRecordError as bad:
-        return bad.at(where)
-    except MISSHAPEN as error:
-        return Broken("wrong-shape", where, f"it holds what no record does: {error!r:.200}")
+    return next((name for name, keys in _KEYS.items() if keys <= record.keys()), None)

@@ -1,4 +1,4 @@
-"""A foreign log becomes a corpus folder, in one pass and in bounded memory."""
+"""A foreign log becomes a corpus folder, in one pass and in bounded memory; files beside it name tasks and split."""
 
 from __future__ import annotations
 
@@ -9,154 +9,61 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from ...devices import UnknownDeviceError, get_device
-from ..schema import CorpusError, MixedDevicesError, Program, Task, UnknownLogError
+from ..schema import CorpusError, CorpusMismatchError, Program, Task
 from ..scope import contradiction
 from ..splits import PARTS
-from ..writer import CorpusWriter, Taken
-from .records import Broken, Entry, ImportContext, check_texts, sniff_framework
-
-Names = Mapping[str, Sequence[str]]
-
-
-def read_facts(file: Path | str, device: str) -> dict[str, dict[str, Any]]:
-    """Read a task file: device -> task name -> facts, to be `ImportContext.facts`.
-
-    The facts name the task by `workload_key` (and `other_workload_keys`; Ansor) or by `template` and `args`
-    (AutoTVM). Others are `op`, `flops`, and `networks` (or `network`).
-
-    Raises:
-        CorpusError: not such a file, or it does not know the device.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for name, told in _entry(_load(file), device, file).items():
-        try:
-            facts = {**told, "name": name, "networks": _networks(told)}
-            keys = _keys(told)
-        except (TypeError, ValueError, IndexError, KeyError, AttributeError) as error:
-            raise CorpusError(
-                f"{file}: what it tells of the task {name!r} cannot be read: {error}",
-                remedy='mend it; the form is {"workload_key": ..., "op": ..., "networks": {"resnet-18": 2}}',
-                path=str(file),
-            ) from error
-        for key in keys:
-            found[key] = facts
-    return found
-
-
-def read_protocol(file: Path | str, name: str) -> dict[str, list[str]]:
-    """Read a split file: protocol name -> `train`, `val` (may lack) and `test`, lists of task names.
-
-    Raises:
-        CorpusError: not such a file, or no protocol of that name.
-    """
-    data = _load(file)
-    told = data if "train" in data and "test" in data else _entry(data, name, file)
-    if not {"train", "test"} <= told.keys():
-        raise CorpusError(f"{file}: {name} lists no train and test tasks", remedy="name another: FILE.json:NAME")
-    for part in PARTS:
-        if not isinstance(told.get(part) or [], list):
-            raise CorpusError(f"{file}: {part} of {name} is no list of task names", remedy="mend the split file")
-    return {part: [str(task) for task in told.get(part) or ()] for part in PARTS}
-
-
-def resolve_protocol(
-    names: Names, facts: Mapping[str, Mapping[str, Any]], tasks: Iterable[Task], spellings: Mapping[str, str]
-) -> tuple[Names, list[str]]:
-    """A protocol's task names as task ids, by part, and the names that no task has.
-
-    Two names of one task, which stand for two spellings of its workload, are one id.
-
-    Args:
-        names: the protocol.
-        facts: which workload a name stands for.
-        tasks: of the corpus.
-        spellings: workload -> task id, as the log spells them.
-
-    Raises:
-        CorpusError: no name is a task's, or names of two parts stand for one task.
-    """
-    named = {canonical(key): str(told["name"]) for key, told in facts.items() if "name" in told}
-    known = {task.task_id: task for task in tasks}
-    ids = {task.name: task.task_id for task in known.values()}
-    for workload, task_id in spellings.items():
-        if task_id in known and canonical(workload) in named:
-            ids[named[canonical(workload)]] = task_id
-    split = {part: sorted({ids[name] for name in names.get(part, ()) if name in ids}) for part in PARTS}
-    twice = [t for i, part in enumerate(PARTS) for t in split[part] if any(t in split[p] for p in PARTS[:i])]
-    if twice:
-        raise CorpusError(f"the protocol has the task {twice[0]} in two parts", remedy="mend the split file")
-    missing = sorted({name for part in PARTS for name in names.get(part, ())} - ids.keys())
-    if missing and not any(split.values()):
-        raise CorpusError(
-            f"the log has no task of the protocol, e.g. {missing[0]}",
-            remedy="name the task file (--tasks) that says which workloads the names stand for",
-        )
-    return split, missing
-
-
-def canonical(text: str) -> str:
-    """JSON text in one spelling; other text as it is."""
-    try:
-        return json.dumps(json.loads(text), separators=(",", ":"))
-    except ValueError:
-        return text
-
-
-def _load(file: Path | str) -> dict[str, Any]:
-    try:
-        text = Path(file).read_text(encoding="utf-8")
-        data = json.loads(text)
-        check_texts(text)
-    except (OSError, ValueError) as error:
-        raise CorpusError(f"{file} cannot be read: {error}", remedy="name a JSON file", path=str(file)) from error
-    if not isinstance(data, dict):
-        raise CorpusError(f"{file} is no JSON object", remedy="name a file of the form {name: {...}}", path=str(file))
-    return data
-
-
-def _entry(data: Mapping[str, Any], name: str, file: Path | str) -> dict[str, Any]:
-    if not isinstance(data.get(name), dict):
-        raise CorpusError(
-            f"{file} knows no {name!r}; it knows {', '.join(map(str, data))}",
-            remedy="name one of these: FILE.json:NAME",
-            path=str(file),
-        )
-    return data[name]
-
-
-def _keys(told: Mapping[str, Any]) -> list[str]:
-    if "template" in told and "args" in told:
-        pair = [told["template"], told["args"]]
-        return [json.dumps(pair), json.dumps(pair, separators=(",", ":"))]
-    keys = [told.get("workload_key"), *(told.get("other_workload_keys") or ())]
-    return [str(key) for key in keys if key]
-
-
-def _networks(told: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
-    """Names alone mean one occurrence each."""
-    networks = told.get("networks") or ([told["network"]] if told.get("network") else [])
-    if isinstance(networks, Mapping):
-        return tuple((str(name), int(count)) for name, count in networks.items())
-    return tuple((str(n), 1) if isinstance(n, str) else (str(n[0]), int(n[1])) for n in networks)
-
+from ..writer import CorpusWriter
+from .records import Broken, Entry, ImportContext, TaskFacts, check_texts, sniff_framework
 
 # Examples of broken lines that are reported, of each kind.
 EXAMPLES = 3
 # Programs between two calls of `progress`.
-_TELL_EVERY = 10_000
+_REPORT_EVERY = 10_000
+
+TaskNames = Mapping[str, Sequence[str]]
+"""Part of a split -> names of tasks."""
+
+
+class _TaskEntry(msgspec.Struct):
+    """A task of a task file."""
+
+    workload_key: str | None = None
+    other_workload_keys: list[str] | None = None
+    template: str | None = None
+    args: list[Any] | None = None
+    op: str | None = None
+    flops: float | None = None
+    networks: dict[str, int] | list[str | tuple[str, int]] | None = None
+    network: str | None = None
+
+    def keys(self) -> list[str]:
+        """Return the spellings of the task's workload."""
+        if self.template is not None and self.args is not None:
+            pair = [self.template, self.args]
+            return [json.dumps(pair), json.dumps(pair, separators=(",", ":"))]
+        return [key for key in (self.workload_key, *(self.other_workload_keys or ())) if key]
+
+    def occurrences(self) -> tuple[tuple[str, int], ...]:
+        """Return how often each network has the task; names alone mean one occurrence each."""
+        networks = self.networks or ([self.network] if self.network else [])
+        if isinstance(networks, dict):
+            return tuple(networks.items())
+        return tuple((item, 1) if isinstance(item, str) else item for item in networks)
 
 
 @dataclass
 class ImportReport:
-    """What an import read, took and left.
+    """Counts of what an import read, took and left.
 
     Attributes:
         path, framework: of the corpus.
         valid, failed: programs taken, by task id.
         names: task id -> name.
-        errors: failed programs that were read, by kind, also those that are left out in the end.
-        duplicates: programs left out because the same one is there (see `CorpusWriter.add`).
+        errors: failed programs by kind, also those of tasks that are too small.
+        duplicates: programs left out because the same one is there (see `Spill.choose`).
         broken: records that could not be read, by kind.
         examples: kind of broken record -> where the first ones are, and what is wrong.
         too_small: tasks left out because they have too few valid programs.
@@ -176,17 +83,11 @@ class ImportReport:
     without_task: list[str] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form, with the totals."""
+        """Return the JSON form, with the totals."""
         totals = {"tasks": len(self.names), "programs": self.valid.total() + self.failed.total()}
         totals |= {"valid_programs": self.valid.total(), "failed_programs": self.failed.total()}
         rows = {name: getattr(self, name) for name in self.__dataclass_fields__}
         return totals | {name: dict(row) if isinstance(row, Counter) else row for name, row in rows.items()}
-
-    def count(self, program: Program) -> None:
-        """Count a program that was taken."""
-        (self.failed if program.error else self.valid)[program.task_id] += 1
-        if program.error:
-            self.errors[program.error] += 1
 
     def note(self, broken: Broken) -> None:
         """Count a broken record and keep the first ones as examples."""
@@ -197,7 +98,7 @@ class ImportReport:
 
 
 def read_entries(source: Path | str, framework: str, context: ImportContext) -> Iterator[Entry | Broken]:
-    """The records of a log, one by one, by the framework's own importer."""
+    """Yield the records of a log, one by one, by the framework's own importer."""
     if framework == "ansor":
         from .ansor import read_ansor as read
     elif framework == "autotvm":
@@ -213,7 +114,7 @@ def import_corpus(
     context: ImportContext,
     *,
     framework: str | None = None,
-    split: Names | None = None,
+    split: TaskNames | None = None,
     min_programs: int = 0,
     command: str | None = None,
     progress: Callable[[int], None] = lambda _: None,
@@ -227,41 +128,42 @@ def import_corpus(
         source: a log, or a folder of them.
         out: the corpus folder.
         context: device, licence, and what is known of the tasks.
-        framework: one of `FRAMEWORKS`; by default told from the log's first lines.
-        split: a protocol of task names (see `facts.read_protocol`), kept in `corpus.json` as task ids.
+        framework: one of `FRAMEWORKS`; by default that of the log's first lines.
+        split: a protocol of task names (see `read_protocol`), kept in `corpus.json` as task ids.
         min_programs: tasks with fewer valid programs are left out.
-        command: what was typed, for the record.
-        progress: told the number of programs read, now and then.
+        command: the command line, for the record.
+        progress: called with the number of programs read, now and then.
 
     Raises:
-        UnknownLogError: no log, or nothing in it could be read.
-        MixedDevicesError: its records are of several devices, and `context.allow_mixed` is off.
-        CorpusWriteError: the disk is full or the folder may not be written.
+        CorpusError: no log, or nothing in it could be read.
+        CorpusMismatchError: its records are of several devices, and `context.allow_mixed` is off.
+        StorageError: the disk is full or the folder may not be written.
     """
     name = framework or sniff_framework(source)
     report = ImportReport(str(out), name)
-    guard = _OneDevice(context.allow_mixed)
+    device = _Device(context.allow_mixed)
     spellings: dict[str, str] = {}
     with CorpusWriter(out, {}) as writer:
         for item in read_entries(source, name, context):
             if isinstance(item, Broken):
                 report.note(item)
                 continue
-            guard.see(item.program)
+            device.check(item.program)
             spellings[item.spelling or item.task.workload] = item.task.task_id
-            _take(writer, item, report)
-            if writer.programs % _TELL_EVERY == 0:
-                progress(writer.programs)
-        _leave_out_small(writer, report, min_programs)
-        if not writer.programs:
-            raise UnknownLogError(
+            if item.task.task_id not in writer.tasks:
+                writer.add_task(item.task)
+            writer.add(item.program)
+            if writer.added % _REPORT_EVERY == 0:
+                progress(writer.added)
+        _choose(writer, report, min_programs)
+        if not writer.tasks:
+            raise CorpusError(
                 f"{source}: no {name} record could be used ({report.broken.total()} broken, "
                 f"{len(report.too_small)} tasks too small)",
                 remedy="check --framework and --min-programs",
                 examples=[text for examples in report.examples.values() for text in examples],
             )
-        report.names = {task_id: task.name for task_id, task in writer.tasks.items()}
-        writer.meta.update(_meta(context, name, guard, report, command))
+        writer.meta.update(_meta(context, name, device, report, command))
         if split:
             writer.meta["split"], report.without_task = resolve_protocol(
                 split, context.facts, writer.tasks.values(), spellings
@@ -269,27 +171,25 @@ def import_corpus(
     return report
 
 
-def _take(writer: CorpusWriter, entry: Entry, report: ImportReport) -> None:
-    if entry.task.task_id not in writer.tasks:
-        writer.add_task(entry.task)
-    taken = writer.add(entry.program)
-    if taken is not Taken.NEW:
-        report.duplicates += 1
-    if taken is not Taken.LEFT:
-        report.count(entry.program)
-    if taken is Taken.INSTEAD:
-        report.failed[entry.program.task_id] -= 1
-
-
-def _leave_out_small(writer: CorpusWriter, report: ImportReport, min_programs: int) -> None:
+def _choose(writer: CorpusWriter, report: ImportReport, min_programs: int) -> None:
+    """Count the programs that are kept, and leave out the tasks that have too few."""
+    chosen = writer.choose()
     for task_id, task in list(writer.tasks.items()):
-        if report.valid[task_id] < min_programs:
-            writer.discard(task_id, report.valid.pop(task_id, 0) + report.failed.pop(task_id, 0))
+        programs = chosen[task_id]
+        report.duplicates += programs.duplicates
+        report.errors += programs.failed
+        if programs.valid < min_programs:
+            writer.discard(task_id)
             report.too_small.append(task.name)
+        else:
+            report.names[task_id] = task.name
+            report.valid[task_id] = programs.valid
+            if programs.failed:
+                report.failed[task_id] = programs.failed.total()
 
 
-class _OneDevice:
-    """Sees to it that all targets may be one device's; remembers how often each occurs."""
+class _Device:
+    """The device of a log: raise an error where targets name several; count how often each target occurs."""
 
     def __init__(self, allow_mixed: bool) -> None:
         self.allow_mixed = allow_mixed
@@ -297,7 +197,7 @@ class _OneDevice:
         self.cpu_models: Counter[str | None] = Counter()
         self.tvm_version: str | None = None
 
-    def see(self, program: Program) -> None:
+    def check(self, program: Program) -> None:
         if program.target not in self.targets:
             self._compare(program.target)
         self.targets[program.target] += 1
@@ -307,7 +207,7 @@ class _OneDevice:
     def _compare(self, target: str) -> None:
         for known in () if self.allow_mixed else self.targets:
             if word := contradiction(known, target):
-                raise MixedDevicesError(
+                raise CorpusMismatchError(
                     f"the log is of several devices: their targets differ in {word} ({known} and {target})",
                     remedy="import each device's records from a log of their own, or say --allow-mixed",
                     targets=[known, target],
@@ -316,14 +216,18 @@ class _OneDevice:
 
 
 def _meta(
-    context: ImportContext, framework: str, guard: _OneDevice, report: ImportReport, command: str | None
+    context: ImportContext, framework: str, device: _Device, report: ImportReport, command: str | None
 ) -> dict[str, Any]:
+    try:
+        family = get_device(context.device).family
+    except UnknownDeviceError:
+        family = context.device  # a device without a spec sheet is a family of its own
     return {
         "device": context.device,
-        "family": _family(context.device),
-        "cpu_model": next(iter(guard.cpu_models)) if len(guard.cpu_models) == 1 else None,
-        "target": _plain_target(guard.targets.most_common(1)[0][0]),
-        "tvm_version": guard.tvm_version or "not said",
+        "family": family,
+        "cpu_model": next(iter(device.cpu_models)) if len(device.cpu_models) == 1 else None,
+        "target": json.loads(device.targets.most_common(1)[0][0]),
+        "tvm_version": device.tvm_version or "not said",
         "framework": framework,
         "licence": context.licence or "not said",
         "source": context.source,
@@ -333,15 +237,106 @@ def _meta(
     }
 
 
-def _family(device: str) -> str:
-    try:
-        return get_device(device).family
-    except UnknownDeviceError:
-        return device  # a device without a spec sheet is a family of its own
+# Files beside a log --------------------------------------------------------------------------------------
 
 
-def _plain_target(target: str) -> Any:
+def read_facts(file: Path | str, device: str) -> dict[str, TaskFacts]:
+    """Read a task file: device -> task name -> facts, to be `ImportContext.facts`.
+
+    The facts name the task by `workload_key` (and `other_workload_keys`; Ansor) or by `template` and `args`
+    (AutoTVM). Others are `op`, `flops`, and `networks` (or `network`).
+
+    Raises:
+        CorpusError: not such a file, or it does not know the device.
+    """
+    facts: dict[str, TaskFacts] = {}
+    for name, entry in _entry(_load(file), device, file).items():
+        try:
+            task = msgspec.convert(entry, _TaskEntry)
+        except msgspec.ValidationError as error:
+            raise CorpusError(
+                f"{file}: the task {name!r} cannot be read: {error}",
+                remedy='correct it; the form is {"workload_key": ..., "op": ..., "networks": {"resnet-18": 2}}',
+                path=str(file),
+            ) from error
+        facts |= dict.fromkeys(task.keys(), TaskFacts(name, task.op, task.flops, task.occurrences()))
+    return facts
+
+
+def read_protocol(file: Path | str, name: str) -> dict[str, list[str]]:
+    """Read a split file: protocol name -> `train`, `val` (may lack) and `test`, lists of task names.
+
+    Raises:
+        CorpusError: not such a file, or no protocol of that name.
+    """
+    data = _load(file)
+    protocol = data if "train" in data and "test" in data else _entry(data, name, file)
+    if not {"train", "test"} <= protocol.keys():
+        raise CorpusError(f"{file}: {name} lists no train and test tasks", remedy="name another: FILE.json:NAME")
+    for part in PARTS:
+        if not isinstance(protocol.get(part) or [], list):
+            raise CorpusError(f"{file}: {part} of {name} is no list of task names", remedy="correct the split file")
+    return {part: [str(task) for task in protocol.get(part) or ()] for part in PARTS}
+
+
+def resolve_protocol(
+    names: TaskNames, facts: Mapping[str, TaskFacts], tasks: Iterable[Task], spellings: Mapping[str, str]
+) -> tuple[TaskNames, list[str]]:
+    """Return a protocol's task names as task ids, by part, and the names that no task has.
+
+    Two names of one task, which stand for two spellings of its workload, are one id.
+
+    Args:
+        names: the protocol.
+        facts: the names that workloads have.
+        tasks: of the corpus.
+        spellings: workload -> task id, as the log spells them.
+
+    Raises:
+        CorpusError: no name is a task's, or names of two parts stand for one task.
+    """
+    named = {_canonical(key): task.name for key, task in facts.items() if task.name}
+    known = {task.task_id: task for task in tasks}
+    ids = {task.name: task.task_id for task in known.values()}
+    for workload, task_id in spellings.items():
+        if task_id in known and _canonical(workload) in named:
+            ids[named[_canonical(workload)]] = task_id
+    split = {part: sorted({ids[name] for name in names.get(part, ()) if name in ids}) for part in PARTS}
+    twice = [t for i, part in enumerate(PARTS) for t in split[part] if any(t in split[p] for p in PARTS[:i])]
+    if twice:
+        raise CorpusError(f"the protocol has the task {twice[0]} in two parts", remedy="correct the split file")
+    missing = sorted({name for part in PARTS for name in names.get(part, ())} - ids.keys())
+    if missing and not any(split.values()):
+        raise CorpusError(
+            f"the log has no task of the protocol, e.g. {missing[0]}",
+            remedy="name the task file (--tasks) that says which workloads the names stand for",
+        )
+    return split, missing
+
+
+def _canonical(text: str) -> str:
+    """Return JSON text in one spelling; other text as it is."""
     try:
-        return json.loads(target)
+        return json.dumps(json.loads(text), separators=(",", ":"))
     except ValueError:
-        return target
+        return text
+
+
+def _load(file: Path | str) -> dict[str, Any]:
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+        check_texts(text)
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (OSError, ValueError, RecursionError) as error:
+        remedy = "name a JSON file of the form {name: {...}}"
+        raise CorpusError(f"{file} cannot be read: {error}", remedy=remedy, path=str(file)) from error
+
+
+def _entry(data: Mapping[str, Any], name: str, file: Path | str) -> dict[str, Any]:
+    if not isinstance(data.get(name), dict):
+        raise CorpusError(
+            f"{file} knows no {name!r}; it knows {', '.join(map(str, data))}",
+            remedy="name one of these: FILE.json:NAME",
+            path=str(file),
+        )
+    return data[name]

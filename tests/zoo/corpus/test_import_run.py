@@ -13,8 +13,7 @@ from autotvm_samples import record as autotvm_record
 from tchub.zoo.corpus import (
     Corpus,
     CorpusError,
-    MixedDevicesError,
-    UnknownLogError,
+    CorpusMismatchError,
     check_leaks,
     exclude_computations,
     held_out_computations,
@@ -24,7 +23,7 @@ from tchub.zoo.corpus import (
     write_corpus,
 )
 from tchub.zoo.corpus.importers import ImportContext, import_corpus, read_facts, read_protocol, sniff_framework
-from tchub.zoo.corpus.importers.metaschedule import Workloads, modern_trace
+from tchub.zoo.corpus.importers.metaschedule import DatabaseTasks, modern_trace
 from tchub.zoo.corpus.scope import contradiction
 from tchub.zoo.corpus.tir import operator_class
 
@@ -82,7 +81,7 @@ def test_several_devices_in_one_log_are_refused_unless_told(tmp_path: Path):
     log = tmp_path / "mixed.json"
     targets = ["cuda -keys=cuda,gpu", "cuda -keys=cuda,gpu -model=t4", "cuda -keys=cuda,gpu -model=v100"]
     log.write_text("\n".join(ansor_line(64, 2**i, target=target) for i, target in enumerate(targets)))
-    with pytest.raises(MixedDevicesError, match="differ in model"):
+    with pytest.raises(CorpusMismatchError, match="differ in model"):
         import_corpus(log, tmp_path / "c", CONTEXT)
     assert not (tmp_path / "c").exists()
     mixed = ImportContext("toy-gpu", allow_mixed=True)
@@ -108,11 +107,11 @@ def test_targets_contradict_where_both_name_the_device(one: str, other: str, wor
 
 def test_a_log_of_nobody_is_an_error(tmp_path: Path):
     (tmp_path / "x.json").write_text('{"some": "thing"}\n')
-    with pytest.raises(UnknownLogError, match="no tuning log"):
+    with pytest.raises(CorpusError, match="no tuning log"):
         sniff_framework(tmp_path / "x.json")
-    with pytest.raises(UnknownLogError, match="no ansor record"):
+    with pytest.raises(CorpusError, match="no ansor record"):
         import_corpus(tmp_path / "x.json", tmp_path / "c", CONTEXT, framework="ansor")
-    with pytest.raises(UnknownLogError, match="there is no"):
+    with pytest.raises(CorpusError, match="there is no"):
         sniff_framework(tmp_path / "missing.json")
 
 
@@ -304,7 +303,7 @@ def test_an_imported_task_has_the_operator_class_that_tuning_reads(tmp_path: Pat
     mod = tvm.IRModule({"main": te.create_prim_func([data, topi.nn.softmax(data)])})
     packed = base64.b64encode(b"8 bytes." + tvm.ir.save_json(mod).encode()).decode()
     (tmp_path / "workloads.json").write_text(json.dumps(["a hash", packed]))
-    task = Workloads(tmp_path, tmp_path / "workloads.json", {}).task(0, [])
+    task = DatabaseTasks(tmp_path, tmp_path / "workloads.json", CONTEXT).get(0, [])
     assert task.op == operator_class(mod) == "softmax"
 
 

@@ -17,18 +17,15 @@ from tchub.zoo.corpus import (
     Corpus,
     CorpusError,
     CorpusMismatchError,
-    CorpusWriteError,
-    NewerCorpusError,
     Program,
     Task,
-    computations,
     merge_corpora,
     merge_corpus,
     write_corpus,
     writer,
 )
 from tchub.zoo.corpus.canonical import trace_key
-from test_corpus_streaming import as_format_1
+from tchub.zoo.files import StorageError
 from tvm import te
 
 NETWORKS = ("resnet-18", "bert-tiny")
@@ -43,15 +40,6 @@ def program(number: int, key: str, latency: float | None = 1e-3, at: float = 1.7
     error = "build" if latency is None else None
     found = math.nan if latency is None else latency
     return Program(f"{number:016x}", key, "[]", "random", times, found, "test-cpu", "llvm", error, measured_at=at)
-
-
-def matmul_task(size: int) -> Task:
-    """A task with the module that says what it computes."""
-    a, b = (te.placeholder((size, size), name=name) for name in "AB")
-    k = te.reduce_axis((0, size), name="k")
-    c = te.compute((size, size), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
-    module = tvm.ir.save_json(tvm.IRModule({"main": te.create_prim_func([a, b, c])}))
-    return Task(f"{size:016x}", f"matmul {size}", "matmul", 1e6, module, networks=(("resnet-18", 1),))
 
 
 def write(folder: Path, programs: list[Program], network: str = NETWORKS[0], **meta: object) -> Path:
@@ -207,25 +195,13 @@ def test_a_newer_format_and_a_damaged_input_are_errors_and_leave_the_whole_alone
     whole = merge_corpora(tmp_path / "both", [one]).corpus.path
     files = {file.name: file.read_bytes() for file in whole.iterdir()}
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "_fingerprint", full)
-        with pytest.raises(CorpusWriteError, match="No space left"):
+        patch.setattr(writer, "_facts_of", full)
+        with pytest.raises(StorageError, match="No space left"):
             merge_corpora(whole, [two])
     (two / "corpus.json").write_text(json.dumps(Corpus.open(two).meta | {"format": 99}))
-    with pytest.raises(NewerCorpusError):
+    with pytest.raises(CorpusError):
         merge_corpora(whole, [one, two])
     (two / "corpus.json").write_text("{")
     with pytest.raises(CorpusError):
         merge_corpora(whole, [two])
     assert {file.name: file.read_bytes() for file in whole.iterdir()} == files
-
-
-def test_what_the_tasks_of_format_1_compute_is_told_when_they_are_written_anew(tmp_path: Path):
-    """Or no split would know that another corpus tests on the same."""
-    programs = [program(size, key) for size in (32, 64) for key in "ab"]
-    tasks = [matmul_task(32), matmul_task(64)]
-    old = as_format_1(write_corpus(tmp_path / "old", META, tasks, programs))
-    wanted = {f"{size:016x}": f"matmul-b1m{size}n{size}k{size}" for size in (32, 64)}
-    assert computations(old) == wanted
-    assert computations(merge_corpora(tmp_path / "merged", [old.path]).corpus) == wanted
-    grown = merge_corpus(old.path, META, [matmul_task(128)], [program(128, "a")])
-    assert computations(grown).items() > wanted.items()

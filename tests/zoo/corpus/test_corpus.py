@@ -12,41 +12,21 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from corpus_kit import META
+from corpus_kit import META, make_program, make_task
 from tchub.zoo.corpus import (
     Corpus,
     CorpusError,
     CorpusMismatchError,
-    CorpusWriteError,
-    NewerCorpusError,
-    Program,
-    Task,
     check_corpus,
     corpus_stats,
     merge_corpus,
+    sequence_of,
+    usable_programs,
     write_corpus,
     writer,
 )
-
-
-def make_task(task_id: str = "00" * 8, op: str = "matmul", networks=(("resnet-18", 2),)) -> Task:
-    return Task(task_id, f"fused_{op}", op, 1e6, f'{{"workload": "{task_id}"}}', networks=networks)
-
-
-def make_program(key: str, task_id: str = "00" * 8, latency: float | None = 1e-3, **more) -> Program:
-    values = {
-        "latencies": (latency, latency * 1.1) if latency else (),
-        "latency": latency if latency else math.nan,
-        "error": None if latency else "build",
-        "error_message": None if latency else "no such loop",
-        "device": "test-cpu",
-        "target": json.dumps(META["target"]),
-        "cpu_model": "Test CPU",
-        "tvm_version": "0.27.0",
-        "measured_at": 1.7e9,
-        "cost_seconds": 0.5,
-    }
-    return Program(task_id, key, "[[], []]", "random", **(values | more))
+from tchub.zoo.files import StorageError
+from tchub.zoo.primitives import Primitive, PrimitiveSequence
 
 
 @pytest.fixture
@@ -116,10 +96,11 @@ def test_a_record_that_is_not_valid_is_refused(tmp_path: Path, meta, task, progr
     assert not (tmp_path / "c").exists()
 
 
-def test_a_newer_format_is_refused_before_the_programs_are_read(corpus: Corpus):
-    (corpus.path / "corpus.json").write_text(json.dumps(corpus.meta | {"format": 3}))
+@pytest.mark.parametrize("number", [1, 3])
+def test_another_format_is_refused_before_the_programs_are_read(corpus: Corpus, number: int):
+    (corpus.path / "corpus.json").write_text(json.dumps(corpus.meta | {"format": number}))
     (corpus.path / "programs.parquet").unlink()
-    with pytest.raises(NewerCorpusError, match="format 3") as caught:
+    with pytest.raises(CorpusError, match=f"format {number}") as caught:
         Corpus.open(corpus.path)
     assert "upgrade" in caught.value.remedy
 
@@ -127,13 +108,9 @@ def test_a_newer_format_is_refused_before_the_programs_are_read(corpus: Corpus):
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "{",
-        "[]",
-        '{"format": "one"}',
-        '{"device": "x"}',
-        '{"format": 1, "files": 3}',
-        '{"format": 1, "files": {"tasks.parquet": 3}}',
+        *("", "{", "[]", "[" * 10_000, '{"format": "one"}', '{"format": 0}', '{"device": "x"}'),
+        *('{"format": 2, "files": 3}', '{"format": 2, "files": {"tasks.parquet": 3}}'),
+        '{"format": 2, "files": {"tasks.parquet": {"bytes": 3, "sha256": "../../etc/passwd"}}}',
     ],
 )
 def test_a_broken_corpus_json_is_an_error(corpus: Corpus, text: str):
@@ -160,11 +137,19 @@ def test_a_garbled_file_of_the_right_size_is_an_error(corpus: Corpus):
         Corpus.open(corpus.path)
 
 
-def test_a_missing_column_is_an_error(corpus: Corpus):
-    file = corpus.path / "programs.parquet"
-    pq.write_table(pq.read_table(file).drop_columns(["trace"]), file)
+def without_files(corpus: Corpus) -> None:
+    """Let another writer's tables pass."""
     meta = {k: v for k, v in corpus.meta.items() if k != "files"}
     (corpus.path / "corpus.json").write_text(json.dumps(meta))
+
+
+def test_a_column_that_may_be_null_may_be_missing_and_no_other(corpus: Corpus):
+    file = corpus.path / "programs.parquet"
+    pq.write_table(pq.read_table(file).drop_columns(["primitives", "licence"]), file)
+    without_files(corpus)
+    assert Corpus.open(corpus.path).programs("00" * 8) == corpus.programs("00" * 8)
+    assert corpus.table("00" * 8, ["licence", "key"]).column_names == ["task_id", "key", "licence"]
+    pq.write_table(pq.read_table(file).drop_columns(["trace"]), file)
     with pytest.raises(CorpusError, match="trace"):
         Corpus.open(corpus.path)
 
@@ -174,16 +159,28 @@ def test_an_ordinary_folder_is_not_a_corpus(tmp_path: Path):
         Corpus.open(tmp_path)
 
 
-def test_any_row_layout_is_read(corpus: Corpus):
-    """A file of one row group, tasks interleaved, reads like ours."""
-    file = corpus.path / "programs.parquet"
-    table = pq.read_table(file).sort_by([("key", "ascending")])
-    pq.write_table(table, file)
-    meta = {k: v for k, v in corpus.meta.items() if k != "files"}
-    (corpus.path / "corpus.json").write_text(json.dumps(meta))
-    again = Corpus.open(corpus.path)
-    assert list(again.iter_programs()) == list(corpus.iter_programs()) or len(list(again.iter_programs())) == 11
-    assert {p.task_id for p in again.programs("00" * 8)} == {"00" * 8}
+@pytest.mark.parametrize("rows", [1, 4, 100])
+def test_any_layout_of_rows_and_groups_reads_alike(corpus: Corpus, rows: int):
+    """Several groups a task, several tasks a group, with the statistics of another writer or none."""
+    file, before = corpus.path / "programs.parquet", list(map(repr, corpus.iter_programs()))
+    table = pq.read_table(file).sort_by([("key", "ascending")] if rows == 100 else "task_id")
+    pq.write_table(table, file, row_group_size=rows, write_statistics=rows != 4)
+    without_files(corpus)
+    assert list(map(repr, Corpus.open(corpus.path).iter_programs())) == before
+
+
+def test_usable_programs_are_valid_and_several(corpus: Corpus):
+    usable = usable_programs(corpus, corpus.tasks)
+    assert {task_id[:2]: len(programs) for task_id, programs in usable.programs.items()} == {"00": 5, "11": 5}
+    assert (usable.failed, usable.dropped) == (1, ())
+    assert usable_programs(corpus, corpus.tasks, min_programs=6).dropped == ("00" * 8, "11" * 8)
+
+
+def test_a_sequence_comes_from_the_primitives_or_from_the_trace():
+    steps = PrimitiveSequence((Primitive("Split", (0, 0, 64, 8, 3)),), "ansor")
+    assert sequence_of(make_program("a", primitives=steps.to_json())) == steps
+    trace = [[["GetSBlock", [], ["C", "main"], ["b0"]], ["ComputeInline", ["b0"], [], []]], []]
+    assert [p.kind for p in sequence_of(make_program("a", trace=json.dumps(trace)))] == ["ComputeInline"]
 
 
 def test_a_full_disk_leaves_the_old_corpus(corpus: Corpus, monkeypatch: pytest.MonkeyPatch):
@@ -191,8 +188,8 @@ def test_a_full_disk_leaves_the_old_corpus(corpus: Corpus, monkeypatch: pytest.M
         raise OSError(errno.ENOSPC, "No space left on device")
 
     before = sorted(corpus.path.iterdir())
-    monkeypatch.setattr(writer, "_fingerprint", full)
-    with pytest.raises(CorpusWriteError, match="No space left"):
+    monkeypatch.setattr(writer, "_facts_of", full)
+    with pytest.raises(StorageError, match="No space left"):
         merge_corpus(corpus.path, META, [], [make_program("k9")])
     assert sorted(corpus.path.iterdir()) == before, "no temporary file is left"
     assert len(list(Corpus.open(corpus.path).iter_programs())) == 11
@@ -240,16 +237,16 @@ def test_check_passes_a_good_corpus_and_names_what_is_wrong(corpus: Corpus):
         corpus.path,
         META,
         [*corpus.tasks.values(), twin],
-        [*corpus.iter_programs(), make_program("x", device="other"), *_failures(20)],
+        [
+            *corpus.iter_programs(),
+            make_program("x", device="other"),
+            *(make_program(f"f{i}", latency=None) for i in range(20)),
+        ],
     )
     failed = {f.name: f.message for f in check_corpus(bad) if not f.ok}
     assert set(failed) == {"no test task in training", "one id a computation", "failed share", "one device"}
     assert "most often build" in failed["failed share"]
     assert "2 of device" in failed["one device"]
-
-
-def _failures(count: int) -> list[Program]:
-    return [make_program(f"f{i}", latency=None) for i in range(count)]
 
 
 def test_check_finds_a_file_whose_hash_differs(corpus: Corpus):

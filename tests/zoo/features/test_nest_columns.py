@@ -15,7 +15,7 @@ from tchub.zoo.features import DeviceKindError, get_schema, nest_columns
 from tchub.zoo.features.nest_columns import PROGRAM_COLUMNS, NestEncoder
 from tchub.zoo.primitives import Primitive, PrimitiveSequence, from_ansor_steps, from_autotvm, from_trace_json
 from test_one_language import CONV, CONV_REDUCED, CONV_SPATIAL, DENSE, FRAMEWORKS, ansor, knob, metaschedule
-from test_primitives_ansor import gpu_matmul
+from test_ansor import gpu_matmul
 from trace_samples import matmul_trace, thread_trace
 
 Tile = tuple[int, ...]

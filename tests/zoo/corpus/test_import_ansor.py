@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tchub.zoo.corpus.importers.ansor import read_ansor
-from tchub.zoo.corpus.importers.records import Broken, Entry, ImportContext
+from tchub.zoo.corpus.importers.records import Broken, Entry, ImportContext, TaskFacts
 from tchub.zoo.corpus.schema import CorpusError
 from tchub.zoo.primitives import PrimitiveSequence, from_ansor_steps
 
@@ -125,7 +125,7 @@ def test_graphs_of_one_anchor_are_tasks_of_their_own_with_one_computation(tmp_pa
 
 def test_facts_overrule_guesses(tmp_path: Path) -> None:
     key = json.dumps([HASH])
-    facts = {key: {"name": "attention", "op": "batch_matmul", "flops": 7.0, "networks": (("bert", 12),)}}
+    facts = {key: TaskFacts("attention", "batch_matmul", 7.0, (("bert", 12),))}
     task = entry(tmp_path, ImportContext("t4", facts=facts), key=[HASH]).task
     assert (task.name, task.op, task.flops, task.networks) == ("attention", "batch_matmul", 7.0, (("bert", 12),))
 

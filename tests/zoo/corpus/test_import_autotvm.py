@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from autotvm_samples import BATCH, CPU_CONV, DENSE, GPU_CONV, GPU_DEPTHWISE, SAMPLES, record
-from tchub.zoo.corpus.importers import Broken, Entry, ImportContext
+from tchub.zoo.corpus.importers import Broken, Entry, ImportContext, TaskFacts
 from tchub.zoo.corpus.importers.autotvm import read_autotvm, workload_text
-from tchub.zoo.corpus.schema import ERROR_KINDS, OPS, CorpusError
+from tchub.zoo.corpus.schema import ERROR_KINDS, CorpusError
+from tchub.zoo.features.columns import OPS
 from tchub.zoo.primitives import PrimitiveSequence, from_autotvm
 
 CONV = "conv2d_nchw.cuda"
@@ -128,10 +129,10 @@ def test_an_unknown_template_is_known_by_its_text(tmp_path: Path) -> None:
 
 
 def test_facts_complete_the_task(tmp_path: Path) -> None:
-    facts = {workload_text(CONV, GPU_CONV): {"name": "first", "op": "other", "networks": [["net", 3]]}}
+    facts = {workload_text(CONV, GPU_CONV): TaskFacts("first", "other", networks=(("net", 3),))}
     task = entries(tmp_path, record(), facts=facts)[0].task
     assert (task.name, task.op, task.networks) == ("first", "other", (("net", 3),))
-    odd = {workload_text(CONV, GPU_CONV): {"op": "dense", "flops": 7}}  # not one of the operators
+    odd = {workload_text(CONV, GPU_CONV): TaskFacts(op="dense", flops=7.0)}  # not one of the operators
     task = entries(tmp_path, record(), facts=odd)[0].task
     assert (task.op, task.flops) == ("conv2d", 7.0)
 

@@ -1,0 +1,141 @@
+"""A corpus is written program by program, in bounded memory, whatever their order."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from corpus_kit import META
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import dataset
+from tchub.zoo.corpus import Corpus, CorpusError, CorpusWriter, Program, Task, spill, write_corpus
+
+
+def task_of(letter: str) -> Task:
+    return Task(letter * 16, letter, "matmul", 1.0, f"workload {letter}", f"matmul-{letter}", (("resnet-18", 1),))
+
+
+def program_of(letter: str, number: int, latency: float = 1e-3) -> Program:
+    return Program(
+        letter * 16, f"{number:04d}", "[]", "tuned", (latency,), latency, "toy", '"llvm"', framework="ansor",
+        primitives="{}", licence="MIT", source="a log", measured_at=1.7e9, cost_seconds=0.5,
+    )  # fmt: skip
+
+
+def test_all_columns_are_read_back_and_other_readers_take_the_table_as_it_is(tmp_path: Path):
+    programs = [program_of(letter, i, 1e-3 * (i + 1)) for letter in "abc" for i in range(6)]
+    corpus = write_corpus(tmp_path / "corpus", META, map(task_of, "abc"), programs)
+    assert list(corpus.iter_programs()) == programs
+    assert list(corpus.tasks.values()) == list(map(task_of, "abc"))
+    table = dataset.dataset(corpus.path / "programs.parquet").to_table(filter=dataset.field("latency") < 2.5e-3)
+    assert len(table) == 6
+    assert set(table["framework"].to_pylist()) == {"ansor"}
+
+
+def test_interleaved_programs_are_grouped_by_task_and_repeated_ones_left_out(tmp_path: Path):
+    with CorpusWriter(tmp_path / "c", META) as writer:
+        for letter in "ab":
+            writer.add_task(task_of(letter))
+        for number in (3, 1, 3, 2):
+            for letter in "ba":
+                writer.add(program_of(letter, number))
+        counts = writer.choose()["a" * 16]
+    assert (writer.added, counts.valid, counts.failed, counts.duplicates) == (8, 3, Counter(), 1)
+    corpus = Corpus.open(tmp_path / "c")
+    assert [p.key for p in corpus.programs("a" * 16)] == ["0001", "0002", "0003"]
+    assert corpus.meta["programs"] == 6
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.booleans()), min_size=1, max_size=40))
+def test_the_first_measurement_stays_and_a_failure_only_where_there_is_none(tmp_path_factory, log):
+    """Of the same programs, in any order and with any of them waiting or on disk already."""
+    folder, expected = tmp_path_factory.mktemp("corpus"), {}
+    with pytest.MonkeyPatch.context() as patch, CorpusWriter(folder, META) as writer:
+        patch.setattr(spill, "GROUP_ROWS", 3)
+        patch.setattr(spill, "BUFFER_BYTES", 8000)
+        for letter in "ab":
+            writer.add_task(task_of(letter))
+        for place, (letter, number, failed) in enumerate(log, 1):
+            program = program_of(letter, number, 1e-3 * place)
+            if failed:
+                program = replace(program, latencies=(), latency=math.nan, error="run")
+            writer.add(program)
+            kept = expected.setdefault((letter * 16, program.key), program)
+            if not kept.valid and program.valid:
+                expected[letter * 16, program.key] = program
+    found = Corpus.open(folder)
+    programs = list(found.iter_programs())
+    assert found.meta["programs"] == len(programs) == len(expected)
+    for program in programs:
+        kept = expected[program.task_id, program.key]
+        assert (program.latencies, program.error) == (kept.latencies, kept.error)
+
+
+def test_a_heavily_interleaved_log_gives_one_row_group_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(spill, "GROUP_ROWS", 100)
+    monkeypatch.setattr(spill, "BUFFER_BYTES", 8000)
+    with CorpusWriter(tmp_path / "c", META) as writer:
+        for letter in "abcdef":
+            writer.add_task(task_of(letter))
+        for i in range(40):
+            for letter in "abcdef":
+                writer.add(program_of(letter, 39 - i))
+    file = pq.ParquetFile(tmp_path / "c" / "programs.parquet")
+    assert file.num_row_groups == 6
+    assert [p.key for p in Corpus.open(tmp_path / "c").programs("d" * 16)] == [f"{i:04d}" for i in range(40)]
+
+
+def test_an_error_while_writing_leaves_nothing(tmp_path: Path):
+    writer = CorpusWriter(tmp_path / "c", META)
+    writer.add_task(task_of("a"))
+    writer.add(program_of("a", 0))
+    error = RuntimeError("the log ends here")
+    writer.__exit__(RuntimeError, error, None)
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_writer_that_was_killed_leaves_nothing_that_opens(tmp_path: Path):
+    writer = CorpusWriter(tmp_path / "c", META)
+    writer.add_task(task_of("a"))
+    for i in range(9000):
+        writer.add(program_of("a", i))
+    assert list((tmp_path / "c").iterdir()), "a row group is on disk already"
+    with pytest.raises(CorpusError, match="not a corpus"):
+        Corpus.open(tmp_path / "c")
+
+
+def test_a_discarded_task_is_not_written(tmp_path: Path):
+    with CorpusWriter(tmp_path / "c", META) as writer:
+        for letter in "ab":
+            writer.add_task(task_of(letter))
+            writer.add(program_of(letter, 0))
+        writer.choose()
+        writer.discard("a" * 16)
+    corpus = Corpus.open(tmp_path / "c")
+    assert list(corpus.tasks) == ["b" * 16]
+    assert corpus.meta["programs"] == 1
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=60), st.integers(1, 5), st.integers(1500, 20_000))
+def test_memory_is_bounded_and_everything_comes_out_once(tmp_path_factory, letters, rows, limit):
+    file = tmp_path_factory.mktemp("spill") / "file"
+    programs = [program_of(letter, i) for i, letter in enumerate(letters)]
+    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as cleanup:
+        patch.setattr(spill, "GROUP_ROWS", rows)
+        patch.setattr(spill, "BUFFER_BYTES", limit)
+        waiting = spill.Spill(file, cleanup)
+        for program in programs:
+            waiting.add(program)
+            assert waiting._bytes.total() <= limit
+        counts = waiting.choose()
+        groups = [group.to_pylist() for group in waiting.groups()]
+    assert {task_id[0]: count.total for task_id, count in counts.items()} == Counter(letters)
+    assert all(len({row["task_id"] for row in group}) == 1 for group in groups)
+    assert sorted(row["key"] for group in groups for row in group) == [p.key for p in programs]
+    assert not file.exists()
