@@ -60,6 +60,18 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
 
 
+def write_files(folder: Path, files: dict[str, bytes]) -> None:
+    """Write files into a folder in the order given, each replaced whole; the folder is made.
+
+    Raises:
+        StorageError: one cannot be written; it is as it was before.
+    """
+    with storing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            write_atomically(folder / name, data)
+
+
 # Whole lines -----------------------------------------------------------------------------------------------
 
 

@@ -126,7 +126,7 @@ def train(families: tuple[str, ...], archs: tuple[str, ...], only: tuple[int, ..
 
 
 def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
-    from tchub.zoo.models.files import write_folder
+    from tchub.zoo.files import write_files
     from tchub.zoo.plain_json import json_file
     from tchub.zoo.training import TrainConfig
     from tchub.zoo.training.baselines import TREES
@@ -141,7 +141,7 @@ def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
         read[key] = _gather(job, schema, cap)
     data = read[key]
     if trees:
-        write_folder(job.folder(seed), {"metrics.json": json_file(_tree_metrics(job, data, seed))})
+        write_files(job.folder(seed), {"metrics.json": json_file(_tree_metrics(job, data, seed))})
         return
     # Not `tchub train`, whose seed also draws the programs: here all seeds learn from the same ones.
     command = f"python -m scripts.zoo.build train --family {job.family} --arch {job.arch} --seed {seed}"
@@ -151,7 +151,7 @@ def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
         metrics["few_shot"] = _few_shot(fitted.checkpoint.model, data.test, seed)
     folder = job.folder(seed)
     fitted.checkpoint.save(folder)
-    write_folder(folder, {"metrics.json": json_file(metrics)})
+    write_files(folder, {"metrics.json": json_file(metrics)})
     scores = {k: round(v, 4) for k, v in metrics["results"]["model"].items()}
     click.echo(f"{time.strftime('%H:%M:%S')} {job.name} seed {seed}: {scores} in {metrics['seconds']} s", err=True)
 

@@ -66,7 +66,7 @@ def main(
     import torch
     from tchub.hub.publishing.evaluate import BASELINES, evaluate
     from tchub.zoo.corpus import Corpus
-    from tchub.zoo.models.files import write_folder
+    from tchub.zoo.files import write_files
     from tchub.zoo.plain_json import json_file
 
     torch.set_num_threads(threads)
@@ -89,7 +89,7 @@ def main(
     if folder.exists():
         shutil.rmtree(folder)
     best.checkpoint.save(folder)
-    write_folder(folder, {"metrics.json": json_file(metrics)})
+    write_files(folder, {"metrics.json": json_file(metrics)})
     subprocess.run([sys.executable, "scripts/zoo/index.py", "--replace"], cwd=ROOT, check=True)
     click.echo(json.dumps(metrics, indent=2))
 

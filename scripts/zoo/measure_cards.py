@@ -48,7 +48,7 @@ def measure(published: Published) -> dict[str, Any]:
     if journal.is_file() and (found := json.loads(journal.read_text()))["of"] == [_REVISION, weights]:
         return found
     from tchub.zoo.models import Checkpoint
-    from tchub.zoo.models.files import write_folder
+    from tchub.zoo.files import write_files
     from tchub.zoo.plain_json import json_file
 
     started = time.perf_counter()
@@ -58,7 +58,7 @@ def measure(published: Published) -> dict[str, Any]:
         **curves_of(published, checkpoint),
         "transfer": _transfer(published, checkpoint),
     }
-    write_folder(journal.parent, {journal.name: json_file(found)})
+    write_files(journal.parent, {journal.name: json_file(found)})
     click.echo(f"{time.strftime('%H:%M:%S')} {published.name}: {time.perf_counter() - started:.0f} s", err=True)
     return found
 
@@ -189,7 +189,7 @@ def _at_random(top_k: list[dict[str, Any]]) -> dict[str, float]:
 def main(names: tuple[str, ...], tolerance: float) -> None:
     """Measure curves and transfer of every published checkpoint."""
     import torch
-    from tchub.zoo.models.files import write_folder
+    from tchub.zoo.files import write_files
     from tchub.zoo.plain_json import json_file
 
     torch.set_num_threads(1)
@@ -208,7 +208,7 @@ def main(names: tuple[str, ...], tolerance: float) -> None:
         metrics |= {"measured_by": f"python -m scripts.zoo.measure_cards --checkpoint {published.name}"}
         metrics |= made_again(metrics, measured)
         metrics |= {"tuning": rows} if (rows := tuning(published)) else {}
-        write_folder(published.folder, {"metrics.json": json_file(metrics)})
+        write_files(published.folder, {"metrics.json": json_file(metrics)})
     refresh_hashes()
     subprocess.run([sys.executable, "scripts/zoo/index.py", "--replace"], cwd=ROOT, check=True)
     if refused:

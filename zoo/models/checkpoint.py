@@ -22,11 +22,11 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from ..errors import TchubError
+from ..files import write_files
 from ..untrusted import open_plain
 from .base import CostModel, ModelConfig
 from .config import CONFIG_FILE, WEIGHTS_FILE, CheckpointConfig
 from .errors import CheckpointError, CorruptCheckpointError, ModelConfigError
-from .files import write_folder
 from .registry import create, get_architecture, make_config
 
 if TYPE_CHECKING:
@@ -106,13 +106,14 @@ class Checkpoint:
         """Write both files, each atomically, the config last; weights are stored in float32.
 
         Raises:
-            CheckpointError: the config names features that this model does not read, or the folder cannot be written.
+            CheckpointError: the config names features that this model does not read.
+            StorageError: the folder cannot be written.
         """
         folder = Path(path)
         check_schema(self.config, self.model.config, folder)
         state = self.model.state_dict()
         weights = safetensors.torch.save({k: t.detach().cpu().float().contiguous().clone() for k, t in state.items()})
-        write_folder(folder, {WEIGHTS_FILE: weights, CONFIG_FILE: self.config.to_json()})
+        write_files(folder, {WEIGHTS_FILE: weights, CONFIG_FILE: self.config.to_json()})
 
 
 def check_schema(config: CheckpointConfig, model: ModelConfig, folder: Path) -> None:

@@ -211,7 +211,7 @@ class TileNet(ContextModel):
         return total + loss(sharpness * rest[0], *rest[1:]) + CALIBRATION * _miscalibration(*rest)
 
     def _similarity(self, a: Tensor, b: Tensor) -> Tensor:
-        """Return the kernel of embeddings (tasks, n, d) and (tasks, m, d), a Gaussian plus a linear part: (tasks, n, m)."""
+        """Return the kernel (tasks, n, m) of embeddings (tasks, n, d) and (tasks, m, d): Gaussian plus linear."""
         width, height, slope, _ = self._hyper()
         d = a.shape[-1]
         near = torch.exp(-0.5 * width * torch.cdist(a, b).square() / d)

@@ -1,4 +1,4 @@
-"""`TrainConfig`: everything that decides a training run except the data and the seed; read from TOML or YAML."""
+"""`TrainConfig`: a recipe, all that decides a training run except the data and the seed; read from TOML or YAML."""
 
 from __future__ import annotations
 
@@ -9,18 +9,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import yaml
+from msgspec import Meta
 
 from .errors import TrainConfigError
 
-_CHOICES = {
-    "optimizer": ("adam", "adamw"),
-    "schedule": ("constant", "cosine", "step"),
-    "select": ("pairwise", "mean_top1", "top1", "last"),
-    "precision": ("float32", "bfloat16", "float16"),
-}
+_Count = Annotated[int, Meta(ge=1)]
+_Amount = Annotated[float, Meta(ge=0, le=1e308)]  # finite
+_FIXED = {"arch", "model", "feature_schema", "finetune"}
 
 
 @dataclass(frozen=True)
@@ -53,81 +52,66 @@ class TrainConfig:
     model: dict[str, Any] = field(default_factory=dict)
     feature_schema: str = "tcl"
     loss: str = "lambda_rank"
-    optimizer: str = "adam"
-    learning_rate: float = 7e-4
-    weight_decay: float = 0.0
-    schedule: str = "cosine"
-    period: int = 0
-    min_learning_rate: float = 0.0
-    decay: float = 0.1
-    warmup_epochs: int = 0
-    epochs: int = 100
-    groups_per_batch: int = 16
-    programs_per_group: int = 64
-    clip_norm: float = 0.0
-    average: float = 0.0
-    select: str = "pairwise"
-    evaluate_every: int = 1
-    save_every: int = 5
-    precision: str = "float32"
+    optimizer: Literal["adam", "adamw"] = "adam"
+    learning_rate: Annotated[float, Meta(gt=0, le=1e308)] = 7e-4
+    weight_decay: _Amount = 0.0
+    schedule: Literal["constant", "cosine", "step"] = "cosine"
+    period: Annotated[int, Meta(ge=0)] = 0
+    min_learning_rate: _Amount = 0.0
+    decay: _Amount = 0.1
+    warmup_epochs: Annotated[int, Meta(ge=0)] = 0
+    epochs: _Count = 100
+    groups_per_batch: _Count = 16
+    programs_per_group: Annotated[int, Meta(ge=2)] = 64
+    clip_norm: _Amount = 0.0
+    average: Annotated[float, Meta(ge=0, lt=1)] = 0.0
+    select: Literal["pairwise", "mean_top1", "top1", "last"] = "pairwise"
+    evaluate_every: _Count = 1
+    save_every: _Count = 5
+    precision: Literal["float32", "bfloat16", "float16"] = "float32"
     finetune: dict[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        for name, allowed in _CHOICES.items():
-            _require(getattr(self, name) in allowed, name, getattr(self, name), f"one of {', '.join(allowed)}")
-        for name in ("epochs", "groups_per_batch", "evaluate_every", "save_every"):
-            _require(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        _require(self.programs_per_group >= 2, "programs_per_group", self.programs_per_group, "at least 2")
-        _require(self.learning_rate > 0, "learning_rate", self.learning_rate, "above 0")
-        _require(0 <= self.average < 1, "average", self.average, "at least 0 and below 1")
-        for name in ("period", "warmup_epochs", "clip_norm", "weight_decay", "min_learning_rate"):
-            _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
-        _require(self.schedule != "step" or self.period >= 1, "period", self.period, "at least 1 for 'step'")
-        fixed = {"arch", "model", "feature_schema", "finetune"} & set(self.finetune)
-        _require(not fixed, "finetune", sorted(fixed), "without what makes it another model")
-        _ = self.finetuning()
-
     def pretraining(self) -> TrainConfig:
-        """The settings of the first stage."""
+        """Return the settings of the first stage."""
         return replace(self, finetune={})
 
     def finetuning(self) -> TrainConfig:
-        """The settings of the second stage."""
-        if not self.finetune:
-            return self
-        return self.from_dict(self.pretraining().as_dict() | self.finetune, "[finetune]")
+        """Return the settings of the second stage."""
+        return replace(self, **self.finetune, finetune={})
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form, which `from_dict` reads."""
+        """Return the JSON form, which `from_dict` reads."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], source: str = "the recipe") -> TrainConfig:
-        """Checks names and types.
+        """Check names, types and values of a recipe, and of its second stage.
 
         Raises:
             TrainConfigError: an unknown key (with the nearest one), a wrong type or an impossible value.
         """
-        kinds = {f.name: dict if f.name in ("model", "finetune") else type(f.default) for f in fields(cls)}
-        values = {}
-        for key, given in data.items():
-            if key not in kinds:
-                near = difflib.get_close_matches(str(key), kinds, n=1, cutoff=0.5) or sorted(kinds)
-                raise TrainConfigError(
-                    f"{source}: unknown key {key!r}",
-                    remedy=f"did you mean: {', '.join(near)}?",
-                    key=key,
-                    source=source,
-                )
-            value = float(given) if kinds[key] is float and type(given) is int else given
-            fits = type(value) is kinds[key] and not (type(value) is float and not math.isfinite(value))
-            _require(fits, key, value, f"of type {kinds[key].__name__}", source)
-            values[key] = value
-        return cls(**values)
+        known = [f.name for f in fields(cls)]
+        for key in data:
+            if key not in known:
+                near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5) or sorted(known)
+                remedy = f"did you mean: {', '.join(near)}?"
+                raise TrainConfigError(f"{source}: unknown key {key!r}", remedy=remedy, key=key, source=source)
+        try:
+            config = msgspec.convert(dict(data), cls)
+            if config.schedule == "step" and not config.period:
+                raise ValueError("the schedule 'step' needs a period of at least 1")
+            if fixed := sorted(_FIXED & set(config.finetune)):
+                raise ValueError(f"finetune sets {', '.join(fixed)}, which would make it another model")
+        except ValueError as error:  # msgspec's errors too
+            remedy = "change this setting of the recipe"
+            raise TrainConfigError(f"{source}: {error}", remedy=remedy, key=None, source=source) from error
+        if config.finetune:
+            _ = cls.from_dict(config.pretraining().as_dict() | config.finetune, f"{source}, [finetune]")
+        return config
 
     @classmethod
     def from_file(cls, path: Path) -> TrainConfig:
-        """Reads a file: YAML where its name ends so, else TOML.
+        """Read a file: YAML where its name ends so, else TOML.
 
         Raises:
             TrainConfigError: the file is missing, cannot be parsed, or see `from_dict`.
@@ -148,14 +132,14 @@ class TrainConfig:
 
     @classmethod
     def find(cls, name_or_path: str) -> TrainConfig:
-        """A recipe that ships (`tcl`, `tcl-paper`, ...) or a file."""
+        """Return a recipe that ships (`tcl`, `tcl-paper`, ...) or the one of a file."""
         if name_or_path in list_recipes():
             with resources.as_file(_recipes() / f"{name_or_path}.toml") as path:
                 return cls.from_file(path)
         return cls.from_file(Path(name_or_path))
 
     def learning_rate_at(self, epoch: int) -> float:
-        """The rate of one epoch, counted from 0."""
+        """Return the rate of one epoch, counted from 0."""
         if epoch < self.warmup_epochs:
             return self.learning_rate * (epoch + 1) / (self.warmup_epochs + 1)
         if self.schedule == "step":
@@ -168,14 +152,9 @@ class TrainConfig:
 
 
 def list_recipes() -> list[str]:
-    """Names of the recipes that ship."""
+    """Return the names of the recipes that ship."""
     return sorted(f.name.removesuffix(".toml") for f in _recipes().iterdir() if f.name.endswith(".toml"))
 
 
 def _recipes():
     return resources.files(__package__.rpartition(".")[0]) / "recipes"  # pyright: ignore[reportOptionalMemberAccess]
-
-
-def _require(ok: bool, key: str, value: object, wanted: str, source: str = "the recipe") -> None:
-    if not ok:
-        raise TrainConfigError(f"{source}: {key} is {value!r}", remedy=f"make it {wanted}", key=key, source=source)

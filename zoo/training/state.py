@@ -19,9 +19,8 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ..errors import MissingPackageError
-from ..files import write_atomically
+from ..files import write_files
 from ..models.base import CostModel
-from ..models.files import write_folder
 from ..plain_json import json_file
 from .errors import TrainingError
 
@@ -29,11 +28,12 @@ STATE_FILE = "state.safetensors"
 CURVE_FILE = "curve.csv"
 PRETRAIN_FOLDER = "pretrain"
 _FORMAT = 1
+_NUMBERS = ("epoch", "steps", "history", "best_epoch", "best_score", "scaler")
 
 
 @dataclass
 class TrainState:
-    """What changes during a run, besides the model's and the optimizer's own state.
+    """The changing state of a run, besides the model's and the optimizer's own.
 
     Attributes:
         epoch: epochs done.
@@ -55,48 +55,34 @@ class TrainState:
 
     @classmethod
     def start(cls, model: CostModel, averaged: bool) -> TrainState:
-        """The state before the first epoch."""
+        """Return the state before the first epoch."""
         weights = {k: v.detach().clone() for k, v in model.state_dict().items()}
         return cls(best=weights, average={k: v.clone() for k, v in weights.items()} if averaged else None)
 
 
 def has_state(folder: Path) -> bool:
-    """Whether a run was begun in this folder, be it in its first stage."""
+    """Return whether a run was begun in this folder, be it in its first stage."""
     return any((part / CURVE_FILE).is_file() for part in (folder, folder / PRETRAIN_FOLDER))
 
 
 def save_state(
-    folder: Path, model: CostModel, optimizer: torch.optim.Optimizer, state: TrainState, identity: dict
+    folder: Path, model: CostModel, optimizer: torch.optim.Optimizer, state: TrainState, identity: dict[str, Any]
 ) -> None:
-    """Writes `state.safetensors`, replacing the one before."""
+    """Write `state.safetensors`, replacing the one before; a resumed run must have the same `identity`."""
     tensors = {f"model.{k}": v for k, v in model.state_dict().items()}
     tensors |= {f"best.{k}": v for k, v in state.best.items()}
     tensors |= {f"average.{k}": v for k, v in (state.average or {}).items()}
     for index, entries in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(v) for name, v in entries.items()}
-    numbers = {
-        "format": _FORMAT,
-        "identity": identity,
-        "epoch": state.epoch,
-        "steps": state.steps,
-        "history": state.history,
-        "best_epoch": state.best_epoch,
-        "best_score": state.best_score,
-        "scaler": state.scaler,
-    }
-    folder.mkdir(parents=True, exist_ok=True)
+    numbers = {"format": _FORMAT, "identity": identity} | {name: getattr(state, name) for name in _NUMBERS}
     contiguous = {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}
-    write_atomically(folder / STATE_FILE, save(contiguous, metadata={"state": json.dumps(numbers)}))
+    write_files(folder, {STATE_FILE: save(contiguous, metadata={"state": json.dumps(numbers)})})
 
 
 def load_state(
-    folder: Path,
-    model: CostModel,
-    optimizer: torch.optim.Optimizer,
-    fresh: TrainState,
-    identity: dict[str, Any],
+    folder: Path, model: CostModel, optimizer: torch.optim.Optimizer, fresh: TrainState, identity: dict[str, Any]
 ) -> TrainState:
-    """Puts a saved state into model and optimizer; returns `fresh` when the folder has none.
+    """Put a saved state into model and optimizer; return `fresh` where the folder has none.
 
     Raises:
         TrainingError: damaged, or of another recipe, seed, data set or model.
@@ -104,32 +90,6 @@ def load_state(
     path = folder / STATE_FILE
     if not path.is_file():
         return fresh
-    numbers, tensors = _read(path)
-    differing = [k for k in identity if _plain(identity[k]) != numbers.get("identity", {}).get(k)]
-    if differing:
-        raise _refuse(path, f"was made with another {', '.join(differing)}")
-    parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "average": {}, "optimizer": {}}
-    for name, tensor in tensors.items():
-        part, _, rest = name.partition(".")
-        parts.setdefault(part, {})[rest] = tensor.to(next(model.parameters()).device)
-    try:
-        model.load_state_dict(parts["model"])
-        _load_optimizer(optimizer, parts["optimizer"])
-        return TrainState(
-            epoch=numbers["epoch"],
-            steps=numbers["steps"],
-            history=numbers["history"],
-            best=parts["best"],
-            best_epoch=numbers["best_epoch"],
-            best_score=numbers["best_score"],
-            average=parts["average"] or None,
-            scaler=numbers.get("scaler", {}),
-        )
-    except (KeyError, RuntimeError, ValueError) as error:
-        raise _refuse(path, f"does not fit this model ({error})") from error
-
-
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     try:
         with safe_open(path, framework="pt") as file:
             numbers = json.loads((file.metadata() or {})["state"])
@@ -138,7 +98,20 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise _refuse(path, f"is damaged ({error})") from error
     if numbers.get("format") != _FORMAT:
         raise _refuse(path, f"has format {numbers.get('format')!r}, this release reads {_FORMAT}")
-    return numbers, tensors
+    own = json.loads(json.dumps(identity))  # tuples become lists, numbers keep every bit
+    if differing := [k for k in own if own[k] != numbers.get("identity", {}).get(k)]:
+        raise _refuse(path, f"was made with another {', '.join(differing)}")
+    parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "average": {}, "optimizer": {}}
+    for name, tensor in tensors.items():
+        part, _, rest = name.partition(".")
+        parts.setdefault(part, {})[rest] = tensor.to(next(model.parameters()).device)
+    try:
+        model.load_state_dict(parts["model"])
+        _load_optimizer(optimizer, parts["optimizer"])
+        values = {name: numbers[name] for name in _NUMBERS}
+        return TrainState(best=parts["best"], average=parts["average"] or None, **values)
+    except (KeyError, RuntimeError, ValueError) as error:
+        raise _refuse(path, f"does not fit this model ({error})") from error
 
 
 def _load_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
@@ -158,24 +131,18 @@ def _refuse(path: Path, reason: str) -> TrainingError:
     )
 
 
-def _plain(value: object) -> object:
-    """As JSON gives it back: tuples become lists, numbers keep every bit."""
-    return json.loads(json.dumps(value))
-
-
 def write_curve(folder: Path, history: list[dict[str, float]]) -> None:
-    """The history as `curve.csv`, one row an epoch, empty where an epoch was not evaluated."""
+    """Write the history as `curve.csv`, one row an epoch, empty where an epoch was not evaluated."""
     columns = list(dict.fromkeys(name for entry in history for name in entry if name != "seconds"))
     text = io.StringIO()
     writer = csv.DictWriter(text, [*columns, "seconds"], restval="", lineterminator="\n")
     writer.writeheader()
     writer.writerows(history)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / CURVE_FILE, text.getvalue().encode())
+    write_files(folder, {CURVE_FILE: text.getvalue().encode()})
 
 
 def tensorboard_curve(folder: Path) -> Callable[[dict[str, float]], None]:
-    """A listener that adds each entry of a run's history as scalars, epochs counted from 0 over all stages.
+    """Return a listener that adds each entry of a run's history as scalars, epochs counted from 0 over all stages.
 
     Raises:
         MissingPackageError: tensorboard is not installed.
@@ -214,7 +181,7 @@ def ensure_same_run(path: Path, identity: dict[str, Any], remedy: str) -> None:
         TrainingError: the file is damaged, or tells of another run.
     """
     if not path.is_file():
-        write_folder(path.parent, {path.name: json_file(identity)})
+        write_files(path.parent, {path.name: json_file(identity)})
         return
     try:
         recorded = json.loads(path.read_bytes())

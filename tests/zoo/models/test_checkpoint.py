@@ -10,6 +10,7 @@ import safetensors.torch
 import torch
 from tchub.zoo.devices import UnknownDeviceError, get_device
 from tchub.zoo.features import get_schema
+from tchub.zoo.files import StorageError
 from tchub.zoo.models import (
     Checkpoint,
     CheckpointConfig,
@@ -203,7 +204,7 @@ def test_a_failed_write_leaves_the_old_checkpoint(saved, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(CheckpointError, match="No space left"):
+    with pytest.raises(StorageError, match="No space left"):
         make(version="2.0.0").save(saved)
     assert {f.name: f.read_bytes() for f in saved.iterdir()} == before
 
