@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from ..models import CostModel, create
-from ..models.files import write_folder
+from ..files import write_files
 
 # Raise when what a file holds changes its meaning.
 FORMAT = 2
@@ -89,4 +89,4 @@ def _read(path: Path) -> tuple[CostModel, dict[str, Any]] | None:
 def _write(path: Path, model: CostModel, facts: dict[str, Any]) -> None:
     header = {"arch": model.arch, "config": model.config.as_dict(), "facts": facts}
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
-    write_folder(path.parent, {path.name: save(tensors, metadata={"model": json.dumps(header)})})
+    write_files(path.parent, {path.name: save(tensors, metadata={"model": json.dumps(header)})})
