@@ -49,44 +49,26 @@ def indexes() -> list[bytes]:
 def locks() -> list[bytes]:
     """Lock files of one and two pins."""
     from tchub.hub.registry.entry import Entry
-    from tchub.hub.registry.lock import LockFile
+    from tchub.hub.registry.lock_file import LockFile
 
     first, last = (Entry.from_dict(_entries()[at]) for at in (0, -1))
     return [LockFile(Path("tchub.lock")).with_pins(pins).to_json().encode() for pins in ([first], [first, last])]
 
 
 @cache
-def _private_key() -> Any:
+def signed_index() -> dict[str, bytes]:
+    """A publisher's folder after a key was added: path -> bytes."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+    from securesystemslib.signer import CryptoSigner
+    from tchub.hub.registry.signing import sign_index
 
-    return Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-
-
-def public_key() -> bytes:
-    """Of the key that signs here."""
-    return _private_key().public_key().public_bytes_raw()
-
-
-@cache
-def signatures() -> list[bytes]:
-    """A signature that holds."""
-    from tchub.hub.registry.signature import sign
-
-    return [sign(b"signed", _private_key()).to_json().encode()]
-
-
-@cache
-def keys() -> list[bytes]:
-    """A set of one good key and one that was taken back."""
-    from datetime import date
-
-    from tchub.hub.registry.keys import Revocation, TrustedKey
-    from tchub.hub.registry.trust import KeySet
-
-    days = date(2026, 1, 1), date(2027, 1, 1)
-    good = TrustedKey(public_key(), *days)
-    bad = TrustedKey(bytes(32), *days, Revocation(date(2026, 2, 1), "lost"))
-    return [KeySet(3, (good, bad)).to_json().encode()]
+    first, second = (CryptoSigner(Ed25519PrivateKey.from_private_bytes(bytes([n] * 32))) for n in (1, 2))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "index.json").write_bytes(indexes()[0])
+        sign_index(folder, [first])
+        sign_index(folder, [first], trust=[second.public_key])
+        return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @cache

@@ -7,6 +7,7 @@ counted as broken, or ends in a TchubError; anything else is a bug.
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -68,16 +69,28 @@ def read_lock(data: bytes) -> None:
     lock.to_json()
 
 
-def read_signature(data: bytes) -> None:
-    from tchub.hub.registry.signature import Signature
+def read_metadata(file: str) -> Callable[[bytes], None]:
+    """Refreshes the index from a folder in which one file of the signed metadata is the input."""
 
-    Signature.parse(data, "index.json.sig").require(real.public_key(), b"signed", "index.json")
+    @cache
+    def folder() -> Path:
+        path = scratch() / "mirror" / file
+        for name, data in real.signed_index().items():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            (path / name).write_bytes(data)
+        return path
 
+    def run(data: bytes) -> None:
+        from tchub.hub.registry import FolderSource, Index
+        from tchub.hub.registry.trust import TrustedIndexes
 
-def read_keys(data: bytes) -> None:
-    from tchub.hub.registry.trust import KeySet
+        (folder() / "metadata" / file).write_bytes(data)
+        root = real.signed_index()["metadata/1.root.json"]
+        state = folder() / "state"
+        shutil.rmtree(state, ignore_errors=True)
+        TrustedIndexes(root, state).refresh(FolderSource(folder()), Index())
 
-    KeySet.parse(data, "keys.json").to_json()
+    return run
 
 
 def read_checkpoint(file: str, arch: str) -> Callable[[bytes], None]:
@@ -120,8 +133,8 @@ def read_card(data: bytes) -> str | None:
 
 
 def read_metrics(data: bytes) -> None:
-    from tchub.hub.registry.files import read_json
     from tchub.hub.registry.entry import scores_of
+    from tchub.hub.registry.files import read_json
 
     scores_of(read_json(_file("metrics.json", data)))
 
@@ -198,8 +211,13 @@ def _all() -> dict[str, Target]:
         Target("results", "lines", real.results, read_results),
         Target("index", "json", real.indexes, read_index),
         Target("lock", "json", real.locks, read_lock),
-        Target("signature", "json", real.signatures, read_signature),
-        Target("keys", "json", real.keys, read_keys),
+        Target(
+            "signature",
+            "json",
+            lambda: [real.signed_index()["metadata/timestamp.json"]],
+            read_metadata("timestamp.json"),
+        ),
+        Target("keys", "json", lambda: [real.signed_index()["metadata/2.root.json"]], read_metadata("2.root.json")),
         Target("metrics", "json", real.metrics, read_metrics),
         Target("card", "json", real.cards, read_card),
     ]
