@@ -34,9 +34,9 @@ def make_corpora(root: Path) -> dict[str, Path]:
 
 def make_base(corpora: dict[str, Path], out: Path) -> Path:
     """A knowledge base of epyc and xeon."""
-    words = ["distill", "new:tcl", "--corpus", corpora["epyc"], "--corpus", corpora["xeon"], "--out", out]
-    words += ["--recipe", corpora["recipe"], "--epochs", 1, "--weights-licence", "Apache-2.0", "--quiet"]
-    assert main([str(word) for word in words]) == 0
+    given = ["distill", "new:tcl", "--corpus", corpora["epyc"], "--corpus", corpora["xeon"], "--out", out]
+    given += ["--recipe", corpora["recipe"], "--epochs", 1, "--weights-licence", "Apache-2.0", "--quiet"]
+    assert main([str(part) for part in given]) == 0
     return out
 
 

@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from dataclasses import replace
 
 import pytest
 import torch
 from distill_kit import changed, distill
 from tchub import hub
 from tchub.hub.cli import main
-from tchub.hub.registry import describe, resolve
-from tchub.zoo.adapt.continual import ContinualConfig
-from tchub.zoo.adapt.continual import StartingPoint, DistillConfig, grow_base, learnt_devices
-from tchub.zoo.adapt.continual.curriculum import ordered
+from tchub.hub.registry import Index, describe, resolve
+from tchub.hub.registry.sources import bundled_root
+from tchub.zoo.adapt.continual import (
+    PAPER,
+    AccuracyChange,
+    ContinualConfig,
+    DistillConfig,
+    StartingPoint,
+    Title,
+    grow_base,
+    knowledge_base,
+    learnt_devices,
+)
 from tchub.zoo.adapt.continual.lineage import computation_key, seen_tasks
-from tchub.zoo.adapt.continual import Title
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import Checkpoint
+from tchub.zoo.training import loop
+from tchub.zoo.training.errors import TrainConfigError
 from toy_checkpoints import publish, write_index
 
 
-def test_a_new_base_tells_what_it_has_learnt_in_which_order(base):
+def test_a_new_base_records_its_devices_in_the_order_of_learning(base):
     config = Checkpoint.load(base).config
     assert (config.name, config.version, config.arch, config.family) == ("tcl-kb-cpu", "1.0.0", "tcl-kb", "cpu")
     epyc, xeon = learnt_devices(config)
@@ -81,12 +93,6 @@ def test_a_test_task_that_another_device_taught_judges_nothing(capsys, tmp_path,
     assert [row["now"] for row in done["devices"]] == [None, None, None]
 
 
-def test_the_last_corpus_is_the_target_and_its_like_come_just_before_it(corpora):
-    names = ("xeon", "graviton", "epyc")
-    found = ordered([Corpus.open(corpora[name]) for name in names])
-    assert [corpus.meta["device"] for corpus in found] == ["graviton", "xeon", "epyc"]
-
-
 def test_the_phases_follow_the_recipe(corpora):
     usual, tilenet = ContinualConfig(), DistillConfig().phases("tilenet")
     assert tilenet == usual, "for whose recipe the phases' settings were chosen"
@@ -109,14 +115,14 @@ def test_a_run_killed_in_any_phase_goes_on_to_the_same_weights(tmp_path, base, c
     opened = [Corpus.open(corpora[name]) for name in ("epyc", "xeon")]
     events = []
 
-    def hear(*event):
+    def listen(*event):
         events.append(event[:2])
         if len(events) == events.index((corpus, phase)) + 1 if (corpus, phase) in events else False:
             raise KilledError
 
     run = (StartingPoint.new("tcl"), opened, tmp_path / "run", Title("tcl-kb-cpu", "1.0.0"), settings)
     with pytest.raises(KilledError):
-        grow_base(*run, on_event=hear)
+        grow_base(*run, on_event=listen)
     before = len(events)
     weights = grow_base(*run, on_event=lambda *event: events.append(event[:2])).checkpoint.model.state_dict()
     assert ("on-epyc", "train") not in events[before:] or phase == "train", "what was done is not done again"
@@ -133,38 +139,126 @@ def test_a_folder_of_a_run_is_taken_up_by_the_same_command_only(capsys, base, co
     assert distill(capsys, *again, "--resume", "--recipe", corpora["recipe"])["exit_code"] == 0
 
 
-@pytest.mark.parametrize(("kb", "names", "error", "words"), [
+@pytest.mark.parametrize(("kb", "names", "error", "text"), [
     ("KB", ["t4"], "DeviceKindError", "knowledge base of GPUs"),
-    ("KB", ["xeon"], "LearntAlreadyError", "leave it out"),
-    ("KB", ["graviton", "graviton"], "LearntAlreadyError", "this run"),
+    ("KB", ["xeon"], "AdaptError", "leave it out"),
+    ("KB", ["graviton", "graviton"], "AdaptError", "this run"),
     ("KB", ["tiny"], "EmptyDatasetError", "measure more programs"),
-    ("tcl-epyc", ["graviton"], "NotAKnowledgeBaseError", "new:tcl"),
+    ("tcl-epyc", ["graviton"], "AdaptError", "new:tcl"),
     ("new:tcl-kb", ["graviton"], "AdaptError", "new:tcl"),
     ("new:tlc", ["graviton"], "UnknownArchitectureError", "tcl"),
     ("no-such-kb", ["graviton"], "UnknownCheckpointError", "tchub list"),
 ])  # fmt: skip
-def test_what_does_not_fit_is_said_before_anything_is_learnt(capsys, tmp_path, base, corpora, kb, names, error, words):
-    given = [word for name in names for word in ("--corpus", corpora[name])]
+def test_what_does_not_fit_is_refused_before_anything_is_learnt(
+    capsys, tmp_path, base, corpora, kb, names, error, text
+):
+    given = [part for name in names for part in ("--corpus", corpora[name])]
     done = distill(capsys, base if kb == "KB" else kb, *given, "--out", tmp_path / "out")
     assert (done["exit_code"] != 0, done["error"]) == (True, error)
-    assert words in f"{done['message']} {done['remedy']}"
+    assert text in f"{done['message']} {done['remedy']}"
     assert not (tmp_path / "out" / "config.json").exists()
 
 
-def test_a_corpus_that_was_never_learnt_tells_nothing_of_what_was_forgotten(capsys, tmp_path, base, corpora):
+def test_a_corpus_that_was_never_learnt_cannot_judge(capsys, tmp_path, base, corpora):
     given = ("--corpus", corpora["graviton"], "--judge", corpora["ryzen-3700x"], "--out", tmp_path / "out")
     done = distill(capsys, base, *given)
-    assert (done["error"], done["corpus"]) == ("NotLearntError", "on-ryzen-3700x")
+    assert (done["error"], done["corpus"]) == ("AdaptError", "on-ryzen-3700x")
     assert "leave out its --judge" in done["remedy"]
 
 
-def test_a_base_of_a_newer_release_and_one_that_tells_nothing(capsys, tmp_path, base, corpora):
+def test_a_base_of_a_newer_release_and_one_without_records(capsys, tmp_path, base, corpora):
     rest = ("--corpus", corpora["graviton"], "--out", tmp_path / "out")
     newer = distill(capsys, changed(base, tmp_path / "newer", format=99), *rest)
     assert (newer["error"], newer["remedy"]) == ("CheckpointError", "upgrade tchub: pip install -U tchub")
     silent = distill(capsys, changed(base, tmp_path / "silent", lineage={}), *rest)
-    assert silent["error"] == "NotAKnowledgeBaseError"
-    assert "does not tell" in silent["message"]
+    assert silent["error"] == "AdaptError"
+    assert "does not record" in silent["message"]
+
+
+# Warnings and schedules
+
+
+@pytest.mark.parametrize(("after", "interval", "warned"), [(0.625, (-0.25, -0.1), True), (0.7, (-0.25, 0.05), False)])
+def test_a_device_that_the_base_knew_better_before_is_learnt_with_a_warning(
+    capsys, tmp_path, base, corpora, monkeypatch, after, interval, warned
+):
+    change, real = AccuracyChange(0.8, after, interval), knowledge_base.add_device
+    monkeypatch.setattr(knowledge_base, "add_device", lambda *args: replace(real(*args), change=change))
+    given = ["distill", base, "--corpus", corpora["graviton"], "--out", tmp_path / "more", "--epochs", 1]
+    for resume in ((), ("--resume",)):
+        assert main([str(part) for part in (*given, *resume)]) == 0
+        shown = capsys.readouterr().out
+        assert ("warning: on-graviton: the base ranks its validation tasks worse" in shown) == warned
+    assert ("0.800 before it and 0.625 after it" in shown) == warned
+    devices = learnt_devices(Checkpoint.load(tmp_path / "more").config)
+    assert [bool(device.warning) for device in devices] == [False, False, warned]
+
+
+def test_a_base_without_a_licence_is_warned_of(capsys, tmp_path, corpora):
+    given = ["distill", "new:tcl", "--corpus", corpora["epyc"], "--out", tmp_path / "kb", "--epochs", 1]
+    given = [str(part) for part in (*given, "--recipe", corpora["recipe"])]
+    assert main(given) == 0
+    shown = capsys.readouterr().err
+    assert "warning: the card names no licence" in shown
+    assert shown.count("first device, epoch") == 2, "the first device has the passes of both phases"
+    assert main([*given, "--resume", "--weights-licence", "Apache-2.0"]) == 0
+    assert "no licence" not in capsys.readouterr().err
+    assert "license: apache-2.0" in (tmp_path / "kb" / "README.md").read_text()
+    assert json.loads((tmp_path / "kb" / "metrics.json").read_text())["corpus"] == "the mean over 1 corpus"
+
+
+def test_both_phases_really_have_the_papers_epochs_rates_and_batches(tmp_path, corpora, monkeypatch):
+    """TCL, section 7.1.3: 100 epochs over two devices; of a new base the first has both shares at once."""
+    rates, batches = defaultdict(list), set()
+    real = loop.epoch_batches
+
+    def noted(data, groups, programs, rng):
+        batches.add((groups, programs))
+        return real(data, groups, programs, rng)
+
+    def listen(corpus, phase, entry):
+        if phase != "done":
+            rates[corpus, phase].append(entry["learning_rate"])
+
+    monkeypatch.setattr(loop, "epoch_batches", noted)
+    opened = [Corpus.open(corpora[name]) for name in ("epyc", "xeon")]
+    settings = DistillConfig(recipe=str(corpora["recipe"]), schedule="paper")
+    grow_base(StartingPoint.new("tcl"), opened, tmp_path, Title("tcl-kb-cpu", "1.0.0"), settings, on_event=listen)
+    assert {key: len(values) for key, values in rates.items()} == {
+        ("on-epyc", "train"): 50, ("on-xeon", "learn"): 25, ("on-xeon", "distill"): 25,
+    }  # fmt: skip
+    for phase in (rates["on-epyc", "train"], rates["on-xeon", "learn"]):
+        assert phase[0] == phase[10] == phase[20] == 7e-4, "a cosine of ten epochs"
+        assert phase[0] > phase[5] > phase[9]
+    steps = [rates["on-xeon", "distill"][epoch] for epoch in (0, 4, 5, 9, 10)]
+    assert steps == pytest.approx([7e-4, 7e-4, 7e-5, 7e-5, 7e-6]), "a tenth, every five epochs"
+    assert batches == {(8, 128)}
+    run = json.loads((tmp_path / "devices" / "02-on-xeon" / "device.json").read_text())
+    assert run["config"] == PAPER.divided(100, 2).as_dict()
+
+
+def test_the_command_takes_the_schedule_and_records_it(capsys, tmp_path, base, corpora):
+    more = ("--corpus", corpora["graviton"], "--schedule", "paper", "--out", tmp_path / "more")
+    assert distill(capsys, base, *more)["exit_code"] == 0
+    training = Checkpoint.load(tmp_path / "more").config.training
+    assert "--schedule paper" in training["command"]
+    assert training["settings"]["schedule"] == "paper"
+    run = json.loads((tmp_path / "more" / "devices" / "01-on-graviton" / "device.json").read_text())["config"]
+    assert (run["loss"], run["learn_rate"], run["groups_per_batch"]) == ("lambda_rank", 7e-4, 8)
+    assert (run["learn_epochs"], run["distill_epochs"]) == (1, 1), "--epochs decides"
+
+
+def test_the_epochs_are_divided_over_the_devices_of_the_run_and_their_phases():
+    paper = DistillConfig(schedule="paper")
+    for devices, epochs in ((1, 50), (2, 25), (5, 10), (100, 1)):
+        phases = paper.phases("tilenet", devices=devices)
+        assert (phases.learn_epochs, phases.distill_epochs) == (epochs, epochs)
+        assert paper.first("tilenet", devices).epochs == 2 * epochs
+    first = paper.first("tilenet", 2)
+    assert (first.arch, first.loss, first.optimizer, first.average) == ("tilenet", "lambda_rank", "adam", 0)
+    assert (paper.phases("tcl").strength, replace(paper, ewc=False).phases("tcl").strength) == (1e4, 0)
+    with pytest.raises(TrainConfigError, match="papre"):
+        DistillConfig(schedule="papre")
 
 
 # In the registry
@@ -174,10 +268,10 @@ def test_a_base_of_a_newer_release_and_one_that_tells_nothing(capsys, tmp_path, 
 def published(tmp_path, base, monkeypatch):
     """The base in a folder registry, with an index."""
     folder = changed(base, tmp_path / "copy")
-    place = tmp_path / "registry" / "tcl-kb-cpu" / "1.0.0"
-    place.parent.mkdir(parents=True)
-    folder.rename(place)
-    entry = describe(place, "tcl-kb-cpu", "1.0.0", sources=[f"file://{tmp_path / 'registry'}"])
+    target = tmp_path / "registry" / "tcl-kb-cpu" / "1.0.0"
+    target.parent.mkdir(parents=True)
+    folder.rename(target)
+    entry = describe(target, "tcl-kb-cpu", "1.0.0", sources=[f"file://{tmp_path / 'registry'}"])
     monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "index.json", entry)))
     monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
     return entry
@@ -210,3 +304,17 @@ def test_a_family_s_own_checkpoint_is_chosen_before_a_base_that_knows_the_device
 
 def test_a_base_is_better_than_nothing(published):
     assert resolve([published], device=get_device("epyc")).entry is published
+
+
+SHIPPED = [entry for entry in Index.shipped().entries if entry.is_knowledge_base]
+
+
+@pytest.mark.parametrize("entry", SHIPPED, ids=lambda entry: entry.name)
+def test_a_base_in_the_wheel_records_its_devices_and_knows_each(entry):
+    assert entry.files["model.safetensors"].size <= 3 << 20
+    metrics = json.loads((bundled_root() / entry.name / entry.version / "metrics.json").read_text())
+    devices = learnt_devices(hub.load(entry.id).config)
+    assert [row["corpus"] for row in metrics["devices"]] == [device.corpus for device in devices]
+    assert len(devices) >= 4
+    assert all(row["now"]["pairwise"] > row["random"]["pairwise"] for row in metrics["devices"])
+    assert {entry.family for entry in SHIPPED} == {"cpu", "gpu"}

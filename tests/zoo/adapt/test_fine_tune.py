@@ -11,7 +11,7 @@ from fine_tune_kit import make_data, same_state, small, state_of, weights_of
 from tchub.zoo.adapt.errors import AdaptError, LabelError
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune, split_validation
 from tchub.zoo.models import CostModel
-from tchub.zoo.training import RankingDataset, evaluate_model, predict
+from tchub.zoo.training import RankingDataset, evaluate_model
 
 FAST = FineTuneConfig(learning_rate=2e-3, head_learning_rate=2e-3, anchor=0.0, update="all", epochs=25, patience=6)
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tchub.zoo.adapt import Pool, AdaptError, choose_holdout
+from tchub.zoo.adapt import AdaptError, Pool, choose_holdout
+from tchub.zoo.adapt.averaging import blend
 from tchub.zoo.adapt.cross_validation import cross_validate, nested_gain
 from tchub.zoo.adapt.errors import LabelError
 from tchub.zoo.adapt.guard import compare
-from tchub.zoo.adapt.method import Learnt, Lesson
-from tchub.zoo.adapt.shrink import blend
+from tchub.zoo.adapt.method import TrainedModel, TrainingSet
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import CostModel
 from tchub.zoo.models.base import ModelConfig
@@ -141,10 +141,10 @@ def test_a_model_that_learnt_nothing_is_stored_about_one_time_in_four():
         rng = np.random.default_rng(trial)
         learn, held = no_order(rng, 6, 8), no_order(rng, 6, 5)
         base, *ends = (Line(rng.normal(size=8)) for _ in range(3))
-        lesson = Lesson(base, learn, learn.features, get_device("epyc"))
-        found = [cross_validate(lambda *_, end=end: Learnt(end, {}), base, lesson, near=True) for end in ends]
-        judged = [one for one in found if one is not None]
-        best = max(range(2), key=lambda place: judged[place].accuracy)
+        given = TrainingSet(base, learn, learn.features, get_device("epyc"))
+        results = [cross_validate(lambda *_, end=end: TrainedModel(end, {}), base, given, near=True) for end in ends]
+        judged = [one for one in results if one is not None]
+        best = max(range(2), key=lambda number: judged[number].accuracy)
         model = blend(base, ends[best], judged[best].strength)
         gains = (nested_gain(judged), 1.0, judged[best].accuracy - judged[best].base)
         scores = base.score(held.features), model.score(held.features)

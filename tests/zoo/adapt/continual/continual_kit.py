@@ -6,10 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from tchub.zoo.adapt.continual import (
-    ContinualConfig,
-    start_base,
-)
+from tchub.zoo.adapt.continual import ContinualConfig, start_base
 from tchub.zoo.models import CostModel, Progressive, create
 from tchub.zoo.training import RankingDataset, evaluate_model, train
 

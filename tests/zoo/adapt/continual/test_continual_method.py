@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tchub.zoo.adapt import continual_method
 from tchub.zoo.adapt.adapt_model import adapt_model
-from tchub.zoo.adapt.continual import AddedDevice, ContinualConfig, measure_change
+from tchub.zoo.adapt.continual import ContinualConfig, DeviceResult, DistillConfig, measure_change
+from tchub.zoo.adapt.continual import method as continual_method
+from tchub.zoo.adapt.continual.config import LEAST_STEPS
 from tchub.zoo.adapt.continual.method import Continual
-from tchub.zoo.adapt.training_cache import model_digest
-from tchub.zoo.adapt.continual import DistillConfig
-from tchub.zoo.adapt.knowledge_base.settings import LEAST_STEPS
+from tchub.zoo.adapt.fine_tune import FineTuneConfig
 from tchub.zoo.adapt.method import SourceData, TrainingSet
+from tchub.zoo.adapt.training_cache import model_digest
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import CostModel, Progressive, create
 from tchub.zoo.training import RankingDataset, evaluate_model, train
@@ -57,19 +57,19 @@ def checkpoint() -> CostModel:
     return model.eval()
 
 
-def lesson_of(model: CostModel, target: RankingDataset, *sources: SourceData, **more: Any) -> Lesson:
+def device_2(model: CostModel, target: RankingDataset, *sources: SourceData, **more: Any) -> TrainingSet:
     """What is known of device 2, which is like nothing in particular."""
-    return Lesson(model, target, target.features, get_device("epyc"), sources, **more)
+    return TrainingSet(model, target, target.features, get_device("epyc"), sources, **more)
 
 
-def start(lesson: Lesson) -> tuple[Progressive, dict[str, Any]]:
-    """Where learning begins, and what is told of it."""
-    made = Continual().start(lesson)
-    assert isinstance(made.model, Progressive)
-    return made.model, made.facts
+def start(training_set: TrainingSet) -> tuple[Progressive, dict[str, Any]]:
+    result = Continual().start(training_set)
+    assert isinstance(result.model, Progressive)
+    return result.model, result.facts
 
 
 OPPOSITE = SourceData("opposite", get_device("xeon"), programs(1, sign=-1.0))
+ALIKE = SourceData("alike", get_device("xeon"), programs(1, seed=3))
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_the_order_on_its_own_device_is_kept_better_where_that_device_is_known(c
     """The source says the opposite of what the checkpoint has learnt, and the target agrees with the source."""
     own, target = programs(0, seed=9), programs(2, sign=-1.0)
     kept, lost = (
-        start(lesson_of(checkpoint, target, OPPOSITE, known=known))[0].base_model()
+        start(device_2(checkpoint, target, OPPOSITE, known_devices=known))[0].base_model()
         for known in (own.features[:1], None)
     )
     was, now, without = (evaluate_model(model, own)["pairwise"] for model in (checkpoint, kept, lost))
@@ -94,70 +94,70 @@ def test_the_order_on_its_own_device_is_kept_better_where_that_device_is_known(c
 
 def test_every_device_of_an_averaged_start_is_known(checkpoint: CostModel):
     known = np.concatenate([programs(device).features[:1] for device in (0, 3)])
-    rows = start(lesson_of(checkpoint, programs(2), known=known))[0].known_devices()
+    rows = start(device_2(checkpoint, programs(2), known_devices=known))[0].known_devices()
     assert rows is not None
     assert sorted(rows.argmax(dim=1).tolist()) == [0, 3]
 
 
 @pytest.mark.usefixtures("fast")
 def test_a_source_after_which_the_labels_are_ranked_worse_is_left_out(checkpoint: CostModel, tmp_path: Path):
-    alike = SourceData("alike", get_device("xeon"), programs(1, seed=3))
-    made, facts = start(lesson_of(checkpoint, programs(2), OPPOSITE, alike, folder=tmp_path))
+    model, facts = start(device_2(checkpoint, programs(2), OPPOSITE, ALIKE, folder=tmp_path))
     assert facts["sources"] == ["alike"]
     harm = facts["left_out"]["opposite"]
     assert harm["before"] > 0.9
     assert harm["after"] < harm["before"] - 0.2
     assert harm["interval"][1] < 0
-    without, _ = start(lesson_of(checkpoint, programs(2), alike))
-    assert model_digest(made) == model_digest(without), "nothing of it is left in the base"
+    without, _ = start(device_2(checkpoint, programs(2), ALIKE))
+    assert model_digest(model) == model_digest(without), "nothing of it is left in the base"
 
 
 @pytest.mark.usefixtures("fast")
-def test_labels_that_the_base_knows_by_heart_leave_out_no_source(checkpoint: CostModel):
-    target = programs(2)
-    _, facts = start(lesson_of(checkpoint, target, OPPOSITE, fresh=np.zeros(len(target), dtype=bool)))
-    assert facts == {"sources": ["opposite"], "left_out": {}}
-
-
-@pytest.mark.usefixtures("fast")
-def test_with_no_source_left_learning_begins_as_without_any(checkpoint: CostModel):
-    made, facts = start(lesson_of(checkpoint, programs(2), OPPOSITE))
-    assert (facts["sources"], list(facts["left_out"])) == ([], ["opposite"])
-    assert model_digest(made) == model_digest(start(lesson_of(checkpoint, programs(2)))[0])
-
-
-@pytest.mark.usefixtures("fast")
-def test_other_labels_may_keep_a_source_and_it_is_not_learnt_again(
+def test_with_no_source_left_learning_begins_as_without_any(
     checkpoint: CostModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    _, facts = start(lesson_of(checkpoint, programs(2), OPPOSITE, folder=tmp_path))
-    assert list(facts["left_out"]) == ["opposite"]
-    monkeypatch.setattr(continual_method, "add_device", None)
-    few = programs(2, sign=-1.0).take(np.arange(0, 72, 4))
-    _, facts = start(lesson_of(checkpoint, few, OPPOSITE, folder=tmp_path))
-    assert facts == {"sources": ["opposite"], "left_out": {}}
+    given = device_2(checkpoint, programs(2), OPPOSITE, folder=tmp_path, config=FineTuneConfig(epochs=2, refit=False))
+    model, facts = start(given)
+    assert (facts["sources"], list(facts["left_out"])) == ([], ["opposite"])
+    assert model_digest(model) == model_digest(start(device_2(checkpoint, programs(2)))[0])
+    monkeypatch.setattr(continual_method, "add_device", None)  # the source is not learnt again
+    assert set(adapt_model("continual", given).facts) >= {"sources", "left_out", "epochs", "validated"}
+    other_labels = device_2(checkpoint, programs(2, sign=-1.0).take(np.arange(0, 72, 4)), OPPOSITE, folder=tmp_path)
+    assert start(other_labels)[1] == {"sources": ["opposite"], "left_out": {}}, "other labels keep it"
+
+
+@pytest.mark.usefixtures("fast")
+def test_labels_that_judge_nothing_leave_out_no_source(checkpoint: CostModel):
+    target = programs(2)
+    memorised = device_2(checkpoint, target, OPPOSITE, unseen=np.zeros(len(target), dtype=bool))
+    assert start(memorised)[1] == {"sources": ["opposite"], "left_out": {}}
+    assert measure_change(checkpoint, checkpoint, replace(target, latency=np.full(72, 1e-3))) is None
+    unmoved = measure_change(checkpoint, checkpoint, target)
+    assert unmoved is not None
+    assert (unmoved.fell, unmoved.interval) == (False, (0.0, 0.0))
 
 
 @pytest.mark.usefixtures("fast")
 def test_a_source_whose_device_has_no_number_in_common_with_the_target_is_learnt(checkpoint: CostModel):
     """Somebody measured on it and named it; no label says that it harms."""
     xeon = get_device("xeon")
-    unknown = replace(xeon, spec=xeon.spec.with_values(dict.fromkeys(xeon.spec.names()), "unknown: nobody told"))
-    _, facts = start(lesson_of(checkpoint, programs(2), SourceData("unknown", unknown, programs(1, seed=3))))
-    assert facts == {"sources": ["unknown"], "left_out": {}}
+    unknown = replace(xeon, spec=xeon.spec.with_values(dict.fromkeys(xeon.spec.names()), "unknown: no source"))
+    _, facts = start(device_2(checkpoint, programs(2), replace(ALIKE, device=unknown)))
+    assert facts == {"sources": ["alike"], "left_out": {}}
 
 
 def test_a_source_is_learnt_by_the_settings_of_distill(checkpoint: CostModel, monkeypatch: pytest.MonkeyPatch):
     """Those of a TCL, from a plain one as from a knowledge base, and so many epochs as three tasks need."""
     real, used = continual_method.add_device, []
 
-    def told(base: Progressive, data: RankingDataset, val: None, config: ContinualConfig, **more: Any) -> AddedDevice:
+    def watched(
+        base: Progressive, data: RankingDataset, val: None, config: ContinualConfig, **more: Any
+    ) -> DeviceResult:
         used.append(config)
         return real(base, data, val, FAST, **more)
 
-    monkeypatch.setattr(continual_method, "add_device", told)
+    monkeypatch.setattr(continual_method, "add_device", watched)
     for model in (checkpoint, Progressive.around(checkpoint)):
-        start(lesson_of(model, programs(2), OPPOSITE))
+        start(device_2(model, programs(2), OPPOSITE))
     assert used == 2 * [DistillConfig().phases("tcl", OPPOSITE.data)]
     assert (used[0].loss, used[0].learn_rate, used[0].learn_epochs) == ("log_ranknet", 0.0015, LEAST_STEPS)
 
@@ -165,26 +165,9 @@ def test_a_source_is_learnt_by_the_settings_of_distill(checkpoint: CostModel, mo
 def test_what_other_settings_have_made_is_not_taken_up(
     checkpoint: CostModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """Neither the base that an earlier release kept nor the states of its epochs."""
-    alike = SourceData("alike", get_device("xeon"), programs(1, seed=3))
-    marks = []
+    digests = []
     for settings, folder in ((FAST, tmp_path), (longer := replace(FAST, learn_epochs=5), tmp_path), (longer, None)):
-        monkeypatch.setattr(DistillConfig, "phases", lambda *args, found=settings: found)
-        marks.append(model_digest(start(lesson_of(checkpoint, programs(2), alike, folder=folder))[0]))
-    assert marks[0] != marks[1]
-    assert marks[1] == marks[2]
-
-
-def test_labels_without_an_order_leave_nothing_out(checkpoint: CostModel):
-    alike = replace(programs(2), latency=np.full(72, 1e-3))
-    assert measure_change(checkpoint, checkpoint, alike) is None
-    unmoved = measure_change(checkpoint, checkpoint, programs(2))
-    assert unmoved is not None
-    assert (unmoved.fell, unmoved.interval) == (False, (0.0, 0.0))
-
-
-def test_a_method_tells_of_its_start_what_it_tells_of_its_training(checkpoint: CostModel, fast: None):
-    found = adapt_model("continual", lesson_of(checkpoint, programs(2), OPPOSITE))
-    assert found.facts["sources"] == []
-    assert set(found.facts["left_out"]) == {"opposite"}
-    assert {"epochs", "validated"} <= set(found.facts)
+        monkeypatch.setattr(DistillConfig, "phases", lambda *args, config=settings: config)
+        digests.append(model_digest(start(device_2(checkpoint, programs(2), ALIKE, folder=folder))[0]))
+    assert digests[0] != digests[1]
+    assert digests[1] == digests[2]

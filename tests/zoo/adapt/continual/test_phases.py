@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from continual_kit import FAST, WIDTH, device_data, first_base, moved, new_model, weights
+from continual_kit import FAST, WIDTH, device_data, first_base, new_model
 from tchub.zoo.adapt.continual import (
     ContinualConfig,
     add_device,
-    distill,
-    fisher_average,
     fisher_diagonal,
     gate,
     remember,
     start_base,
 )
-from tchub.zoo.adapt.continual.distill import Lesson, drift, reordered
-from tchub.zoo.adapt.errors import AdaptError
+from tchub.zoo.adapt.continual.phases import DistillationModel, drift, reordered
 from tchub.zoo.models import CostModel, Progressive, create
 from tchub.zoo.training import RankingDataset, evaluate_model, get_loss, train
 
@@ -35,11 +31,11 @@ def first() -> Progressive:
 
 def numpy_loss(scores: np.ndarray, labels: np.ndarray) -> float:
     """`pairwise_rank` of one batch of full groups."""
-    found = []
+    losses = []
     for s, y in zip(scores, labels, strict=True):
         terms = [np.log1p(np.exp(s[j] - s[i])) for i in range(len(s)) for j in range(len(s)) if y[i] > y[j]]
-        found.append(np.mean(terms))
-    return float(np.mean(found))
+        losses.append(np.mean(terms))
+    return float(np.mean(losses))
 
 
 def test_the_gate_is_equations_10_and_11() -> None:
@@ -57,11 +53,11 @@ def test_the_loss_is_equation_9() -> None:
         torch.rand(2, 5, generator=torch.Generator().manual_seed(3)).double(),
         torch.ones(2, 5, dtype=torch.bool),
     )
-    worth = {
+    importance = {
         n: torch.rand(p.shape, generator=torch.Generator().manual_seed(4)).double() for n, p in base.named_parameters()
     }
     config = ContinualConfig(beta=0.3, strength=7.0)
-    lesson = Lesson(base, teacher, np.array([0.2, 3.0]), config, worth)
+    distillation = DistillationModel(base, teacher, np.array([0.2, 3.0]), config, importance)
     way = {
         n: 0.01 * torch.randn(p.shape, generator=torch.Generator().manual_seed(5)).double()
         for n, p in base.named_parameters()
@@ -70,13 +66,13 @@ def test_the_loss_is_equation_9() -> None:
         for name, p in base.named_parameters():
             p.add_(way[name])
 
-    got = lesson.training_loss(lesson.describe(x), labels, mask, get_loss("pairwise_rank"), RNG)
+    got = distillation.training_loss(distillation.describe(x), labels, mask, get_loss("pairwise_rank"), RNG)
 
-    student, told = (m(x).detach().numpy().reshape(2, 5) for m in (base, teacher))
-    phi = 1 - (numpy_loss(told, labels.numpy()) - 0.2) / (3.0 - 0.2)
+    student, taught = (m(x).detach().numpy().reshape(2, 5) for m in (base, teacher))
+    phi = 1 - (numpy_loss(taught, labels.numpy()) - 0.2) / (3.0 - 0.2)
     # As a teacher's labels its scores would do: this loss looks at their order only.
-    expected = 0.3 * numpy_loss(student, labels.numpy()) + 0.7 * phi * numpy_loss(student, told)
-    expected += 7.0 / 2 * sum(float((worth[n] * way[n].square()).sum()) for n in worth)
+    expected = 0.3 * numpy_loss(student, labels.numpy()) + 0.7 * phi * numpy_loss(student, taught)
+    expected += 7.0 / 2 * sum(float((importance[n] * way[n].square()).sum()) for n in importance)
     assert float(got.detach()) == pytest.approx(expected, rel=1e-9)
 
 
@@ -87,17 +83,12 @@ def test_a_teacher_changes_the_order_of_labels_not_their_values() -> None:
     assert reordered(labels, scores, mask).tolist() == [[0.25, 1.0, 0.5, 0.0], [1.0, pytest.approx(0.2), 0.0, 0.0]]
 
 
-def test_extremes_of_the_gate_are_over_the_whole_data_set(first: Progressive) -> None:
-    model = Progressive.around(first.base_model())
-    found = distill(model, device_data(1), None, replace(FAST, distill_epochs=1)).gate
-    assert found.batches == 6  # 6 tasks of 24 programs in groups of 8, 3 groups a batch
-    assert found.least < found.mean < found.most
-
-
 def test_without_strength_nothing_holds_the_base() -> None:
     model = new_model()
-    worth = {n: torch.ones_like(p) for n, p in model.named_parameters()}
-    free, held = (Lesson(model, model, np.ones(1), ContinualConfig(strength=s), worth) for s in (0.0, 2.0))
+    importance = {n: torch.ones_like(p) for n, p in model.named_parameters()}
+    free, held = (
+        DistillationModel(model, model, np.ones(1), ContinualConfig(strength=s), importance) for s in (0.0, 2.0)
+    )
     with torch.no_grad():
         model.get_parameter("decoder.bias").add_(3.0)
     assert float(held.penalty().detach()) == pytest.approx(9.0)
@@ -169,10 +160,10 @@ def test_drift_is_of_differences_within_a_group() -> None:
 # The Fisher diagonal
 
 
-def test_worth_is_the_squared_gradient_of_the_loss() -> None:
+def test_importance_is_the_squared_gradient_of_the_loss() -> None:
     """Against differences of the loss, for a data set of one group."""
     model, data = new_model().double(), device_data(2, tasks=1, each=7)
-    worth = fisher_diagonal(model.double(), data, replace(FAST, programs_per_group=7))
+    importance = fisher_diagonal(model.double(), data, replace(FAST, programs_per_group=7))
     labels, mask = torch.from_numpy(data.labels)[None], torch.ones(1, 7, dtype=torch.bool)
     x = torch.from_numpy(data.features).double()
 
@@ -189,10 +180,10 @@ def test_worth_is_the_squared_gradient_of_the_loss() -> None:
                 p[i] -= 2e-5
                 slope = (up - loss()) / 2e-5
                 p[i] += 1e-5
-            assert float(worth[name].view(-1)[i]) == pytest.approx(slope**2, rel=1e-3, abs=1e-9)
+            assert float(importance[name].view(-1)[i]) == pytest.approx(slope**2, rel=1e-3, abs=1e-9)
 
 
-def test_worth_adds_up_over_devices(first: Progressive) -> None:
+def test_importance_adds_up_over_devices(first: Progressive) -> None:
     one = {n: w.clone() for n, w in first.fisher_diagonal().items()}
     again = Progressive.around(first.base_model())
     for _ in range(2):
@@ -200,44 +191,3 @@ def test_worth_adds_up_over_devices(first: Progressive) -> None:
     for name, total in again.fisher_diagonal().items():
         torch.testing.assert_close(total, 2 * one[name])
     assert all((w >= 0).all() for w in one.values())
-
-
-def test_what_a_model_depends_on_decides_an_average() -> None:
-    a, b = new_model(seed=0), new_model(seed=1)
-    ones = {n: torch.ones_like(p) for n, p in a.named_parameters()}
-    half = fisher_average([a, b], [ones, ones])
-    for name, p in half.named_parameters():
-        torch.testing.assert_close(p, (a.get_parameter(name) + b.get_parameter(name)) / 2)
-    only = fisher_average([a, b], [ones, ones], [0.0, 2.0])
-    torch.testing.assert_close(only.state_dict(), b.state_dict())
-    needed = ones | {"decoder.weight": torch.full_like(a.get_parameter("decoder.weight"), 1e9)}
-    torch.testing.assert_close(
-        fisher_average([a, b], [needed, ones]).get_parameter("encoder.0.weight"), b.get_parameter("encoder.0.weight"),
-        rtol=0.1, atol=0.1,
-    )  # fmt: skip
-    with pytest.raises(AdaptError):
-        fisher_average([a, new_model("tilenet")], [ones, ones])
-    with pytest.raises(ValueError, match="average"):
-        fisher_average([a, b], [ones, ones], [0.0, 0.0])
-
-
-@pytest.mark.parametrize(("answers", "frozen"), [("column", "kb"), ("kb", "column")])
-def test_knowledge_bases_are_averaged_where_they_learn_and_not_at_all_where_their_frozen_parts_differ(
-    first: Progressive, answers: str, frozen: str
-) -> None:
-    """A base and what was fine-tuned from it: the part that answers is another, the rest is frozen and the same."""
-    one = Progressive.around(first.base_model())
-    one = one.learning() if answers == "column" else one.distilling()
-    other = copy.deepcopy(one)
-    weight = next(name for name, _ in one.named_parameters() if name.startswith(answers))
-    with torch.no_grad():
-        other.get_parameter(weight).add_(1.0)
-    worths = [fisher_diagonal(base, device_data(1), FAST) for base in (one, other)]
-    ones = [{name: torch.ones_like(worth) for name, worth in found.items()} for found in worths]
-    merged = fisher_average([one, other], ones)
-    torch.testing.assert_close(merged.get_parameter(weight), one.get_parameter(weight) + 0.5)
-    assert frozen not in moved(weights(one), merged)
-    with torch.no_grad():
-        next(getattr(other, frozen).parameters()).add_(1.0)
-    with pytest.raises(AdaptError, match="frozen weights"):
-        fisher_average([one, other], ones)
