@@ -32,7 +32,7 @@ FAULTS = {
     "truncated file": r"Truncated weights.*size-mismatch",
     "flipped bit": r"flipped bit.*hash-mismatch",
     "wrong sha256": r"Other bytes of the right length.*hash-mismatch",
-    "newer format": r"newer format.*(Incompatible|NewerFormat)",
+    "newer format": r"newer format.*(UnknownCheckpoint|CheckpointError|NewerFormat)",
     "pickle in disguise": r"pickle.*CorruptCheckpointError",
     "zip bomb": r"bomb.*CorruptCheckpointError",
     "huge header": r"header.*256 KiB",
@@ -43,11 +43,11 @@ FAULTS = {
     "read-only cache": r"Read-only cache \|.*StoreError",
     "killed download": r"killed.*while it downloads",
     "50 concurrent pulls": r"50 processes pull at once",
-    "expired or wrong token": r"Expired or wrong token.*TokenError",
-    "gated repository": r"Gated.*GatedError",
-    "missing revision": r"commit is gone.*RevisionMissingError",
-    "rate limit": r"Rate limit.*NetworkError",
-    "server that hangs": r"hangs.*NetworkError",
+    "expired or wrong token": r"Expired or wrong token.*SourceError",
+    "gated repository": r"Gated.*gated",
+    "missing revision": r"commit is gone.*revision",
+    "rate limit": r"Rate limit.*SourceError",
+    "server that hangs": r"hangs.*SourceError",
 }
 
 
