@@ -79,7 +79,7 @@ def quickstart(
         NETWORK,
         checkpoint=state["name"],
         trials=trials,
-        output=folder / "tune",
+        out=folder / "tune",
         threads=threads,
         search=SearchSettings(population_size=POPULATION, genetic_num_iters=GENERATIONS),
         progress=progress,

@@ -56,13 +56,13 @@ class BundleProgram:
 
 
 def write_parts(
-    output: Path,
+    out: Path,
     facts: Mapping[str, Any],
     tasks: Mapping[str, Mapping[str, Any]],
     programs: Sequence[BundleProgram],
     max_bytes: int | None = None,
 ) -> list[Path]:
-    """Write the programs as `output`, or as `output` with -1, -2, ... where one file would be over `max_bytes`.
+    """Write the programs as `out`, or as `out` with -1, -2, ... where one file would be over `max_bytes`.
 
     Args:
         facts: what the manifest says besides tasks, programs and files.
@@ -73,7 +73,7 @@ def write_parts(
         BundleError: the archive cannot be written.
     """
     parts = list(_split(programs, tasks, max_bytes))
-    paths = [output if len(parts) == 1 else output.with_stem(f"{output.stem}-{n}") for n in range(1, len(parts) + 1)]
+    paths = [out if len(parts) == 1 else out.with_stem(f"{out.stem}-{n}") for n in range(1, len(parts) + 1)]
     for number, (path, part) in enumerate(zip(paths, parts, strict=True), 1):
         _write(path, {**facts, "part": [number, len(parts)]}, tasks, part)
         if max_bytes is not None and path.stat().st_size > max_bytes:

@@ -26,7 +26,7 @@ from ..device.candidate import Candidate
 from ..device.measure import cores
 from ..device.pool import JobResult, WorkerPool, Zygote
 from ..device.worker import TimingConfig, WorkerSetup
-from ..networks.errors import NoTaskError
+from ..networks.errors import NetworkLoadError
 from ..networks.tasks import TuningTask, tasks_of
 from ..search.candidates import evolved_candidates, has_choice, random_candidates, tune_context
 from ..search.errors import NoCandidateError
@@ -82,7 +82,7 @@ class BundleResult:
 def build_bundle(
     workload: str,
     target: BundleTarget,
-    output: Path,
+    out: Path,
     settings: BuildSettings,
     *,
     corpus: Corpus | None = None,
@@ -91,7 +91,7 @@ def build_bundle(
 ) -> BundleResult:
     """Compile programs of a workload for a target and pack them.
 
-    A second call after a stop compiles only what is missing: compiled programs lie in `output` with the suffix
+    A second call after a stop compiles only what is missing: compiled programs lie in `out` with the suffix
     `.work` until the archive is there, apart by what decides them: workload, target, code, threads and versions.
     What did not compile is tried again.
 
@@ -101,7 +101,7 @@ def build_bundle(
         say: told of each step.
 
     Raises:
-        NoTaskError: the workload has no task with a choice of programs.
+        NetworkLoadError: the workload has no task with a choice of programs.
         BundleError: the archive cannot be written.
     """
     import tvm
@@ -111,7 +111,7 @@ def build_bundle(
     say(f"extracting the tasks of {workload}")
     tasks = _rich_tasks(workload, tvm_target)
     shares = apportion(settings.programs, {task.task_id: 1.0 for task in tasks})
-    rest = output.with_suffix(".work")
+    rest = out.with_suffix(".work")
     work = rest / _settings_key(workload, target)
     work.mkdir(parents=True, exist_ok=True)
     chosen = choose_candidates(tasks, shares, tvm_target, settings.seed, settings.checkpoint, corpus, say)
@@ -123,7 +123,7 @@ def build_bundle(
     order = list(names)
     programs.sort(key=lambda program: (order.index(program.task_id), program.key))
     facts = _facts(workload, target, settings)
-    paths = write_parts(output, facts, {t.task_id: _task(t) for t in tasks}, programs, settings.max_bytes)
+    paths = write_parts(out, facts, {t.task_id: _task(t) for t in tasks}, programs, settings.max_bytes)
     shutil.rmtree(rest)
     return _result(paths, programs, time.monotonic() - start)
 
@@ -131,7 +131,7 @@ def build_bundle(
 def _rich_tasks(workload: str, target: Any) -> list[TuningTask]:
     tasks = [task for task in tasks_of(workload, target) if has_choice(task, target)]
     if not tasks:
-        raise NoTaskError(f"no task of {workload} has a choice of programs", remedy="name a larger suite")
+        raise NetworkLoadError(f"no task of {workload} has a choice of programs", remedy="name a larger suite")
     return tasks
 
 

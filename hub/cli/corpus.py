@@ -14,7 +14,6 @@ from .options import (
     FOLDER,
     PATH,
     command,
-    corpora_option,
     device_options,
     given_again,
     out_option,
@@ -40,7 +39,9 @@ _SHOWN = 20
 @threads_option
 @seed_option("Seed of the candidates.")
 @click.option("--shard", metavar="I/N", help="Measure one of N equal parts of the tasks, into --out/shard-I-of-N.")
-@corpora_option("Leave out the tasks of this corpus.")
+@click.option(
+    "--besides", multiple=True, metavar="DIR", type=FOLDER, help="Leave out the tasks of this corpus. Repeatable."
+)
 def collect_command(out: Path, programs: int, shard: str | None, output: Output, **options: Any) -> None:
     """Measure programs of real networks and write them as a corpus (Parquet).
 
@@ -59,11 +60,9 @@ def collect_command(out: Path, programs: int, shard: str | None, output: Output,
     from .progress import shown_progress
 
     part = Shard.parse(shard) if shard else None
-    workload, besides = options.pop("workload"), options.pop("corpora")
+    workload = options.pop("workload")
     with native_output_logged(output, part.folder(out) if part else out), shown_progress(output) as progress:
-        result = collect(
-            workload, programs, out, shard=part, besides=besides, progress=progress.programs, say=output.note, **options
-        )
+        result = collect(workload, programs, out, shard=part, progress=progress.programs, say=output.note, **options)
     counts = f"{result.programs} programs of {result.tasks} tasks ({result.failed} failed)"
     output.data(asdict(result), f"{counts} in {result.path}")
     whole = f"tchub corpus import {out}/shard-*-of-{part.count} --out {out}" if part else None

@@ -153,12 +153,12 @@ def _title(
 def _save_base(grown: KnowledgeBase, folder: Path) -> None:
     """Write checkpoint, scores and card; the config last, since it makes the folder a checkpoint."""
     from ...cards import render_card
-    from ...zoo.models.files import write_folder
+    from ...zoo.files import write_files
     from ...zoo.plain_json import json_file
 
     metrics = json_file(grown.metrics)
     card = render_card(json.loads(grown.checkpoint.config.to_json()), json.loads(metrics))
-    write_folder(folder, {"metrics.json": metrics, "README.md": card.encode()})
+    write_files(folder, {"metrics.json": metrics, "README.md": card.encode()})
     grown.checkpoint.save(folder)
 
 

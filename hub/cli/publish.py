@@ -158,7 +158,7 @@ def _after_publishing(result: PublishResult) -> str:
 @click.option("--yes", is_flag=True, help="Publish without asking.")
 @click.option("--step", type=click.Choice(_STEPS), help="Do this step again, and all after it.")
 def contribute_command(
-    out: Path, workload: str, limits: tuple[str, ...], yes: bool, step: str | None, output: Output, **options: Any
+    out: Path, workload: str, limits: tuple[str, ...], step: str | None, output: Output, **options: Any
 ) -> None:
     """Measure, train, evaluate, describe, check and publish a checkpoint for a device.
 
@@ -183,11 +183,9 @@ def contribute_command(
     if options["corpora"] and options["data_licence"]:
         raise click.UsageError("--data-licence is of what is measured here; a --corpus says its own")
     facts = CardFacts(**{key: options.pop(key) for key in _FACTS}, limits=limits or None)
-    base = options.pop("checkpoint")
-    networks = tuple(workload.split(","))
-    config = ContributionConfig(out, networks=networks, base=base, facts=facts, confirmed=yes, **options)
+    config = ContributionConfig(out, workload=tuple(workload.split(",")), facts=facts, **options)
     with shown_progress(output) as progress:
-        steps = contribute(config, ask=Prompt.find(), again_from=step, note=output.note, progress=progress.programs)
+        steps = contribute(config, ask=Prompt.find(), step=step, note=output.note, progress=progress.programs)
     result = {"out": str(out), "steps": [step.as_dict() for step in steps]}
     output.data(result, "\n".join(f"{step.outcome:<6}{step.name:<11}{step.seconds:>8.1f} s" for step in steps))
     if "published" not in steps[-1].facts:

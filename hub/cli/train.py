@@ -193,10 +193,10 @@ def epoch_line(title: str, entry: Mapping[str, float]) -> str:
 
 def _finish_training(fitted: FitResult, folder: Path, output: Output) -> None:
     """Write the checkpoint, the config last, since it makes the folder a checkpoint; and print what it scores."""
-    from ...zoo.models.files import write_folder
+    from ...zoo.files import write_files
     from ...zoo.plain_json import json_file
 
-    write_folder(folder, {"metrics.json": json_file(fitted.metrics)})
+    write_files(folder, {"metrics.json": json_file(fitted.metrics)})
     fitted.checkpoint.save(folder)
     config, epochs, best = fitted.checkpoint.config, len(fitted.result.history), fitted.result.best_epoch
     parameters = fitted.checkpoint.model.parameter_count()

@@ -78,7 +78,7 @@ def tune_command(network: str, out: Path, engine: str, output: Output, **options
 
     sessions = 2 if options["compare_stock"] and options["checkpoint"] != "stock" else 1
     with native_output_logged(output, out) as log, shown_progress(output, log, sessions) as progress:
-        result = tune(network, output=out, search=SearchSettings(engine=engine), progress=progress, **options)
+        result = tune(network, out=out, search=SearchSettings(engine=engine), progress=progress, **options)
     report = result.report
     output.data(result.as_dict(), lambda console: _draw_report(result, console))
     # Why the other checkpoints were passed over stands in the report.

@@ -54,7 +54,7 @@ class Built:
         }
 
 
-def build(registry: Registry, output: Path, title: str = TITLE) -> Built:
+def build(registry: Registry, out: Path, title: str = TITLE) -> Built:
     """Write the catalogue of the registry's published checkpoints.
 
     Equal checkpoints make equal bytes. Each file is replaced whole, `index.html` after the pages that it leads to.
@@ -67,17 +67,17 @@ def build(registry: Registry, output: Path, title: str = TITLE) -> Built:
     """
     listed = published(registry)
     try:
-        _require_own(output)
-        files = render(listed, title, output)
-        written = sum(_write(output / name, data) for name, data in files.items())
-        removed = _remove_others(output, files)
+        _require_own(out)
+        files = render(listed, title, out)
+        written = sum(_write(out / name, data) for name, data in files.items())
+        removed = _remove_others(out, files)
     except OSError as error:
         raise SiteWriteError(
-            f"{error.filename or output} cannot be written: {error.strerror or error}",
+            f"{error.filename or out} cannot be written: {error.strerror or error}",
             remedy="give --out a folder that can be written, on a disk with room; then run it again",
-            path=str(output),
+            path=str(out),
         ) from error
-    return Built(output, tuple(one.entry.name for one in listed), written, removed, len(files))
+    return Built(out, tuple(one.entry.name for one in listed), written, removed, len(files))
 
 
 def render(listed: list[CatalogueItem], title: str = TITLE, earlier: Path | None = None) -> dict[str, bytes]:
@@ -115,19 +115,19 @@ def _catalogue(records: Mapping[str, Mapping[str, Any]], title: str) -> bytes:
     return json_file({"format": SITE_FORMAT, "title": title, "checkpoints": list(records.values())})
 
 
-def _require_own(output: Path) -> None:
+def _require_own(out: Path) -> None:
     """Refuse a folder with files that are not a catalogue's."""
-    if not output.exists() or (output.is_dir() and not [f for f in output.iterdir() if not f.name.startswith(".")]):
+    if not out.exists() or (out.is_dir() and not [f for f in out.iterdir() if not f.name.startswith(".")]):
         return
     try:
-        earlier = json.loads((output / CATALOGUE).read_bytes())
+        earlier = json.loads((out / CATALOGUE).read_bytes())
     except (OSError, ValueError, RecursionError):
         earlier = None
     if not (isinstance(earlier, dict) and {"format", "checkpoints"} <= set(earlier)):
         raise ForeignFolderError(
-            f"{output} holds other files than a catalogue's",
+            f"{out} holds other files than a catalogue's",
             remedy="give --out a new folder, or an empty one",
-            path=str(output),
+            path=str(out),
         )
 
 
@@ -140,9 +140,9 @@ def _write(path: Path, data: bytes) -> bool:
     return True
 
 
-def _remove_others(output: Path, files: Mapping[str, bytes]) -> int:
+def _remove_others(out: Path, files: Mapping[str, bytes]) -> int:
     """Pages and plots that this catalogue does not hold."""
-    others = [path for pattern in _OWN for path in output.glob(pattern) if str(path.relative_to(output)) not in files]
+    others = [path for pattern in _OWN for path in out.glob(pattern) if str(path.relative_to(out)) not in files]
     for path in others:
         path.unlink()
     return len(others)

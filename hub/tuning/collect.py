@@ -15,7 +15,7 @@ from ..device.errors import MeasurementFailureRateError
 from ..device.measure import MeasureConfig
 from ..device.measurement import is_passing
 from ..device.prefetch import prefetch
-from ..networks.errors import NoTaskError
+from ..networks.errors import NetworkLoadError
 from ..records.history import open_sharing_journal
 from ..records.journal import Entry, Journal
 from ..search.errors import NoCandidateError
@@ -79,7 +79,7 @@ def scope_of(device: LocalDevice, threads: int) -> dict[str, Any]:
     }
 
 
-def _load_tasks(journal: Journal, suite: str, target: Any, progress: Callable[[str], None]) -> list[TuningTask]:
+def _load_tasks(journal: Journal, workload: str, target: Any, progress: Callable[[str], None]) -> list[TuningTask]:
     """The suite's tasks; remembered in the journal, because extracting them takes minutes."""
     import tvm
 
@@ -88,7 +88,7 @@ def _load_tasks(journal: Journal, suite: str, target: Any, progress: Callable[[s
     from ..networks.tasks import TuningTask, merge, tasks_of
 
     found: list[TuningTask] = []
-    for name in (name for part in suite.split(",") for name in SUITES.get(part, (part,))):
+    for name in (name for part in workload.split(",") for name in SUITES.get(part, (part,))):
         noted = journal.noted(f"tasks of {name}, {LAYOUTS[0]}")
         if noted is None:
             progress(f"extracting the tasks of {name}")
@@ -181,7 +181,7 @@ class _Collector:
 
 
 def collect(
-    suite: str,
+    workload: str,
     programs: int,
     out: Path | str,
     *,
@@ -203,7 +203,7 @@ def collect(
     with the same `out` goes on where the first one stopped; nothing is measured twice.
 
     Args:
-        suite: a suite, a network or an operator of the reference workloads, or several with commas between.
+        workload: a suite, a network or an operator of the reference workloads, or several with commas between.
         programs: shared evenly by the tasks; a task with a smaller space gives fewer.
         out: the corpus folder; the journal lies in it as `journal.sqlite`.
         device: `local`, or `rpc://host:port/key` for the servers of TVM's RPC tracker.
@@ -216,7 +216,7 @@ def collect(
         progress, say: told after each program, and of each step.
 
     Raises:
-        NoTaskError: the suite has no task with a choice of programs.
+        NetworkLoadError: the suite has no task with a choice of programs.
         ShardError: there are more shards than such tasks.
         DeviceChoiceError, NoServerError, TargetError, DeviceSetupError: the device cannot be used.
         TargetError: this machine cannot run programs for the target.
@@ -234,11 +234,11 @@ def collect(
     opened = Journal if shard else open_sharing_journal
     with opened(folder / "journal.sqlite", scope_of(facts, threads)) as journal:
         known = {task_id for path in besides for task_id in Corpus.open(path).tasks}
-        tasks = [task for task in _load_tasks(journal, suite, tvm_target, say) if task.task_id not in known]
+        tasks = [task for task in _load_tasks(journal, workload, tvm_target, say) if task.task_id not in known]
         rich = [task for task in tasks if has_choice(task, tvm_target, MIN_SPACE)]
         if not rich:
-            raise NoTaskError(
-                f"no task of {suite} has a choice of programs", remedy="collect a larger suite", suite=suite
+            raise NetworkLoadError(
+                f"no task of {workload} has a choice of programs", remedy="collect a larger suite", workload=workload
             )
         say(f"{len(rich)} of {len(tasks)} tasks have a choice of programs")
         per_task = max(MIN_SPACE, -(-programs // len(rich)))
@@ -250,7 +250,7 @@ def collect(
             collector = _Collector(journal, measurer, tvm_target, per_task, seed, progress, say, programs)
             collector.run(rich)
             outcomes = dict(measurer.outcomes)
-        command = _command(chosen, suite, asked, seed, threads, shard, besides)
+        command = _command(chosen, workload, asked, seed, threads, shard, besides)
         corpus = export(journal.entries(), rich, facts, folder, command=command, licence=licence)
     failed = sum(not program.valid for program in corpus.iter_programs())
     return CollectResult(
@@ -265,10 +265,10 @@ def collect(
 
 
 def _command(
-    device: ChosenDevice, suite: str, programs: int, seed: int, threads: int, shard: Shard | None,
+    device: ChosenDevice, workload: str, programs: int, seed: int, threads: int, shard: Shard | None,
     besides: Sequence[Path | str],
 ) -> str:  # fmt: skip
-    words = ["tchub", "collect", *device.options, "--workload", suite, "--programs", str(programs)]
+    words = ["tchub", "collect", *device.options, "--workload", workload, "--programs", str(programs)]
     words += ["--shard", str(shard)] if shard else []
-    words += [word for path in besides for word in ("--corpus", Path(path).name)]
+    words += [word for path in besides for word in ("--besides", Path(path).name)]
     return shlex.join([*words, "--seed", str(seed), "--threads", str(threads), "--out", "DIR"])

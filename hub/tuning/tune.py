@@ -83,7 +83,7 @@ def tune(
     shapes: Shapes | None = None,
     checkpoint: str | None = None,
     trials: int = 128,
-    output: str | Path = "out",
+    out: str | Path = "out",
     device: str = "local",
     linker: str | None = None,
     target: dict[str, Any] | None = None,
@@ -117,7 +117,7 @@ def tune(
         checkpoint: a checkpoint's name or folder; None for the one that fits this machine best; `stock` for
             MetaSchedule's own XGBoost model; `none` for no model (random choice).
         trials: programs to measure.
-        output: folder; see `TuneResult.folder`.
+        out: folder; see `TuneResult.folder`.
         device: where programs are measured: `local`, or `rpc://host:port/key` for the servers of TVM's RPC tracker.
         linker: what links programs for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`.
         target: TVM target as a dictionary; None for this machine's, or for what the RPC servers say of themselves.
@@ -132,7 +132,7 @@ def tune(
             to a TileNet as they are, `none` does neither, `auto` is what suits the model.
         online: settings of that learning.
         search: which search, and how far it looks.
-        compare_stock: tune again with MetaSchedule's own model and as many trials, into `output/stock`; neither
+        compare_stock: tune again with MetaSchedule's own model and as many trials, into `out/stock`; neither
             run then begins with programs of earlier ones.
         reuse: begin with the programs that earlier runs measured on this device for this target.
         resume: take up what the folder holds; False refuses a folder that holds a run.
@@ -142,9 +142,9 @@ def tune(
     Raises:
         DeviceKindError: the checkpoint is for the other kind of device.
         TuneArgumentError: an argument makes no sense.
-        UnknownDeviceChoiceError, NoServerError, RemoteTargetError, LocalTargetError, NoCrossCompilerError: the device
+        DeviceChoiceError, NoServerError, TargetError, DeviceSetupError: the device
             cannot be used; NoServerError also when its servers went away: the folder holds all that was measured.
-        UnknownNetworkError, UnknownLayoutError, NetworkImportError, NoTaskError: the network cannot be tuned.
+        NetworkLoadError, NetworkImportError: the network cannot be tuned.
         RunStateError: the folder is in use, or holds something else.
         TuningFailedError, MeasurementFailureRateError: nearly every program failed.
         OutputMismatchError: the compiled network is wrong; the report is written all the same.
@@ -159,7 +159,7 @@ def tune(
     settings = SessionSettings(
         trials, trials_per_iter, seed, search or SearchSettings(), early_stop=early_stop, reuse=again
     )
-    folder, progress = Path(output), progress or TuneProgress()
+    folder, progress = Path(out), progress or TuneProgress()
     if shapes or example_inputs is not None or example_kwargs is not None or not isinstance(network, str | Path):
         network = open_network(network, example_inputs, example_kwargs, name=name, shapes=shapes)
     with locked(folder), ExitStack() as stack:

@@ -18,9 +18,9 @@ from tchub import hub
 from tchub.hub.cli import main
 from tchub.hub.networks.errors import (
     LatencyError,
+    NetworkLoadError,
     NetworkImportError,
     OutputMismatchError,
-    UnknownNetworkError,
 )
 from tchub.hub.networks.latency import Comparison, Latency, compare
 from tchub.hub.networks.latency_worker import add_compiled, answer, arrays, measure
@@ -74,7 +74,7 @@ def test_tune_gives_a_checked_library_and_a_report_with_both_curves(
     for name, value in environment(tmp_path, publish_real(tmp_path / "zoo")).items():
         monkeypatch.setenv(name, value)
     out = tmp_path / "out"
-    result = hub.tune(pt2, checkpoint="tcl-epyc", trials=10, output=out, compare_stock=True, **fake_pair)
+    result = hub.tune(pt2, checkpoint="tcl-epyc", trials=10, out=out, compare_stock=True, **fake_pair)
     report = json.loads((out / "report.json").read_text())
     assert set(result.latency) == {"untuned", "tuned", "stock", "pytorch"}
     assert all(seconds > 0 for seconds in result.latency.values())
@@ -95,14 +95,14 @@ def test_a_module_is_tuned_as_it_stands_in_python(
 ) -> None:
     monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
     module, x = Tiny().train(), torch.randn(2, 24)
-    result = hub.tune(module, (x,), checkpoint="none", trials=4, output=tmp_path, **fake_pair)
+    result = hub.tune(module, (x,), checkpoint="none", trials=4, out=tmp_path, **fake_pair)
     assert module.training
     assert result.library == tmp_path / "Tiny.so"
     tuned = hub.load_tuned(tmp_path)
     with torch.no_grad():
         torch.testing.assert_close(tuned(x), Tiny().eval()(x), rtol=1e-4, atol=1e-4)
     with pytest.raises(NetworkImportError, match="example inputs go with") as refused:
-        hub.tune("bert-tiny", "none", output=tmp_path)  # pyright: ignore[reportArgumentType]
+        hub.tune("bert-tiny", "none", out=tmp_path)  # pyright: ignore[reportArgumentType]
     assert "checkpoint=" in str(refused.value.remedy)
 
 
@@ -115,7 +115,7 @@ def test_a_dynamic_shape_is_tuned_at_each_of_the_sizes_given(
     torch.export.save(exported, tmp_path / "net.pt2")
     out = tmp_path / "out"
     result = hub.tune(
-        tmp_path / "net.pt2", shapes={"batch": [1, 3]}, checkpoint="none", trials=4, output=out, **fake_pair
+        tmp_path / "net.pt2", shapes={"batch": [1, 3]}, checkpoint="none", trials=4, out=out, **fake_pair
     )
     assert [variant["network"] for variant in result.report["variants"]] == ["net-batch1", "net-batch3"]
     assert {"net-batch1.so", "net-batch3.so"} <= {path.name for path in out.iterdir()}
@@ -137,18 +137,18 @@ def test_ctrl_c_leaves_a_report_and_the_same_call_goes_on(
     monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
     kill = FakeRunner(after=lambda n: os.kill(os.getpid(), signal.SIGINT) if n == 6 else None)
     with pytest.raises(InterruptedRunError, match="are kept in") as stopped:
-        hub.tune(pt2, checkpoint="none", trials=8, output=tmp_path, **(fake_pair | {"runner": kill}))
+        hub.tune(pt2, checkpoint="none", trials=8, out=tmp_path, **(fake_pair | {"runner": kill}))
     assert stopped.value.exit_code == 130
     assert "same command" in str(stopped.value.remedy)
     assert json.loads((tmp_path / "report.json").read_text())["status"] == "interrupted"
     done = stopped.value.fields["measured"]
-    result = hub.tune(pt2, checkpoint="none", trials=8, output=tmp_path, **fake_pair)
+    result = hub.tune(pt2, checkpoint="none", trials=8, out=tmp_path, **fake_pair)
     assert result.report["status"] == "done"
     assert result.report["runs"]["tuned"]["trials"] == 8
     tuned = [json.loads(line) for line in (tmp_path / "trials.jsonl").read_text().splitlines()]
     assert sum(t["kind"] == "tuned" for t in tuned) == 8 > done
     with pytest.raises(RunStateError, match="another model"):
-        hub.tune(pt2, checkpoint="stock", trials=8, output=tmp_path, **fake_pair)
+        hub.tune(pt2, checkpoint="stock", trials=8, out=tmp_path, **fake_pair)
 
 
 def test_ctrl_c_during_the_first_build_is_an_interruption_and_no_failure(
@@ -160,7 +160,7 @@ def test_ctrl_c_during_the_first_build_is_an_interruption_and_no_failure(
 
     monkeypatch.setattr(tune_job, "first_build", interrupted)
     with pytest.raises(InterruptedRunError, match="before anything was measured"):
-        hub.tune(pt2, checkpoint="none", trials=4, output=tmp_path, **fake_pair)
+        hub.tune(pt2, checkpoint="none", trials=4, out=tmp_path, **fake_pair)
 
 
 def _fake_comparison() -> Any:
@@ -175,7 +175,7 @@ def test_a_wrong_output_is_an_error_and_the_report_is_there(
     found.checks["tuned"] = OutputCheck(False, True, 7.0, 1.0, 99.0, 1e-3, 1e-5, 1)
     monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: found)
     with pytest.raises(OutputMismatchError, match="differs from the original by 7"):
-        hub.tune(pt2, checkpoint="none", trials=4, output=tmp_path, **fake_pair)
+        hub.tune(pt2, checkpoint="none", trials=4, out=tmp_path, **fake_pair)
     assert json.loads((tmp_path / "report.json").read_text())["output_check"]["tuned"]["ok"] is False
     assert not (tmp_path / "network.json").exists()  # nobody should load it
 
@@ -188,7 +188,7 @@ def test_a_network_that_does_not_run_is_an_error_and_the_report_is_there(
 
     monkeypatch.setattr(tune_module, "compare", crash)
     with pytest.raises(LatencyError, match="600 s"):
-        hub.tune(pt2, checkpoint="none", trials=4, output=tmp_path, **fake_pair)
+        hub.tune(pt2, checkpoint="none", trials=4, out=tmp_path, **fake_pair)
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["runs"]["tuned"]["trials"] == 4
     assert "600 s" in report["latency_note"]
@@ -203,14 +203,14 @@ def test_a_full_disk_is_an_error_that_names_the_file(
 
     monkeypatch.setattr(run_folder, "write_atomically", full)
     with pytest.raises(StorageError, match=r"session\.json cannot be written: No space left") as caught:
-        hub.tune(pt2, checkpoint="none", trials=4, output=tmp_path, **fake_pair)
+        hub.tune(pt2, checkpoint="none", trials=4, out=tmp_path, **fake_pair)
     assert "free some disk space" in str(caught.value.remedy)
 
 
 @pytest.mark.parametrize("wrong", [{"trials": 0}, {"threads": 0}, {"builder": object()}])
 def test_arguments_without_a_meaning_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
     with pytest.raises(TuneArgumentError):
-        hub.tune("bert-tiny", checkpoint="none", output=tmp_path, **wrong)
+        hub.tune("bert-tiny", checkpoint="none", out=tmp_path, **wrong)
 
 
 @pytest.mark.parametrize(
@@ -297,8 +297,8 @@ def test_an_onnx_file_is_a_network_with_a_checked_output(tmp_path: Path, target:
 @pytest.mark.parametrize(
     ("name", "content", "error"),
     [
-        ("missing.pt2", None, UnknownNetworkError),
-        ("no-such-network", None, UnknownNetworkError),
+        ("missing.pt2", None, NetworkLoadError),
+        ("no-such-network", None, NetworkLoadError),
         ("broken.pt2", b"not a zip", NetworkImportError),
         ("broken.onnx", b"\x00\x01", NetworkImportError),
         ("notes.txt", b"hello", NetworkImportError),
@@ -384,7 +384,7 @@ def test_the_command_prints_json_on_stdout_alone(
 def test_the_command_reports_errors_in_one_line_with_a_remedy(tmp_path: Path, capsys: Any) -> None:
     assert main(["tune", "bert-tinny", "--checkpoint", "none", "--out", str(tmp_path), "--json"]) == 1
     captured = capsys.readouterr()
-    assert json.loads(captured.out)["error"] == "UnknownNetworkError"
+    assert json.loads(captured.out)["error"] == "NetworkLoadError"
     assert "bert-tiny" in captured.err
 
 

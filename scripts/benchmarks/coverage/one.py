@@ -20,7 +20,7 @@ def tuned(source: Any, arguments: dict[str, Any], name: str, folder: Path, trial
     """Tune as a user does, with the defaults; returns what the report says."""
     from tchub import hub
 
-    result = hub.tune(source, name=name, trials=trials, output=folder / "out", **arguments)
+    result = hub.tune(source, name=name, trials=trials, out=folder / "out", **arguments)
     report, run = result.report, result.report["runs"]["tuned"]
     return {
         **{"tasks": len(run["tasks"]), **{key: run[key] for key in ("trials", "failed", "reused")}},

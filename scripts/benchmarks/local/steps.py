@@ -68,7 +68,7 @@ def _tune(run: LocalRun, target: dict[str, Any] | None, checkpoint: str, update:
         run.network,
         checkpoint=checkpoint,
         trials=run.trials,
-        output=_fresh(run.folder / "tune"),
+        out=_fresh(run.folder / "tune"),
         target=target,
         threads=run.at.threads,
         seed=run.seed,

@@ -35,7 +35,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
         calls.append(f"tune {network} with {checkpoint}, {options['trials']} trials")
         check = {"ok": True, "max_abs_diff": 1e-6}
         latency = {"untuned": 70e-3, "tuned": 2e-3, "pytorch": 3e-3}
-        return SimpleNamespace(report={"output_check": {"tuned": check}}, latency=latency, folder=options["output"])
+        return SimpleNamespace(report={"output_check": {"tuned": check}}, latency=latency, folder=options["out"])
 
     monkeypatch.setattr(api, "pull", pull)
     monkeypatch.setattr(api, "locate", lambda name: calls.append(f"locate {name}"))

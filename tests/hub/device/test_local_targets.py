@@ -21,7 +21,7 @@ from tchub.hub.device.device_choice import ChosenDevice, choose_device, parse_ta
 from tchub.hub.device.errors import TargetError
 from tchub.hub.device.host_facts import HostFacts, usable_cores
 from tchub.hub.device.local_target import with_target
-from tchub.hub.networks.errors import NoTaskError
+from tchub.hub.networks.errors import NetworkLoadError
 from tchub.hub.records import history
 from tchub.hub.search import cost_model
 from tchub.hub.search.models import choose_model
@@ -162,7 +162,7 @@ def test_tune_searches_for_the_target(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(tuning, "open_job", open_job)
     monkeypatch.setattr(tuning, "choose_model", lambda *_, device, **__: sheets.append(device))
     with pytest.raises(Enough):
-        tuning.tune("bert-tiny", target=parse_target("x86-64-v2"), output=tmp_path)
+        tuning.tune("bert-tiny", target=parse_target("x86-64-v2"), out=tmp_path)
     assert sheets == [seen[0].facts.device]
     assert seen[0].facts.target == {"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": usable_cores()}
     assert seen[0].facts.device.spec.values()["simd_bytes"] == 16
@@ -185,7 +185,7 @@ def test_a_tuning_model_is_told_the_sheet_of_the_target(local: LocalDevice, monk
 def test_collect_keeps_a_scope_for_each_target(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(collecting, "_load_tasks", lambda *_: [])
     for target in (None, "x86-64-v2", "x86-64"):
-        with pytest.raises(NoTaskError):
+        with pytest.raises(NetworkLoadError):
             collecting.collect("bert-tiny", 8, tmp_path, target=parse_target(target))
     for file in (tmp_path / "journal.sqlite", history.history_file()):
         with closing(sqlite3.connect(file)) as db:
