@@ -2,88 +2,60 @@
 
 from __future__ import annotations
 
-import math
+import hashlib
+import json
 import re
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...zoo.adapt.budget import Budget, parse_budget
-from ...zoo.adapt.choose_method import applying, check_method
-from ...zoo.adapt.fine_tune import FineTuneConfig
-from ...zoo.adapt.sampling import Sampler, create_sampler
-from ...zoo.adapt.stopping import WORTH
-from ...zoo.errors import TchubError
-from ...zoo.threads import one_thread
-from ..device.device_choice import choose_device
+from ...zoo.adapt.adapt_model import applying
+from ...zoo.adapt.budget import parse_budget
+from ...zoo.corpus.workloads import SUITES
+from ...zoo.files import locked_folder
+from ...zoo.machine import one_thread
+from ..api import choose_checkpoint
+from ..device.device_choice import ChosenDevice, choose_device, fitting_checkpoint
 from ..device.host_facts import usable_cores
-from ..device.rpc_address import parse_device
-from ..networks.shapes import Shapes
 from ..networks.sources import open_network
-from ..records.folder_lock import alone_in
+from ..networks.tasks import workload_names
+from ..records.history import SharingJournal, history_file, scope_of
+from ..records.journal import Journal
 from ..registry import home_root
-from ..registry.store import store_error
 from ..search.device_kind import require_kind
 from ..search.errors import InterruptedRunError
 from ..search.interrupt import StopFlag
-from .job import AdaptJob
-from .learn import Learner, Told
-from .least import check_budget
-from .name import variant_of
-from .pool import PLACE, pool_features
+from .config import AdaptConfig, AdaptProgress, SessionContext, check_count
+from .learner import Learner
+from .pool import CandidatePool, PoolMeasurer, build_pool, extract_tasks, make_candidates
 from .result import AdaptResult
-from .seen import PoolPrograms
 from .session import AdaptSession
-from .settings import AdaptProgress, AdaptSettings, Clock
-from .sources import open_sources, split_names
-from .store import finish
-from .tools import Tools, chosen_tools, network_tools
+from .sources import AdaptationSources, open_sources
+from .store import AdaptationRecord, variant_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
     from torch.export import ExportedProgram
     from torch.nn import Module
 
+    from ..device.detect import LocalDevice
     from ..networks.network import Network
+    from ..networks.shapes import Shapes
 
 DEFAULT_WORKLOAD = "reference"
-DEFAULT_POOL = 128
-
-
-class AdaptArgumentError(TchubError):
-    """An argument of `adapt` that has no meaning, e.g. rounds or a pool of nothing."""
-
-
-class AdaptBusyError(TchubError):
-    """Another process adapts in the same folder."""
 
 
 def adapt(
     checkpoint: str | None = None,
-    *,
-    device: str = "local",
-    target: dict[str, Any] | None = None,
-    linker: str | None = None,
-    budget: str | int | Budget = "10%",
     workload: str | Path | Network | Module | ExportedProgram | None = None,
+    *,
     example_inputs: Sequence[Any] | Tensor | None = None,
     example_kwargs: Mapping[str, Any] | None = None,
     shapes: Shapes | None = None,
-    method: str = "few-shot",
-    sampler: str | Sampler = "rdu+",
-    rounds: int = 3,
-    sources: str | Sequence[str] = (),
-    worth: float = WORTH,
-    seed: int = 0,
-    work_dir: Path | str | None = None,
-    programs_per_task: int = DEFAULT_POOL,
-    threads: int | None = None,
-    fine_tune: FineTuneConfig | None = None,
+    config: AdaptConfig | None = None,
     progress: AdaptProgress | None = None,
-    tools: Tools | None = None,
 ) -> AdaptResult:
     """Adapt a checkpoint to a device: this machine, or others behind TVM's RPC.
 
@@ -93,111 +65,88 @@ def adapt(
     goes on from what a smaller one measured.
 
     Args:
-        checkpoint: a name, or a checkpoint's folder; None for the one that fits this machine best.
-        device: `local`, or `rpc://host:port/key` for the servers of TVM's RPC tracker.
-        target: TVM target as a dictionary; None for this machine's, or for what the RPC servers say of themselves.
-        linker: for RPC servers of another architecture, see `tune`.
-        budget: `10%` of the candidate pool, `200` programs (of a smaller pool all), `15m` of building and running, or
-            `auto`, which measures in rounds until the next one is not worth its time.
+        checkpoint: a name, or a checkpoint's folder; None for the one that fits the device best.
         workload: a network, operator or suite by name, or a network's file (`.pt2`, `.onnx`, transformers
             config), a `torch.nn.Module` or an exported program, whose tasks are measured; None for the reference suite.
         example_inputs, example_kwargs: of a module, see `tune`.
         shapes: sizes of a network's dynamic shapes, see `tune`.
-        method: `few-shot`, `committee`, `continual`, `multi-task`, or `auto` for the one that ranks best by
-            cross-validation on the programs to learn from.
-        sampler: a name of `zoo.adapt.sampling.SAMPLERS`, or a `Sampler`; the first batch is picked at random, or
-            with `rdu+` and `strata` by how the base orders them.
-        rounds: rounds of the sampler after the first batch, each with a model update; with the budget `auto` the
-            least.
-        sources: further checkpoints, of which the one that ranks the first batch best is adapted, and folders of
-            corpora of other devices, from which continual and multi-task learn; `A,B` or a list.
-        worth: with the budget `auto`, seconds of measuring that 1% of the network's latency is worth.
-        seed: of every random choice.
-        work_dir: for the pool, the journal and the corpus; None for a folder in the user's data.
-        programs_per_task: candidates of each task in the pool.
-        threads: threads of a program; None for one a physical core that may be used.
-        fine_tune: how the model learns; the default suits a few hundred programs.
-        progress: told of every phase.
-        tools: other functions for detection, tasks, candidates, measuring and storing.
+        config: device, budget and all other settings.
+        progress: receives every phase.
 
     Raises:
-        DeviceChoiceError, NoServerError, TargetError, DeviceSetupError: the device cannot be used.
-        TargetError: this machine cannot run programs for the target.
-        BudgetError, UnknownSamplerError, AdaptArgumentError, UnknownNetworkError: an argument makes no sense.
-        MethodError: no such method, it lacks what it learns from, or it learns nothing from the corpora.
-        SourceFolderError: a source is neither a checkpoint nor a corpus.
-        SourceSchemaError: a source reads other features than the checkpoint.
+        UnknownDeviceChoiceError, NoServerError, RemoteTargetError, NoCrossCompilerError: the device cannot be used.
+        LocalTargetError: this machine cannot run programs for the target.
+        NetworkLoadError: the workload is neither a name nor a file.
+        AdaptError: the method lacks what it learns from, or learns nothing from the corpora; a source does not fit; no
+            task has a choice of programs, or the budget is too small for them.
         DeviceKindError: the checkpoint is for the other kind of device.
-        EmptyPoolError: no task has a choice of programs.
         MeasurementFailureRateError: nearly every program failed.
         LabelError: the measurements have no order to learn, or to judge by.
         InterruptedRunError: the user stopped it; run it again to go on.
-        AdaptBusyError: another process adapts in the same folder.
+        LockError: another process adapts in the same folder.
         TchubError: whatever the registry, the workload or the measurer raise.
     """
-    _check_arguments(method, rounds, programs_per_task, worth, seed)
-    settings = AdaptSettings(
-        parse_budget(budget), create_sampler(sampler), rounds, seed, fine_tune or FineTuneConfig(), method, worth
-    )
-    check_budget(settings.budget)
-    tools, progress, clock = tools or Tools(), progress or AdaptProgress(), Clock()
+    config, progress = config or AdaptConfig(), progress or AdaptProgress()
+    network: str | Network
     if not shapes and (workload is None or isinstance(workload, str | Path)):
-        workload = str(workload or DEFAULT_WORKLOAD)
+        network = name = str(workload or DEFAULT_WORKLOAD)
+        if name not in workload_names() and not Path(name).exists():
+            open_network(name)  # raises, and names what is near
     else:
         network = open_network(workload or DEFAULT_WORKLOAD, example_inputs, example_kwargs, shapes=shapes)
-        workload, tools = network.name, network_tools(tools, network)
-    with clock("prepare"):
-        tools.check_workload(workload)
-        address = parse_device(device)
-        if address is not None or target is not None:
-            tools = chosen_tools(tools, choose_device(device, threads, target=target, linker=linker))
-        begin = open_sources(checkpoint, split_names(sources), tools.find_base)
-        for one in begin.bases:
-            applying(method, one.checkpoint.model, len(begin.corpora))
-        base = begin.bases[0]
-        local = tools.detect(device, threads)
-        require_kind(base.checkpoint, local.device)
-    named = None if address is None and threads == usable_cores() else threads
-    variant = variant_of(target, named, address and address.key)
-    job = AdaptJob(begin, local, workload, settings, local.cores, programs_per_task, tools, variant)
-    place = f"-rpc-{address.key}" if address else f"-{local.mcpu}" if target else ""
-    folder = Path(work_dir) if work_dir else _default_folder(base.entry.name, job.workload + place)
-    with _locked(folder), one_thread(), ExitStack() as stack:
-        journal = stack.enter_context(tools.open_journal(folder / "journal.sqlite", job.scope))
+        name = network.name
+    seconds: dict[str, float] = {}
+    with SessionContext(config, Path(), progress, seconds).timed("prepare"):
+        device = _open_device(config)
+        sources = _open_sources(checkpoint, config, device)
+        require_kind(sources.bases[0].checkpoint, device.facts.device)
+    local = device.facts
+    folder = Path(config.out) if config.out else _default_folder(sources, name, device)
+    context = SessionContext(config, folder, progress, seconds)
+    scope = scope_of(local.device.name, local.cpu_model, local.target, local.cores)
+    with locked_folder(folder, "--out or TCHUB_HOME"), one_thread(), ExitStack() as stack:
+        history = Journal(history_file(), scope)
+        journal = stack.enter_context(SharingJournal(folder / "journal.sqlite", scope, history))
         with StopFlag() as stop:
-            pool = job.build_pool(folder, stop, progress, clock)
-            measuring = stack.enter_context(job.measuring(pool, journal, stop, progress))
-            with clock("features"):
-                features = pool_features(replace(base.checkpoint, device=local.device), pool, local.target)
-            programs = PoolPrograms(pool, local.device.name, tools.computation)
-            told = Told(settings, progress, clock, folder / "training", programs, job.scope_id)
-            learner = Learner(begin, local.device, features, pool, measuring, told)
-            session = AdaptSession(learner, pool, measuring, told, job.to_rank)
+            pool = _make_pool(network, local, scope, context, stop)
+            measurer = stack.enter_context(PoolMeasurer(pool, device, journal, stop, progress))
+            with context.timed("features"):
+                learner = Learner(sources, local, pool, measurer, context)
+            session = AdaptSession(learner, pool, measurer, context, journal, to_rank=name not in SUITES)
             session.spend()
-        return _learn(lambda: finish(job, folder, programs, measuring, session.learn(), clock), len(measuring.results))
+        try:  # nothing is measured any more: Ctrl-C stops at once, and long training keeps the state of each epoch
+            adapted, judgement = session.finish()
+            variant = variant_of(device.asked, _asked_threads(config, device), device.address and device.address.key)
+            scope_id = hashlib.sha256(json.dumps(scope, sort_keys=True).encode()).hexdigest()[:8]
+            return AdaptationRecord(session, sources, local, name, adapted, judgement, variant, scope_id).finish()
+        except KeyboardInterrupt as error:
+            raise InterruptedRunError(
+                f"interrupted while learning from {len(measurer.results)} measured programs",
+                remedy="run the same command again: it goes on from there",
+                measured=len(measurer.results),
+            ) from error
 
 
-def _learn(learn: Callable[[], AdaptResult], measured: int) -> AdaptResult:
-    """Nothing is measured any more, so Ctrl-C stops at once: training that takes long keeps the state of each epoch."""
-    try:
-        return learn()
-    except KeyboardInterrupt as error:
-        raise InterruptedRunError(
-            f"interrupted while learning from {measured} measured programs",
-            remedy="run the same command again: it goes on from there",
-            measured=measured,
-        ) from error
+def _open_device(config: AdaptConfig) -> ChosenDevice:
+    if isinstance(config.device, ChosenDevice):
+        return config.device
+    target = None if config.target is None else dict(config.target)
+    return choose_device(config.device, config.threads, target=target, linker=config.linker)
 
 
-def _check_arguments(method: str, rounds: int, programs_per_task: int, worth: float, seed: int) -> None:
-    check_method(method)
-    if not 0 < worth < math.inf:
-        raise AdaptArgumentError(
-            f"1% of the latency is worth {worth} seconds", remedy="give a positive number of seconds", argument="worth"
-        )
-    for name, value, least in (("rounds", rounds, 1), ("programs_per_task", programs_per_task, 1), ("seed", seed, 0)):
-        if value < least:
-            raise AdaptArgumentError(f"{name} is {value}", remedy=f"give a number of at least {least}", argument=name)
+def _open_sources(checkpoint: str | None, config: AdaptConfig, device: ChosenDevice) -> AdaptationSources:
+    """Open what is adapted and learnt from; raise AdaptError where the method cannot."""
+    sources = open_sources(
+        checkpoint, config.source_names, lambda name: choose_checkpoint(name or fitting_checkpoint(device))
+    )
+    for base in sources.bases:
+        applying(config.method, base.checkpoint.model, len(sources.corpora))
+    return sources
+
+
+def _asked_threads(config: AdaptConfig, device: ChosenDevice) -> int | None:
+    """Return the number of threads that the name tells: one that the device does not have by itself."""
+    return None if device.address is None and config.threads == usable_cores() else config.threads
 
 
 def adapt_root() -> Path:
@@ -208,20 +157,52 @@ def adapt_root() -> Path:
     return home_root().parent / "adapt"
 
 
-def _default_folder(name: str, workload: str) -> Path:
-    return adapt_root() / f"{name}-{re.sub(r'[^A-Za-z0-9._-]+', '-', Path(workload).name)}"
+def _default_folder(sources: AdaptationSources, workload: str, device: ChosenDevice) -> Path:
+    suffix = f"-{device.facts.mcpu}" if device.asked else ""
+    suffix = f"-rpc-{device.address.key}" if device.address else suffix
+    name = Path(workload + suffix).name
+    return adapt_root() / f"{sources.bases[0].entry.name}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}"
 
 
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """One adaptation a folder: two would measure at the same time, on the same cores."""
-    busy = f"another process adapts in {folder}"
-    with alone_in(
-        folder,
-        lambda: AdaptBusyError(busy, remedy="wait for it, or give another folder with --work-dir", path=str(folder)),
-        lambda error: store_error(error, folder, PLACE),
-    ):
-        yield
+def _make_pool(
+    network: str | Network, local: LocalDevice, scope: dict[str, Any], context: SessionContext, stop: StopFlag
+) -> CandidatePool:
+    """Extract the tasks and make their candidates.
+
+    Raises:
+        AdaptError: no task has two candidates, or however many there are, the budget is too small.
+        InterruptedRunError: the user stopped it.
+    """
+    config, progress, budget = context.config, context.progress, parse_budget(context.config.budget)
+    count, seed = config.per_task, config.seed
+    progress.start("tasks", 1)
+    with context.timed("tasks"):
+        tasks = extract_tasks(network, local.target)
+    progress.advance()
+    most = len(tasks) * count
+    if tasks and (programs := budget.programs(most)) is not None:
+        check_count(budget, programs, f"{most} candidates at most")
+    progress.start("candidates", len(tasks))
+
+    def on_task() -> None:
+        progress.advance()
+        if stop.requested:
+            raise InterruptedRunError(
+                "interrupted while making candidates", remedy="run the same command again: it goes on from there"
+            )
+
+    recipe = scope | {"seed": seed, "count": count}
+    with context.timed("candidates"):
+        pool = build_pool(
+            tasks,
+            lambda task: make_candidates(task, local.target, count, seed),
+            context.folder / "pool",
+            recipe,
+            on_task,
+        )
+    if (text := budget.text_for(len(pool))) != str(budget):
+        progress.note(f"there are fewer candidates than the budget: {text}")
+    return pool
 
 
-__all__ = ["AdaptProgress", "AdaptResult", "adapt", "adapt_root"]
+__all__ = ["AdaptConfig", "AdaptProgress", "AdaptResult", "adapt", "adapt_root"]

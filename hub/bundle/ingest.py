@@ -89,11 +89,11 @@ def judged_programs(results: Path, bundle: Bundle, device: str) -> Judged:
     programs = {program["id"]: program for program in bundle.manifest["programs"]}
     wrong = _wrong_outputs(lines)
     meta = _meta(bundle, sheet, machine)
-    results = [_program(programs[number], _judged(line, number in wrong), meta) for number, line in lines.items()]
-    results += [_program(p, _unbuilt(p), meta) for p in programs.values() if p["error"]]
-    used = {program.task_id for program in results}
+    measured = [_program(programs[number], _judged(line, number in wrong), meta) for number, line in lines.items()]
+    measured += [_program(p, _unbuilt(p), meta) for p in programs.values() if p["error"]]
+    used = {program.task_id for program in measured}
     tasks = [_task(task, bundle) for task in bundle.manifest["tasks"] if task["task_id"] in used]
-    return Judged(meta, tasks, results, len(lines), len(wrong))
+    return Judged(meta, tasks, measured, len(lines), len(wrong))
 
 
 def _check_device(device: Device, manifest: dict[str, Any], machine: dict[str, Any]) -> None:

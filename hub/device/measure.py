@@ -19,7 +19,7 @@ from .measurement import FailureWatch, MeasureConfig, Measurement
 from .output_check import is_comparable, reduction_size
 from .pool import JobResult, WorkerPool, Zygote, check_compiler, cores, plan_workers
 from .quietness import Neighbours
-from .run_job import RunOutcome
+from .run_job import RunResult
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -202,7 +202,7 @@ class Measurer:
         args = (str(job.library), candidate.args_info, self.config.timing, best, self.config.drift, reference)
         return self._runner.submit("run", args, self.config.run_timeout)
 
-    def _measurement(self, job: _Job, outcome: RunOutcome) -> Measurement:
+    def _measurement(self, job: _Job, outcome: RunResult) -> Measurement:
         costs = job.build_seconds, outcome.seconds, time.time()
         if outcome.wrong is not None:
             return Measurement((), "wrong_output", outcome.wrong, *costs)

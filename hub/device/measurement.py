@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
-from typing import TYPE_CHECKING
 
 from .errors import MeasurementFailureRateError
 from .timing import DriftConfig, TimingConfig
-
-if TYPE_CHECKING:
-    from .measure import MeasureConfig, Measurement
 
 
 @dataclass(frozen=True)

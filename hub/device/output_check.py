@@ -75,7 +75,7 @@ def difference(output: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> flo
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferenceOutputs:
     """A task's right outputs.
 
     Attributes:
@@ -106,14 +106,14 @@ class Reference:
 
 
 @lru_cache(maxsize=4)
-def load_reference(path: str) -> Reference:
+def load_reference(path: str) -> ReferenceOutputs:
     """The reference in a file, kept in memory for the programs to come."""
     import ml_dtypes  # noqa: F401 (numpy then knows bfloat16 by its name)
 
     with np.load(path) as data:
         arguments = [int(name.removeprefix("output")) for name in data.files if name.startswith("output")]
         outputs = {argument: data[f"output{argument}"].astype(str(data[f"dtype{argument}"])) for argument in arguments}
-        return Reference(outputs, int(data["reduction"]))
+        return ReferenceOutputs(outputs, int(data["reduction"]))
 
 
 def written(before: Sequence[np.ndarray[Any, Any]], after: Sequence[np.ndarray[Any, Any]]) -> list[int]:

@@ -97,7 +97,7 @@ class RpcMeasurer:
             NoServerError: no server could be used for `rpc.patience` seconds; what was measured was yielded before.
             MeasurementFailureRateError: nearly every program failed.
         """
-        batch = Batch(self, self._fleet, candidates)
+        batch = RemoteBatch(self, self._fleet, candidates)
         try:
             for program, measurement in batch.results():
                 if measurement.error is None:
@@ -106,12 +106,12 @@ class RpcMeasurer:
         finally:
             batch.end()
 
-    def build(self, candidate: Candidate) -> tuple[Program, Future[JobResult]]:
+    def build(self, candidate: Candidate) -> tuple[RemoteProgram, Future[JobResult]]:
         """Start to compile a candidate."""
         import tvm
 
         self._serial += 1
-        program = Program(candidate, self._scratch / f"{self._serial}.so")
+        program = RemoteProgram(candidate, self._scratch / f"{self._serial}.so")
         args = (tvm.ir.save_json(candidate.mod), self.target, str(program.library))
         job = "build" if self.rpc.linker is None else CROSS_BUILD
         linker = () if self.rpc.linker is None else (self.rpc.linker,)
@@ -121,7 +121,7 @@ class RpcMeasurer:
         """Return how many programs may be on their way: every core and every server has a next one."""
         return 2 * (len(self._cores) + len(self._fleet.servers))
 
-    def run(self, session: Session, program: Program) -> JobResult:
+    def run(self, session: Session, program: RemoteProgram) -> JobResult:
         """Run a built program on a server; waits."""
         candidate = program.candidate
         best = self._best.get(candidate.task_id)
@@ -137,7 +137,7 @@ _LOST = "the server was lost, or the program crashed it"
 
 
 @dataclass
-class Program:
+class RemoteProgram:
     """A candidate on its way.
 
     Attributes:
@@ -160,19 +160,19 @@ class BuildAndRun(Protocol):
         """Return how many programs may be on their way."""
         ...
 
-    def build(self, candidate: Candidate) -> tuple[Program, Future[JobResult]]:
+    def build(self, candidate: Candidate) -> tuple[RemoteProgram, Future[JobResult]]:
         """Start to compile."""
         ...
 
-    def run(self, session: Session, program: Program) -> JobResult:
+    def run(self, session: Session, program: RemoteProgram) -> JobResult:
         """Run on a server; waits."""
         ...
 
 
-Finished = tuple[Program, Measurement]
+Finished = tuple[RemoteProgram, Measurement]
 
 
-class Batch:
+class RemoteBatch:
     """One call of `measure`. All that waits is a future with what to do at its end; one thread does all of that.
 
     Args:
@@ -184,7 +184,7 @@ class Batch:
     def __init__(self, measurer: BuildAndRun, fleet: Fleet, candidates: Iterable[Candidate]) -> None:
         self._measurer, self._fleet = measurer, fleet
         self._waiting: Iterator[Candidate] | None = iter(candidates)
-        self._ready: deque[Program] = deque()
+        self._ready: deque[RemoteProgram] = deque()
         self._sessions: dict[int, Session] = {}
         self._free: list[Session] = []
         self._opening: set[Future[Session | None]] = set()
@@ -266,7 +266,7 @@ class Batch:
             future = self._fleet.submit(self._measurer.run, session, program)
             self._events[future] = partial(self._ran, session, program)
 
-    def _next_for(self, session: Session) -> Program | None:
+    def _next_for(self, session: Session) -> RemoteProgram | None:
         """The first ready program that this server did not fail on, unless no other server answers."""
         alone = all(other.endpoint == session.endpoint for other in self._sessions.values())
         return next((p for p in self._ready if alone or session.endpoint not in p.tried), None)
@@ -290,7 +290,7 @@ class Batch:
             self._sessions[id(session)] = session
             self._free.append(session)
 
-    def _built(self, program: Program, future: Future[JobResult]) -> Finished | None:
+    def _built(self, program: RemoteProgram, future: Future[JobResult]) -> Finished | None:
         result = future.result()
         if result.error is not None:
             error = {"exception": "build", "timeout": "build_timeout", "crash": "crash"}[result.error]
@@ -299,7 +299,7 @@ class Batch:
         self._ready.append(program)
         return None
 
-    def _ran(self, session: Session, program: Program, future: Future[JobResult]) -> Finished | None:
+    def _ran(self, session: Session, program: RemoteProgram, future: Future[JobResult]) -> Finished | None:
         result = future.result()
         outcome = result.value if result.error is None else RemoteRun(fault=result.message)
         if outcome.fault is None:
@@ -324,7 +324,7 @@ class Batch:
         self._fleet.give_back(session)
 
 
-def _measurement(program: Program, outcome: RemoteRun, error: str | None) -> Measurement:
+def _measurement(program: RemoteProgram, outcome: RemoteRun, error: str | None) -> Measurement:
     return Measurement(
         outcome.latencies, error, outcome.error, program.build_seconds, outcome.seconds, measured_at=time.time()
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .output_check import Reference, load_reference, written
+from .output_check import ReferenceOutputs, load_reference, written
 from .timing import DriftConfig, DriftWatch, TimingConfig, make_reference_kernel, measure_watched, time_kernel
 
 ArgsInfo = Sequence[tuple[Sequence[int], str]]
@@ -20,7 +20,7 @@ _KEPT_BYTES = 256 << 20
 
 
 @dataclass(frozen=True)
-class RunOutcome:
+class RunResult:
     """Result of running one program.
 
     Attributes:
@@ -113,7 +113,7 @@ def run(
     best: float | None,
     drift: DriftConfig | None = None,
     reference: str | None = None,
-) -> RunOutcome:
+) -> RunResult:
     """Time a compiled program on random inputs.
 
     Args:
@@ -129,13 +129,13 @@ def run(
     wrong = None if reference is None else _check(module, args, load_reference(reference))
     if wrong is not None:
         _arguments.drop(args_info)  # it may have written its inputs
-        return RunOutcome([], time.perf_counter() - start, wrong)
+        return RunResult([], time.perf_counter() - start, wrong)
     watch, kernel = _watcher(drift or DriftConfig(retries=0))
     watched = measure_watched(lambda: time_kernel(module, args, tvm.cpu(), config, best), kernel, watch)
-    return RunOutcome(watched.value, time.perf_counter() - start, None, watched.repeated, watched.disturbed)
+    return RunResult(watched.value, time.perf_counter() - start, None, watched.repeated, watched.disturbed)
 
 
-def _check(module: Any, args: Sequence[Any], reference: Reference) -> str | None:
+def _check(module: Any, args: Sequence[Any], reference: ReferenceOutputs) -> str | None:
     for argument, right in reference.outputs.items():
         args[argument].copyfrom(np.zeros_like(right))  # what the program before left there is right
     module["main"](*args)
@@ -151,5 +151,5 @@ def make_reference(library: str, args_info: ArgsInfo, reduction: int, path: str)
     tvm.runtime.load_module(library)["main"](*args)
     after = [arg.numpy() for arg in args]
     outputs = {argument: after[argument] for argument in written(values, after)}
-    Reference(outputs, reduction).save(path)
+    ReferenceOutputs(outputs, reduction).save(path)
     return len(outputs)

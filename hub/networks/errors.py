@@ -1,20 +1,16 @@
-"""Errors of opening, importing, compiling and checking a network."""
+"""Errors of opening, importing, compiling, checking and calling a network."""
 
 from __future__ import annotations
 
 from ...zoo.errors import TchubError
 
 
-class UnknownNetworkError(TchubError):
-    """No network, operator, suite or file has this name."""
+class NetworkLoadError(TchubError):
+    """No network, file or layout has this name; nothing of it can be tuned; or a tuned network's folder is damaged."""
 
 
 class NetworkImportError(TchubError):
     """PyTorch could not export the network, or TVM could not import it."""
-
-
-class NoTaskError(TchubError):
-    """The network holds nothing that can be tuned."""
 
 
 class OutputMismatchError(TchubError):
@@ -27,7 +23,3 @@ class LatencyError(TchubError):
 
 class NetworkInputError(TchubError):
     """The arguments of a call are not those that the compiled network takes."""
-
-
-class NetworkFileError(TchubError):
-    """A folder of a tuned network lacks a file, or holds one that is damaged or foreign."""

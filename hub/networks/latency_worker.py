@@ -46,7 +46,7 @@ def _shield(threads: int) -> None:
                 os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
 
 
-class Reference:
+class ReferenceNetwork:
     """The original network, which the right output is taken from; see `latency.reference_file`.
 
     Args:
@@ -162,7 +162,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     inputs = torch.load(request["inputs"], weights_only=True)
     with torch.inference_mode():
         runs = {name: _library(path, inputs) for name, path in request["libraries"].items()}
-        reference = Reference(request["reference"], inputs)
+        reference = ReferenceNetwork(request["reference"], inputs)
         expected = arrays(reference.run())
         checks, first = {}, {}
         for name, run in runs.items():

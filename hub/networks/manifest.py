@@ -13,7 +13,7 @@ import msgspec
 from ...zoo.files import storing, write_atomically
 from ...zoo.plain_json import json_file
 from ...zoo.untrusted import open_plain, parse_json, read_plain
-from .errors import NetworkFileError
+from .errors import NetworkLoadError
 from .signature import Signature
 
 if TYPE_CHECKING:
@@ -100,14 +100,14 @@ def read_manifest(folder: Path) -> Manifest:
     """Read `network.json` and check the libraries against it, before any is loaded: loading one runs its code.
 
     Raises:
-        NetworkFileError: the file is missing, damaged or of another version; a library is missing, changed, or lies
+        NetworkLoadError: the file is missing, damaged or of another version; a library is missing, changed, or lies
             outside the folder.
     """
     path = folder / FILE
     try:
         manifest = _decode(read_plain(path, _MAX_BYTES))
     except FileNotFoundError:
-        raise NetworkFileError(
+        raise NetworkLoadError(
             f"{folder} holds no tuned network: it has no {FILE}",
             remedy="give the output folder of a completed `tchub tune`",
             path=str(folder),
@@ -161,8 +161,8 @@ def _check_library(folder: Path, library: LibraryFile) -> None:
         raise _error(f"{path} is not the library that was tuned: its checksum differs", path)
 
 
-def _error(message: str, path: Path) -> NetworkFileError:
-    return NetworkFileError(message, remedy=_REMEDY, path=str(path))
+def _error(message: str, path: Path) -> NetworkLoadError:
+    return NetworkLoadError(message, remedy=_REMEDY, path=str(path))
 
 
 def _sha256(path: Path) -> str:

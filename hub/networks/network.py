@@ -17,7 +17,7 @@ from ...zoo.corpus.workloads import NETWORKS, SUITES, NetworkSpec
 from ...zoo.errors import TchubError, last_line
 from .blame import where_in_network
 from .decompose import converters, decomposed
-from .errors import NetworkImportError, UnknownNetworkError
+from .errors import NetworkLoadError, NetworkImportError
 from .fold import fold_constants
 from .prepare import LAYOUTS, check_layout, prepare
 from .signature import Signature, drop_constants
@@ -83,7 +83,7 @@ class Network:
 
         Raises:
             NetworkImportError: TVM has no translation of an operator of the network.
-            UnknownLayoutError: no such layout.
+            NetworkLoadError: no such layout.
         """
         check_layout(layout)
         mod = self.imported()
@@ -234,12 +234,12 @@ def load_network(name: str) -> Network:
     """The reference network of this name.
 
     Raises:
-        UnknownNetworkError: no such network; the error names the nearest.
+        NetworkLoadError: no such network; the error names the nearest.
     """
     if name in NETWORKS:
         return from_spec(NETWORKS[name])
     near = difflib.get_close_matches(name, [*NETWORKS, *SUITES], n=3, cutoff=0.4)
-    raise UnknownNetworkError(
+    raise NetworkLoadError(
         f"no network is called {name!r}",
         remedy=f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(NETWORKS)}",
         network=name,

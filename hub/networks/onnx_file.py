@@ -105,14 +105,14 @@ def reference_module(path: Path) -> torch.nn.Module:
 
     names, original = _reference(path)
 
-    class Reference(torch.nn.Module):
+    class ReferenceNetwork(torch.nn.Module):
         """Runs the original on the inputs in the file's order."""
 
         def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
             named = {name: x.numpy() for name, x in zip(names, inputs, strict=True)}
             return tuple(torch.as_tensor(out) for out in original.run(None, named))
 
-    return Reference()
+    return ReferenceNetwork()
 
 
 def _reference(path: Path) -> tuple[list[str], Any]:

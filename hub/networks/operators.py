@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus.workloads import OperatorSpec
-from .errors import UnknownNetworkError
+from .errors import NetworkLoadError
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -78,6 +78,6 @@ def operator_module(spec: OperatorSpec) -> IRModule:
     from tvm import te
 
     if spec.op not in _BUILDERS:
-        raise UnknownNetworkError(f"no operator {spec.op!r}", remedy=f"known: {', '.join(_BUILDERS)}", op=spec.op)
+        raise NetworkLoadError(f"no operator {spec.op!r}", remedy=f"known: {', '.join(_BUILDERS)}", op=spec.op)
     func = te.create_prim_func(_BUILDERS[spec.op](spec.shape))
     return tvm.IRModule({"main": func.with_attr("global_symbol", "main")})

@@ -14,7 +14,7 @@ from functools import cache
 from math import sqrt
 from typing import TYPE_CHECKING, Any
 
-from ...zoo.errors import TchubError
+from .errors import NetworkLoadError
 
 if TYPE_CHECKING:
     from tvm import IRModule
@@ -24,16 +24,10 @@ LAYOUTS = ("channels-last", "as-imported")
 """Layouts of the convolutions; `as-imported` leaves the graph as it is, for Relax's `zero` pipeline alone."""
 
 
-class UnknownLayoutError(TchubError):
-    """A layout that tchub cannot bring a network into."""
-
-
 def check_layout(layout: str) -> str:
-    """Raises UnknownLayoutError unless `layout` is one of `LAYOUTS`."""
+    """Raises NetworkLoadError unless `layout` is one of `LAYOUTS`."""
     if layout not in LAYOUTS:
-        raise UnknownLayoutError(
-            f"{layout!r} is no layout", remedy=f"choose one of: {', '.join(LAYOUTS)}", layout=layout
-        )
+        raise NetworkLoadError(f"{layout!r} is no layout", remedy=f"choose one of: {', '.join(LAYOUTS)}", layout=layout)
     return layout
 
 
@@ -45,7 +39,7 @@ def prepare(mod: IRModule, layout: str = "channels-last") -> IRModule:
         layout: see `LAYOUTS`. Inputs and outputs of the network keep the layout that they had.
 
     Raises:
-        UnknownLayoutError: no such layout.
+        NetworkLoadError: no such layout.
     """
     from tvm.ir.transform import Sequential
     from tvm.target import Target

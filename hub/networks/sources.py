@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.errors import TchubError, last_line
-from .errors import NetworkImportError, UnknownNetworkError
+from .errors import NetworkLoadError, NetworkImportError
 from .network import Network, load_network
 from .shapes import Shapes, choices
 
@@ -38,7 +38,7 @@ def open_network(
         shapes: sizes to tune at where the shapes are dynamic, e.g. `{"batch": [1, 8]}`; see `Network.variants`.
 
     Raises:
-        UnknownNetworkError: neither a known name nor a file.
+        NetworkLoadError: neither a known name nor a file.
         NetworkImportError: the file cannot be read, or is of no known kind; PyTorch cannot export the module, or its
             example inputs are missing.
     """
@@ -58,7 +58,7 @@ def open_network(
     if path.is_file():
         return _open_file(path, shapes)
     if path.suffix in _READERS:
-        raise UnknownNetworkError(f"there is no file {path}", remedy="check the path", path=str(path))
+        raise NetworkLoadError(f"there is no file {path}", remedy="check the path", path=str(path))
     network = load_network(str(source))
     choices(network.name, [], shapes)
     return network

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...zoo.corpus.canonical import canonical_module
 from ...zoo.corpus.tir import operator_class
 from ...zoo.corpus.workloads import NETWORKS, OPERATORS, SUITES
-from .errors import NoTaskError
+from .errors import NetworkLoadError
 from .network import Network, load_network
 from .operators import operator_module
 from .prepare import LAYOUTS
@@ -68,7 +68,7 @@ def extract(network: Network, target: Any, layout: str = LAYOUTS[0]) -> list[Tun
         layout: of the network's convolutions, one of `graph.LAYOUTS`.
 
     Raises:
-        NoTaskError: the network has no function to tune.
+        NetworkLoadError: the network has no function to tune.
     """
     from tvm.s_tir.meta_schedule import relax_integration
 
@@ -91,7 +91,7 @@ def from_extracted(extracted: Iterable[Any], network: str) -> list[TuningTask]:
     """Describe MetaSchedule's `ExtractedTask`s of one network as tasks, heaviest first."""
     tasks = [make_task(t.dispatched[0], t.task_name, int(t.weight)) for t in extracted]
     if not tasks:
-        raise NoTaskError(f"{network} holds nothing to tune", remedy="does it compute anything?", network=network)
+        raise NetworkLoadError(f"{network} holds nothing to tune", remedy="does it compute anything?", network=network)
     tasks = [replace(t, networks={network: t.weight}) for t in tasks]
     return sorted(tasks, key=_heaviest_first)
 
@@ -119,8 +119,8 @@ def tasks_of(workload: str, target: Any, layout: str = LAYOUTS[0]) -> list[Tunin
         layout: of a network's convolutions, one of `graph.LAYOUTS`; single operators are as they are.
 
     Raises:
-        UnknownNetworkError: no such workload.
-        NoTaskError: nothing to tune in it.
+        NetworkLoadError: no such workload.
+        NetworkLoadError: nothing to tune in it.
     """
     if workload in SUITES:
         return merge(task for name in SUITES[workload] for task in tasks_of(name, target, layout))

@@ -22,7 +22,7 @@ from ...zoo.files import storing, write_atomically
 from ..device.errors import TargetError
 from ..device.host_facts import read_host_facts, usable_cpus
 from ..device.local_target import missing_extensions
-from .errors import NetworkFileError, NetworkInputError
+from .errors import NetworkLoadError, NetworkInputError
 from .latency import Latency
 from .manifest import Manifest, read_manifest
 from .signature import Signature, TensorSpec
@@ -89,7 +89,7 @@ class TunedNetwork:
             return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             path = self.folder / "report.json"
-            raise NetworkFileError(f"{path} cannot be read: {error}", remedy="remove it", path=str(path)) from error
+            raise NetworkLoadError(f"{path} cannot be read: {error}", remedy="remove it", path=str(path)) from error
 
     def __repr__(self) -> str:
         forms = "; ".join(map(str, self.signatures))
@@ -171,7 +171,7 @@ def load_tuned(folder: str | Path) -> TunedNetwork:
     environment variable TVM_BIND_THREADS is set to 0 unless it has a value): TVM would bind the caller's thread too.
 
     Raises:
-        NetworkFileError: the folder holds no tuned network, it was changed, or another version of TVM compiled it.
+        NetworkLoadError: the folder holds no tuned network, it was changed, or another version of TVM compiled it.
         TargetError: this CPU lacks instructions that the network was compiled for.
     """
     folder = Path(folder)
@@ -179,7 +179,7 @@ def load_tuned(folder: str | Path) -> TunedNetwork:
     import tvm
 
     if manifest.tvm != tvm.__version__:
-        raise NetworkFileError(
+        raise NetworkLoadError(
             f"{folder} was compiled with TVM {manifest.tvm}, and this is TVM {tvm.__version__}",
             remedy=f"install TVM {manifest.tvm}, or tune the network again",
             path=str(folder),

@@ -7,7 +7,8 @@ import pytest
 import torch
 import tvm
 from scipy import special
-from tchub.hub.networks.prepare import LAYOUTS, UnknownLayoutError, prepare
+from tchub.hub.networks.errors import NetworkLoadError
+from tchub.hub.networks.prepare import LAYOUTS, prepare
 from tchub.hub.networks.tasks import from_extracted
 from tvm import relax, te, topi
 from tvm.relax.frontend.torch import from_exported_program
@@ -90,6 +91,6 @@ def test_the_polynomials_have_the_accuracy_of_float32(name: str, exact) -> None:
 
 
 def test_an_unknown_layout_is_refused_with_the_known_ones(network) -> None:
-    with pytest.raises(UnknownLayoutError) as caught:
+    with pytest.raises(NetworkLoadError) as caught:
         prepare(_import(network), "nchw16c")
     assert all(layout in caught.value.remedy for layout in LAYOUTS)

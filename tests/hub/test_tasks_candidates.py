@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from tchub.hub.networks.errors import UnknownNetworkError
+from tchub.hub.networks.errors import NetworkLoadError
 from tchub.hub.networks.network import load_network
 from tchub.hub.networks.operators import operator_module
 from tchub.hub.networks.tasks import extract, merge, task_id, tasks_of
@@ -64,7 +64,7 @@ def test_evolved_candidates_are_new(small_task: Any, target: Any, small_candidat
 
 
 def test_an_unknown_network_names_the_nearest() -> None:
-    with pytest.raises(UnknownNetworkError, match="bert-tny") as caught:
+    with pytest.raises(NetworkLoadError, match="bert-tny") as caught:
         load_network("bert-tny")
     assert "bert-tiny" in str(caught.value.remedy)
 

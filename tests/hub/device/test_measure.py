@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tchub.hub.bundle.onsite.inputs import random_arguments
+from tchub.hub.bundle.onsite.worker import random_arguments
 from tchub.hub.device import measure as measuring
 from tchub.hub.device import rpc_jobs
 from tchub.hub.device.errors import DeviceSetupError, MeasurementFailureRateError

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.device.measure import Measurer
-from tchub.hub.device.output_check import Reference, difference, load_reference, reduction_size, tolerance, written
+from tchub.hub.device.output_check import (
+    ReferenceOutputs,
+    difference,
+    load_reference,
+    reduction_size,
+    tolerance,
+    written,
+)
 
 
 @given(st.integers(1, 4096), st.integers(0, 2**31))
@@ -27,15 +34,15 @@ def test_one_wrong_element_is_found(wrong: float) -> None:
     right = np.linspace(1, 2, 1000, dtype=np.float32)
     output = right.copy()
     output[500] = wrong
-    complaint = Reference({2: right}, 1000).complaint({2: output})
+    complaint = ReferenceOutputs({2: right}, 1000).complaint({2: output})
     assert complaint is not None
     assert "argument 2" in complaint
 
 
 def test_integers_must_be_equal() -> None:
     right = np.arange(4)
-    assert Reference({0: right}, 1).complaint({0: right.copy()}) is None
-    assert Reference({0: right}, 1).complaint({0: right + 1}) is not None
+    assert ReferenceOutputs({0: right}, 1).complaint({0: right.copy()}) is None
+    assert ReferenceOutputs({0: right}, 1).complaint({0: right + 1}) is not None
 
 
 def test_equal_infinities_are_right() -> None:
@@ -44,7 +51,7 @@ def test_equal_infinities_are_right() -> None:
 
 def test_a_reference_survives_its_file(tmp_path: Path) -> None:
     path = str(tmp_path / "reference.npz")
-    Reference({1: np.ones(3, np.float32), 4: np.zeros(2, np.int32)}, 77).save(path)
+    ReferenceOutputs({1: np.ones(3, np.float32), 4: np.zeros(2, np.int32)}, 77).save(path)
     loaded = load_reference(path)
     assert loaded.reduction == 77
     assert {place: list(values) for place, values in loaded.outputs.items()} == {1: [1, 1, 1], 4: [0, 0]}
@@ -53,7 +60,7 @@ def test_a_reference_survives_its_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float16"])
 def test_small_floats_are_floats_in_a_file_too(tmp_path: Path, name: str) -> None:
     path, right = str(tmp_path / "reference.npz"), np.linspace(1, 2, 16, dtype=np.float32).astype(name)
-    Reference({0: right}, 4).save(path)
+    ReferenceOutputs({0: right}, 4).save(path)
     loaded = load_reference(path)
     assert loaded.outputs[0].dtype == right.dtype
     assert loaded.complaint({0: right}) is None

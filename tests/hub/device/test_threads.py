@@ -12,11 +12,11 @@ import pytest
 from tchub.hub import api
 from tchub.hub.adaptation import tools as adapt_tools
 from tchub.hub.adaptation.job import AdaptJob
-from tchub.hub.bundle.onsite.faults import OnsiteError
+from tchub.hub.bundle.onsite.files import OnsiteError
 from tchub.hub.bundle.onsite.worker import CpuBench
 from tchub.hub.bundle.target import resolve_target
 from tchub.hub.cli.adapt import adapt_command
-from tchub.hub.cli.corpus import bundle_build_command, collect_command
+from tchub.hub.cli.corpus import bundle_command, collect_command
 from tchub.hub.cli.publish import contribute_command
 from tchub.hub.cli.tune import quickstart_command, tune_command
 from tchub.hub.device.candidate import Candidate
@@ -31,7 +31,7 @@ from tchub.hub.search.models import choose_model
 
 COMMANDS = {
     "adapt": adapt_command,
-    "bundle build": bundle_build_command,
+    "bundle": bundle_command,
     "collect": collect_command,
     "contribute": contribute_command,
     "quickstart": quickstart_command,

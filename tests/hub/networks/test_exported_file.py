@@ -9,7 +9,7 @@ import pytest
 import torch
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.exported_file import from_exported
-from tchub.hub.networks.latency_worker import Reference
+from tchub.hub.networks.latency_worker import ReferenceNetwork
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.network import Network
 from tchub.hub.networks.precision import half_types
@@ -50,7 +50,7 @@ def test_the_reference_of_a_comparison_gets_the_arguments_as_they_were_exported(
     x, first, second, mask = (torch.ones(2, 3) for _ in range(4))
     exported = torch.export.export(Mixed(), (x, [first, second], 3), {"options": {"mask": mask}})
     torch.export.save(exported, tmp_path / "net.pt2")
-    reference = Reference(str(tmp_path / "net.pt2"), [x, x * 10, x * 100, mask])
+    reference = ReferenceNetwork(str(tmp_path / "net.pt2"), [x, x * 10, x * 100, mask])
     assert reference.run()["sum"][0, 0] == 113
 
 

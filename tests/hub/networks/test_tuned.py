@@ -17,7 +17,7 @@ import torch
 import tvm
 from tchub import hub
 from tchub.hub.device.errors import TargetError
-from tchub.hub.networks.errors import NetworkFileError, NetworkInputError
+from tchub.hub.networks.errors import NetworkLoadError, NetworkInputError
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.manifest import constant_results, write_manifest
 from tchub.hub.networks.network import import_exported
@@ -266,7 +266,7 @@ def test_a_damaged_or_foreign_folder_is_refused_before_its_code_runs(
     copy = copytree(folder, tmp_path / "copy")
     damage(copy)
     monkeypatch.setattr(tvm.runtime, "load_module", None)  # to call it would be a TypeError
-    with pytest.raises(NetworkFileError, match=message) as refused:
+    with pytest.raises(NetworkLoadError, match=message) as refused:
         load_tuned(copy)
     assert refused.value.remedy
 
@@ -300,5 +300,5 @@ def test_latency_is_what_the_report_says(tmp_path: Path, folder: Path) -> None:
     report.write_text(json.dumps({"latency": {"tuned": {"median": 1e-3}, "pytorch": {"median": 2e-3}}}))
     assert hub.load_tuned(copy).latency == {"tuned": 1e-3, "pytorch": 2e-3}
     report.write_text("[]")
-    with pytest.raises(NetworkFileError, match=r"report\.json cannot be read"):
+    with pytest.raises(NetworkLoadError, match=r"report\.json cannot be read"):
         _ = load_tuned(copy).latency
