@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .adaptation.adapt import adapt
     from .api import list_checkpoints, load, pull, refresh_index, resolve
-    from .contributing.walk import contribute
     from .device.detect import detect_local
     from .networks.tuned import load_tuned
     from .publishing.check import check
+    from .publishing.contribute import contribute
     from .publishing.publish import publish
     from .registry.pretrained import PretrainedModel
     from .search.cost_model import tvm_cost_model
@@ -35,7 +35,7 @@ _HOME = {
     "detect_local": ".device.detect",
     "check": ".publishing.check",
     "publish": ".publishing.publish",
-    "contribute": ".contributing.walk",
+    "contribute": ".publishing.contribute",
     "PretrainedModel": ".registry.pretrained",
 }
 

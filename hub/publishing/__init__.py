@@ -1,1 +1,1 @@
-"""A checkpoint goes out: checks before publishing, the Hub repository, its entry in the index."""
+"""From a checkpoint in a folder to one that others find: evaluation, check, Hub repository, index, contribution."""

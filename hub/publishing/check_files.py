@@ -1,99 +1,96 @@
-"""Questions about a checkpoint's files: which there are, whether they load, what they are called."""
+"""Questions that a checkpoint's folder alone answers: files, weights, names, device, facts, card, licences."""
 
 from __future__ import annotations
 
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 
-from ...cards.plots import plots_of
-from ...zoo.devices import UnknownDeviceError, get_device
-from ...zoo.devices.device import Device
-from ..registry.entry import LASTING_FILES, OPTIONAL_FILES, RECORD
-from ..registry.files import CONFIG_FILE, WEIGHTS_FILE, records_of
+from huggingface_hub import ModelCard
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
+from yaml import YAMLError
+
+from ...cards import MISSING, check_card, missing, plots_of
+from ...zoo.devices import Device, UnknownDeviceError, get_device
+from ..registry.entry import LASTING_FILES, RECORD, as_object
+from ..registry.files import CARD_FILE, CONFIG_FILE, METRICS_FILE, WEIGHTS_FILE, records_of
 from ..registry.names import KINDS, CheckpointName
-from .findings import Finding, failed, passed
-from .subject import MAX_TEXT_BYTES, Subject
+from .check_report import MAX_TEXT_BYTES, CheckFinding, CheckSubject, failed, passed
 
-# What a file that is said to be text, or a file of tensors, begins with when it is something else.
-_DISGUISES = {b"\x80": "a pickle", b"PK": "a zip archive", b"\x1f\x8b": "a gzip archive", b"\x7fELF": "a program"}
-# What the store or the Hub's client keeps beside a checkpoint is never published.
-_BESIDE = (RECORD, ".cache")
 PLOTS = "plots"
-_FOLDER_REMEDY = "make a folder of these files alone: tchub contribute does"
+CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, METRICS_FILE, CARD_FILE)
+# The first bytes of a file that only pretends to be text or tensors.
+_DISGUISES = {b"\x80": "a pickle", b"PK": "a zip archive", b"\x1f\x8b": "a gzip archive", b"\x7fELF": "a program"}
+# Files of the store or of the Hub's client beside a checkpoint are never published.
+_BESIDE = (RECORD, ".cache")
+_SHOWN = 4
+_HEAD = ("license", "library_name", "pipeline_tag", "tags", "eval_results")
+_RENDER = "write README.md again from config.json and metrics.json: tchub contribute does"
 
 
-def check_files(subject: Subject) -> Finding:
-    """Config, one file of weights, metrics, card and plots, and nothing else; plain files that are what they say."""
+def check_files(subject: CheckSubject) -> CheckFinding:
+    """Config, weights, metrics, card and plots, and nothing else; plain files that are what they seem."""
     try:
-        found = {path.name: path for path in subject.folder.iterdir() if path.name not in _BESIDE}
+        present = {path.name: path for path in subject.folder.iterdir() if path.name not in _BESIDE}
     except OSError as error:
         return failed("files", f"{subject.folder}: {error.strerror}", "give the folder of a checkpoint")
-    plots = found.pop(PLOTS, None)
-    weights = [name for name in (WEIGHTS_FILE,) if name in found]
-    wanted = (CONFIG_FILE, *OPTIONAL_FILES)
-    problems = [f"{name} is missing" for name in wanted if name not in found]
-    problems += [f"{len(weights)} files of weights, not one"] if len(weights) != 1 else []
-    problems += [f"{name} does not belong to it" for name in sorted(set(found) - {*wanted, *weights})]
-    problems += [f"{name} {wrong}" for name in (*wanted, *weights) if name in found and (wrong := _wrong(found[name]))]
+    plots = present.pop(PLOTS, None)
+    problems = [f"{name} is missing" for name in CHECKPOINT_FILES if name not in present]
+    problems += [f"{name} does not belong to it" for name in sorted(set(present) - set(CHECKPOINT_FILES))]
+    faults = {name: _fault(present[name]) for name in CHECKPOINT_FILES if name in present}
+    problems += [f"{name} {fault}" for name, fault in faults.items() if fault]
     problems += _wrong_plots(subject, plots) if plots is not None else []
     if problems:
-        return failed("files", "; ".join(problems), _FOLDER_REMEDY)
-    size = sum(path.stat().st_size for path in found.values())
+        return failed("files", "; ".join(problems), "make a folder of these files alone: tchub contribute does")
+    size = sum(path.stat().st_size for path in present.values())
     drawn = f", and {len(list(plots.iterdir()))} plots" if plots else ""
-    return passed("files", f"{len(found)} plain files, {size:,} bytes{drawn}")
+    return passed("files", f"{len(present)} plain files, {size:,} bytes{drawn}")
 
 
-def _wrong_plots(subject: Subject, folder: Path) -> list[str]:
-    """What is in the folder of plots and was not drawn from metrics.json."""
+def _wrong_plots(subject: CheckSubject, folder: Path) -> list[str]:
+    """Return the faults of the plots' folder: files that were not drawn from metrics.json."""
     if folder.is_symlink() or not folder.is_dir():
         return [f"{folder.name} is no folder"]
     drawn = {plot.file: plot for plot in plots_of(subject.metrics)}
     problems = []
     for path in sorted(folder.iterdir()):
-        if wrong := _wrong(path):
-            problems.append(f"{PLOTS}/{path.name} {wrong}")
+        if fault := _fault(path):
+            problems.append(f"{PLOTS}/{path.name} {fault}")
         elif path.name not in drawn or not drawn[path.name].is_current(path):
             problems.append(f"{PLOTS}/{path.name} is not drawn from these metrics")
     return problems
 
 
-def _wrong(path: Path) -> str | None:
-    """What is wrong with a file that may be here; None when nothing is."""
+def _fault(path: Path) -> str | None:
+    """Return the fault of a file that may be here; None for a good one."""
     info = path.lstat()
     if not stat.S_ISREG(info.st_mode):
         return "is a link or a folder, not a plain file"
     with path.open("rb") as file:
         head = file.read(16)
-    for magic, what in _DISGUISES.items():
-        if head.startswith(magic) and not _is_tensors(path, head, info.st_size):
-            return f"is {what} in disguise"
+    # Tensors begin with the length of a header that fits into the file, and a JSON object.
+    tensors = path.suffix == ".safetensors" and head[8:9] == b"{" and int.from_bytes(head[:8], "little") < info.st_size
+    if tensors:
+        return None
+    if disguised := [content for magic, content in _DISGUISES.items() if head.startswith(magic)]:
+        return f"is {disguised[0]} in disguise"
     if path.suffix == ".safetensors":
-        return None if _is_tensors(path, head, info.st_size) else "is no safetensors file"
-    return _wrong_text(path, info.st_size)
-
-
-def _is_tensors(path: Path, head: bytes, size: int) -> bool:
-    """Whether a file begins like safetensors: the length of a header that fits into it, and a JSON object."""
-    return path.suffix == ".safetensors" and head[8:9] == b"{" and int.from_bytes(head[:8], "little") + 8 <= size
-
-
-def _wrong_text(path: Path, size: int) -> str | None:
-    if path.name != WEIGHTS_FILE and size > MAX_TEXT_BYTES:
+        return "is no safetensors file"
+    if info.st_size > MAX_TEXT_BYTES:
         return f"is larger than {MAX_TEXT_BYTES >> 20} MiB"
     try:
-        text = path.read_bytes().decode()
+        return "is no text" if "\0" in path.read_bytes().decode() else None
     except UnicodeDecodeError:
         return "is no text"
-    return "is no text" if "\0" in text else None
 
 
-def check_weights(subject: Subject) -> Finding:
+def check_weights(subject: CheckSubject) -> CheckFinding:
     """Both phases of loading: the audit of config and header, then the model with its finite weights."""
     model = subject.checkpoint.model
     return passed("weights", f"{subject.config['arch']} loads: {model.parameter_count():,} finite parameters")
 
 
-def check_name(subject: Subject) -> Finding:
+def check_name(subject: CheckSubject) -> CheckFinding:
     """`arch-family` of the config's own architecture and family, and a semantic version."""
     config = subject.config
     parsed = CheckpointName.parse(f"{config.get('name')}@{config.get('version')}")
@@ -108,15 +105,15 @@ def check_name(subject: Subject) -> Finding:
     return passed("name", str(parsed))
 
 
-def _family_of(word: str) -> str:
-    """The family that a name's second part says: itself, or that of a device's name or alias."""
+def _family_of(name: str) -> str:
+    """Return the family that the second part of a name means: itself, or that of a device's name or alias."""
     try:
-        return word if word in KINDS else get_device(word).family
+        return name if name in KINDS else get_device(name).family
     except UnknownDeviceError:
-        return word
+        return name
 
 
-def check_version(subject: Subject) -> Finding:
+def check_version(subject: CheckSubject) -> CheckFinding:
     """No published version of this name has other weights or another config."""
     name, version = str(subject.config.get("name")), str(subject.config.get("version"))
     listed = [entry for entry in subject.index.entries if entry.name == name]
@@ -133,7 +130,7 @@ def check_version(subject: Subject) -> Finding:
     return failed("version", detail, f"save it as {further}")
 
 
-def check_device(subject: Subject) -> Finding:
+def check_device(subject: CheckSubject) -> CheckFinding:
     """The family is one of the zoo's, and the spec sheet that the model reads is whole."""
     family, own = str(subject.config.get("family")), subject.config.get("device")
     if family in KINDS:
@@ -143,7 +140,62 @@ def check_device(subject: Subject) -> Finding:
     except UnknownDeviceError as error:
         return failed("device", error.message, "add its spec sheet first: CONTRIBUTING, 'Adding a device'")
     device = known if own is None else Device.from_dict(own, CONFIG_FILE)
-    if device.family != known.family and not subject.lineage.get("stand_in"):
+    if device.family != known.family and not as_object(subject.config.get("lineage")).get("stand_in"):
         detail = f"the family is {family}, but the spec sheet is that of {device.name}"
         return failed("device", detail, "say in lineage.stand_in why that device stands in, or correct the family")
     return passed("device", f"{device.name} ({device.title})")
+
+
+def check_facts(subject: CheckSubject) -> CheckFinding:
+    """Every fact that a card needs is in the files."""
+    if lacking := missing(subject.card):
+        return failed("facts", f"missing: {_shortened(lacking)}", "add what is missing; tchub contribute asks for it")
+    return passed("facts", "every fact that a card needs is in config.json and metrics.json")
+
+
+def check_text(subject: CheckSubject) -> CheckFinding:
+    """README.md is the card of the files, with nothing left to fill in."""
+    gaps = [line.strip() for line in subject.text.splitlines() if MISSING in line]
+    if gaps:
+        return failed("card", f"{len(gaps)} facts are missing, first in: {gaps[0]}", _RENDER)
+    if differing := check_card(subject.text, subject.config, subject.metrics):
+        return failed("card", f"{len(differing)} lines differ from the files, first: {differing[0]}", _RENDER)
+    return passed("card", "README.md agrees with config.json and metrics.json")
+
+
+def check_metadata(subject: CheckSubject) -> CheckFinding:
+    """The head of the card is one that the Hub reads: licence, library, task, and scores as a model-index."""
+    try:
+        data = ModelCard(subject.text).data
+    except (ValueError, TypeError, KeyError, YAMLError) as error:
+        return failed("metadata", f"the Hub cannot read the card's head: {' '.join(str(error).split())}", _RENDER)
+    head = {key: getattr(data, key, None) for key in _HEAD}
+    if lacking := [key for key, value in head.items() if not value]:
+        return failed("metadata", f"the card's head lacks {', '.join(lacking)}", _RENDER)
+    return passed("metadata", f"the Hub reads the card's head, with {len(head['eval_results'] or ())} scores")
+
+
+def check_licences(subject: CheckSubject) -> CheckFinding:
+    """An SPDX licence of the weights; of every corpus one, or the words that none was found."""
+    weights, corpora = subject.card.config.lineage.weights_licence, subject.card.corpora
+    problems = [] if is_spdx(weights) else [f"weights: {weights or 'none given'}"]
+    unknown = [corpus for corpus in corpora if not (corpus.unlicensed or is_spdx(corpus.licence))]
+    problems += [f"{corpus.name}: {corpus.licence or 'none given'}" for corpus in unknown]
+    problems += [] if corpora else ["data: no corpus is named"]
+    if problems:
+        remedy = "give an SPDX identifier such as Apache-2.0 (https://spdx.org/licenses), for data also `none found`"
+        return failed("licences", f"no licence: {_shortened(problems)}", remedy)
+    return passed("licences", f"weights {weights}; data {', '.join(subject.card.licences)}")
+
+
+def is_spdx(text: str | None) -> bool:
+    """Return whether a text is a licence expression of SPDX identifiers."""
+    try:
+        return bool(canonicalize_license_expression(text or ""))
+    except InvalidLicenseExpression:
+        return False
+
+
+def _shortened(items: Sequence[str]) -> str:
+    more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
+    return ", ".join(items[:_SHOWN]) + more

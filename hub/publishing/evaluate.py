@@ -1,22 +1,25 @@
-"""A checkpoint's scores on a corpus, beside what random choice, XGBoost, little data and a few labels would give."""
+"""Scores of a checkpoint on a corpus, beside random choice, XGBoost, a tenth of the data, and a few labels."""
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...zoo.errors import TchubError
+from ...zoo.corpus import EmptyDatasetError, computations, metric_weight, split_tasks, usable_programs
+from ...zoo.features import get_schema
 from ...zoo.models import get_architecture
 from ...zoo.training import TrainConfig, evaluate_model, evaluate_random, evaluate_scores, predict
-from ...zoo.training.evaluation import draw_labels, evaluate_unknown, few_shot_scores
-from ...zoo.training.fit import METRICS_FORMAT, fit, load_parts
-from ...zoo.training.programs import StatementStore, corpus_device
+from ...zoo.training.baselines import TREES, PackSumXGBoost, XGBoostConfig, evaluate_trees, fit_trees
+from ...zoo.training.evaluation import RankedPrograms, draw_labels, evaluate_unknown, few_shot_scores, measure_curves
+from ...zoo.training.fit import METRICS_FORMAT, fit
+from ...zoo.training.programs import Share, StatementStore, corpus_device
+from ...zoo.training.training_data import load_part, load_training_data
 from ..search.device_kind import require_kind
-from .xgboost_baseline import evaluate_xgboost
 
 if TYPE_CHECKING:
     from ...zoo.corpus import Corpus
@@ -27,10 +30,10 @@ FEW_DATA = 0.1
 # Three programs a task are few enough that one training says little: the scores are the mean of these many.
 FEW_RUNS = 3
 BASELINES = ("random", "xgboost", "ten_percent")
-
-
-class EmptySplitError(TchubError):
-    """The corpus has no task with enough valid programs in this split; fields: corpus, split."""
+STATEMENTS, PRIMITIVES = "XGBoost on PerStoreFeature", "XGBoost on primitives"
+# Statements are read where at least this share of the programs to be ranked can be replayed.
+REPLAYED = 0.9
+_NOTE_EVERY = 100
 
 
 def evaluate(
@@ -46,21 +49,21 @@ def evaluate(
     cache: Path | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Scores in the form of a checkpoint's `metrics.json`.
+    """Return scores in the form of a checkpoint's `metrics.json`.
 
     Args:
-        checkpoint: what is judged.
+        checkpoint: to be judged.
         corpus: measured programs, of any framework.
         split: "train", "val" or "test".
         baselines: of `BASELINES`: a random order in expectation; XGBoost trained on the same training tasks (see
             `evaluate_xgboost`); the checkpoint's own recipe on 10% of the training programs, picked at random,
             mean of three seeds.
         labels: also rank with so many programs of each task known, at most half of them, which do not count.
-        curves: also what a card draws: top-k, calibration, failures (see `measure_curves`).
+        curves: also the curves of a card: top-k, calibration, failures (see `measure_curves`).
         seed: of the 10%, of the training on them, and of the labels.
         threads: for XGBoost, and processes that replay programs.
         cache: folder for statement features, which statement models and XGBoost read.
-        note: told what is being done.
+        note: called with a line on what is being done.
 
     Returns:
         format, corpus, split, tasks, programs, and results: for "model" and each baseline top1, top5,
@@ -68,7 +71,7 @@ def evaluate(
 
     Raises:
         DeviceKindError: the checkpoint is for the other kind of device.
-        EmptySplitError: the corpus has nothing in this split.
+        EmptyDatasetError: the corpus has nothing in this split.
         TrainingError: labels, and the model takes none as context.
         TchubError: a subclass for each other way this can fail.
     """
@@ -76,9 +79,9 @@ def evaluate(
     device = checkpoint.device if own else corpus_device(corpus)
     require_kind(checkpoint, device)
     store = StatementStore(cache, workers=threads)
-    data = load_parts(corpus, checkpoint.config.feature_schema, device, (split,), store).get(split)
+    data = load_part(corpus, split, get_schema(checkpoint.config.feature_schema), device, store)
     if data is None:
-        raise EmptySplitError(
+        raise EmptyDatasetError(
             f"{corpus.path} has no task with enough valid programs in its {split} split",
             remedy="choose another --split, or collect tasks of the held-out networks",
             corpus=str(corpus.path),
@@ -86,8 +89,13 @@ def evaluate(
         )
     scores = predict(checkpoint.model, data.features)
     results: dict[str, Any] = {"model": evaluate_scores(scores, data.latency, data.group, data.task_weights)}
-    few_shot = {"few_shot": {str(labels): _evaluate_few_shot(checkpoint, data, labels, seed)}} if labels else {}
-    drawn = {"curves": _curves(corpus, data, scores)} if curves else {}
+    more: dict[str, Any] = {}
+    if labels:
+        unknown = few_shot_scores(checkpoint.model, data, labels, seed)
+        more["few_shot"] = {str(labels): evaluate_unknown(data, draw_labels(data, labels, seed), unknown)}
+    if curves:
+        ranked = RankedPrograms(corpus.path.resolve().name, corpus.tasks, data, scores, computations(corpus))
+        more["curves"] = measure_curves([ranked])
     for name in baselines:
         note(f"baseline: {name}")
         if name == "random":
@@ -106,21 +114,8 @@ def evaluate(
         "tasks": len(data.task_ids),
         "programs": len(data),
         "results": results,
-        **few_shot,
-        **drawn,
+        **more,
     }
-
-
-def _evaluate_few_shot(checkpoint: Checkpoint, data: RankingDataset, labels: int, seed: int) -> dict[str, float]:
-    known = draw_labels(data, labels, seed)
-    return evaluate_unknown(data, known, few_shot_scores(checkpoint.model, data, labels, seed))
-
-
-def _curves(corpus: Corpus, data: RankingDataset, scores: np.ndarray) -> dict[str, Any]:
-    from ...zoo.corpus import computations
-    from ...zoo.training.evaluation import RankedPrograms, measure_curves
-
-    return measure_curves([RankedPrograms(corpus.path.resolve().name, corpus.tasks, data, scores, computations(corpus))])
 
 
 def _evaluate_ten_percent(
@@ -128,17 +123,114 @@ def _evaluate_ten_percent(
 ) -> dict[str, float]:
     recipe = checkpoint.config.training.get("recipe")
     config = TrainConfig.from_dict(recipe) if recipe else _default_recipe(checkpoint)
-    runs = [fit(corpus, config, seed=seed + i, programs_fraction=FEW_DATA, store=store) for i in range(FEW_RUNS)]
+    shares = [Share(programs=FEW_DATA, seed=seed + i) for i in range(FEW_RUNS)]
+    samples = [load_training_data(corpus, (), config.feature_schema, share, store) for share in shares]
+    runs = [fit(sample, config, sample.share.seed) for sample in samples]
     scores = [evaluate_model(run.checkpoint.model, data) for run in runs]
     return {name: float(np.mean([score[name] for score in scores])) for name in scores[0]}
 
 
 def _default_recipe(checkpoint: Checkpoint) -> TrainConfig:
-    """The shipped recipe of the architecture, for a checkpoint that does not say how it was trained.
+    """Return the shipped recipe of the architecture, for a checkpoint without a recipe of its own.
 
-    For a knowledge base or a committee that of the networks it is made of: what it is beyond them, no recipe trains.
+    For a knowledge base or an ensemble it is that of their networks: no recipe trains the rest.
     """
     arch = get_architecture(checkpoint.config.arch).base or checkpoint.config.arch
     own = {f.name for f in fields(get_architecture(arch).config)}
     settings = {name: value for name, value in checkpoint.config.model.items() if name in own}
     return replace(TrainConfig.find(arch), model=settings)
+
+
+@dataclass(frozen=True)
+class StatementPrograms:
+    """Programs of a part of the split that have statement features, and their share of all programs."""
+
+    features: list[np.ndarray]
+    latency: np.ndarray
+    group: np.ndarray
+    weights: np.ndarray
+    share: float
+
+
+def evaluate_xgboost(
+    corpus: Corpus,
+    split: str,
+    *,
+    seed: int = 0,
+    threads: int = 1,
+    cache: Path | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Train XGBoost on the training tasks of a corpus and rank those of a split.
+
+    It is MetaSchedule's own model where the programs can be replayed, else trees on primitives.
+
+    Args:
+        corpus: of any framework.
+        split: the part to rank.
+        seed: of the booster.
+        threads: of the booster, and processes that replay.
+        cache: folder for statement features.
+        note: called with a line on what is being done.
+
+    Returns:
+        The scores, and which model it was as `label`: `STATEMENTS` or `PRIMITIVES`; of the former also how many
+        `programs` of how many `tasks` were ranked, for those that cannot be replayed are left out.
+
+    Raises:
+        EmptyDatasetError: no training task has enough programs.
+        MissingPackageError: xgboost is not installed.
+    """
+    judged = _read(corpus, split, threads, cache, note)
+    train = _read(corpus, "train", threads, cache, note) if judged.share >= REPLAYED else None
+    if train is None or train.share < REPLAYED:
+        note(f"{(train or judged).share:.0%} of the programs can be replayed: XGBoost reads primitives")
+        return _on_primitives(corpus, split, seed)
+    best = np.full(len(train.weights), np.inf)
+    np.minimum.at(best, train.group, train.latency)
+    labels = best[train.group] / train.latency
+    config = XGBoostConfig(seed=XGBoostConfig.seed + seed, threads=threads)
+    note(f"training XGBoost on {len(labels)} programs, {sum(map(len, train.features))} statements")
+
+    def report(number: int, error: float) -> None:
+        if number % _NOTE_EVERY == 0:
+            note(f"XGBoost round {number}, training error {error:.5f}")
+
+    model = PackSumXGBoost(config).fit(train.features, labels, report)
+    scores = evaluate_scores(model.predict(judged.features), judged.latency, judged.group, judged.weights)
+    counts = {"tasks": len(np.unique(judged.group)), "programs": len(judged.latency)}
+    return {**scores, **counts, "label": STATEMENTS}
+
+
+def _on_primitives(corpus: Corpus, split: str, seed: int) -> dict[str, Any]:
+    """Rank by trees on the primitives; their number is chosen on the validation tasks."""
+    schema, _ = TREES["xgboost"]
+    training = load_training_data(corpus, (), schema)
+    ranker = fit_trees("xgboost", training, seed).ranker
+    data = load_part(corpus, split, training.schema)
+    assert data is not None  # `evaluate` has read this part
+    return {**evaluate_trees(ranker, data), "label": PRIMITIVES}
+
+
+def _read(
+    corpus: Corpus, part: str, workers: int, cache: Path | None, note: Callable[[str], None]
+) -> StatementPrograms:
+    """Return programs in the order in which training reads them, without tasks of which one program is left."""
+    from ...zoo.corpus.replay.statements import statement_features
+
+    usable = usable_programs(corpus, split_tasks(corpus).part(part)).programs
+    programs = [program for same in usable.values() for program in same]
+    group = np.repeat(np.arange(len(usable)), [len(same) for same in usable.values()])
+    note(f"statement features: {len(programs)} programs of {len(usable)} tasks ({part})")
+    with tempfile.TemporaryDirectory() as passing:
+        features, failures = statement_features(corpus, programs, cache or passing, workers)
+    good = np.ones(len(programs), dtype=bool)
+    good[[failure.index for failure in failures]] = False
+    kept = np.flatnonzero(good & (np.bincount(group[good], minlength=len(usable))[group] > 1))
+    return StatementPrograms(
+        features=[features[i] for i in kept],
+        latency=np.array([programs[i].latency for i in kept]),
+        group=group[kept],
+        weights=np.array([metric_weight(corpus.tasks[task_id]) for task_id in usable], dtype=np.float64),
+        share=len(kept) / max(1, len(programs)),
+    )

@@ -1,30 +1,35 @@
-"""One repository on the Hub, as publishing needs it: read a state, commit a whole, tag it, propose."""
+"""One repository on the Hub, as publishing needs it: read a state, commit a whole, tag it, propose.
+
+huggingface_hub repeats uploads itself. A longer fault is an error, and the same command goes on where it stopped.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..registry.errors import NotInSourceError
+from ..registry.errors import NotInSourceError, SourceError
 from ..registry.files import sha256_of
-from .asking import ANSWER_SECONDS, ask
-from .errors import ChangedMeanwhileError, NotAllowedError, NotLoggedInError, PublicRepositoryError, PublishError
+from ..registry.network import ANSWER_SECONDS, VARIABLES, hub_errors, network_ruled_out
+from .errors import PublishError
 
 if TYPE_CHECKING:
-    from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, ModelInfo
+    from huggingface_hub import CommitInfo, ModelInfo
     from huggingface_hub.hf_api import RepoSibling
 
 T = TypeVar("T")
 
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+_AGAIN = "run the same command again: it goes on where it stopped"
 
 
 @dataclass(frozen=True)
-class Request:
-    """A pull request: where it is read, and its commit."""
+class PullRequest:
+    """A pull request: its page, and its commit."""
 
     url: str
     commit: str
@@ -35,7 +40,7 @@ class Repository:
 
     Args:
         repo: `org/name`.
-        private: what goes there is for its members' eyes: it is made private, and a public one is refused.
+        private: only members may see what goes there: it is made private, and a public one is refused.
         endpoint: the Hub's address; None for HF_ENDPOINT or the public one.
         seconds: to wait for one answer.
 
@@ -49,7 +54,8 @@ class Repository:
         from huggingface_hub import HfApi
 
         if not _REPO.fullmatch(repo):
-            raise PublishError(f"{repo!r} is no repository", remedy="write ORGANISATION/NAME", repo=repo)
+            message = f"{repo!r} is no repository"
+            raise PublishError(message, reason="form", remedy="write ORGANISATION/NAME", repo=repo)
         self.id = repo
         self.uri = f"hf://{repo}"
         self._private = private
@@ -62,19 +68,17 @@ class Repository:
         return f"{self._api.endpoint}/{self.id}"
 
     def require_login(self) -> None:
-        """A token that is good, and not one for reading alone.
-
-        Raises:
-            NotLoggedInError, TokenError, NotAllowedError: none; refused; it only reads.
-        """
+        """Raise PublishError without a token that writes (`login`, `denied`), SourceError for one that is refused."""
         from huggingface_hub import get_token
 
         if get_token() is None:
-            raise NotLoggedInError("there is no access token", remedy="hf auth login, or set HF_TOKEN", repo=self.id)
+            remedy = "hf auth login, or set HF_TOKEN"
+            raise PublishError("there is no access token", reason="login", remedy=remedy, repo=self.id)
         who = self._ask(self._api.whoami)
         if who.get("auth", {}).get("accessToken", {}).get("role") == "read":
-            raise NotAllowedError(
+            raise PublishError(
                 f"the token of {who.get('name')} only reads",
+                reason="denied",
                 remedy="make a token that writes (Settings, Access Tokens), then: hf auth login",
                 repo=self.id,
             )
@@ -84,43 +88,44 @@ class Repository:
         self._ask(lambda: self._api.create_repo(self.id, private=self._private or None, exist_ok=True))
 
     def head(self) -> str | None:
-        """The newest commit of main; None when there is no such repository. Raises PublicRepositoryError."""
+        """Return the newest commit of main; None without a repository. Raises PublishError as `require_head`."""
         try:
             return self.require_head()
         except NotInSourceError:
             return None
 
     def require_head(self) -> str:
-        """The newest commit of main.
+        """Return the newest commit of main.
 
         Raises:
             NotInSourceError: there is no such repository.
-            PublicRepositoryError: it is public, and was to be private.
+            PublishError: it is `public`, and was to be private.
         """
         info = self._info(None)
         if self._private and not info.private:
-            raise PublicRepositoryError(
+            raise PublishError(
                 f"{self.id} is public, and was to be private",
+                reason="public",
                 remedy="make it private in its settings on the Hub, give another --repo, or leave out --private",
                 repo=self.id,
             )
         return str(info.sha)
 
     def is_private(self) -> bool:
-        """Whether only its members may see it."""
+        """Return True if only its members may see it."""
         return bool(self._info(None).private)
 
     def tagged(self, tag: str) -> str | None:
-        """The commit of a tag."""
+        """Return the commit of a tag."""
         tags = self._ask(lambda: self._api.list_repo_refs(self.id)).tags
         return next((ref.target_commit for ref in tags if ref.name == tag), None)
 
     def files(self, revision: str) -> dict[str, RepoSibling]:
-        """Every file at a revision, with its hash."""
+        """Return every file at a revision, with its hash."""
         return {file.rfilename: file for file in self._info(revision, hashes=True).siblings or ()}
 
     def read(self, name: str, revision: str) -> bytes:
-        """A file's bytes; raises NotInSourceError when it is not there."""
+        """Return a file's bytes; raises NotInSourceError when it is not there."""
         path = self._ask(lambda: self._api.hf_hub_download(self.id, name, revision=revision))
         return Path(path).read_bytes()
 
@@ -130,35 +135,33 @@ class Repository:
         A push whose answer was lost is found again: when main then holds these very files, that is the commit.
 
         Raises:
-            ChangedMeanwhileError: main is not at `parent` any more, and does not hold these files.
+            PublishError: main is not at `parent` any more (`changed`), and does not hold these files.
         """
         try:
             return self._commit(files, stale, title, text, parent=parent, propose=False).oid
-        except ChangedMeanwhileError:
-            head = self.require_head()
-            if differing(files, self.files(head)):
+        except PublishError as error:
+            head = self.require_head() if error.reason == "changed" else None
+            if head is None or differing(files, self.files(head)):
                 raise
             return head
 
-    def propose(self, files: Mapping[str, Path], stale: Sequence[str], title: str, text: str, parent: str) -> Request:
+    def propose(
+        self, files: Mapping[str, Path], stale: Sequence[str], title: str, text: str, parent: str
+    ) -> PullRequest:
         """Open a pull request with all files as one commit on top of `parent`; one that is open with them is kept."""
         known = self.requested(title, lambda ref: not differing(files, self.files(ref)))
         if known is not None:
             return known
-        made = self._commit(files, stale, title, text, parent=parent, propose=True)
-        return Request(str(made.pr_url), made.oid)
+        opened = self._commit(files, stale, title, text, parent=parent, propose=True)
+        return PullRequest(str(opened.pr_url), opened.oid)
 
-    def requested(self, title: str, fits: Callable[[str], bool]) -> Request | None:
-        """An open pull request of this title whose state fits."""
-        listed = self._ask(
-            lambda: list(
-                self._api.get_repo_discussions(self.id, discussion_type="pull_request", discussion_status="open")
-            )
-        )
-        for found in listed:
-            ref = f"refs/pr/{found.num}"
-            if found.title == title and fits(ref):
-                return Request(found.url, str(self._info(ref).sha))
+    def requested(self, title: str, fits: Callable[[str], bool]) -> PullRequest | None:
+        """Return an open pull request of this title whose state fits."""
+        kinds: Any = {"discussion_type": "pull_request", "discussion_status": "open"}
+        for request in self._ask(lambda: list(self._api.get_repo_discussions(self.id, **kinds))):
+            ref = f"refs/pr/{request.num}"
+            if request.title == title and fits(ref):
+                return PullRequest(request.url, str(self._info(ref).sha))
         return None
 
     def set_tag(self, tag: str, commit: str, text: str) -> None:
@@ -174,33 +177,40 @@ class Repository:
     def _commit(
         self, files: Mapping[str, Path], stale: Sequence[str], title: str, text: str, *, parent: str, propose: bool
     ) -> CommitInfo:
-        def push() -> CommitInfo:
-            return self._api.create_commit(
-                self.id,
-                _operations(files, stale),
-                commit_message=title,
-                commit_description=text,
-                parent_commit=parent,
-                create_pr=propose,
+        from huggingface_hub import CommitOperationAdd, CommitOperationDelete
+
+        changes = [
+            *(CommitOperationAdd(name, path) for name, path in files.items()),
+            *(CommitOperationDelete(name) for name in stale),
+        ]
+        options: Any = {"commit_message": title, "commit_description": text, "create_pr": propose}
+        return self._ask(lambda: self._api.create_commit(self.id, changes, parent_commit=parent, **options))
+
+    def _ask(self, call: Callable[[], T]) -> T:
+        """Return the answer of the Hub's client, within `seconds`, with its errors as tchub's.
+
+        Raises:
+            PublishError: the token may not write there, another commit came first, or the Hub refuses the files.
+            SourceError: the environment rules the network out, or the token, the Hub or the network fails.
+        """
+        if network_ruled_out():
+            raise SourceError(
+                f"{self.id} cannot be reached: the network is ruled out",
+                reason="offline",
+                remedy=f"run it without {' and '.join(VARIABLES)}",
+                repo=self.id,
             )
-
-        return self._ask(push, once=propose)
-
-    def _ask(self, call: Callable[[], T], *, once: bool = False) -> T:
-        return ask(self.id, call, seconds=self._seconds, once=once)
-
-
-def _operations(files: Mapping[str, Path], stale: Sequence[str]) -> list[CommitOperationAdd | CommitOperationDelete]:
-    from huggingface_hub import CommitOperationAdd, CommitOperationDelete
-
-    return [
-        *(CommitOperationAdd(name, path) for name, path in files.items()),
-        *(CommitOperationDelete(name) for name in stale),
-    ]
+        facts = {"repo": self.id}
+        with (
+            hub_errors(self.id, action="reached", alternative=_AGAIN, fields=facts),
+            _refusals(self.id),
+            _answers_within(self._seconds),
+        ):
+            return call()
 
 
 def differing(files: Mapping[str, Path], there: Mapping[str, RepoSibling]) -> list[str]:
-    """Names of those local files that are not in a repository's state with the very same bytes."""
+    """Return the local files that are not in a repository's state with the very same bytes."""
     return [name for name, path in files.items() if name not in there or not _is_same(there[name], path)]
 
 
@@ -210,3 +220,50 @@ def _is_same(there: RepoSibling, path: Path) -> bool:
     if there.lfs is not None:
         return there.lfs.sha256 == sha256_of(path)
     return there.size == path.stat().st_size and there.blob_id == git_hash(path.read_bytes())
+
+
+@contextmanager
+def _answers_within(seconds: float) -> Iterator[None]:
+    """Bound each answer: the client waits for ever by default."""
+    from huggingface_hub import get_session
+
+    session = get_session()
+    before, session.timeout = session.timeout, seconds
+    try:
+        yield
+    finally:
+        session.timeout = before
+
+
+@contextmanager
+def _refusals(repo: str) -> Iterator[None]:
+    """Turn the Hub's refusals of a change into PublishError."""
+    from huggingface_hub.errors import BadRequestError, GatedRepoError, HfHubHTTPError
+
+    try:
+        yield
+    except GatedRepoError:
+        raise
+    except BadRequestError as error:
+        raise _refused(repo, error) from error
+    except HfHubHTTPError as error:
+        if error.response.status_code == 403:
+            remedy = "use a token that writes, of a member of the organisation; or --create-pr, to propose it"
+            message = f"the token may not write to {repo}"
+            raise PublishError(message, reason="denied", remedy=remedy, repo=repo) from error
+        if error.response.status_code == 412:
+            message = f"somebody else pushed to {repo} at the same time; nothing was mixed"
+            raise PublishError(message, reason="changed", remedy=_AGAIN, repo=repo) from error
+        raise
+    except RuntimeError as error:  # the client's error of an upload that failed, with the true one behind it
+        if isinstance(error.__cause__, Exception):
+            raise error.__cause__ from error
+        raise _refused(repo, error) from error
+    except ValueError as error:
+        raise _refused(repo, error) from error
+
+
+def _refused(repo: str, error: Exception) -> PublishError:
+    message = f"the Hub did not accept the files for {repo}: {' '.join(str(error).split())}"
+    remedy = "correct what it names; nothing was committed"
+    return PublishError(message, reason="refused", remedy=remedy, repo=repo)

@@ -1,14 +1,56 @@
-"""The tests' Hub with an index, Ada who may write to `lab`, and a checkpoint that she trained."""
+"""The tests' Hub with an index, Ada who may write to `lab`, a checkpoint that she trained, a finished contribution."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
+from contribute_kit import Contribution, FakeMeasurer, fake_machine, small_config
 from hub_client import use_client
 from hub_protocol import HubServer, running
 from publish_kit import INDEX, Desk, train
+from tchub.hub.publishing.contribute import contribute
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> Iterator[None]:
+    """Models of a few thousand weights: a second thread would only wait for the first."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Contribution:
+    """A contribution that several tests look at; those that change something take `mine`."""
+    work = tmp_path_factory.mktemp("finished")
+    measurer, notes = FakeMeasurer(), []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TCHUB_CACHE", str(work / "cache"))
+        patch.setenv("TCHUB_HOME", str(work / "home"))
+        fake_machine(patch, measurer)
+        steps = contribute(small_config(work / "mine"), note=notes.append)
+    return Contribution(work / "mine", steps, notes, measurer.paid)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> FakeMeasurer:
+    """A fake measurer, and one baseline in place of all."""
+    measurer = FakeMeasurer()
+    fake_machine(monkeypatch, measurer)
+    monkeypatch.setattr("tchub.hub.publishing.evaluate.BASELINES", ("random",))
+    return measurer
+
+
+@pytest.fixture
+def mine(finished: Contribution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a finished contribution, to change: a copy goes on wherever it lies."""
+    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
+    return shutil.copytree(finished.folder, tmp_path / "mine")
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,7 @@ from typing import Any
 from device_corpora import make_corpus
 from hub_client import environment
 from hub_protocol import HubServer
-from tchub.hub.publishing.publish import Published, publish
+from tchub.hub.publishing.publish import PublishResult, publish
 
 REPO, INDEX = "lab/tcl-epyc", "tchub/index"
 RECIPE = """
@@ -63,8 +63,8 @@ class Person:
     def run(self, *args: object, **variables: str) -> tuple[int, dict[str, Any], str]:
         """A tchub command with --json: its exit code, its data, and what it said besides."""
         process = self.start(*args, "--json", **variables)
-        out, said = process.communicate(timeout=120)
-        return process.returncode, json.loads(out or "{}"), said
+        out, notes = process.communicate(timeout=120)
+        return process.returncode, json.loads(out or "{}"), notes
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Desk:
     checkpoint: Path
     corpus: Path
 
-    def publish(self, repo: str, **options: Any) -> Published:
+    def publish(self, repo: str, **options: Any) -> PublishResult:
         """`publish`, with the corpus."""
         return publish(self.checkpoint, repo, corpora=[self.corpus], **options)
 

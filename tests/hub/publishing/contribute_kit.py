@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from fake_tuning import latency_of_key
-from tchub.hub.contributing.settings import CardFacts, Settings
-from tchub.hub.contributing.walk import Passed
 from tchub.hub.device.doctor import Check
 from tchub.hub.device.measurement import Measurement
+from tchub.hub.publishing.contribute import StepResult
+from tchub.hub.publishing.contribute_facts import CardFacts, ContributionConfig
 
 NETWORKS = ("dense-small", "dense-square", "dense-tall", "dense-row", "batch-matmul-scores", "batch-matmul-context")
 FACTS = CardFacts(authors="Ada Lovelace", weights_licence="Apache-2.0", data_licence="CC-BY-4.0", limits=("A toy.",))
@@ -21,15 +21,15 @@ RECIPE = 'arch = "tcl"\nepochs = 2\nprograms_per_group = 8\n[model]\nhidden = 8\
 
 
 @dataclass(frozen=True)
-class Finished:
-    """A contribution that went through.
+class Contribution:
+    """A finished contribution.
 
     Attributes:
-        notes: what was said; paid: programs measured.
+        paid: programs measured.
     """
 
     folder: Path
-    passed: list[Passed]
+    steps: list[StepResult]
     notes: list[str]
     paid: int
 
@@ -81,7 +81,7 @@ class Answers:
         self.asked: list[str] = []
 
     def text(self, question: str, wrong: Callable[[str], str | None]) -> str:
-        """The next answer that is not wrong."""
+        """Return the next answer that is not wrong."""
         self.asked.append(question)
         left = next(left for word, left in self.answers.items() if word in question)
         while wrong(answer := left.pop(0)):
@@ -89,27 +89,27 @@ class Answers:
         return answer
 
     def yes(self, question: str) -> bool:
-        """What the person thinks."""
+        """Return the person's opinion."""
         self.asked.append(question)
         return self.agrees
 
 
 def fake_machine(patch: pytest.MonkeyPatch, measurer: FakeMeasurer, checks: tuple[Check, ...] = ()) -> None:
-    """The doctor finds what is given, and programs are measured by `measurer`."""
+    """Let the doctor find the given checks, and `measurer` measure."""
     from tchub.hub.device.device_choice import ChosenDevice
 
     patch.setattr("tchub.hub.device.doctor.run_checks", lambda: iter(checks))
     patch.setattr(ChosenDevice, "measurer", lambda self, config, note: measurer)
 
 
-def settings(folder: Path, **changes: Any) -> Settings:
-    """A small contribution of this machine that is not published."""
+def small_config(folder: Path, **changes: Any) -> ContributionConfig:
+    """Return a small contribution of this machine that is not published."""
     recipe = folder.parent / "recipe.toml"
     recipe.write_text(RECIPE)
-    small = Settings(folder, networks=NETWORKS, programs=60, recipe=str(recipe), facts=FACTS, publish=False)
+    small = ContributionConfig(folder, workload=NETWORKS, programs=60, recipe=str(recipe), facts=FACTS, publish=False)
     return replace(small, **changes)
 
 
-def outcomes(passed: Iterable[Passed]) -> dict[str, str]:
-    """What became of each step."""
-    return {step.name: step.outcome for step in passed}
+def outcomes(steps: Iterable[StepResult]) -> dict[str, str]:
+    """Return the outcome of each step."""
+    return {step.name: step.outcome for step in steps}

@@ -9,7 +9,7 @@ from tchub.hub.cli import main
 from tchub.hub.networks.operators import operator_module
 from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.publishing import evaluate as evaluate_module
-from tchub.hub.publishing.evaluate import EmptySplitError, evaluate
+from tchub.hub.publishing.evaluate import evaluate
 from tchub.hub.search.candidates import random_candidates
 from tchub.zoo.corpus import Corpus, EmptyDatasetError, Program, Task, write_corpus
 from tchub.zoo.corpus.workloads import OperatorSpec
@@ -147,7 +147,7 @@ def test_a_corpus_without_the_split(capsys, tmp_path, corpus, recipe):
     # A corpus without a held-out network would have a share of its tasks for testing; a protocol need not.
     split = {"train": [t.task_id for t in tasks]}
     rest = write_corpus(tmp_path / "rest", {**corpus.meta, "split": split}, tasks, programs)
-    with pytest.raises(EmptySplitError):
+    with pytest.raises(EmptyDatasetError, match="test split"):
         evaluate(Checkpoint.load(tmp_path / "run"), rest)
 
 
@@ -175,9 +175,9 @@ def test_what_is_made_of_several_networks_is_compared_with_one_from_little_data(
     config = replace(plain.config, arch=made.arch, model=made.config.as_dict(), training={})
     asked = []
 
-    def quick(corpus, config, **more):
+    def quick(data, config, seed):
         asked.append(config)
-        return fit(corpus, replace(config, epochs=1), **more)
+        return fit(data, replace(config, epochs=1), seed)
 
     monkeypatch.setattr(evaluate_module, "fit", quick)
     found = evaluate(replace(plain, config=config, model=made), corpus, baselines=("ten_percent",))

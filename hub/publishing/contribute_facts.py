@@ -1,0 +1,245 @@
+"""The facts of a contribution that no measurement gives: authors, licences, and the spec sheet of a new device."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from ...zoo.devices import Device, UnknownDeviceError, get_device
+from ...zoo.devices.registry import read_family
+from ...zoo.files import write_atomically
+from ...zoo.plain_json import json_file
+from ..registry import CheckpointName, Registry, Version
+from ..registry.errors import CheckpointNameError
+from .check_files import is_spdx
+from .errors import ContributionError
+
+if TYPE_CHECKING:
+    from ..device.detect import LocalDevice
+
+FACTS_FILE, SHEET_FILE = "contribute.toml", "device.json"
+FILL_IN = "FILL IN"
+_LICENCE = "an SPDX identifier, e.g. Apache-2.0 or CC-BY-4.0"
+QUESTIONS = {
+    "authors": "Who are the authors, as they are to be cited?",
+    "weights_licence": f"Under which licence do you give the weights? ({_LICENCE})",
+    "data_licence": f"And the programs measured here, with their latencies? ({_LICENCE})",
+}
+_LIMITS = "What should users know that no number tells? (empty: nothing)"
+_LASTING = (*QUESTIONS, "limits")
+
+
+class Asker(Protocol):
+    """Asks a person at a terminal."""
+
+    def text(self, question: str, wrong: Callable[[str], str | None]) -> str:
+        """Return an answer for which `wrong` gives None; its sentence is shown, and the question put again, else."""
+        ...
+
+    def yes(self, question: str) -> bool:
+        """Return whether the person agrees."""
+        ...
+
+
+class CardFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Facts that only a person knows; None where one is not given.
+
+    Attributes:
+        authors: names, as they are to be cited.
+        weights_licence: SPDX identifier; data_licence: of the programs measured here, SPDX too.
+        limits: what users should know that no number tells.
+        name, version: of the checkpoint; by default `arch-family` and the next one that is free.
+    """
+
+    authors: str | None = None
+    weights_licence: str | None = None
+    data_licence: str | None = None
+    limits: tuple[str, ...] | None = None
+    name: str | None = None
+    version: str | None = None
+
+    def over(self, other: CardFacts) -> CardFacts:
+        """Return these facts, and where one is not given that of `other`."""
+        given = {key: value for key, value in msgspec.structs.asdict(self).items() if value is not None}
+        return msgspec.structs.replace(other, **given)
+
+    @classmethod
+    def read(cls, path: Path) -> CardFacts:
+        """Return the facts of a TOML file; none where there is no file.
+
+        Raises:
+            ContributionError: it is no TOML, or has an unknown key or a value of a wrong type.
+        """
+        if not path.is_file():
+            return cls()
+        try:
+            return msgspec.toml.decode(path.read_bytes(), type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ContributionError(
+                f"{path} cannot be read: {error}",
+                reason="fact",
+                remedy=f"correct it: its keys are {', '.join(cls.__struct_fields__)}; limits is a list of texts, and "
+                "every other one a text",
+                key=str(path),
+            ) from error
+
+
+@dataclass(frozen=True)
+class ContributionConfig:
+    """Settings of a contribution.
+
+    Attributes:
+        out: folder of all that is made.
+        device, target, linker, threads: where and how to measure, see `choose_device`.
+        workload: suites, networks or operators to measure; programs: in all.
+        corpora: measured already, to learn from instead of measuring; the first one judges.
+        recipe: how to train; that of the checkpoint's architecture unless given, else `tilenet`.
+        checkpoint: its weights are the start.
+        seed: of candidates and training.
+        facts: for the card.
+        repo: of the Hub, to publish to; index_repo, index_named: as for `publish`.
+        publish: publish at all; yes: without asking.
+    """
+
+    out: Path
+    device: str = "local"
+    target: dict[str, Any] | None = None
+    linker: str | None = None
+    threads: int | None = None
+    workload: tuple[str, ...] = ("full",)
+    programs: int = 12000
+    corpora: tuple[Path, ...] = ()
+    recipe: str | None = None
+    checkpoint: str | None = None
+    seed: int = 0
+    facts: CardFacts = field(default_factory=CardFacts)
+    repo: str | None = None
+    index_repo: str | None = None
+    index_named: bool = True
+    publish: bool = True
+    yes: bool = False
+
+    @property
+    def measures(self) -> bool:
+        """True if programs are measured here."""
+        return not self.corpora
+
+    @property
+    def destination(self) -> str | None:
+        """The repository that it goes to, once a person agrees; None where nothing leaves this machine."""
+        return self.repo if self.publish else None
+
+
+def gather_facts(config: ContributionConfig, earlier: Mapping[str, Any], ask: Asker | None) -> CardFacts:
+    """Return the facts of the options, of `contribute.toml`, of an earlier run, or of the person at the terminal.
+
+    Args:
+        earlier: facts of an earlier run; they are not asked for again because another one is given now.
+        ask: asks a person; None where nobody is there to ask.
+
+    Raises:
+        ContributionError: one is missing, and there is nobody to ask; or a licence is no SPDX identifier.
+    """
+    facts = config.facts.over(CardFacts.read(config.out / FACTS_FILE))
+    facts = facts.over(msgspec.convert({key: earlier.get(key) for key in _LASTING}, CardFacts))
+    wanted = [key for key in QUESTIONS if config.measures or key != "data_licence"]
+    missing = [key for key in wanted if not getattr(facts, key)]
+    for key in set(wanted) - set(missing):
+        if wrong := _wrong(key)(getattr(facts, key)):
+            raise ContributionError(f"{key}: {wrong}", reason="fact", remedy=f"give {_LICENCE}", key=key)
+    if ask is None and missing:
+        options = " ".join(f"--{key.replace('_', '-')} ..." for key in missing)
+        raise ContributionError(
+            f"facts are missing: {', '.join(missing)}",
+            reason="facts",
+            remedy=f"give {options}, or write them into {config.out / FACTS_FILE}",
+            missing=missing,
+        )
+    answers: dict[str, Any] = {key: ask.text(QUESTIONS[key], _wrong(key)) for key in missing} if ask else {}
+    if facts.limits is None:
+        limit = ask.text(_LIMITS, lambda _: None).strip() if ask else ""
+        answers["limits"] = (limit,) if limit else ()
+    return msgspec.structs.replace(facts, **answers)
+
+
+def _wrong(key: str) -> Callable[[str], str | None]:
+    """Return a function that gives the fault of an answer, None for a good one."""
+    if key == "authors":
+        return lambda text: None if text.strip() else "nobody is named"
+    return lambda text: None if is_spdx(text) else f"{text!r} is no SPDX licence"
+
+
+def choose_name(facts: CardFacts, arch: str, family: str) -> CardFacts:
+    """Return the facts with a name and a version: those given, else the zoo's name and the next free version.
+
+    Raises:
+        ContributionError: a name or a version that is none.
+    """
+    entries = Registry.default().index.entries
+    usual = (entry.name for entry in entries if (entry.arch, entry.family) == (arch, family))
+    name = facts.name or next(usual, f"{arch}-{family}")
+    known = [entry.semver for entry in entries if entry.name == name]
+    version = facts.version or str(max(known).next_minor() if known else Version(1, 0, 0))
+    try:
+        CheckpointName.parse(f"{name}@{version}")
+    except CheckpointNameError as error:
+        raise ContributionError(error.message, reason="fact", remedy=error.remedy, key="name") from error
+    return msgspec.structs.replace(facts, name=name, version=version)
+
+
+def find_device(config: ContributionConfig, note: Callable[[str], None]) -> Device:
+    """Return the device of the programs, which must be one of the zoo's.
+
+    Raises:
+        ContributionError: it has no spec sheet; a template of one was written.
+    """
+    if not config.measures:
+        from ...zoo.corpus import Corpus
+        from ...zoo.training.programs import corpus_device
+
+        device = corpus_device(Corpus.open(config.corpora[0]))
+        get_device(device.family)
+        return device
+    from ..device.device_choice import choose_device
+
+    facts = choose_device(config.device, config.threads, target=config.target, linker=config.linker).facts
+    try:
+        get_device(facts.family)
+    except UnknownDeviceError as error:
+        raise _no_sheet(facts, config.out) from error
+    if not facts.exact:
+        note(f"no spec sheet of its own: {'; '.join(facts.reasons[:1])}")
+    return facts.device
+
+
+def _no_sheet(facts: LocalDevice, folder: Path) -> ContributionError:
+    """Return the error, after a template of the sheet was written, or the one that is there was read."""
+    path = folder / SHEET_FILE
+    if not path.is_file():
+        write_atomically(path, json_file(sheet_template(facts.device)))
+        state, remedy = f"a template of it is in {path}", f"replace every '{FILL_IN}' there, then run this again"
+    elif gaps := path.read_text(encoding="utf-8").count(FILL_IN):
+        state, remedy = f"{gaps} places of {path} are to be filled in", "see CONTRIBUTING, 'Adding a device'"
+    else:
+        (device,) = read_family(json.loads(path.read_text(encoding="utf-8")), str(path))
+        state = f"{path} describes {device.name}, but this tchub does not have it yet"
+        remedy = f"propose it as zoo/devices/data/{device.family}.json; install that version and run this again"
+    message = f"{facts.cpu_model} has no spec sheet: {state}"
+    return ContributionError(message, reason="device", remedy=remedy, path=str(path))
+
+
+def sheet_template(device: Device) -> dict[str, Any]:
+    """Return a family's data file with one device, in which each unknown fact is marked `FILL IN`."""
+    sheet = device.to_dict()
+    number = sheet.pop("format")
+    shared = {key: sheet.pop(key) for key in ("family", "kind", "vendor", "isa")}
+    for entry in sheet["spec"].values():
+        if entry["value"] is None:
+            entry["source"] = f"{FILL_IN}: the number and the document it is from, or null and 'unknown: why'"
+    own = {"name": f"{FILL_IN}: e.g. epyc-rome", "match": {"vendor_id": FILL_IN, "brand": device.title}}
+    return {"format": number} | shared | {"family": f"{FILL_IN}: e.g. epyc", "devices": [sheet | own]}

@@ -1,0 +1,394 @@
+"""From a machine to a checkpoint: all nine steps with a fake measurer, stopped anywhere, gone on, changed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from contribute_kit import FACTS, Answers, Contribution, FakeMeasurer, fake_machine, outcomes, small_config
+from hub_client import use_client
+from hub_protocol import running
+from huggingface_hub import snapshot_download
+from registry_kit import refused
+from tchub.hub.cli import main
+from tchub.hub.publishing import contribute as pipeline
+from tchub.hub.publishing.check import check
+from tchub.hub.publishing.contribute import STATE_FILE, STEPS, contribute, corpus_content, recipe_of
+from tchub.zoo.corpus import Corpus, CorpusError
+from tchub.zoo.files import LockError, locked_folder
+from tchub.zoo.models import Checkpoint, Ensemble
+from tchub.zoo.training import TrainingError
+
+NAMES = list(STEPS)
+
+
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Return the files of the checkpoint of a contribution."""
+    files = [path for path in (folder / "checkpoint").rglob("*") if path.is_file()]
+    return {path.relative_to(folder / "checkpoint"): path.read_bytes() for path in files}
+
+
+def test_a_contribution_is_a_checkpoint_that_passes_every_check(finished: Contribution) -> None:
+    assert [step.name for step in finished.steps] == NAMES
+    assert {step.outcome for step in finished.steps} == {"done"}
+    files = {path.name for path in finished.checkpoint.iterdir()}
+    assert files == {"config.json", "model.safetensors", "metrics.json", "README.md", "plots"}
+    report = check(finished.checkpoint, corpora=[finished.corpus])
+    assert report.ok, report.failed
+
+
+def test_the_card_has_the_facts_and_the_baselines(finished: Contribution) -> None:
+    lineage = Checkpoint.load(finished.checkpoint).config.lineage
+    assert (lineage["authors"], lineage["weights_licence"]) == ("Ada Lovelace", "Apache-2.0")
+    assert Corpus.open(finished.corpus).meta["licence"] == "CC-BY-4.0"
+    card = (finished.checkpoint / "README.md").read_text()
+    assert "CC-BY-4.0" in card
+    assert "A toy." in card
+    results = json.loads((finished.checkpoint / "metrics.json").read_text())["results"]
+    assert set(results) == {"model", "random", "xgboost", "ten_percent"}
+    notes = "\n".join(finished.notes)
+    assert "this checkpoint: top-1 0." in notes
+    assert "random choice: top-1 0." in notes
+
+
+def test_the_same_command_does_nothing_twice(mine: Path, quick: FakeMeasurer) -> None:
+    files = contents(mine)
+    assert set(outcomes(contribute(small_config(mine))).values()) == {"kept"}
+    assert quick.paid == 0
+    assert files == contents(mine)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_start_from_another_checkpoint_is_named_and_is_a_baseline(mine: Path, finished: Contribution) -> None:
+    steps = outcomes(contribute(small_config(mine, checkpoint=str(finished.checkpoint), recipe=None)))
+    config = Checkpoint.load(mine / "checkpoint").config
+    version = Checkpoint.load(finished.checkpoint).config.version
+    assert config.lineage["base"] == config.training["init"] == f"tcl-epyc@{version}"
+    assert {"base", "random"} <= set(json.loads((mine / "checkpoint" / "metrics.json").read_text())["results"])
+    assert [name for name, outcome in steps.items() if outcome == "kept"] == ["preflight", "device", "facts", "collect"]
+
+
+def test_a_start_that_no_recipe_trains_is_refused(finished: Contribution, tmp_path: Path) -> None:
+    plain = Checkpoint.load(finished.checkpoint)
+    model = Ensemble.around([plain.model, plain.model], (1, 1))
+    config = replace(plain.config, name="tcl-epyc+local", arch=model.arch, model=model.config.as_dict())
+    replace(plain, config=config, model=model).save(tmp_path / "ensemble")
+    with pytest.raises(TrainingError, match="which no recipe trains") as caught:
+        recipe_of(small_config(tmp_path, checkpoint=str(tmp_path / "ensemble"), recipe=None))
+    assert "plain tcl" in str(caught.value.remedy)
+
+
+# Stopped and gone on
+
+
+class Stopped(Exception):
+    """Stands for a kill."""
+
+
+METHODS = dict(
+    zip(
+        NAMES,
+        (
+            "check_ready",
+            "find_device",
+            "gather_facts",
+            "collect",
+            "train",
+            "evaluate",
+            "write_card",
+            "check",
+            "publish",
+        ),
+        strict=True,
+    )
+)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("name", NAMES)
+def test_stopped_in_a_step_it_goes_on_with_that_step(mine: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = contents(mine)[Path("model.safetensors")]
+    run = getattr(pipeline._Pipeline, METHODS[name])
+
+    def stop(*args: Any) -> Any:
+        run(*args)
+        raise Stopped  # all is written but the state, as a kill at the worst moment leaves it
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline._Pipeline, METHODS[name], stop)
+        with pytest.raises(Stopped):
+            contribute(small_config(mine), step=name)
+    steps = outcomes(contribute(small_config(mine)))
+    number = NAMES.index(name)
+    assert [steps[earlier] for earlier in NAMES[:number]] == ["kept"] * number
+    assert steps[name] == "done"
+    if number > NAMES.index("collect"):  # a collection that ran out of new programs looks for some again
+        assert contents(mine)[Path("model.safetensors")] == before
+    assert set(outcomes(contribute(small_config(mine))).values()) == {"kept"}
+
+
+def test_a_collection_that_is_stopped_pays_for_no_program_twice(tmp_path: Path, monkeypatch: Any) -> None:
+    def stop_at_four(count: int) -> None:
+        if count == 4:
+            raise Stopped
+
+    small = small_config(tmp_path / "mine", workload=("dense-small", "dense-row"), programs=16)
+    first, second = FakeMeasurer(stop_at_four), FakeMeasurer()
+    fake_machine(monkeypatch, first)
+    with pytest.raises(Stopped):
+        contribute(small)
+    fake_machine(monkeypatch, second)
+    monkeypatch.setattr(pipeline._Pipeline, "train", lambda *_: (_ for _ in ()).throw(Stopped))
+    with pytest.raises(Stopped):
+        contribute(small)
+    state = json.loads((tmp_path / "mine" / STATE_FILE).read_text())["steps"]
+    assert first.paid + second.paid == state["collect"]["facts"]["programs"]
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(("change", "first"), [("limits", "facts"), ("seed", "collect"), ("recipe", "train")])
+def test_what_depends_on_a_changed_input_is_done_again(mine: Path, change: str, first: str) -> None:
+    other = mine.parent / "other.toml"
+    changes: dict[str, Any] = {
+        "limits": {"facts": msgspec.structs.replace(FACTS, limits=("Another.",))},
+        "seed": {"seed": 1},
+        "recipe": {"recipe": str(other)},
+    }
+    config = small_config(mine, **changes[change])
+    other.write_text(Path(str(small_config(mine).recipe)).read_text().replace("epochs = 2", "epochs = 3"))
+    notes: list[str] = []
+    steps = outcomes(contribute(config, note=notes.append))
+    assert next(name for name in NAMES if steps[name] == "done") == first
+    assert steps["check"] == "done"
+    assert any(f"{first}:" in note and "again" in note for note in notes), notes
+    if change == "limits":
+        assert steps["train"] == "kept", "a limit changes the card, not the weights"
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_file_that_was_touched_is_made_again(mine: Path) -> None:
+    card = mine / "checkpoint" / "README.md"
+    before = card.read_text()
+    card.write_text(before.replace("Ada", "Eve"))
+    steps = outcomes(contribute(small_config(mine)))
+    assert (steps["evaluate"], steps["card"]) == ("kept", "done")
+    assert card.read_text() == before
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"format": 99, "steps": {}}', '{"format": 1, "steps": {"train": 7}}'])
+def test_a_damaged_or_newer_state_is_refused_and_nothing_is_touched(tmp_path: Path, text: str) -> None:
+    (tmp_path / STATE_FILE).write_text(text)
+    with refused("state"):
+        contribute(small_config(tmp_path))
+    assert (tmp_path / STATE_FILE).read_text() == text
+
+
+def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
+    with locked_folder(tmp_path), pytest.raises(LockError, match="another process"):
+        contribute(small_config(tmp_path))
+
+
+HANGING = """
+import sys, time
+from pathlib import Path
+from tchub.hub.publishing import contribute as pipeline
+from tchub.hub.publishing.contribute_facts import ContributionConfig
+
+def hang(self):
+    (self.config.out / "begun").write_text("")
+    time.sleep(60)
+
+pipeline._Pipeline.check_ready = lambda self: {"warnings": []}
+pipeline._Pipeline.find_device = hang
+pipeline.contribute(ContributionConfig(Path(sys.argv[1])))
+"""
+
+
+def test_a_killed_process_leaves_what_was_finished(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HANGING, str(tmp_path)]) as process:
+        end = time.monotonic() + 60
+        while not (tmp_path / "begun").exists() and time.monotonic() < end:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGKILL)
+    assert list(json.loads((tmp_path / STATE_FILE).read_text())["steps"]) == ["preflight"]
+    with locked_folder(tmp_path):
+        pass
+
+
+# Corpora
+
+
+def test_it_goes_on_from_another_directory_with_the_same_corpora(
+    finished: Contribution, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: FakeMeasurer
+) -> None:
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    corpus = shutil.copytree(finished.corpus, here / finished.corpus.name)
+    elsewhere.mkdir()
+    monkeypatch.chdir(here)
+    contribute(small_config(Path("mine"), corpora=(Path(corpus.name),)))
+    assert Checkpoint.load(Path("mine/checkpoint")).config.training["corpus"]["licence"] == "CC-BY-4.0"
+    monkeypatch.chdir(elsewhere)
+    steps = contribute(small_config(Path("../here/mine"), corpora=(Path("../here", corpus.name),)))
+    assert set(outcomes(steps).values()) == {"kept"}
+    assert quick.paid == 0
+
+
+def test_a_corpus_is_known_by_its_content_and_not_by_its_place(finished: Contribution, tmp_path: Path) -> None:
+    def change_fact(name: str, value: object) -> None:
+        file = corpus / "corpus.json"
+        file.write_text(json.dumps(json.loads(file.read_text()) | {name: value}))
+
+    before, corpus = corpus_content(finished.corpus), shutil.copytree(finished.corpus, tmp_path / finished.corpus.name)
+    change_fact("created", "2030-01-01T00:00:00Z")
+    assert corpus_content(corpus) == before
+    change_fact("licence", "MIT")
+    assert corpus_content(corpus) != before
+    change_fact("files", {})  # the sizes, which tell a file that was cut short
+    before, path = corpus_content(corpus), corpus / "tasks.parquet"
+    tasks = pq.read_table(path)
+    names = ["another", *tasks["name"].to_pylist()[1:]]
+    pq.write_table(tasks.set_column(tasks.schema.get_field_index("name"), "name", [names]), path)
+    assert corpus_content(corpus) != before
+
+
+@pytest.mark.parametrize("name", ["corpus.json", "tasks.parquet", "programs.parquet"])
+def test_a_corpus_that_lost_a_file_is_an_error_with_a_remedy(finished: Contribution, tmp_path: Path, name: str) -> None:
+    corpus = shutil.copytree(finished.corpus, tmp_path / finished.corpus.name)
+    (corpus / name).unlink()
+    with pytest.raises(CorpusError, match=name) as caught:
+        corpus_content(corpus)
+    assert caught.value.remedy
+
+
+# To the Hub
+
+
+class FakeHub:
+    """Records publications."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Path, str, str | None]] = []
+
+    def __call__(self, path: Path, repo: str, *, index_repo: str | None, **_: Any) -> Any:
+        self.calls.append((path, repo, index_repo))
+        return type("Result", (), {"url": f"https://hub/{repo}", "as_dict": lambda self: {"repo": repo}})()
+
+
+@pytest.fixture
+def hub_calls(monkeypatch: pytest.MonkeyPatch, quick: FakeMeasurer) -> list[tuple[Path, str, str | None]]:
+    """Publications, none of which happens."""
+    fake = FakeHub()
+    monkeypatch.setattr("tchub.hub.publishing.publish.publish", fake)
+    monkeypatch.setattr("tchub.hub.publishing.repository.Repository.require_login", lambda self: None)
+    return fake.calls
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_whole_way_ends_on_the_hub_with_every_byte(mine: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    with running() as server:
+        use_client(monkeypatch, tmp_path / "client", server.url)
+        monkeypatch.setenv("HF_TOKEN", server.login("hf_ada", "ada", "write"))
+        steps = contribute(small_config(mine, publish=True, repo="ada/tcl-epyc", yes=True))
+        tag = steps[-1].facts["published"]["tag"]
+        fetched = Path(snapshot_download("ada/tcl-epyc", revision=tag, cache_dir=tmp_path / "elsewhere"))
+    theirs = {path.relative_to(fetched): path.read_bytes() for path in fetched.rglob("*") if path.is_file()}
+    theirs.pop(Path(".gitattributes"), None)
+    assert theirs == contents(mine)
+
+
+def test_it_is_published_once_when_the_person_agrees(mine: Path, hub_calls: list[Any]) -> None:
+    person = Answers({})
+    config = small_config(mine, publish=True, repo="ada/tcl-epyc", index_repo="tchub/index")
+    steps = contribute(config, ask=person)
+    assert hub_calls == [(mine / "checkpoint", "ada/tcl-epyc", "tchub/index")]
+    assert steps[-1].facts == {"published": {"repo": "ada/tcl-epyc"}}
+    question = f"Publish {mine / 'checkpoint'} in the Hub repository ada/tcl-epyc"
+    assert person.asked == [f"{question}, and ask the index tchub/index to list it?"]
+    contribute(config, ask=person)
+    assert len(hub_calls) == 1
+
+
+def test_without_a_yes_nothing_leaves_the_machine(mine: Path, hub_calls: list[Any]) -> None:
+    with refused("consent", "ready in"):
+        contribute(small_config(mine, publish=True, repo="ada/tcl-epyc"), ask=Answers({}, agrees=False))
+    assert hub_calls == []
+
+
+def test_a_failing_check_stops_it_before_anything_is_published(
+    mine: Path, hub_calls: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tchub.cards.render.MISSING", "Ada")  # the author's name is now a gap
+    monkeypatch.setattr("tchub.hub.publishing.check_files.MISSING", "Ada")
+    config = small_config(mine, publish=True, repo="ada/tcl-epyc", yes=True)
+    with refused("check", match="card: ") as caught:
+        contribute(config, step="check")
+    assert any(finding["outcome"] == "failed" for finding in caught.value.fields["findings"])
+    assert hub_calls == []
+
+
+def test_an_index_that_is_no_repository_is_refused_before_anything_is_measured(
+    tmp_path: Path, hub_calls: list[Any]
+) -> None:
+    config = small_config(tmp_path / "new", publish=True, repo="ada/tcl-epyc", index_repo="no index", yes=True)
+    with refused("form", "'no index' is no repository"):
+        contribute(config)
+    assert not (tmp_path / "new" / "corpora").exists()
+    assert hub_calls == []
+
+
+# The command
+
+
+def command(folder: Path, *options: str) -> list[str]:
+    """Return the command line of the finished contribution."""
+    config = small_config(folder)
+    words = ["contribute", "--out", folder, "--workload", ",".join(config.workload), "--programs", config.programs]
+    words += ["--recipe", config.recipe, "--authors", "Ada Lovelace", "--weights-licence", "Apache-2.0"]
+    words += ["--data-licence", "CC-BY-4.0", "--limit", "A toy.", *options]
+    return [str(word) for word in words]
+
+
+def test_the_command_reports_every_step_and_how_to_publish(
+    mine: Path, quick: FakeMeasurer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(command(mine, "--no-publish", "--json")) == 0
+    assert [step["name"] for step in json.loads(capsys.readouterr().out)["steps"]] == NAMES
+    assert main(command(mine, "--repo", "ada/tcl-epyc", "--no-publish", "--no-index")) == 0
+    corpus = next((mine / "corpora").iterdir())
+    wanted = f"next: tchub publish {mine / 'checkpoint'} --corpus {corpus} --repo ada/tcl-epyc --no-index"
+    assert capsys.readouterr().err.splitlines()[-1] == wanted
+
+
+@pytest.mark.parametrize(
+    ("options", "variable", "asked"),
+    [
+        ([], "", "tchub/index"),
+        ([], "lab/index", "lab/index"),
+        (["--index-repo", "ada/index"], "lab/index", "ada/index"),
+        (["--no-index"], "lab/index", None),
+    ],
+)
+def test_the_command_asks_an_index_to_list_it(
+    mine: Path, hub_calls: list[Any], monkeypatch: pytest.MonkeyPatch, options: list[str], variable: str, asked: Any
+) -> None:
+    monkeypatch.setenv("TCHUB_INDEX_REPO", variable)
+    assert main(command(mine, "--repo", "ada/tcl-epyc", "--yes", *options)) == 0
+    assert hub_calls == [(mine / "checkpoint", "ada/tcl-epyc", asked)]
+
+
+def test_a_licence_of_the_data_belongs_to_what_is_measured(
+    finished: Contribution, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["contribute", "--out", tmp_path, "--corpus", finished.corpus, "--data-licence", "MIT"]
+    assert main([str(word) for word in words]) == 2
+    assert "a --corpus says its own" in capsys.readouterr().err

@@ -1,0 +1,149 @@
+"""Facts of a contribution and devices without a spec sheet: asked for or refused, before hours are spent."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from contribute_kit import FACTS, Answers, FakeMeasurer, fake_machine, small_config
+from registry_kit import refused
+from tchub.hub.device.detect import detect_local
+from tchub.hub.device.doctor import Check
+from tchub.hub.device.host_facts import read_host_facts
+from tchub.hub.publishing import contribute as pipeline
+from tchub.hub.publishing.contribute import contribute
+from tchub.hub.publishing.contribute_facts import FACTS_FILE, FILL_IN, SHEET_FILE, CardFacts, ContributionConfig
+
+
+@pytest.fixture(autouse=True)
+def measurer(monkeypatch: pytest.MonkeyPatch) -> FakeMeasurer:
+    """A measurer that must not be used."""
+    fake = FakeMeasurer()
+    fake_machine(monkeypatch, fake)
+    return fake
+
+
+class Enough(Exception):
+    """Ends a contribution after its questions."""
+
+
+@pytest.fixture
+def facts_of(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A function that runs a contribution up to its facts, and returns them."""
+
+    def stop(*_: Any) -> Any:
+        raise Enough
+
+    def run(config: ContributionConfig, **options: Any) -> dict[str, Any]:
+        with pytest.raises(Enough):
+            contribute(config, **options)
+        return json.loads((config.out / pipeline.STATE_FILE).read_text())["steps"]["facts"]["facts"]
+
+    monkeypatch.setattr(pipeline._Pipeline, "collect", stop)
+    return run
+
+
+def test_without_a_terminal_all_that_is_missing_is_named_at_once(tmp_path: Path, measurer: FakeMeasurer) -> None:
+    with refused("facts") as caught:
+        contribute(small_config(tmp_path / "mine", facts=CardFacts()))
+    assert caught.value.fields["missing"] == ["authors", "weights_licence", "data_licence"]
+    assert "--weights-licence" in str(caught.value.remedy)
+    assert measurer.paid == 0, "nothing is measured before"
+
+
+def test_publishing_needs_a_yes_and_a_token_beforehand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measurer: FakeMeasurer
+) -> None:
+    config = small_config(tmp_path / "mine", publish=True, repo="ada/tcl-epyc")
+    with refused("facts", "nobody is there to agree"):
+        contribute(config)
+    monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
+    with refused("login", "no access token"):
+        contribute(replace(config, yes=True))
+    assert measurer.paid == 0
+
+
+@pytest.mark.parametrize("licence", ["none found", "Apache", "MIT or so"])
+def test_weights_need_a_licence_that_spdx_knows(tmp_path: Path, licence: str) -> None:
+    facts = msgspec.structs.replace(FACTS, weights_licence=licence)
+    with refused("fact", "weights_licence"):
+        contribute(small_config(tmp_path / "mine", facts=facts))
+
+
+def test_at_a_terminal_each_question_is_put_until_the_answer_is_right_and_never_again(
+    tmp_path: Path, facts_of: Any
+) -> None:
+    person = Answers(
+        {"authors": ["", "Ada"], "weights": ["Apache", "Apache-2.0"], "programs": ["MIT"], "users": ["Little data."]}
+    )
+    config = small_config(tmp_path / "mine", facts=CardFacts())
+    facts = facts_of(config, ask=person)
+    assert (facts["authors"], facts["weights_licence"], facts["data_licence"]) == ("Ada", "Apache-2.0", "MIT")
+    assert facts["limits"] == ["Little data."]
+    assert len(person.asked) == 6
+    assert facts_of(config, ask=Answers({}))["authors"] == "Ada"
+    facts = facts_of(replace(config, facts=CardFacts(weights_licence="MIT")))
+    assert (facts["authors"], facts["weights_licence"]) == ("Ada", "MIT"), "only the fact that is given anew changed"
+
+
+def test_a_file_in_the_folder_answers_and_options_are_ahead_of_it(tmp_path: Path, facts_of: Any) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    text = 'authors = "Ada"\nweights_licence = "MIT"\ndata_licence = "CC0-1.0"\nlimits = ["Little data."]\n'
+    (folder / FACTS_FILE).write_text(text)
+    facts = facts_of(small_config(folder, facts=CardFacts(weights_licence="Apache-2.0")))
+    assert (facts["weights_licence"], facts["data_licence"]) == ("Apache-2.0", "CC0-1.0")
+    assert facts["limits"] == ["Little data."]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [("author = 'Ada'", "author"), ("authors = 7", "authors"), ("limits = 'one'", "limits"), ("=", "cannot be read")],
+)
+def test_a_wrong_line_of_the_file_is_named_with_the_keys(tmp_path: Path, text: str, fault: str) -> None:
+    (tmp_path / FACTS_FILE).write_text(text)
+    with refused("fact", fault) as caught:
+        contribute(small_config(tmp_path))
+    assert "weights_licence" in str(caught.value.remedy)
+
+
+def test_the_next_free_version_is_taken_and_a_wrong_one_refused(tmp_path: Path, facts_of: Any) -> None:
+    facts = facts_of(small_config(tmp_path / "mine"))
+    assert facts["name"].startswith("tcl-")
+    assert facts["version"].count(".") == 2
+    with refused("fact"):
+        contribute(small_config(tmp_path / "other", facts=msgspec.structs.replace(FACTS, version="one")))
+
+
+def test_a_machine_that_is_not_ready_stops_it_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_machine(monkeypatch, FakeMeasurer(), (Check("compiler", "fail", "none found", "install g++"),))
+    with refused("machine", "compiler: none found") as caught:
+        contribute(small_config(tmp_path / "mine"))
+    assert caught.value.remedy == "install g++"
+
+
+def test_for_a_device_without_a_sheet_a_template_is_written_that_the_zoo_reads_once_it_is_filled_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = replace(read_host_facts(), vendor_id="Zilog", brand="Z80 Max", cpu_family=1, model=1)
+    device = detect_local(1, facts=facts, host_cpu="x86-64")
+    monkeypatch.setattr("tchub.hub.device.detect.detect_local", lambda *_, **__: device)
+    with refused("device", "a template of it is in"):
+        contribute(small_config(tmp_path))
+    template = tmp_path / SHEET_FILE
+    gaps = template.read_text().count(FILL_IN)
+    assert gaps > 3
+    with refused("device", f"{gaps} places"):
+        contribute(small_config(tmp_path))
+    sheet = json.loads(template.read_text().replace(f"{FILL_IN}: e.g. ", ""))
+    for entry in sheet["devices"][0]["spec"].values():
+        entry["source"] = entry["source"].replace(FILL_IN, "unknown")
+    sheet["devices"][0]["match"] = {"vendor_id": "Zilog"}
+    template.write_text(json.dumps(sheet | {"family": "z80"}))
+    with refused("device", "does not have it yet") as caught:
+        contribute(small_config(tmp_path))
+    assert "zoo/devices/data/z80.json" in str(caught.value.remedy)
