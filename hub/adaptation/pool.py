@@ -1,39 +1,45 @@
-"""The candidates of an adaptation, kept on disk so that a resumed run picks among the same ones."""
+"""The candidates of an adaptation: made once and kept on disk, and measured on demand."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
 import json
-import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...zoo.adapt.errors import AdaptError
 from ...zoo.adapt.sampling import Pool
-from ...zoo.errors import TchubError
+from ...zoo.corpus.tir import computation_of_module
 from ...zoo.features import get_schema
-from ..registry.store import store_error
-from ..search.errors import NoCandidateError
+from ...zoo.files import storing, write_atomically
+from ..device.candidate import Candidate
+from ..device.errors import MeasurementFailureRateError
+from ..search.errors import InterruptedRunError, NoCandidateError
+from ..search.interrupt import StopFlag
+from .config import AdaptProgress
 
 if TYPE_CHECKING:
     from ...zoo.models import Checkpoint
     from ...zoo.primitives import PrimitiveSequence
-    from ..device.candidate import Candidate
+    from ..device.device_choice import ChosenDevice
+    from ..device.measure import Measurement
+    from ..networks.network import Network
     from ..networks.tasks import TuningTask
+    from ..records.journal import Journal
 
-# Raise when what a pool file holds changes its meaning; a file of another number is made again.
+# Raise when the meaning of a pool file changes; a file of another number is made again.
 POOL_FORMAT = 2
-# What moves the work folder, named in remedies.
-PLACE = "--work-dir or TCHUB_HOME"
 ONE_PROGRAM = "one program only, nothing to rank"
-
-
-class EmptyPoolError(TchubError):
-    """No task has a choice of programs."""
+FAILURE_RATE, FAILURE_MINIMUM = 0.9, 16
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,20 @@ class PoolEntry:
     strategy: str
 
 
+def replay(task: TuningTask, entry: PoolEntry) -> Candidate:
+    """Return the measurable form of a candidate: its trace, applied to the task's module."""
+    from tvm.s_tir import Schedule
+    from tvm.s_tir import meta_schedule as ms
+    from tvm.s_tir.schedule import Trace
+
+    schedule = Schedule(task.mod)
+    Trace.apply_json_to_schedule(json.loads(entry.trace), schedule)
+    # Of the scheduled module, not of the task's: a schedule may lay out an argument anew.
+    infos: Any = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
+    args = tuple((tuple(int(d) for d in info.shape), str(info.dtype)) for info in infos)
+    return Candidate(task.task_id, entry.key, entry.trace, entry.strategy, schedule.mod, args)
+
+
 @dataclass(frozen=True)
 class CandidatePool:
     """The candidates of all tasks.
@@ -53,59 +73,100 @@ class CandidatePool:
     Attributes:
         tasks: those that have at least two candidates.
         entries: the N candidates, task by task.
+        device: name of the device that measures them.
         skipped: (task name, reason) of the other tasks.
     """
 
     tasks: tuple[TuningTask, ...]
     entries: tuple[PoolEntry, ...]
+    device: str = ""
     skipped: tuple[tuple[str, str], ...] = ()
 
     def __len__(self) -> int:
         return len(self.entries)
 
-    @property
+    @cached_property
     def group(self) -> np.ndarray:
         """(N,) int64, the task of each candidate."""
         return np.array([entry.task for entry in self.entries], dtype=np.int64)
 
-    def mark(self) -> str:
-        """16 hex digits that tell these candidates from any others."""
-        names = (f"{self.tasks[entry.task].task_id} {entry.key}" for entry in self.entries)
+    @cached_property
+    def computations(self) -> tuple[str, ...]:
+        """What each task computes, in the words that all corpora share."""
+        return tuple(computation_of_module(task.mod) or task.task_id for task in self.tasks)
+
+    def name(self, index: int) -> tuple[str, str]:
+        """Return the task id and the key of a candidate."""
+        entry = self.entries[index]
+        return self.tasks[entry.task].task_id, entry.key
+
+    def candidate(self, index: int) -> Candidate:
+        """Return the measurable form of a candidate."""
+        entry = self.entries[index]
+        return replay(self.tasks[entry.task], entry)
+
+    def digest(self) -> str:
+        """Return 16 hex digits that tell these candidates from any others."""
+        names = (" ".join(self.name(index)) for index in range(len(self)))
         return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
 
     def sampling_pool(self, to_rank: bool) -> Pool:
-        """What a sampler sees; `to_rank` is `Pool.to_rank`."""
+        """Return the view of a sampler; `to_rank` is `Pool.to_rank`."""
         return Pool(self.group, tuple(task.op for task in self.tasks), to_rank=to_rank)
 
     def sequences(self, indices: Iterable[int]) -> list[PrimitiveSequence]:
-        """Candidates in the primitive language."""
+        """Return candidates in the primitive language."""
         from ...zoo.primitives import from_trace_json
 
         return [from_trace_json(json.loads(self.entries[int(index)].trace)) for index in indices]
 
+    def features(self, checkpoint: Checkpoint, target: dict[str, Any] | str) -> np.ndarray:
+        """Return the matrices of all candidates, float32 (N, rows, width).
 
-def pool_features(checkpoint: Checkpoint, pool: CandidatePool, target: dict[str, Any] | str) -> np.ndarray:
-    """Return the matrices of all candidates of a pool, float32 (N, rows, width).
+        That of a program which is to be lowered and cannot be is zero, as of a program that does nothing.
 
-    That of a program which is to be lowered and cannot be is zero, as of a program that does nothing.
+        Args:
+            checkpoint: its feature schema and its device decide.
+            target: the TVM target of the programs, as a dictionary or a tag.
+        """
+        from ..search.candidate_features import replayed_features
 
-    Args:
-        checkpoint: its feature schema and its device decide.
-        pool: the candidates.
-        target: the TVM target that they are for, as a dictionary or a tag.
-    """
-    from ..search.candidate_features import replayed_features
+        schema = get_schema(checkpoint.config.feature_schema)
+        if schema.source != "statements":
+            return checkpoint.features(self.sequences(range(len(self))))
+        matrices = np.zeros((len(self), schema.rows, schema.width), np.float32)
+        for number, task in enumerate(self.tasks):
+            indices = np.flatnonzero(self.group == number)
+            traces = [self.entries[index].trace for index in indices]
+            features, usable = replayed_features(checkpoint, task.mod, traces, target)
+            matrices[indices[usable]] = features
+        return matrices
 
-    schema = get_schema(checkpoint.config.feature_schema)
-    if schema.source != "statements":
-        return checkpoint.features(pool.sequences(range(len(pool))))
-    matrices = np.zeros((len(pool), schema.rows, schema.width), np.float32)
-    for number, task in enumerate(pool.tasks):
-        indices = np.flatnonzero(pool.group == number)
-        traces = [pool.entries[index].trace for index in indices]
-        features, usable = replayed_features(checkpoint, task.mod, traces, target)
-        matrices[indices[usable]] = features
-    return matrices
+
+def extract_tasks(workload: str | Network, target: Mapping[str, Any]) -> list[TuningTask]:
+    """Return the tasks of a network, of an operator or a suite by name, or of a file as `tchub tune` takes it."""
+    import tvm
+
+    from ...zoo.tvm_import import import_tensor_intrinsics
+    from ..networks.sources import open_network
+    from ..networks.tasks import extract, tasks_of, workload_names
+
+    import_tensor_intrinsics()
+    tvm_target = tvm.target.Target(dict(target))
+    if not isinstance(workload, str):
+        return extract(workload, tvm_target)
+    if workload in workload_names():
+        return tasks_of(workload, tvm_target)
+    return extract(open_network(workload), tvm_target)
+
+
+def make_candidates(task: TuningTask, target: Mapping[str, Any], count: int, seed: int) -> list[Candidate]:
+    """Return random schedules of a task."""
+    import tvm
+
+    from ..search.candidates import random_candidates
+
+    return random_candidates(task, tvm.target.Target(dict(target)), count, seed)
 
 
 def build_pool(
@@ -113,19 +174,19 @@ def build_pool(
     make: Callable[[TuningTask], list[Candidate]],
     folder: Path,
     recipe: dict[str, Any],
-    on_task: Callable[[], None] = lambda: None,
+    on_task: Callable[[], None],
 ) -> CandidatePool:
     """Make the candidates of every task, or read those that an earlier run with the same recipe made.
 
     Args:
         tasks: the tasks.
         make: makes one task's candidates.
-        folder: where they are kept, one file a task.
-        recipe: what the candidates depend on (target, seed, count, TVM), JSON-serialisable.
+        folder: keeps them, one file a task.
+        recipe: what the candidates depend on (scope, seed, count), JSON-serialisable; `device` names the device.
         on_task: called after each task.
 
     Raises:
-        EmptyPoolError: no task has two candidates.
+        AdaptError: no task has two candidates.
     """
     kept: list[TuningTask] = []
     entries: list[PoolEntry] = []
@@ -144,17 +205,17 @@ def build_pool(
                 skipped.append((task.name, ONE_PROGRAM))
         on_task()
     if not entries:
-        raise EmptyPoolError(
+        raise AdaptError(
             f"none of {len(tasks)} tasks has a choice of programs on this target",
             remedy="choose another --workload, or check the target with `tchub doctor`",
             tasks=len(tasks),
             reasons=sorted({reason for _, reason in skipped})[:3],
         )
-    return CandidatePool(tuple(kept), tuple(entries), tuple(skipped))
+    return CandidatePool(tuple(kept), tuple(entries), recipe["device"], tuple(skipped))
 
 
 def _read(file: Path, recipe: dict[str, Any]) -> list[list[str]] | None:
-    """The rows of a pool file; None when there is none, or it is of another recipe or torn."""
+    """Return the rows of a pool file; None when there is none, or it is of another recipe or torn."""
     try:
         with gzip.open(file, "rt", encoding="utf-8") as stream:
             document = json.load(stream)
@@ -166,14 +227,162 @@ def _read(file: Path, recipe: dict[str, Any]) -> list[list[str]] | None:
 
 def _write(file: Path, recipe: dict[str, Any], candidates: list[Candidate]) -> list[list[str]]:
     rows = [[c.key, c.trace, c.strategy] for c in candidates]
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    try:
+    document = json.dumps({"format": POOL_FORMAT, "recipe": recipe, "rows": rows})
+    with storing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        with gzip.open(temporary, "wt", encoding="utf-8", compresslevel=6) as stream:
-            json.dump({"format": POOL_FORMAT, "recipe": recipe, "rows": rows}, stream)
-        os.replace(temporary, file)
-    except OSError as error:
-        raise store_error(error, file, PLACE) from error
-    finally:
-        temporary.unlink(missing_ok=True)
+        write_atomically(file, gzip.compress(document.encode(), compresslevel=6))
     return rows
+
+
+class PoolMeasurer:
+    """Measures candidates of a pool: paid measurements are reused, time is counted, hopeless runs are stopped.
+
+    Args:
+        pool: the candidates.
+        device: measures them; its workers start at the first program that the journal lacks.
+        journal: keeps paid measurements.
+        stop: asks the run to end.
+        progress: advances with every program.
+
+    Attributes:
+        results: the measurement of each measured candidate, by index.
+        reused: how many of them came from the journal.
+        seconds: seconds of building and running that these programs cost, whenever they were paid.
+    """
+
+    def __init__(
+        self, pool: CandidatePool, device: ChosenDevice, journal: Journal, stop: StopFlag, progress: AdaptProgress
+    ) -> None:
+        self._pool, self._device, self._journal, self._stop, self._progress = pool, device, journal, stop, progress
+        self._stack = ExitStack()
+        self._measurer: Any = None
+        self.results: dict[int, Measurement] = {}
+        self.reused = 0
+        # Sums over `results`, read after every program.
+        self.seconds, self._failed = 0.0, 0
+
+    def __enter__(self) -> PoolMeasurer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def paid_seconds(self, indices: Sequence[int]) -> float:
+        """Return what candidates cost when they were measured; infinite where one was not."""
+        paid = [self._journal.get(*self._pool.name(index)) for index in indices]
+        return sum(math.inf if one is None else one.cost_seconds for one in paid)
+
+    def latency(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return (k,) float64 seconds of measured candidates; NaN where the program failed."""
+        return np.array([self.results[int(i)].latency for i in indices], dtype=np.float64)
+
+    def measure(self, indices: Sequence[int] | np.ndarray, seconds: float = math.inf) -> list[int]:
+        """Measure candidates until they or the seconds run out.
+
+        Args:
+            indices: what to measure, in this order.
+            seconds: of building and running; a program that was started is finished, and one that was paid for
+                before costs none.
+
+        Returns:
+            The indices that were measured, sorted.
+
+        Raises:
+            MeasurementFailureRateError: nearly every program failed.
+            InterruptedRunError: the user stopped it; what was measured is in the journal.
+        """
+        done: list[int] = []
+        for index, measurement in self._measure([int(i) for i in indices], self.seconds + seconds):
+            self._count(index, measurement)
+            done.append(index)
+            self._progress.advance(failed=measurement.error is not None)
+            # The journal's failures count too; the measurer knows its own only.
+            if len(self.results) >= FAILURE_MINIMUM and self._hopeless():
+                raise self._too_many_failures()
+        if self._stop.requested:
+            if self._hopeless():
+                self._forget_failures()
+            raise InterruptedRunError(
+                f"interrupted after {len(self.results)} measured programs",
+                remedy="run the same command again: it goes on from there",
+                measured=len(self.results),
+            )
+        return sorted(done)
+
+    def check_any(self) -> None:
+        """Raise MeasurementFailureRateError when no program is valid."""
+        if self.results and self._failed == len(self.results):
+            raise self._too_many_failures()
+
+    def _count(self, index: int, measurement: Measurement) -> None:
+        before = self.results.get(index)
+        self.results[index] = measurement
+        self.seconds += measurement.cost_seconds - (before.cost_seconds if before else 0.0)
+        self._failed += (measurement.error is not None) - (before is not None and before.error is not None)
+
+    def _measure(self, indices: list[int], limit: float) -> Iterator[tuple[int, Measurement]]:
+        index_of: dict[tuple[str, str], int] = {}
+
+        def missing() -> Iterator[Candidate]:
+            for index in fresh:
+                if self.seconds >= limit or self._stop.requested:
+                    return
+                candidate = self._pool.candidate(index)
+                index_of[candidate.task_id, candidate.key] = index
+                yield candidate
+
+        fresh: list[int] = []
+        for index in indices:
+            paid = self._journal.get(*self._pool.name(index))
+            if paid is None:
+                fresh.append(index)
+            else:
+                self.reused += 1
+                yield index, _timed(paid)
+        if not fresh or self.seconds >= limit or self._stop.requested:
+            return
+        for candidate, raw in self._stop.each(self._started().measure(missing())):
+            measurement = _timed(raw)
+            if self._stop.requested and measurement.error is not None:
+                continue  # Ctrl-C may have reached a worker too: that failure is not the program's
+            self._journal.put(candidate, measurement)
+            yield index_of[candidate.task_id, candidate.key], measurement
+
+    def _started(self) -> Any:
+        if self._measurer is None:
+            from ..device.measure import MeasureConfig
+
+            config = MeasureConfig(threads=self._device.facts.cores)
+            self._measurer = self._stack.enter_context(self._device.measurer(config, self._progress.note))
+            for index, result in self.results.items():
+                if result.error is None:
+                    self._measurer.know(self._pool.name(index)[0], result.latency)
+        return self._measurer
+
+    def _hopeless(self) -> bool:
+        return self._failed > FAILURE_RATE * len(self.results)
+
+    def _forget_failures(self) -> None:
+        """Where nearly everything fails, the machine does, not the programs: once it is mended they are tried again."""
+        for index, result in self.results.items():
+            if result.error is not None:
+                self._journal.forget_failure(*self._pool.name(index))
+
+    def _too_many_failures(self) -> MeasurementFailureRateError:
+        self._forget_failures()
+        failed = [result for result in self.results.values() if result.error is not None]
+        commonest, count = Counter(f"{result.error}: {result.message}" for result in failed).most_common(1)[0]
+        return MeasurementFailureRateError(
+            f"{len(failed)} of {len(self.results)} programs failed, {count} of them with: {commonest}",
+            remedy="run `tchub doctor`; once the machine is mended, the same command tries these programs again",
+            failed=len(failed),
+            total=len(self.results),
+            commonest=commonest,
+        )
+
+
+def _timed(measurement: Measurement) -> Measurement:
+    """Return a measurement whose latency is no positive number as a failure: nothing can be learnt from it."""
+    if measurement.error is None and not 0 < measurement.latency < math.inf:
+        return replace(measurement, latencies=(), error="run", message=f"it took {measurement.latency} s")
+    return measurement

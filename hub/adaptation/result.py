@@ -1,4 +1,4 @@
-"""What an adaptation came to: the pool, every pick with its reason, times, scores before and after, the verdict."""
+"""The result of an adaptation: the verdict of the hold-out, every pick with its reason, the stored checkpoint."""
 
 from __future__ import annotations
 
@@ -6,9 +6,120 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ...zoo.adapt.guard import GuardResult
+import numpy as np
+
+from ...zoo.adapt.cross_validation import informed_scores
+from ...zoo.adapt.guard import GuardResult, compare
 from ...zoo.adapt.stopping import CurvePoint, StopDecision
-from .judge import ContextGain
+from ...zoo.models import ContextModel, CostModel
+from ...zoo.training import RankingDataset, evaluate_scores
+
+
+@dataclass(frozen=True)
+class ModelFeatures:
+    """A model, and the programs as it sees them: the base keeps its own device's hardware row.
+
+    Attributes:
+        model: the model.
+        held: (H, rows, width) features of the hold-out; known: (K, rows, width) of the programs learnt from.
+    """
+
+    model: CostModel
+    held: np.ndarray
+    known: np.ndarray
+
+    def scores(self, held: RankingDataset, known: RankingDataset) -> np.ndarray:
+        """Return (H,) scores of the hold-out, given the programs learnt from where the model takes context."""
+        return informed_scores(self.model, self.held, held.group, known, self.known)
+
+
+@dataclass(frozen=True)
+class ContextGain:
+    """What context is worth to the model that tuning will use, base or adapted, in pairwise accuracy on the hold-out.
+
+    Attributes:
+        without, given: the accuracy without the programs learnt from, and with those of each task as context.
+        interval: bounds of `given - without` at `level`, computed as the guard computes its own.
+        level: of the interval, e.g. 0.9.
+    """
+
+    without: float
+    given: float
+    interval: tuple[float, float]
+    level: float
+
+    @property
+    def harms(self) -> bool:
+        """Whether the model ranks worse with context than without, beyond doubt."""
+        return self.interval[1] < 0
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        return (
+            f"pairwise {self.without:.3f} without the programs learnt from as context, {self.given:.3f} with them "
+            f"({self.level:.0%} interval of the difference {low:+.3f} to {high:+.3f})"
+        )
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The comparison of base and adapted model on the hold-out, as tuning would use either of them.
+
+    Attributes:
+        guard: the comparison and its decision, `adapted` or `kept`.
+        before, after: top1, top5 and pairwise of base and adapted model, with the learnt programs of a task as context
+            where a model takes any: tuning hands them over, so the verdict says whether new weights help beyond that.
+        zero_shot: of both without context, by `before` and `after`; None where neither takes any.
+        context: what context is worth to the model that the guard decided on; None where that takes none.
+    """
+
+    guard: GuardResult
+    before: dict[str, float]
+    after: dict[str, float]
+    zero_shot: dict[str, dict[str, float]] | None = None
+    context: ContextGain | None = None
+
+
+def judge(
+    base: ModelFeatures,
+    adapted: ModelFeatures,
+    held: RankingDataset,
+    known: RankingDataset,
+    gain: float | None,
+    seed: int,
+) -> Judgement:
+    """Compare two models.
+
+    Args:
+        base, adapted: the models.
+        held: the held-out programs; known: those learnt from.
+        gain: cross-validated gain, see the guard.
+        seed: of the bootstrap.
+
+    Raises:
+        LabelError: the hold-out has no order to judge by.
+    """
+    views = {"before": base, "after": adapted}
+    scores = {name: view.scores(held, known) for name, view in views.items()}
+    guard = compare(scores["before"], scores["after"], held.latency, held.group, seed=seed, learnt_gain=gain)
+    zero_shot = context = None
+    if any(isinstance(view.model, ContextModel) for view in views.values()):
+        zero_shot = {name: _metrics(view.model.score(view.held), held) for name, view in views.items()}
+    name = "after" if guard.decision == "adapted" else "before"
+    if isinstance(views[name].model, ContextModel):
+        plain = views[name].model.score(views[name].held)
+        worth = compare(plain, scores[name], held.latency, held.group, seed=seed)
+        context = ContextGain(worth.base, worth.adapted, worth.interval, worth.level)
+    return Judgement(guard, _metrics(scores["before"], held), _metrics(scores["after"], held), zero_shot, context)
+
+
+def _metrics(scores: np.ndarray, held: RankingDataset) -> dict[str, float]:
+    return evaluate_scores(scores, held.latency, held.group, held.task_weights)
+
+
+def top_text(metrics: dict[str, float]) -> str:
+    """Return top-1 and, in brackets, top-5: how fast the programs that are put first are, 1 being best."""
+    return f"{metrics['top1']:.3f} ({metrics['top5']:.3f})"
 
 
 @dataclass(frozen=True)
@@ -39,7 +150,7 @@ class Pick:
 
 @dataclass(frozen=True)
 class TaskCount:
-    """How one task fared: candidates, programs learnt from and held out, failures among both."""
+    """Programs of one task: candidates, those learnt from and held out, failures among both."""
 
     task_id: str
     task: str
@@ -51,37 +162,33 @@ class TaskCount:
 
 
 @dataclass(frozen=True)
-class AdaptResult:
-    """The result of `adapt`.
+class AdaptOrigin:
+    """Where an adaptation began.
 
     Attributes:
-        base: `name@version` of the checkpoint started from; base_reasons: why it was chosen, if no name was given.
+        base: `name@version` of the checkpoint to beat; base_reasons: why it was chosen, if no name was given.
         asked: that checkpoint's name or folder as it was asked for; None: nobody named it.
-        workload, device, method, sampler, rounds, seed: what was asked for.
-        target, threads: what programs were compiled for: a TVM target as a dictionary, and their threads.
-        first_sampler: what picked round 0.
         sources: further checkpoints, and corpora; start: what learning began with, and why.
-        learning: the method that made the model, the share of the way from the start that was taken, cross-validated
-            accuracies of all that were tried, and why it was chosen.
-        curve: of the budget `auto`, what it decided on: a point for each round; stop: its last decision.
-        budget: as it was written, and what that comes to where the pool has fewer programs; pool_size: candidates;
-            measured: programs measured, failures included; failed: how many failed; reused: how many an earlier run
-            had paid for.
-        tasks: one entry a task; skipped: (task, reason) of tasks without a choice of programs.
-        picks: every measured program.
-        seconds: wall time by phase; measuring_seconds: what building and running the programs cost.
-        before, after: top1, top5 and pairwise on the hold-out, of the base and of the adapted model, as tuning uses
-            them: with the learnt programs of a task as context where a model takes any.
-        zero_shot: the same of models that take context, without it; None for others.
-        context: what context is worth to the model that the guard decided on; None where that takes none.
-        guard: the comparison and its decision, `adapted` or `kept`.
-        name, version, path: of the stored checkpoint; the base's name, and no path, when the base was kept.
-        journal, corpus: where the measurements are.
     """
 
     base: str
     base_reasons: tuple[str, ...]
     asked: str | None
+    sources: tuple[str, ...]
+    start: str
+
+
+@dataclass(frozen=True)
+class AdaptSettings:
+    """The settings of an adaptation as they were applied.
+
+    Attributes:
+        workload, device, method, sampler, rounds, seed: as asked for.
+        target, threads: what programs were compiled for: a TVM target as a dictionary, and their threads.
+        first_sampler: what picked round 0.
+        budget: as it was written, and what that comes to where the pool has fewer programs.
+    """
+
     workload: str
     device: str
     target: dict[str, Any]
@@ -91,47 +198,77 @@ class AdaptResult:
     first_sampler: str
     rounds: int
     seed: int
-    sources: tuple[str, ...]
-    start: str
-    learning: dict[str, Any]
-    curve: tuple[CurvePoint, ...]
-    stop: StopDecision | None
     budget: str
+
+
+@dataclass(frozen=True)
+class MeasuredPool:
+    """The measurements of an adaptation.
+
+    Attributes:
+        pool_size: candidates.
+        measured: programs measured, failures included; failed: how many failed; reused: how many an earlier run had
+            paid for.
+        measuring_seconds: what building and running the programs cost.
+        journal, corpus: where the measurements are.
+    """
+
     pool_size: int
     measured: int
     failed: int
     reused: int
+    measuring_seconds: float
+    journal: Path
+    corpus: Path
+
+
+@dataclass(frozen=True)
+class AdaptResult:
+    """The result of `adapt`.
+
+    Attributes:
+        origin: where it began; settings: as they were applied; measurements: how many, what they cost, where they are.
+        learning: the method that made the model, the share of the way from the start that was taken, cross-validated
+            accuracies of all that were tried, and why it was chosen.
+        curve: of the budget `auto`, what it decided on: a point for each round; stop: its last decision.
+        tasks: one entry a task; skipped: (task, reason) of tasks without a choice of programs.
+        picks: every measured program.
+        seconds: wall time by phase.
+        judgement: the comparison of base and adapted model on the hold-out.
+        name, version, path: of the stored checkpoint; the base's name, and no path, when the base was kept.
+    """
+
+    origin: AdaptOrigin
+    settings: AdaptSettings
+    measurements: MeasuredPool
+    learning: dict[str, Any]
+    curve: tuple[CurvePoint, ...]
+    stop: StopDecision | None
     tasks: tuple[TaskCount, ...]
     skipped: tuple[tuple[str, str], ...]
     picks: tuple[Pick, ...]
     seconds: dict[str, float]
-    measuring_seconds: float
-    before: dict[str, float]
-    after: dict[str, float]
-    zero_shot: dict[str, dict[str, float]] | None
-    context: ContextGain | None
-    guard: GuardResult
+    judgement: Judgement
     name: str
-    version: str | None
-    path: Path | None
-    journal: Path
-    corpus: Path
+    version: str | None = None
+    path: Path | None = None
 
     @property
     def adapted(self) -> bool:
         """Whether the adapted model replaced the base."""
-        return self.guard.decision == "adapted"
+        return self.judgement.guard.decision == "adapted"
 
     @property
     def update(self) -> str:
         """What to tune with (`tune`'s `update`): `none` where the model ranks worse with context than without."""
-        return "none" if self.context is not None and self.context.harms else "auto"
+        context = self.judgement.context
+        return "none" if context is not None and context.harms else "auto"
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        paths = {key: str(value) if value else None for key, value in self._paths().items()}
-        verdict = {"guard": self.guard.as_dict(), "decision": self.guard.decision, "update": self.update}
-        return asdict(self) | verdict | paths
-
-    def _paths(self) -> dict[str, Path | None]:
-        return {"path": self.path, "journal": self.journal, "corpus": self.corpus}
+        """Return the JSON form: the fields of all parts on one level."""
+        row = asdict(self)
+        for part in ("origin", "settings", "measurements", "judgement"):
+            row |= row.pop(part)
+        guard = self.judgement.guard
+        row |= {"guard": guard.as_dict(), "decision": guard.decision, "update": self.update}
+        return {key: str(value) if isinstance(value, Path) else value for key, value in row.items()}

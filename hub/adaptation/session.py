@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...zoo.adapt.budget import AUTO_LABELS
-from ...zoo.adapt.errors import LabelError, SamplingError
-from ...zoo.adapt.holdout import PROGRAMS_PER_TASK, choose_holdout
-from ...zoo.adapt.kept_models import model_mark
-from ...zoo.adapt.sampling import Pool, Reason
+from ...zoo.adapt.budget import AUTO_LABELS, Budget, parse_budget
+from ...zoo.adapt.errors import AdaptError, LabelError
+from ...zoo.adapt.sampling.pool import PROGRAMS_PER_TASK, choose_holdout
+from ...zoo.adapt.sampling import (
+    Pool,
+    RandomSampler,
+    RDUPlusSampler,
+    Reason,
+    Sampler,
+    StrataSampler,
+    StratifiedSampler,
+    create_sampler,
+)
 from ...zoo.adapt.stopping import CurvePoint, StopDecision, decide
-from .first import asks_base, first_sampler
-from .kept import SessionMemory, SessionPicks, kept_decisions
-from .learn import Learner, Told
-from .least import check_count
-from .settings import Outcome
+from ...zoo.adapt.training_cache import model_digest
+from .config import SessionContext, check_count
+from .learner import Learner
+from .pool import CandidatePool, PoolMeasurer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from .measure import PoolMeasuring
-    from .pool import CandidatePool
+    from ...zoo.adapt.adapt_model import AdaptedModel
+    from ..records.journal import Journal
+    from .result import Judgement
 
 HOLD_OUT_SHARE = 0.2
 # Programs that tell what one costs, before a budget of time can be divided.
@@ -34,53 +42,168 @@ PROBE_PROGRAMS = 8
 AUTO_PER_TASK, AUTO_BATCH = 2, 16
 
 
+def first_sampler(sampler: Sampler) -> Sampler:
+    """Return what picks round 0 for a sampler, when no label is known yet.
+
+    Rand_Select of algorithm 1 (TCL), level over the tasks, since a task without a label teaches nothing. tchub's own
+    samplers ask the pretrained base instead, so that programs that it calls slow and fast are measured alike.
+    """
+    if isinstance(sampler, RandomSampler):
+        return sampler
+    return StrataSampler() if isinstance(sampler, StrataSampler | RDUPlusSampler) else StratifiedSampler()
+
+
+@dataclass(frozen=True)
+class SessionPicks:
+    """The measured programs of a session.
+
+    Attributes:
+        learn: programs to learn from, in the order of picking; hold_out: candidates that judge.
+    """
+
+    learn: tuple[Reason, ...] = ()
+    hold_out: tuple[int, ...] = ()
+
+    @property
+    def indices(self) -> list[int]:
+        """All candidates, those to learn from first."""
+        return [*(pick.index for pick in self.learn), *self.hold_out]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"learn": [pick.as_dict() for pick in self.learn], "hold_out": list(self.hold_out)}
+
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> SessionPicks:
+        """Read the JSON form."""
+        return cls(tuple(map(Reason.of, row["learn"])), tuple(row["hold_out"]))
+
+
+class SessionState:
+    """Decisions and batches of sessions, so that the same command, run again, ends where it would have ended.
+
+    Decisions weigh seconds, a time ends a batch where the clock says, and a larger budget goes on from a smaller one.
+
+    Args:
+        journal: keeps the state beside the measurements, on disk with each change.
+        key: what tells pool, sampler, seed and start from any others; sessions of one key differ by budget alone.
+        budget: of this session.
+    """
+
+    def __init__(self, journal: Journal, key: Iterable[str], budget: Budget) -> None:
+        self._journal, self._key = journal, tuple(key)
+        self._own = (*self._key, repr(budget))
+
+    def start(self, fits: Any) -> SessionPicks:
+        """Return what this session goes on from: the largest that ended and fits; the same when it is run again.
+
+        Args:
+            fits: tells whether the budget would have allowed a session's picks.
+        """
+        row = self._get("start", *self._own)
+        if row is None:
+            fitting = [one for one in self._ended() if fits(one)]
+            row = max(fitting, key=lambda one: len(one.indices), default=SessionPicks()).as_dict()
+            self._put(row, "start", *self._own)
+        return SessionPicks.of(row)
+
+    def end(self, picks: SessionPicks) -> None:
+        """Keep what a session has measured that has spent its budget."""
+        others = self._ended()
+        if picks not in others:
+            self._put([one.as_dict() for one in (*others, picks)], "ended", *self._key)
+
+    def batch(self, title: str, indices: Sequence[int]) -> list[int] | None:
+        """Return the part of a batch that its time allowed to measure; None: it was not measured to its end."""
+        return self._get("batch", *self._own, title, repr(list(indices)))
+
+    def keep_batch(self, title: str, indices: Sequence[int], measured: Sequence[int]) -> None:
+        """Keep the part of a batch that was measured to its end, or to that of its time."""
+        self._put(list(measured), "batch", *self._own, title, repr(list(indices)))
+
+    def decision(self, key: Iterable[str]) -> StopDecision | None:
+        """Return the decision that was taken on the same labels and settings, if there is one."""
+        row = self._get("decision", *key)
+        return None if row is None else StopDecision(**row)
+
+    def keep_decision(self, key: Iterable[str], decision: StopDecision) -> None:
+        """Keep a decision with the seconds that it weighed."""
+        self._put(decision.as_dict(), "decision", *key)
+
+    def _ended(self) -> list[SessionPicks]:
+        return [SessionPicks.of(row) for row in self._get("ended", *self._key) or ()]
+
+    def _get(self, *key: str) -> Any:
+        return self._journal.noted(_digest(key))
+
+    def _put(self, value: Any, *key: str) -> None:
+        self._journal.note(_digest(key), value)
+
+
+def _digest(key: Iterable[str]) -> str:
+    return "adapt " + hashlib.sha256("\n".join(key).encode()).hexdigest()
+
+
+@dataclass
 class AdaptSession:
     """One start, one pool, one budget.
 
     Args:
         learner: makes the models.
         pool: the candidates.
-        measuring: measures them.
-        told: settings, progress and clock.
+        measurer: measures them.
+        context: settings and progress.
+        journal: keeps the session's state.
         to_rank: whether the tasks are those of what will be tuned, and do not stand for others.
+
+    Attributes:
+        reasons: of each measured program to learn from; learn: these programs in the order of picking.
+        hold_out: the held-out programs.
+        curve: of a budget that stops itself, a point a round; stop: its last decision.
+        adapted, judgement: the last model and its comparison with the base, once `finish` has made them.
     """
 
-    def __init__(
-        self, learner: Learner, pool: CandidatePool, measuring: PoolMeasuring, told: Told, to_rank: bool
-    ) -> None:
-        self._learner, self._pool, self._measuring = learner, pool, measuring
-        self._told, self._settings, self._clock = told, told.settings, told.clock
-        self._sampling_pool = pool.sampling_pool(to_rank)
-        self._hold_out: list[int] = []
-        self._within = np.ones(len(pool), dtype=bool)
-        self._learn: list[int] = []
-        self._reasons: dict[int, Reason] = {}
-        self._curve: list[CurvePoint] = []
-        self._stop: StopDecision | None = None
+    learner: Learner
+    pool: CandidatePool
+    measurer: PoolMeasurer
+    context: SessionContext
+    journal: Journal
+    to_rank: bool
+    reasons: dict[int, Reason] = field(default_factory=dict)
+    learn: list[int] = field(default_factory=list)
+    hold_out: list[int] = field(default_factory=list)
+    curve: list[CurvePoint] = field(default_factory=list)
+    stop: StopDecision | None = None
+
+    def __post_init__(self) -> None:
+        config = self.context.config
+        self._config, self._budget, self._sampler = config, parse_budget(config.budget), create_sampler(config.sampler)
+        self._progress, self._timed = self.context.progress, self.context.timed
+        self._sampling_pool = self.pool.sampling_pool(self.to_rank)
+        self._within = np.ones(len(self.pool), dtype=bool)
         self._update_seconds = 0.0
-        self._decisions = kept_decisions(told.folder)
-        words = (told.scope, pool.mark(), self._settings.sampler.name, str(self._settings.seed), *learner.words())
-        self._memory = SessionMemory(told.folder, words, self._settings.budget)
+        key = (self.pool.digest(), self._sampler.name, str(config.seed), *self.learner.key())
+        self._state = SessionState(self.journal, key, self._budget)
 
     def spend(self) -> None:
         """Measure what the budget allows, in rounds.
 
         Raises:
-            BudgetError: too small to hold out and to learn.
+            AdaptError: too small to hold out and to learn.
             MeasurementFailureRateError: nearly every program failed.
             InterruptedRunError: the user stopped it.
         """
-        budget, rounds = self._settings.budget, self._settings.rounds
+        budget, rounds = self._budget, self._config.rounds
         number = self._go_on()
-        if budget.kind == "seconds" and not self._learn:
+        if budget.kind == "seconds" and not self.learn:
             self._pick_and_measure(PROBE_PROGRAMS, 0, budget.seconds, "probe", self._within)
         affordable = self._affordable()
-        self._measure_hold_out(self._held_count(affordable) - len(self._hold_out))
-        self._within = self._tasks_within(affordable - len(self._hold_out))
+        self._measure_hold_out(self._held_count(affordable) - len(self.hold_out))
+        self._within = self._tasks_within(affordable - len(self.hold_out))
         while budget.kind == "auto" or number <= rounds:
             measured = self._round(number)
             if not number:
-                self._learner.choose(self._learn)
+                self.learner.choose(self.learn)
             if not measured:
                 break
             number += 1
@@ -88,192 +211,187 @@ class AdaptSession:
                 self._update()
             if budget.kind == "auto" and self._enough():
                 break
-        self._measuring.check_any()
-        if self._stop is not None and not self._stop.stop:
-            reason = f"{self._stop.reason}, but no more may be measured of this pool"
-            self._stop = replace(self._stop, stop=True, reason=reason)
-        self._memory.ended(SessionPicks(self._picks(), tuple(self._hold_out)))
+        self.measurer.check_any()
+        if self.stop is not None and not self.stop.stop:
+            reason = f"{self.stop.reason}, but no more may be measured of this pool"
+            self.stop = replace(self.stop, stop=True, reason=reason)
+        self._state.end(SessionPicks(tuple(self.reasons[index] for index in self.learn), tuple(self.hold_out)))
 
-    def learn(self) -> Outcome:
+    def finish(self) -> tuple[AdaptedModel, Judgement]:
         """Make the last model of what `spend` measured, and compare it with its base.
 
         Raises:
             LabelError: the measurements have no order to learn or to judge by.
         """
-        with self._clock("learn"):
-            adapted = self._learner.finish(self._learn, self._hold_out)
-        with self._clock("evaluate"):
-            judgement = self._learner.judge(adapted, self._learn, self._hold_out)
-        held, curve = tuple(self._hold_out), tuple(self._curve)
-        return Outcome(adapted, self._learner.start, self._picks(), held, judgement, curve, self._stop)
-
-    def _picks(self) -> tuple[Reason, ...]:
-        """What was learnt from, in the order of picking."""
-        return tuple(self._reasons[index] for index in self._learn)
+        with self._timed("learn"):
+            adapted = self.learner.finish(self.learn, self.hold_out)
+        with self._timed("evaluate"):
+            return adapted, self.learner.judge(adapted, self.learn, self.hold_out)
 
     def _go_on(self) -> int:
-        """Take up what an earlier session of a smaller budget measured; the number of the round that comes next."""
-        before = self._memory.before(self._fits)
-        if not before.picks:
+        """Take up what an earlier session of a smaller budget measured; return the number of the next round."""
+        before = self._state.start(self._fits)
+        if not before.learn:
             return 0
-        self._measure(before.places, math.inf, "measured before")
-        self._learn, self._hold_out = [pick.index for pick in before.picks], list(before.hold_out)
-        self._reasons = {pick.index: pick for pick in before.picks}
-        self._told.progress.note(f"goes on from {len(before.places)} programs that a smaller budget measured")
-        self._learner.choose(self._learn)
+        self._measure(before.indices, math.inf, "measured before")
+        self.learn, self.hold_out = [pick.index for pick in before.learn], list(before.hold_out)
+        self.reasons = {pick.index: pick for pick in before.learn}
+        self._progress.note(f"goes on from {len(before.indices)} programs that a smaller budget measured")
+        self.learner.choose(self.learn)
         self._update()
         return 1
 
     def _fits(self, before: SessionPicks) -> bool:
-        """Whether the budget would have allowed it too."""
-        count = self._settings.budget.programs(len(self._pool))
+        """Return whether the budget would have allowed it too."""
+        count = self._budget.programs(len(self.pool))
         if count is None:
-            return self._measuring.paid_seconds(before.places) <= self._settings.budget.seconds
-        return len(before.places) <= count
+            return self.measurer.paid_seconds(before.indices) <= self._budget.seconds
+        return len(before.indices) <= count
 
     def _affordable(self) -> int:
-        """Programs that the budget allows in all; of a time, by what one has cost so far."""
-        count = self._settings.budget.programs(len(self._pool))
+        """Return the programs that the budget allows in all; of a time, by what one has cost so far."""
+        count = self._budget.programs(len(self.pool))
         if count is None:
-            measured = len(self._learn) + len(self._hold_out)
-            count = min(len(self._pool), measured + int(self._seconds_left() / self._cost()))
-        if self._settings.budget.kind == "auto":
-            count = min(count, (AUTO_LABELS + PROGRAMS_PER_TASK) * len(self._pool.tasks))
-        check_count(self._settings.budget, count, f"{len(self._pool)} candidates")
+            measured = len(self.learn) + len(self.hold_out)
+            count = min(len(self.pool), measured + int(self._seconds_left() / self._cost()))
+        if self._budget.kind == "auto":
+            count = min(count, (AUTO_LABELS + PROGRAMS_PER_TASK) * len(self.pool.tasks))
+        check_count(self._budget, count, f"{len(self.pool)} candidates")
         return count
 
     def _held_count(self, affordable: int) -> int:
-        """Programs to hold out; a budget that stops itself may end early, so its most is not what they share."""
+        """Return how many to hold out; a budget that stops itself may end early, so its most is not what they share."""
         count = round(HOLD_OUT_SHARE * affordable)
-        if self._settings.budget.kind == "auto":
-            count = min(count, PROGRAMS_PER_TASK * len(self._pool.tasks))
+        if self._budget.kind == "auto":
+            count = min(count, PROGRAMS_PER_TASK * len(self.pool.tasks))
         return max(PROGRAMS_PER_TASK, count)
 
     def _seconds_left(self) -> float:
-        return max(0.0, self._settings.budget.seconds - self._measuring.seconds)
+        return max(0.0, self._budget.seconds - self.measurer.seconds)
 
     def _cost(self) -> float:
-        """Seconds that one program has cost on average; a failed one may have cost next to nothing."""
-        return max(1e-3, self._measuring.seconds / max(1, len(self._measuring.results)))
+        """Return the seconds that one program has cost on average; a failed one may have cost next to nothing."""
+        return max(1e-3, self.measurer.seconds / max(1, len(self.measurer.results)))
 
     def _measure_hold_out(self, count: int) -> None:
-        if self._hold_out and count < PROGRAMS_PER_TASK:
+        if self.hold_out and count < PROGRAMS_PER_TASK:
             return
-        learnt = self._learner.learnt_before()
-        rest = np.setdiff1d(np.arange(len(self._pool)), [*self._learn, *self._hold_out, *learnt])
-        rng = np.random.default_rng([self._settings.seed, 1])
+        learnt = self.learner.learnt_before()
+        rest = np.setdiff1d(np.arange(len(self.pool)), [*self.learn, *self.hold_out, *learnt])
+        rng = np.random.default_rng([self._config.seed, 1])
         try:
             picks = rest[choose_holdout(self._subset(rest), count, rng, learnt=len(learnt))]
-        except SamplingError:
-            if self._hold_out:
+        except AdaptError:
+            if self.hold_out:
                 return  # what a smaller budget held out must do
             raise
-        seconds = HOLD_OUT_SHARE * self._settings.budget.seconds
-        self._hold_out += self._measure(picks, seconds, "hold-out")
+        self.hold_out += self._measure(picks, HOLD_OUT_SHARE * self._budget.seconds, "hold-out")
 
     def _tasks_within(self, count: int) -> np.ndarray:
-        """(N,) bool: programs of tasks that so many labels can teach, two each; those that are judged come first.
+        """Return (N,) bool: programs of tasks that so many labels can teach, two each; those that are judged first.
 
         One program of each task is all that a small budget would buy of many tasks, and it has no order to learn.
         """
-        tasks, group = len(self._pool.tasks), self._sampling_pool.task
+        tasks, group = len(self.pool.tasks), self.pool.group
         if count >= 2 * tasks:
-            return np.ones(len(self._pool), dtype=bool)
-        rng = np.random.default_rng([self._settings.seed, 3])
-        judged = np.unique(group[self._hold_out])
+            return np.ones(len(self.pool), dtype=bool)
+        rng = np.random.default_rng([self._config.seed, 3])
+        judged = np.unique(group[self.hold_out])
         order = [*rng.permutation(judged), *rng.permutation(np.setdiff1d(np.arange(tasks), judged))]
         return np.isin(group, order[: max(1, count // 2)])
 
     def _round(self, number: int) -> bool:
-        """One batch: pick and measure; False when the budget or the pool is used up."""
-        rounds, title = self._settings.rounds, f"round {number}" if number else "first batch"
+        """Pick and measure one batch; return False when the budget or the pool is used up."""
+        rounds, title = self._config.rounds, f"round {number}" if number else "first batch"
         within, seconds = self._within, math.inf
-        if self._settings.budget.kind == "auto":
-            count = min(self._batch(), self._affordable() - len(self._hold_out) - len(self._learn))
-        elif self._settings.budget.kind == "seconds":
+        if self._budget.kind == "auto":
+            count = min(self._batch(), self._affordable() - len(self.hold_out) - len(self.learn))
+        elif self._budget.kind == "seconds":
             seconds = self._seconds_left() / (rounds + 1 - number)
             count = max(1, int(seconds / self._cost())) if seconds else 0  # time for less than one measures one
         else:
-            left = self._affordable() - len(self._hold_out) - len(self._learn)
+            left = self._affordable() - len(self.hold_out) - len(self.learn)
             count = -(-left // (rounds + 1 - number))
-        if number and self._settings.budget.kind != "auto":
+        if number and self._budget.kind != "auto":
             title += f" of {rounds}"
         if not number:
             within = within & self._tasks_within(count)  # or the first model would have no order to learn
-        count = min(count, len(np.setdiff1d(np.flatnonzero(within), self._hold_out + self._learn)))
+        count = min(count, len(np.setdiff1d(np.flatnonzero(within), self.hold_out + self.learn)))
         return count > 0 and self._pick_and_measure(count, number, seconds, title, within)
 
     def _batch(self) -> int:
-        """Programs of a round of a budget that stops itself."""
-        return max(AUTO_BATCH, AUTO_PER_TASK * len(self._pool.tasks))
+        """Return the programs of a round of a budget that stops itself."""
+        return max(AUTO_BATCH, AUTO_PER_TASK * len(self.pool.tasks))
 
     def _enough(self) -> bool:
-        """A point of the learning curve, and whether another round is not worth its time."""
-        with self._clock("evaluate"):
-            self._curve.append(self._learner.point(self._learn, self._hold_out))
+        """Add a point to the learning curve, and return whether another round is not worth its time."""
+        with self._timed("evaluate"):
+            point = self.learner.point(self.learn, self.hold_out)
+        self.curve.append(point)
         count = self._batch()
         cost = count * self._cost() + self._update_seconds
-        # The first batch and the least rounds each give a point.
-        least, words = self._settings.rounds + 1, self._decided_on()
-        self._stop = self._decisions.get(words)
-        if self._stop is None:
-            self._stop = decide(self._curve, count, cost, self._settings.worth, least)
-            self._decisions.put(words, self._stop.as_dict())
-        point = self._curve[-1]
-        self._told.progress.note(
+        key = self._moment()
+        self.stop = self._state.decision(key)
+        if self.stop is None:
+            # The first batch and the least rounds each give a point.
+            self.stop = decide(self.curve, count, cost, self._config.worth, self._config.rounds + 1)
+            self._state.keep_decision(key, self.stop)
+        self._progress.note(
             f"{point.labels} labels, {point.seconds:.0f} s: choices {100 * point.slowdown:.1f}% slower than the best, "
-            f"pairwise {point.pairwise:.3f}; {self._stop.reason}"
+            f"pairwise {point.pairwise:.3f}; {self.stop.reason}"
         )
-        return self._stop.stop
+        return self.stop.stop
 
-    def _decided_on(self) -> tuple[str, ...]:
-        """Words that tell this moment from any other: what is measured, what was learnt of it, what it is worth."""
-        own, parts = self._settings, (self._learn, self._hold_out)
-        told = (own.sampler.name, own.rounds, own.worth, own.seed, own.fine_tune, model_mark(self._learner.start.model))
-        measured = (sorted(zip(part, self._measuring.latency(part).tolist(), strict=True)) for part in parts)
-        return tuple(map(repr, (*told, len(self._curve), *measured)))
+    def _moment(self) -> tuple[str, ...]:
+        """Return the key of a decision: what is measured, what was learnt of it, what it is worth."""
+        config, parts = self._config, (self.learn, self.hold_out)
+        settings = (self._sampler.name, config.rounds, config.worth, config.seed, config.learning)
+        measured = (sorted(zip(part, self.measurer.latency(part).tolist(), strict=True)) for part in parts)
+        return tuple(map(repr, (*settings, model_digest(self.learner.start.model), len(self.curve), *measured)))
 
     def _pick_and_measure(self, count: int, number: int, seconds: float, title: str, within: np.ndarray) -> bool:
         """Pick among what is neither learnt from nor held out, `within` (N,) bool, and measure it."""
         # What was measured before is open in any case: it is labeled.
-        open_ = np.setdiff1d(np.union1d(np.flatnonzero(within), self._learn), self._hold_out).astype(np.int64)
-        labeled = np.searchsorted(open_, np.array(self._learn, dtype=np.int64))
-        rng = np.random.default_rng([self._settings.seed, 2, number, len(self._learn)])
-        with self._clock("select"):
-            sampler = self._settings.sampler if number else first_sampler(self._settings.sampler)
-            view = self._learner.view(open_, labeled) if number or asks_base(sampler) else None
+        open_ = np.setdiff1d(np.union1d(np.flatnonzero(within), self.learn), self.hold_out).astype(np.int64)
+        labeled = np.searchsorted(open_, np.array(self.learn, dtype=np.int64))
+        rng = np.random.default_rng([self._config.seed, 2, number, len(self.learn)])
+        with self._timed("select"):
+            sampler = self._sampler if number else first_sampler(self._sampler)
+            # The first strata are those of the base's scores; others pick round 0 without a look at the programs.
+            asks = number or isinstance(sampler, StrataSampler)
+            view = self.learner.view(open_, labeled) if asks else None
             chosen = sampler.select(self._subset(open_), labeled, count, view, rng, round=number)
         reasons = {int(open_[r.index]): replace(r, index=int(open_[r.index])) for r in chosen.reasons}
         measured = self._measure(open_[chosen.indices], seconds, title)
-        self._learn += measured
-        self._reasons |= {index: reasons[index] for index in reasons if index in measured}
+        self.learn += measured
+        self.reasons |= {index: reasons[index] for index in reasons if index in measured}
         return bool(measured)
 
     def _subset(self, indices: np.ndarray) -> Pool:
         return replace(self._sampling_pool, task=self._sampling_pool.task[indices])
 
-    def _measure(self, indices: Sequence[int] | np.ndarray, seconds: float, title: str) -> list[int]:
-        """Places of these that were measured; where a clock ended the batch, it ends there again."""
-        places = [int(index) for index in indices]
-        done = self._memory.batch(title, places) if seconds < math.inf else None
-        self._told.progress.start(title, len(places if done is None else done))
-        with self._clock("measure"):
+    def _measure(self, batch: Sequence[int] | np.ndarray, seconds: float, title: str) -> list[int]:
+        """Measure a batch and return what was measured; where a clock ended the batch, it ends there again."""
+        indices = [int(index) for index in batch]
+        done = self._state.batch(title, indices) if seconds < math.inf else None
+        self._progress.start(title, len(indices if done is None else done))
+        with self._timed("measure"):
             if done is not None:
-                return self._measuring.measure(done)
-            done = self._measuring.measure(places, seconds)
+                return self.measurer.measure(done)
+            done = self.measurer.measure(indices, seconds)
         if seconds < math.inf:
-            self._memory.keep_batch(title, places, done)
+            self._state.keep_batch(title, indices, done)
         return done
 
     def _update(self) -> None:
-        """A model for the next round's picks."""
+        """Make a model for the next round's picks."""
         began = time.perf_counter()
-        with self._clock("fine-tune"):
-            self._told.progress.start("fine-tuning", 1)
+        with self._timed("fine-tune"):
+            self._progress.start("fine-tuning", 1)
             try:
-                self._learner.update(self._learn)
+                self.learner.update(self.learn)
             except LabelError:
                 # A first batch may hold one valid program a task: the next one is picked by the start.
-                self._told.progress.note("the labels so far have no order to learn; the next are picked without them")
-            self._told.progress.advance()
+                self._progress.note("the labels so far have no order to learn; the next are picked without them")
+            self._progress.advance()
         self._update_seconds = time.perf_counter() - began

@@ -1,36 +1,47 @@
-"""`--from`: checkpoints to start from and corpora of other devices to learn from, told apart and checked early."""
+"""The sources of an adaptation: checkpoints to start from, corpora to learn from, and what they must not tell.
+
+No hold-out is judged by what taught a model: programs that a checkpoint has learnt by adapting are known by digests,
+and programs that judge are left out of the corpora.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...zoo.errors import TchubError
+import numpy as np
+
+from ...zoo.adapt.continual import fisher_average
+from ...zoo.adapt.continual import fisher_diagonal
+from ...zoo.adapt.errors import AdaptError
+from ...zoo.training import RankingDataset, pairwise_accuracy
+from ...zoo.training.metrics import count_pairs
 from ..registry.errors import CheckpointNameError, UnknownCheckpointError
-from .tools import Base
 
 if TYPE_CHECKING:
-    from ...zoo.adapt.methods import SourceData
+    from ...zoo.adapt.method import SourceData
     from ...zoo.corpus import Corpus
     from ...zoo.features import FeatureSchema
+    from ...zoo.models import CheckpointConfig, CostModel
+    from ..api import CheckpointChoice
+    from .pool import CandidatePool
 
 # Programs of a task that are learnt of a source's corpus: a task's first programs teach most.
 PROGRAMS_PER_TASK = 200
-
-
-class SourceSchemaError(TchubError):
-    """A source reads other features than the base, or is of a device of another kind; fields: source."""
-
-
-class SourceFolderError(TchubError):
-    """What `--from` names is no folder of a checkpoint or corpus and no checkpoint, or not alone so; fields: source."""
+# Ordered pairs without which one more or less would turn the comparison of two sources.
+MIN_PAIRS = 10
+# Key of a checkpoint's `training`: digests of the programs that it has learnt by adapting.
+LEARNT = "learnt_programs"
+# Hex digits of a digest: of 10,000 programs, two share one with a probability of 4 in 100 billion.
+_DIGITS = 12
 
 
 @dataclass(frozen=True)
-class Sources:
-    """What an adaptation starts from.
+class AdaptationSources:
+    """The checkpoints and corpora of an adaptation.
 
     Attributes:
         bases: checkpoints, the first being the one that was named; they read the same features.
@@ -38,38 +49,33 @@ class Sources:
         corpora: measured programs of other devices.
     """
 
-    bases: tuple[Base, ...]
+    bases: tuple[CheckpointChoice, ...]
     named: bool
     corpora: tuple[Corpus, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the further checkpoints and of the corpora."""
+        """Names of the further checkpoints and of the corpora."""
         return (*(base.entry.id for base in self.bases[1:]), *map(corpus_name, self.corpora))
 
 
 def corpus_name(corpus: Corpus) -> str:
-    """What a corpus is called among the sources: its folder's name."""
+    """Return the name of a corpus among the sources: its folder's."""
     return corpus.path.resolve().name
 
 
-def split_names(sources: str | Sequence[str]) -> tuple[str, ...]:
-    """`A,B` or `["A", "B"]` as names, empty ones left out."""
-    parts = sources.split(",") if isinstance(sources, str) else sources
-    return tuple(part.strip() for part in parts if part.strip())
-
-
-def open_sources(checkpoint: str | None, sources: Sequence[str], find_base: Callable[[str | None], Base]) -> Sources:
-    """Load the checkpoints, open the corpora, and see that they fit each other.
+def open_sources(
+    checkpoint: str | None, sources: Sequence[str], choose: Callable[[str | None], CheckpointChoice]
+) -> AdaptationSources:
+    """Load the checkpoints, open the corpora, and check that they fit each other.
 
     Args:
-        checkpoint: the one to adapt; None for the first among the sources, or what fits this machine best.
+        checkpoint: the one to adapt; None for the first among the sources, or what fits the device best.
         sources: names and folders of checkpoints, and folders of corpora.
-        find_base: loads a checkpoint.
+        choose: loads a checkpoint.
 
     Raises:
-        SourceSchemaError: they do not fit.
-        SourceFolderError: a source is neither a checkpoint nor a corpus, or two corpora have one name.
+        AdaptError: a source is neither a checkpoint nor a corpus, they do not fit, or two corpora have one name.
         EmptyDatasetError: a corpus has no task with programs to compare.
         TchubError: whatever loading raises.
     """
@@ -78,50 +84,43 @@ def open_sources(checkpoint: str | None, sources: Sequence[str], find_base: Call
 
     folders = [name for name in sources if (Path(name) / META_FILE).is_file()]
     names = [name for name in sources if name not in folders]
-    first = (replace(find_base(checkpoint), asked=checkpoint),) if checkpoint is not None or not names else ()
-    bases = (*first, *(replace(_find_source(name, find_base), asked=name) for name in names))
+    first = (replace(choose(checkpoint), asked=checkpoint),) if checkpoint is not None or not names else ()
+    bases = (*first, *(replace(_open_checkpoint(name, choose), asked=name) for name in names))
     corpora = tuple(Corpus.open(Path(folder)) for folder in folders)
     for base in bases[1:]:
         _check_checkpoint(bases[0], base)
     for corpus in corpora:
         _check_corpus(bases[0], corpus)
-    _check_names(corpora)
-    return Sources(bases, checkpoint is not None or len(bases) == 1, corpora)
-
-
-def _check_names(corpora: Sequence[Corpus]) -> None:
-    """What is learnt, left out and licensed is told by the corpus's name."""
-    names = [corpus_name(corpus) for corpus in corpora]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise SourceFolderError(
-            f"two corpora of --from are called {twice}",
-            remedy="give their folders different names",
-            source=twice,
+    called = [corpus_name(corpus) for corpus in corpora]
+    if twice := next((name for name in called if called.count(name) > 1), None):
+        raise AdaptError(
+            f"two corpora of --sources are called {twice}", remedy="give their folders different names", source=twice
         )
+    return AdaptationSources(bases, checkpoint is not None or len(bases) == 1, corpora)
 
 
-def _find_source(name: str, find_base: Callable[[str | None], Base]) -> Base:
-    """A checkpoint among the sources; of a folder the registry knows only that it is no name."""
+def _open_checkpoint(name: str, choose: Callable[[str | None], CheckpointChoice]) -> CheckpointChoice:
+    """Load a checkpoint among the sources; of a folder the registry tells only that it is no name."""
     try:
-        return find_base(name)
+        return choose(name)
     except (CheckpointNameError, UnknownCheckpointError) as error:
         if Path(name).is_dir():
-            what = "the folder holds neither a corpus.json nor a config.json"
+            reason = "the folder holds neither a corpus.json nor a config.json"
         elif "/" in name or Path(name).exists():
-            what = "there is no such folder"
+            reason = "there is no such folder"
         else:
             raise
-        raise SourceFolderError(
-            f"{name} is neither a corpus nor a checkpoint: {what}",
-            remedy="name folders of corpora (`tchub corpus stats DIR` reads one), and folders or names of checkpoints",
+        raise AdaptError(
+            f"{name} is neither a corpus nor a checkpoint: {reason}",
+            remedy="name folders of corpora (`tchub corpus check DIR` reads one), and folders or names of checkpoints",
             source=name,
         ) from error
 
 
-def _check_checkpoint(first: Base, other: Base) -> None:
+def _check_checkpoint(first: CheckpointChoice, other: CheckpointChoice) -> None:
     ours, theirs = first.checkpoint.config, other.checkpoint.config
     if (ours.feature_schema, ours.feature_version) != (theirs.feature_schema, theirs.feature_version):
-        raise SourceSchemaError(
+        raise AdaptError(
             f"{other.entry.id} reads {theirs.feature_schema} version {theirs.feature_version}, "
             f"{first.entry.id} reads {ours.feature_schema} version {ours.feature_version}",
             remedy=f"name sources that read {ours.feature_schema} (`tchub list` shows the features of each)",
@@ -129,30 +128,38 @@ def _check_checkpoint(first: Base, other: Base) -> None:
         )
 
 
-def _check_corpus(first: Base, corpus: Corpus) -> None:
+def _check_corpus(first: CheckpointChoice, corpus: Corpus) -> None:
     from ...zoo.corpus import EmptyDatasetError, usable_programs
-    from ...zoo.training.read import corpus_device
+    from ...zoo.training.programs import corpus_device
 
     schema, device = _schema(first), corpus_device(corpus)
     if device.kind != schema.kind:
-        raise SourceSchemaError(
+        raise AdaptError(
             f"{corpus.path} is of {device.name}, a {device.kind.upper()}; {first.entry.id} reads {schema.name}, "
             f"features of programs for a {schema.kind.upper()}",
             remedy=f"name corpora of a {schema.kind.upper()}",
             source=str(corpus.path),
         )
     if not any(usable_programs(corpus, [task]).programs for task in corpus.tasks):
-        raise EmptyDatasetError(f"{corpus.path} has no task with programs to compare", remedy="leave it out of --from")
+        raise EmptyDatasetError(
+            f"{corpus.path} has no task with programs to compare", remedy="leave it out of --sources"
+        )
+
+
+def _schema(base: CheckpointChoice) -> FeatureSchema:
+    from ...zoo.features import get_schema
+
+    return get_schema(base.checkpoint.config.feature_schema)
 
 
 def read_sources(
-    base: Base,
+    base: CheckpointChoice,
     corpora: Sequence[Corpus],
     store: Path,
     seed: int,
     without: Callable[[Corpus], frozenset[tuple[str, str]]] = lambda corpus: frozenset(),
 ) -> tuple[SourceData, ...]:
-    """Programs of the corpora in the base's features, with each one's own hardware row.
+    """Read programs of the corpora in the base's features, with each one's own hardware row.
 
     Args:
         base: a checkpoint that learning begins with, whose feature schema decides.
@@ -164,20 +171,170 @@ def read_sources(
     Returns:
         Those corpora that have a task with programs to compare beside these.
     """
-    from ...zoo.adapt.methods import SourceData
-    from ...zoo.training.inputs import StatementStore
-    from ...zoo.training.read import Share, corpus_device, read_programs
+    from ...zoo.adapt.method import SourceData
+    from ...zoo.training.programs import Share, StatementStore, corpus_device, read_programs
 
-    found, schema = [], _schema(base)
+    sources, schema = [], _schema(base)
     for corpus in corpora:
         share = Share(per_task=PROGRAMS_PER_TASK, seed=seed, without=without(corpus))
         data, _ = read_programs(corpus, sorted(corpus.tasks), schema, StatementStore(store), share)
         if data is not None:
-            found.append(SourceData(corpus_name(corpus), corpus_device(corpus), data))
-    return tuple(found)
+            sources.append(SourceData(corpus_name(corpus), corpus_device(corpus), data))
+    return tuple(sources)
 
 
-def _schema(base: Base) -> FeatureSchema:
-    from ...zoo.features import get_schema
+# Programs that were learnt before, and programs that may not be learnt ------------------------------------
 
-    return get_schema(base.checkpoint.config.feature_schema)
+
+def _digest(device: str, computation: str, key: str) -> str:
+    """Return the digest of a program measured on a device, equal in every journal and corpus."""
+    return hashlib.sha256("\n".join((device, computation, key)).encode()).hexdigest()[:_DIGITS]
+
+
+def pool_digests(pool: CandidatePool, indices: Iterable[int]) -> list[str]:
+    """Return the digests of some candidates, by which checkpoints remember what they have learnt."""
+    entries = (pool.entries[int(index)] for index in indices)
+    return [_digest(pool.device, pool.computations[entry.task], entry.key) for entry in entries]
+
+
+def corpus_digests(corpus: Corpus) -> frozenset[str]:
+    """Return the digests of every program of a corpus."""
+    device = str(corpus.meta["device"])
+    return frozenset(
+        _digest(device, task.computation or name, str(key))
+        for name, task in corpus.tasks.items()
+        for key in corpus.table(name, ["key"])["key"].to_pylist()
+    )
+
+
+def learnt_digests(config: CheckpointConfig) -> frozenset[str]:
+    """Return the programs that a checkpoint, or one that it was adapted from, has learnt while being adapted."""
+    digests = config.training.get(LEARNT)
+    return frozenset(map(str, digests)) if isinstance(digests, list) else frozenset()
+
+
+def learnt_by(bases: Sequence[CheckpointChoice], pool: CandidatePool) -> np.ndarray:
+    """Return (k,) int64 indices of the candidates whose latency some checkpoint has learnt."""
+    learnt = frozenset[str]().union(*(learnt_digests(base.checkpoint.config) for base in bases))
+    digests = pool_digests(pool, range(len(pool))) if learnt else ()
+    return np.array([index for index, digest in enumerate(digests) if digest in learnt], dtype=np.int64)
+
+
+def keys_in(corpus: Corpus, pool: CandidatePool, indices: Iterable[int]) -> frozenset[tuple[str, str]]:
+    """Return (task, key) that some candidates have in a corpus, by its tasks' names or what they compute."""
+    keys: dict[str, set[str]] = {}
+    for index in indices:
+        entry = pool.entries[int(index)]
+        for name in (pool.tasks[entry.task].task_id, pool.computations[entry.task]):
+            keys.setdefault(name, set()).add(entry.key)
+    return frozenset(
+        (task_id, key)
+        for task_id, task in corpus.tasks.items()
+        for key in keys.get(task_id, set()) | keys.get(task.computation or task_id, set())
+    )
+
+
+def withheld(
+    corpus: Corpus, pool: CandidatePool, held: Iterable[int], learnt: Iterable[int]
+) -> frozenset[tuple[str, str]]:
+    """Return (task, key) of a corpus that are not learnt from it: what judges, and labels that are learnt here anyway.
+
+    Cross-validation judges by those: a start that knew them of a corpus of this device would win by memory.
+
+    Args:
+        corpus: of any device.
+        pool: the candidates; held: those that judge; learnt: those to learn from.
+    """
+    here = str(corpus.meta["device"]) == pool.device
+    return keys_in(corpus, pool, [*held, *(learnt if here else ())])
+
+
+# The start ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """The weights that an adaptation starts from.
+
+    Attributes:
+        model: the start.
+        base: the checkpoint to beat, whose name the result takes.
+        name: of what the start consists of.
+        parts: the checkpoints that it is, or is the average of.
+        reason: why, in one sentence.
+        compared: names of all checkpoints that it was chosen among; empty where there was no choice.
+    """
+
+    model: CostModel
+    base: CheckpointChoice
+    name: str
+    parts: tuple[CheckpointChoice, ...]
+    reason: str = "it was asked for"
+    compared: tuple[str, ...] = ()
+
+
+def first_start(sources: AdaptationSources, reason: str = WarmStart.reason) -> WarmStart:
+    """Return the first checkpoint as the start."""
+    first = sources.bases[0]
+    return WarmStart(first.checkpoint.model, first, first.entry.id, (first,), reason)
+
+
+def choose_start(sources: AdaptationSources, data: RankingDataset, seed: int) -> WarmStart:
+    """Score every checkpoint, and averages of them, on programs of the first batch.
+
+    An average is weighed by labels of other tasks than it is scored on. Labels too few to compare by leave the first
+    checkpoint where it is.
+
+    Args:
+        sources: two checkpoints or more.
+        data: measured programs, of whose labels no checkpoint has learnt any: it would win by memory.
+        seed: of the estimate that a merge needs.
+    """
+    first = sources.bases[0]
+    # Pairs of a task whose latencies are apart by more than the noise of measuring.
+    pairs = sum(count_pairs(data.latency[members]) for members in data.members)
+    if pairs < MIN_PAIRS:
+        why = "was named" if sources.named else "is the first"
+        reason = f"{first.entry.id}, which {why}: too few labels that no source has learnt ({pairs} ordered pairs)"
+        return first_start(sources, reason)
+    scored: list[tuple[float, str, CostModel, tuple[CheckpointChoice, ...]]] = []
+    for base in sources.bases:
+        model = base.checkpoint.model
+        accuracy = pairwise_accuracy(model.score(data.features), data.latency, data.group)
+        scored.append((accuracy, base.entry.id, model, (base,)))
+    best = max(scored, key=lambda one: one[0])
+    scored += _merged(sources, data, seed)
+    _, name, model, parts = max(scored, key=lambda one: one[0])
+    shown = ", ".join(f"{other} {accuracy:.3f}" for accuracy, other, _, _ in scored)
+    reason = f"{name} ranks the first {len(data)} programs that no source has learnt best (pairwise {shown})"
+    beat = first if sources.named else best[3][0]
+    return WarmStart(model, beat, name, parts, reason, tuple(base.entry.id for base in sources.bases))
+
+
+def _merged(
+    sources: AdaptationSources, data: RankingDataset, seed: int
+) -> list[tuple[float, str, CostModel, tuple[CheckpointChoice, ...]]]:
+    """Return the checkpoints as one, each weight by what it is worth to each; none where they cannot be averaged.
+
+    What a weight is worth is told by the gradients on labels of the target: it is here that the merge must be good.
+    A merge is scored on tasks whose labels had no part in it: one of either half of the tasks scores the other half.
+    The merge that is returned is by all of them.
+    """
+    models = [base.checkpoint.model for base in sources.bases]
+    tasks = np.random.default_rng([seed, 5]).permutation(np.unique(data.group))
+    if len(tasks) < 2:
+        return []
+    first = np.isin(data.group, tasks[: len(tasks) // 2])
+    scores = np.empty(len(data))
+    try:
+        for part in (first, ~first):
+            scores[part] = _average(models, data.take(np.flatnonzero(~part)), seed).score(data.features[part])
+        merged = _average(models, data, seed)
+    except AdaptError:
+        return []
+    accuracy = pairwise_accuracy(scores, data.latency, data.group)
+    return [(accuracy, " + ".join(base.entry.id for base in sources.bases), merged, sources.bases)]
+
+
+def _average(models: list[CostModel], data: RankingDataset, seed: int) -> CostModel:
+    return fisher_average(models, [fisher_diagonal(model, data, seed=seed) for model in models])

@@ -1,232 +1,347 @@
-"""The end of an adaptation: the corpus of what was measured, the stored checkpoint, and the result."""
+"""The end of an adaptation: the corpus of what was measured, the stored checkpoint with its card, and the result."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import re
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...cards import METRICS_FORMAT
-from ...zoo.corpus import Program, Task, merge_corpus
+from ...zoo.adapt.adapt_model import AdaptedModel
+from ...zoo.adapt.budget import parse_budget
+from ...zoo.adapt.sampling import create_sampler
+from ...zoo.corpus import Corpus
 from ...zoo.models import Checkpoint
 from ...zoo.plain_json import json_file
-from .card import data_licence, learnt_corpora, lineage_of, local_card
-from .first import first_sampler
-from .job import AdaptJob
-from .measure import PoolMeasuring
-from .name import adapted_name
-from .pool import CandidatePool
-from .result import AdaptResult, Pick, TaskCount
-from .seen import LEARNT, PoolPrograms, corpus_marks, learnt_marks
-from .settings import Clock, Outcome
+from ..device.detect import LocalDevice
+from ..records.journal import Entry
+from ..registry import CheckpointName, Registry
+from ..tuning.collected import export
+from .result import AdaptOrigin, AdaptResult, AdaptSettings, Judgement, MeasuredPool, Pick, TaskCount, top_text
+from .session import AdaptSession, first_sampler
+from .sources import LEARNT, AdaptationSources, corpus_digests, corpus_name, learnt_digests, pool_digests
+
+LOCAL = "local"
+# A variant's name has a target's kind and CPU in words; its cores are the programs' threads, and a machine has one
+# triple.
+_NAMED = ("kind", "mcpu", "mtriple", "num-cores")
+_MAX_NAME = 32
 
 
-def finish(
-    job: AdaptJob, folder: Path, programs: PoolPrograms, measuring: PoolMeasuring, outcome: Outcome, clock: Clock
-) -> AdaptResult:
-    """Write the corpus, store the model if it is better, and tell it all."""
-    pool = programs.pool
-    with clock("store"):
-        corpus = _write_corpus(job, folder / f"corpus-{job.scope_id}", pool, measuring)
-        counts = _counts(pool, measuring, outcome)
-        base = outcome.start.base
-        name, version, path = base.entry.name, None, None
-        if outcome.judgement.guard.decision == "adapted":
-            name, version, path = _store(job, outcome, counts, _learnt(job, programs, outcome))
-    return AdaptResult(
-        base=base.entry.id,
-        base_reasons=base.reasons,
-        asked=base.asked,
-        workload=job.workload,
-        device=job.local.device.name,
-        target=job.local.target,
-        threads=job.threads,
-        method=job.settings.method,
-        sampler=job.settings.sampler.name,
-        first_sampler=first_sampler(job.settings.sampler).name,
-        rounds=job.settings.rounds,
-        seed=job.settings.seed,
-        sources=job.sources.names,
-        start=outcome.start.reason,
-        learning=_learning(outcome),
-        curve=outcome.curve,
-        stop=outcome.stop,
-        budget=job.settings.budget.text_for(len(pool)),
-        pool_size=len(pool),
-        measured=counts["programs"],
-        failed=counts["failed"],
-        reused=measuring.reused,
-        tasks=_task_counts(pool, measuring, outcome),
-        skipped=pool.skipped,
-        picks=_picks(pool, measuring, outcome),
-        seconds=clock.seconds,
-        measuring_seconds=measuring.seconds,
-        before=outcome.judgement.before,
-        after=outcome.judgement.after,
-        zero_shot=outcome.judgement.zero_shot,
-        context=outcome.judgement.context,
-        guard=outcome.judgement.guard,
-        name=name,
-        version=version,
-        path=path,
-        journal=folder / "journal.sqlite",
-        corpus=corpus,
-    )
+def variant_of(target: Mapping[str, Any] | None = None, threads: int | None = None, key: str | None = None) -> str:
+    """Return `local`, and what was asked for beside this machine's own target and threads: `local-x86-64-v2-2t`.
+
+    Args:
+        target: TVM target as a dictionary, if one was asked for.
+        threads: of a program, where it is not what the device has by default.
+        key: of RPC servers, where programs are measured on those.
+    """
+    parts = [LOCAL, *([_plain(key)] if key else [])]
+    if target is not None:
+        rest = {key: value for key, value in target.items() if key not in _NAMED}
+        parts += [_plain(str(target.get("mcpu", target.get("kind", ""))))]
+        parts += [_digits(json.dumps(rest, sort_keys=True))] if rest else []
+    return "-".join([*parts, *([f"{threads}t"] if threads is not None else [])])
 
 
-def _learning(outcome: Outcome) -> dict[str, Any]:
-    made = outcome.adapted
-    return {
-        "method": made.method,
-        "strength": made.strength,
-        "cross_validated_gain": made.learnt_gain,
-        "reason": made.reason,
-        "tried": [tried.as_dict() for tried in made.tried],
-        "training": made.facts,
-    }
+def _plain(text: str) -> str:
+    """Return text in the alphabet of names; what is left out of a long or foreign one stands as digits."""
+    plain = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    return plain if plain and len(plain) <= _MAX_NAME else f"{plain[:_MAX_NAME]}-{_digits(text)}".strip("-")
 
 
-def _counts(pool: CandidatePool, measuring: PoolMeasuring, outcome: Outcome) -> dict[str, int]:
-    return {
-        "pool": len(pool),
-        "programs": len(measuring.results),
-        "learn": len(outcome.reasons),
-        "hold_out": len(outcome.hold_out),
-        "failed": sum(result.error is not None for result in measuring.results.values()),
-        "tasks": len({pool.entries[index].task for index in measuring.results}),
-    }
+def _digits(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:6]
 
 
-def _learnt(job: AdaptJob, programs: PoolPrograms, outcome: Outcome) -> list[str]:
-    """Marks of what the model learnt of this device: here, in its start, and of corpora of the same device."""
-    marks = programs.marks(reason.index for reason in outcome.reasons)
-    before = [learnt_marks(base.checkpoint.config) for base in outcome.start.made_of]
-    corpora = [corpus for corpus in learnt_corpora(job, outcome) if corpus.meta["device"] == programs.device]
-    return sorted(marks.union(*before, *map(corpus_marks, corpora)))
+def adapted_name(base: str, variant: str) -> str:
+    """Return the name of a variant of a checkpoint, e.g. `tcl-epyc+local`; a variant of a variant is one of the first.
+
+    Those of two targets of one machine are not versions of one name.
+    """
+    parsed = CheckpointName.parse(base)
+    return CheckpointName(parsed.arch, parsed.family, variant).name
 
 
-def _store(job: AdaptJob, outcome: Outcome, counts: dict[str, int], learnt: list[str]) -> tuple[str, str, Path]:
-    base, judgement = outcome.start.base, outcome.judgement
-    name = adapted_name(base.entry.name, job.variant)
-    lineage = lineage_of(job, outcome, counts)
-    licences = {"weights_licence": lineage["weights_licence"], "data_licence": data_licence(job, outcome)}
-    data = {"device": job.local.device.name, "programs": counts["programs"], "tasks": counts["tasks"]}
-    model = outcome.adapted.model
+def target_text(target: Mapping[str, Any], threads: int) -> str:
+    """Return what programs are compiled for, in a few words."""
+    cpu = str(target.get("mcpu", target.get("kind", "")))
+    return f"{cpu}, {threads} thread{'s' if threads > 1 else ''}"
 
-    def save(folder: Path, version: str) -> None:
-        config = replace(
-            base.checkpoint.config,
+
+@dataclass(frozen=True)
+class AdaptationRecord:
+    """A session that has ended, and all that its result and its checkpoint tell of it.
+
+    Attributes:
+        session: has measured and learnt; sources: what it started from.
+        local: the device; workload: whose tasks were measured.
+        adapted: the last model; judgement: its comparison with the base.
+        variant: of the stored checkpoint's name.
+        scope_id: digest of what must be equal for measurements to be compared.
+    """
+
+    session: AdaptSession
+    sources: AdaptationSources
+    local: LocalDevice
+    workload: str
+    adapted: AdaptedModel
+    judgement: Judgement
+    variant: str
+    scope_id: str
+
+    def finish(self) -> AdaptResult:
+        """Write the corpus, store the model if it is better, and return the result."""
+        session, pool = self.session, self.session.pool
+        context, config, base = session.context, session.context.config, session.learner.start.base
+        with context.timed("store"):
+            corpus = self._write_corpus(context.folder / f"corpus-{self.scope_id}")
+            name, version, path = base.entry.name, None, None
+            if self.judgement.guard.decision == "adapted":
+                name, version, path = self._store()
+        counts, sampler = self._counts(), create_sampler(config.sampler)
+        return AdaptResult(
+            origin=AdaptOrigin(
+                base.entry.id, base.reasons, base.asked, self.sources.names, session.learner.start.reason
+            ),
+            settings=AdaptSettings(
+                workload=self.workload,
+                device=self.local.device.name,
+                target=self.local.target,
+                threads=self.local.cores,
+                method=config.method,
+                sampler=sampler.name,
+                first_sampler=first_sampler(sampler).name,
+                rounds=config.rounds,
+                seed=config.seed,
+                budget=parse_budget(config.budget).text_for(len(pool)),
+            ),
+            measurements=MeasuredPool(
+                pool_size=len(pool),
+                measured=counts["programs"],
+                failed=counts["failed"],
+                reused=session.measurer.reused,
+                measuring_seconds=session.measurer.seconds,
+                journal=context.folder / "journal.sqlite",
+                corpus=corpus,
+            ),
+            learning={
+                "method": self.adapted.method,
+                "strength": self.adapted.strength,
+                "cross_validated_gain": self.adapted.learnt_gain,
+                "reason": self.adapted.reason,
+                "tried": [tried.as_dict() for tried in self.adapted.tried],
+                "training": self.adapted.facts,
+            },
+            curve=tuple(session.curve),
+            stop=session.stop,
+            tasks=self._task_counts(),
+            skipped=pool.skipped,
+            picks=self._picks(),
+            seconds=context.seconds,
+            judgement=self.judgement,
             name=name,
             version=version,
-            arch=model.arch,
-            model=model.config.as_dict(),
-            family=job.local.family,
-            device=job.local.device.to_dict(),
-            lineage=lineage,
-            training={
-                "few_shot": job.settings.fine_tune.as_dict(),
-                "parameters": model.parameter_count(),
-                "corpus": data | {"licence": licences["data_licence"], "threads": job.threads},
-                LEARNT: learnt,
-            },
-            tvm=job.tools.tvm_version(),
+            path=path,
         )
-        Checkpoint(config, model, job.local.device).save(folder)
-        metrics = {
-            "format": METRICS_FORMAT,
-            "split": "measured hold-out",
-            "results": {"model": judgement.after, "base": judgement.before},
-            "guard": judgement.guard.as_dict(),
+
+    def _write_corpus(self, path: Path) -> Path:
+        """Write everything measured as a corpus that `tchub train` can read."""
+        pool, results = self.session.pool, self.session.measurer.results
+        entries = (
+            Entry(*pool.name(index), pool.entries[index].strategy, pool.entries[index].trace, result)
+            for index, result in results.items()
+        )
+        command = f"tchub adapt {self.sources.bases[0].entry.id} --workload {self.workload}"
+        return export(entries, pool.tasks, self.local, path, command=command, licence="unpublished").path
+
+    def _store(self) -> tuple[str, str, Path]:
+        import tvm
+
+        base, counts, model = self.session.learner.start.base, self._counts(), self.adapted.model
+        name, lineage = adapted_name(base.entry.name, self.variant), self.lineage()
+        started = [part.entry.data_licence for part in self.session.learner.start.parts]
+        licences = {
+            "weights_licence": lineage["weights_licence"],
+            "data_licence": _joined([*started, *(str(corpus.meta["licence"]) for corpus in self._learnt_corpora())]),
         }
-        (folder / "metrics.json").write_bytes(json_file(metrics))
-        card = local_card(lineage | licences | {"name": name, "version": version}, judgement)
-        (folder / "README.md").write_text(card, encoding="utf-8")
+        data = {"device": self.local.device.name, "programs": counts["programs"], "tasks": counts["tasks"]}
 
-    entry, path = job.tools.register(name, save, base.entry, data=data, **licences)
-    return name, entry.version, path
+        def save(folder: Path, version: str) -> None:
+            config = replace(
+                base.checkpoint.config,
+                name=name,
+                version=version,
+                arch=model.arch,
+                model=model.config.as_dict(),
+                family=self.local.family,
+                device=self.local.device.to_dict(),
+                lineage=lineage,
+                training={
+                    "few_shot": self.session.context.config.learning.as_dict(),
+                    "parameters": model.parameter_count(),
+                    "corpus": data | {"licence": licences["data_licence"], "threads": self.local.cores},
+                    LEARNT: self._learnt(),
+                },
+                tvm=str(tvm.__version__),
+            )
+            Checkpoint(config, model, self.local.device).save(folder)
+            metrics = {
+                "format": METRICS_FORMAT,
+                "split": "measured hold-out",
+                "results": {"model": self.judgement.after, "base": self.judgement.before},
+                "guard": self.judgement.guard.as_dict(),
+            }
+            (folder / "metrics.json").write_bytes(json_file(metrics))
+            card = local_card(lineage | licences | {"name": name, "version": version}, self.judgement)
+            (folder / "README.md").write_text(card, encoding="utf-8")
+
+        registry = Registry.default()
+        entry = registry.register_local(name, save, base.entry, data=data, **licences)
+        return name, entry.version, registry.home.path(entry)
+
+    def lineage(self) -> dict[str, Any]:
+        """Return what the checkpoint was made from, JSON-serialisable: base, sources, measurements, method, gain.
+
+        Sources are those that had a part in it: checkpoints that were compared, and corpora that were learnt.
+        """
+        config, start, guard = self.session.context.config, self.session.learner.start, self.judgement.guard
+        counts, learnt = self._counts(), self._learnt_corpora()
+        return {
+            "base": start.base.entry.id,
+            "start": start.name,
+            "compared": list(start.compared),
+            "sources": [*(n for n in start.compared if n != start.base.entry.id), *map(corpus_name, learnt)],
+            "method": self.adapted.method,
+            "asked_method": config.method,
+            "strength": self.adapted.strength,
+            "training": self.adapted.facts,
+            "sampler": create_sampler(config.sampler).name,
+            "budget": parse_budget(config.budget).text_for(counts["pool"]),
+            "rounds": config.rounds,
+            "seed": config.seed,
+            "workload": self.workload,
+            "device": self.local.device.name,
+            "target": self.local.target,
+            "threads": self.local.cores,
+            "cpu_model": self.local.cpu_model,
+            "measurements": counts,
+            "gain": guard.gain,
+            "interval": list(guard.interval),
+            "level": guard.level,
+            "weights_licence": _joined(part.entry.weights_licence for part in start.parts),
+            "source_licences": {corpus_name(corpus): corpus.meta.get("licence") for corpus in learnt},
+        }
+
+    def _learnt_corpora(self) -> list[Corpus]:
+        """Return the corpora that the model has learnt from: a method may leave some out, and one learns from none."""
+        learnt = self.adapted.facts.get("sources", ())
+        return [corpus for corpus in self.sources.corpora if corpus_name(corpus) in learnt]
+
+    def _learnt(self) -> list[str]:
+        """Return digests of what the model learnt of this device: here, in its start, and of corpora of the device."""
+        pool, parts = self.session.pool, self.session.learner.start.parts
+        digests = set(pool_digests(pool, self.session.learn))
+        corpora = (corpus for corpus in self._learnt_corpora() if corpus.meta["device"] == pool.device)
+        before = (learnt_digests(part.checkpoint.config) for part in parts)
+        return sorted(digests.union(*before, *map(corpus_digests, corpora)))
+
+    def _counts(self) -> dict[str, int]:
+        session, results = self.session, self.session.measurer.results
+        return {
+            "pool": len(session.pool),
+            "programs": len(results),
+            "learn": len(session.learn),
+            "hold_out": len(session.hold_out),
+            "failed": sum(result.error is not None for result in results.values()),
+            "tasks": len({session.pool.entries[index].task for index in results}),
+        }
+
+    def _picks(self) -> tuple[Pick, ...]:
+        """Return what judges, then what was learnt from in the order of picking."""
+        session, pool, picks = self.session, self.session.pool, []
+        for part, indices in (("hold-out", session.hold_out), ("learn", session.learn)):
+            for index in indices:
+                task, result = pool.tasks[pool.entries[index].task], session.measurer.results[index]
+                why = dict.fromkeys(("round", "diversity", "uncertainty", "total"))
+                if part == "learn":
+                    why = {key: value for key, value in session.reasons[index].as_dict().items() if key in why}
+                latency = None if math.isnan(result.latency) else result.latency
+                key = pool.entries[index].key
+                picks.append(
+                    Pick(task.task_id, task.name, task.op, key, part, **why, latency=latency, error=result.error)
+                )
+        return tuple(picks)
+
+    def _task_counts(self) -> tuple[TaskCount, ...]:
+        session, group = self.session, self.session.pool.group
+        sizes = np.bincount(group, minlength=len(session.pool.tasks))
+        learn, held = (Counter(group[part].tolist()) for part in (session.learn, session.hold_out))
+        failed = Counter(int(group[i]) for i, result in session.measurer.results.items() if result.error is not None)
+        return tuple(
+            TaskCount(task.task_id, task.name, task.op, int(sizes[i]), learn[i], held[i], failed[i])
+            for i, task in enumerate(session.pool.tasks)
+        )
 
 
-def _write_corpus(job: AdaptJob, path: Path, pool: CandidatePool, measuring: PoolMeasuring) -> Path:
-    """Everything measured, as a corpus that `tchub train` can read."""
-    target = json.dumps(job.local.target, sort_keys=True)
-    meta = {
-        "device": job.local.device.name,
-        "family": job.local.family,
-        "cpu_model": job.local.cpu_model,
-        "target": job.local.target,
-        "threads": job.threads,
-        "tvm_version": job.tools.tvm_version(),
-        "licence": "unpublished",
-        "command": f"tchub adapt {job.sources.bases[0].entry.id} --workload {job.workload}",
-        "notes": "programs measured while adapting a checkpoint",
+def _joined(licences: Iterable[str]) -> str:
+    """Return each licence once."""
+    return ", ".join(dict.fromkeys(one for several in licences for one in several.split(", ")))
+
+
+def local_card(facts: dict[str, Any], judgement: Judgement) -> str:
+    """Return the model card of an adapted checkpoint, as Markdown.
+
+    Args:
+        facts: its lineage, `data_licence`, name and version.
+        judgement: the comparison on the hold-out.
+    """
+    counts, guard = facts["measurements"], judgement.guard
+    compared, corpora = (", ".join(f"`{name}`" for name in facts[key]) for key in ("compared", "source_licences"))
+    start = f"`{facts['start']}`" + (f", chosen among {compared} by the first batch" if compared else "")
+    start += f"; learnt too: {corpora}" if corpora else ""
+    low, high = guard.interval
+    given = "" if judgement.zero_shot is None else ", given the programs learnt from"
+    rows = {
+        "device": f"{facts['device']} ({facts['cpu_model']})",
+        "programs for": target_text(facts["target"], facts["threads"]),
+        "workload": facts["workload"],
+        "started from": start,
+        "method": f"{facts['method']}, {facts['strength']:.0%} of the way from the start to what was learnt",
+        "sampler, budget": f"{facts['sampler']}, {facts['budget']}",
+        "programs measured": f"{counts['programs']} of {counts['pool']} candidates, {counts['tasks']} tasks",
+        "of these learnt from, held out, failed": f"{counts['learn']}, {counts['hold_out']}, {counts['failed']}",
+        f"held-out pairwise accuracy, base{given}": f"{guard.base:.3f}",
+        f"held-out pairwise accuracy, adapted{given}": f"{guard.adapted:.3f}",
+        f"gain, {guard.level:.0%} interval": f"{guard.gain:+.3f} ({low:+.3f} to {high:+.3f})",
+        f"held-out top-1 (top-5), base{given}": top_text(judgement.before),
+        f"held-out top-1 (top-5), adapted{given}": top_text(judgement.after),
     }
-    used = {pool.entries[index].task for index in measuring.results}
-    tasks = [
-        Task(
-            t.task_id,
-            t.name,
-            t.op,
-            t.flops,
-            workload=job.tools.workload_text(t),
-            computation=job.tools.computation(t),
-            networks=tuple(sorted(t.networks.items())),
-        )
-        for number, t in enumerate(pool.tasks)
-        if number in used
-    ]
-    programs = [
-        Program(
-            task_id=pool.tasks[entry.task].task_id,
-            key=entry.key,
-            trace=entry.trace,
-            strategy=entry.strategy,
-            latencies=result.latencies,
-            latency=result.latency,
-            device=job.local.device.name,
-            target=target,
-            error=result.error,
-            error_message=result.message,
-            cpu_model=job.local.cpu_model,
-            tvm_version=job.tools.tvm_version(),
-            measured_at=result.measured_at,
-            cost_seconds=result.cost_seconds,
-        )
-        for index, result in measuring.results.items()
-        for entry in [pool.entries[index]]
-    ]
-    return merge_corpus(path, meta, tasks, programs).path
+    if judgement.zero_shot is not None:
+        before, after = (judgement.zero_shot[when]["pairwise"] for when in ("before", "after"))
+        rows["the same of base and adapted, given nothing"] = f"{before:.3f}, {after:.3f}"
+    if judgement.context is not None and judgement.context.harms:
+        rows["harmed by context: tune with `--update none`"] = str(judgement.context)
+    rows["licence of the weights"] = facts["weights_licence"]
+    rows["licence of what others measured and it learnt"] = facts["data_licence"]
+    table = "\n".join(f"| {name} | {value} |" for name, value in rows.items())
+    return f"""# {facts["name"]} {facts["version"]}
 
+Adapted on this machine from `{facts["base"]}`; not published.
 
-def _picks(pool: CandidatePool, measuring: PoolMeasuring, outcome: Outcome) -> tuple[Pick, ...]:
-    """What judges, then what was learnt from in the order of picking."""
-    reasons = {reason.index: reason for reason in outcome.reasons}
-    picks = []
-    for index in (*outcome.hold_out, *reasons):
-        entry, reason, result = pool.entries[index], reasons.get(index), measuring.results[index]
-        task = pool.tasks[entry.task]
-        why = dict.fromkeys(("round", "diversity", "uncertainty", "total"))
-        if reason is not None:
-            why = {key: value for key, value in reason.as_dict().items() if key in why}
-        latency = None if math.isnan(result.latency) else result.latency
-        part = "hold-out" if reason is None else "learn"
-        picks.append(
-            Pick(task.task_id, task.name, task.op, entry.key, part, **why, latency=latency, error=result.error)
-        )
-    return tuple(picks)
+| | |
+|---|---|
+{table}
 
-
-def _task_counts(pool: CandidatePool, measuring: PoolMeasuring, outcome: Outcome) -> tuple[TaskCount, ...]:
-    group = pool.group
-    sizes = np.bincount(group, minlength=len(pool.tasks))
-    learn = Counter(int(group[reason.index]) for reason in outcome.reasons)
-    held = Counter(int(group[index]) for index in outcome.hold_out)
-    failed = Counter(int(group[i]) for i, result in measuring.results.items() if result.error is not None)
-    return tuple(
-        TaskCount(task.task_id, task.name, task.op, int(sizes[i]), learn[i], held[i], failed[i])
-        for i, task in enumerate(pool.tasks)
-    )
+The hold-out was picked at random within each task and never learnt from: {guard.programs} valid programs and
+{guard.pairs} pairs of {guard.tasks} tasks. It comes from the same tasks that the model was adapted to, so it says
+nothing about other networks.
+"""

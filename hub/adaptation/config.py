@@ -1,0 +1,154 @@
+"""The settings of an adaptation, the progress that it reports, and what its parts share."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...zoo.adapt.budget import Budget, parse_budget
+from ...zoo.adapt.errors import AdaptError
+from ...zoo.adapt.sampling import Sampler, create_sampler
+from ...zoo.adapt.stopping import WORTH
+
+if TYPE_CHECKING:
+    from ...zoo.adapt.fine_tune import FineTuneConfig
+    from ..device.device_choice import ChosenDevice
+
+# Four programs to judge by, and two for each of the four batches of the default three rounds.
+MIN_PROGRAMS = 12
+
+
+@dataclass(frozen=True)
+class AdaptConfig:
+    """How an adaptation measures and learns.
+
+    Attributes:
+        device: `local`, `rpc://host:port/key` for the servers of TVM's RPC tracker, or a device that is open already.
+        target: TVM target as a dictionary; None for this machine's, or for what the RPC servers report.
+        linker: links programs for RPC servers of another architecture, see `tune`.
+        threads: threads of a program; None for one a physical core that may be used.
+        budget: `10%` of the candidates, `200` programs (of fewer candidates all), `15m` of building and running, or
+            `auto`, which measures in rounds until the next one is not worth its time.
+        method: `few-shot`, `ensemble`, `continual`, `multi-task`, or `auto` for the one that ranks best by
+            cross-validation on the programs to learn from. The rounds' own updates are few-shot, which takes seconds.
+        sampler: a name of `zoo.adapt.sampling.SAMPLERS`, or a `Sampler`; the first batch is picked at random, or
+            with `rdu+` and `strata` by how the base orders the programs.
+        rounds: rounds of the sampler after the first batch, each with a model update; with the budget `auto` the
+            least.
+        sources: further checkpoints, of which the one that ranks the first batch best is adapted, and folders of
+            corpora of other devices, from which continual and multi-task learn; `A,B` or a list.
+        worth: with the budget `auto`, seconds of measuring that 1% of the network's latency is worth.
+        seed: seed of every random choice.
+        per_task: candidates of each task in the pool.
+        out: folder of the pool, the measurements and the corpus; None for one in the user's data.
+        fine_tune: how the model learns; None for what suits a few hundred programs.
+
+    Raises:
+        AdaptError: the budget, the sampler or the method is unknown, or a number is out of range.
+    """
+
+    device: str | ChosenDevice = "local"
+    target: Mapping[str, Any] | None = None
+    linker: str | None = None
+    threads: int | None = None
+    budget: str | int | Budget = "10%"
+    method: str = "few-shot"
+    sampler: str | Sampler = "rdu+"
+    rounds: int = 3
+    sources: str | Sequence[str] = ()
+    worth: float = WORTH
+    seed: int = 0
+    per_task: int = 128
+    out: Path | str | None = None
+    fine_tune: FineTuneConfig | None = None
+
+    def __post_init__(self) -> None:
+        from ...zoo.adapt.adapt_model import check_method
+
+        budget = parse_budget(self.budget)
+        if budget.kind == "programs":
+            check_count(budget, math.floor(budget.value))
+        check_method(self.method)
+        create_sampler(self.sampler)
+        if not 0 < self.worth < math.inf:
+            raise AdaptError(f"worth is {self.worth} seconds", remedy="give a positive number of seconds")
+        for name, least in (("rounds", 1), ("per_task", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise AdaptError(f"{name} is {getattr(self, name)}", remedy=f"give a number of at least {least}")
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """Names and folders of the sources, empty ones left out."""
+        parts = self.sources.split(",") if isinstance(self.sources, str) else self.sources
+        return tuple(part.strip() for part in parts if part.strip())
+
+    @property
+    def learning(self) -> FineTuneConfig:
+        """How the model learns."""
+        from ...zoo.adapt.fine_tune import FineTuneConfig
+
+        return self.fine_tune or FineTuneConfig()
+
+
+def check_count(budget: Budget, count: int, candidates: str = "") -> None:
+    """Raise AdaptError where the programs that a budget comes to are too few.
+
+    Args:
+        budget: the budget.
+        count: programs that it comes to, or the most that it can come to.
+        candidates: number of candidates, for the message; empty while it is unknown.
+    """
+    if count >= MIN_PROGRAMS:
+        return
+    comes_to = f"{budget} is {count} of {candidates}" if candidates else f"{count} programs is too small"
+    raise AdaptError(
+        f"a budget of {comes_to}; adapting needs {MIN_PROGRAMS}: some to learn from, some to judge by",
+        remedy=f"give --budget {MIN_PROGRAMS} or more"
+        + (", or enlarge the pool with --per-task" if candidates else ""),
+        programs=count,
+        least=MIN_PROGRAMS,
+    )
+
+
+class AdaptProgress:
+    """Callbacks that a display may override; they do nothing here."""
+
+    def start(self, phase: str, total: int) -> None:
+        """Begin a phase of `total` steps."""
+
+    def advance(self, failed: bool = False) -> None:
+        """Complete one step of the phase."""
+
+    def note(self, text: str) -> None:
+        """Report something that is worth a line of its own: the chosen source, a point of the learning curve."""
+
+
+@dataclass(frozen=True)
+class SessionContext:
+    """What the parts of an adaptation share.
+
+    Attributes:
+        config: the settings.
+        folder: work folder.
+        progress: receives every phase.
+        seconds: wall seconds by phase.
+    """
+
+    config: AdaptConfig
+    folder: Path
+    progress: AdaptProgress
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Add the time inside to a phase."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - began

@@ -1,0 +1,212 @@
+"""The learning side of an adaptation: from measured candidates to models, and to the verdict about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...zoo.adapt.adapt_model import AdaptedModel, adapt_model
+from ...zoo.adapt.fine_tune import fine_tune
+from ...zoo.adapt.method import TrainingSet
+from ...zoo.adapt.sampling import MeasuringCost, PoolPredictions
+from ...zoo.adapt.stopping import CurvePoint, slowdown
+from ...zoo.adapt.training_cache import model_digest
+from ...zoo.training import RankingDataset, pairwise_accuracy
+from .result import Judgement, ModelFeatures, judge
+from .sources import AdaptationSources, choose_start, corpus_name, first_start, learnt_by, read_sources, withheld
+
+if TYPE_CHECKING:
+    from ...zoo.adapt.method import SourceData
+    from ...zoo.models import CostModel
+    from ..api import CheckpointChoice
+    from ..device.detect import LocalDevice
+    from .config import SessionContext
+    from .pool import CandidatePool, PoolMeasurer
+
+
+class Learner:
+    """Makes models of the measured candidates of one pool.
+
+    Args:
+        sources: checkpoints to start from, corpora to learn from.
+        local: the device that is measured, whose hardware row the models see.
+        pool: the candidates; measurer: has what is measured of them.
+        context: settings, progress and folder.
+
+    Attributes:
+        start: what learning begins with; the first base until `choose` is called.
+        model: the model as it is now.
+    """
+
+    def __init__(
+        self,
+        sources: AdaptationSources,
+        local: LocalDevice,
+        pool: CandidatePool,
+        measurer: PoolMeasurer,
+        context: SessionContext,
+    ) -> None:
+        self._sources, self._device = sources, local.device
+        self._pool, self._measurer, self._context = pool, measurer, context
+        self._features = pool.features(replace(sources.bases[0].checkpoint, device=local.device), local.target)
+        self.start = first_start(sources)
+        self.model: CostModel = self.start.model
+
+    def dataset(self, indices: Sequence[int] | np.ndarray) -> RankingDataset:
+        """Return the valid ones of measured candidates, in their order."""
+        valid = self._valid(indices)
+        return RankingDataset(
+            features=self._features[valid],
+            latency=self._measurer.latency(valid),
+            group=self._pool.group[valid],
+            task_ids=tuple(task.task_id for task in self._pool.tasks),
+            task_weights=np.array([task.weight for task in self._pool.tasks], dtype=np.float64),
+        )
+
+    def choose(self, indices: Sequence[int]) -> None:
+        """Begin with the source that ranks those measured candidates best that none of them has learnt before."""
+        bases = self._sources.bases
+        if len(bases) > 1:
+            fresh = np.array(indices, dtype=np.int64)[self._fresh(indices, bases)]
+            self.start = choose_start(self._sources, self.dataset(fresh), self._context.config.seed)
+            self.model = self.start.model
+            self._context.progress.note(f"start: {self.start.name}")  # the result says why
+
+    def update(self, indices: Sequence[int]) -> None:
+        """Learn from everything measured so far, from the start's weights: f.update() of algorithm 1 (TCL).
+
+        Raises:
+            LabelError: the labels have no order to learn.
+        """
+        config = replace(self._context.config.learning, seed=self._context.config.seed)
+        self.model = fine_tune(self.start.model, self.dataset(indices), config).model
+
+    def key(self) -> tuple[str, ...]:
+        """Return what tells the checkpoints to start from, and how the rounds learn, from any others."""
+        digests = (model_digest(base.checkpoint.model) for base in self._sources.bases)
+        return (*digests, repr(self._context.config.learning))
+
+    def learnt_before(self) -> np.ndarray:
+        """Return (k,) indices that a checkpoint to start from, or the one to beat, has learnt: no judge of them."""
+        return learnt_by(self._sources.bases, self._pool)
+
+    def finish(self, indices: Sequence[int], held: Sequence[int]) -> AdaptedModel:
+        """Make the last model by the method that was asked for.
+
+        Args:
+            indices: candidates to learn from.
+            held: candidates that judge, which are learnt from no corpus either.
+
+        Raises:
+            AdaptError, LabelError: see `adapt_model`.
+        """
+        config, start = self._context.config, self.start
+        training_set = TrainingSet(
+            base=start.model,
+            data=self.dataset(indices),
+            incumbent_features=self._as_base_sees(indices),
+            device=self._device,
+            sources=self._corpora(indices, held),
+            config=config.learning,
+            seed=config.seed,
+            folder=self._context.folder / "training",
+            known_devices=self._known_devices(indices),
+            incumbent=start.base.checkpoint.model,
+            unseen=self._fresh(self._valid(indices), (start.base, *start.parts)),
+        )
+        adapted = adapt_model(config.method, training_set, self._show_steps())
+        self._context.progress.advance()
+        self.model = adapted.model
+        return adapted
+
+    def _corpora(self, indices: Sequence[int], held: Sequence[int]) -> tuple[SourceData, ...]:
+        """Return the corpora to learn; one that has nothing beside what was measured here is left out, and noted."""
+        context, corpora = self._context, self._sources.corpora
+        with context.timed("sources"):
+            sources = read_sources(
+                self.start.base,
+                corpora,
+                context.folder / "training" / "statements",
+                context.config.seed,
+                lambda corpus: withheld(corpus, self._pool, held, indices),
+            )
+        for name in sorted({corpus_name(corpus) for corpus in corpora} - {source.name for source in sources}):
+            context.progress.note(
+                f"{name} teaches nothing: it has no task with programs to compare but those measured here"
+            )
+        return sources
+
+    def _fresh(self, indices: Sequence[int] | np.ndarray, bases: Sequence[CheckpointChoice]) -> np.ndarray:
+        """Return (k,) bool: candidates that none of some checkpoints has learnt before."""
+        return ~np.isin(indices, learnt_by(bases, self._pool))
+
+    def _show_steps(self) -> Callable[[str, str], None]:
+        """Return a callback that shows each step of the methods as a phase, done when the next one begins."""
+        begun: list[str] = []
+
+        def show(method: str, step: str) -> None:
+            if begun:
+                self._context.progress.advance()
+            begun.append(method)
+            self._context.progress.start(f"{method}: {step}", 1)
+
+        return show
+
+    def view(self, open_: np.ndarray, labeled: np.ndarray) -> PoolPredictions:
+        """Return the model's predictions for candidates, for a sampler.
+
+        Args:
+            open_: (n,) candidates; labeled: (m,) which of them are measured, as indices of `open_`.
+        """
+        latency = self._measurer.latency(open_[labeled])
+        return PoolPredictions.of(
+            self.model, self._features[open_], labeled, latency, task=self._pool.group[open_], cost=self._cost()
+        )
+
+    def point(self, learn: Sequence[int], held: Sequence[int]) -> CurvePoint:
+        """Return the learning curve at this moment, on the held-out candidates."""
+        known, data = self.dataset(learn), self.dataset(held)
+        scores = self._as_here(self.model, held, learn).scores(data, known)
+        return CurvePoint(
+            len(known),
+            self._measurer.seconds,
+            slowdown(scores, data.latency, data.group, data.task_weights),
+            pairwise_accuracy(scores, data.latency, data.group),
+        )
+
+    def judge(self, adapted: AdaptedModel, learn: Sequence[int], held: Sequence[int]) -> Judgement:
+        """Compare the adapted model with the base to beat."""
+        base = self.start.base.checkpoint.model
+        before = ModelFeatures(base, self._as_base_sees(held), self._as_base_sees(learn))
+        after = self._as_here(adapted.model, held, learn)
+        seed = self._context.config.seed
+        return judge(before, after, self.dataset(held), self.dataset(learn), adapted.learnt_gain, seed)
+
+    def _as_here(self, model: CostModel, held: Sequence[int], learn: Sequence[int]) -> ModelFeatures:
+        return ModelFeatures(model, self._features[self._valid(held)], self._features[self._valid(learn)])
+
+    def _as_base_sees(self, indices: Sequence[int]) -> np.ndarray:
+        """Return features of valid candidates, with the base's own device in the hardware row, if there is one."""
+        valid, base = self._valid(indices), self.start.base.checkpoint
+        return base.features(self._pool.sequences(valid)) if base.model.config.hardware else self._features[valid]
+
+    def _known_devices(self, indices: Sequence[int]) -> np.ndarray | None:
+        """Return a program as each checkpoint of the start sees it, its own device in the hardware row, if any."""
+        one, parts = self._valid(indices)[:1], self.start.parts
+        if not len(one) or not self.start.model.config.hardware:
+            return None
+        return np.concatenate([base.checkpoint.features(self._pool.sequences(one)) for base in parts])
+
+    def _valid(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
+        return np.array(indices, dtype=np.int64)[np.isfinite(self._measurer.latency(indices))]
+
+    def _cost(self) -> MeasuringCost:
+        """Return the cost of building, and how many times its latency a program runs, as measured so far."""
+        done = [result for result in self._measurer.results.values() if result.error is None and result.latency > 0]
+        if not done:
+            return MeasuringCost()
+        runs = np.median([result.run_seconds / result.latency for result in done])
+        return MeasuringCost(float(np.median([result.build_seconds for result in done])), float(runs))

@@ -1,0 +1,179 @@
+"""The methods by which an adaptation learns: what each stores, and that a killed run trains no epoch twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from adapt_kit import QUICK, Epochs, KillAt, KilledError, Lab, corpus_at, make_task, other_base, run
+from tchub.hub.adaptation import learner as learner_module
+from tchub.hub.adaptation.config import AdaptProgress
+from tchub.hub.adaptation.result import AdaptResult
+from tchub.hub.api import CheckpointChoice
+from tchub.hub.registry import Registry
+from tchub.zoo.adapt import ensemble, multi_task
+from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig
+from tchub.zoo.adapt.continual import method as continual_method
+from tchub.zoo.adapt.training_cache import model_digest
+from tchub.zoo.models import Checkpoint, Ensemble
+
+# Two tasks of sixteen labels each: enough for three folds of cross-validation.
+LITTLE = {"budget": 40, "per_task": 30, "fine_tune": replace(QUICK, epochs=2, blind_epochs=2)}
+DISTILLING = ContinualConfig(learn_epochs=2, distill_epochs=2, fisher_groups=2)
+TOGETHER = {"learning_rate": 5e-3, "groups_per_batch": 4, "warmup_epochs": 0}
+
+
+def test_other_networks_learn_too_and_are_stored_with_their_size(tmp_path: Path):
+    result = run(other_base("tlp", "tlp-cpu", hidden=32), Lab(), tmp_path)
+    assert result.judgement.after["pairwise"] > result.judgement.before["pairwise"]
+    assert result.judgement.zero_shot is None
+    assert result.name == "tlp-epyc+local"
+    stored = Checkpoint.load(result.path)
+    assert stored.config.training["parameters"] == stored.model.parameter_count()
+    assert Registry.default().resolve(result.name).entry.parameters == stored.model.parameter_count()
+
+
+def test_a_model_of_context_is_judged_with_the_programs_learnt_from_and_both_figures_are_told(tmp_path: Path):
+    base = other_base("tilenet", "nest-cpu", hidden=32, embedding=8)
+    result = run(base, Lab(), tmp_path, budget=60, per_task=40)
+    judgement = result.judgement
+    assert judgement.zero_shot is not None
+    before, after = (judgement.zero_shot[when]["pairwise"] for when in ("before", "after"))
+    assert after > before, "the weights have learnt"
+    assert judgement.guard.base == pytest.approx(judgement.before["pairwise"])
+    assert judgement.guard.base > before, "context alone tells an untrained model much, and is not the weights' gain"
+    assert judgement.context is not None
+    guard = judgement.guard
+    assert judgement.context.given == pytest.approx(guard.adapted if result.adapted else guard.base)
+    assert (judgement.context.harms, result.update) == (False, "auto")
+
+
+def test_an_ensemble_is_stored_as_one_checkpoint_and_adapted_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(ensemble, "LEAST_STEPS", 60)
+    base = other_base("tlp", "tlp-cpu", hidden=32)
+    result = run(base, Lab(), tmp_path / "one", method="ensemble", sampler="strata")
+    assert result.adapted, "the base is untrained"
+    stored = Checkpoint.load(result.path)
+    assert (stored.config.arch, stored.config.lineage["method"]) == ("tlp-ensemble", "ensemble")
+    assert isinstance(stored.model, Ensemble)
+    assert stored.config.training["parameters"] == 2 * base.checkpoint.model.parameter_count()
+    assert "| method | ensemble" in (result.path / "README.md").read_text()
+    choice = CheckpointChoice(stored, Registry.default().resolve(result.name).entry)
+    again = run(choice, Lab(), tmp_path / "two", budget=40, seed=3, method="auto", per_task=24)
+    assert again.learning["method"] == "few-shot"
+    assert "ensemble" in next(t["missing"] for t in again.learning["tried"] if t["method"] == "ensemble")
+
+
+@dataclass(frozen=True)
+class Ran:
+    """The outcome of a run; `weights` is the digest of the learnt model, stored or not."""
+
+    result: AdaptResult
+    weights: str
+    epochs: list[tuple[str, int]]
+
+
+Adapts = Callable[..., Ran]
+
+
+@pytest.fixture(scope="module")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    folder = tmp_path_factory.mktemp("corpora")
+    return [str(corpus_at(folder / name, name, name)) for name in ("xeon", "graviton")]
+
+
+@pytest.fixture
+def adapts(base: CheckpointChoice, corpora: list[str], monkeypatch: pytest.MonkeyPatch) -> Adapts:
+    """Adapts in a folder by a method, whose trainings are of few epochs and tell of each."""
+    add_device, train, adapt_model = continual_method.add_device, multi_task.multi_task, learner_module.adapt_model
+
+    def adapt(
+        method: str,
+        work: Path,
+        epochs: Epochs,
+        progress: AdaptProgress | None = None,
+        passes: int = 2,
+        sources: int = 1,
+    ) -> Ran:
+        digests = []
+
+        def together(start: Any, data: Any, others: Any, config: Any, **options: Any) -> Any:
+            config = replace(config, epochs=passes, **TOGETHER)
+            return train(start, data, others, config, on_epoch=partial(epochs, data.fingerprint()), **options)
+
+        def watched(*args: Any) -> Any:
+            adapted = adapt_model(*args)
+            digests.append(model_digest(adapted.model))
+            return adapted
+
+        monkeypatch.setattr(DistillConfig, "phases", lambda *args: DISTILLING)
+        monkeypatch.setattr(continual_method, "add_device", partial(add_device, on_epoch=epochs))
+        monkeypatch.setattr(multi_task, "multi_task", together)
+        monkeypatch.setattr(learner_module, "adapt_model", watched)
+        border = {"extract_tasks": lambda workload, target: [make_task(0), make_task(1)]}
+        options = {"method": method, "sources": corpora[:sources], "progress": progress, **LITTLE}
+        return Ran(run(base, Lab(), work, border, **options), *digests, epochs.seen)
+
+    return adapt
+
+
+def test_multi_task_learns_beside_corpora_and_stores_a_plain_checkpoint_that_names_them(
+    adapts: Adapts, base: CheckpointChoice, tmp_path: Path
+):
+    result = adapts("multi-task", tmp_path, Epochs(), passes=3, sources=2).result
+    assert result.learning["method"] == "multi-task"
+    learnt = sum(pick.part == "learn" and pick.error is None for pick in result.picks)
+    assert result.learning["training"]["programs"] == [learnt, 30, 30], "the target's, then each corpus's"
+    assert result.adapted, "the base is untrained"
+    stored = Checkpoint.load(result.path)
+    assert (stored.config.arch, stored.config.model) == ("tcl", base.checkpoint.config.model), "its own head alone"
+    assert stored.config.lineage["method"] == "multi-task"
+    assert stored.config.lineage["source_licences"] == {"xeon": "CC0-1.0", "graviton": "CC0-1.0"}
+    assert Registry.default().resolve(result.name).entry.lineage["sources"] == ["xeon", "graviton"]
+    assert "`xeon`, `graviton`" in (result.path / "README.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def whole() -> dict[str, Ran]:
+    """By method, a run that nothing disturbed."""
+    return {}
+
+
+def check_resumed(adapts: Adapts, whole: dict[str, Ran], method: str, work: Path, killed: Epochs) -> None:
+    if method not in whole:
+        whole[method] = adapts(method, work / "whole", Epochs())
+    expected, resumed = whole[method], adapts(method, work / "killed", Epochs())
+    assert resumed.result.judgement.guard == expected.result.judgement.guard
+    assert resumed.result.learning == expected.result.learning
+    assert resumed.weights == expected.weights
+    assert sorted(killed.seen + resumed.epochs) == sorted(expected.epochs), "no epoch is trained twice"
+
+
+@pytest.mark.parametrize(
+    ("method", "step"),
+    [*(("continual", step) for step in ("start", "cross-validate", "learn")), ("multi-task", "learn")],
+)
+def test_a_run_killed_when_a_step_of_a_method_begins_goes_on(
+    adapts: Adapts, whole: dict[str, Ran], tmp_path: Path, method: str, step: str
+):
+    epochs = Epochs()
+    with pytest.raises(KilledError, match=step):
+        adapts(method, tmp_path / "killed", epochs, KillAt(f"{method}: {step}", 0))
+    check_resumed(adapts, whole, method, tmp_path, epochs)
+
+
+@pytest.mark.parametrize(
+    ("method", "after"), [*(("continual", after) for after in (1, 2, 3, 4)), ("multi-task", 3), ("multi-task", 7)]
+)
+def test_a_run_killed_after_an_epoch_goes_on(
+    adapts: Adapts, whole: dict[str, Ran], tmp_path: Path, method: str, after: int
+):
+    """While a corpus is learnt or distilled, in the second fold of cross-validation, and in the last training."""
+    epochs = Epochs(after)
+    with pytest.raises(KilledError):
+        adapts(method, tmp_path / "killed", epochs)
+    check_resumed(adapts, whole, method, tmp_path, epochs)

@@ -1,0 +1,183 @@
+"""The pool: candidates on disk and made again, and measuring them through the journal."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from adapt_kit import LITTLE, Lab, LabDevice, latency_of, make_candidates, make_task, run
+from tchub.hub.adaptation import pool as pool_module
+from tchub.hub.adaptation.config import AdaptProgress
+from tchub.hub.adaptation.pool import CandidatePool, PoolEntry, PoolMeasurer, extract_tasks, replay
+from tchub.hub.api import CheckpointChoice
+from tchub.hub.device.candidate import Candidate
+from tchub.hub.device.errors import MeasurementFailureRateError
+from tchub.hub.device.measurement import Measurement
+from tchub.hub.networks.tasks import TuningTask
+from tchub.hub.search.errors import InterruptedRunError, NoCandidateError
+from tchub.hub.search.interrupt import StopFlag
+from tchub.zoo.adapt.errors import AdaptError, LabelError
+from tchub.zoo.files import StorageError
+
+
+def test_tasks_without_a_choice_of_programs_are_skipped_and_named(base: CheckpointChoice, tmp_path: Path):
+    def some(task: TuningTask, *rest: Any) -> list[Candidate]:
+        if task.op == "softmax":
+            raise NoCandidateError("softmax has no valid program on this target")
+        return make_candidates(task, *rest)[: 1 if task.task_id == f"{0:016x}" else None]
+
+    result = run(base, Lab(), tmp_path, {"make_candidates": some}, **LITTLE)
+    assert dict(result.skipped).keys() == {"fused_softmax_4", "fused_conv2d_0"}
+    assert "nothing to rank" in dict(result.skipped)["fused_conv2d_0"]
+    assert len(result.tasks) == 4
+
+
+def test_an_empty_pool_is_an_error(base: CheckpointChoice, tmp_path: Path):
+    def none(task: TuningTask, *_: Any) -> list[Candidate]:
+        raise NoCandidateError(f"{task.name} has no valid program")
+
+    with pytest.raises(AdaptError, match="none of 6 tasks"):
+        run(base, Lab(), tmp_path, {"make_candidates": none})
+
+
+def test_a_full_disk_while_making_candidates_leaves_no_half_file(base: CheckpointChoice, tmp_path: Path, monkeypatch):
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(StorageError, match="No space left"):
+        run(base, Lab(), tmp_path)
+    assert list((tmp_path / "pool").iterdir()) == []
+
+
+@pytest.mark.parametrize("operator", ["batch-matmul-scores", "softmax-rows"])
+def test_a_candidate_made_again_from_its_trace_is_the_same_program(operator: str):
+    """The pool keeps traces only; layouts that a schedule rewrites must come back too."""
+    from tvm_ffi import structural_equal
+
+    target = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1}
+    (task,) = extract_tasks(operator, target)
+    for candidate in pool_module.make_candidates(task, target, 4, 0):
+        again = replay(task, PoolEntry(0, candidate.key, candidate.trace, candidate.strategy))
+        assert structural_equal(again.mod, candidate.mod)
+        assert again.args_info == candidate.args_info
+        assert again == candidate
+
+
+# Programs that fail ---------------------------------------------------------------------------------------
+
+
+def test_every_program_failing_stops_early_and_names_the_commonest_error(base: CheckpointChoice, tmp_path: Path):
+    lab = Lab(fails=lambda candidate: True)
+    with pytest.raises(MeasurementFailureRateError, match="no such loop") as caught:
+        run(base, lab, tmp_path)
+    assert len(lab.measured) == 16
+    assert caught.value.fields["commonest"] == "build: no such loop"
+    assert "tries these programs again" in caught.value.remedy
+    mended = Lab()
+    measured = run(base, mended, tmp_path).measurements
+    assert (measured.failed, measured.reused) == (0, 0), "the machine failed, not the programs"
+    assert {lab.measured[0], lab.measured[-1]} <= set(mended.measured)
+
+
+def test_a_run_that_is_stopped_while_everything_fails_tries_it_again(base: CheckpointChoice, tmp_path: Path):
+    with pytest.raises(InterruptedRunError):
+        run(base, Lab(fails=lambda candidate: True, stop_after=9), tmp_path, **LITTLE)
+    assert run(base, Lab(), tmp_path, **LITTLE).measurements.failed == 0
+
+
+def test_programs_that_fail_among_others_are_not_tried_again(base: CheckpointChoice, tmp_path: Path):
+    first = run(base, Lab(fails=lambda candidate: candidate.key.startswith("(64,")), tmp_path, **LITTLE)
+    again = Lab()
+    assert run(base, again, tmp_path, **LITTLE).measurements.failed == first.measurements.failed > 0
+    assert not again.measured
+
+
+def test_a_tiny_budget_whose_programs_all_fail_says_so_too(base: CheckpointChoice, tmp_path: Path):
+    with pytest.raises(MeasurementFailureRateError, match="12 of 12"):
+        run(base, Lab(fails=lambda candidate: True), tmp_path, budget=12)
+
+
+def test_labels_without_an_order_are_an_error(base: CheckpointChoice, tmp_path: Path):
+    with pytest.raises(LabelError):
+        run(base, Lab(latency=lambda candidate: 1e-3), tmp_path)
+
+
+def test_labels_that_are_not_numbers_are_failures_and_none_at_all_an_error(base: CheckpointChoice, tmp_path: Path):
+    """A clock that gives NaN tells nothing of a program, though it ran."""
+    lab = Lab(latency=lambda c: float("nan") if c.key.startswith("(1,") else latency_of(c))
+    some = run(base, lab, tmp_path, **LITTLE)
+    assert some.measurements.measured == 40
+    assert 0 < some.measurements.failed < 40
+    assert some.judgement.guard.programs < 8
+    with pytest.raises(MeasurementFailureRateError, match="nan"):
+        run(base, Lab(latency=lambda candidate: float("nan")), tmp_path / "all")
+    assert run(base, Lab(), tmp_path / "all", **LITTLE).measurements.failed == 0, "nor is such a clock believed again"
+
+
+# Sums over what was measured, read after every program ----------------------------------------------------
+
+
+class Watched(Measurement):
+    """Counts how often it is asked what it cost, or whether it failed."""
+
+    reads = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        Watched.reads += name in {"cost_seconds", "error"}
+        return super().__getattribute__(name)
+
+
+def outcome(index: int) -> Measurement:
+    """Every third program fails, and each costs something else."""
+    failed = index % 3 == 0
+    return Watched(() if failed else (1e-3,), "build" if failed else None, None, 0.25 * index, 0.5)
+
+
+class Journal:
+    """Knows the programs before `paid`."""
+
+    def __init__(self, paid: int) -> None:
+        self.paid = paid
+
+    def get(self, task_id: str, key: str) -> Measurement | None:
+        return outcome(int(key)) if int(key) < self.paid else None
+
+    def put(self, candidate: Candidate, measurement: Measurement) -> None: ...
+
+
+class Machine(Lab):
+    def measure(self, candidates):
+        yield from ((candidate, outcome(int(candidate.key))) for candidate in candidates)
+
+
+def measurer(count: int, paid: int, monkeypatch: pytest.MonkeyPatch) -> PoolMeasurer:
+    monkeypatch.setattr(pool_module, "replay", lambda task, e: Candidate(task.task_id, e.key, "", "random", None))
+    pool = CandidatePool((make_task(0),), tuple(PoolEntry(0, str(i), "", "random") for i in range(count)))
+    journal: Any = Journal(paid)
+    return PoolMeasurer(pool, LabDevice(lab=Machine()), journal, StopFlag(), AdaptProgress())
+
+
+@pytest.mark.parametrize("paid", [0, 200, 400])
+def test_what_a_program_costs_is_looked_at_as_often_in_a_large_run_as_in_a_small_one(
+    paid: int, monkeypatch: pytest.MonkeyPatch
+):
+    """From the journal, from the machine, or both."""
+    run = measurer(400, paid, monkeypatch)
+    Watched.reads = 0
+    run.measure(range(400), seconds=1e9)
+    assert Watched.reads < 400 * 10
+    assert run.seconds == pytest.approx(sum(one.cost_seconds for one in run.results.values()))
+
+
+def test_a_program_that_is_measured_again_is_paid_once(monkeypatch: pytest.MonkeyPatch):
+    run = measurer(30, 30, monkeypatch)
+    run.measure(range(30))
+    before = run.seconds
+    run.measure(np.arange(10))
+    assert run.seconds == before == sum(one.cost_seconds for one in run.results.values())
+    run.check_any()

@@ -1,0 +1,219 @@
+"""The verdict of the hold-out, the checkpoint's card and name, and what the command line makes of a result."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from adapt_kit import LITTLE, Lab, LabDevice, run, toy_world
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tchub.hub.adaptation import adapt as adapt_module
+from tchub.hub.adaptation.pool import ONE_PROGRAM
+from tchub.hub.adaptation.result import ContextGain, Judgement, ModelFeatures, judge
+from tchub.hub.adaptation.store import adapted_name, local_card, target_text, variant_of
+from tchub.hub.api import CheckpointChoice
+from tchub.hub.cli import main
+from tchub.hub.cli.tune import tune_command
+from tchub.hub.device.device_choice import ChosenDevice, parse_target
+from tchub.hub.device.host_facts import usable_cores
+from tchub.hub.registry import CheckpointName, Registry
+from tchub.zoo.adapt.sampling import SAMPLERS
+from tchub.zoo.corpus import Corpus
+from tchub.zoo.models import Checkpoint, create
+from tchub.zoo.training import RankingDataset
+
+# Two targets that any machine of the architecture can run, with vectors of 16 bytes, and how TVM is told of it.
+LEVELS, TRIPLE = {
+    "x86_64": (("x86-64", "x86-64-v2"), {}),
+    "aarch64": (("generic", "cortex-a72"), {"mtriple": "aarch64-linux-gnu"}),
+}[platform.machine()]
+
+
+def make_judged(context: tuple[int, int]) -> Judgement:
+    """Base and adapted model, which rank 30 held-out programs rightly without context."""
+    latency = np.random.default_rng(0).permutation(np.geomspace(1e-3, 1e-1, 30))
+    held = RankingDataset(latency[:, None, None], latency, np.arange(30) % 3, ("a", "b", "c"), np.ones(3))
+    models = []
+    for factor in context:
+        model = create("tilenet", width=1, hidden=4, embedding=2)
+        model.score = lambda x: -x[:, 0, 0]
+        model.score_given = lambda x, *_, factor=factor: -factor * x[:, 0, 0]
+        models.append(ModelFeatures(model, held.features, held.features))
+    return judge(*models, held, held, gain=None, seed=0)
+
+
+@pytest.mark.parametrize(
+    ("context", "decision", "harms"),
+    [((1, 1), "kept", False), ((-1, -1), "kept", True), ((-1, 1), "adapted", False), ((1, -1), "kept", False)],
+)
+def test_context_that_harms_the_chosen_model_beyond_doubt_is_told(context, decision: str, harms: bool):
+    judged = make_judged(context)
+    assert judged.guard.decision == decision
+    assert judged.context is not None
+    assert judged.context.harms is harms
+    assert (judged.context.without, judged.context.given) == (1, 0 if harms else 1)
+
+
+def card_of(result, judgement: Judgement) -> str:
+    facts = {"name": "tcl-epyc+local", "version": "1.0.0", "data_licence": "CC0-1.0"}
+    return local_card(Checkpoint.load(result.path).config.lineage | facts, judgement)
+
+
+def next_options(shown: str) -> dict[str, Any]:
+    """The options of the `tchub tune` that is printed as the next command."""
+    (hint,) = [line for line in shown.splitlines() if line.startswith("next: ")]
+    _, _, *arguments = shlex.split(hint.removeprefix("next: "))
+    return tune_command.make_context("tune", list(arguments)).params
+
+
+@pytest.fixture
+def show(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """Prints a result as `tchub adapt` does."""
+
+    def shown(result, checkpoint: str = "tcl-epyc"):
+        monkeypatch.setattr(adapt_module, "adapt", lambda *_, **__: result)
+        assert main(["adapt", checkpoint]) == 0
+        return capsys.readouterr()
+
+    return shown
+
+
+def test_the_verdict_and_the_card_tell_top_1_which_may_fall_while_pairwise_accuracy_rises(adapted, show):
+    result, *_ = adapted
+    before, after = {"top1": 0.8, "top5": 0.95, "pairwise": 0.6}, {"top1": 0.726, "top5": 0.9, "pairwise": 0.7}
+    judgement = Judgement(result.judgement.guard, before, after)
+    assert "0.800 (0.950) before, 0.726 (0.900) after" in show(replace(result, judgement=judgement)).out
+    card = card_of(result, judgement)
+    assert "top-1 (top-5), base | 0.800 (0.950) |" in card
+    assert "top-1 (top-5), adapted | 0.726 (0.900) |" in card
+
+
+def test_context_that_harms_is_in_the_card_the_verdict_and_the_next_command(adapted, show):
+    result, *_ = adapted
+    judgement = replace(result.judgement, context=ContextGain(0.933, 0.656, (-0.4, -0.1), 0.9))
+    harmed = replace(result, judgement=judgement)
+    assert harmed.as_dict()["update"] == "none"
+    shown = show(harmed)
+    assert "0.933 without" in shown.out
+    assert next_options(shown.err)["update"] == "none"
+    assert "`--update none` | pairwise 0.933 without" in card_of(result, judgement)
+
+
+def test_what_a_method_learnt_and_left_out_and_the_tasks_left_out_are_shown(adapted, show):
+    result, *_ = adapted
+    left_out = {"mi50": {"before": 0.812, "after": 0.604, "interval": [-0.3, -0.1]}}
+    training = {"sources": ["xeon", "graviton"], "left_out": left_out}
+    learning = {"method": "continual", "reason": "it was asked for", "strength": 0.5, "training": training}
+    origin = replace(result.origin, sources=("xeon", "mi50", "graviton"))
+    shown = show(replace(result, origin=origin, learning=learning, skipped=(("one", ONE_PROGRAM),)))
+    text = " ".join(shown.out.split())
+    assert "learnt xeon, graviton; left out mi50, after which the base ranked the labels worse (0.812, then" in text
+    assert "continual (it was asked for), 50% of the way" in text
+    assert "left out 1 task: one program only" in text
+
+
+@pytest.mark.parametrize(("decision", "name"), [("kept", "runs/my base"), ("adapted", "tcl-epyc+local")])
+def test_the_next_command_tunes_with_the_base_as_it_was_named_or_with_the_result(
+    adapted, show, decision: str, name: str
+):
+    result, *_ = adapted
+    guard = replace(result.judgement.guard, decision=decision)
+    shown = show(replace(result, judgement=replace(result.judgement, guard=guard)), "runs/my base")
+    assert next_options(shown.err)["checkpoint"] == name
+
+
+def test_the_command_line(base: CheckpointChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.setattr(adapt_module, "choose_device", lambda *_, **__: LabDevice())
+    args = ["adapt", "tcl-epyc", "--budget", "40", "--per-task", "24", "--rounds", "1", "--out", str(tmp_path)]
+    with toy_world(base):
+        assert main([*args, "--workload", "toy", "--json"]) == 0
+        result = json.loads(capsys.readouterr().out)
+        assert result["measured"] == 40
+        assert result["decision"] in ("adapted", "kept")
+        assert main([*args, "--workload", "toy"]) == 0
+    shown = capsys.readouterr()
+    assert "pairwise" in shown.out
+    assert "hold-out: 8 to do\n" in shown.err, "no terminal: a line a phase"
+    assert "round 1 of 1: 16 to do\n" in shown.err
+    assert f"tchub tune toy --checkpoint {result['name']}" in shown.err
+    assert main(["adapt", "--budget", "0"]) == 1
+    assert "allows no measurement" in capsys.readouterr().err
+    assert main(["adapt", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert all(name in text for name in SAMPLERS)
+
+
+# Another target of this machine: its own hardware row, corpus, measurements and name ------------------------
+
+
+def measured_by(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ChosenDevice, "measurer", lambda self, config, note: lab.open())
+
+
+def test_two_targets_share_a_folder_and_no_measurement_and_no_name(
+    base: CheckpointChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured_by(lab := Lab(), monkeypatch)
+    results = {name: run(base, lab, tmp_path, target=parse_target(name), sampler="random", **LITTLE) for name in LEVELS}
+    assert [result.measurements.reused for result in results.values()] == [0, 0]
+    assert len(lab.measured) == sum(result.measurements.measured for result in results.values())
+    assert len({result.measurements.corpus for result in results.values()}) == 2
+    for name, result in results.items():
+        target = {"kind": "llvm", "mcpu": name, "num-cores": usable_cores()} | TRIPLE
+        assert Corpus.open(result.measurements.corpus).meta["target"] == result.settings.target == target
+        assert result.path is not None, "the untrained base learns"
+        stored = Checkpoint.load(result.path)
+        assert stored.device is not None
+        assert (stored.device.target["mcpu"], stored.device.spec.values()["simd_bytes"]) == (name, 16)
+        assert (result.name, result.version) == (f"tcl-epyc+local-{name}", "1.0.0")
+        assert Registry.default().resolve(result.name).entry.lineage["target"] == target
+    again = run(base, lab, tmp_path, target=parse_target(LEVELS[0]), sampler="random", **LITTLE)
+    assert again.measurements.reused == results[LEVELS[0]].measurements.measured
+    assert (again.name, again.version) == (f"tcl-epyc+local-{LEVELS[0]}", "1.0.1")
+
+
+def test_the_next_command_tunes_for_the_target_and_threads_that_were_adapted_to(
+    base: CheckpointChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+):
+    measured_by(Lab(), monkeypatch)
+    monkeypatch.setattr(adapt_module, "usable_cores", lambda: 4)
+    target = json.dumps({"kind": "llvm", "mcpu": LEVELS[1]})
+    args = ["adapt", "tcl-epyc", "--budget", "90", "--per-task", "40", "--rounds", "1", "--out", str(tmp_path)]
+    with toy_world(base):
+        assert main([*args, "--workload", "toy", "--target", target, "--threads", "2"]) == 0
+    shown = capsys.readouterr()
+    assert f"programs for {LEVELS[1]}, 2 threads" in shown.out
+    options = next_options(shown.err)
+    assert options["checkpoint"] == f"tcl-epyc+local-{LEVELS[1]}-2t"
+    assert (parse_target(options["target"]), options["threads"]) == (parse_target(target), 2)
+
+
+def test_names_say_what_was_asked_for():
+    assert variant_of() == "local"
+    assert variant_of(threads=1) == "local-1t"
+    assert variant_of({"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 4}, 4) == "local-x86-64-v2-4t"
+    assert variant_of(key="Pi 4") == "local-pi-4"
+    assert adapted_name("tcl-epyc+local-2t", "local") == "tcl-epyc+local", "a variant of a variant is one of the first"
+    assert target_text({"kind": "llvm", "mcpu": "znver5"}, 2) == "znver5, 2 threads"
+    targets = [{"kind": "llvm", "mcpu": "x86-64-v3"} | more for more in ({}, {"mattr": ["+avx512f"]}, {"opt-level": 1})]
+    assert len({variant_of(target) for target in targets}) == 3
+
+
+TARGETS = st.fixed_dictionaries(
+    {"kind": st.just("llvm")},
+    optional={"mcpu": st.text(max_size=80), "mattr": st.lists(st.sampled_from(["+avx2", "+avx512f"]), min_size=1)},
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(TARGETS, st.integers(1, 512), st.none() | st.text(min_size=1, max_size=80))
+def test_every_target_has_a_name_that_can_be_read(target: dict, threads: int, key: str | None):
+    name = adapted_name("tcl-epyc", variant_of(target, threads, key))
+    assert CheckpointName.parse(name).name == name

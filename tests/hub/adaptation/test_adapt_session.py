@@ -1,0 +1,283 @@
+"""The rounds: how a budget is spent, who picks first, and that a run that ended early goes on where it stopped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from adapt_kit import LITTLE, OPS, KillAt, KilledError, Lab, make_task, run
+from tchub.hub.adaptation import session as session_module
+from tchub.hub.adaptation.config import AdaptProgress
+from tchub.hub.adaptation.session import first_sampler
+from tchub.hub.api import CheckpointChoice
+from tchub.hub.device.candidate import Candidate
+from tchub.hub.registry import Registry
+from tchub.hub.search.errors import InterruptedRunError
+from tchub.zoo.adapt.sampling import SAMPLERS, Pool, RDUPlusSampler, Selection, StrataSampler, create_sampler
+from tchub.zoo.features.columns import OPS as CLASSES
+
+
+class Noting(AdaptProgress):
+    """Keeps the lines that stand above the bars, and counts the steps of each phase."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self.totals: Counter[str] = Counter()
+        self.steps: Counter[str] = Counter()
+
+    def start(self, phase: str, total: int) -> None:
+        self.phase = phase
+        self.totals[phase] += total
+
+    def advance(self, failed: bool = False) -> None:
+        self.steps[self.phase] += 1
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_a_budget_above_the_pool_is_all_of_it_and_says_so(base: CheckpointChoice, tmp_path: Path):
+    progress = Noting()
+    result = run(base, Lab(), tmp_path, budget=9999, per_task=12, progress=progress)
+    assert result.measurements.measured == result.measurements.pool_size == 72
+    assert result.settings.budget == "9999 (the whole pool: 72)"
+    assert any(result.settings.budget in note for note in progress.notes)
+    for phase in ("candidates", "hold-out", "first batch", "round 1 of 1"):
+        assert progress.steps[phase] == progress.totals[phase] > 0
+
+
+class Pipelined(Lab):
+    """Keeps programs in hand, as builders do: the clock ends a batch when it hears of a result, some later."""
+
+    def measure(self, candidates):
+        hand: list[Candidate] = []
+        for candidate in candidates:
+            hand.append(candidate)
+            if len(hand) == 8:
+                yield from super().measure([hand.pop(0)])
+        yield from super().measure(hand)
+
+
+def test_a_time_ends_where_it_ended_when_the_same_is_run_again(base: CheckpointChoice, tmp_path: Path):
+    """Each program costs a second here: 40 s are about 40 programs, 8 of them held out."""
+    again, options = Pipelined(), {"budget": "40s", "rounds": 2}
+    result = run(base, Pipelined(), tmp_path, **options)
+    assert 36 <= result.measurements.measured <= 48
+    assert Counter(p.part for p in result.picks)["hold-out"] >= 8
+    repeated = run(base, again, tmp_path, **options)
+    assert not again.measured
+    assert [p.key for p in repeated.picks] == [p.key for p in result.picks]
+    assert repeated.judgement.guard == result.judgement.guard
+
+
+def test_a_killed_run_in_time_learns_from_all_that_was_paid_for(base: CheckpointChoice, tmp_path: Path):
+    killed, rest, options = Pipelined(stop_after=30), Pipelined(), {"budget": "40s", "rounds": 2}
+    with pytest.raises(InterruptedRunError):
+        run(base, killed, tmp_path, **options)
+    result = run(base, rest, tmp_path, **options)
+    assert not set(killed.measured) & set(rest.measured)
+    assert {(p.task_id, p.key) for p in result.picks} == {*killed.measured, *rest.measured}
+
+
+def test_a_time_for_less_than_a_program_a_round_is_spent_a_program_a_round(base: CheckpointChoice, tmp_path: Path):
+    result = run(base, Lab(), tmp_path, budget="30s", rounds=50)
+    assert 28 <= result.measurements.measured <= 31
+    assert result.measurements.measuring_seconds <= 31
+
+
+def test_a_budget_that_stops_itself_says_what_it_decided_on(base: CheckpointChoice, tmp_path: Path):
+    """A second a program here: a user in a hurry stops after the least rounds."""
+    progress = Noting()
+    hurried = run(base, Lab(), tmp_path, budget="auto", rounds=1, worth=1e-3, progress=progress)
+    assert len(hurried.curve) == len(progress.notes) == 2
+    assert hurried.stop is not None
+    assert hurried.stop.stop
+    assert hurried.stop.worth < hurried.stop.cost
+    assert hurried.stop.reason in progress.notes[-1]
+    labels = [point.labels for point in hurried.curve]
+    assert labels == sorted(labels)
+    assert Counter(pick.part for pick in hurried.picks)["hold-out"] == 24, "four of each task"
+    patient = run(base, Lab(), tmp_path, budget="auto", rounds=2, worth=1e-3)
+    assert hurried.measurements.measured < patient.measurements.measured <= patient.measurements.pool_size / 2
+    assert patient.measurements.reused == hurried.measurements.measured, "the same programs first"
+    assert patient.as_dict()["curve"][0] == hurried.as_dict()["curve"][0]
+
+
+def test_a_run_that_goes_on_stops_where_the_first_one_did_whatever_its_clock_says(
+    base: CheckpointChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Learning takes an hour in the second run: by its own clock no round would be worth its time."""
+    options = LITTLE | {"budget": "auto", "rounds": 1, "worth": 10.0}
+    first = run(base, Lab(), tmp_path, **options)
+    ticks = iter(np.arange(0, 1e9, 3600.0))
+    monkeypatch.setattr(session_module.time, "perf_counter", lambda: next(ticks))
+    lab = Lab()
+    again = run(base, lab, tmp_path, **options)
+    assert again.stop == first.stop
+    assert [point.labels for point in again.curve] == [point.labels for point in first.curve]
+    assert not lab.measured
+
+
+def test_a_first_batch_of_one_program_a_task_buys_two_of_half_of_the_tasks(base: CheckpointChoice, tmp_path: Path):
+    """24 programs to learn from in four batches: the six of the first would have no order, one of each task."""
+    progress = Noting()
+    result = run(base, Lab(), tmp_path, budget=30, per_task=24, rounds=3, progress=progress)
+    batches = [Counter(p.task_id for p in result.picks if p.round == number) for number in range(4)]
+    assert [sum(batch.values()) for batch in batches] == [6, 6, 6, 6]
+    assert list(batches[0].values()) == [2, 2, 2]
+    assert len({task for batch in batches for task in batch}) == 6, "the later rounds reach all tasks"
+    assert not progress.notes, "every round had a model"
+
+
+def test_a_budget_smaller_than_the_operator_classes_is_spent_and_says_what_it_saw(
+    base: CheckpointChoice, tmp_path: Path
+):
+    """Eight programs to learn from, ten classes: some class goes without, and no sampler stumbles over it."""
+    tasks = [replace(make_task(i % len(OPS)), task_id=f"{i:016x}", op=op) for i, op in enumerate(CLASSES)]
+    border = {"extract_tasks": lambda workload, target: tasks}
+    result = run(base, Lab(), tmp_path, border, budget=12, rounds=3, per_task=16)
+    assert result.measurements.measured == 12
+    assert 0 < len([task.op for task in result.tasks if task.learn]) < len(CLASSES)
+    assert result.judgement.guard.tasks == 1
+
+
+@pytest.mark.parametrize("sampler", sorted(SAMPLERS))
+def test_every_sampler_spends_a_tiny_budget(base: CheckpointChoice, tmp_path: Path, sampler: str):
+    """Round 0 is that of the sampler's paper, but for tchub's own, which ask the base."""
+    result = run(base, Lab(), tmp_path, sampler=sampler, budget=30, per_task=16, rounds=2)
+    assert result.measurements.measured == 30
+    assert len({(pick.task_id, pick.key) for pick in result.picks}) == 30
+    first = {"strata": "strata", "rdu+": "strata", "random": "random"}.get(sampler, "stratified")
+    assert (result.settings.sampler, result.settings.first_sampler) == (sampler, first)
+    assert first_sampler(create_sampler(sampler)).name == first
+    if sampler in ("random", "stratified"):
+        assert all(pick.total is None for pick in result.picks)
+
+
+def test_the_first_batch_spreads_over_the_scores_of_each_task_as_the_base_gives_them(
+    base: CheckpointChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    calls: list[tuple] = []
+    real = StrataSampler.select
+
+    def watched(self, pool: Pool, labeled, k: int, view, rng, *, round: int = 1) -> Selection:
+        calls.append((round, view, pool, real(self, pool, labeled, k, view, rng, round=round)))
+        return calls[-1][-1]
+
+    monkeypatch.setattr(StrataSampler, "select", watched)
+    result = run(base, Lab(), tmp_path, sampler="rdu+", budget=60, per_task=24)
+    ((round_, view, pool, chosen),) = calls
+    assert round_ == view.labeled.size == 0
+    np.testing.assert_array_equal(view.scores, base.checkpoint.model.score(view.features))
+    assert {pool.ops[task] for task in pool.task[chosen.indices]} == {"conv2d", "matmul", "softmax"}
+    first = [pick for pick in result.picks if pick.round == 0]
+    assert len(first) == len(chosen.indices)
+    assert all(pick.total is None for pick in first)
+
+
+@pytest.mark.parametrize(("workload", "to_rank"), [("toy", True), ("reference", False)])
+def test_a_networks_tasks_are_to_be_ranked_and_a_suites_stand_for_others(
+    base: CheckpointChoice, tmp_path: Path, workload: str, to_rank: bool
+):
+    """By which `rdu+` keeps all tasks level, or fills some of them."""
+    pools: list[Pool] = []
+
+    class Watched(RDUPlusSampler):
+        def pick(self, ask) -> Selection:
+            pools.append(ask.pool)
+            return super().pick(ask)
+
+    run(base, Lab(), tmp_path, sampler=Watched(), workload=workload, budget=60, per_task=24)
+    assert [pool.to_rank for pool in pools] == [to_rank]
+
+
+@pytest.mark.parametrize("sampler", ["rdu", "strata"])
+@pytest.mark.parametrize(("smaller", "larger"), [(30, 60), ("30s", "60s"), (30, "auto"), (60, "100%")])
+def test_a_larger_budget_pays_for_the_difference_only(
+    base: CheckpointChoice, tmp_path: Path, sampler: str, smaller, larger
+):
+    options = LITTLE | {"sampler": sampler, "rounds": 2}
+    first, rest, again = Lab(), Lab(), Lab()
+    small = run(base, first, tmp_path, **options | {"budget": smaller})
+    large = run(base, rest, tmp_path, **options | {"budget": larger})
+    assert large.measurements.reused == small.measurements.measured == len(first.measured)
+    assert not set(first.measured) & set(rest.measured)
+    assert large.measurements.measured == len(first.measured) + len(rest.measured)
+    parts = [{(p.task_id, p.key): p.part for p in one.picks} for one in (small, large)]
+    assert parts[0].items() <= parts[1].items(), "what judged judges still, and what was learnt from is"
+    for budget, expected in ((larger, large), (smaller, small)):
+        assert run(base, again, tmp_path, **options | {"budget": budget}).judgement.guard == expected.judgement.guard
+    assert not again.measured
+
+
+def test_another_sampler_begins_anew(base: CheckpointChoice, tmp_path: Path):
+    """Side by side in one folder, each picks what it would have picked alone."""
+    run(base, Lab(), tmp_path, **LITTLE)
+    beside, alone = (run(base, Lab(), folder, sampler="strata", **LITTLE) for folder in (tmp_path, tmp_path / "alone"))
+    assert {(p.task_id, p.key, p.round) for p in beside.picks} == {(p.task_id, p.key, p.round) for p in alone.picks}
+    assert beside.judgement.guard == alone.judgement.guard
+
+
+# A run that is killed, whenever that is, goes on: nothing is measured twice, and the result is the same -----
+
+SMALL_RUN = {"budget": 60, "per_task": 24, "rounds": 2}
+MEASURING = ("hold-out", "first batch", "round 1 of 2", "round 2 of 2")
+LEARNING = ("fine-tuning", "few-shot: cross-validate", "few-shot: learn")
+
+
+@pytest.fixture(scope="module")
+def whole(base: CheckpointChoice, tmp_path_factory: pytest.TempPathFactory):
+    """A run that nothing disturbs, and what it measured."""
+    work, lab = tmp_path_factory.mktemp("whole"), Lab()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TCHUB_HOME", str(work / "home"))
+        return run(base, lab, work, **SMALL_RUN), lab.measured
+
+
+def check_resumed(base: CheckpointChoice, work: Path, first: Lab, whole) -> None:
+    result, measured = whole
+    rest = Lab()
+    resumed = run(base, rest, work, **SMALL_RUN)
+    assert not set(first.measured) & set(rest.measured), "nothing is paid for twice"
+    assert sorted(first.measured + rest.measured) == sorted(measured)
+    assert resumed.judgement.guard == result.judgement.guard
+    assert [(p.task_id, p.key) for p in resumed.picks] == [(p.task_id, p.key) for p in result.picks]
+    assert (resumed.name, resumed.version) == (result.name, result.version)
+
+
+@pytest.mark.parametrize(
+    ("phase", "step"), [("tasks", 0), ("candidates", 2), *((m, 2) for m in MEASURING), *((one, 0) for one in LEARNING)]
+)
+def test_a_run_killed_in_any_phase_goes_on(base: CheckpointChoice, tmp_path: Path, whole, phase: str, step: int):
+    lab = Lab()
+    with pytest.raises(KilledError, match=phase):
+        run(base, lab, tmp_path, progress=KillAt(phase, step), **SMALL_RUN)
+    check_resumed(base, tmp_path, lab, whole)
+
+
+def test_an_interrupted_run_goes_on(base: CheckpointChoice, tmp_path: Path, whole):
+    lab = Lab(stop_after=27)
+    with pytest.raises(InterruptedRunError, match="27 measured") as caught:
+        run(base, lab, tmp_path, **SMALL_RUN)
+    assert caught.value.exit_code == 130
+    check_resumed(base, tmp_path, lab, whole)
+
+
+def test_a_run_killed_while_it_stores_leaves_no_half_checkpoint(
+    base: CheckpointChoice, tmp_path: Path, whole, home: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def killed(self, name, save, *_, **__):
+        save(home / "checkpoints" / name / ".half", "1.0.0")
+        raise KilledError("store")
+
+    assert whole[0].adapted, "there is something to store"
+    lab = Lab()
+    with monkeypatch.context() as patch:
+        patch.setattr(Registry, "register_local", killed)
+        with pytest.raises(KilledError):
+            run(base, lab, tmp_path, **SMALL_RUN)
+    check_resumed(base, tmp_path, lab, whole)
+    assert Registry.default().resolve("tcl-epyc+local").entry.version == "1.0.0"
