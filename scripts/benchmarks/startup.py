@@ -28,7 +28,7 @@ COMMANDS: dict[str, list[str]] = {
     "tchub --help": [str(BIN / "tchub"), "--help"],
     "tchub list": [str(BIN / "tchub"), "list"],
     "tchub info tcl-epyc": [str(BIN / "tchub"), "info", "tcl-epyc"],
-    "tchub resolve --device epyc": [str(BIN / "tchub"), "resolve", "--device", "epyc"],
+    "tchub pull --dry-run --device epyc": [str(BIN / "tchub"), "pull", "--dry-run", "--device", "epyc"],
     "hf --help": [str(BIN / "hf"), "--help"],
 }
 HEAVY = ("torch", "tvm", "transformers", "matplotlib", "pyarrow", "numpy")
