@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import click
 import pytest
 from tchub.hub import api
-from tchub.hub.adaptation import tools as adapt_tools
-from tchub.hub.adaptation.job import AdaptJob
 from tchub.hub.bundle.onsite.files import OnsiteError
 from tchub.hub.bundle.onsite.worker import CpuBench
 from tchub.hub.bundle.target import resolve_target
@@ -19,14 +16,11 @@ from tchub.hub.cli.adapt import adapt_command
 from tchub.hub.cli.corpus import bundle_command, collect_command
 from tchub.hub.cli.publish import contribute_command
 from tchub.hub.cli.tune import quickstart_command, tune_command
-from tchub.hub.device.candidate import Candidate
 from tchub.hub.device.device_choice import choose_device
 from tchub.hub.device.host_facts import usable_cores
-from tchub.hub.device.measurement import Measurement
 from tchub.hub.device.rpc_address import RpcAddress
 from tchub.hub.device.rpc_device import describe_remote
 from tchub.hub.device.rpc_jobs import ServerFacts
-from tchub.hub.records import history
 from tchub.hub.search.models import choose_model
 
 COMMANDS = {
@@ -70,7 +64,7 @@ def test_a_bundle_for_more_threads_than_the_machine_has_is_refused() -> None:
 def test_a_checkpoint_of_another_number_of_threads_says_so(
     monkeypatch: pytest.MonkeyPatch, reasons: tuple[str, ...]
 ) -> None:
-    folder = Path(adapt_tools.__file__).parents[2] / "zoo" / "checkpoints" / "tcl-epyc" / "1.0.0"
+    folder = Path(api.__file__).parents[1] / "zoo" / "checkpoints" / "tcl-epyc" / "1.0.0"
     base: Any = replace(api.choose_checkpoint(str(folder)), reasons=reasons)
     assert base.checkpoint.config.training["corpus"]["threads"] == 1
     monkeypatch.setattr(api, "choose_checkpoint", lambda _: base)
@@ -79,21 +73,3 @@ def test_a_checkpoint_of_another_number_of_threads_says_so(
     assert first.startswith(reasons[0] if reasons else "tcl-epyc@1.0.0 learnt")
     assert "learnt from programs of 1 thread, these have 2 threads" in first
     assert tuple(others) == reasons[1:]
-
-
-def test_what_adapt_measures_by_default_is_known_to_a_tuning_run_by_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Both are of one scope, so that the programs of the one are those that the other begins with."""
-    monkeypatch.setattr(history, "history_file", lambda: tmp_path / "history.sqlite")
-    local = adapt_tools.detect("local", None)
-    job = AdaptJob(SimpleNamespace(), local, "w", SimpleNamespace(), local.cores, 8, adapt_tools.Tools())  # type: ignore[arg-type]
-    program = Candidate("t", "k", "[]", "random", None, ())
-    with history.open_sharing_journal(tmp_path / "journal.sqlite", job.scope) as journal:
-        journal.put(program, Measurement((1e-3,)))
-    tuned = choose_device("local", None).facts
-    with history.open_history(tuned, tuned.target, tuned.cores) as known:
-        assert [found.key for found in known.of_task("t")] == ["k"]
-    other = choose_device("local", 1).facts
-    with history.open_history(other, other.target, other.cores) as known:
-        assert bool(known.of_task("t")) is (usable_cores() == 1)
