@@ -9,7 +9,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -122,3 +122,27 @@ def finish(
     for key, value in summary.items():
         click.echo(f"{key:<{width}}  {value:.4g}" if isinstance(value, float) else f"{key:<{width}}  {value}")
     click.echo(f"written to {path.relative_to(ROOT)}", err=True)
+
+
+def listed(names: Sequence[object], every: Sequence[object] = (), kind: str = "") -> str:
+    """Names as a sentence has them: `a, b and c`; all of `every`, if there are some, as `every` and their kind."""
+    if len(names) > 1 and set(names) == set(every):
+        return f"every {kind}"
+    told = [str(name) for name in names]
+    return " and ".join(filter(None, (", ".join(told[:-1]), *told[-1:])))
+
+
+def monotone(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The nearest curve that never falls (least squares), at the same places.
+
+    Where a noisy curve first has a score is early by chance; a curve that never falls has no such luck.
+
+    Args:
+        points: (effort, score), the least effort first.
+    """
+    from sklearn.isotonic import isotonic_regression
+
+    if not points:
+        return []
+    fitted = isotonic_regression([score for _, score in points])
+    return [(effort, float(score)) for (effort, _), score in zip(points, fitted, strict=True)]

@@ -47,8 +47,8 @@ def measure(published: Published) -> dict[str, Any]:
     weights = hashlib.sha256((published.folder / "model.safetensors").read_bytes()).hexdigest()
     if journal.is_file() and (found := json.loads(journal.read_text()))["of"] == [_REVISION, weights]:
         return found
-    from tchub.zoo.models import Checkpoint
     from tchub.zoo.files import write_files
+    from tchub.zoo.models import Checkpoint
     from tchub.zoo.plain_json import json_file
 
     started = time.perf_counter()

@@ -13,7 +13,7 @@ from tchub.zoo.training import RankingDataset
 tools = scripts_fixture(
     choices="benchmarks.choices.settings",
     bench_choices="benchmarks.choices.run",
-    transfer_models="benchmarks.transfer.models",
+    transfer_models="benchmarks.transfer.case",
 )
 
 

@@ -12,7 +12,7 @@ from script_kit import scripts_fixture
 from transfer_kit import answer
 
 tools = scripts_fixture(
-    split="benchmarks.transfer.split", figures="benchmarks.transfer.figures", kept="benchmarks.transfer.kept"
+    split="benchmarks.transfer.data", figures="benchmarks.transfer.figures", kept="benchmarks.transfer.runs"
 )
 
 

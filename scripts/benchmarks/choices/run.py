@@ -27,7 +27,7 @@ from scripts.benchmarks.common import ROOT, finish
 from scripts.benchmarks.models import kept
 from scripts.benchmarks.transfer.case import Case
 from scripts.benchmarks.transfer.data import TARGETS, Library, Scene
-from scripts.benchmarks.transfer.papers import CAP, SOURCE_CAP
+from scripts.benchmarks.transfer.methods import CAP, SOURCE_CAP
 
 CHOSEN_ON = ("k80", "mi50", "ryzen-3700x-autotvm")
 SCORES = ("pairwise", "mean_top1")

@@ -12,10 +12,9 @@ from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.adapt.sampling import MeasuringCost, RDUPlusConfig, RDUPlusSampler
 from tchub.zoo.training import TrainConfig
 
-from scripts.benchmarks.sampling.material import Material
 from scripts.benchmarks.sampling.results import PER_TASK
-from scripts.benchmarks.sampling.rounds import from_pretrained, run_rounds
-from scripts.benchmarks.transfer.case import CROSS, IN_TASK, Case
+from scripts.benchmarks.sampling.rounds import Material, from_pretrained, run_rounds
+from scripts.benchmarks.transfer.case import CROSS, IN_TASK, Case, kept_model, train_new
 from scripts.benchmarks.transfer.continual import (
     EQUATIONS,
     GENTLE,
@@ -30,8 +29,7 @@ from scripts.benchmarks.transfer.continual import (
 from scripts.benchmarks.transfer.data import cut
 from scripts.benchmarks.transfer.devices import CHAIN_CAP
 from scripts.benchmarks.transfer.local_model import LocalModelConfig, fit_local
-from scripts.benchmarks.transfer.models import kept_model, train_new
-from scripts.benchmarks.transfer.papers import SOURCE_CAP
+from scripts.benchmarks.transfer.methods import SOURCE_CAP
 from scripts.zoo.build import open_corpus
 
 Run = Callable[[Case], np.ndarray]

@@ -27,9 +27,8 @@ from typing import Any
 import click
 
 from scripts.benchmarks.common import ROOT, finish
-from scripts.benchmarks.local.further import further
 from scripts.benchmarks.local.runs import OTHER, OWN, SCRATCH, SOURCES, TARGETS, LocalRun
-from scripts.benchmarks.local.steps import do_run, judge
+from scripts.benchmarks.local.steps import do_run, further, judge
 
 NETWORKS = ("bert-tiny", "resnet-18")
 # Of the scores on further programs, those that a table has.

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
-
-from scripts.benchmarks.stock_workers import without_pytorch
 
 
 @dataclass(frozen=True)
@@ -138,3 +139,19 @@ SYSTEMS: dict[str, Callable[[], AbstractContextManager[Prepared]]] = {
     "ours": ours,
     "forked": forked,
 }
+
+
+@contextmanager
+def without_pytorch() -> Iterator[None]:
+    """Processes that are started inside cannot import PyTorch."""
+    before = os.environ.get("PYTHONPATH")
+    with tempfile.TemporaryDirectory(prefix="tchub-bench-") as folder:
+        Path(folder, "torch.py").write_text("raise ImportError('hidden from this process')\n")
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *([before] if before else [])])
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["PYTHONPATH"]
+            else:
+                os.environ["PYTHONPATH"] = before

@@ -58,8 +58,7 @@ def measure_task(
     """Rows of every subject for one task on one target."""
     from tvm.target import Target
 
-    from scripts.benchmarks.predict.programs import programs
-    from scripts.benchmarks.predict.subjects import from_decisions, pretrained, stock
+    from scripts.benchmarks.predict.subjects import from_decisions, pretrained, programs, stock
 
     family, sizes, repeats = TARGETS[target], tuple(options["batches"]), options["repeats"]
     count, threads = max(*sizes, options["train"]), options["threads"]
@@ -143,7 +142,7 @@ def main(as_json: bool, tasks: tuple[str, ...], targets: tuple[str, ...], work: 
     from tchub.zoo.tvm_import import import_tensor_intrinsics
 
     from scripts.benchmarks.predict.forward import forms
-    from scripts.benchmarks.predict.programs import TASKS
+    from scripts.benchmarks.predict.subjects import TASKS
 
     import_tensor_intrinsics()
     results = Results(work / "journal.jsonl")

@@ -16,9 +16,8 @@ import click
 from scripts.benchmarks.common import FOLDER, ROOT
 from scripts.benchmarks.report.blocks import render
 from scripts.benchmarks.report.leaderboard import leaderboard_markdown
-from scripts.benchmarks.report.page import load, page
+from scripts.benchmarks.report.page import SECTIONS, load, page
 from scripts.benchmarks.report.picture import draw, fingerprint, is_current
-from scripts.benchmarks.report.sections import SECTIONS
 
 PICTURE = FOLDER / "speed.svg"
 

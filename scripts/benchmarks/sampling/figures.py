@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scripts.benchmarks.monotone import monotone
+from scripts.benchmarks.common import monotone
 
 SCORES = ("pairwise", "mean_top1", "mean_top5")
 # What is quoted, and how it is named.

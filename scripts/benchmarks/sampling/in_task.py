@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from scripts.benchmarks.sampling.figures import SCORES, Row, common_means
-from scripts.benchmarks.sampling.material import Material
 from scripts.benchmarks.sampling.results import PER_TASK, SAMPLERS, SOURCES
-from scripts.benchmarks.sampling.rounds import Opening, run_rounds
+from scripts.benchmarks.sampling.rounds import Material, Opening, run_rounds
 from scripts.zoo.build import open_corpus
 
 LABELS = (8, 4, 16)

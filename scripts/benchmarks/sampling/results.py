@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
+from scripts.benchmarks.common import listed
 from scripts.benchmarks.sampling.figures import ALL
-from scripts.benchmarks.wording import listed
 
 # Each corpus, and the device of which the second block's weights are.
 SOURCES = {

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 from scripts.benchmarks.common import ROOT, finish
 from scripts.benchmarks.sampling.figures import ALL, budgets, by_cell, means, summary, table
@@ -33,7 +34,6 @@ from scripts.benchmarks.sampling.in_task import (
     in_task_not_done,
     run_in_task,
 )
-from scripts.benchmarks.sampling.material import Material
 from scripts.benchmarks.sampling.results import (
     PER_TASK,
     SAMPLERS,
@@ -47,8 +47,7 @@ from scripts.benchmarks.sampling.results import (
     keys,
     not_done,
 )
-from scripts.benchmarks.sampling.rounds import run_rounds
-from scripts.benchmarks.sampling.scale import time_samplers
+from scripts.benchmarks.sampling.rounds import Material, run_rounds
 from scripts.benchmarks.tuning.runs import read_json, write_json
 
 POOL = 1_000_000
@@ -178,3 +177,39 @@ def details(rows: list[dict[str, Any]], per_task: int) -> dict[str, Any]:
 
 if __name__ == "__main__":
     main()
+
+
+OPS = ("conv2d", "depthwise", "matmul", "batch_matmul", "softmax", "pool", "norm", "reduce")
+
+
+def time_samplers(
+    size: int, budgets: tuple[int, ...], names: tuple[str, ...], tasks: int = 1000
+) -> list[dict[str, Any]]:
+    """Seconds of `select`, the scores and embeddings being there, on a made-up pool.
+
+    Args:
+        size: programs; their tasks have unlike sizes.
+        budgets: programs to pick.
+        names: of samplers.
+        tasks: in the pool.
+    """
+    from tchub.zoo.adapt.sampling import Pool, PoolPredictions, create_sampler
+
+    rng = np.random.default_rng(0)
+    task = np.sort(rng.choice(tasks, size=size, p=rng.dirichlet(np.full(tasks, 5.0))))
+    pool = Pool(task, tuple(rng.choice(OPS, size=tasks).tolist()))
+    embeddings = rng.normal(size=(size, 64)).astype(np.float32)
+    scores = embeddings[:, :8].sum(axis=1).astype(np.float64)
+    labeled = rng.choice(size, 1000, replace=False)
+    latency = np.exp(-scores[labeled] / 8 + 0.1 * rng.normal(size=1000)) / 1000
+    rows = []
+    for name in names:
+        for budget in budgets:
+            view = PoolPredictions(
+                scores, labeled, latency, lambda: embeddings, task=task, features=embeddings[:, None]
+            )
+            began = time.perf_counter()
+            picked = create_sampler(name).select(pool, labeled, budget, view, np.random.default_rng(0))
+            seconds = time.perf_counter() - began
+            rows.append({"sampler": name, "pool": size, "budget": len(picked.indices), "seconds": round(seconds, 2)})
+    return rows

@@ -5,24 +5,25 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig, add_device, learn, start_base
+from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig, add_device, learn, learning_order, start_base
 from tchub.zoo.adapt.continual.config import steps_per_epoch
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
+from tchub.zoo.devices import Device
 from tchub.zoo.models import CostModel, Progressive
-from tchub.zoo.training import RankingDataset, train
+from tchub.zoo.training import RankingDataset, evaluate_model, train
 
-from scripts.benchmarks.transfer.agreement import agreeing_sources, rank_agreement
+from scripts.benchmarks.transfer.case import Made, kept_model, train_new
 from scripts.benchmarks.transfer.data import Scene
-from scripts.benchmarks.transfer.models import Made, kept_model, train_new
 
 if TYPE_CHECKING:
     from scripts.benchmarks.transfer.case import Case
+
 
 # As for all other trainings here, the last epoch is kept: no label is left to choose one by.
 SETTINGS = ContinualConfig(select="last")
@@ -158,3 +159,25 @@ def bases(case: Case, order: Sequence[str], config: ContinualConfig) -> list[Mad
     folder = case.bases / f"{config.strength:g}-{config.rehearsal:g}"
     taught = [(name, case.given(name)) for name in order]
     return knowledge_base(case.scene, taught, case.seed, folder, case.arch, config)
+
+
+# Rank agreement, -1 to 1, below which a source misleads; share of the best source's below which it dilutes.
+LEAST_AGREEMENT, LEAST_SHARE = 0.05, 0.5
+
+
+def rank_agreement(model: CostModel, labels: RankingDataset) -> float:
+    """Return how far a model orders the target's labels rightly: 1 always, 0 as a coin, -1 never.
+
+    Kendall's tau over the pairs that are apart by more than the noise, mean over tasks; NaN without such a pair.
+    """
+    return 2 * evaluate_model(model, labels)["pairwise"] - 1
+
+
+def agreeing_sources(target: Device, devices: Mapping[str, Device], agreement: Mapping[str, float]) -> list[str]:
+    """Return the sources to learn, the one that agrees best last; those without a measured agreement come first."""
+    known = {name: value for name, value in agreement.items() if not math.isnan(value)}
+    least = max(LEAST_AGREEMENT, LEAST_SHARE * max(known.values(), default=0.0))
+    order = [name for name in learning_order(target, devices) if devices[name].kind == target.kind]
+    unmeasured = [name for name in order if name not in known]
+    # Of equal agreement the device that is more like the target comes last.
+    return unmeasured + sorted((name for name in order if known.get(name, -1.0) >= least), key=lambda name: known[name])

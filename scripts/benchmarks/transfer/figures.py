@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from scripts.benchmarks.monotone import monotone
+from scripts.benchmarks.common import monotone
 
 Row = Mapping[str, Any]
 Curve = Sequence[tuple[float, float]]

@@ -22,10 +22,20 @@ from scripts.benchmarks.common import ROOT, finish
 from scripts.benchmarks.transfer.data import SHARE, TARGETS
 from scripts.benchmarks.transfer.devices import CHAIN, OURS, VARIANTS, devices_block
 from scripts.benchmarks.transfer.figures import difference_rows, mean_rows, ratio_rows, source_rows, summary
-from scripts.benchmarks.transfer.kept import WANTED_SEEDS, Kept, collect, shortfalls, used_seeds
-from scripts.benchmarks.transfer.methods import METHODS
-from scripts.benchmarks.transfer.papers import ABLATION, PAPER_METHODS, paper_rows
-from scripts.benchmarks.transfer.runs import LABELS, Question, Runs, order_questions, paper_questions, questions
+from scripts.benchmarks.transfer.methods import ABLATION, METHODS, PAPER_METHODS, paper_rows
+from scripts.benchmarks.transfer.runs import (
+    LABELS,
+    WANTED_SEEDS,
+    Kept,
+    Question,
+    Runs,
+    collect,
+    order_questions,
+    paper_questions,
+    questions,
+    shortfalls,
+    used_seeds,
+)
 
 # What the page reads of a row.
 _FACTS, _SCORES = ("target", "seen", "protocol", "labels", "method", "seeds"), ("pairwise", "mean_top1")

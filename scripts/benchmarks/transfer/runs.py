@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,12 @@ import click
 import numpy as np
 from tchub.zoo.training import TrainConfig
 
+from scripts.benchmarks.common import listed
 from scripts.benchmarks.models import kept
 from scripts.benchmarks.transfer.case import CROSS, IN_TASK, Case
 from scripts.benchmarks.transfer.data import TARGETS, Library, Scene
-from scripts.benchmarks.transfer.methods import METHODS
-from scripts.benchmarks.transfer.papers import ABLATION, CAP, PAPER_METHODS, SOURCE_CAP
-from scripts.benchmarks.transfer.papers import TARGETS as PAPER_TARGETS
+from scripts.benchmarks.transfer.methods import ABLATION, CAP, METHODS, PAPER_METHODS, SOURCE_CAP
+from scripts.benchmarks.transfer.methods import TARGETS as PAPER_TARGETS
 
 LABELS = (4, 8, 16, 32)
 # Where a method trains on thousands of programs for every number of labels, one of them must do.
@@ -190,3 +190,87 @@ class Runs:
             "parameters": answer.parameters,
             "tasks": len(case.judged.task_ids),
         }
+
+
+# Of everything that depends on what was drawn.
+WANTED_SEEDS = 5
+
+
+@dataclass
+class Kept:
+    """The answers to some questions.
+
+    Attributes:
+        answers: that are there.
+        missing: questions that have none yet; one that has no meaning for its target is neither.
+    """
+
+    answers: list[dict[str, Any]] = field(default_factory=list)
+    missing: list[Question] = field(default_factory=list)
+
+
+def collect(runs: Runs, asked: Iterable[Question]) -> Kept:
+    """Answer the questions, or find those that time does not allow."""
+    found = Kept()
+    for question in asked:
+        left = runs.left
+        answer = runs.answer(question)
+        if answer is not None:
+            found.answers.append(answer)
+        elif runs.left > left:
+            found.missing.append(question)
+    return found
+
+
+def used_seeds(*parts: Iterable[Mapping[str, Any]]) -> list[int]:
+    """The seeds that answers have."""
+    return sorted({answer["seed"] for part in parts for answer in part})
+
+
+def shortfalls(
+    kept: Kept, wanted: int = WANTED_SEEDS, fixed: Iterable[str] = (), targets: Sequence[str] = ()
+) -> list[str]:
+    """Where there are fewer seeds than wanted, in few words: methods, protocols and targets that lack as many.
+
+    Of several numbers of labels the one that lacks most counts.
+
+    Args:
+        wanted: seeds of everything, whatever is planned.
+        fixed: methods that draw nothing, of which one seed is all.
+        targets: all that there are.
+    """
+    cells: dict[tuple[Any, ...], set[int]] = {}
+    for answer in kept.answers:
+        cells.setdefault(_cell(answer), set()).add(answer["seed"])
+    for question in kept.missing:
+        cells.setdefault(_cell(vars(question)), set())
+    lacking: dict[tuple[str, str, str], int] = {}
+    single = set(fixed)
+    for (method, target, seen, protocol, *_), seeds in cells.items():
+        place = method, f"{protocol}, seen" if seen else protocol, target
+        lack = 0 if seeds and method in single else wanted - len(seeds)
+        if lack > 0:
+            lacking[place] = max(lack, lacking.get(place, 0))
+    return _told(lacking, wanted, targets)
+
+
+def _cell(asked: Mapping[str, Any]) -> tuple[Any, ...]:
+    names = ("method", "target", "seen", "protocol", "labels")
+    return (*(asked[name] for name in names), tuple(asked["sources"]), tuple(asked["taught"]))
+
+
+def _told(lacking: Mapping[tuple[str, str, str], int], wanted: int, every: Sequence[str]) -> list[str]:
+    """First the targets that lack alike are gathered, then the protocols, then the methods."""
+    targets: dict[tuple[str, str, int], list[str]] = {}
+    for (method, protocol, target), lack in lacking.items():
+        targets.setdefault((method, protocol, lack), []).append(target)
+    protocols: dict[tuple[str, int, tuple[str, ...]], list[str]] = {}
+    for (method, protocol, lack), where in targets.items():
+        protocols.setdefault((method, lack, tuple(where)), []).append(protocol)
+    methods: dict[tuple[int, tuple[str, ...], tuple[str, ...]], list[str]] = {}
+    for (method, lack, where), how in protocols.items():
+        methods.setdefault((lack, tuple(how), where), []).append(method)
+    return [
+        f"{lack} of {wanted} seeds of {listed(who)} ({listed(how)}; {listed(where, every, 'target')})"
+        for (lack, how, where), who in methods.items()
+    ]

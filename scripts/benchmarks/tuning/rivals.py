@@ -14,11 +14,16 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from scripts.benchmarks.tuning.runs import SYSTEMS, THREADS, Run, note, read_json, write_json
+
+if TYPE_CHECKING:
+    from scripts.benchmarks.tuning.runs import Run
+
 
 _STARTED = time.perf_counter()
 
-from scripts.benchmarks.tuning.runs import SYSTEMS, THREADS, Run, note, read_json, write_json  # noqa: E402 (the process's clock starts first)
 
 _NOTE_EVERY = 16
 
@@ -132,7 +137,6 @@ def _imported_tasks(run: Run, work: Workload | None) -> int:
 
 def execute(run: Run) -> dict[str, Any]:
     """Do the run; returns its row, with the programs written."""
-    from scripts.benchmarks.tuning.ours import tune_ours
     from scripts.benchmarks.tuning.stock import tune_stock
 
     if run.folder.exists():  # cut short: a run's clock cannot be taken up
@@ -177,3 +181,63 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+def tune_ours(run: Run, work: Workload, budget: int) -> Outcome:
+    """Tune with `TuningSession`, which is what `hub.tune` runs."""
+    import torch  # noqa: F401 (imported before the clock starts, as TVM is)
+    import xgboost  # noqa: F401
+    from tchub.hub.device.measure import Measurer
+    from tchub.hub.device.measurement import MeasureConfig
+    from tchub.hub.search.interrupt import StopFlag
+    from tchub.hub.search.measuring import MeasureHere
+    from tchub.hub.search.models import choose_model
+    from tchub.hub.search.task_search import SearchSettings
+    from tchub.hub.tuning.session import SessionSettings, TuningSession
+
+    from scripts.benchmarks.tuning.rivals import Outcome, Recorder
+
+    system = SYSTEMS[run.system]
+    checkpoint = run.tlp if run.system == "tlp" else system.checkpoint
+    adaptation = None
+    if system.adapted:
+        checkpoint, adaptation = _adapt(run, str(checkpoint))
+    recorder = Recorder(run, budget)
+    search = SearchSettings(engine=system.engine)
+    # The judge times untuned programs; what earlier runs measured would be other systems' work.
+    settings = SessionSettings(budget, seed=run.seed, search=search, untuned=False, reuse=False)
+    config = MeasureConfig(threads=THREADS)
+    with Measurer(work.local.target, config) as measurer:
+        model = choose_model(checkpoint, seed=run.seed)
+        session = TuningSession(
+            work.tasks,
+            work.target,
+            model.make(),
+            recorder.measured(MeasureHere(measurer)),
+            run.folder,
+            settings,
+            StopFlag(),
+        )
+        view = session.run()
+        seconds = recorder.now()
+    facts = {"model": model.name, "update": model.update, "engine": system.engine, "batch": view.batch}
+    return Outcome(recorder, seconds, dict(view.phases), facts, adaptation)
+
+
+def _adapt(run: Run, checkpoint: str) -> tuple[str, dict[str, Any]]:
+    """Adapt to the network with a 10% budget; returns the checkpoint to tune with and what it cost."""
+    from tchub import hub
+    from tchub.hub.adaptation.config import AdaptConfig
+
+    note(f"{run.label}: adapting")
+    start = time.perf_counter()
+    config = AdaptConfig(budget="10%", seed=run.seed, threads=THREADS, out=run.folder / "adapt")
+    found = hub.adapt(checkpoint, run.network, config=config)
+    name = f"{found.name}@{found.version}" if found.version else found.name
+    cost = {
+        "seconds": time.perf_counter() - start,
+        "trials": found.measurements.measured,
+        "decision": found.judgement.guard.decision,
+        "checkpoint": name,
+    }
+    return name, cost

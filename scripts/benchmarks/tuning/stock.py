@@ -19,7 +19,7 @@ from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.measure_callback import PyMeasureCallback
 from tvm.s_tir.meta_schedule.runner import PyRunner
 
-from scripts.benchmarks.stock_workers import without_pytorch
+from scripts.benchmarks.measure.systems import without_pytorch
 
 if TYPE_CHECKING:
     from scripts.benchmarks.tuning.rivals import Outcome, Recorder, Workload
