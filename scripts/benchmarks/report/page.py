@@ -323,6 +323,8 @@ SECTIONS = (
         lost=hub.lost_startup,
     ),
     Section(
-        "scale", "What one process of each engine manages", "What the figures mean: [at a thousand devices](scale.md)."
+        "scale",
+        "What one process of each engine manages",
+        "What the figures mean: [at a thousand devices](remote.md#many-machines).",
     ),
 )
