@@ -1,4 +1,4 @@
-"""Writes the catalogue into a folder: `index.html`, a page a checkpoint in `c/`, plots, and `catalogue.json`."""
+"""Write the catalogue into a folder: `index.html`, a page a checkpoint in `c/`, plots, and `catalogue.json`."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ...cards import CardError
-from ...cards.plots import Plot, plots_of
+from ...cards import CardError, Plot, plots_of
+from ...zoo.errors import TchubError
 from ...zoo.files import write_atomically
 from ...zoo.plain_json import json_file
 from ..registry import Registry
 from ..registry.listing import CatalogueItem, in_list_order, published
-from .errors import ForeignFolderError, SiteWriteError
 from .pages import assets, checkpoint_page, index_page
 
 SITE_FORMAT = 1
@@ -26,9 +25,13 @@ _CARDS = Path(str(resources.files("tchub.cards")))
 _OWN = ("c/*.html", "plots/*/*.svg")
 
 
+class SiteError(TchubError):
+    """The output folder holds other files than an earlier catalogue's, or cannot be written. Field: `path`."""
+
+
 @dataclass(frozen=True)
-class Built:
-    """What was written.
+class SiteResult:
+    """The catalogue in its folder.
 
     Attributes:
         path: the folder; checkpoints: the names that have a page.
@@ -44,25 +47,19 @@ class Built:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""
-        return {
-            "path": str(self.path),
-            "index": str(self.path / "index.html"),
-            "checkpoints": list(self.checkpoints),
-            "written": self.written,
-            "removed": self.removed,
-            "files": self.files,
-        }
+        paths = {"path": str(self.path), "index": str(self.path / "index.html")}
+        counts = {"written": self.written, "removed": self.removed, "files": self.files}
+        return paths | {"checkpoints": list(self.checkpoints)} | counts
 
 
-def build(registry: Registry, out: Path, title: str = TITLE) -> Built:
+def build(registry: Registry, out: Path, title: str = TITLE) -> SiteResult:
     """Write the catalogue of the registry's published checkpoints.
 
     Equal checkpoints make equal bytes. Each file is replaced whole, `index.html` after the pages that it leads to.
     Hidden files (`.git`, `.nojekyll`) and files of other kinds stay.
 
     Raises:
-        ForeignFolderError: the folder holds other files, and no earlier catalogue.
-        SiteWriteError: it cannot be written.
+        SiteError: the folder holds other files, and no earlier catalogue; or it cannot be written.
         IntegrityError, IndexFileError: a checkpoint's files are damaged (see `listing.published`).
     """
     listed = published(registry)
@@ -72,22 +69,23 @@ def build(registry: Registry, out: Path, title: str = TITLE) -> Built:
         written = sum(_write(out / name, data) for name, data in files.items())
         removed = _remove_others(out, files)
     except OSError as error:
-        raise SiteWriteError(
+        raise SiteError(
             f"{error.filename or out} cannot be written: {error.strerror or error}",
             remedy="give --out a folder that can be written, on a disk with room; then run it again",
             path=str(out),
         ) from error
-    return Built(out, tuple(one.entry.name for one in listed), written, removed, len(files))
+    return SiteResult(out, tuple(one.entry.name for one in listed), written, removed, len(files))
 
 
 def render(listed: list[CatalogueItem], title: str = TITLE, earlier: Path | None = None) -> dict[str, bytes]:
-    """All files of the catalogue: path from its folder -> content, `index.html` last.
+    """Return all files of the catalogue: path from its folder -> content, `index.html` last.
 
     Args:
         earlier: a catalogue whose plots are taken over where they show the same figures: drawing takes a while.
     """
     records = {one.entry.name: one.as_dict() for one in listed}
-    files = assets() | {CATALOGUE: _catalogue(records, title)}
+    catalogue = {"format": SITE_FORMAT, "title": title, "checkpoints": list(records.values())}
+    files = assets() | {CATALOGUE: json_file(catalogue)}
     for one in listed:
         family = in_list_order(other.entry for other in listed if other.entry.family == one.entry.family)
         plots = {f"plots/{one.entry.name}/{plot.file}": plot for plot in _plots(one)}
@@ -100,31 +98,27 @@ def _plots(one: CatalogueItem) -> tuple[Plot, ...]:
     try:
         return plots_of(one.metrics)
     except CardError as error:
-        raise CardError(f"metrics of {one.entry.id}: {error.message}", remedy=error.remedy, **error.fields) from error
+        raise CardError(f"{one.entry.id}: {error.message}", remedy=error.remedy, **error.fields) from error
 
 
 def _drawn(plot: Plot, path: str, earlier: Path | None) -> bytes:
-    """As it was drawn for an earlier catalogue or for the published cards, or drawn now."""
+    """Return a plot of an earlier catalogue or of the published cards where it is current, or draw it."""
     for folder in filter(None, (earlier, _CARDS)):
         if plot.is_current(folder / path):
             return (folder / path).read_bytes()
     return plot.to_svg().encode()
 
 
-def _catalogue(records: Mapping[str, Mapping[str, Any]], title: str) -> bytes:
-    return json_file({"format": SITE_FORMAT, "title": title, "checkpoints": list(records.values())})
-
-
 def _require_own(out: Path) -> None:
     """Refuse a folder with files that are not a catalogue's."""
-    if not out.exists() or (out.is_dir() and not [f for f in out.iterdir() if not f.name.startswith(".")]):
+    if not out.exists() or (out.is_dir() and not [file for file in out.iterdir() if not file.name.startswith(".")]):
         return
     try:
         earlier = json.loads((out / CATALOGUE).read_bytes())
     except (OSError, ValueError, RecursionError):
         earlier = None
     if not (isinstance(earlier, dict) and {"format", "checkpoints"} <= set(earlier)):
-        raise ForeignFolderError(
+        raise SiteError(
             f"{out} holds other files than a catalogue's",
             remedy="give --out a new folder, or an empty one",
             path=str(out),
@@ -132,7 +126,7 @@ def _require_own(out: Path) -> None:
 
 
 def _write(path: Path, data: bytes) -> bool:
-    """Replace a file whole, unless it is the same already; whether it was written."""
+    """Replace a file whole and return True, unless it is the same already."""
     if path.is_file() and path.read_bytes() == data:
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,7 +135,7 @@ def _write(path: Path, data: bytes) -> bool:
 
 
 def _remove_others(out: Path, files: Mapping[str, bytes]) -> int:
-    """Pages and plots that this catalogue does not hold."""
+    """Remove pages and plots that this catalogue does not hold; return how many."""
     others = [path for pattern in _OWN for path in out.glob(pattern) if str(path.relative_to(out)) not in files]
     for path in others:
         path.unlink()

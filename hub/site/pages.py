@@ -1,36 +1,46 @@
-"""The pages' HTML: Jinja templates that escape everything but what `markdown` made, which is safe."""
+"""The pages' HTML: Jinja templates that escape everything but cards, whose Markdown is made safe here.
+
+A card is data: no HTML of its own, no script, no link but to http(s), no picture but the page's own figures.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import jinja2
+from markdown_it import MarkdownIt
+from markdown_it.common.utils import escapeHtml
+from markdown_it.token import Token
 from markupsafe import Markup
 
-from ...cards.plots import Plot
+from ...cards import Plot
 from ..registry import Entry
 from ..registry.listing import TITLES, CatalogueItem, by_family, comparable, kind_of, searchable
 from ..text import data_text, number_text, score_text, size_text
-from .markdown import card_html
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _ASSETS = ("catalogue.css", "catalogue.js")
 _KINDS = {"cpu": "CPU", "gpu": "GPU", "": "other device"}
-# A comparison holds as many columns as one can still read.
+# A reader can still read so many columns of a comparison.
 MOST_COMPARED = 4
+_BROWSED = ("name", "page", "family", "arch", "kind", "origin", "parameters", "size", "scores", "seeds", "judged_on")
+_HEAD = re.compile(r"\A---\n.*?\n---\n", re.DOTALL)
+# The page has a title, and a heading for the card.
+_DEEPER = {"h1": "h3", "h2": "h3", "h3": "h4", "h4": "h5", "h5": "h6", "h6": "h6"}
 
 
 def assets() -> dict[str, bytes]:
-    """The style sheet and the script: file name -> content."""
+    """Return the style sheet and the script: file name -> content."""
     return {name: (_TEMPLATES / name).read_bytes() for name in _ASSETS}
 
 
 def index_page(title: str, records: Mapping[str, Mapping[str, Any]], listed: Sequence[CatalogueItem]) -> str:
-    """The page with search, filters, the table and the comparison.
+    """Return the page with search, filters, the table and the comparison.
 
     Args:
         records: `CatalogueItem.as_dict()` by name.
@@ -51,7 +61,7 @@ def index_page(title: str, records: Mapping[str, Mapping[str, Any]], listed: Seq
 def checkpoint_page(
     title: str, one: CatalogueItem, record: Mapping[str, Any], family: Sequence[Entry], plots: Mapping[str, Plot]
 ) -> str:
-    """One checkpoint's page.
+    """Return one checkpoint's page.
 
     Args:
         record: its `as_dict()`.
@@ -77,7 +87,7 @@ def checkpoint_page(
 
 
 def address(source: str, revision: str | None) -> str | None:
-    """Where a browser finds a source: http(s) as it is, on the Hub the pinned commit; None for anything else."""
+    """Return a source's web address: http(s) as it is, on the Hub the pinned commit; None for anything else."""
     if source.startswith(("https://", "http://")):
         return source
     if source.startswith("hf://"):
@@ -112,14 +122,13 @@ def _environment() -> jinja2.Environment:
 
 
 def _browsed(entry: Entry, record: Mapping[str, Any]) -> dict[str, Any]:
-    """What the script of the index page needs of a checkpoint."""
-    told = ("name", "page", "family", "arch", "kind", "origin", "parameters", "size", "scores", "seeds", "judged_on")
+    """Return the facts of a checkpoint that the script of the index page needs."""
     search = " ".join([searchable(entry), *record["aliases"]])
-    return {key: record[key] for key in (*told, "facts")} | {"search": search}
+    return {key: record[key] for key in (*_BROWSED, "facts")} | {"search": search}
 
 
 def _judged(records: Sequence[Mapping[str, Any]]) -> str:
-    """On what the checkpoints of a family were judged."""
+    """Return in words which programs judged the checkpoints of a family."""
     if not records[0]["judged_on"]:
         return ""
     return f"judged on {records[0]['judged_on']}" if comparable(records) else "each judged on programs of its own"
@@ -135,3 +144,69 @@ def _lede(entry: Entry) -> str:
     if entry.is_knowledge_base:
         return f"Ranks tensor programs for {kinds}. It has learnt several: a start for a further one."
     return f"Ranks tensor programs for {kinds} of the family {entry.family}."
+
+
+# Cards
+
+
+def card_html(text: str, figures: Mapping[str, str] | None = None) -> str:
+    """Return the card's Markdown as HTML, without its YAML head and its title; HTML in it is shown as text.
+
+    Args:
+        figures: figures of the page: picture's address in the card, which is the figure's id too -> title. Such a
+            picture becomes a link to the figure, any other its description.
+    """
+    parser = _parser()
+    tokens = parser.parse(_HEAD.sub("", text))
+    titled = bool(tokens) and tokens[0].tag == "h1"
+    return parser.renderer.render(list(_safe(tokens[3:] if titled else tokens, figures or {})), parser.options, {})
+
+
+@cache
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    # A table or a line of code may be wider than a phone: it scrolls by itself, by keys too.
+    parser.add_render_rule("table_open", lambda *_: '<div class="scroll" tabindex="0" role="group"><table>')
+    parser.add_render_rule("table_close", lambda *_: "</table></div>\n")
+    parser.add_render_rule("fence", _code)
+    parser.add_render_rule("code_block", _code)
+    return parser
+
+
+def _code(_renderer: Any, tokens: Sequence[Token], index: int, *_: Any) -> str:
+    return f'<pre tabindex="0"><code>{escapeHtml(tokens[index].content)}</code></pre>\n'
+
+
+def _safe(tokens: Sequence[Token], figures: Mapping[str, str]) -> Iterator[Token]:
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = _DEEPER[token.tag]
+        elif token.attrGet("style"):
+            # The page's own policy refuses styles in the text; a column's alignment becomes a class.
+            token.attrs = {"class": str(token.attrGet("style")).rpartition(":")[2]}
+        if token.children:
+            token.children = list(_safe_inline(token.children, figures))
+        yield token
+
+
+def _safe_inline(tokens: Sequence[Token], figures: Mapping[str, str]) -> Iterator[Token]:
+    linked = False
+    for token in tokens:
+        if token.type == "link_open":
+            linked = str(token.attrGet("href")).lower().startswith(("http://", "https://"))
+            token.attrSet("rel", "noreferrer")
+        if token.type == "image":
+            yield from _figure(str(token.attrGet("src")), token.content, {} if linked else figures)
+        elif linked or not token.type.startswith("link_"):
+            yield token
+        if token.type == "link_close":
+            linked = False
+
+
+def _figure(address: str, description: str, figures: Mapping[str, str]) -> Iterator[Token]:
+    if address not in figures:
+        yield Token("text", "", 0, content=description)
+        return
+    yield Token("link_open", "a", 1, attrs={"href": f"#{address}"})
+    yield Token("text", "", 0, content=f"Plot: {figures[address]}")
+    yield Token("link_close", "a", -1)

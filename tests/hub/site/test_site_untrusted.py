@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from site_pages import Page, page, pages
 from tchub.cards import CardError
 from tchub.hub.registry import Index, Registry
-from tchub.hub.registry.catalogue import published
+from tchub.hub.registry.listing import published
 from tchub.hub.site.build import build, render
-from tchub.hub.site.markdown import card_html
-from tchub.hub.site.pages import address
+from tchub.hub.site.pages import address, card_html
 from toy_checkpoints import with_entry
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>'\"&"
@@ -49,7 +48,7 @@ def test_hostile_labels_of_metrics_are_text(registry: Registry) -> None:
 
 def test_metrics_of_the_wrong_type_are_an_error_that_names_the_checkpoint(registry: Registry) -> None:
     listed = [replace(one, metrics={"results": {"model": {"top1": HOSTILE}}}) for one in published(registry)]
-    with pytest.raises(CardError, match=r"tcl-a100@1\.0\.0: top1 is not a number"):
+    with pytest.raises(CardError, match=r"tcl-a100@1\.0\.0: .*top1"):
         render(listed)
 
 

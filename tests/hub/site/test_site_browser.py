@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -83,12 +82,6 @@ def toy(folder: Path, name: str, top1: float, top5: float, pairwise: float, para
     return describe(folder, name, "1.0.0")
 
 
-def test_without_a_browser_these_tests_fail_and_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    with pytest.raises(pytest.fail.Exception, match="apt-get install chromium"):
-        programs()
-
-
 # Search, filters, order
 
 
@@ -99,22 +92,19 @@ def test_all_are_shown_by_family_first(index: Catalogue) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("words", "names"),
     [
         ("tilenet", ["tilenet-epyc", "tilenet-t4"]),
         ("amd epyc TCL-epyc", ["tcl-epyc"]),
-        ("nvidia", ["tcl-a100", "tilenet-t4"]),
-        ("turing", ["tilenet-t4"]),
         ("gpl", ["tilenet-t4"]),
-        ("transferred", ["tcl-xeon"]),
         ("no such thing", []),
     ],
 )
-def test_search_finds_names_devices_and_licences(index: Catalogue, words: str, found: list[str]) -> None:
+def test_search_finds_names_devices_and_licences(index: Catalogue, words: str, names: list[str]) -> None:
     index.type("q", words)
-    assert index.rows() == found
-    assert index.text("count") == f"{len(found)} checkpoint{'s' if len(found) != 1 else ''} of 6"
-    assert index.shown("none") == (not found)
+    assert index.rows() == names
+    assert index.text("count") == f"{len(names)} checkpoint{'s' if len(names) != 1 else ''} of 6"
+    assert index.shown("none") == (not names)
 
 
 def test_filters_narrow_what_the_search_left(index: Catalogue) -> None:
@@ -130,16 +120,12 @@ def test_filters_narrow_what_the_search_left(index: Catalogue) -> None:
     assert index.rows() == BY_FAMILY
 
 
-@pytest.mark.parametrize("column", ["name", "arch", "top1", "top5", "pairwise", "parameters", "size"])
-def test_every_column_sorts_both_ways(index: Catalogue, entries: dict[str, Entry], column: str) -> None:
-    value = {
-        **{key: lambda name, i=i: -TOYS[name][i] for i, key in enumerate(("top1", "top5", "pairwise"))},
-        "parameters": lambda name: TOYS[name][3],
-        "size": lambda name: entries[name].size,
-        "arch": lambda name: entries[name].arch,
-        "name": lambda name: name,
-    }[column]
-    scores = column in ("top1", "top5", "pairwise")
+@pytest.mark.parametrize("column", ["name", "top1", "parameters"])
+def test_every_column_sorts_both_ways(index: Catalogue, column: str) -> None:
+    number = ("top1", "top5", "pairwise", "parameters").index(column) if column != "name" else None
+    sign = 1 if column == "parameters" else -1
+    value = {name: name if number is None else sign * TOYS[name][number] for name in TOYS}.__getitem__
+    scores = column == "top1"
     index.sort(column)
     assert index.rows() == sorted(sorted(TOYS), key=value)
     assert index.sorted_by() == {column: "descending" if scores else "ascending"}
@@ -178,10 +164,10 @@ def test_the_address_keeps_the_view_so_that_it_can_be_shared(index: Catalogue) -
 
 
 @pytest.mark.parametrize(
-    "told", ["sort=evil&compare=a,b,,tcl-epyc", "compare=%3Cscript%3E&q=%3Cb%3E", "%&=&sort=-", "main"]
+    "fragment", ["sort=evil&compare=a,b,,tcl-epyc", "compare=%3Cscript%3E&q=%3Cb%3E", "%&=&sort=-", "main"]
 )
-def test_a_broken_address_does_no_harm(index: Catalogue, told: str) -> None:
-    index.open(told)
+def test_a_broken_address_does_no_harm(index: Catalogue, fragment: str) -> None:
+    index.open(fragment)
     assert index.compared() == []
     assert set(index.rows()) in (set(BY_FAMILY), set())
 
@@ -196,15 +182,6 @@ def test_four_are_compared_and_the_fifth_is_refused_aloud(index: Catalogue) -> N
     assert index.picked() == FOUR
     assert index.text("chosen") == "Four at most: take one out before you add tilenet-t4."
     assert index.element("chosen").get_attribute("role") == "status"
-
-
-def test_the_first_click_after_typing_is_not_lost(index: Catalogue) -> None:
-    index.type("q", "epyc")
-    index.pick("tcl-epyc")
-    assert index.picked() == ["tcl-epyc"]
-    index.click("th[data-sort=size] button")
-    index.pick("tilenet-epyc")
-    assert sorted(index.picked()) == ["tcl-epyc", "tilenet-epyc"]
 
 
 def test_a_comparison_marks_the_highest_score_of_one_family(index: Catalogue) -> None:
@@ -222,15 +199,6 @@ def test_scores_of_different_families_are_not_held_against_each_other(index: Cat
     index.pick("tcl-epyc", "tilenet-t4")
     assert index.shown("apart")
     assert index.comparison()["top-1"] == ["0.700", "0.900"]
-
-
-def test_one_is_removed_from_a_comparison_and_all_are_cleared(index: Catalogue) -> None:
-    index.pick("tcl-epyc", "tilenet-epyc", "tcl-a100")
-    index.click("[aria-label='Remove tilenet-epyc from the comparison']")
-    assert index.compared() == ["tcl-epyc", "tcl-a100"]
-    index.click("#clear")
-    assert (index.compared(), index.picked()) == ([], [])
-    assert "#" not in index.address()
 
 
 # Keys and screen readers
@@ -284,19 +252,6 @@ def test_all_text_has_contrast_enough_to_read(index: Catalogue, site: Path, them
 # Themes, screens, paper, no script
 
 
-def test_the_theme_follows_the_system_and_then_the_button(index: Catalogue, site: Path) -> None:
-    index.prefer("light")
-    light = index.background()
-    index.prefer("dark")
-    dark = index.background()
-    assert sum(light) > 3 * 200 > 3 * 60 > sum(dark)
-    index.click("#theme")
-    assert index.background() == light
-    index.visit(site / "c" / "tcl-epyc.html")
-    assert index.background() == light
-    index.run("localStorage.clear()")
-
-
 def test_a_phone_shows_no_page_wider_than_itself(index: Catalogue, site: Path) -> None:
     index.screen(360, 740)
     index.pick(*FOUR)
@@ -315,14 +270,6 @@ def test_without_scripts_it_is_a_plain_table(index: Catalogue) -> None:
     assert not index.run("return document.querySelectorAll('#zoo input, #zoo button').length")
 
 
-def test_on_paper_there_are_no_controls(index: Catalogue) -> None:
-    index.pick("tcl-epyc", "tilenet-epyc")
-    index.media("print")
-    assert not index.run("return document.querySelector('form').getClientRects().length")
-    assert not index.shown("tray")
-    assert index.rows() == BY_FAMILY
-
-
 # One checkpoint
 
 
@@ -335,10 +282,3 @@ def test_a_checkpoint_is_reached_by_its_name_and_its_commands_are_copied(index: 
     index.click("[aria-label='Copy: tchub pull tilenet-t4@1.0.0']")
     assert index.until("return document.querySelector('.copy').textContent === 'Copied'")
     assert index.run_later("navigator.clipboard.readText().then(done)") == "tchub pull tilenet-t4@1.0.0"
-
-
-def test_a_checkpoint_leads_to_the_comparison_of_its_family(index: Catalogue, site: Path) -> None:
-    index.visit(site / "c" / "tcl-epyc.html")
-    index.follow("a[href*='compare=']", "index.html")
-    assert index.compared() == ["tcl-epyc", "tilenet-epyc", "tlp-epyc"]
-    assert re.search(r"index\.html#compare=tcl-epyc,", index.address())

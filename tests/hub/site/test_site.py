@@ -1,21 +1,22 @@
-"""`tchub site`: what the catalogue says of each checkpoint, and how its files are written."""
+"""`tchub site`: the facts of each checkpoint in the catalogue, how its files are written, and the command."""
 
 from __future__ import annotations
 
 import json
 import os
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from site_pages import Page, page
-from tchub.hub.registry import Entry, Index, Registry
-from tchub.hub.registry.listing import published
+from tchub.hub.cli import main
+from tchub.hub.registry import Index, Registry
 from tchub.hub.registry.errors import IntegrityError
-from tchub.hub.site.build import build, render
-from tchub.hub.site.errors import ForeignFolderError, SiteWriteError
-from toy_checkpoints import make_registry, publish, with_entry
+from tchub.hub.registry.listing import published
+from tchub.hub.site.build import SiteError, build, render
+from toy_checkpoints import with_entry, write_index
 
 # What is written
 
@@ -28,23 +29,10 @@ def test_every_published_checkpoint_has_one_line_and_one_page_of_its_newest_vers
     assert page(site / "c" / "tcl-epyc.html").one("h1").text == "tcl-epyc 1.1.0"
 
 
-def test_a_page_lists_the_other_versions_with_the_commands_that_fetch_them(site: Path) -> None:
-    text = page(site / "c" / "tcl-epyc.html").one("main").text
-    assert "tchub pull tcl-epyc@1.1.0" in text
-    assert "tchub pull tcl-epyc@1.0.0" in text
-
-
-def test_a_pre_release_is_shown_only_where_there_is_no_release(tmp_path: Path) -> None:
-    wheel = tmp_path / "wheel"
-    versions = [publish(wheel, "tcl-epyc", version) for version in ("1.0.0", "2.0.0-rc.1")]
-    (one,) = published(make_registry(tmp_path, *versions, wheel=wheel))
-    assert (one.entry.version, [e.version for e in one.older]) == ("1.0.0", ["2.0.0-rc.1"])
-
-
 def test_a_page_says_scores_beside_baselines_licences_and_every_files_sha256(site: Path, registry: Registry) -> None:
     text = page(site / "c" / "tilenet-epyc.html").one("main").text
-    for told in ("0.910", "random choice", "0.350", "Apache-2.0", "CC0-1.0", "A toy."):
-        assert told in text
+    for fact in ("0.910", "random choice", "0.350", "Apache-2.0", "CC0-1.0", "A toy."):
+        assert fact in text
     entry = next(e for e in registry.index.entries if e.name == "tilenet-epyc")
     assert all(record.sha256 in text for record in entry.files.values())
 
@@ -66,18 +54,6 @@ def test_a_checkpoint_that_is_not_here_is_shown_as_the_index_tells_it(registry: 
     assert "0.910" in text
 
 
-def test_a_checkpoint_adapted_here_is_not_published(registry: Registry, tmp_path: Path) -> None:
-    (base, *_) = registry.index.entries
-    local = registry.register_local("tcl-epyc+local", lambda folder, _: copy(registry, base, folder), base)
-    assert local in registry.entries()
-    assert "tcl-epyc+local" not in [one.entry.name for one in published(registry)]
-
-
-def copy(registry: Registry, entry: Entry, folder: Path) -> None:
-    for name in entry.files:
-        (folder / name).write_bytes((registry.wheel / entry.name / entry.version / name).read_bytes())
-
-
 def test_the_plots_of_measured_curves_are_drawn_and_described(registry: Registry, tmp_path: Path) -> None:
     listed = published(registry)
     scores = {"top1": 0.8, "top5": 0.9, "pairwise": 0.7}
@@ -89,16 +65,9 @@ def test_the_plots_of_measured_curves_are_drawn_and_described(registry: Registry
     assert "2 other corpora" in image["alt"]
 
 
-def test_a_deviation_over_seeds_stands_in_the_line_of_its_mean(registry: Registry) -> None:
-    seeds = {"count": 3, "top1": {"mean": 0.75, "stdev": 0.125}}
-    listed = [replace(one, metrics=dict(one.metrics) | {"seeds": seeds}) for one in published(registry)]
-    lines = [row.text for row in Page(render(listed)["c/tcl-a100.html"].decode()).all("tr") if "±" in row.text]
-    assert [line.split()[:6] for line in lines] == [["mean", "of", "3", "seeds", "0.750", "±"]]
-
-
 def test_a_page_tells_earlier_names_tvm_releases_and_scores_on_other_devices(registry: Registry) -> None:
-    told = with_entry(registry, tvm_range=">=0.27,<0.28", transfer={"t4": {"pairwise": 0.65, "tasks": 12}})
-    index = Index((told.index.entries[0],), aliases={"tcl-turin": "tcl-epyc"})
+    changed = with_entry(registry, tvm_range=">=0.27,<0.28", transfer={"t4": {"pairwise": 0.65, "tasks": 12}})
+    index = Index((changed.index.entries[0],), aliases={"tcl-turin": "tcl-epyc"})
     files = render(published(replace(registry, index=index)))
     text = Page(files["c/tcl-epyc.html"].decode()).one("main").text
     for fact in ("tcl-turin", ">=0.27,<0.28", "On other devices and programs", "0.650", "nothing"):
@@ -107,7 +76,7 @@ def test_a_page_tells_earlier_names_tvm_releases_and_scores_on_other_devices(reg
 
 
 def test_every_checkpoint_that_ships_has_a_page_with_its_card_and_plots(released: Path) -> None:
-    for entry in Index.default().entries:
+    for entry in Index.shipped().entries:
         read = page(released / "c" / f"{entry.name}.html")
         text = read.one("main").text
         assert "Intended use" in text
@@ -142,18 +111,14 @@ def test_a_folder_with_other_files_is_refused_and_left_as_it_is(registry: Regist
     foreign = tmp_path / "papers"
     foreign.mkdir()
     (foreign / "thesis.tex").write_text("years of work")
-    with pytest.raises(ForeignFolderError) as caught:
+    with pytest.raises(SiteError) as caught:
         build(registry, foreign)
     assert caught.value.remedy
     assert tree(foreign) == {"thesis.tex": b"years of work"}
-
-
-def test_a_file_that_only_is_called_catalogue_json_makes_no_catalogue(registry: Registry, tmp_path: Path) -> None:
-    (tmp_path / "shop").mkdir()
     for text in ("[]", "not JSON", '{"shoes": 7}'):
-        (tmp_path / "shop" / "catalogue.json").write_text(text)
-        with pytest.raises(ForeignFolderError):
-            build(registry, tmp_path / "shop")
+        (foreign / "catalogue.json").write_text(text)
+        with pytest.raises(SiteError):
+            build(registry, foreign)
 
 
 def test_a_folder_of_hidden_files_alone_is_taken(registry: Registry, tmp_path: Path) -> None:
@@ -168,7 +133,7 @@ def test_a_disk_that_is_full_keeps_the_earlier_index_page(registry: Registry, si
         raise OSError(28, "No space left on device", str(site / "c"))
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(SiteWriteError, match="No space left"):
+    with pytest.raises(SiteError, match="No space left"):
         build(registry, site, title="Another")
     assert (site / "index.html").read_bytes() == before
     assert not [path for path in site.rglob(".*") if path.is_file()]
@@ -179,3 +144,30 @@ def test_a_card_that_is_not_the_published_one_is_not_shown(registry: Registry, t
     with pytest.raises(IntegrityError):
         build(registry, tmp_path / "site")
     assert not (tmp_path / "site").exists()
+
+
+# The command
+
+
+def test_the_command_writes_the_catalogue_and_says_where(
+    registry: Registry, tmp_path: Path, capsys: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
+    write_index(registry.wheel / "index.json", *registry.index.entries)
+    arguments = ["--out", str(tmp_path / "out"), "--source", registry.wheel.as_uri(), "--title", "Ours"]
+    assert main(["site", *arguments, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["checkpoints"] == ["tcl-a100", "tcl-epyc", "tilenet-epyc"]
+    assert page(Path(result["index"])).one("h1").text == "Ours"
+    assert main(["site", *arguments]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.strip() == result["index"]
+    assert "0 of 7 files written" in printed.err
+
+
+def test_templates_style_sheet_and_script_are_in_the_wheel() -> None:
+    root = Path(__file__).resolve().parents[3]
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    patterns = project["tool"]["setuptools"]["package-data"]["tchub.hub"]
+    packed = {path for pattern in patterns for path in (root / "hub").glob(pattern)}
+    assert set((root / "hub" / "site" / "templates").iterdir()) <= packed

@@ -33,4 +33,4 @@ def site(registry: Registry, tmp_path: Path) -> Path:
 def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The catalogue of what ships, with its real cards and plots."""
     folder = tmp_path_factory.mktemp("released")
-    return build(Registry(Index.default(), Store(folder / "cache"), Store(folder / "home")), folder / "site").path
+    return build(Registry(Index.shipped(), Store(folder / "cache"), Store(folder / "home")), folder / "site").path

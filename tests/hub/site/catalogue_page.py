@@ -49,10 +49,10 @@ class Catalogue:
 
     # Going there
 
-    def open(self, told: str = "") -> None:
-        """The index page, with what is told after `#`."""
+    def open(self, fragment: str = "") -> None:
+        """The index page, with a fragment after `#`."""
         self.browser.get("about:blank")  # the same address with another `#` would not load anew
-        self.browser.get(self.index.as_uri() + (f"#{told}" if told else ""))
+        self.browser.get(self.index.as_uri() + (f"#{fragment}" if fragment else ""))
         self._wait_for("index.html")
 
     def visit(self, path: Path) -> None:
@@ -139,9 +139,6 @@ class Catalogue:
         )
         return {title: cells for title, *cells in lines}
 
-    def background(self) -> list[int]:
-        return self.run("return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
-
     def accessibility(self) -> list[tuple[str, str]]:
         """Role and name of everything that a screen reader is told of."""
         nodes = self.command("Accessibility.getFullAXTree")["nodes"]
@@ -194,9 +191,6 @@ class Catalogue:
     def prefer(self, theme: str) -> None:
         """What the system prefers: `light` or `dark`."""
         self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
-
-    def media(self, kind: str) -> None:
-        self.command("Emulation.setEmulatedMedia", media=kind)
 
     def screen(self, width: int, height: int) -> None:
         self.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=True)
