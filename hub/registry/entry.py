@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, TypeGuard
 
 from msgspec import Meta
 
@@ -201,7 +201,7 @@ def as_object(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def is_number(value: object) -> bool:
+def is_number(value: object) -> TypeGuard[Number]:
     """Return True for a number of any kind; True and False are none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -209,7 +209,7 @@ def is_number(value: object) -> bool:
 def scores_of(metrics: Mapping[str, Any]) -> dict[str, Number]:
     """Return top1, top5 and pairwise of the model itself, and of how many tasks they are, from a metrics.json."""
     row = as_object(as_object(metrics.get("results")).get("model")) | {"tasks": metrics.get("tasks")}
-    return {key: row[key] for key in (*METRICS, "tasks") if is_number(row.get(key))}
+    return {key: value for key in (*METRICS, "tasks") if is_number(value := row.get(key))}
 
 
 def transfer_of(metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -218,7 +218,7 @@ def transfer_of(metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     transfer: dict[str, dict[str, Any]] = {}
     for row in map(as_object, rows if isinstance(rows, list) else ()):
         values = as_object(row.get("metrics")) | {"tasks": row.get("tasks")}
-        scores = {key: values[key] for key in TRANSFER if is_number(values.get(key))}
+        scores: dict[str, Any] = {key: value for key in TRANSFER if is_number(value := values.get(key))}
         device = row.get("device")
         if isinstance(device, str) and scores and scores.get("tasks", 0) >= transfer.get(device, {}).get("tasks", 0):
             transfer[device] = scores | ({"learnt": True} if row.get("device_learnt") else {})

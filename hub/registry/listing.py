@@ -162,7 +162,7 @@ def seeds_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """
     seeds = as_object(metrics.get("seeds"))
     count = seeds.get("count")
-    if not _is_whole(count) or count < 2:
+    if not isinstance(count, int) or count < 2:
         return {}
     pairs = {
         score: {name: _number(as_object(seeds.get(score)).get(name)) for name in ("mean", "stdev")} for score in TITLES

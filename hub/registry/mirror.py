@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from urllib.parse import urljoin, urlsplit
 
 from .entry import Entry
-from .errors import IntegrityError, NotInSourceError, SourceError
-from .files import CONFIG_FILE, MAX_BYTES, FileRecord, Outcome
+from .errors import NotInSourceError, SourceError
+from .files import CONFIG_FILE, MAX_BYTES, FileRecord, Outcome, Verification
 from .index import INDEX_FILE, Index
 from .network import SLOWEST, VARIABLES, StalledError, network_ruled_out, within
 
@@ -108,14 +108,10 @@ class Mirror:
         The texts of the session's errors are left out: they hold addresses that a redirect may have led to, with what
         is secret in them.
         """
-        about = {"source": self.uri, "file": name}
         if offline or network_ruled_out():
-            raise SourceError(
-                f"{name} of {self.uri} needs the network, which is ruled out",
-                reason="offline",
-                remedy=f"run once without --offline (and without {' and '.join(VARIABLES)}), or use file:///folder",
-                **about,
-            )
+            message = f"{name} of {self.uri} needs the network, which is ruled out"
+            remedy = f"run once without --offline (and without {' and '.join(VARIABLES)}), or use file:///folder"
+            raise self._error("offline", message, remedy, name)
         remedy = "check the connection and HTTPS_PROXY, try again later, or use another --source"
         token = _token() if self.named else None
 
@@ -126,13 +122,11 @@ class Mirror:
         try:
             return within(3 * self.patience + size / SLOWEST, run)
         except StalledError as error:
-            message = f"{self.uri} hangs, or is too slow: {error}"
-            raise SourceError(message, reason="network", remedy=remedy, **about) from error
+            raise self._error("network", f"{self.uri} hangs, or is too slow: {error}", remedy, name) from error
         except _broken() as error:
             inner = error.args[0] if error.args else None
             cause = type(getattr(inner, "reason", None) or error).__name__  # e.g. NameResolutionError
-            message = f"{self.uri} could not be read: {cause}"
-            raise SourceError(message, reason="network", remedy=remedy, **about) from error
+            raise self._error("network", f"{self.uri} could not be read: {cause}", remedy, name) from error
 
     def _download(self, session: Session, name: str, dest: Path, record: FileRecord) -> None:
         """Store a file of exactly the size of the index."""
@@ -143,13 +137,8 @@ class Mirror:
                 if file.tell() == record.size:
                     return
             size = file.tell()
-        raise SourceError(
-            f"{self.uri}/{name} broke off {_TRIES} times, the last time after {size} of {record.size} bytes",
-            reason="network",
-            remedy="try again; use another --source if it happens again",
-            source=self.uri,
-            file=name,
-        )
+        message = f"{self.uri}/{name} broke off {_TRIES} times, the last time after {size} of {record.size} bytes"
+        raise self._error("network", message, "try again; use another --source if it happens again", name)
 
     def _receive(
         self, session: Session, name: str, file: BinaryIO, limit: int, *, exact: bool = False, etag: str | None = None
@@ -180,55 +169,37 @@ class Mirror:
 
     def _require_size(self, name: str, actual: int, limit: int, exact: bool) -> None:
         if exact and actual != limit:
-            raise IntegrityError(
-                f"{self.uri}/{name} has the wrong size: expected {limit}, found {actual}",
-                remedy="the mirror and the index disagree; use another --source",
-                outcome=Outcome.SIZE_MISMATCH.value,
-                path=f"{self.uri}/{name}",
-                expected=limit,
-                actual=actual,
-            )
+            check = Verification(Outcome.SIZE_MISMATCH, f"{self.uri}/{name}", limit, actual)
+            check.require("the mirror and the index disagree; use another --source")
         if actual > limit:
-            raise SourceError(
-                f"{self.uri}/{name} has more than {limit} bytes, so it is not what it should be",
-                reason="content",
-                remedy="check the address, or use another --source",
-                source=self.uri,
-                file=name,
-            )
+            message = f"{self.uri}/{name} has more than {limit} bytes, so it is not what it should be"
+            raise self._error("content", message, "check the address, or use another --source", name)
 
     def _require_good(self, response: Response, name: str) -> None:
         status = response.status_code
-        about = {"source": self.uri, "file": name, "status": status}
         if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise SourceError(
-                f"{self.uri} sends {name} compressed, which it was not asked for",
-                reason="content",
-                remedy="have the server send files as they are, or use another --source",
-                **about,
+            message = f"{self.uri} sends {name} compressed, which it was not asked for"
+            raise self._error(
+                "content", message, "have the server send files as they are, or use another --source", name
             )
-        if status in (200, 206):
-            return
         if status in (401, 403):
             remedy = f"set {TOKEN_VARIABLE}, or check that it is right and still valid"
             if not self.named:
                 remedy = f"name {self.uri} by --source or in TCHUB_SOURCES: {TOKEN_VARIABLE} goes to no other mirror"
-            raise SourceError(
-                f"{self.uri} refused to give {name} (HTTP {status})",
-                reason="token",
-                remedy=f"{remedy}; some servers say the same of a file that is not there",
-                **about,
-            )
+            remedy += "; some servers say the same of a file that is not there"
+            message = f"{self.uri} refused to give {name} (HTTP {status})"
+            raise self._error("token", message, remedy, name, status=status)
         if status in (404, 410):
-            raise NotInSourceError(f"{self.uri} has no {name}", remedy="use another --source", **about)
-        pause = _session_type().retry.get_retry_after(response.raw)
-        raise SourceError(
-            f"{self.uri} answered HTTP {status} for {name}",
-            reason="network",
-            remedy=f"try again {f'in {pause:.0f} s' if pause else 'later'}, or use another --source",
-            retry_after=pause,
-            **about,
-        )
+            message, remedy = f"{self.uri} has no {name}", "use another --source"
+            raise NotInSourceError(message, remedy=remedy, source=self.uri, file=name, status=status)
+        if status not in (200, 206):
+            pause = _session_type().retry.get_retry_after(response.raw)
+            remedy = f"try again {f'in {pause:.0f} s' if pause else 'later'}, or use another --source"
+            message = f"{self.uri} answered HTTP {status} for {name}"
+            raise self._error("network", message, remedy, name, status=status, retry_after=pause)
+
+    def _error(self, reason: str, message: str, remedy: str, name: str, **fields: object) -> SourceError:
+        return SourceError(message, reason=reason, remedy=remedy, source=self.uri, file=name, **fields)
 
 
 def _token() -> str | None:

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .errors import IntegrityError, NotInSourceError, SourceError
-from .files import store_error
+from .errors import NotInSourceError, SourceError
+from .files import Outcome, Verification, store_error
 
 T = TypeVar("T")
 
@@ -107,14 +107,8 @@ def download(
     try:
         head = ask_hub(repo, lambda: hf_hub_download(repo, file, dry_run=True, **options), **about)
         if head.file_size is not None and (head.file_size > size or (exact and head.file_size != size)):
-            raise IntegrityError(
-                f"{file} of {repo} has the wrong size: {head.file_size:,} bytes, not {'' if exact else 'up to '}{size:,}",
-                remedy="check the repository's name; else report it to its authors",
-                outcome="size-mismatch",
-                path=f"hf://{repo}/{file}",
-                expected=size,
-                actual=head.file_size,
-            )
+            check = Verification(Outcome.SIZE_MISMATCH, f"hf://{repo}/{file}", size, head.file_size)
+            check.require("check the repository's name; else report it to its authors")
         seconds = 2 * ANSWER_SECONDS + size / SLOWEST
         ask_hub(repo, lambda: hf_hub_download(repo, file, **options), seconds, **about)
     finally:
@@ -143,86 +137,65 @@ def hub_errors(
     from huggingface_hub import errors as hub
     from huggingface_hub.constants import is_offline_mode
 
-    facts = dict(fields or {"source": f"hf://{repo}"})
+    def failed(
+        reason: str, message: str, remedy: str, kind: type[SourceError] = SourceError, **more: Any
+    ) -> SourceError:
+        return kind(message, reason=reason, remedy=remedy, **(fields or {"source": f"hf://{repo}"}), **more)
+
     try:
         yield
     except hub.HFValidationError as error:
-        message, remedy = f"{repo!r} is not the name of a repository", "write org/name, as its page on the Hub"
-        raise SourceError(message, reason="form", remedy=remedy, **facts) from error
+        remedy = "write org/name, as its page on the Hub"
+        raise failed("form", f"{repo!r} is not the name of a repository", remedy) from error
     except hub.GatedRepoError as error:
-        raise SourceError(
-            f"{repo} is gated: its terms have to be accepted first",
-            reason="gated",
-            remedy=f"accept them on the page of {repo}, then: hf auth login",
-            **facts,
-        ) from error
+        remedy = f"accept them on the page of {repo}, then: hf auth login"
+        raise failed("gated", f"{repo} is gated: its terms have to be accepted first", remedy) from error
     except hub.RevisionNotFoundError as error:
         remedy = "the repository was rewritten; report it, or use another --source"
-        raise NotInSourceError(f"{repo} has no commit {revision}", reason="revision", remedy=remedy, **facts) from error
+        raise failed("revision", f"{repo} has no commit {revision}", remedy, NotInSourceError) from error
     except hub.RemoteEntryNotFoundError as error:
-        raise NotInSourceError(
-            f"{repo} has no file {file} at {revision}", remedy="use another --source", **facts
-        ) from error
+        message = f"{repo} has no file {file} at {revision}"
+        raise failed("missing", message, "use another --source", NotInSourceError) from error
     except hub.RepositoryNotFoundError as error:
-        raise NotInSourceError(
-            f"{repo} does not exist, or is private and you are not logged in",
-            remedy="check the name; for a private repository: hf auth login",
-            **facts,
-        ) from error
-    except (hub.LocalEntryNotFoundError, hub.OfflineModeIsEnabled) as error:
-        if offline or is_offline_mode():
-            state = f"{file} of {repo} is not in the Hub cache" if file else f"{repo} is asked"
-            raise SourceError(
-                f"{state}, and the network is ruled out",
-                reason="offline",
-                remedy=f"run once without --offline (and without {' and '.join(VARIABLES)}), or {alternative}",
-                **facts,
-            ) from error
-        raise _failed(repo, error.__cause__ or error, action, alternative, facts) from error
-    except OSError as error:
-        if isinstance(error, FileNotFoundError) or error.errno in _DISK:
-            raise store_error(error, Path(error.filename or ".")) from error
-        raise _failed(repo, error, action, alternative, facts) from error
-    except (*_transport_errors(), json.JSONDecodeError) as error:  # the latter of a login page in the Hub's place
-        raise _failed(repo, error, action, alternative, facts) from error
+        message = f"{repo} does not exist, or is private and you are not logged in"
+        remedy = "check the name; for a private repository: hf auth login"
+        raise failed("missing", message, remedy, NotInSourceError) from error
     except UnicodeEncodeError:  # not chained: it holds the header, and so the token
-        raise SourceError(
-            "the access token holds characters that no token has",
-            reason="token",
-            remedy="hf auth login, or set HF_TOKEN again",
-            **facts,
-        ) from None
+        remedy = "hf auth login, or set HF_TOKEN again"
+        raise failed("token", "the access token holds characters that no token has", remedy) from None
+    except (hub.LocalEntryNotFoundError, hub.OfflineModeIsEnabled, OSError, *_transport_errors()) as error:
+        cause: Any = error
+        if isinstance(error, hub.LocalEntryNotFoundError | hub.OfflineModeIsEnabled):
+            if offline or is_offline_mode():
+                state = f"{file} of {repo} is not in the Hub cache" if file else f"{repo} is asked"
+                remedy = f"run once without --offline (and without {' and '.join(VARIABLES)}), or {alternative}"
+                raise failed("offline", f"{state}, and the network is ruled out", remedy) from error
+            cause = error.__cause__ or error
+        elif isinstance(error, OSError) and error.errno in _DISK:
+            raise store_error(error, Path(error.filename or ".")) from error
+        if not isinstance(cause, hub.HfHubHTTPError):
+            text = without_token(str(cause).splitlines()[0] if str(cause) else "")
+            message = f"{repo} could not be {action}: {type(cause).__name__}{': ' + text if text else ''}"
+            remedy = f"check the connection, proxy and HF_ENDPOINT, or {alternative}"
+            raise failed("network", message, remedy) from error
+        status, pause = cause.response.status_code, cause.response.headers.get("Retry-After", "")
+        if status in (401, 403):
+            remedy = "it may be expired or lack read permission: hf auth login, or check HF_TOKEN"
+            raise failed(
+                "token", f"the Hub refused the token for {repo} (HTTP {status})", remedy, status=status
+            ) from error
+        remedy = f"try again {f'in {pause} s' if pause.isdecimal() else 'later'}, or {alternative}"
+        raise failed("network", f"the Hub answered HTTP {status} for {repo}", remedy, status=status) from error
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
-    # The Hub's client lets its HTTP library's errors through when a download breaks; which one that is
-    # depends on the client's version.
+    # The Hub's client lets its HTTP library's errors through when a download breaks (which library that is depends on
+    # the client's version), and those of JSON when a login page stands in the Hub's place.
     from huggingface_hub.errors import HfHubHTTPError
 
     names = ("HTTPError", "RequestException")
-    return (HfHubHTTPError, *(base for base in HfHubHTTPError.__mro__[1:] if base.__name__ in names))
-
-
-def _failed(repo: str, error: BaseException, action: str, alternative: str, fields: Mapping[str, Any]) -> SourceError:
-    from huggingface_hub.errors import HfHubHTTPError
-
-    if not isinstance(error, HfHubHTTPError):
-        text = without_token(str(error).splitlines()[0] if str(error) else "")
-        return SourceError(
-            f"{repo} could not be {action}: {type(error).__name__}{': ' + text if text else ''}",
-            reason="network",
-            remedy=f"check the connection, proxy and HF_ENDPOINT, or {alternative}",
-            **fields,
-        )
-    status = error.response.status_code
-    if status in (401, 403):
-        message = f"the Hub refused the token for {repo} (HTTP {status})"
-        remedy = "it may be expired or lack read permission: hf auth login, or check HF_TOKEN"
-        return SourceError(message, reason="token", remedy=remedy, status=status, **fields)
-    pause = error.response.headers.get("Retry-After", "")
-    remedy = f"try again {f'in {pause} s' if pause.isdecimal() else 'later'}, or {alternative}"
-    message = f"the Hub answered HTTP {status} for {repo}"
-    return SourceError(message, reason="network", remedy=remedy, status=status, **fields)
+    bases = (base for base in HfHubHTTPError.__mro__[1:] if base.__name__ in names)
+    return (HfHubHTTPError, json.JSONDecodeError, *bases)
 
 
 def without_token(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +13,8 @@ from huggingface_hub import ModelHubMixin
 
 from ...cards import render_card
 from ...zoo.models import Checkpoint
-from .errors import CheckpointNameError, IntegrityError
-from .files import CARD_FILE, CONFIG_FILE, WEIGHTS_FILE
+from .errors import CheckpointNameError
+from .files import CARD_FILE, CONFIG_FILE, WEIGHTS_FILE, Outcome, Verification
 from .names import Version
 from .network import ANSWER_SECONDS, SLOWEST, ask_hub, network_ruled_out
 from .registry import find_checkpoint
@@ -97,24 +98,16 @@ def _snapshot(repo: str, revision: str | None, options: dict[str, Any], force: b
     offline = options["local_files_only"]
     commit = revision or newest_version(_tags(repo, options)) or MAIN
     limits = {CONFIG_FILE: MAX_CONFIG_BYTES, WEIGHTS_FILE: MAX_WEIGHT_BYTES}
-    seconds = 2 * ANSWER_SECONDS
+    about: dict[str, Any] = {"revision": commit, "offline": offline}
     for file, limit in limits.items():
-        about: dict[str, Any] = {"file": file, "revision": commit, "offline": offline}
-        head = ask_hub(
-            repo,
-            lambda file=file: hf_hub_download(repo, file, revision=commit, dry_run=True, **options),
-            **about,
-        )
-        if head.file_size is not None and head.file_size > limit:
-            raise IntegrityError(
-                f"{file} of {repo} has {head.file_size:,} bytes, more than any checkpoint's",
-                remedy="it is no checkpoint of tchub; check the repository's name",
-                outcome="size-mismatch",
-                path=f"hf://{repo}/{file}",
-            )
-        seconds += (limit if head.file_size is None else head.file_size) / SLOWEST
+        ask = partial(hf_hub_download, repo, file, revision=commit, dry_run=True, **options)
+        size = ask_hub(repo, ask, file=file, **about).file_size
+        if size is not None and size > limit:
+            check = Verification(Outcome.SIZE_MISMATCH, f"hf://{repo}/{file}", limit, size)
+            check.require("it is no checkpoint of tchub; check the repository's name")
     options |= {"revision": commit, "force_download": force, "allow_patterns": list(limits), "library_name": "tchub"}
-    return Path(ask_hub(repo, lambda: snapshot_download(repo, **options), seconds, revision=commit, offline=offline))
+    seconds = 2 * ANSWER_SECONDS + sum(limits.values()) / SLOWEST
+    return Path(ask_hub(repo, lambda: snapshot_download(repo, **options), seconds, **about))
 
 
 def _tags(repo: str, options: dict[str, Any]) -> list[str]:

@@ -1,5 +1,7 @@
 """The publisher's side of a signed index: TUF metadata beside `index.json`, its keys, and how keys are replaced."""
 
+# The public modules of tuf and securesystemslib re-export these names.
+# pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
 import hashlib

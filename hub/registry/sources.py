@@ -147,20 +147,20 @@ class HfSource:
                 offline, server or network failing, no commit pinned.
             IntegrityError: the Hub's file is larger than the index says.
         """
-        about = {"fields": {"source": self.uri, "checkpoint": entry.id}}
+        about = {"source": self.uri, "checkpoint": entry.id}
         if entry.revision is None:
             raise NotInSourceError(
                 f"the index pins no commit of {self.repo} for {entry.id}",
                 reason="revision",
                 remedy="use an index that pins a commit; tchub never follows a branch",
-                **about["fields"],
+                **about,
             )
         for name, record in entry.files.items():
             if offline or network_ruled_out():
-                with hub_errors(self.repo, file=name, offline=True, **about):
+                with hub_errors(self.repo, file=name, offline=True, fields=about):
                     shutil.copyfile(self._cached(name, entry.revision), dest / name)
             else:
-                download(self.repo, name, entry.revision, dest, record.size, exact=True, **about)
+                download(self.repo, name, entry.revision, dest, record.size, exact=True, fields=about)
 
     def index(self, *, offline: bool = False) -> Index:
         """Return no entries: the index that names a repository lists what it holds."""

@@ -4,6 +4,8 @@ A source of a signed index has `index.json`, and beside it in `metadata/` TUF's 
 `snapshot.json` and `targets.json`. python-tuf's client checks signatures, versions and days, and follows the roots.
 """
 
+# The public modules of tuf and securesystemslib re-export these names.
+# pyright: reportPrivateImportUsage=false
 from __future__ import annotations
 
 import hashlib
