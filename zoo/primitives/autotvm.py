@@ -17,8 +17,8 @@ from . import autotvm_templates_arm as arm
 from . import autotvm_templates_gpu as gpu
 from . import autotvm_templates_x86 as x86
 from .autotvm_nest import Schedule, knob_error
-from .autotvm_problem import Conv, Matmul, Problem, problem
 from .language import NONE, REST, PrimitiveSequence, primitive
+from .problem import Conv, Matmul, Problem, problem
 
 _CONVS = gpu.CONVS | x86.CONVS | arm.CONVS
 _MATMULS = gpu.MATMULS | x86.MATMULS

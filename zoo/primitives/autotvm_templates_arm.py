@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .autotvm_nest import Schedule
-from .autotvm_problem import Conv
+from .problem import Conv
 
 
 def conv2d_nchw_spatial_pack(schedule: Schedule, conv: Conv) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from .autotvm_nest import Loop, Schedule, Stage
-from .autotvm_problem import Conv, Matmul
+from .problem import Conv, Matmul
 
 _BLOCKS, _VTHREADS = "blockIdx.z blockIdx.y blockIdx.x", "vthread.z vthread.y vthread.x"
 _THREADS = "threadIdx.z threadIdx.y threadIdx.x"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from .autotvm_nest import Loop, Schedule, Stage
-from .autotvm_problem import Conv, Matmul
+from .problem import Conv, Matmul
 
 
 def dense_nopack(schedule: Schedule, task: Matmul) -> None:

@@ -10,7 +10,7 @@ import pytest
 import tvm
 from tchub.zoo.corpus.importers.ansor_workload import read_workload
 from tchub.zoo.corpus.replay import ReplayError, replay, replay_steps, verify_structure, workload
-from tchub.zoo.corpus.replay.operators import paddings
+from tchub.zoo.primitives.problem import paddings
 from tvm.topi.nn.utils import get_pad_tuple
 
 Steps = list[list[Any]]

@@ -1,7 +1,7 @@
-"""What an Ansor workload key computes.
+"""Ansor workload keys: the computation that one names.
 
 A key is a JSON list: a function's name, or the hash of a computation graph, then arguments. A function that is
-known here says its operator exactly. Behind a hash stand the shapes of the graph's tensors (nested lists, or
+known here gives its operator exactly. Behind a hash stand the shapes of the graph's tensors (nested lists, or
 TenSet's flat integers, where borders between shapes are lost): its heaviest operator, the *anchor*, is guessed
 from shapes that fit together, an operand, a weight after it, and the result at the end. A hash alone says nothing.
 """
@@ -15,6 +15,7 @@ from itertools import pairwise
 from math import nan, prod
 from typing import Any
 
+from ...primitives.problem import Conv, Matmul, Problem, paddings, pair
 from .. import computation
 
 Shape = list[int]
@@ -26,11 +27,11 @@ _LARGEST = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
-    """A computation.
+class KeyedComputation:
+    """The computation of a workload key.
 
     Attributes:
-        op: one of `schema.OPS`; flops: of one call (of the anchor alone, for a graph), NaN when unknown.
+        op: one of `columns.OPS`; flops: of one call (of the anchor alone, for a graph), NaN when unknown.
         text: the common text of `computation`.
         detail: what `text` leaves out and tells tasks apart: padding, or the graph's hash and shapes.
     """
@@ -42,26 +43,45 @@ class Workload:
 
     @property
     def name(self) -> str:
-        """A name for people: the computation, then padding or the first digits of the graph's hash."""
+        """Return a name for people: the computation, then padding or the first digits of the graph's hash."""
         return f"{self.text}-{self.detail[:8]}" if self.detail else self.text
 
 
-def read_workload(key: list[Any]) -> Workload:
-    """Reads a workload key, already parsed: a name, then arguments; what is not known is of operator `other`."""
+def read_workload(key: list[Any]) -> KeyedComputation:
+    """Read a workload key, already parsed: a name, then arguments; an unknown one is of operator `other`."""
     name, arguments = str(key[0]), key[1:]
     whole = " ".join(map(str, key)).replace(" ", "")
-    unknown = Workload("other", nan, computation.unknown(whole))
+    unknown = KeyedComputation("other", nan, computation.unknown(whole))
     try:
+        if name in PROBLEMS:
+            return _of_problem(PROBLEMS[name](*arguments))
         if not _HASH.match(name):
             return _FUNCTIONS[name](*arguments)
-        found = _anchor(arguments) or unknown
-        return Workload(found.op, found.flops, found.text, whole)
+        anchor = _anchor(arguments) or unknown
+        return KeyedComputation(anchor.op, anchor.flops, anchor.text, whole)
     except (KeyError, TypeError, ValueError, IndexError, ArithmeticError):
         return unknown
 
 
+def _of_problem(problem: Problem) -> KeyedComputation:
+    if isinstance(problem, Matmul):
+        op = "matmul" if problem.batch == 1 else "batch_matmul"
+        text = computation.matmul(problem.m, problem.n, problem.k, problem.batch)
+        return KeyedComputation(op, problem.flops, text, problem.dtype)
+    data, pads = (problem.n, problem.c, problem.h, problem.w), _pads(problem.padding)
+    if problem.depthwise:
+        text = computation.depthwise(*data, problem.kernel, problem.stride)
+        return KeyedComputation("depthwise", problem.flops, text, pads)
+    text = computation.conv2d(*data, problem.k, problem.kernel, problem.stride)
+    return KeyedComputation("conv2d", problem.flops, text, pads)
+
+
+def _pads(padding: Sequence[int]) -> str:
+    return "p" + ".".join(map(str, padding))
+
+
 def _product(shape: Sequence[int]) -> int:
-    """Python would multiply a text or a list by a length too, and take as much memory."""
+    """Return a product; Python would multiply a text or a list by a length too, and take as much memory."""
     if not all(type(extent) is int for extent in shape):
         raise TypeError(f"a shape holds something else than whole numbers: {shape!r:.80}")
     return prod(shape)
@@ -70,111 +90,79 @@ def _product(shape: Sequence[int]) -> int:
 # Functions by name
 
 
-def _conv2d_layer(n: int, *arguments: Any) -> Workload:
+def _conv2d_layer(n: int, *arguments: Any) -> Conv:
     """Stride as a number: (n, c, h, w, k, ...); as a list: TVM's tutorial, (n, h, w, k, c, ...)."""
     *sizes, kh, kw, stride, padding = arguments
     c, h, w, k = sizes if isinstance(stride, int) else (sizes[3], *sizes[:3])
-    return _conv2d(n, c, h, w, k, (kh, kw), _pair(stride), _padding(padding, (kh, kw)))
+    return Conv(n, c, h, w, k, (kh, kw), pair(stride), paddings(padding, (kh, kw)))
 
 
 def _conv2d_test(
     n: int, h: int, w: int, c: int, k: int, kernel: int, stride: Any = 1, padding: Any = 0, *_: Any
-) -> Workload:
-    return _conv2d(n, c, h, w, k, _pair(kernel), _pair(stride), _padding(padding, _pair(kernel)))
+) -> Conv:
+    return Conv(n, c, h, w, k, pair(kernel), pair(stride), paddings(padding, pair(kernel)))
 
 
-def _depthwise_layer(n: int, c: int, h: int, w: int, kh: int, kw: int, stride: Any, padding: Any) -> Workload:
-    kernel, strides, pads = (kh, kw), _pair(stride), _padding(padding, (kh, kw))
-    out = _output((h, w), kernel, strides, pads)
-    text = computation.depthwise(n, c, h, w, kernel, strides)
-    return Workload("depthwise", 2.0 * n * c * prod(out) * kh * kw, text, _pads(pads))
+def _depthwise_layer(n: int, c: int, h: int, w: int, kh: int, kw: int, stride: Any, padding: Any) -> Conv:
+    return Conv(n, c, h, w, c, (kh, kw), pair(stride), paddings(padding, (kh, kw)), depthwise=True)
 
 
-def _pool_layer(kind: str, n: int, c: int, h: int, w: int, kh: int, kw: int, stride: Any, padding: Any) -> Workload:
-    kernel, strides, pads = (kh, kw), _pair(stride), _padding(padding, (kh, kw))
-    out = _output((h, w), kernel, strides, pads)
-    text = computation.pool(str(kind), n, c, h, w, kernel, strides)
-    return Workload("pool", 1.0 * n * c * prod(out) * kh * kw, text, _pads(pads))
+def _matmul(m: int, n: int, k: int, batch: int = 1, dtype: str = "") -> Matmul:
+    return Matmul(batch, m, n, k, "NN", dtype, dense=batch == 1)
 
 
-def _matmul(m: int, n: int, k: int, batch: int = 1, dtype: str = "") -> Workload:
-    op = "matmul" if batch == 1 else "batch_matmul"
-    return Workload(op, 2.0 * batch * m * n * k, computation.matmul(m, n, k, batch), dtype)
-
-
-def _reduction_layer(shape: Shape, axes: Any, *_: Any) -> Workload:
-    axes = [axes] if isinstance(axes, int) else axes
-    return Workload("reduce", float(_product(shape)), computation.reduction(shape, axes))
-
-
-def _relu_layer(*shape: int) -> Workload:
-    return Workload("elementwise", float(_product(shape)), computation.elementwise(shape))
-
-
-_FUNCTIONS: dict[str, Callable[..., Workload]] = {
+PROBLEMS: dict[str, Callable[..., Problem]] = {
     "conv2d_layer": _conv2d_layer,
     "conv2d": _conv2d_layer,
     "conv2d_nchw_bn_relu_auto_scheduler_test": _conv2d_test,
     "conv2d_winograd_nhwc_auto_scheduler_test": _conv2d_test,
     "depthwise_conv2d_layer": _depthwise_layer,
-    "pool_layer": _pool_layer,
     "matmul_layer": lambda m, k, n: _matmul(m, n, k),
     "matmul_add": lambda m, k, n, dtype: _matmul(m, n, k, dtype=dtype),
     "matmul_auto_scheduler_test": _matmul,
+}
+"""Functions of workload keys that are convolutions and matrix products, by name."""
+
+
+def _pool_layer(
+    kind: str, n: int, c: int, h: int, w: int, kh: int, kw: int, stride: Any, padding: Any
+) -> KeyedComputation:
+    window = _depthwise_layer(n, c, h, w, kh, kw, stride, padding)
+    text = computation.pool(str(kind), n, c, h, w, window.kernel, window.stride)
+    return KeyedComputation("pool", window.flops / 2, text, _pads(window.padding))
+
+
+def _reduction_layer(shape: Shape, axes: Any, *_: Any) -> KeyedComputation:
+    axes = [axes] if isinstance(axes, int) else axes
+    return KeyedComputation("reduce", float(_product(shape)), computation.reduction(shape, axes))
+
+
+def _relu_layer(*shape: int) -> KeyedComputation:
+    return KeyedComputation("elementwise", float(_product(shape)), computation.elementwise(shape))
+
+
+_FUNCTIONS: dict[str, Callable[..., KeyedComputation]] = {
+    "pool_layer": _pool_layer,
     "reduction_layer": _reduction_layer,
     "relu_layer": _relu_layer,
 }
 
 
-def _conv2d(
-    n: int, c: int, h: int, w: int, k: int, kernel: tuple[int, int], stride: tuple[int, int], pads: tuple[int, ...]
-) -> Workload:
-    out = _output((h, w), kernel, stride, pads)
-    flops = 2.0 * n * k * prod(out) * c * prod(kernel)
-    return Workload("conv2d", flops, computation.conv2d(n, c, h, w, k, kernel, stride), _pads(pads))
-
-
-def _padding(padding: Any, kernel: tuple[int, int]) -> tuple[int, ...]:
-    """Top, left, bottom, right, as TVM resolves it: SAME is k - 1 in all, the larger half first."""
-    if padding == "VALID":
-        return 0, 0, 0, 0
-    if padding == "SAME":
-        return kernel[0] // 2, kernel[1] // 2, (kernel[0] - 1) // 2, (kernel[1] - 1) // 2
-    pads = (padding,) * 4 if isinstance(padding, int) else tuple(padding)
-    return pads * 2 if len(pads) == 2 else pads
-
-
-def _output(
-    size: tuple[int, int], kernel: tuple[int, int], stride: tuple[int, int], pads: tuple[int, ...]
-) -> tuple[int, int]:
-    rows, columns = ((size[i] + pads[i] + pads[i + 2] - kernel[i]) // stride[i] + 1 for i in range(2))
-    return rows, columns
-
-
-def _pair(value: Any) -> tuple[int, int]:
-    first, second = (value, value) if isinstance(value, int) else value
-    return first, second
-
-
-def _pads(pads: tuple[int, ...]) -> str:
-    return "p" + ".".join(map(str, pads))
-
-
 # Graphs by the shapes of their tensors
 
 
-def _anchor(arguments: list[Any]) -> Workload | None:
-    """The first operator whose three shapes fit; None without one."""
+def _anchor(arguments: list[Any]) -> KeyedComputation | None:
+    """Return the first operator whose three shapes fit; None without one."""
     for data, weight, out in _triples(arguments):
         guess = _GUESSES.get(len(data))
-        found = guess(data, weight, out) if guess else None
-        if found:
-            return found
+        computed = guess(data, weight, out) if guess else None
+        if computed:
+            return computed
     return None
 
 
 def _triples(arguments: list[Any]) -> Iterator[tuple[Shape, Shape, Shape]]:
-    """(operand, weight, result): neighbours among nested shapes; the first and last of each rank in a flat key."""
+    """Yield (operand, weight, result): neighbours among nested shapes; the first and last of each rank in a flat key."""
     if arguments and all(type(size) is int for size in arguments):
         for rank in (4, 3, 2):
             if len(arguments) >= 3 * rank:
@@ -184,8 +172,8 @@ def _triples(arguments: list[Any]) -> Iterator[tuple[Shape, Shape, Shape]]:
             yield data, weight, arguments[-1]
 
 
-def _guess_convolution(data: Shape, weight: Shape, out: Shape) -> Workload | None:
-    """NHWC with kernels (r, s, c, k), NCHW with kernels (k, c, r, s), also blocked (k/b, c, r, s, b) or Winograd's."""
+def _guess_convolution(data: Shape, weight: Shape, out: Shape) -> KeyedComputation | None:
+    """Try NHWC with kernels (r, s, c, k), NCHW with kernels (k, c, r, s), also blocked (k/b, c, r, s, b) or Winograd's."""
     if len(out) != 4 or data[0] != out[0] or min(*data, *weight, *out) < 1:
         return None
     for channel, (rows, columns) in ((3, (1, 2)), (1, (2, 3))):
@@ -198,7 +186,7 @@ def _guess_convolution(data: Shape, weight: Shape, out: Shape) -> Workload | Non
 
 
 def _kernels(weight: Shape, c: int, k: int, *, blocked: bool, same: bool) -> Iterator[tuple[tuple[int, int], bool]]:
-    """(kernel, whether depthwise) for every way in which a weight fits c input and k output channels."""
+    """Yield (kernel, whether depthwise) for every way in which a weight fits c input and k output channels."""
     first, second, third, fourth, *block = weight if len(weight) >= 4 else [0] * 4
     if not block and (third, fourth) == (c, 1) and c == k > 1:
         yield (first, second), True
@@ -213,30 +201,30 @@ def _kernels(weight: Shape, c: int, k: int, *, blocked: bool, same: bool) -> Ite
 
 def _convolution(
     n: int, c: int, k: int, size: tuple[int, int], out: tuple[int, int], kernel: tuple[int, int], depthwise: bool
-) -> Workload:
+) -> KeyedComputation:
     stride = _stride(size[0], out[0], kernel[0]), _stride(size[1], out[1], kernel[1])
     flops = 2.0 * n * k * prod(out) * prod(kernel)
     if depthwise:
-        return Workload("depthwise", flops, computation.depthwise(n, c, *size, kernel, stride))
-    return Workload("conv2d", flops * c, computation.conv2d(n, c, *size, k, kernel, stride))
+        return KeyedComputation("depthwise", flops, computation.depthwise(n, c, *size, kernel, stride))
+    return KeyedComputation("conv2d", flops * c, computation.conv2d(n, c, *size, k, kernel, stride))
 
 
 def _stride(size: int, out: int, kernel: int) -> int:
-    """The stride that the sizes suggest; padding is not told, and nearly always keeps size / stride pixels."""
+    """Return the stride that the sizes suggest; the padding is not known, and nearly always keeps size / stride pixels."""
     return 1 if size - kernel + 1 == out else max(1, round(size / out))
 
 
-def _guess_batch_matmul(data: Shape, weight: Shape, out: Shape) -> Workload | None:
+def _guess_batch_matmul(data: Shape, weight: Shape, out: Shape) -> KeyedComputation | None:
     batch, m, k = data
     if out[:2] == [batch, m] and len(out) == 3 and weight in ([batch, out[2], k], [batch, k, out[2]]):
-        return _matmul(m, out[2], k, batch)
+        return _of_problem(_matmul(m, out[2], k, batch))
     return None
 
 
-def _guess_matmul(data: Shape, weight: Shape, out: Shape) -> Workload | None:
+def _guess_matmul(data: Shape, weight: Shape, out: Shape) -> KeyedComputation | None:
     m, k = data
     if len(out) == 2 and out[0] == m and weight in ([out[1], k], [k, out[1]]):
-        return _matmul(m, out[1], k)
+        return _of_problem(_matmul(m, out[1], k))
     return None
 
 

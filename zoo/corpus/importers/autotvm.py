@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from ...primitives import AUTOTVM_TEMPLATES, TraceFormatError, from_autotvm
-from ...primitives.autotvm_problem import Conv, Matmul, Problem, problem
+from ...primitives.problem import Conv, Matmul, Problem, problem
 from .. import computation
 from ..schema import Task
 from .records import (

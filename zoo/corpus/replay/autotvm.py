@@ -1,6 +1,6 @@
-"""AutoTVM's records as schedules of TVM 0.27: the template's primitives, told as steps of a graph of stages.
+"""AutoTVM's records as schedules of TVM 0.27: the template's primitives as steps of a graph of stages.
 
-What a template does with its knobs is told by `tchub.zoo.primitives.from_autotvm`; here each primitive becomes the
+`tchub.zoo.primitives.from_autotvm` reads what a template does with its knobs; here each primitive becomes the
 step of the same meaning, and the replay of Ansor's steps does the rest. Double buffers are left out: they change no
 loop. Packed weights (`dense_pack.x86`) are read in their plain order. Layouts blocked by channels and Winograd are
 not known here.
@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
-from ...errors import TchubError
-from ...primitives import Primitive
-from ...primitives.autotvm import from_autotvm
-from ...primitives.autotvm_problem import Conv, Matmul, problem
-from .ansor import PARALLEL, UNROLL, VECTORIZE, Replayed, replay
-from .operators import ReplayError, Workload, make_workload
+from ...primitives import Primitive, TraceFormatError, from_autotvm
+from ...primitives.ansor import PARALLEL, UNROLL, VECTORIZE
+from ...primitives.problem import problem
+from .ansor import Replayed, replay
+from .operators import ReplayError, UnscheduledTask, make_workload, problem_tensors
 
 TEMPLATES = (
     *("batch_matmul.cuda", "batch_matmul.x86", "dense_nopack.x86", "dense_pack.x86"),
@@ -34,10 +33,10 @@ def knob_steps(workload_key: str, entity: Sequence[Any]) -> list[list[Any]]:
     """The steps of a record, for `replay` and `verify_structure`; arguments and errors as of `replay_knobs`."""
     template, args = _template(workload_key)
     try:
-        told = from_autotvm(template, args, entity)
-    except TchubError as error:
+        sequence = from_autotvm(template, args, entity)
+    except TraceFormatError as error:
         raise ReplayError("wrong-shape", error.message) from error
-    return _Steps(template_workload(workload_key)).tell(told.primitives)
+    return _Steps(template_workload(workload_key)).convert(sequence.primitives)
 
 
 def replay_knobs(workload_key: str, entity: Sequence[Any]) -> Replayed:
@@ -54,7 +53,7 @@ def replay_knobs(workload_key: str, entity: Sequence[Any]) -> Replayed:
 
 
 @lru_cache(256)
-def template_workload(workload_key: str) -> Workload:
+def template_workload(workload_key: str) -> UnscheduledTask:
     """The program of a template's arguments.
 
     Raises:
@@ -68,12 +67,12 @@ def template_workload(workload_key: str) -> Workload:
             remedy=f"only these templates can be replayed: {', '.join(TEMPLATES)}",
         )
     try:
-        told = problem(template, args)
-    except TchubError as error:
+        task = problem(template, args)
+    except TraceFormatError as error:
         raise ReplayError("unknown-workload", error.message) from error
-    if told is None or told.dtype != "float32":
+    if task is None or task.dtype != "float32":
         raise ReplayError("unknown-workload", f"no float32 operator: {workload_key[:120]}")
-    return make_workload(_conv(told) if isinstance(told, Conv) else _matmul(told, template.startswith("batch")))
+    return make_workload(problem_tensors(task))
 
 
 def _template(workload_key: str) -> tuple[str, list[Any]]:
@@ -84,36 +83,6 @@ def _template(workload_key: str) -> tuple[str, list[Any]]:
     if not isinstance(args, list):
         raise ReplayError("unknown-workload", f"the arguments are no list: {workload_key[:120]}")
     return template, args
-
-
-def _conv(task: Conv) -> list[Any]:
-    from tvm import te, topi
-
-    data = te.placeholder((task.n, task.c, task.h, task.w), "float32", "data")
-    filters = (task.c, task.k // task.c) if task.depthwise else (task.k, task.c)
-    weights = te.placeholder((*filters, *task.kernel), "float32", "weights")
-    compute = topi.nn.depthwise_conv2d_nchw if task.depthwise else topi.nn.conv2d_nchw
-    return [data, weights, compute(data, weights, task.stride, task.padding, task.dilation)]
-
-
-def _matmul(task: Matmul, batched: bool) -> list[Any]:
-    from tvm import te
-
-    batch = (task.batch,) if batched else ()
-    turned = [letter == "T" for letter in task.weights]
-
-    def stored(number: int, row: Any, column: Any) -> tuple[Any, Any]:
-        return (column, row) if turned[number] else (row, column)
-
-    a = te.placeholder((*batch, *stored(0, task.m, task.k)), "float32", "a")
-    b = te.placeholder((*batch, *stored(1, task.k, task.n)), "float32", "b")
-    k = te.reduce_axis((0, task.k), "k")
-
-    def product(*axes: Any) -> Any:
-        *z, i, j = axes
-        return te.sum(a[(*z, *stored(0, i, k))] * b[(*z, *stored(1, k, j))], axis=k)
-
-    return [a, b, te.compute((*batch, task.m, task.n), product, "matmul")]
 
 
 @dataclass(eq=False, slots=True)
@@ -128,7 +97,7 @@ class _Stage:
 class _Steps:
     """Primitives as steps: blocks have numbers that stay, stages have places that shift."""
 
-    def __init__(self, task: Workload) -> None:
+    def __init__(self, task: UnscheduledTask) -> None:
         self.steps: list[list[Any]] = []
         self.order = [_Stage([None] * len(info.shape + info.reduced), len(info.shape)) for info in task.stages]
         stages = list(zip(self.order, task.stages, strict=True))
@@ -140,15 +109,15 @@ class _Steps:
         self.blocks: list[_Stage] = []
         self.inlined: list[_Stage] = []
 
-    def tell(self, primitives: Sequence[Primitive]) -> list[list[Any]]:
+    def convert(self, primitives: Sequence[Primitive]) -> list[list[Any]]:
         """The steps of all primitives."""
         for primitive in primitives:
             kind, (block, *numbers), names = primitive.kind, primitive.numbers, primitive.names
             named = [name == "@pad_temp" for name in names if name.startswith("@")]
             self.blocks += [self.pad if pad else self.product for pad in sorted(named, reverse=True)]
             stage = self.blocks[block]
-            if kind in self._TOLD:
-                self._TOLD[kind](self, stage, self.order.index(stage), numbers, names)
+            if kind in self._CONVERSIONS:
+                self._CONVERSIONS[kind](self, stage, self.order.index(stage), numbers, names)
             elif kind in _KINDS:
                 self.steps.append(["AN", self.order.index(stage), numbers[0], _KINDS[kind]])
             elif kind != "Annotate":
@@ -170,18 +139,18 @@ class _Steps:
 
     def _reorder(self, stage: _Stage, at: int, numbers: list[int], _: Sequence[str]) -> None:
         order = list(range(len(stage.loops)))
-        for place, loop in zip(sorted(numbers), numbers, strict=True):
-            order[place] = loop
+        for position, loop in zip(sorted(numbers), numbers, strict=True):
+            order[position] = loop
         self.steps.append(["RE", at, order])
         stage.loops = [stage.loops[loop] for loop in order]
 
     def _bind(self, stage: _Stage, at: int, numbers: list[int], names: Sequence[str]) -> None:
         self.steps.append(["AN", at, numbers[0], names[0]])
-        made = stage.loops[numbers[0]]
-        if made is None or not stage.attached:
+        origin = stage.loops[numbers[0]]
+        if origin is None or not stage.attached:
             return
         # Of a stage that is moved only the threads' number is sure: it must not shrink with what is left of a loop.
-        step, part, factors = made
+        step, part, factors = origin
         step[4:] = [list(factors[1:]), 1, 1] if part else [list(factors[:-1]), 0, 1]
 
     def _unroll(self, _: _Stage, at: int, numbers: list[int], names: Sequence[str]) -> None:
@@ -205,9 +174,9 @@ class _Steps:
 
     def _cache_read(self, _: _Stage, at: int, numbers: list[int], names: Sequence[str]) -> None:
         source = self.reads[numbers[0]]
-        place = self.order.index(source)
-        self.steps.append(["CHR", place, names[0], [at]])
-        self.reads[numbers[0]] = self._add(place + 1, _Stage([None] * source.rank, source.rank))
+        at_source = self.order.index(source)
+        self.steps.append(["CHR", at_source, names[0], [at]])
+        self.reads[numbers[0]] = self._add(at_source + 1, _Stage([None] * source.rank, source.rank))
 
     def _rfactor(self, stage: _Stage, at: int, numbers: list[int], _: Sequence[str]) -> None:
         loop, axis = numbers
@@ -215,12 +184,12 @@ class _Steps:
         self._add(at, _Stage([None] * len(stage.loops), stage.rank + 1))
         stage.loops = [None] * (stage.rank + 1)
 
-    def _add(self, place: int, stage: _Stage) -> _Stage:
-        self.order.insert(place, stage)
+    def _add(self, at: int, stage: _Stage) -> _Stage:
+        self.order.insert(at, stage)
         self.blocks.append(stage)
         return stage
 
-    _TOLD: ClassVar[dict[str, Callable[..., None]]] = {
+    _CONVERSIONS: ClassVar[dict[str, Callable[..., None]]] = {
         "Split": _split,
         "Fuse": _fuse,
         "Reorder": _reorder,

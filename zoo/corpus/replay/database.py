@@ -136,5 +136,5 @@ def _target(text: str) -> Any:
     """A TVM target. Of an older TVM's text only the kind is taken: its attributes have changed since."""
     from tvm.target import Target
 
-    told = json.loads(text)
-    return Target(told if isinstance(told, dict) or not told.count(" -") else told.split()[0])
+    parsed = json.loads(text)
+    return Target(parsed if isinstance(parsed, dict) or not parsed.count(" -") else parsed.split()[0])

@@ -1,8 +1,7 @@
 """The programs behind workload keys that name a function: `["conv2d_layer", 128, 64, 56, 56, 64, 3, 3, 1, "SAME"]`.
 
 Ansor numbers the stages of a program (placeholders are stages too) by a depth-first walk from the output; a
-record's steps name stages by that number. All tensors are float32, images NCHW, filters OIHW. Padding is
-`"SAME"` (k - 1 in all, the larger half first, as TVM's topi has it), `"VALID"` (none), an int or a pair of ints.
+record's steps name stages by that number. All tensors are float32, images NCHW, filters OIHW.
 
 Keys that name a graph by its hash tell nothing of what is computed and cannot be replayed.
 """
@@ -16,6 +15,8 @@ from functools import lru_cache
 from typing import Any
 
 from ...errors import TchubError
+from ...primitives.problem import Conv, Matmul, Problem, paddings, pair
+from ..importers.ansor_workload import PROBLEMS
 
 
 class ReplayError(TchubError):
@@ -38,9 +39,6 @@ class ReplayError(TchubError):
         self.reason = reason
 
 
-Padding = str | int | Sequence[int]
-
-
 @dataclass(frozen=True, slots=True)
 class StageInfo:
     """A stage before any schedule.
@@ -59,12 +57,12 @@ class StageInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class UnscheduledTask:
     """A task's program before any schedule.
 
     Attributes:
         mod: IRModule with one function, `main`.
-        stages: what it computes, in Ansor's order.
+        stages: of the computation, in Ansor's order.
     """
 
     mod: Any
@@ -72,8 +70,8 @@ class Workload:
 
 
 @lru_cache(maxsize=512)
-def workload(key: str) -> Workload:
-    """The program of a workload key.
+def workload(key: str) -> UnscheduledTask:
+    """Return the program of a workload key.
 
     Args:
         key: JSON `[function name, argument, ...]`, as Ansor writes it.
@@ -81,26 +79,6 @@ def workload(key: str) -> Workload:
     Raises:
         ReplayError: no such function, or arguments that it does not take.
     """
-    name, arguments = _parse(key)
-    try:
-        tensors = OPERATORS[name](*arguments)
-    except (TypeError, ValueError, IndexError) as error:
-        raise ReplayError("unknown-workload", f"{name} does not take {json.dumps(arguments)}: {error}") from error
-    return make_workload(tensors)
-
-
-def make_workload(tensors: Sequence[Any]) -> Workload:
-    """A workload of tensor expressions: inputs first, the output last."""
-    import tvm
-    from tvm import s_tir, te
-
-    mod = tvm.IRModule({"main": te.create_prim_func(list(tensors)).with_attr("global_symbol", "main")})
-    schedule: Any = s_tir.Schedule(mod)
-    blocks = iter([schedule.get(b).name_hint for b in schedule.get_child_blocks(schedule.get_sblock("root"))])
-    return Workload(mod, tuple(_stage(op, blocks) for op in _walk(tensors[-1].op, [])))
-
-
-def _parse(key: str) -> tuple[str, list[Any]]:
     try:
         name, *arguments = json.loads(key)
     except (ValueError, TypeError) as error:
@@ -111,11 +89,25 @@ def _parse(key: str) -> tuple[str, list[Any]]:
             f"no operator is called {str(name)[:40]!r}",
             remedy=f"only tasks of plain operators can be replayed: {', '.join(OPERATORS)}",
         )
-    return name, arguments
+    try:
+        return make_workload(OPERATORS[name](*arguments))
+    except (TypeError, ValueError, IndexError) as error:
+        raise ReplayError("unknown-workload", f"{name} does not take {json.dumps(arguments)}: {error}") from error
+
+
+def make_workload(tensors: Sequence[Any]) -> UnscheduledTask:
+    """Return a task of tensor expressions: inputs first, the output last."""
+    import tvm
+    from tvm import s_tir, te
+
+    mod = tvm.IRModule({"main": te.create_prim_func(list(tensors)).with_attr("global_symbol", "main")})
+    schedule: Any = s_tir.Schedule(mod)
+    blocks = iter([schedule.get(b).name_hint for b in schedule.get_child_blocks(schedule.get_sblock("root"))])
+    return UnscheduledTask(mod, tuple(_stage(op, blocks) for op in _walk(tensors[-1].op, [])))
 
 
 def _walk(op: Any, seen: list[Any]) -> list[Any]:
-    """Operations in the order of Ansor's stages: inputs before what reads them."""
+    """Return operations in the order of Ansor's stages: inputs before what reads them."""
     if not any(op.same_as(other) for other in seen):
         for tensor in op.input_tensors:
             _walk(tensor.op, seen)
@@ -132,17 +124,37 @@ def _stage(op: Any, blocks: Iterator[str]) -> StageInfo:
     return StageInfo(next(blocks), shape, tuple(int(axis.dom.extent) for axis in op.reduce_axis))
 
 
-def paddings(padding: Padding, kernel: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Padding at the top, left, bottom and right."""
-    if padding == "VALID":
-        padding = 0
-    if padding == "SAME":
-        h, w = kernel
-        return h // 2, w // 2, (h - 1) // 2, (w - 1) // 2
-    if isinstance(padding, str):
-        raise ValueError(f"no padding is called {padding!r}")
-    h, w = (padding, padding) if isinstance(padding, int) else padding
-    return h, w, h, w
+def problem_tensors(problem: Problem) -> list[Any]:
+    """Return the tensors of a convolution or a matrix product: inputs first, the output last."""
+    return _conv(problem) if isinstance(problem, Conv) else _matmul(problem)
+
+
+def _conv(conv: Conv) -> list[Any]:
+    from tvm import topi
+
+    filters = (conv.c, conv.k // conv.c) if conv.depthwise else (conv.k, conv.c)
+    data, weights = _inputs((conv.n, conv.c, conv.h, conv.w), (*filters, *conv.kernel))
+    compute = topi.nn.depthwise_conv2d_nchw if conv.depthwise else topi.nn.conv2d_nchw
+    return [data, weights, compute(data, weights, conv.stride, conv.padding, conv.dilation)]
+
+
+def _matmul(task: Matmul) -> list[Any]:
+    from tvm import te
+
+    batch = () if task.dense else (task.batch,)
+    turned = [letter == "T" for letter in task.weights]
+
+    def stored(number: int, row: Any, column: Any) -> tuple[Any, Any]:
+        return (column, row) if turned[number] else (row, column)
+
+    a, b = _inputs((*batch, *stored(0, task.m, task.k)), (*batch, *stored(1, task.k, task.n)))
+    k = te.reduce_axis((0, task.k), "k")
+
+    def product(*axes: Any) -> Any:
+        *z, i, j = axes
+        return te.sum(a[(*z, *stored(0, i, k))] * b[(*z, *stored(1, k, j))], axis=k)
+
+    return [a, b, te.compute((*batch, task.m, task.n), product, "matmul")]
 
 
 def _inputs(*shapes: Sequence[int]) -> list[Any]:
@@ -151,50 +163,14 @@ def _inputs(*shapes: Sequence[int]) -> list[Any]:
     return [te.placeholder(tuple(shape), "float32", f"input{i}") for i, shape in enumerate(shapes)]
 
 
-def _conv2d_layer(n, ci, h, w, co, kh, kw, stride, padding) -> list[Any]:
-    from tvm import topi
-
-    data, kernel = _inputs((n, ci, h, w), (co, ci, kh, kw))
-    return [data, kernel, topi.nn.conv2d_nchw(data, kernel, stride, paddings(padding, (kh, kw)), 1)]
-
-
-def _conv2d(n, h, w, co, ci, kh, kw, stride, padding) -> list[Any]:
-    return _conv2d_layer(n, ci, h, w, co, kh, kw, stride, padding)
-
-
-def _depthwise_conv2d_layer(n, c, h, w, kh, kw, stride, padding) -> list[Any]:
-    from tvm import topi
-
-    data, kernel = _inputs((n, c, h, w), (c, 1, kh, kw))
-    return [data, kernel, topi.nn.depthwise_conv2d_nchw(data, kernel, stride, paddings(padding, (kh, kw)), 1)]
-
-
-def _matmul_layer(m, k, n) -> list[Any]:
-    from tvm import te
-
-    a, b = _inputs((m, k), (k, n))
-    axis = te.reduce_axis((0, k), "k")
-    return [a, b, te.compute((m, n), lambda i, j: te.sum(a[i, axis] * b[axis, j], axis=axis), "matmul")]
-
-
-def _batch_matmul_layer(batch, m, k, n) -> list[Any]:
-    from tvm import te
-
-    a, b = _inputs((batch, m, k), (batch, k, n))
-    axis = te.reduce_axis((0, k), "k")
-    out = te.compute((batch, m, n), lambda z, i, j: te.sum(a[z, i, axis] * b[z, axis, j], axis=axis), "matmul")
-    return [a, b, out]
-
-
-def _pool_layer(kind, n, c, h, w, kh, kw, stride, padding) -> list[Any]:
+def _pool_layer(kind: str, n: int, c: int, h: int, w: int, kh: int, kw: int, stride: Any, padding: Any) -> list[Any]:
     from tvm import topi
 
     (data,) = _inputs((n, c, h, w))
-    pads = paddings(padding, (kh, kw))
-    return [data, topi.nn.pool2d(data, (kh, kw), (stride, stride), (1, 1), pads, kind)]
+    return [data, topi.nn.pool2d(data, (kh, kw), pair(stride), (1, 1), paddings(padding, (kh, kw)), kind)]
 
 
-def _reduction_layer(shape, axis, keep_dims) -> list[Any]:
+def _reduction_layer(shape: Sequence[int], axis: Any, keep_dims: bool) -> list[Any]:
     from tvm import topi
 
     (data,) = _inputs(shape)
@@ -208,12 +184,13 @@ def _relu_layer(*shape: int) -> list[Any]:
     return [data, topi.nn.relu(data)]
 
 
+def _problem_layer(name: str) -> Callable[..., list[Any]]:
+    return lambda *arguments: problem_tensors(PROBLEMS[name](*arguments))
+
+
 OPERATORS: dict[str, Callable[..., list[Any]]] = {
-    "conv2d_layer": _conv2d_layer,
-    "conv2d": _conv2d,
-    "depthwise_conv2d_layer": _depthwise_conv2d_layer,
-    "matmul_layer": _matmul_layer,
-    "batch_matmul_layer": _batch_matmul_layer,
+    **{name: _problem_layer(name) for name in ("conv2d_layer", "conv2d", "depthwise_conv2d_layer", "matmul_layer")},
+    "batch_matmul_layer": lambda batch, m, k, n: problem_tensors(Matmul(batch, m, n, k, "NN", "float32")),
     "pool_layer": _pool_layer,
     "reduction_layer": _reduction_layer,
     "relu_layer": _relu_layer,

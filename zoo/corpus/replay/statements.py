@@ -1,4 +1,8 @@
-"""From measured programs of any framework to TVM's statement features, a few programs at a time."""
+"""TVM's statement features of measured programs of any framework: made once, kept in one file, by several processes.
+
+The file is an SQLite database: every batch is one transaction, so a run that was killed goes on where it was, and
+two runs may share the file. A program is known by what makes it, not by its corpus: corpora may share the file too.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from dataclasses import dataclass
@@ -29,16 +33,20 @@ from .operators import ReplayError
 if TYPE_CHECKING:
     from .. import Corpus, Program
 
-
-GPU_TARGETS = ("cuda", "nvidia", "rocm", "opencl", "metal", "vulkan")
+STORE_FILE = "statements.sqlite"
+REVISION = 1
+"""Raise it when a replay or a feature changes its meaning: stored features are then made again."""
+_BATCH = 32
+_GPU_TARGETS = ("cuda", "nvidia", "rocm", "opencl", "metal", "vulkan")
+_NOTHING = np.zeros((0, PERSTORE_WIDTH), np.float32)
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class Unlowered:
     """A program whose features are wanted.
 
     Attributes:
-        framework: who wrote its trace.
+        framework: that wrote its trace.
         workload: as `Task.workload` holds it for that framework; trace: as `Program.trace` does.
         gpu: whether it is for a GPU: all that the features know of a target.
     """
@@ -51,101 +59,122 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class NoFeatures:
-    """Why a program has none, and a message.
+    """A program without features.
 
-    The reason is a `ReplayError`'s, `not-lowered` where TVM cannot lower the replay, or `crash` where it died of it.
+    Attributes:
+        reason: a `ReplayError`'s, `not-lowered` where TVM cannot lower the replay, or `crash` where it died of it.
+        message: one line.
     """
 
     reason: str
     message: str
 
 
-def schedule_of(request: Request) -> Any:
-    """The program as a `tvm.s_tir.Schedule`.
+@dataclass(frozen=True, slots=True)
+class Failure(NoFeatures):
+    """A program of a corpus without statement features.
 
-    Raises:
-        ReplayError: it cannot be replayed.
+    Attributes:
+        index: its position among the programs asked for; key, task_id: the program's own.
     """
-    if request.framework not in _REPLAYS:
-        raise ReplayError("unknown-framework", f"no replay of {request.framework} programs is known")
-    return _REPLAYS[request.framework](request.workload, request.trace)
+
+    index: int
+    task_id: str
+    key: str
 
 
-def features_of(requests: Sequence[Request]) -> list[np.ndarray | NoFeatures]:
-    """Statement features, float32 of shape (statements, 164), or the reason why there are none."""
-    found: list[np.ndarray | NoFeatures] = []
-    schedules: list[tuple[int, Any, bool]] = []
-    for index, request in enumerate(requests):
+_Features = np.ndarray | NoFeatures
+_Keyed = list[tuple[str, Unlowered]]
+
+
+def statement_features(
+    corpus: Corpus,
+    programs: Sequence[Program],
+    cache_dir: Path | str,
+    workers: int = 1,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[list[np.ndarray], list[Failure]]:
+    """Return statement features of programs of a corpus.
+
+    Args:
+        corpus: it knows the programs' tasks.
+        programs: of any of its tasks.
+        cache_dir: folder of the file that keeps the features; created when needed.
+        workers: processes; with 1, this process does the work, and a program that TVM dies of ends it.
+        progress: called after each batch with the number of programs in it; never for those in the file.
+
+    Returns:
+        One float32 array (statements, 164) a program, without any row for a program that failed; and the failures,
+        in the order of the programs.
+    """
+    wanted = [
+        Unlowered(
+            p.framework, corpus.tasks[p.task_id].workload, p.trace, any(name in p.target for name in _GPU_TARGETS)
+        )
+        for p in programs
+    ]
+    keys = [_key(program) for program in wanted]
+    with closing(_open(Path(cache_dir))) as store:
+        missing = {key: one for key, one in zip(keys, wanted, strict=True) if _load(store, key) is None}
+        for batch in _make(list(missing.items()), workers):
+            _save(store, batch)
+            if progress:
+                progress(len(batch))
+        results = [_load(store, key) for key in keys]
+    failures = [
+        Failure(result.reason, result.message, index, program.task_id, program.key)
+        for index, (program, result) in enumerate(zip(programs, results, strict=True))
+        if isinstance(result, NoFeatures)
+    ]
+    return [result if isinstance(result, np.ndarray) else _NOTHING for result in results], failures
+
+
+def _key(program: Unlowered) -> str:
+    tvm_version = version("apache-tvm")
+    parts = (REVISION, tvm_version, program.framework, program.gpu, program.workload, program.trace)
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+# One program ---------------------------------------------------------------------------------------------
+
+
+def features_of(programs: Sequence[Unlowered]) -> list[_Features]:
+    """Return statement features, float32 of shape (statements, 164), or the reason why there are none."""
+    results: list[_Features] = [_NOTHING] * len(programs)
+    schedules: dict[bool, dict[int, Any]] = {False: {}, True: {}}
+    for index, program in enumerate(programs):
         try:
-            schedules.append((index, schedule_of(request), request.gpu))
-            found.append(np.zeros((0, PERSTORE_WIDTH), np.float32))
+            schedules[program.gpu][index] = _schedule(program)
         except ReplayError as error:
-            found.append(NoFeatures(error.reason, error.message))
-    for gpu in (False, True):
-        of_kind = [(index, schedule) for index, schedule, for_gpu in schedules if for_gpu == gpu]
-        made = _extract([schedule for _, schedule in of_kind], gpu) if of_kind else iter(())
-        for (index, _), features in zip(of_kind, made, strict=True):
-            found[index] = features
-    return found
+            results[index] = NoFeatures(error.reason, error.message)
+    for gpu, of_kind in schedules.items():
+        for index, features in zip(of_kind, _extract(list(of_kind.values()), gpu), strict=True):
+            results[index] = features
+    return results
 
 
-def for_gpu(target: str) -> bool:
-    """Whether a target (JSON, of a dict or of TVM's older texts) is a GPU."""
-    return any(name in target for name in GPU_TARGETS)
-
-
-def _extract(schedules: list[Any], gpu: bool) -> Iterator[np.ndarray | NoFeatures]:
-    from tvm.s_tir import meta_schedule as ms
-
-    # The extractor reads the schedules alone; a candidate wants argument infos only for running it.
-    candidates = [ms.MeasureCandidate(schedule, []) for schedule in schedules]
-    extractor, context = _extractor(gpu)
+def _schedule(program: Unlowered) -> Any:
+    """Return the program as a `tvm.s_tir.Schedule`; raise ReplayError where it cannot be replayed."""
     try:
-        made = list(extractor.extract_from(context, candidates))
-    except Exception as error:  # TVM raises errors of every class from its passes
-        if len(schedules) > 1:
-            for schedule in schedules:
-                yield from _extract([schedule], gpu)
-        else:
-            yield NoFeatures("not-lowered", last_line(error))
-        return
-    yield from (features.numpy().astype(np.float32) for features in made)
-
-
-@lru_cache(2)
-def _extractor(gpu: bool) -> tuple[Any, Any]:
-    import tvm
-    from tvm.s_tir import meta_schedule as ms
-
-    import_tensor_intrinsics()
-    # Whatever GPU it is: the extractor asks no more than whether the target is CUDA's.
-    target = tvm.target.Target({"kind": "cuda", "arch": "sm_75"} if gpu else {"kind": "llvm", "num-cores": 1})
-    context = ms.TuneContext(target=target, num_threads=1)
-    return ms.feature_extractor.PerStoreFeature(extract_workload=False), context
-
-
-def _ansor(workload: str, trace: str) -> Any:
-    return replay_steps(workload, _list(trace))
-
-
-def _autotvm(workload: str, trace: str) -> Any:
-    return replay_knobs(workload, _list(trace)).schedule
-
-
-def _list(trace: str) -> list[Any]:
-    try:
-        return list(json.loads(trace))
+        trace = list(json.loads(program.trace))
     except (ValueError, TypeError, RecursionError) as error:
-        raise ReplayError("wrong-shape", f"the trace is no JSON list: {trace[:120]}") from error
+        raise ReplayError("wrong-shape", f"the trace is no JSON list: {program.trace[:120]}") from error
+    if program.framework == "ansor":
+        return replay_steps(program.workload, trace)
+    if program.framework == "autotvm":
+        return replay_knobs(program.workload, trace).schedule
+    if program.framework == "metaschedule":
+        return _apply(program.workload, trace)
+    raise ReplayError("unknown-framework", f"no replay of {program.framework} programs is known")
 
 
-def _metaschedule(workload: str, trace: str) -> Any:
+def _apply(workload: str, trace: list[Any]) -> Any:
     from tvm.s_tir import Schedule
     from tvm.s_tir.schedule import Trace
 
     schedule = Schedule(_module(workload), error_render_level="fast")
     try:
-        Trace.apply_json_to_schedule(json.loads(trace), schedule)
+        Trace.apply_json_to_schedule(trace, schedule)
     except Exception as error:  # a trace of another TVM fails in more ways than ScheduleError
         raise ReplayError("refused", f"TVM refuses the trace: {last_line(error)}") from error
     return schedule
@@ -161,136 +190,81 @@ def _module(workload: str) -> Any:
         raise ReplayError("unknown-workload", f"TVM cannot load the task: {last_line(error)}") from error
 
 
-_REPLAYS: dict[str, Callable[[str, str], Any]] = {
-    "ansor": _ansor,
-    "autotvm": _autotvm,
-    "metaschedule": _metaschedule,
-}
+def _extract(schedules: list[Any], gpu: bool) -> Iterator[_Features]:
+    if not schedules:
+        return
+    from tvm.s_tir import meta_schedule as ms
+
+    # The extractor reads the schedules alone; a candidate wants argument infos only for running it.
+    candidates = [ms.MeasureCandidate(schedule, []) for schedule in schedules]
+    extractor, context = _extractor(gpu)
+    try:
+        extracted = list(extractor.extract_from(context, candidates))
+    except Exception as error:  # TVM raises errors of every class from its passes
+        if len(schedules) > 1:
+            for schedule in schedules:
+                yield from _extract([schedule], gpu)
+        else:
+            yield NoFeatures("not-lowered", last_line(error))
+        return
+    yield from (features.numpy().astype(np.float32) for features in extracted)
 
 
-STORE_FILE = "statements.sqlite"
-REVISION = 1
-"""Raised when a replay or a feature changes its meaning: what is stored then is made again."""
-_BATCH = 32
-_Made = list[tuple[str, "np.ndarray | NoFeatures"]]
+@lru_cache(2)
+def _extractor(gpu: bool) -> tuple[Any, Any]:
+    import tvm
+    from tvm.s_tir import meta_schedule as ms
+
+    import_tensor_intrinsics()
+    # Whatever GPU it is: the extractor asks no more than whether the target is CUDA's.
+    target = tvm.target.Target({"kind": "cuda", "arch": "sm_75"} if gpu else {"kind": "llvm", "num-cores": 1})
+    context = ms.TuneContext(target=target, num_threads=1)
+    return ms.feature_extractor.PerStoreFeature(extract_workload=False), context
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """A program without statement features.
+# Many programs -------------------------------------------------------------------------------------------
 
-    Attributes:
-        index: its place among the programs asked for; key, task_id: the program's own.
-        reason: a word by which failures are counted (see `ReplayError`), or `crash`; message: in one line.
+
+def _make(wanted: _Keyed, workers: int) -> Iterator[list[tuple[str, _Features]]]:
+    """Yield features of all, batch by batch, in any order.
+
+    A batch in whose time a worker died is tried again in halves, until the program is known that TVM dies of.
     """
-
-    index: int
-    task_id: str
-    key: str
-    reason: str
-    message: str
-
-
-def statement_features(
-    corpus: Corpus,
-    programs: Sequence[Program],
-    cache_dir: Path | str,
-    workers: int = 1,
-    progress: Callable[[int], None] | None = None,
-) -> tuple[list[np.ndarray], list[Failure]]:
-    """Statement features of programs of a corpus.
-
-    Args:
-        corpus: it knows the programs' tasks.
-        programs: of any of its tasks.
-        cache_dir: folder of the file that keeps the features; created when needed.
-        workers: processes; with 1, this process does the work, and a program that TVM dies of ends it.
-        progress: told how many more programs were made, after each batch; never of those found in the file.
-
-    Returns:
-        One float32 array (statements, 164) a program, without any row for a program that failed; and the failures,
-        in the order of the programs.
-    """
-    requests = [_request(corpus, program) for program in programs]
-    keys = [_key(request) for request in requests]
-    with closing(_open(Path(cache_dir))) as store:
-        missing = dict(zip(keys, requests, strict=True))
-        for known in _known(store, list(missing)):
-            del missing[known]
-        for made in _make(list(missing.items()), workers):
-            _write(store, made)
-            if progress:
-                progress(len(made))
-        found = _read(store, keys)
-    failures = [
-        Failure(i, p.task_id, p.key, f.reason, f.message)
-        for i, (p, f) in enumerate(zip(programs, found, strict=True))
-        if isinstance(f, NoFeatures)
-    ]
-    nothing = np.zeros((0, PERSTORE_WIDTH), np.float32)
-    return [nothing if isinstance(f, NoFeatures) else f for f in found], failures
-
-
-def _request(corpus: Corpus, program: Program) -> Request:
-    workload = corpus.tasks[program.task_id].workload
-    return Request(program.framework, workload, program.trace, for_gpu(program.target))
-
-
-def _key(request: Request) -> str:
-    parts = (REVISION, _tvm_version(), request.framework, request.gpu, request.workload, request.trace)
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-
-
-def _tvm_version() -> str:
-    return version("apache-tvm")
-
-
-# The work
-
-
-def _make(wanted: list[tuple[str, Request]], workers: int) -> Iterator[_Made]:
-    """Features of all, batch by batch, in any order."""
     batches = [wanted[start : start + _BATCH] for start in range(0, len(wanted), _BATCH)]
     if workers <= 1:
         yield from map(_make_batch, batches)
         return
     while batches:
-        left: list[list[tuple[str, Request]]] = []
+        again: list[_Keyed] = []
         with ProcessPoolExecutor(workers, get_context("forkserver")) as pool:
             futures = {pool.submit(_make_batch, batch): batch for batch in batches}
             for future in as_completed(futures):
-                yield from _outcome(future, futures[future], left)
-        batches = left
+                batch = futures[future]
+                try:
+                    yield future.result()
+                except BrokenProcessPool:
+                    half = len(batch) // 2
+                    if half:
+                        again += [batch[:half], batch[half:]]
+                    else:
+                        yield [(batch[0][0], _make_alone(batch))]
+        batches = again
 
 
-def _outcome(
-    future: Future[_Made], batch: list[tuple[str, Request]], left: list[list[tuple[str, Request]]]
-) -> Iterator[_Made]:
-    """What a batch gave. One in whose time a worker died goes to `left` in halves, until the program is found."""
-    try:
-        yield future.result()
-    except BrokenProcessPool:
-        half = len(batch) // 2
-        if half:
-            left += [batch[:half], batch[half:]]
-        else:
-            yield from _alone(batch)
-
-
-def _alone(batch: list[tuple[str, Request]]) -> Iterator[_Made]:
-    """One program in a process of its own, so that it alone can be the one that TVM dies of."""
+def _make_alone(batch: _Keyed) -> _Features:
+    """Return the features of one program, made in a process of its own: it alone can be the one that TVM dies of."""
     with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
         try:
-            yield pool.submit(_make_batch, batch).result()
+            return pool.submit(_make_batch, batch).result()[0][1]
         except BrokenProcessPool:
-            yield [(key, NoFeatures("crash", "the process that replayed it died")) for key, _ in batch]
+            return NoFeatures("crash", "the process that replayed it died")
 
 
-def _make_batch(batch: list[tuple[str, Request]]) -> _Made:
-    return list(zip([key for key, _ in batch], features_of([request for _, request in batch]), strict=True))
+def _make_batch(batch: _Keyed) -> list[tuple[str, _Features]]:
+    return list(zip([key for key, _ in batch], features_of([program for _, program in batch]), strict=True))
 
 
-# The file
+# The file ------------------------------------------------------------------------------------------------
 
 
 def _open(folder: Path) -> sqlite3.Connection:
@@ -300,31 +274,21 @@ def _open(folder: Path) -> sqlite3.Connection:
     return store
 
 
-def _known(store: sqlite3.Connection, keys: list[str]) -> Iterator[str]:
-    for key in keys:
-        if store.execute("SELECT 1 FROM features WHERE key = ?", (key,)).fetchone():
-            yield key
-
-
-def _write(store: sqlite3.Connection, made: _Made) -> None:
+def _save(store: sqlite3.Connection, batch: list[tuple[str, _Features]]) -> None:
     rows = [
-        (key, None, f.reason, f.message)
-        if isinstance(f, NoFeatures)
-        else (key, zlib.compress(f.tobytes(), 1), None, None)
-        for key, f in made
+        (key, None, features.reason, features.message)
+        if isinstance(features, NoFeatures)
+        else (key, zlib.compress(features.tobytes(), 1), None, None)
+        for key, features in batch
     ]
     with store:
         store.executemany("INSERT OR REPLACE INTO features VALUES (?, ?, ?, ?)", rows)
 
 
-def _read(store: sqlite3.Connection, keys: list[str]) -> list[np.ndarray | NoFeatures]:
-    found: list[np.ndarray | NoFeatures] = []
-    for key in keys:
-        rows, reason, message = store.execute(
-            "SELECT rows, reason, message FROM features WHERE key = ?", (key,)
-        ).fetchone()
-        if rows is None:
-            found.append(NoFeatures(reason, message))
-        else:
-            found.append(np.frombuffer(zlib.decompress(rows), np.float32).reshape(-1, PERSTORE_WIDTH).copy())
-    return found
+def _load(store: sqlite3.Connection, key: str) -> _Features | None:
+    row = store.execute("SELECT rows, reason, message FROM features WHERE key = ?", (key,)).fetchone()
+    if row is None:
+        return None
+    if row[0] is None:
+        return NoFeatures(*row[1:])
+    return np.frombuffer(zlib.decompress(row[0]), np.float32).reshape(-1, PERSTORE_WIDTH).copy()

@@ -1,4 +1,4 @@
-"""Whether a replayed schedule has the loops of its record, told from the record's numbers alone."""
+"""The loops that a record names, from its numbers alone: a replayed schedule must have the same."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from math import ceil, prod
 from typing import Any
 
-from .ansor import THREADS, Replayed, Step
-from .operators import ReplayError, Workload
+from ...primitives.ansor import THREADS
+from .ansor import Replayed, Step, split_lengths
+from .operators import ReplayError, UnscheduledTask
 
 _Nest = list[tuple[int | None, str]]  # extent and kind of loops from the outermost to the innermost
 
@@ -40,11 +41,11 @@ class _Stage:
     unroll: int = 0
 
 
-def verify_structure(task: Workload, steps: Sequence[Step], replayed: Replayed) -> None:
-    """Compares loop extents, their order, thread bindings and unroll pragmas of every stage.
+def verify_structure(task: UnscheduledTask, steps: Sequence[Step], replayed: Replayed) -> None:
+    """Compare loop extents, their order, thread bindings and unroll pragmas of every stage.
 
     What a copy into shared memory (or a padding inside a convolution) covers follows from what is read of it, and
-    the record does not tell it: of such a stage only the threads are compared, and that its vectors are not longer.
+    the record does not give it: of such a stage only the threads are compared, and that its vectors are not longer.
 
     Raises:
         ReplayError: with the reason `different`, at the first stage that differs.
@@ -53,24 +54,24 @@ def verify_structure(task: Workload, steps: Sequence[Step], replayed: Replayed) 
         if block is None:
             continue
         loops = [replayed.schedule.get(rv) for rv in replayed.schedule.get_loops(block)]
-        found, wanted = _found(loops), _wanted(stage)
-        if not _agree(found, wanted):
-            raise ReplayError("different", f"the loops of stage {number} are {found}, the record says {wanted}")
+        actual, wanted = _actual(loops), _wanted(stage)
+        if not _agree(actual, wanted):
+            raise ReplayError("different", f"the loops of stage {number} are {actual}, the record says {wanted}")
         unroll = {int(loop.annotations.get("pragma_auto_unroll_max_step", 0)) for loop in loops}
         if stage.unroll not in unroll:
             raise ReplayError("different", f"stage {number} unrolls {max(unroll)}, the record says {stage.unroll}")
 
 
-def _agree(found: _Nest, wanted: _Nest) -> bool:
+def _agree(actual: _Nest, wanted: _Nest) -> bool:
     if all(extent is not None for extent, _ in wanted):
-        return found == wanted
-    threads = ([loop for loop in nest if "." in loop[1]] for nest in (found, wanted))
-    lanes, most = ([extent for extent, kind in nest if kind == "vectorize"] for nest in (found, wanted))
+        return actual == wanted
+    threads = ([loop for loop in nest if "." in loop[1]] for nest in (actual, wanted))
+    lanes, most = ([extent for extent, kind in nest if kind == "vectorize"] for nest in (actual, wanted))
     shorter = None in most or prod(filter(None, lanes)) <= prod(filter(None, most))
     return next(threads) == next(threads) and shorter
 
 
-def _found(loops: Sequence[Any]) -> _Nest:
+def _actual(loops: Sequence[Any]) -> _Nest:
     nest: _Nest = []
     for loop in loops:
         kind = str(loop.thread_binding.thread_tag) if loop.thread_binding is not None else _FOR_KINDS[int(loop.kind)]
@@ -84,7 +85,7 @@ def _wanted(stage: _Stage) -> _Nest:
 
 
 def _around(stage: _Stage) -> _Nest:
-    """The loops around a stage: the target's up to the one that it is computed at."""
+    """Return the loops around a stage: the target's up to the one that it is computed at."""
     if stage.target is None:
         return []
     last = max((stage.target.iterators.index(iterator.now()) for iterator in stage.at), default=-1)
@@ -96,7 +97,7 @@ def _without_units(nest: _Nest) -> _Nest:
     return [loop for loop in nest if loop[0] != 1 or "." in loop[1]]
 
 
-def _interpret(task: Workload, steps: Sequence[Step]) -> list[_Stage]:
+def _interpret(task: UnscheduledTask, steps: Sequence[Step]) -> list[_Stage]:
     stages = [_Stage(info.shape, info.reduced) for info in task.stages]
     for index, (code, stage_id, *operands) in enumerate(steps):
         stage = stages[stage_id]
@@ -119,7 +120,7 @@ def _interpret(task: Workload, steps: Sequence[Step]) -> list[_Stage]:
 
 
 def _partial(stage: _Stage, steps: Sequence[Step], iterator: int, axis: int) -> _Stage:
-    """The stage of partial results; what is left of the stage itself reduces over the factored loop."""
+    """Return the stage of partial results; what is left of the stage itself reduces over the factored loop."""
     _work_off(stage, steps)
     stage.todo = []
     factor = stage.iterators.pop(iterator).extent
@@ -129,7 +130,7 @@ def _partial(stage: _Stage, steps: Sequence[Step], iterator: int, axis: int) -> 
 
 
 def _work_off(stage: _Stage, steps: Sequence[Step]) -> None:
-    """Infers the bounds of a stage whose target is worked off, and runs its steps."""
+    """Infer the bounds of a stage whose target is worked off, and apply its steps."""
     shape = stage.shape if stage.target is None else _region(stage)
     stage.iterators = [_Iterator(extent, axis) for axis, extent in enumerate((*shape, *stage.reduced))]
     for index, attached in stage.todo:
@@ -145,11 +146,11 @@ def _work_off(stage: _Stage, steps: Sequence[Step]) -> None:
         elif code == "PR":
             stage.unroll = int(operands[1].split("$")[1])
         else:
-            _split(stage, operands[0], *_lengths(steps, index))
+            _split(stage, operands[0], *split_lengths(steps, index))
 
 
 def _region(stage: _Stage) -> tuple[int | None, ...]:
-    """What a stage has to compute for one iteration of the loops around it."""
+    """Return the region of a stage that one iteration of the loops around it needs."""
     if stage.target is None or stage.copy is not stage.target:
         return (None,) * len(stage.shape)
     outside = {id(iterator.now()) for iterator in stage.at}
@@ -157,19 +158,8 @@ def _region(stage: _Stage) -> tuple[int | None, ...]:
     return tuple(prod(i.extent or 1 for i in inside if i.axis == axis) for axis in range(len(stage.shape)))
 
 
-def _lengths(steps: Sequence[Step], index: int) -> tuple[list[int], bool, bool]:
-    """Of a split: the factors, whether they are of the inner loops, and whether no bound makes them smaller."""
-    code, _, _, *operands = steps[index]
-    if code == "SP":
-        return operands[1], bool(operands[2]), operands[3:] == [1]
-    if code == "FSP":
-        lengths, inner = steps[operands[0]][4:6]
-        return [*lengths[: operands[1] - 1], prod(lengths[operands[1] - 1 :])], bool(inner), False
-    return [prod(steps[source][4][operands[1]] for source in operands[0])], bool(operands[2]), True
-
-
 def _split(stage: _Stage, at: int, lengths: list[int], inner: bool, fixed: bool) -> None:
-    # The extent that a record tells beside the factors is no help: mutation changes factors and leaves it stale.
+    # The extent that a record has beside the factors is no help: mutation changes factors and leaves it stale.
     whole = stage.iterators[at]
     rest = whole.extent
     parts: list[int | None] = []

@@ -1,11 +1,13 @@
-"""What an AutoTVM task computes, read from its arguments: a convolution or a matrix product with its sizes."""
+"""The sizes of an operator that is tuned, and how AutoTVM's arguments spell them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
 
 from .language import TraceFormatError
 
@@ -30,30 +32,30 @@ class Conv:
     kernel: tuple[int, int]
     stride: tuple[int, int]
     padding: tuple[int, int, int, int]
-    dilation: tuple[int, int]
-    dtype: str
-    depthwise: bool
+    dilation: tuple[int, int] = (1, 1)
+    dtype: str = "float32"
+    depthwise: bool = False
 
     @property
     def padded(self) -> tuple[int, int]:
-        """Height and width of the data with its padding."""
+        """Return height and width of the data with its padding."""
         top, left, bottom, right = self.padding
         return self.h + top + bottom, self.w + left + right
 
     @property
     def out(self) -> tuple[int, int]:
-        """Height and width of the output."""
+        """Return height and width of the output."""
         sizes = zip(self.padded, self.kernel, self.stride, self.dilation, strict=True)
         height, width = ((size - (kernel - 1) * dilation - 1) // stride + 1 for size, kernel, stride, dilation in sizes)
         return height, width
 
     @property
     def flops(self) -> float:
-        """Operations of the direct algorithm, two for a multiply-add."""
+        """Return the operations of the direct algorithm, two for a multiply-add."""
         return 2.0 * self.n * self.k * prod(self.out) * prod(self.kernel) * (1 if self.depthwise else self.c)
 
     def reads(self, rows: int, columns: int, kernel: Sequence[int]) -> tuple[int, int]:
-        """Height and width of the data that a tile of the output and of the kernel needs."""
+        """Return height and width of the data that a tile of the output and of the kernel needs."""
         sizes = zip((rows, columns), kernel, self.stride, self.dilation, strict=True)
         height, width = ((size - 1) * stride + (taps - 1) * dilation + 1 for size, taps, stride, dilation in sizes)
         return height, width
@@ -76,15 +78,24 @@ class Matmul:
 
     @property
     def flops(self) -> float:
-        """Operations, two for a multiply-add."""
+        """Return the operations, two for a multiply-add."""
         return 2.0 * self.batch * self.m * self.n * self.k
 
 
 Problem = Conv | Matmul
 
 
+_Size = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class _Tensor(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    tag: Literal["TENSOR"]
+    shape: list[_Size]
+    dtype: Any
+
+
 def problem(template: str, args: Sequence[Any]) -> Problem | None:
-    """What a task computes; None when the template's name tells of no operator known here.
+    """Return the problem of an AutoTVM task; None when the template's name tells of no operator known here.
 
     Args:
         template: its registered name, e.g. `conv2d_nchw.cuda`.
@@ -116,8 +127,8 @@ def _conv(args: Sequence[Any], depthwise: bool) -> Conv:
         k, inner = k * inner, c
     if inner != c or k % (c if depthwise else 1):
         raise ValueError(f"a kernel {args[1][1]} for {c} channels")
-    kernel, stride, dilation = (taps[0], taps[1]), _pair(args[2]), _pair(args[4])
-    conv = Conv(n, c, h, w, k, kernel, stride, _padding(args[3], kernel, dilation), dilation, dtype, depthwise)
+    kernel, stride, dilation = (taps[0], taps[1]), pair(args[2]), pair(args[4])
+    conv = Conv(n, c, h, w, k, kernel, stride, paddings(args[3], kernel, dilation), dilation, dtype, depthwise)
     if min(conv.out) < 1:
         raise ValueError("the output is empty")
     return conv
@@ -147,28 +158,37 @@ def _batch_matmul(args: Sequence[Any]) -> Matmul:
 
 
 def _tensor(arg: Any, rank: int) -> tuple[list[int], str]:
-    tag, shape, dtype = arg
-    sizes = [size for size in shape if type(size) is int and size > 0]
-    if tag != "TENSOR" or len(sizes) != rank or len(shape) != rank:
+    tensor = msgspec.convert(arg, _Tensor)
+    if len(tensor.shape) != rank:
         raise ValueError(f"no tensor of {rank} dimensions: {arg!r:.80}")
-    return sizes, str(dtype)
+    return tensor.shape, str(tensor.dtype)
 
 
-def _pair(value: Any) -> tuple[int, int]:
-    pair = (value, value) if isinstance(value, int) else tuple(value)
-    if len(pair) != 2 or any(type(size) is not int or size < 1 for size in pair):
+def pair(value: Any) -> tuple[int, int]:
+    """Return one or two positive integers as (height, width); raise ValueError for anything else."""
+    height, width = (value, value) if type(value) is int else msgspec.convert(value, tuple[_Size, _Size])
+    if height < 1:
         raise ValueError(f"not one or two positive integers: {value!r:.40}")
-    return pair
+    return height, width
 
 
-def _padding(value: Any, kernel: tuple[int, int], dilation: tuple[int, int]) -> tuple[int, int, int, int]:
+def paddings(value: Any, kernel: tuple[int, int], dilation: tuple[int, int] = (1, 1)) -> tuple[int, int, int, int]:
+    """Return the padding at the top, left, bottom and right.
+
+    Args:
+        value: `"VALID"` (none), `"SAME"` (kernel - 1 in all, the larger half first, as TVM's topi has it), an integer,
+            or a list of one, two or four.
+
+    Raises:
+        ValueError: anything else.
+    """
     if value == "VALID":
         return 0, 0, 0, 0
     if value == "SAME":
         height, width = ((taps - 1) * step for taps, step in zip(kernel, dilation, strict=True))
         return (height + 1) // 2, (width + 1) // 2, height // 2, width // 2
-    sizes = [value] if type(value) is int else list(value)
-    if len(sizes) not in (1, 2, 4) or any(type(size) is not int or size < 0 for size in sizes):
+    sizes = [value] if type(value) is int else msgspec.convert(value, list[int])
+    if len(sizes) not in (1, 2, 4) or min(sizes) < 0:
         raise ValueError(f"not a padding: {value!r:.40}")
     top, left, bottom, right = sizes * (4 // len(sizes))
     return top, left, bottom, right
