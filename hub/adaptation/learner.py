@@ -10,10 +10,9 @@ import numpy as np
 
 from ...zoo.adapt.adapt_model import AdaptedModel, adapt_model
 from ...zoo.adapt.fine_tune import fine_tune
-from ...zoo.adapt.method import TrainingSet
+from ...zoo.adapt.method import TrainingSet, model_digest
 from ...zoo.adapt.sampling import MeasuringCost, PoolPredictions
 from ...zoo.adapt.stopping import CurvePoint, slowdown
-from ...zoo.adapt.training_cache import model_digest
 from ...zoo.training import RankingDataset, pairwise_accuracy
 from .result import Judgement, ModelFeatures, judge
 from .sources import AdaptationSources, choose_start, corpus_name, first_start, learnt_by, read_sources, withheld

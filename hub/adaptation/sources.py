@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...zoo.adapt.continual import fisher_average
-from ...zoo.adapt.continual import fisher_diagonal
+from ...zoo.adapt.continual import fisher_average, fisher_diagonal
 from ...zoo.adapt.errors import AdaptError
 from ...zoo.training import RankingDataset, pairwise_accuracy
 from ...zoo.training.metrics import count_pairs

@@ -5,8 +5,8 @@ What needs torch is imported from its own module (`adapt_model`, `fine_tune`, `c
 
 from .budget import Budget, parse_budget
 from .errors import AdaptError, LabelError
-from .holdout import choose_holdout
 from .sampling import SAMPLERS, Pool, PoolPredictions, Sampler, Selection, create_sampler
+from .sampling.pool import choose_holdout
 
 __all__ = [
     "SAMPLERS",

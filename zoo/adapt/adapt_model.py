@@ -12,9 +12,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..models import CostModel
-from .averaging import blend
 from .continual.method import Continual
-from .cross_validation import CrossValidation, cross_validate, nested_gain
+from .cross_validation import CrossValidation, blend, cross_validate, nested_gain
 from .ensemble import EnsembleMethod
 from .errors import AdaptError
 from .method import FewShot, Method, TrainedModel, TrainingSet
@@ -32,8 +31,8 @@ class MethodScore:
 
     Attributes:
         method: its name.
-        accuracy, base: cross-validated pairwise accuracy with it and of the incumbent; None: too few labels to
-            tell. The first is of its best strength, on the pairs that chose it.
+        accuracy, base: cross-validated pairwise accuracy with it, at its best strength, and of the incumbent; None:
+            too few labels.
         strength: share of the way from the start to the result.
         missing: why it was not tried; None: it was.
     """
@@ -56,8 +55,7 @@ class AdaptedModel:
     Attributes:
         model: in evaluation mode.
         method: its name; strength: share of the way from its start that was taken.
-        learnt_gain: cross-validated gain of the choice of method and strength over the incumbent (`nested_gain`);
-            None: too few labels to tell.
+        learnt_gain: see `nested_gain`; None: too few labels.
         reason: why this method, in one sentence.
         tried: all methods that were asked for.
         facts: of its start and of the training.
@@ -85,7 +83,7 @@ def applying(name: str, base: CostModel, sources: int) -> tuple[list[Method], li
 
     Args:
         name: a method, or `auto`.
-        base: the model to adapt; sources: corpora of other devices.
+        base: the model to adapt; sources: number of corpora of other devices.
 
     Raises:
         AdaptError: no such method, it lacks something, or corpora are given of which it would learn nothing.
@@ -113,11 +111,9 @@ def applying(name: str, base: CostModel, sources: int) -> tuple[list[Method], li
 def adapt_model(
     name: str, training_set: TrainingSet, on_method: Callable[[str, str], None] = lambda name, step: None
 ) -> AdaptedModel:
-    """Adapt a model by a method, or by the best of all.
+    """Adapt a model by a method, or with `auto` by the best of all.
 
     Args:
-        name: a method, or `auto`.
-        training_set: base, labels, sources and settings.
         on_method: called with a method's name and the step that it begins.
 
     Raises:

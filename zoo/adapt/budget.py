@@ -25,7 +25,6 @@ class Budget:
         kind: `share` (of the pool, in (0, 1]), `programs` (a count), `seconds` (of building and running) or `auto`
             (rounds, until one more is not worth its time: `stopping`).
         value: the amount, positive; of `auto` the largest share of the pool.
-        text: as the user wrote it.
     """
 
     kind: Literal["share", "programs", "seconds", "auto"]

@@ -11,6 +11,7 @@ other folds, and counts on the one that had no part in the choice.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -19,7 +20,6 @@ import numpy as np
 from ..models import ContextModel, CostModel
 from ..training.dataset import RankingDataset
 from ..training.metrics import count_pairs, tally_pairs
-from .averaging import blend
 from .method import TrainedModel, TrainingSet
 
 Learn = Callable[[CostModel, TrainingSet], TrainedModel]
@@ -37,9 +37,8 @@ class CrossValidation:
 
     Attributes:
         strengths: those that were tried, of the weights between start and end.
-        right: (1 + strengths, folds, T) float64, pairs in the right order, a tie half; the first row is of the
-            incumbent, nothing learnt.
-        total: (folds, T) float64, pairs.
+        right: (1 + strengths, folds, T) pairs in the right order, a tie half; the first row is of the incumbent.
+        total: (folds, T) pairs.
     """
 
     strengths: tuple[float, ...]
@@ -73,15 +72,10 @@ class CrossValidation:
 
 
 def nested_gain(results: Sequence[CrossValidation]) -> float:
-    """Return the gain in pairwise accuracy of choosing by cross-validation, free of the luck of the best.
+    """Return the gain in pairwise accuracy of choosing by cross-validation over the incumbent.
 
-    Method and strength are chosen on all folds but one, as `adapt_model` chooses them on all, and count on that one.
-
-    Args:
-        results: of the methods that compete, on the same labels and folds.
-
-    Returns:
-        The gain over the incumbent.
+    It is free of the luck of the best: method and strength are chosen on all folds but one, as `adapt_model` chooses
+    them on all, and count on that one.
     """
     total = results[0].total
     right = np.empty_like(total)
@@ -92,16 +86,11 @@ def nested_gain(results: Sequence[CrossValidation]) -> float:
 
 
 def cross_validate(learn: Learn, start: CostModel, training_set: TrainingSet, *, near: bool) -> CrossValidation | None:
-    """Judge a method by the labels to learn from.
+    """Judge a method by the labels to learn from; None where those that judge have too few pairs (`MIN_PAIRS`).
 
     Args:
-        learn: how to learn.
         start: of the method, which knows none of the labels.
-        training_set: base, labels and settings.
         near: True if weights between the start and the result make sense.
-
-    Returns:
-        None where the labels that judge have too few pairs (`MIN_PAIRS`).
     """
     data = training_set.data
     fold = make_folds(data, training_set.seed)
@@ -122,6 +111,26 @@ def cross_validate(learn: Learn, start: CostModel, training_set: TrainingSet, *,
             scores[row, held] = informed_scores(model, data.features[held], group, known)
     right, total = zip(*(_tally(data, judging, row) for row in scores), strict=True)
     return CrossValidation(strengths, np.stack(right), total[0])
+
+
+def blend(start: CostModel, end: CostModel, strength: float) -> CostModel:
+    """Return a model with weights start + strength * (end - start).
+
+    Few labels point a model the right way more surely than they tell how far to go: a part of the way often ranks
+    unseen programs better than all of it, as an average of weights along the way does.
+
+    Strength 0 gives the start, 1 `end` itself; ValueError if the models differ in their tensors.
+    """
+    if strength == 1:
+        return end
+    ours, theirs = start.state_dict(), end.state_dict()
+    if {k: v.shape for k, v in ours.items()} != {k: v.shape for k, v in theirs.items()}:
+        raise ValueError("only models of one architecture and size lie on one line")
+    mixed = copy.deepcopy(end)
+    mixed.load_state_dict(
+        {k: v.lerp(theirs[k], strength) if v.is_floating_point() else theirs[k] for k, v in ours.items()}
+    )
+    return mixed.eval()
 
 
 def make_folds(data: RankingDataset, seed: int) -> np.ndarray:
@@ -145,9 +154,7 @@ def informed_scores(
     """Score programs as tuning does: given the measured ones of their task, where the model takes context.
 
     Args:
-        model: any model.
-        features: (N, rows, width) of the programs to be ranked.
-        group: (N,) task of each, counted as in `known`.
+        features: (N, rows, width) of the programs to be ranked; group: (N,) task of each, counted as in `known`.
         known: measured programs, none of them among those to be ranked.
         known_features: of the measured ones, where this model reads others than `known` has.
 

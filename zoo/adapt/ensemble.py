@@ -15,8 +15,7 @@ from ..training.config import TrainConfig
 from ..training.dataset import RankingDataset
 from ..training.loop import train
 from .continual.config import steps_per_epoch
-from .method import FewShot, TrainedModel, TrainingSet
-from .training_cache import cached_model
+from .method import FewShot, TrainedModel, TrainingSet, cached_model
 
 # Labels of a task from which on the network from random weights counts `MOST` of what the base counts.
 ENOUGH, MOST = 16, 0.5
@@ -57,20 +56,7 @@ class EnsembleMethod(FewShot):
 
 
 def train_fresh(like: CostModel, data: RankingDataset, seed: int = 0) -> CostModel:
-    """Train a network of the same architecture and size on these programs alone, from random weights.
-
-    Args:
-        like: gives architecture and sizes; its weights are not used.
-        data: measured programs, (N, rows, width) of its features.
-        seed: of the first weights and of the batches.
-
-    Returns:
-        The network, in evaluation mode.
-
-    Raises:
-        TrainConfigError: no recipe trains this architecture.
-        TrainingError: see `zoo.training.train`.
-    """
+    """Train a network of the architecture and size of `like` on these programs alone, from random weights."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = create(like.arch, **like.config.as_dict())

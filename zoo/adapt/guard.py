@@ -11,8 +11,8 @@ The rule, in the order in which it is applied (`compare`):
    than the base (`cross_validation.nested_gain`): kept, also where the labels were too few to tell. Two measurements
    that share no program must then agree, so a model that learnt nothing is stored about one time in four instead of
    one in two; one that learnt is not asked for certainty, which an affordable hold-out seldom gives. Labels that chose
-   a start among several checkpoints (`--sources`), or left out a corpus that misleads, are among those: there the second
-   measurement is a little hopeful.
+   a start among several checkpoints (`--sources`), or left out a corpus that misleads, are among those: there the
+   second measurement is a little hopeful.
 5. Adapted otherwise.
 """
 
@@ -39,9 +39,7 @@ class GuardResult:
     Attributes:
         decision: `adapted` or `kept` (the base model).
         base, adapted: mean over tasks of the share of pairs in the right order; a tied score is half right.
-        gain: adapted - base.
-        interval: bounds of the gain at `level`: by Student's t over tasks, of few tasks by bootstrap over programs.
-        level: of the interval, e.g. 0.9.
+        gain: adapted - base; interval: its bounds at `level`, see `_interval`.
         tasks, programs, pairs: counts of the hold-out.
         reason: the decision in one sentence.
         first_gain: change of the mean over tasks of best latency / latency of the program put first; first_interval:
@@ -95,7 +93,10 @@ def compare(
     Raises:
         LabelError: a latency is not a positive number, or no two held-out programs of a task differ.
     """
-    _check_latency(latency)
+    if not (np.isfinite(latency) & (np.asarray(latency) > 0)).all():
+        raise LabelError(
+            "a held-out latency is not a positive number", remedy="leave failed programs out of the hold-out"
+        )
     tasks = _tasks(base, adapted, latency, group)
     if not tasks:
         raise LabelError(
@@ -124,13 +125,6 @@ def compare(
     )
     decision, reason = _decide(result, bool(np.isfinite(adapted).all()))
     return replace(result, decision=decision, reason=reason)
-
-
-def _check_latency(latency: np.ndarray) -> None:
-    if not (np.isfinite(latency) & (np.asarray(latency) > 0)).all():
-        raise LabelError(
-            "a held-out latency is not a positive number", remedy="leave failed programs out of the hold-out"
-        )
 
 
 _Task = tuple[np.ndarray, np.ndarray, np.ndarray]

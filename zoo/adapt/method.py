@@ -1,4 +1,4 @@
-"""`Method`, the interface of all ways of adapting, and the simplest of them, few-shot fine-tuning.
+"""`Method`, the interface of all ways of adapting; few-shot fine-tuning, the simplest; and the cache of trainings.
 
 A method has a start, which knows none of the device's labels, and learns from them. A further method is a class with
 `Method`'s members, added to `adapt_model.METHODS`.
@@ -6,29 +6,39 @@ A method has a start, which knows none of the device's labels, and learns from t
 
 from __future__ import annotations
 
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 
-from ..models import CostModel
+from ..files import write_files
+from ..models import CostModel, create
 from ..training.dataset import RankingDataset
 from .fine_tune import FineTuneConfig, fine_tune
-from .training_cache import LEAST_SECONDS, cached_model, model_digest
 
 if TYPE_CHECKING:
     from ..devices import Device
 
+# Raise when what a cached file holds changes its meaning.
+FORMAT = 2
+# Seconds from which a training without epochs on disk is worth a file.
+LEAST_SECONDS = 5.0
+
+Training = Callable[[Path | None], tuple[CostModel, dict[str, Any]]]
+
 
 @dataclass(frozen=True)
 class SourceData:
-    """Measured programs of another device.
-
-    Attributes:
-        name: of the corpus; device: that it was measured on.
-        data: its programs, with its own device's hardware row.
-    """
+    """Measured programs of another device: name of the corpus, device, programs with its hardware row."""
 
     name: str
     device: Device
@@ -104,7 +114,7 @@ class Method(Protocol):
         ...
 
     def start(self, training_set: TrainingSet) -> TrainedModel:
-        """Return the model that learning begins with; labels may only tell which sources to leave out."""
+        """Return the model that learning begins with; labels may only decide which sources to leave out."""
         ...
 
     def learn(self, start: CostModel, training_set: TrainingSet) -> TrainedModel:
@@ -136,3 +146,65 @@ class FewShot:
 
         key = training_set.key(self.name, start)
         return TrainedModel(*cached_model(training_set.folder, key, train, LEAST_SECONDS))
+
+
+def model_digest(model: CostModel) -> str:
+    """Return sha256 hex, 16 digits, of a model's architecture, sizes and weights."""
+    digest = hashlib.sha256(repr((model.arch, sorted(model.config.as_dict().items()))).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def key_digest(parts: Iterable[str]) -> str:
+    """Return 24 hex digits for a key made of several strings, for a file's name."""
+    return hashlib.sha256(repr((FORMAT, *parts)).encode()).hexdigest()[:24]
+
+
+def cached_model(
+    folder: Path | None, key: Iterable[str], train: Training, least_seconds: float = 0.0
+) -> tuple[CostModel, dict[str, Any]]:
+    """Return the model of `train`, or that of an earlier run with the same key.
+
+    The only way in which methods resume: while a training runs, its epochs are kept in a folder named by the digest of
+    its key (`zoo.training.train` reads and writes it); when it is done, the model replaces the folder.
+
+    Args:
+        folder: where models are kept; None keeps none.
+        key: strings that differ for any two different trainings.
+        train: trains a model, given the folder for its epochs or None, and returns it with JSON-serialisable facts.
+        least_seconds: of training, below which a model is not worth the room on disk.
+    """
+    if folder is None:
+        return train(None)
+    state = folder / key_digest(key)
+    path = state.with_suffix(".safetensors")
+    result = _read(path)
+    if result is None:
+        began = time.perf_counter()
+        result = train(state)
+        if time.perf_counter() - began >= least_seconds:
+            _write(path, *result)
+            shutil.rmtree(state, ignore_errors=True)
+    return result
+
+
+def _read(path: Path) -> tuple[CostModel, dict[str, Any]] | None:
+    """None where there is no whole file: the model is then trained anew."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})["model"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        with torch.random.fork_rng(devices=[]):
+            model = create(header["arch"], **header["config"])
+        model.load_state_dict(tensors)
+    except (OSError, SafetensorError, KeyError, ValueError, RuntimeError):
+        return None
+    return model.eval(), header["facts"]
+
+
+def _write(path: Path, model: CostModel, facts: dict[str, Any]) -> None:
+    header = {"arch": model.arch, "config": model.config.as_dict(), "facts": facts}
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+    write_files(path.parent, {path.name: save(tensors, metadata={"model": json.dumps(header)})})

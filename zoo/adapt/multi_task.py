@@ -21,8 +21,7 @@ from ..training.dataset import RankingDataset
 from ..training.loop import TrainResult, train
 from .fine_tune import check_labels
 from .layers import HEAD_NAMES, check_features, in_head
-from .method import TrainedModel, TrainingSet
-from .training_cache import cached_model
+from .method import FewShot, TrainedModel, TrainingSet, cached_model
 
 
 @dataclass(frozen=True)
@@ -101,11 +100,9 @@ def multi_task(
 
     Args:
         model: the network to start from, which stays as it is; or a `MultiHead` with a head for each device, to train.
-        target: the few measured programs of the target, learnt by the first head.
-        sources: programs of each other device.
+        target: the few measured programs of the target, learnt by the first head; sources: of each other device.
         config: the recipe; the architecture's own unless given.
-        seed: of the training.
-        resume_dir, on_epoch: see `zoo.training.train`.
+        seed, resume_dir, on_epoch: see `zoo.training.train`.
 
     Returns:
         A model of the architecture alone, with trunk and the target's head, in evaluation mode; and the training.
@@ -113,7 +110,6 @@ def multi_task(
     Raises:
         AdaptError: some programs are of other features than the model reads.
         LabelError: no task of the target has two programs of different latency.
-        TrainingError, TrainConfigError: see `zoo.training.train`.
     """
     check_features(model, target, *sources)
     _ = check_labels(target)
@@ -126,7 +122,7 @@ def multi_task(
     return copy.deepcopy(shared.network(0)).eval(), training
 
 
-class MultiTask:
+class MultiTask(FewShot):
     """Trains on from the base's weights, on the labels and all programs of the sources (TLP, section 5.2)."""
 
     name: ClassVar[str] = "multi-task"
@@ -142,10 +138,6 @@ class MultiTask:
         if isinstance(base, Ensemble):
             return "the members of an ensemble share no trunk"
         return None
-
-    def start(self, training_set: TrainingSet) -> TrainedModel:
-        """Return the base."""
-        return TrainedModel(training_set.base, {})
 
     def learn(self, start: CostModel, training_set: TrainingSet) -> TrainedModel:
         """Learn by `multi_task` and the architecture's own recipe. A run that is killed loses one epoch at most."""

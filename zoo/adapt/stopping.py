@@ -31,13 +31,7 @@ POWERS = tuple(np.linspace(0.1, 1.0, 10).tolist())
 
 @dataclass(frozen=True)
 class CurvePoint:
-    """One round.
-
-    Attributes:
-        labels: valid programs learnt from so far; seconds: that measuring has cost so far.
-        slowdown: of the programs that the model takes, see this module; 0 is the best.
-        pairwise: held-out pairwise accuracy of the same model.
-    """
+    """One round: labels and seconds of measuring so far; slowdown and held-out pairwise accuracy of the model."""
 
     labels: int
     seconds: float
@@ -50,11 +44,9 @@ class StopDecision:
     """The decision whether one more round is worth its time.
 
     Attributes:
-        stop: True to end measuring.
         labels: learnt from when it was made.
-        gain: expected of the next round, share of the network's latency; None: too few points to tell.
+        gain: expected of the next round, share of the network's latency; None: too few points.
         cost: seconds of the next round; worth: seconds that the gain is worth.
-        reason: in one sentence.
     """
 
     stop: bool
@@ -78,9 +70,6 @@ def slowdown(scores: np.ndarray, latency: np.ndarray, group: np.ndarray, weights
 
     Args:
         scores: (N,) higher is faster; latency: (N,) seconds; group: (N,) task; weights: (T,) of the tasks.
-
-    Returns:
-        0 or more; 0 without programs, of which there is no choice.
     """
     taken = best = 0.0
     for task in np.unique(group):
@@ -105,12 +94,7 @@ def _first_of_choice(n: int, m: int) -> np.ndarray:
 
 
 def expected_slowdown(points: Sequence[CurvePoint], labels: int) -> float:
-    """Return the fitted curve at so many labels; see this module for its form.
-
-    Args:
-        points: two or more of different labels; one without any is left out.
-        labels: where it is asked; 1 or more.
-    """
+    """Return the curve, fitted to two points or more of different labels, at 1 label or more."""
     points = [point for point in points if point.labels > 0]
     n = np.array([point.labels for point in points], dtype=np.float64)
     y = np.array([point.slowdown for point in points])
@@ -131,13 +115,11 @@ def _fit(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
 
 
 def decide(points: Sequence[CurvePoint], count: int, cost: float, worth: float, least: int) -> StopDecision:
-    """Decide whether to measure one more round.
+    """Decide whether to measure one more round of `count` programs.
 
     Args:
         points: of the rounds so far, in their order.
-        count: programs of the next round.
-        cost: seconds of measuring and learning them.
-        worth: seconds that 1% of the network's latency is worth.
+        cost: seconds of measuring and learning them; worth: seconds that 1% of the network's latency is worth.
         least: points with labels before anything is decided; at least 2, and of two different numbers of labels.
     """
     labels = points[-1].labels if points else 0

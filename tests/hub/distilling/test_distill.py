@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -29,7 +29,6 @@ from tchub.zoo.corpus import Corpus
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import Checkpoint
 from tchub.zoo.training import loop
-from tchub.zoo.training.errors import TrainConfigError
 from toy_checkpoints import publish, write_index
 
 
@@ -234,7 +233,7 @@ def test_both_phases_really_have_the_papers_epochs_rates_and_batches(tmp_path, c
     assert steps == pytest.approx([7e-4, 7e-4, 7e-5, 7e-5, 7e-6]), "a tenth, every five epochs"
     assert batches == {(8, 128)}
     run = json.loads((tmp_path / "devices" / "02-on-xeon" / "device.json").read_text())
-    assert run["config"] == PAPER.divided(100, 2).as_dict()
+    assert run["config"] == asdict(PAPER.divided(100, 2))
 
 
 def test_the_command_takes_the_schedule_and_records_it(capsys, tmp_path, base, corpora):
@@ -257,8 +256,6 @@ def test_the_epochs_are_divided_over_the_devices_of_the_run_and_their_phases():
     first = paper.first("tilenet", 2)
     assert (first.arch, first.loss, first.optimizer, first.average) == ("tilenet", "lambda_rank", "adam", 0)
     assert (paper.phases("tcl").strength, replace(paper, ewc=False).phases("tcl").strength) == (1e4, 0)
-    with pytest.raises(TrainConfigError, match="papre"):
-        DistillConfig(schedule="papre")
 
 
 # In the registry

@@ -15,7 +15,7 @@ from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig
 from tchub.zoo.adapt.continual import method as continual_method
 from tchub.zoo.adapt.cross_validation import CrossValidation
 from tchub.zoo.adapt.errors import AdaptError, LabelError
-from tchub.zoo.adapt.training_cache import model_digest
+from tchub.zoo.adapt.method import model_digest
 from tchub.zoo.models import CostModel, Progressive
 
 

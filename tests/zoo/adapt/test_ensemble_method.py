@@ -12,7 +12,7 @@ from tchub.zoo.adapt import ensemble, method
 from tchub.zoo.adapt.adapt_model import adapt_model
 from tchub.zoo.adapt.ensemble import EnsembleMethod, fresh_share, score_unit
 from tchub.zoo.adapt.fine_tune import fine_tune
-from tchub.zoo.adapt.training_cache import model_digest
+from tchub.zoo.adapt.method import model_digest
 from tchub.zoo.models import CostModel, Ensemble, create
 from tchub.zoo.training import pairwise_accuracy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fine_tune_kit import small
-from tchub.zoo.adapt.training_cache import cached_model, model_digest
+from tchub.zoo.adapt.method import cached_model, model_digest
 
 
 def test_a_model_is_trained_once_and_anew_when_its_file_is_torn(tmp_path: Path):

@@ -10,10 +10,9 @@ import torch
 from fine_tune_kit import NETWORKS, make_data, same_state, small, state_of
 from tchub.zoo.adapt import method
 from tchub.zoo.adapt.adapt_model import adapt_model
-from tchub.zoo.adapt.fine_tune import FineTuneConfig, FineTuneResult, fine_tune
+from tchub.zoo.adapt.fine_tune import UPDATES, FineTuneConfig, FineTuneResult, Update, fine_tune
 from tchub.zoo.adapt.layers import in_head
 from tchub.zoo.adapt.method import TrainingSet
-from tchub.zoo.adapt.updates import UPDATES, Update
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import CostModel, Progressive
 from torch import nn

@@ -8,18 +8,15 @@ import numpy as np
 import pytest
 import torch
 from progressive_kit import programs, tiny
-from tchub.zoo.adapt.layers import last_layer_inputs
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
-from tchub.zoo.adapt.updates import layer_depths
+from tchub.zoo.adapt.layers import last_layer_inputs
 from tchub.zoo.models import (
     ContextModel,
     CostModel,
     Ensemble,
-    ModelConfigError,
     Progressive,
     UnknownArchitectureError,
     create,
-    get_architecture,
     list_architectures,
 )
 from tchub.zoo.training import RankingDataset
@@ -64,21 +61,10 @@ def test_members_are_of_one_architecture_and_size_and_have_a_share_each() -> Non
         Ensemble.around([], ())
 
 
-@pytest.mark.parametrize("shares", [(1,), (0.5, 0.25, 0.25), (1.5, -0.5), (float("nan"), 1), (float("inf"), 0)])
-def test_shares_are_one_a_member_and_numbers_that_can_be_added_up(shares: tuple[float, ...]) -> None:
-    with pytest.raises(ValueError, match="shares"):
-        Ensemble.around([tiny("tlp"), tiny("tlp", 1)], shares)
-
-
 def test_estimates_of_members_that_take_context_add_up_to_an_estimate() -> None:
     with pytest.raises(ValueError, match="add up to 1"):
         Ensemble.around([tiny("tilenet"), tiny("tilenet", 1)], (1, 1))
     assert Ensemble.around([tiny("tlp"), tiny("tlp", 1)], (3, 1)).shares.tolist() == [3, 1]
-
-
-def test_there_are_few_members() -> None:
-    with pytest.raises(ModelConfigError):
-        Ensemble.around([tiny("tlp")] * 9, [1 / 9] * 9)
 
 
 def test_each_member_corrects_its_own_scores_by_measured_programs() -> None:
@@ -106,10 +92,6 @@ def test_a_model_and_its_twin_say_what_the_model_says(labels: int) -> None:
     np.testing.assert_allclose(one, two, atol=1e-5)
 
 
-def test_only_a_network_that_takes_context_makes_a_committee_that_does() -> None:
-    assert [n for n in NETWORKS if issubclass(get_architecture(f"{n}-ensemble").model, ContextModel)] == ["tilenet"]
-
-
 @pytest.mark.parametrize("arch", ["tilenet", "tenset-mlp"])
 def test_labels_move_every_member_and_no_share(arch: str) -> None:
     ensemble, _ = of_three(arch)
@@ -119,13 +101,6 @@ def test_labels_move_every_member_and_no_share(arch: str) -> None:
     for before, after in zip(ensemble.each, tuned.each, strict=True):
         assert any(not torch.equal(a, b) for a, b in zip(before.parameters(), after.parameters(), strict=True))
     assert tuned.shares.tolist() == list(SHARES)
-
-
-def test_layers_of_members_lie_as_deep_as_those_of_a_network_alone() -> None:
-    ensemble, members = of_three("tilenet")
-    x = programs(2, rows=1).numpy()
-    alone = layer_depths(members[0], x)
-    assert layer_depths(ensemble, x) == {f"members.{i}.{n}": depth for i in range(3) for n, depth in alone.items()}
 
 
 def test_its_score_is_linear_in_the_last_layers_of_all_members() -> None:

@@ -8,7 +8,7 @@ from .config import PAPER, PAPER_EPOCHS, ContinualConfig, DistillConfig
 from .device import AccuracyChange, DeviceResult, add_device, learning_order, measure_change, start_base
 from .knowledge_base import KnowledgeBase, StartingPoint, grow_base
 from .lineage import DeviceRecord, Title, learnt_devices
-from .phases import distill, fisher_diagonal, gate, learn, remember
+from .phases import distill, fisher_average, fisher_diagonal, gate, learn, remember
 
 __all__ = [
     "PAPER",
@@ -23,6 +23,7 @@ __all__ = [
     "Title",
     "add_device",
     "distill",
+    "fisher_average",
     "fisher_diagonal",
     "gate",
     "grow_base",

@@ -19,7 +19,7 @@ from ...training.state import ensure_same_run
 from ..errors import LabelError
 from ..guard import compare
 from ..layers import check_features
-from ..training_cache import model_digest
+from ..method import model_digest
 from .config import ContinualConfig
 from .phases import distill, learn, remember
 
@@ -31,12 +31,7 @@ OnEpoch = Callable[[str, dict[str, float]], None]
 
 @dataclass(frozen=True)
 class AccuracyChange:
-    """The change of a base's pairwise accuracy on some programs, by learning a device.
-
-    Attributes:
-        before, after: pairwise accuracy; 0.5 is a coin's.
-        interval: 90% bounds of after - before, computed as the guard's.
-    """
+    """A base's pairwise accuracy on some programs before and after a device, and 90% bounds of the change."""
 
     before: float
     after: float
@@ -90,14 +85,9 @@ def start_base(
     lateral: int = 16,
     seed: int = 0,
 ) -> Progressive:
-    """Make a knowledge base of a model that was trained on a first device.
+    """Make a knowledge base of a model that was trained on a first device, with laterals of some rank.
 
-    Args:
-        model: any network of the zoo.
-        data: programs of the device that it knows, for the Fisher diagonal.
-        config: settings of the Fisher diagonal.
-        lateral: rank of the laterals.
-        seed: which groups of programs.
+    `data` are programs of that device: they, config and seed decide the Fisher diagonal.
     """
     base = Progressive.around(model, lateral)
     base.new_column("base", seed)
@@ -123,8 +113,6 @@ def add_device(
         kb: the base so far.
         data: the new device's programs; those of earlier devices are not needed.
         val: its validation tasks; they choose the column's epoch.
-        config: the settings.
-        seed: of all that is drawn.
         folder: keeps the state of every epoch, so that a run that was stopped goes on to the same weights.
         on_epoch: called with the phase, "learn" or "distill", and each entry of its history.
 
@@ -136,7 +124,7 @@ def add_device(
     check_features(kb, data, val)
     if folder is not None:
         # The phases' own states do not say which base they began from.
-        run = {"base": model_digest(kb), "config": config.as_dict(), "seed": seed}
+        run = {"base": model_digest(kb), "config": asdict(config), "seed": seed}
         ensure_same_run(folder / RUN_FILE, run, "use another folder, or delete this one to start over")
 
     def listener(phase: str) -> Callable[[dict[str, float]], None] | None:
@@ -158,12 +146,7 @@ def add_device(
 
 
 def measure_change(before: CostModel, after: CostModel, data: RankingDataset, seed: int = 0) -> AccuracyChange | None:
-    """Compare two states of a base on programs that it has not learnt.
-
-    Args:
-        before, after: models that read these features.
-        data: measured programs; `MOST_PROGRAMS` of a task, drawn at random, are scored.
-        seed: of that choice, and of the bootstrap over few tasks.
+    """Compare two states of a base on programs that it has not learnt, at most `MOST_PROGRAMS` of a task.
 
     Returns:
         None where no two programs of a task differ by more than the noise.

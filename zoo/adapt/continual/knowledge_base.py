@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any, cast
@@ -18,11 +18,12 @@ from ...models import Checkpoint, CheckpointConfig, Progressive, create, get_arc
 from ...training import RankingDataset, TrainConfig, TrainResult, evaluate_model, evaluate_random, train
 from ...training.programs import StatementStore, corpus_device, resolve_schema
 from ...training.state import ensure_same_run
+from ...training.training_data import describe_corpus
 from ..errors import AdaptError
 from .config import ContinualConfig, DistillConfig
 from .curriculum import Curriculum, DevicePrograms, check_corpora, ordered
 from .device import DeviceResult, add_device, start_base
-from .lineage import DeviceRecord, Title, checkpoint_of, learnt_devices, programs_digest, seen_tasks, training_facts
+from .lineage import DeviceRecord, Title, learnt_devices, programs_digest, seen_tasks
 
 if TYPE_CHECKING:
     from ...corpus import Corpus
@@ -36,24 +37,14 @@ OnEvent = Callable[[str, str, dict[str, Any]], None]
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """Start of a run.
-
-    Attributes:
-        arch: the network that base and column are of.
-        checkpoint: the knowledge base to go on with; None for a new one.
-    """
+    """Start of a run: the network that base and column are of, and the knowledge base to go on with, if any."""
 
     arch: str
     checkpoint: Checkpoint | None = None
 
     @classmethod
     def new(cls, arch: str) -> StartingPoint:
-        """Start with a base that knows nothing.
-
-        Raises:
-            UnknownArchitectureError: there is none of this name.
-            AdaptError: it is a knowledge base or an ensemble itself.
-        """
+        """Start with a base that knows nothing; AdaptError if `arch` is a knowledge base or an ensemble itself."""
         if get_architecture(arch).base:
             raise AdaptError(
                 f"no knowledge base is made of {arch}", remedy="name a network, e.g. new:tcl or new:tilenet", arch=arch
@@ -62,11 +53,7 @@ class StartingPoint:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint) -> StartingPoint:
-        """Start with a base that knows devices.
-
-        Raises:
-            AdaptError: it is an ordinary checkpoint.
-        """
+        """Start with a base that knows devices; AdaptError if the checkpoint is an ordinary one."""
         learnt_devices(checkpoint.config)
         return cls(get_architecture(checkpoint.config.arch).base, checkpoint)
 
@@ -148,7 +135,7 @@ def grow_base(
         "start": start.identity(),
         "corpora": [programs_digest(corpus) for corpus in order],
         "name": f"{title.name}@{title.version}",
-        "settings": settings.as_dict(),
+        "settings": asdict(settings),
     }
     ensure_same_run(folder / PLAN_FILE, plan, "give another --out, or the same command as before")
     run = _Run(start, Curriculum(order, judged, schema, seen_tasks(start.config)), title, settings, store, on_event)
@@ -198,18 +185,15 @@ class _Run:
                 lambda phase, entry: self.on_event(name, phase, entry),
             )  # fmt: skip
             model, history = result.kb, [*result.learning.history, *result.distilling.history]
-        device = self._device(corpus, programs, model, result)
+        device = self._record(corpus, programs, model, result)
         old = before.config if before else None
-        seen = seen_tasks(old).with_device(programs.learnt, programs.test)
-        seconds = sum(entry["seconds"] for entry in history)
-        facts = training_facts(model, corpus, device, seen, programs.without_features, seconds, old, settings)
-        facts = {"command": self.title.command} | facts
-        return checkpoint_of(model, corpus, device, facts, self.start.config, old, self.title, self.curriculum.schema)
+        training_facts = self._training(old, model, corpus, programs, sum(entry["seconds"] for entry in history))
+        return self._checkpoint(old, model, corpus, device, training_facts)
 
     def _first(
         self, programs: DevicePrograms, recipe: TrainConfig, phases: ContinualConfig, folder: Path, name: str
     ) -> tuple[Progressive, TrainResult]:
-        """A base that knows one device: the network trained by its recipe."""
+        """Train the network by its recipe; return a base that knows one device."""
         schema, seed = self.curriculum.schema, self.settings.seed
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -219,10 +203,10 @@ class _Run:
         result = train(model, programs.train, programs.val, recipe, seed, folder, on_epoch)
         return start_base(model, programs.train, phases, seed=seed), result
 
-    def _device(
+    def _record(
         self, corpus: Corpus, programs: DevicePrograms, model: Progressive, result: DeviceResult | None
     ) -> DeviceRecord:
-        """The record of the device, with the scores of base and column on its test tasks."""
+        """Score base and column on the device's test tasks."""
         data = self.curriculum.test(corpus, self.store)
         test, validation, warning = {"base": test_scores(model, data)}, {}, None
         if result is not None:
@@ -245,6 +229,61 @@ class _Run:
             warning=warning,
         )
 
+    def _training(
+        self, old: CheckpointConfig | None, model: Progressive, corpus: Corpus, programs: DevicePrograms, seconds: float
+    ) -> dict[str, Any]:
+        """`training` of the config: corpora in the order of learning, the first as `corpus`, others as `sources`."""
+        earlier = old.training if old else {}
+        facts = describe_corpus(corpus) | {
+            "tasks": len(programs.train.task_ids),
+            "programs": len(programs.train),
+            "programs_without_features": programs.without_features,
+        }
+        return {
+            "command": self.title.command,
+            "settings": asdict(self.settings),
+            "seed": self.settings.seed,
+            "seconds": round(float(earlier.get("seconds") or 0.0) + seconds, 1),
+            "parameters": model.parameter_count(),
+            "programs_per_task": self.settings.per_task,
+            "corpus": earlier.get("corpus") or facts,
+            "sources": [*(earlier.get("sources") or []), facts] if earlier.get("corpus") else [],
+            "seen": seen_tasks(old).with_device(programs.learnt, programs.test).as_dict(),
+        }
+
+    def _checkpoint(
+        self,
+        old: CheckpointConfig | None,
+        model: Progressive,
+        corpus: Corpus,
+        device: DeviceRecord,
+        training: dict[str, Any],
+    ) -> Checkpoint:
+        sheet, base = corpus_device(corpus), self.start.config
+        devices = (*(learnt_devices(old) if old else ()), device)
+        lineage = (base.lineage if base else {}) | self.title.lineage
+        lineage |= {
+            "base": base and f"{base.name}@{base.version}",
+            "data": "measured",
+            "measured_on": list(dict.fromkeys(one.device for one in devices)),
+            "devices": [one.as_dict() for one in devices],
+        }
+        config = CheckpointConfig(
+            name=self.title.name,
+            version=self.title.version,
+            arch=model.arch,
+            model=model.config.as_dict(),
+            feature_schema=self.curriculum.schema.name,
+            feature_version=self.curriculum.schema.version,
+            family=sheet.kind,
+            # The hardware row holds the numbers of the device learnt last until another device's are given.
+            device=sheet.to_dict(),
+            lineage=lineage,
+            training=training,
+            tvm=str(corpus.meta.get("tvm_version") or (old.tvm if old else "")),
+        )
+        return Checkpoint(config, model.eval(), sheet)
+
 
 def judge(checkpoint: Checkpoint, curriculum: Curriculum, store: StatementStore) -> dict[str, Any]:
     """Return the contents of `metrics.json`.
@@ -258,7 +297,13 @@ def judge(checkpoint: Checkpoint, curriculum: Curriculum, store: StatementStore)
     for device in learnt_devices(checkpoint.config):
         corpus = at_hand.get(device.sha256)
         data = curriculum.test(corpus, store) if corpus is not None else None
-        rows.append(_row(checkpoint, device, data))
+        row = {"corpus": device.corpus, "device": device.device, "gate": device.gate}
+        row |= {"learnt": device.test.get("base"), "column": device.test.get("column"), "now": None}
+        row |= {"tasks": 0, "programs": 0}
+        if data is not None:
+            row |= {"now": test_scores(checkpoint.model, data), "tasks": len(data.task_ids), "programs": len(data)}
+            row["random"] = evaluate_random(data.latency, data.group, data.task_weights)
+        rows.append(row)
     judged = [row for row in rows if row["now"]]
     training = checkpoint.config.training
     return {
@@ -277,22 +322,6 @@ def judge(checkpoint: Checkpoint, curriculum: Curriculum, store: StatementStore)
 def test_scores(model: Any, data: RankingDataset | None) -> dict[str, float]:
     """Score a model on test tasks; nothing without any."""
     return evaluate_model(model, data) if data is not None else {}
-
-
-def _row(checkpoint: Checkpoint, device: DeviceRecord, data: RankingDataset | None) -> dict[str, Any]:
-    row = {
-        "corpus": device.corpus,
-        "device": device.device,
-        "gate": device.gate,
-        "learnt": device.test.get("base"),
-        "column": device.test.get("column"),
-        "now": None,
-    }
-    if data is None:
-        return row | {"tasks": 0, "programs": 0}
-    random = evaluate_random(data.latency, data.group, data.task_weights)
-    now = test_scores(checkpoint.model, data)
-    return row | {"now": now, "random": random, "tasks": len(data.task_ids), "programs": len(data)}
 
 
 def _mean(rows: Sequence[dict[str, Any]], key: str) -> dict[str, float]:

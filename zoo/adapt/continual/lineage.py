@@ -1,4 +1,4 @@
-"""What the config of a knowledge base records: every device learnt, and the tasks that it must never learn."""
+"""Records in the config of a knowledge base: every device learnt, and the tasks that it must never learn."""
 
 from __future__ import annotations
 
@@ -10,13 +10,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...corpus.schema import PROGRAMS_FILE
-from ...features import FeatureSchema
-from ...models import Checkpoint, CheckpointConfig, Progressive
+from ...models import CheckpointConfig
 from ...models.registry import get_architecture
-from ...training.programs import corpus_device
-from ...training.training_data import describe_corpus
 from ..errors import AdaptError
-from .config import DistillConfig
 
 if TYPE_CHECKING:
     from ...corpus import Corpus
@@ -34,12 +30,10 @@ class DeviceRecord:
         version: of the knowledge base that learnt it first.
         tasks, programs: learnt from.
         licence, source: of the corpus.
-        gate: mean gate of the distillation (equations 10 and 11); None for the first device, which has none. It
-            compares the device's batches with each other, and says nothing of the device.
+        gate: mean gate of the distillation (see `phases.distill`); None for the first device, which has none.
         validation: scores on its validation tasks, of `before` (the base as it came), `column` and `base`.
         test: scores on its test tasks right after it was learnt, of `column` and `base`.
-        warning: that the base ranks its validation tasks worse than before it learnt them; None: it does not, beyond
-            doubt, or there are none.
+        warning: set if the base ranks its validation tasks worse than before it learnt them, beyond doubt.
     """
 
     corpus: str
@@ -62,11 +56,7 @@ class DeviceRecord:
 
 @dataclass(frozen=True)
 class TaskKeys:
-    """Computations of the tasks of all devices so far, as hashes: an entry `seen` of `training`.
-
-    Attributes:
-        learnt: of tasks whose programs some device learnt; test: of test tasks of some device.
-    """
+    """Hashes of the computations of tasks: an entry `seen` of `training`; `learnt` from some device, or its `test`s."""
 
     learnt: frozenset[str] = frozenset()
     test: frozenset[str] = frozenset()
@@ -82,13 +72,7 @@ class TaskKeys:
 
 @dataclass(frozen=True)
 class Title:
-    """Name and origin of a run's result.
-
-    Attributes:
-        name, version: of the checkpoint.
-        command: that makes the same again, for the card.
-        lineage: licence and authors, where known, beside the base's own lineage.
-    """
+    """Name and version of a run's result, the command that makes the same again, and its licence and authors."""
 
     name: str
     version: str
@@ -138,77 +122,3 @@ def programs_digest(corpus: Corpus) -> str:
         return known
     with (corpus.path / PROGRAMS_FILE).open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def checkpoint_of(
-    model: Progressive,
-    corpus: Corpus,
-    device: DeviceRecord,
-    training: dict[str, Any],
-    base: CheckpointConfig | None,
-    before: CheckpointConfig | None,
-    title: Title,
-    schema: FeatureSchema,
-) -> Checkpoint:
-    """Return the checkpoint after a device.
-
-    Args:
-        model: the base that learnt it; corpus: that it learnt; device: its record.
-        training: see `training_facts`.
-        base: that the run began with, None for a new one; before: the config after the device before, if any.
-        title: of the result.
-        schema: that base and programs share.
-    """
-    devices = (*(learnt_devices(before) if before else ()), device)
-    sheet = corpus_device(corpus)
-    lineage = (base.lineage if base else {}) | title.lineage
-    lineage |= {
-        "base": base and f"{base.name}@{base.version}",
-        "data": "measured",
-        "measured_on": list(dict.fromkeys(one.device for one in devices)),
-        "devices": [one.as_dict() for one in devices],
-    }
-    config = CheckpointConfig(
-        name=title.name,
-        version=title.version,
-        arch=model.arch,
-        model=model.config.as_dict(),
-        feature_schema=schema.name,
-        feature_version=schema.version,
-        family=sheet.kind,
-        # The hardware row holds the numbers of the device learnt last until another device's are given.
-        device=sheet.to_dict(),
-        lineage=lineage,
-        training=training,
-        tvm=str(corpus.meta.get("tvm_version") or (before.tvm if before else "")),
-    )
-    return Checkpoint(config, model.eval(), sheet)
-
-
-def training_facts(
-    model: Progressive,
-    corpus: Corpus,
-    device: DeviceRecord,
-    seen: TaskKeys,
-    without_features: int,
-    seconds: float,
-    before: CheckpointConfig | None,
-    settings: DistillConfig,
-) -> dict[str, Any]:
-    """Return `training` of the config: corpora in the order of learning, the first as `corpus`, others as `sources`."""
-    earlier = before.training if before else {}
-    facts = describe_corpus(corpus) | {
-        "tasks": device.tasks,
-        "programs": device.programs,
-        "programs_without_features": without_features,
-    }
-    return {
-        "settings": settings.as_dict(),
-        "seed": settings.seed,
-        "seconds": round(float(earlier.get("seconds") or 0.0) + seconds, 1),
-        "parameters": model.parameter_count(),
-        "programs_per_task": settings.per_task,
-        "corpus": earlier.get("corpus") or facts,
-        "sources": [*(earlier.get("sources") or []), facts] if earlier.get("corpus") else [],
-        "seen": seen.as_dict(),
-    }

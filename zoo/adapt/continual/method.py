@@ -11,8 +11,7 @@ import torch
 
 from ...models import CostModel, Progressive, list_architectures
 from ...training.dataset import RankingDataset
-from ..method import FewShot, SourceData, TrainedModel, TrainingSet
-from ..training_cache import cached_model, model_digest
+from ..method import FewShot, SourceData, TrainedModel, TrainingSet, cached_model, model_digest
 from .config import DistillConfig
 from .device import add_device, learning_order, measure_change
 

@@ -7,7 +7,7 @@ the device from its labels and from the column (equations 9 to 11).
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -19,8 +19,12 @@ from torch import Tensor
 from ...models import CostModel, ModelConfig, Progressive
 from ...training import RankingDataset, TrainResult, get_loss, train
 from ...training.dataset import epoch_batches
+from ..errors import AdaptError
 from ..layers import check_features
 from .config import ContinualConfig
+
+# Importance of every weight in an average, beside a mean of 1: one that no model needs is averaged plainly.
+_LEAST_IMPORTANCE = 1e-3
 
 
 def learn(
@@ -32,15 +36,13 @@ def learn(
     folder: Path | None = None,
     on_epoch: Callable[[dict[str, float]], None] | None = None,
 ) -> TrainResult:
-    """Train column and laterals in place on the rank loss of a device's labels.
+    """Train column and laterals in place on the rank loss of a device's labels; afterwards the column answers.
 
     With few labels and no validation tasks, `fine_tune` of a model that is `learning()` stops by itself instead.
 
     Args:
-        model: its column is the start (see `Progressive.new_column`); afterwards the column answers.
-        data: the device's programs.
-        val: chooses the epoch.
-        config: the settings.
+        model: its column is the start (see `Progressive.new_column`).
+        data: the device's programs; val: chooses the epoch.
         seed: of the order of batches, and of what is dropped.
         folder: keeps the state of every epoch; a state found there is continued.
         on_epoch: called with each entry of the history.
@@ -268,13 +270,8 @@ def fisher_diagonal(
     is the model's own (`CostModel.training_loss`), so that weights that use context count too.
 
     Args:
-        model: in any mode; unchanged.
-        data: programs of one device.
-        config: loss, size of a group, and how many groups at most.
-        seed: which groups.
-
-    Returns:
-        Tensors of the weights' shapes, 0 or more; all 0 when no task has two programs.
+        model: unchanged; data: programs of one device.
+        config: loss, size of a group, and how many groups at most; seed: which groups.
     """
     config = config or ContinualConfig()
     weights = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -304,3 +301,61 @@ def remember(model: Progressive, data: RankingDataset, config: ContinualConfig |
     for name, total in model.fisher_diagonal().items():
         total.add_(importance[name])
     model.note_device(torch.from_numpy(data.features[:1]))
+
+
+def fisher_average(
+    models: Sequence[CostModel],
+    fishers: Sequence[Mapping[str, Tensor]],
+    weights: Sequence[float] | None = None,
+) -> CostModel:
+    """Average several models, each weight in proportion to how much each model depends on it.
+
+    A knowledge base in one step, without training (Matena and Raffel 2022). It takes models that share a start:
+    networks trained from different random weights have their units in another order, and their mean knows nothing.
+    A weight that is frozen in some model is in no average: it has to be the same in all.
+
+    Args:
+        models: of one architecture and one config, with the same scales of columns.
+        fishers: `fisher_diagonal` of each on its own device; only the proportions within a model count.
+        weights: of each model, 0 or more; equal unless given.
+
+    Raises:
+        AdaptError: architectures, settings, scales or frozen weights differ.
+        ValueError: the weights add up to nothing, or the numbers of arguments differ.
+    """
+    shares = [1.0] * len(models) if weights is None else list(weights)
+    if not sum(shares) > 0 or min(shares) < 0:
+        raise ValueError(f"weights {shares} do not average anything")
+    averaged = set(fishers[0]).intersection(*fishers[1:])
+    _check_alike(models, averaged)
+    merged = copy.deepcopy(models[0])
+    importances = [_importance(fisher) for fisher in fishers]
+    named = [dict(model.named_parameters()) for model in models]
+    with torch.no_grad():
+        for name in averaged:
+            parts = [(share * f[name], own[name]) for share, f, own in zip(shares, importances, named, strict=True)]
+            total = torch.stack([part for part, _ in parts]).sum(dim=0)
+            merged.get_parameter(name).copy_(torch.stack([part * own for part, own in parts]).sum(dim=0) / total)
+    return merged
+
+
+def _importance(fisher: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A Fisher diagonal whose mean is 1, so that a model of larger losses has no more influence."""
+    count = sum(f.numel() for f in fisher.values())
+    mean = sum(float(f.sum()) for f in fisher.values()) / max(count, 1)
+    return {name: f / (mean or 1.0) + _LEAST_IMPORTANCE for name, f in fisher.items()}
+
+
+def _check_alike(models: Sequence[CostModel], averaged: Set[str]) -> None:
+    """Raise AdaptError unless all is the same beside the weights that are averaged."""
+    first = models[0]
+    for other in models[1:]:
+        same = (first.arch, first.config) == (other.arch, other.config)
+        theirs = other.state_dict()
+        if not same or any(
+            not torch.equal(ours, theirs[name]) for name, ours in first.state_dict().items() if name not in averaged
+        ):
+            raise AdaptError(
+                f"a {first.arch} and a {other.arch} of other settings, scales or frozen weights cannot be averaged",
+                remedy="average models that were fine-tuned from one checkpoint",
+            )

@@ -22,7 +22,7 @@ class FasorSampler(Sampler):
     Tasks are clustered by the Spearman similarity of their features, and one task a cluster is taken. Paper
     Fasor leaves open how it clusters. Here by k-center: the first task is the one most like all others, and
     each further one is the task least like all chosen so far; every other task is of the cluster of the chosen
-    one it is most like. A task's features are `Pool.task_features`, else the mean of its programs' features.
+    one it is most like. A task's features are the mean of its programs' features.
 
     When the chosen tasks run out of programs, the next least similar ones are added, so that a large budget
     becomes a stratified choice. Without features of any kind the choice is stratified from the start.
@@ -80,8 +80,6 @@ def _task_features(pool: Pool, predictions: PoolPredictions | None) -> tuple[np.
     The programs that describe a task are the same in every round: others would make other tasks dissimilar.
     """
     tasks = np.unique(pool.task)
-    if pool.task_features is not None:
-        return tasks, np.asarray(pool.task_features, dtype=np.float64)[tasks]
     if predictions is None or predictions.features is None:
         return tasks, None
     some = np.random.default_rng(0).permutation(len(pool))
@@ -90,9 +88,6 @@ def _task_features(pool: Pool, predictions: PoolPredictions | None) -> tuple[np.
     own = pool.task[some]
     rows = np.stack([flat[own == task].mean(axis=0) for task in tasks])
     varying = np.ptp(rows, axis=0) > 0
-    return tasks, _standardised(rows[:, varying]) if varying.any() else None
-
-
-def _standardised(rows: np.ndarray) -> np.ndarray:
-    """Columns of mean 0 and deviation 1: without it all tasks agree in which columns are large."""
-    return (rows - rows.mean(axis=0)) / rows.std(axis=0)
+    rows = rows[:, varying]
+    # Without columns of mean 0 and deviation 1 all tasks would agree in which columns are large.
+    return tasks, (rows - rows.mean(axis=0)) / rows.std(axis=0) if varying.any() else None

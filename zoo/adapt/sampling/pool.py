@@ -1,4 +1,4 @@
-"""The candidates that a sampler picks from, its picks with reasons, and the share of each operator type and task."""
+"""The candidates: the pool, picks with reasons, shares of operator types and tasks, and the hold-out."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ import numpy as np
 from ...apportion import apportion_capped
 from ..errors import AdaptError
 
+# Programs of a task in the hold-out: four give six pairs, and fewer would judge a task by a coin toss.
+PROGRAMS_PER_TASK = 4
+
 
 @dataclass(frozen=True)
 class Pool:
@@ -21,14 +24,11 @@ class Pool:
     Attributes:
         task: (N,) int64, the task of each program.
         ops: operator type of each task; `task` indexes it.
-        task_features: (T, F) numbers that describe each task, where the caller knows some; see `fasor`.
-        to_rank: True if these very tasks will be ranked, as those of a network to be tuned are; False if they stand
-            for others, as the tasks of a corpus do.
+        to_rank: True for tasks of a network to be tuned, False for tasks that stand for others, as a corpus's do.
     """
 
     task: np.ndarray
     ops: tuple[str, ...]
-    task_features: np.ndarray | None = None
     to_rank: bool = False
 
     def __len__(self) -> int:
@@ -39,11 +39,7 @@ class Pool:
         return self.ops[int(self.task[index])]
 
     def free(self, labeled: Sequence[int] | np.ndarray, k: int) -> np.ndarray:
-        """Return the indices of the programs without a label, ascending, (n,) int64.
-
-        Raises:
-            AdaptError: there is none, or `k` is below 1.
-        """
+        """Return the indices of the programs without a label, ascending; AdaptError if there is none or `k` < 1."""
         free = np.ones(len(self), dtype=bool)
         free[np.asarray(labeled, dtype=np.int64)] = False
         rest = np.flatnonzero(free)
@@ -61,14 +57,10 @@ class Pool:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a program was picked.
+    """Why a program was picked in a round.
 
-    Attributes:
-        index: of the program in the pool.
-        op: operator type.
-        round: the round that picked it.
-        diversity, uncertainty: as the sampler defines them (of `rdu` d_s, equation 1, and u_s, equations 2 and 3);
-            total: the value that it ranked the program by. NaN where it used none.
+    `diversity` and `uncertainty` are as the sampler defines them (of `rdu` d_s, equation 1, and u_s, equations 2 and
+    3), `total` is the value that it ranked the program by; NaN where it used none.
     """
 
     index: int
@@ -91,12 +83,7 @@ class Reason:
 
 @dataclass(frozen=True)
 class Selection:
-    """The picks of a sampler, in the order of picking.
-
-    Attributes:
-        indices: (k,) int64 of the pool, all different.
-        reasons: one for each index.
-    """
+    """The picks of a sampler in the order of picking: indices of the pool, (k,) int64, and their reasons."""
 
     indices: np.ndarray
     reasons: tuple[Reason, ...]
@@ -113,14 +100,10 @@ class Selection:
 
 
 def take_turns(task: np.ndarray, done: np.ndarray) -> np.ndarray:
-    """Return the turn in which each program is picked if every task picks one a turn and has picked some before.
+    """Return the turn (n,) in which each program is picked if every task picks one a turn and has picked `done` (T,).
 
-    Args:
-        task: (n,) of programs, in the order in which a task picks its own.
-        done: (T,) programs that each task has picked.
-
-    Returns:
-        (n,) int64; the k programs of the smallest turns make the tasks level. O(n log n).
+    `task` (n,) is in the order in which a task picks its own. The k programs of the smallest turns make the tasks
+    level. O(n log n).
     """
     by_task = np.argsort(task, kind="stable")
     tasks, starts, sizes = np.unique(task[by_task], return_index=True, return_counts=True)
@@ -171,3 +154,49 @@ def _count_by_op(pool: Pool, indices: Sequence[int] | np.ndarray) -> dict[str, i
     for op, count in zip(pool.ops, pool.counts(indices).tolist(), strict=True):
         by_op[op] += count
     return by_op
+
+
+def choose_holdout(
+    pool: Pool, count: int, rng: np.random.Generator, per_task: int = PROGRAMS_PER_TASK, learnt: int = 0
+) -> np.ndarray:
+    """Pick hold-out programs at random, spread over tasks.
+
+    The choice is uniform within a task: an estimate on a sampler's picks, which the model chose, would be biased. Each
+    task gets the same number, at least `per_task`; when the count does not reach for all tasks, a random choice of
+    tasks is held out.
+
+    Args:
+        count: programs to hold out; per_task: least programs of a task that is used.
+        learnt: candidates that are not in the pool, since the base has learnt them; for the error message.
+
+    Returns:
+        At most `count` indices of the pool, (k,) int64, sorted by task.
+
+    Raises:
+        AdaptError: `count` does not reach for one task, or no task has programs enough.
+    """
+    members = [np.flatnonzero(pool.task == task) for task in np.unique(pool.task)]
+    # Half of a task at most: a small task must keep something to learn from.
+    members = [m for m in members if len(m) // 2 >= per_task]
+    if count < per_task:
+        raise AdaptError(
+            f"a hold-out of {count} programs cannot judge any of {len(pool.ops)} tasks",
+            remedy=f"give a budget that holds out {per_task} programs",
+            holdout=count,
+        )
+    if not members:
+        left, remedy = (
+            f"none of {len(pool.ops)} tasks has {2 * per_task} candidates",
+            "enlarge the pool with --per-task",
+        )
+        if learnt:
+            left = f"{learnt} of {len(pool) + learnt} candidates were learnt before, and {left} besides"
+            remedy += ", take other candidates with --seed, or adapt the checkpoint that this one was made from"
+        raise AdaptError(f"no hold-out can judge: {left}", remedy=remedy, holdout=count)
+    chosen = rng.permutation(len(members))[: max(1, count // per_task)]
+    share, extra = divmod(count, len(chosen))
+    picks = [
+        rng.permutation(members[task])[: min(share + (number < extra), len(members[task]) // 2)]
+        for number, task in enumerate(chosen)
+    ]
+    return np.concatenate([picks[i] for i in np.argsort(chosen)]).astype(np.int64)

@@ -16,8 +16,7 @@ from tchub.zoo.adapt.continual import method as continual_method
 from tchub.zoo.adapt.continual.config import LEAST_STEPS
 from tchub.zoo.adapt.continual.method import Continual
 from tchub.zoo.adapt.fine_tune import FineTuneConfig
-from tchub.zoo.adapt.method import SourceData, TrainingSet
-from tchub.zoo.adapt.training_cache import model_digest
+from tchub.zoo.adapt.method import SourceData, TrainingSet, model_digest
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import CostModel, Progressive, create
 from tchub.zoo.training import RankingDataset, evaluate_model, train
@@ -83,8 +82,7 @@ def test_the_order_on_its_own_device_is_kept_better_where_that_device_is_known(c
     """The source says the opposite of what the checkpoint has learnt, and the target agrees with the source."""
     own, target = programs(0, seed=9), programs(2, sign=-1.0)
     kept, lost = (
-        start(device_2(checkpoint, target, OPPOSITE, known_devices=known))[0].base_model()
-        for known in (own.features[:1], None)
+        start(device_2(checkpoint, target, OPPOSITE, known_devices=known))[0].kb for known in (own.features[:1], None)
     )
     was, now, without = (evaluate_model(model, own)["pairwise"] for model in (checkpoint, kept, lost))
     assert was > 0.9

@@ -8,7 +8,7 @@ import pytest
 from tchub.zoo.adapt.continual import learning_order
 from tchub.zoo.devices import get_device
 
-from scripts.benchmarks.transfer.agreement import agreeing_sources
+from scripts.benchmarks.transfer.continual import agreeing_sources
 
 SOURCES = {name: get_device(name) for name in ("v100", "t4", "mi50", "epyc")}
 

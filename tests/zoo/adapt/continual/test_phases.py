@@ -185,7 +185,7 @@ def test_importance_is_the_squared_gradient_of_the_loss() -> None:
 
 def test_importance_adds_up_over_devices(first: Progressive) -> None:
     one = {n: w.clone() for n, w in first.fisher_diagonal().items()}
-    again = Progressive.around(first.base_model())
+    again = Progressive.around(first.kb)
     for _ in range(2):
         remember(again, device_data(0), FAST)
     for name, total in again.fisher_diagonal().items():

@@ -13,6 +13,7 @@ from sampling_kit import make_pool, predict_pool, scores_only
 from tchub.zoo.adapt.sampling import (
     FasorSampler,
     Pool,
+    PoolPredictions,
     RDUPlusConfig,
     RDUPlusSampler,
     RDUSampler,
@@ -87,11 +88,12 @@ def test_fasor_spends_on_tasks_that_are_unlike_each_other():
     """Tasks 0 to 8 are one kind, 9 and 10 are two others: three tasks suffice."""
     ramp = np.arange(8.0)
     kinds = np.stack([ramp] * 9 + [-ramp, np.abs(ramp - 3.4)])
-    pool = Pool(np.repeat(np.arange(11), 20), ("conv2d",) * 11, task_features=kinds)
-    chosen = Counter(pool.task[FasorSampler(tasks=3).select(pool, [], 30, None, rng()).indices].tolist())
+    pool = make_pool(["conv2d"] * 11, 20)
+    predictions = PoolPredictions(np.zeros(220), [], np.empty(0), list, features=kinds[pool.task][:, None])
+    chosen = Counter(pool.task[FasorSampler(tasks=3).select(pool, [], 30, predictions, rng()).indices].tolist())
     assert {9, 10} < set(chosen)
     assert set(chosen.values()) == {10}
-    more = FasorSampler(tasks=1).select(pool, [], 50, None, rng())
+    more = FasorSampler(tasks=1).select(pool, [], 50, predictions, rng())
     assert len(np.unique(pool.task[more.indices])) == 3, "further tasks follow when the chosen ones are used up"
 
 
