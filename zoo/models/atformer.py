@@ -93,7 +93,7 @@ class MHA(StatementModel):
         return sum_programs(self.decoder(h), mask).squeeze(-1)
 
     def _slots(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """`pack` where padding counts: every slot is a statement, and those of padding hold zeros."""
+        """Return `pack` where padding counts: every slot is a statement, and those of padding hold zeros."""
         rows, mask = self.pack(functional.pad(x, (0, 0, 0, max(0, self.config.rows - x.shape[1]))))
         return unpack(rows, mask).flatten(0, 1), torch.ones_like(mask)
 

@@ -1,4 +1,4 @@
-"""What every cost model is: a module with a config, from a padded batch of matrices to scores."""
+"""The base of all cost models: a module with a config, from a padded batch of matrices to scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """What every architecture needs to know of its input; each adds its own sizes.
+    """The input of an architecture; each adds its own sizes.
 
     Attributes:
         width: columns of the feature matrix; must equal the feature schema's.
@@ -25,7 +25,7 @@ class ModelConfig:
     hardware: bool = True
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form, from which `create(arch, **config)` makes the same architecture."""
+        """Return the JSON form, from which `create(arch, **config)` makes the same architecture."""
         return asdict(self)
 
 
@@ -54,15 +54,15 @@ class CostModel(nn.Module, ABC):
         """
 
     def forward_heads(self, x: Tensor) -> Tensor:
-        """Scores of all heads, (batch, heads); head 0 is `forward`'s, and most architectures have no other."""
+        """Return the scores of all heads, (batch, heads); head 0 is `forward`'s, most often the only one."""
         return self(x)[:, None]
 
     def describe(self, x: Tensor) -> Tensor:
-        """What the training needs of each program, (batch, columns), the score first: most need no more."""
+        """Return what the training reads of each program, (batch, columns): the score first, most often alone."""
         return self(x)[:, None]
 
     def describe_heads(self, x: Tensor, heads: Tensor) -> Tensor:
-        """`describe` by the head of each program, given by number, (batch,) int64; (batch, columns)."""
+        """Return `describe` by the head of each program, numbers (batch,) of int64: (batch, columns)."""
         return self.forward_heads(x).gather(1, heads[:, None])
 
     def training_loss(
@@ -73,7 +73,7 @@ class CostModel(nn.Module, ABC):
         loss: Callable[[Tensor, Tensor, Tensor], Tensor],
         rng: np.random.Generator,
     ) -> Tensor:
-        """The loss of a batch of groups; one number.
+        """Return the loss of a batch of groups, one number.
 
         Args:
             rows: of `describe`, (n, columns): the programs where `mask` is True, in its order.
@@ -84,34 +84,31 @@ class CostModel(nn.Module, ABC):
         return loss(torch.zeros_like(labels).masked_scatter(mask, rows[:, 0]), labels, mask)
 
     def prepare(self, features: Tensor) -> None:
-        """Fits what the model needs to know of the training set before the first epoch, such as scales.
+        """Fit scales and the like to the training set before the first epoch.
 
         Args:
             features: of the whole training set, (N, rows, width).
         """
 
     def device_slot(self, x: Tensor) -> Tensor | None:
-        """The part of programs (batch, rows, width) that describes the device, (batch, columns), as a view of them.
+        """Return the part of programs (batch, rows, width) that describes the device, a view of (batch, columns).
 
         None for a model that reads nothing of it.
         """
         return x[:, -1] if self.config.hardware else None
 
     def admit(self, features: Tensor) -> None:
-        """Opens columns that told nothing so far to programs of another device; what was said stays said.
+        """Open columns that were constant so far to programs of another device; known scores do not change.
 
         Args:
             features: of the other device's programs, (N, rows, width).
         """
 
     def score(self, features: np.ndarray, batch: int = 1024) -> np.ndarray:
-        """Scores programs without gradients, in evaluation mode, where the weights lie and in their type.
+        """Score programs without gradients, in evaluation mode, where the weights lie and in their type.
 
-        PyTorch runs it eagerly, on purpose (docs/benchmarks/predict.json has the figures of every form): of the time
-        to score a live candidate the forward pass of an MLP is a tenth, the rest is reading its trace. numpy gains
-        nothing; int8 is up to four times as fast and ranks near programs otherwise; torch.compile gains nothing for
-        an MLP and compiles TCL anew for every number of rows; ONNX Runtime is faster for an MLP, at the price of a
-        dependency, and TCL's scan does not survive the export.
+        PyTorch runs it eagerly: of the time to score a live candidate an MLP takes a tenth, and int8, torch.compile
+        and ONNX Runtime gain too little for what they cost (docs/benchmarks/predict.json).
 
         Args:
             features: (N, rows, width).
@@ -120,37 +117,36 @@ class CostModel(nn.Module, ABC):
         Returns:
             (N,) of float64; higher means faster.
         """
-        place, was_training = next(self.parameters()), self.training
+        weight, was_training = next(self.parameters()), self.training
         self.eval()
         scores = np.empty(len(features))
         with torch.inference_mode():
             for start in range(0, len(features), batch):
-                x = torch.from_numpy(features[start : start + batch]).to(place.device, place.dtype)
+                x = torch.from_numpy(features[start : start + batch]).to(weight.device, weight.dtype)
                 scores[start : start + batch] = self(x).double().cpu().numpy()
         self.train(was_training)
         return scores
 
     def parameter_count(self) -> int:
-        """Number of trained numbers."""
+        """Return the number of trained numbers."""
         return sum(p.numel() for p in self.parameters())
 
 
 def row_mask(x: Tensor) -> Tensor:
-    """True where a row holds anything: (batch, rows) of bool for x of (batch, rows, width)."""
+    """Return (batch, rows) of bool for x of (batch, rows, width): True where a row is not all zeros."""
     return (x != 0).any(dim=-1)
 
 
 def hardware_first(x: Tensor) -> Tensor:
-    """Moves the device's row from the end to the front: (batch, rows, width) to the same shape.
+    """Move the device's row of (batch, rows, width) from the end to the front.
 
-    A causal model then reads the device before the first primitive, and a program's padding, which lay
-    between its primitives and the device's row, is last and reaches nothing.
+    A causal model then reads the device before the first primitive, and padding is last and reaches nothing.
     """
     return x.roll(1, dims=1)
 
 
 def drop_padding(x: Tensor) -> Tensor:
-    """Cuts the rows that are padding in all programs of the batch off the end: (batch, rows or fewer, width).
+    """Cut the rows that are padding in all programs off the end: (batch, rows or fewer, width).
 
     A CPU program of MetaSchedule fills about 15 of its 25 rows, so this saves a third of the time.
     """

@@ -25,8 +25,8 @@ from ..errors import TchubError
 from ..files import write_files
 from ..untrusted import open_plain
 from .base import CostModel, ModelConfig
-from .config import CONFIG_FILE, WEIGHTS_FILE, CheckpointConfig
-from .errors import CheckpointError, CorruptCheckpointError, ModelConfigError
+from .config import CONFIG_FILE, WEIGHTS_FILE, CheckpointConfig, corrupt
+from .errors import CheckpointError, ModelConfigError
 from .registry import create, get_architecture, make_config
 
 if TYPE_CHECKING:
@@ -127,14 +127,21 @@ def check_schema(config: CheckpointConfig, model: ModelConfig, folder: Path) -> 
     name = config.feature_schema
     try:
         schema = get_schema(name)
-    except (TchubError, KeyError) as error:
-        raise _schema_error(folder, f"reads features {name!r}, which this release does not make") from error
-    if schema.version != config.feature_version:
-        versions = f"reads version {config.feature_version} of {name}, this release makes {schema.version}"
-        raise _schema_error(folder, versions)
-    if (schema.width, schema.hardware) != (model.width, model.hardware):
-        widths = f"names {name}, {schema.width} wide, hardware row: {schema.hardware}; its model reads width "
-        raise _schema_error(folder, f"{widths}{model.width}, hardware row: {model.hardware}")
+    except (TchubError, KeyError):
+        problem = f"reads features {name!r}, which this release does not make"
+    else:
+        if schema.version != config.feature_version:
+            problem = f"reads version {config.feature_version} of {name}, this release makes {schema.version}"
+        elif (schema.width, schema.hardware) != (model.width, model.hardware):
+            problem = f"names {name}, {schema.width} wide, hardware row: {schema.hardware}; its model reads width "
+            problem += f"{model.width}, hardware row: {model.hardware}"
+        else:
+            return
+    raise CheckpointError(
+        f"the checkpoint {folder} {problem}",
+        remedy="use the tchub release it was made for, or a newer checkpoint (`tchub list`)",
+        path=str(folder),
+    )
 
 
 def _check_model(config: CheckpointConfig, folder: Path) -> ModelConfig:
@@ -142,7 +149,7 @@ def _check_model(config: CheckpointConfig, folder: Path) -> ModelConfig:
     try:
         return make_config(config.arch, config.model)
     except ModelConfigError as error:
-        raise _corrupt(folder, f"its model settings are wrong: {error.message}") from error
+        raise corrupt(folder, f"its model settings are wrong: {error.message}") from error
 
 
 def _audit_weights(folder: Path, arch: str, model: ModelConfig) -> dict[str, Tensor]:
@@ -155,9 +162,9 @@ def _audit_weights(folder: Path, arch: str, model: ModelConfig) -> dict[str, Ten
     except (FileNotFoundError, NotADirectoryError) as error:
         raise CheckpointError(f"{path} is missing", remedy="fetch the checkpoint again", path=str(folder)) from error
     except ModelConfigError as error:  # sizes that are each fine, but not together
-        raise _corrupt(folder, f"its model settings are wrong: {error.message}") from error
+        raise corrupt(folder, f"its model settings are wrong: {error.message}") from error
     except (OSError, ValueError, SafetensorError) as error:
-        raise _corrupt(path, str(error)) from error
+        raise corrupt(path, str(error)) from error
 
 
 def _read(file: BinaryIO, size: int) -> bytes:
@@ -213,15 +220,3 @@ def _expected_shapes(arch: str, model: ModelConfig, size: int) -> dict[str, tupl
 
 def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-
-
-def _corrupt(path: Path, problem: str) -> CorruptCheckpointError:
-    return CorruptCheckpointError(f"{path}: {problem}", remedy="fetch or make the checkpoint again", path=str(path))
-
-
-def _schema_error(folder: Path, problem: str) -> CheckpointError:
-    return CheckpointError(
-        f"the checkpoint {folder} {problem}",
-        remedy="use the tchub release it was made for, or a newer checkpoint (`tchub list`)",
-        path=str(folder),
-    )

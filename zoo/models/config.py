@@ -64,10 +64,10 @@ class CheckpointConfig:
             CorruptCheckpointError: not an object, or a field is missing, unknown or of the wrong type.
         """
         if not isinstance(data, dict):
-            raise _corrupt(path, "it is not a JSON object")
+            raise corrupt(path, "it is not a JSON object")
         number = data.get("format")
         if type(number) is not int or number < 1:
-            raise _corrupt(path, f"format is {number!r}, not a number")
+            raise corrupt(path, f"format is {number!r}, not a number")
         if number > FORMAT:
             raise CheckpointError(
                 f"{path} has format {number}; this release reads up to {FORMAT}",
@@ -75,11 +75,11 @@ class CheckpointConfig:
                 path=str(path),
             )
         if unknown := sorted(set(data) - {f.name for f in fields(cls)}):
-            raise _corrupt(path, f"unknown field {unknown[0]!r}")
+            raise corrupt(path, f"unknown field {unknown[0]!r}")
         try:
             return msgspec.convert(data, cls)
         except msgspec.ValidationError as error:
-            raise _corrupt(path, str(error)) from error
+            raise corrupt(path, str(error)) from error
 
     @classmethod
     def read(cls, folder: Path) -> CheckpointConfig:
@@ -99,7 +99,7 @@ class CheckpointConfig:
                 path=str(folder),
             ) from error
         except (OSError, ValueError) as error:
-            raise _corrupt(path, f"it cannot be used: {error}") from error
+            raise corrupt(path, f"it cannot be used: {error}") from error
         return cls.from_dict(data, path)
 
     def resolve_device(self) -> Device:
@@ -113,7 +113,7 @@ class CheckpointConfig:
         return get_device(self.family) if self.device is None else Device.from_dict(self.device, self.name)
 
 
-def _corrupt(path: Path, what: str) -> CorruptCheckpointError:
-    return CorruptCheckpointError(
-        f"{path}: {what}", remedy="fetch the checkpoint again, or upgrade tchub", path=str(path)
-    )
+def corrupt(path: Path, problem: str) -> CorruptCheckpointError:
+    """Return the error of a file that cannot be used."""
+    remedy = "fetch or make the checkpoint again, or upgrade tchub"
+    return CorruptCheckpointError(f"{path}: {problem}", remedy=remedy, path=str(path))

@@ -58,11 +58,11 @@ class Ensemble(CostModel):
         """
         if len({(model.arch, model.config) for model in models}) != 1:
             raise ValueError("the members of an ensemble are of one architecture and size")
-        if len(shares) != len(models) or not all(0 <= share < math.inf for share in shares):
+        first, total = models[0], sum(shares)
+        if len(shares) != len(models) or min(shares) < 0 or not math.isfinite(total):
             raise ValueError(f"an ensemble of {len(models)} needs as many shares, 0 or more, not {list(shares)}")
-        first = models[0]
-        if isinstance(first, ContextModel) and not math.isclose(sum(shares), 1, abs_tol=1e-6):
-            raise ValueError(f"the shares of models that take context add up to 1, not to {sum(shares):g}")
+        if isinstance(first, ContextModel) and not math.isclose(total, 1, abs_tol=1e-6):
+            raise ValueError(f"the shares of models that take context add up to 1, not to {total:g}")
         ensemble = create(first.arch + SUFFIX, **(first.config.as_dict() | {"members": len(models)}))
         assert isinstance(ensemble, Ensemble)
         for member, model in zip(ensemble.each, models, strict=True):

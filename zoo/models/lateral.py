@@ -1,11 +1,11 @@
-"""What joins a column to a knowledge base: which layers, and what is added to each (papers: TCL, equation 7)."""
+"""Laterals, which join a column to a knowledge base: their layers, and what each adds (papers: TCL, equation 7)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,7 @@ _MAX_TRACED = 64 << 20
 
 
 class Lateral(nn.Module):
-    """alpha * U relu(V h + c), what equation 7 adds to a layer of the column before its nonlinearity.
+    """alpha * U relu(V h + c), which equation 7 adds to a layer of the column before its nonlinearity.
 
     U and V have a small rank: two TCLs take the 0.7 MB that the paper gives for base and column together, so that
     nothing is left there for full matrices.
@@ -35,14 +35,17 @@ class Lateral(nn.Module):
         self.alpha = nn.Parameter(torch.full((outputs,), ALPHA))
 
     def forward(self, h: Tensor) -> Tensor:
-        """(..., inputs) of the base to (..., outputs)."""
+        """Map (..., inputs) of the base to (..., outputs)."""
         return self.alpha * self.u(functional.relu(self.v(h)))
 
 
 @contextmanager
 def watched(model: nn.Module, names: Iterable[str], note: Callable[[str, Tensor], None]) -> Iterator[None]:
-    """Tells `note` the name and the input of some layers whenever they run, while inside."""
-    handles = [model.get_submodule(name).register_forward_pre_hook(partial(_pass_on, name, note)) for name in names]
+    """Call `note` with the name and the input of some layers whenever they run, while inside."""
+    handles = [
+        model.get_submodule(name).register_forward_pre_hook(lambda _, args, name=name: note(name, args[0]))
+        for name in names
+    ]
     try:
         yield
     finally:
@@ -52,8 +55,8 @@ def watched(model: nn.Module, names: Iterable[str], note: Callable[[str, Tensor]
 
 @contextmanager
 def joined(layer: nn.Module, lateral: nn.Module, h: Tensor) -> Iterator[None]:
-    """The layer with what its lateral makes of h added to its output, while inside."""
-    handle = layer.register_forward_hook(partial(_add, lateral, h))
+    """Add the lateral of h to the layer's output, while inside."""
+    handle = layer.register_forward_hook(lambda _layer, _args, out: out + lateral(h))
     try:
         yield
     finally:  # a hook that stayed would tie the copies of a model to each other
@@ -62,7 +65,7 @@ def joined(layer: nn.Module, lateral: nn.Module, h: Tensor) -> Iterator[None]:
 
 @lru_cache(maxsize=64)
 def lateral_layers(arch: str, config: ModelConfig) -> dict[str, tuple[int, int]]:
-    """Linear layers of a network that take a lateral, in order: name to (inputs, outputs).
+    """Return the linear layers of a network that take a lateral, in order: name to (inputs, outputs).
 
     Found by one pass over two programs of ones, so they follow from the config alone. Left out are layers that
     read the raw features, in which there is no old knowledge (nothing with a gradient reaches them), and those
@@ -89,21 +92,13 @@ def lateral_layers(arch: str, config: ModelConfig) -> dict[str, tuple[int, int]]
 
 
 def _trace(model: CostModel, names: list[str], x: Tensor) -> dict[str, bool]:
-    """Layers that ran: whether each ran once at most in a pass, on what weights had made."""
+    """Return the layers that ran: whether each ran once at most in a pass, on input that weights have changed."""
     fits: dict[str, bool] = {}
     for run in (model.describe, model.forward_heads):
         ran: list[tuple[str, bool]] = []
         with watched(model, names, lambda name, h, ran=ran: ran.append((name, h.requires_grad))), torch.enable_grad():
             run(x)
         times = Counter(name for name, _ in ran)
-        for name, made in ran:
-            fits[name] = fits.get(name, True) and made and times[name] == 1
+        for name, learnt in ran:
+            fits[name] = fits.get(name, True) and learnt and times[name] == 1
     return fits
-
-
-def _pass_on(name: str, note: Callable[[str, Tensor], None], _layer: nn.Module, args: tuple[Tensor, ...]) -> None:
-    note(name, args[0])
-
-
-def _add(lateral: nn.Module, h: Tensor, _layer: nn.Module, _args: tuple[Tensor, ...], out: Tensor) -> Tensor:
-    return out + lateral(h)

@@ -16,19 +16,19 @@ from .errors import ModelConfigError
 
 
 def unpack(rows: Tensor, mask: Tensor) -> Tensor:
-    """Packed rows (filled, width) in their programs, with zeros between: (batch, rows, width)."""
+    """Return packed rows (filled, width) in their programs, with zeros between: (batch, rows, width)."""
     out = rows.new_zeros(*mask.shape, rows.shape[-1])
     out[mask] = rows
     return out
 
 
 def sum_programs(rows: Tensor, mask: Tensor) -> Tensor:
-    """Packed rows (filled, width) summed by program: (batch, width)."""
+    """Return packed rows (filled, width) summed by program: (batch, width)."""
     return unpack(rows, mask).sum(dim=1)
 
 
 def mlp(*widths: int, last_relu: bool = False) -> nn.Sequential:
-    """Linear layers from width to width with a ReLU between them, and after the last where wanted."""
+    """Return linear layers from width to width with a ReLU between them, and after the last where wanted."""
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.ReLU()]
@@ -56,7 +56,7 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, h: Tensor, mask: Tensor) -> Tensor:
-        """Mixes packed rows (filled, width) of the same program; mask: (batch, rows)."""
+        """Mix packed rows (filled, width) of the same program; mask: (batch, rows)."""
         # The softmax of a program without rows would have no value: let it read its zeros.
         readable = mask | ~mask.any(dim=1, keepdim=True)
         q, k, v = unpack(self.qkv(h), mask).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
@@ -65,11 +65,7 @@ class SelfAttention(nn.Module):
 
 
 def check_heads(arch: str, width: int, heads: int) -> None:
-    """Each attention head takes an equal share of the width.
-
-    Raises:
-        ModelConfigError: it cannot.
-    """
+    """Raise ModelConfigError unless each attention head takes an equal share of the width."""
     if width % heads:
         raise ModelConfigError(
             f"{arch}: {width} columns cannot be shared by {heads} attention heads",

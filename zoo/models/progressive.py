@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -113,10 +112,6 @@ class Progressive(CostModel):
         self.column.load_state_dict(fresh.column.state_dict() if start == "random" else self.kb.state_dict())
         if start == "random":  # the scales of columns are no weights: they are those of the base's devices
             self.column.load_state_dict(dict(self.kb.named_buffers()), strict=False)
-
-    def base_model(self) -> CostModel:
-        """Return a copy of the base alone, a model of its own architecture."""
-        return copy.deepcopy(self.kb).requires_grad_(True)
 
     def fisher_diagonal(self) -> dict[str, Tensor]:
         """Return by the name of a weight of the base, in its shape, how much the devices learnt so far depend on it."""

@@ -2,13 +2,8 @@
 
     h_t = exp(dt_t A) * h_{t-1} + dt_t x_t B_t        y_t = C_t . h_t        h_0 = 0
 
-Two forms compute it. Both are sums and products only, with no division by a cumulative product, so neither
-overflows nor loses digits however strongly a state decays.
-
-* `scan_recurrent` steps through time on the whole batch and keeps one state in cache. Its gradient is
-  written out: the states are recomputed for a few programs at a time, not stored.
-* `scan_parallel` is a log-depth associative scan (Hillis and Steele): 5 rounds for 26 rows. It writes and
-  reads all states once a round, which is what an accelerator wants and what a CPU cache does not.
+Two forms compute it, with sums and products only, so that neither overflows nor loses digits: `scan_recurrent` steps
+through time on the whole batch, and `scan_parallel` is a log-depth associative scan (Hillis and Steele).
 
 Measured on one core of an EPYC Genoa (float32, 26 rows, 128 channels, 8 states; microseconds a program):
 
@@ -18,10 +13,9 @@ Measured on one core of an EPYC Genoa (float32, 26 rows, 128 channels, 8 states;
          128          34       474                 309                 794
         1024          35      1119                 226                5410
 
-so `selective_scan` takes the recurrent form on a CPU (a single program would be quicker in parallel, but
-then its score would differ in the last digits from its score in a batch), and the parallel form on any
-other device, where each of the 26 steps would cost kernel launches (that half is reasoning: no accelerator
-was at hand when this was written).
+so `selective_scan` takes the recurrent form on a CPU (a single program would be quicker in parallel, but then its score
+would differ in the last digits from its score in a batch), and the parallel form on any other device, where each of
+the 26 steps would cost kernel launches (not measured).
 """
 
 from __future__ import annotations
@@ -37,7 +31,7 @@ BACKWARD_CHUNK = 64
 
 
 def selective_scan(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """Runs the scan in the form that is fastest where the tensors live.
+    """Run the scan in the form that is fastest where the tensors live.
 
     Args:
         x: inputs, (batch, length, channels).
@@ -58,12 +52,12 @@ def selective_scan(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Te
 
 
 def scan_recurrent(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """The scan step by step, vectorised over the batch; see `selective_scan` for shapes."""
+    """Run the scan step by step, vectorised over the batch; the states of the gradient are recomputed, not stored."""
     return _RecurrentScan.apply(x, dt, a, b, c)  # pyright: ignore[reportReturnType]
 
 
 def scan_parallel(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """The scan in ceil(log2(length)) rounds; see `selective_scan` for shapes.
+    """Run the scan in ceil(log2(length)) rounds.
 
     Round k combines each row with the one 2**k before it, using
     (a2, b2) after (a1, b1) = (a2 a1, a2 b1 + b2). Gradients are autograd's own.
@@ -124,7 +118,7 @@ def _forward_chunk(chunk: tuple[Tensor, ...], a_t: Tensor) -> Tensor:
 def _backward_chunk(
     chunk: tuple[Tensor, ...], a_t: Tensor, grad_y: Tensor, grads: tuple[Tensor, ...], grad_a: Tensor
 ) -> None:
-    """Recomputes the states of one chunk, then walks back through time; adds to `grad_a` (states, channels).
+    """Recompute the states of one chunk, then walk back through time; adds to `grad_a` (states, channels).
 
     With g_t the gradient of h_t: g_t = C_t gy_t + decay_{t+1} g_{t+1}, and the rest is the chain rule.
     """

@@ -70,8 +70,8 @@ class TabNet(StatementModel):
         for attention, step in zip(self.attentions, steps, strict=True):
             columns = sparsemax(attention(choice) * free)
             free = free * (self.config.gamma - columns)
-            made, choice = step(self.shared(rows * columns)).split(split, dim=-1)
-            decision = decision + made
+            partial, choice = step(self.shared(rows * columns)).split(split, dim=-1)
+            decision = decision + partial
         return sum_programs(self.decoder(decision), mask).squeeze(-1)
 
 
@@ -88,7 +88,7 @@ class GatedLayer(nn.Module):
 
 
 class FeatureTransformer(nn.Module):
-    """What a step does with the shared layer's output: its own gated layer, and a projection."""
+    """A step's own gated layer after the shared one, and a projection."""
 
     def __init__(self, config: TabNetConfig) -> None:
         super().__init__()
@@ -101,15 +101,15 @@ class FeatureTransformer(nn.Module):
 
 
 def sparsemax(scores: Tensor) -> Tensor:
-    """The nearest point of the probability simplex, along the last dimension (Martins and Astudillo 2016).
+    """Return the nearest point of the probability simplex along the last dimension (Martins and Astudillo 2016).
 
     Like softmax it is positive and sums to one, but most of it is exactly zero. Half-precision scores are
     projected in float32, since the sum of many has no room in 8 bits of mantissa.
     """
     z = scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
     ordered = z.sort(dim=-1, descending=True).values
-    places = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
+    ranks = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
     excess = ordered.cumsum(dim=-1) - 1
-    support = (places * ordered > excess).sum(dim=-1, keepdim=True)
+    support = (ranks * ordered > excess).sum(dim=-1, keepdim=True)
     threshold = excess.gather(-1, support - 1) / support
     return (z - threshold).clamp_min(0).to(scores.dtype)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 from abc import ABC, abstractmethod
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -120,13 +121,6 @@ class TreeRanker(ABC):
     def _predict(self, table: np.ndarray) -> np.ndarray:
         """Return the scores of (N, columns): (N,)."""
 
-    def _with(self, booster: Any) -> Self:
-        from copy import copy
-
-        other = copy(self)
-        other.booster = booster
-        return other
-
 
 @dataclass
 class XGBoostRanker(TreeRanker):
@@ -144,7 +138,9 @@ class XGBoostRanker(TreeRanker):
     eta: float = 0.2
 
     def keep(self, count: int) -> Self:
-        return self._with(self.booster[:count])
+        other = copy(self)
+        other.booster = self.booster[:count]
+        return other
 
     def parameter_count(self) -> int:
         return sum(tree.count("\n") for tree in self.booster.get_dump())
@@ -188,8 +184,10 @@ class LightGBMRanker(TreeRanker):
     levels: int = 31
 
     def keep(self, count: int) -> Self:
-        lightgbm = import_library("lightgbm")
-        return self._with(lightgbm.Booster(model_str=self.booster.model_to_string(num_iteration=count)))
+        other = copy(self)
+        text = self.booster.model_to_string(num_iteration=count)
+        other.booster = import_library("lightgbm").Booster(model_str=text)
+        return other
 
     def parameter_count(self) -> int:
         return sum(2 * tree["num_leaves"] - 1 for tree in self.booster.dump_model()["tree_info"])

@@ -46,9 +46,11 @@ class RankingDataset:
             "a feature is not finite": not np.all(np.isfinite(self.features)),
             "a group has no task": n > 0 and not (self.group.min() >= 0 and self.group.max() < tasks),
         }
-        for what, wrong in problems.items():
+        for problem, wrong in problems.items():
             if wrong:
-                raise TrainingError(f"training data: {what}", remedy="drop failed programs before making it", what=what)
+                raise TrainingError(
+                    f"training data: {problem}", remedy="drop failed programs before making it", problem=problem
+                )
 
     def __len__(self) -> int:
         return len(self.latency)
@@ -78,7 +80,7 @@ class RankingDataset:
         return np.split(order, ends[:-1]) if len(self.task_ids) else []
 
     def take(self, index: np.ndarray) -> RankingDataset:
-        """The programs at `index`; tasks keep their numbers, also those left without programs.
+        """Return the programs at `index`; tasks keep their numbers, also those left without programs.
 
         Labels are then relative to the best program taken, as they would be had nothing else been measured.
         """
@@ -86,7 +88,7 @@ class RankingDataset:
 
     @classmethod
     def concat(cls, parts: Sequence[RankingDataset]) -> RankingDataset:
-        """All tasks of several sets, none joined with another; fewer rows are padded with zeros.
+        """Return all tasks of several sets, none joined with another; fewer rows are padded with zeros.
 
         Raises:
             TrainingError: there is no set, or their widths differ.
@@ -98,7 +100,7 @@ class RankingDataset:
             raise TrainingError(
                 f"cannot join sets of widths {sorted(widths)}",
                 remedy="extract one feature schema",
-                what="widths differ",
+                problem="widths differ",
             )
         offsets = np.cumsum([0, *(len(part.task_ids) for part in parts)])
         heads = [np.zeros(len(p.task_ids), np.int64) if p.task_heads is None else p.task_heads for p in parts]
@@ -111,17 +113,8 @@ class RankingDataset:
             task_heads=np.concatenate(heads) if any(p.task_heads is not None for p in parts) else None,
         )
 
-    def sample(self, tasks_fraction: float = 1.0, programs_fraction: float = 1.0, seed: int = 0) -> RankingDataset:
-        """A random part: some tasks, and of every task kept some programs (at least two, if it has them)."""
-        rng = np.random.default_rng(seed)
-        filled = [m for m in self.members if len(m)]
-        count = max(1, round(tasks_fraction * len(filled)))
-        chosen = [filled[i] for i in np.sort(rng.permutation(len(filled))[:count])]
-        kept = [rng.permutation(m)[: max(min(2, len(m)), round(programs_fraction * len(m)))] for m in chosen]
-        return self.take(np.sort(np.concatenate(kept)) if kept else np.empty(0, dtype=np.int64))
-
     def fingerprint(self) -> str:
-        """sha256 hex of the contents, 16 digits: tells whether a resumed run sees the same data."""
+        """Return 16 digits of the sha256 of the contents, by which a resumed run knows its data."""
         digest = hashlib.sha256(repr((self.features.shape, self.task_ids)).encode())
         heads = () if self.task_heads is None else (self.task_heads,)
         for array in (self.features, self.latency, self.group, *heads):
@@ -130,7 +123,7 @@ class RankingDataset:
 
 
 def stack_padded(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Matrices (n, rows, width) of unequal rows in one float32 array, the missing rows being zeros."""
+    """Return matrices (n, rows, width) of unequal rows in one float32 array, the missing rows being zeros."""
     if len({part.shape[1] for part in parts}) == 1:
         return np.concatenate(parts)
     whole = np.zeros((sum(map(len, parts)), max(part.shape[1] for part in parts), parts[0].shape[2]), np.float32)
@@ -158,7 +151,7 @@ class Batch:
 
 
 def epoch_batches(data: RankingDataset, groups: int, programs: int, rng: np.random.Generator) -> Iterator[Batch]:
-    """Shuffles each task's programs, cuts them into groups of nearly equal size, and shuffles the groups.
+    """Shuffle each task's programs, cut them into groups of nearly equal size, and shuffle the groups.
 
     Args:
         data: the programs; a task with one program has nothing to compare and is left out.

@@ -11,12 +11,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import torch
 
 from ..apportion import apportion_capped
+from ..corpus import Corpus, Task, computations, held_out_computations, split_tasks
+from ..corpus.computation import in_words
 from ..models.base import CostModel
 from ..models.context import ContextModel
 from .dataset import RankingDataset
@@ -24,10 +25,6 @@ from .distributed import ALONE, World
 from .errors import TrainingError
 from .metrics import evaluate_scores, mean_top_k, task_scores, top_k
 
-if TYPE_CHECKING:
-    from ..corpus import Corpus, Task
-
-_PREDICT_BATCH = 1024
 ALL = "all"
 TOP = (1, 2, 3, 5, 10, 20)
 BINS = 10
@@ -36,21 +33,19 @@ WORST = 5
 DIGITS = 4
 
 
-def predict(
-    model: CostModel, features: np.ndarray, batch_size: int = _PREDICT_BATCH, world: World = ALONE
-) -> np.ndarray:
-    """Scores of features (N, rows, width), without gradients: (N,) float64."""
+def predict(model: CostModel, features: np.ndarray, batch_size: int = 1024, world: World = ALONE) -> np.ndarray:
+    """Return scores (N,) of float64 for features (N, rows, width), without gradients."""
     own = model.score(features[world.part(len(features))], batch_size)
-    return world.gather_array(own, len(features), next(model.parameters(), torch.empty(0)).device)
+    return world.gather_array(own, len(features), next(model.parameters()).device)
 
 
 def evaluate_model(model: CostModel, data: RankingDataset, world: World = ALONE) -> dict[str, float]:
-    """`metrics.evaluate_scores` of the model's scores on a data set."""
+    """Return `metrics.evaluate_scores` of the model's scores on a data set."""
     return evaluate_scores(predict(model, data.features, world=world), data.latency, data.group, data.task_weights)
 
 
 def draw_labels(data: RankingDataset, labels: int, seed: int = 0) -> np.ndarray:
-    """(N,) bool: `labels` programs of each task at random, at most half of a task."""
+    """Draw `labels` programs of each task at random, at most half of a task: (N,) bool."""
     rng = np.random.default_rng([seed, labels])
     known = np.zeros(len(data), dtype=bool)
     for members in data.members:
@@ -59,7 +54,7 @@ def draw_labels(data: RankingDataset, labels: int, seed: int = 0) -> np.ndarray:
 
 
 def few_shot_scores(model: CostModel, data: RankingDataset, labels: int, seed: int = 0) -> np.ndarray:
-    """Scores of the programs that `draw_labels` leaves, given those that it draws; no gradient step.
+    """Score the programs that `draw_labels` leaves, given those that it draws; no gradient step.
 
     Returns:
         (N,) of float64, NaN where a program is one of the labels.
@@ -79,7 +74,7 @@ def few_shot_scores(model: CostModel, data: RankingDataset, labels: int, seed: i
 
 
 def scores_given(model: ContextModel, data: RankingDataset, known: np.ndarray) -> np.ndarray:
-    """(N,) scores of the programs that are not `known` (N,), each task's known ones being the context; else NaN."""
+    """Score the programs that are not `known` (N,), each task's known ones being the context: (N,), else NaN."""
     scores = np.full(len(data), np.nan)
     for members in data.members:
         have, rest = members[known[members]], members[~known[members]]
@@ -89,7 +84,7 @@ def scores_given(model: ContextModel, data: RankingDataset, known: np.ndarray) -
 
 
 def evaluate_unknown(data: RankingDataset, known: np.ndarray, scores: np.ndarray) -> dict[str, float]:
-    """`evaluate_scores` on the programs that are not `known` (N,), by scores (N,)."""
+    """Return `evaluate_scores` on the programs that are not `known` (N,), by scores (N,)."""
     rest = np.flatnonzero(~known)
     return evaluate_scores(scores[rest], data.latency[rest], data.group[rest], data.task_weights)
 
@@ -109,13 +104,11 @@ class UnseenTasks:
 
 
 def learnt_computations(corpora: Sequence[Corpus]) -> set[str]:
-    """What a run on these corpora learnt from, or chose its epoch by.
+    """Return the computations that a run on these corpora learnt from, or chose its epoch by.
 
-    It is what the training and validation tasks of all of them compute, without what any of them tests on: `gather`
-    and a knowledge base's curriculum leave that out, whatever its framework and device.
+    They are those of the training and validation tasks, without what any corpus tests on: `load_training_data` and a
+    knowledge base's curriculum leave that out, whatever its framework and device.
     """
-    from ..corpus import computations, held_out_computations, split_tasks
-
     learnt: set[str] = set()
     for corpus in corpora:
         known, split = computations(corpus), split_tasks(corpus)
@@ -124,9 +117,7 @@ def learnt_computations(corpora: Sequence[Corpus]) -> set[str]:
 
 
 def unseen_tasks(corpus: Corpus, learnt: Collection[str]) -> UnseenTasks:
-    """The test tasks of a corpus, all tasks where it has none, that compute nothing of `learnt`."""
-    from ..corpus import computations, split_tasks
-
+    """Return the test tasks of a corpus, all tasks where it has none, that compute nothing of `learnt`."""
     test = split_tasks(corpus).test
     part, tasks = ("test", test) if test else (ALL, tuple(sorted(corpus.tasks)))
     known = computations(corpus)
@@ -170,7 +161,7 @@ class RankedPrograms:
 
 
 def measure_curves(parts: Sequence[RankedPrograms], seed: int = 0) -> dict[str, Any]:
-    """What metrics.json holds under `curves`.
+    """Return what metrics.json holds under `curves`.
 
     Args:
         parts: the test split; of a knowledge base those of all its corpora.
@@ -255,8 +246,6 @@ def _tenths(places: np.ndarray) -> np.ndarray:
 
 def _task_rows(part: RankedPrograms) -> list[dict[str, Any]]:
     """Return the scores of each task of a part."""
-    from ..corpus.computation import in_words
-
     counts = np.bincount(part.data.group, minlength=len(part.data.task_ids))
     rows = []
     for number, scores in task_scores(part.scores, part.data.latency, part.data.group).items():

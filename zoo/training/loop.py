@@ -32,7 +32,7 @@ _AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What a run came to.
+    """The outcome of a run.
 
     Attributes:
         history: one entry an epoch: epoch, learning_rate, loss, seconds and, where evaluated, val_* metrics.
@@ -57,7 +57,7 @@ def train(
     on_epoch: Callable[[dict[str, float]], None] | None = None,
     world: World = ALONE,
 ) -> TrainResult:
-    """Trains `model` in place and leaves it with the weights of the best epoch.
+    """Train `model` in place and leave it with the weights of the best epoch.
 
     Args:
         model: its present weights are the start; training happens on its device.
@@ -68,7 +68,7 @@ def train(
         seed: of the order of the batches (and of dropout, where a model has it).
         resume_dir: where the state is saved every `save_every` epochs; a state found there is continued, and
             `curve.csv` is written beside it.
-        on_epoch: told each entry of the history; an exception (KeyboardInterrupt too) ends the run, and what
+        on_epoch: gets each entry of the history; an exception (KeyboardInterrupt too) ends the run, and what
             was saved stays.
         world: the processes that train this model together; they split every batch, and the first one writes.
 
@@ -115,7 +115,7 @@ class _Run:
         self.resumed_from = self.state.epoch
 
     def _identity(self) -> dict[str, Any]:
-        """What must be equal for a saved state to be continued."""
+        """Return what must be equal for a saved state to be continued."""
         return {
             "config": self.config.as_dict(),
             "seed": self.seed,
@@ -167,7 +167,7 @@ class _Run:
         return total / max(count, 1)
 
     def _step(self, batch: Batch, rng: np.random.Generator) -> float:
-        """One step of all processes on one batch; its loss."""
+        """Take one step of all processes on one batch; return its loss."""
         labels = torch.from_numpy(batch.labels).to(self.device)
         mask = torch.from_numpy(batch.mask).to(self.device)
         own = self._rows(batch.index[self.world.part(len(batch.index))])
@@ -184,10 +184,7 @@ class _Run:
         return float(loss.detach())
 
     def _rows(self, index: np.ndarray) -> Tensor:
-        """What the loss needs of each program, float32, (n, columns): by the head of its task, if it has one.
-
-        Under autocast where the recipe says so.
-        """
+        """Return the loss's input of each program, (n, columns) of float32, by the head of its task if it has one."""
         x = torch.from_numpy(self.data.features[index]).to(self.device)
         half = _AUTOCAST.get(self.config.precision)
         with torch.autocast(self.device.type, half) if half else contextlib.nullcontext():
@@ -209,7 +206,7 @@ class _Run:
 
     @contextlib.contextmanager
     def _averaged_weights(self):
-        """The model wears the running mean of its weights, if there is one, while inside."""
+        """Give the model the running mean of its weights, if there is one, while inside."""
         if self.state.average is None:
             yield
             return
@@ -242,6 +239,6 @@ class _Run:
 
 
 def _own_heads(model: CostModel, data: RankingDataset) -> Tensor | None:
-    """(N,) the head that learns each program; None for a model of one. The last serves the corpora beyond."""
+    """Return the head (N,) that learns each program, None for a model of one; the last serves all further corpora."""
     count = getattr(model.config, "heads", 1)
     return torch.from_numpy(np.minimum(data.heads, count - 1)) if count > 1 else None

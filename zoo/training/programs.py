@@ -7,38 +7,32 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
+from ..corpus import MIN_PROGRAMS, Corpus, Program, metric_weight, sequence_of
+from ..devices import Device, UnknownDeviceError, get_device
+from ..features import FeatureSchema, get_schema
+from ..features.schema import SCHEMAS
 from .dataset import RankingDataset, stack_padded
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from ..corpus import Corpus, Program
-    from ..devices import Device
-    from ..features import FeatureSchema
 
 _CHUNK = 8192
 _Part = tuple[str, np.ndarray, np.ndarray]
 
 
 def resolve_schema(name: str, kind: str) -> FeatureSchema:
-    """The schema of a recipe's name, which may leave the device's kind out: `tlp` is `tlp-cpu` or `tlp-gpu`.
+    """Return the schema of a recipe's name, which may leave the device's kind out: `tlp` is `tlp-cpu` or `tlp-gpu`.
 
     Raises:
         UnknownSchemaError: there is none.
     """
-    from ..features import get_schema
-    from ..features.schema import SCHEMAS
-
     full = f"{name}-{kind}"
     return get_schema(full if name not in SCHEMAS and full in SCHEMAS else name)
 
 
 def is_statements(schema: FeatureSchema) -> bool:
-    """Whether a row of the matrix is a lowered statement, not a primitive."""
+    """Return whether a row of the matrix is a lowered statement, not a primitive."""
     return schema.source == "statements"
 
 
@@ -58,7 +52,7 @@ class StatementStore:
 def extract(
     corpus: Corpus, programs: Sequence[Program], schema: FeatureSchema, device: Device, store: StatementStore
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Matrices of programs of a corpus.
+    """Extract the matrices of programs of a corpus.
 
     Returns:
         float32 (n, rows, width), and (N,) bool: which n of the N programs they are. A program is left out when
@@ -66,8 +60,6 @@ def extract(
     """
     if is_statements(schema):
         return _statements(corpus, programs, schema, store)
-    from ..corpus import sequence_of
-
     features = schema.extract([sequence_of(p) for p in programs], device if schema.hardware else None)
     return features, np.ones(len(programs), dtype=bool)
 
@@ -79,18 +71,18 @@ def _statements(
     from ..features.columns import OPS
     from ..features.statements import statement_matrices
 
-    with tempfile.TemporaryDirectory() as passing:
-        made, failures = statement_features(corpus, programs, store.folder or passing, store.workers)
+    with tempfile.TemporaryDirectory() as scratch:
+        features, failures = statement_features(corpus, programs, store.folder or scratch, store.workers)
     usable = np.ones(len(programs), dtype=bool)
     usable[[failure.index for failure in failures]] = False
     kept = np.flatnonzero(usable).tolist()
     ops = [OPS.index(corpus.tasks[programs[i].task_id].op) for i in kept]
-    return statement_matrices([made[i] for i in kept], ops, schema.rows), usable
+    return statement_matrices([features[i] for i in kept], ops, schema.rows), usable
 
 
 @dataclass(frozen=True)
 class Share:
-    """How much of the training programs is taken, at random.
+    """The part of the training programs that is taken, at random.
 
     Attributes:
         tasks, programs: share of the target's training tasks, and of the programs of each; no programs (0)
@@ -108,13 +100,11 @@ class Share:
 
 
 def corpus_device(corpus: Corpus) -> Device:
-    """The device that a corpus was measured on: as found there if the corpus says, else by its name.
+    """Return the device that a corpus was measured on: as detected there if the corpus has it, else by its name.
 
     Raises:
         UnknownDeviceError: neither its device nor its family is known here.
     """
-    from ..devices import Device, UnknownDeviceError, get_device
-
     if "device_sheet" in corpus.meta:
         return Device.from_dict(corpus.meta["device_sheet"])
     try:
@@ -132,7 +122,7 @@ def read_programs(
     head: int = 0,
     device: Device | None = None,
 ) -> tuple[RankingDataset | None, int]:
-    """Features and latencies of the valid programs of some tasks.
+    """Read features and latencies of the valid programs of some tasks.
 
     Args:
         corpus: where the programs are.
@@ -146,27 +136,25 @@ def read_programs(
     Returns:
         The programs, None without any, and how many were left out for want of features.
     """
-    from ..corpus import MIN_PROGRAMS, metric_weight
-
     share, store, device = share or Share(), store or StatementStore(), device or corpus_device(corpus)
     rng = np.random.default_rng(share.seed)
     read = ["latency", "error", "key"]
     filled = [t for t in task_ids if _usable(corpus.table(t, read), t, share).sum() >= MIN_PROGRAMS]
     chosen = np.sort(rng.permutation(len(filled))[: max(1, round(share.tasks * len(filled)))])
-    found: list[_Part] = []
+    parts: list[_Part] = []
     failed = 0
     for programs in _chunks(corpus, [filled[i] for i in chosen], share, rng):
         features, usable = extract(corpus, programs, schema, device, store)
         failed += len(programs) - len(features)
         kept = [program for program, good in zip(programs, usable, strict=True) if good]
-        found += _by_task(kept, features)
-    if not found:
+        parts += _by_task(kept, features)
+    if not parts:
         return None, failed
-    ids, parts, latency = zip(*found, strict=True)
+    ids, features, latency = zip(*parts, strict=True)
     weights = np.array([metric_weight(corpus.tasks[t]) for t in ids], dtype=np.float64)
-    group = np.repeat(np.arange(len(ids), dtype=np.int64), [len(part) for part in parts])
+    group = np.repeat(np.arange(len(ids), dtype=np.int64), [len(part) for part in features])
     heads = np.full(len(ids), head, np.int64) if head else None
-    return RankingDataset(stack_padded(parts), np.concatenate(latency), group, ids, weights, heads), failed
+    return RankingDataset(stack_padded(features), np.concatenate(latency), group, ids, weights, heads), failed
 
 
 def _chunks(corpus: Corpus, task_ids: Sequence[str], share: Share, rng: np.random.Generator) -> Iterator[list[Program]]:
@@ -207,8 +195,6 @@ def _usable(table: pa.Table, task_id: str, share: Share) -> np.ndarray:
 
 def _pick(corpus: Corpus, task_id: str, share: Share, rng: np.random.Generator) -> list[Program]:
     """Valid programs of a task: the share, at least two, at most the cap; in the order of their keys."""
-    from ..corpus import Program
-
     table = corpus.table(task_id).sort_by("key")
     valid = np.flatnonzero(_usable(table, task_id, share))
     count = max(min(2, len(valid)), round(share.programs * len(valid)))

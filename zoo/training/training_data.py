@@ -1,19 +1,18 @@
-"""What a training run learns from and is judged by: programs of one or several corpora, no test task among them."""
+"""`TrainingData`: the programs that a run learns from and is judged by, with no test task among the former."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ..corpus import HELD_OUT, MIN_PROGRAMS, Corpus, EmptyDatasetError, computations, split_tasks
+from ..corpus.computation import normal
+from ..devices import Device
+from ..features import FeatureSchema
 from .dataset import RankingDataset
 from .programs import Share, StatementStore, corpus_device, read_programs, resolve_schema
-
-if TYPE_CHECKING:
-    from ..corpus import Corpus
-    from ..devices import Device
-    from ..features import FeatureSchema
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ class TrainingData:
 
     @cached_property
     def train(self) -> RankingDataset:
-        """All training programs together."""
+        """Return all training programs together."""
         return RankingDataset.concat([part for part in (self.own, self.sources) if part is not None])
 
 
@@ -52,7 +51,7 @@ def load_training_data(
     share: Share | None = None,
     store: StatementStore | None = None,
 ) -> TrainingData:
-    """Reads the programs of a run; the device of each is its own corpus's.
+    """Read the programs of a run; the device of each is its own corpus's.
 
     A task of any corpus is left out of the training when a test task of any corpus, or a validation task,
     has its id or computes the same, whatever the framework and the device.
@@ -93,9 +92,7 @@ def load_training_data(
 
 
 def describe_corpus(corpus: Corpus) -> dict[str, Any]:
-    """The facts of a corpus that a config and a card repeat."""
-    from ..corpus import HELD_OUT
-
+    """Return the facts of a corpus that a config and a card repeat."""
     keys = ("device", "cpu_model", "threads", "framework", "licence", "source", "tvm_version")
     networks = {name for task in corpus.tasks.values() for name, _ in task.networks}
     return {
@@ -114,9 +111,7 @@ def load_part(
     device: Device | None = None,
     store: StatementStore | None = None,
 ) -> RankingDataset | None:
-    """All programs of one part of a corpus's split; None where no task of it has enough of them."""
-    from ..corpus import split_tasks
-
+    """Return all programs of one part of a corpus's split; None where no task of it has enough of them."""
     return read_programs(corpus, split_tasks(corpus).part(part), schema, store, device=device)[0]
 
 
@@ -124,9 +119,6 @@ class _Splits:
     """The splits of some corpora (of a seed of its own: all runs are judged on the same tasks), by computation."""
 
     def __init__(self, corpora: Sequence[Corpus]) -> None:
-        from ..corpus import computations, split_tasks
-        from ..corpus.computation import normal
-
         self._parts = {id(corpus): split_tasks(corpus) for corpus in corpora}
         # A task's id is enough within one corpus; to read what it computes from a module takes TVM and seconds.
         alone = len(corpora) == 1
@@ -136,17 +128,17 @@ class _Splits:
         }
 
     def computed(self, part: str, corpora: Iterable[Corpus]) -> set[str]:
-        """What the tasks of one part of these corpora compute."""
+        """Return the computations of the tasks in one part of these corpora."""
         return {self._names[id(c)][task_id] for c in corpora for task_id in self._parts[id(c)].part(part)}
 
     def without(self, held: set[str], corpus: Corpus, parts: Iterable[str]) -> list[str]:
-        """Ids, sorted, of the tasks in some parts of a corpus that compute nothing that is held."""
+        """Return the ids, sorted, of the tasks in some parts of a corpus whose computation is not held."""
         names, split = self._names[id(corpus)], self._parts[id(corpus)]
         return sorted(task_id for part in parts for task_id in split.part(part) if names[task_id] not in held)
 
 
 def _count(data: RankingDataset | None, failed: int) -> dict[str, int]:
-    """What a card tells of the programs learnt from."""
+    """Return the counts of the programs learnt from, for a card."""
     return {
         "tasks": 0 if data is None else len(set(data.group.tolist())),
         "programs": 0 if data is None else len(data),
@@ -160,8 +152,6 @@ def _join(parts: Iterable[RankingDataset | None]) -> RankingDataset | None:
 
 
 def _nothing(corpora: Sequence[Corpus]) -> Exception:
-    from ..corpus import MIN_PROGRAMS, EmptyDatasetError
-
     names = ", ".join(corpus.path.name for corpus in corpora)
     return EmptyDatasetError(
         f"no training task of {names} has {MIN_PROGRAMS} valid programs",

@@ -1,14 +1,13 @@
 """Checkpoints: what is refused, by which error, and that a refusal comes before any tensor is used."""
 
 import json
-import struct
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import safetensors.torch
 import torch
-from tchub.zoo.devices import UnknownDeviceError, get_device
+from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
 from tchub.zoo.files import StorageError
 from tchub.zoo.models import (
@@ -71,22 +70,11 @@ def test_scores_are_float64_and_do_not_depend_on_the_batch(saved):
     assert checkpoint.score([]).shape == (0,)
 
 
-def test_equal_sequences_score_alike(saved):
-    one = sequences(1) * 3
-    assert len(set(Checkpoint.load(saved).score(one))) == 1
-
-
 def test_a_device_of_its_own_travels_with_the_checkpoint(tmp_path):
     """An adapted checkpoint of a machine that no data file lists."""
     device = replace(get_device("epyc"), name="my-machine", family="mine")
     replace(make(family="mine", device=device.to_dict()), device=device).save(tmp_path)
     assert Checkpoint.load(tmp_path).device == device
-
-
-def test_an_unknown_device_is_refused(saved):
-    edit_config(saved, family="abacus")
-    with pytest.raises(UnknownDeviceError):
-        Checkpoint.load(saved)
 
 
 def test_missing_files(saved, tmp_path):
@@ -158,25 +146,6 @@ def test_a_truncated_weight_file(saved, keep):
 def test_a_weight_file_with_something_added(saved):
     with (saved / "model.safetensors").open("ab") as file:
         file.write(b"more")
-    with pytest.raises(CorruptCheckpointError):
-        Checkpoint.load(saved)
-
-
-@pytest.mark.parametrize("header", [b"[]", b"{", b'{"a": 1}', b'{"a": {"data_offsets": [0]}}', b"\xff\xfe"])
-def test_a_header_that_is_none(saved, header):
-    (saved / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header)
-    with pytest.raises(CorruptCheckpointError):
-        Checkpoint.load(saved)
-
-
-def test_a_header_longer_than_the_cap(saved):
-    (saved / "model.safetensors").write_bytes(struct.pack("<Q", 2**40) + b"{}")
-    with pytest.raises(CorruptCheckpointError):
-        Checkpoint.load(saved)
-
-
-def test_a_pickle_is_no_weight_file(saved):
-    torch.save({"weights": torch.zeros(3)}, saved / "model.safetensors")
     with pytest.raises(CorruptCheckpointError):
         Checkpoint.load(saved)
 

@@ -69,10 +69,6 @@ def change_header(folder: Path, change: Callable[[dict], object]) -> None:
     (folder / WEIGHTS).write_bytes(struct.pack("<Q", len(text)) + text + data[8 + size :])
 
 
-def test_the_checkpoint_that_is_attacked_loads(folder):
-    assert Checkpoint.load(folder).model.parameter_count() > 0
-
-
 class Harm:
     """What a pickle can do: it runs when it is loaded."""
 
@@ -185,14 +181,6 @@ BAD_HEADERS = [
 def test_a_header_that_lies(folder, change, why):
     change_header(folder, change)
     assert why in refusal(folder)
-
-
-def test_a_header_of_tensors_without_end(folder):
-    """As many as fit: the names are compared before anything is made of them."""
-    change_header(
-        folder, lambda h: {f"{i:x}": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]} for i in range(4000)}
-    )
-    refusal(folder)
 
 
 def test_a_name_that_is_said_twice(folder):

@@ -65,16 +65,6 @@ def test_layers_that_read_raw_features_have_no_lateral(arch: str) -> None:
     assert first not in layers
 
 
-def test_laterals_follow_from_the_config_without_a_random_number() -> None:
-    config = tiny("tilenet").config
-    lateral_layers.cache_clear()
-    before = torch.get_rng_state()
-    assert lateral_layers("tilenet", config) == {
-        "body.3": (16, 16), "body.6": (16, 16), "head": (16, 1), "embed": (16, 64),
-    }  # fmt: skip
-    assert torch.equal(before, torch.get_rng_state())
-
-
 @pytest.mark.parametrize("arch", NETWORKS)
 def test_around_a_model_base_and_column_are_that_model(arch: str) -> None:
     model = tiny(arch)
@@ -100,13 +90,6 @@ def test_either_the_base_is_frozen_or_the_column() -> None:
     assert (base.kb.training, base.column.training) == (True, False)
     base.eval()
     assert not any(m.training for m in base.modules())
-
-
-def test_what_is_frozen_drops_nothing() -> None:
-    base = Progressive.around(tiny("tilenet")).train()
-    for name in ("column.body.2", "column.body.5", "column.body.8"):
-        base.get_submodule(name).eval()
-    assert torch.equal(base(programs()), base(programs()))  # the base's dropout would show
 
 
 def test_a_copy_shares_nothing_with_its_original() -> None:

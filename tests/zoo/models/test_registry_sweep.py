@@ -15,7 +15,6 @@ from tchub.zoo.models import (
     create,
     get_architecture,
     list_architectures,
-    make_config,
 )
 from tchub.zoo.training.losses import get_loss
 
@@ -136,12 +135,6 @@ def test_save_load_same_scores(arch, tmp_path):
     assert loaded.config == config
     assert torch.equal(loaded.model(x), model(x))
     assert loaded.model.parameter_count() == model.parameter_count()
-
-
-@every_network
-def test_the_config_goes_round(arch):
-    config = create(arch).config
-    assert make_config(arch, config.as_dict()) == config
 
 
 @every_network

@@ -48,11 +48,6 @@ def smooth(model: TileNet, x: np.ndarray, context: np.ndarray, latency: np.ndarr
 # What measured programs say
 
 
-def test_without_context_it_is_the_score() -> None:
-    model, (x, _) = new_model(), task(9)
-    assert np.array_equal(model.score_given(x, x[:0], np.zeros(0)), model.score(x))
-
-
 @settings(max_examples=15, deadline=None)
 @given(seeds, st.integers(1, 24))
 def test_the_order_of_the_measured_programs_does_not_matter(seed: int, n: int) -> None:
@@ -69,24 +64,6 @@ def test_another_unit_of_time_moves_all_scores_alike(seed: int, n: int, factor: 
     seconds = model.score_given(x[n:], x[:n], latency[:n])
     others = model.score_given(x[n:], x[:n], latency[:n] * factor)
     assert np.allclose(others, seconds - np.log(factor), atol=1e-6)
-
-
-@settings(max_examples=25, deadline=None)
-@given(seeds, st.integers(2, 30))
-def test_measured_programs_come_nearer_to_their_measurement(seed: int, n: int) -> None:
-    """The prior is the score at the task's level; what is left of its error is what the noise explains."""
-    model, (x, latency) = new_model(seed), task(n, seed)
-    speed = -np.log(latency)
-    prior = model.score(x) + (speed - model.score(x)).mean()
-    left = np.linalg.norm(smooth(model, x, x, latency) - speed)
-    assert left < np.linalg.norm(prior - speed)
-
-
-def test_one_measured_program_gives_the_level_and_changes_no_order() -> None:
-    model, (x, latency) = new_model(), task(20)
-    found = model.score_given(x, x[:1], latency[:1])
-    assert found[0] == pytest.approx(-np.log(latency[0]), abs=1e-4)
-    assert np.array_equal(np.argsort(found), np.argsort(model.score(x)))
 
 
 @settings(max_examples=15, deadline=None)
@@ -172,14 +149,6 @@ def test_sixteen_labels_teach_a_rule_that_the_weights_do_not_know(seed: int) -> 
     assert taught > max(blind, misled) + 0.1
 
 
-def test_scoring_leaves_the_mode_as_it_was() -> None:
-    model, (x, latency) = new_model(), task(12)
-    for training in (True, False):
-        model.train(training)
-        model.score_given(x, x[:6], latency[:6])
-        assert model.training is training
-
-
 # Columns that never changed
 
 
@@ -206,15 +175,6 @@ def test_trees_of_the_same_labels_are_remembered() -> None:
     assert grow_task_trees(rows[:-1], speed[:-1]) is not first
     assert grow_task_trees(rows, speed + 1e-9) is not first
     assert np.corrcoef(first.inplace_predict(rows), speed)[0, 1] > 0.9
-
-
-def test_old_trees_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: dict[bytes, object] = {}
-    monkeypatch.setattr("tchub.zoo.models.trees._task_trees", kept)
-    monkeypatch.setattr("tchub.zoo.models.trees._REMEMBERED", 3)
-    x, latency = task(12)
-    grown = [grow_task_trees(x[:n, 0], -np.log(latency[:n])) for n in range(4, 10)]
-    assert list(kept.values()) == grown[-3:]
 
 
 # Training
@@ -249,14 +209,6 @@ def test_the_loss_is_finite_whatever_the_groups(lengths: list[int], loss: str) -
         assert all(p.grad is None or torch.isfinite(p.grad).all() for p in model.parameters())
 
 
-def test_an_episode_teaches_kernel_and_embedding_which_short_groups_cannot() -> None:
-    for lengths, taught in (([40, 40], True), ([2, 3], False)):
-        model = new_model()
-        model.training_loss(*batch(model, lengths), get_loss("log_ranknet"), np.random.default_rng(0)).backward()
-        for learnt in (model.kernel, model.embed.weight):
-            assert (learnt.grad is not None and bool(learnt.grad.any())) is taught
-
-
 def test_an_episode_is_judged_on_the_programs_that_it_does_not_know() -> None:
     judged: list[torch.Tensor] = []
 
@@ -288,22 +240,6 @@ def test_padding_changes_no_loss() -> None:
 
 
 # Files
-
-
-def test_a_checkpoint_keeps_what_it_answers(tmp_path: Path) -> None:
-    schema = get_schema("nest-gpu")
-    model = new_model(width=schema.width)
-    x = np.random.default_rng(0).random((20, 1, schema.width), np.float32)
-    model.prepare(torch.from_numpy(x))
-    latency = np.linspace(1e-4, 1e-3, 10)
-    config = CheckpointConfig(
-        name="tilenet-t4", version="1.0.0", arch="tilenet", model=model.config.as_dict(),
-        feature_schema=schema.name, feature_version=schema.version, family="t4",
-    )  # fmt: skip
-    Checkpoint(config, model, get_device(config.family)).save(tmp_path)
-    loaded = Checkpoint.load(tmp_path).model
-    assert isinstance(loaded, TileNet)
-    assert np.array_equal(loaded.score_given(x, x[:10], latency), model.score_given(x, x[:10], latency))
 
 
 # Devices that were not learnt
@@ -347,13 +283,6 @@ def test_a_program_without_a_device_is_read_as_one_of_an_unknown_device() -> Non
     unknown[:, 0, waves] = model.mean[waves]  # what counts the device's units cannot be told either
     without[:, 0, waves] = 0
     torch.testing.assert_close(model(without), model(unknown))
-
-
-def test_no_device_is_none_that_can_be_learnt() -> None:
-    model = new_reader(0.5)
-    learnt = model.get_buffer("devices").clone()
-    model.admit(of_device(model, 0))
-    assert torch.equal(model.get_buffer("devices"), learnt)
 
 
 def test_without_device_dropout_every_sheet_is_read_and_none_is_noted() -> None:

@@ -35,15 +35,6 @@ def test_ranks_the_programs_of_tasks_it_has_not_seen(ranker, pool):
     assert evaluate_scores(model.score(x), latency, group, np.ones(8))["pairwise"] > 0.8
 
 
-@every_library
-def test_the_order_of_the_tasks_in_the_data_does_not_matter_to_what_is_learnt(ranker):
-    """Programs of a task need not stand together."""
-    x, labels, group, latency = data()
-    mixed = np.random.default_rng(0).permutation(len(x))
-    model = ranker(rounds=30).fit(x[mixed], labels[mixed], group[mixed])
-    assert evaluate_scores(model.score(x), latency, group, np.ones(8))["pairwise"] > 0.8
-
-
 def test_pooled_rows_by_hand():
     x = np.array([[[1, -5], [2, -3], [0, 0]], [[0, 0], [0, 0], [0, 0]]], np.float32)
     table = XGBoostRanker().table(x)

@@ -1,7 +1,6 @@
 """Training on several corpora: what is learnt from, what is held out, and in which order."""
 
 import hashlib
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -97,19 +96,6 @@ def test_each_program_has_the_row_of_its_own_device(target, source):
     assert np.array_equal(data.sources.features[0, -1], get_device("xeon").hardware_row(width))
 
 
-def test_tasks_of_two_corpora_are_never_one_group(target, source):
-    data = load_training_data(target, [source], "tcl")
-    assert len(data.train.task_ids) == len(data.own.task_ids) + len(data.sources.task_ids)
-    assert data.train.labels.max() == 1
-    assert (data.train.best[data.train.group] <= data.train.latency).all()
-
-
-def test_each_corpus_has_its_own_head_and_the_target_the_first(target, source):
-    data = load_training_data(target, [source], "tcl").train
-    assert set(data.heads[: 12 * 9]) == {0}
-    assert set(data.heads[-12:]) == {1}
-
-
 def test_the_cap_holds_for_every_task_of_every_corpus(target, source):
     data = load_training_data(target, [source], "tcl", Share(per_task=5)).train
     assert set(np.bincount(data.group)) == {5}
@@ -148,12 +134,6 @@ def test_two_stages_end_with_the_target(target, source, tmp_path):
     assert fitted.checkpoint.config.training["stages"] == 2
 
 
-def test_without_sources_the_finetune_table_waits(target):
-    seen = []
-    fit(target, replace(RECIPE, finetune={"epochs": 1}), on_epoch=seen.append)
-    assert len(seen) == 2
-
-
 def test_a_checkpoint_is_the_start_of_its_fine_tuning(target, source):
     base = fit(source, RECIPE).checkpoint
     config = replace(RECIPE, finetune={"epochs": 1, "learning_rate": 1e-12, "select": "last"})
@@ -183,17 +163,6 @@ def test_the_best_epoch_of_a_corpus_with_test_tasks_alone(tmp_path):
     alone = make_corpus(tmp_path / "alone", "epyc-turin", ["a", "b"], test=("a", "b"))
     with pytest.raises(EmptyDatasetError):
         fit(alone, RECIPE)
-
-
-def test_gathering_once_serves_many_runs(target, source):
-    data = load_training_data(target, [source], "tcl")
-    runs = [fit_data(data, RECIPE, 1), fit(target, RECIPE, [source], 1)]
-    first, second = (run.metrics["results"] for run in runs)
-    assert first == second
-
-
-def test_metrics_are_json(target):
-    assert json.loads(json.dumps(fit(target, RECIPE).metrics))["format"] == 1
 
 
 # Architectures of other kinds
