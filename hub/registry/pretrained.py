@@ -100,7 +100,7 @@ def _snapshot(repo: str, revision: str | None, options: dict[str, Any], force: b
     limits = {CONFIG_FILE: MAX_CONFIG_BYTES, WEIGHTS_FILE: MAX_WEIGHT_BYTES}
     about: dict[str, Any] = {"revision": commit, "offline": offline}
     for file, limit in limits.items():
-        ask = partial(hf_hub_download, repo, file, revision=commit, dry_run=True, **options)
+        ask: Any = partial(hf_hub_download, repo, file, revision=commit, dry_run=True, **options)
         size = ask_hub(repo, ask, file=file, **about).file_size
         if size is not None and size > limit:
             check = Verification(Outcome.SIZE_MISMATCH, f"hf://{repo}/{file}", limit, size)

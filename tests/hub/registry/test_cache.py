@@ -12,7 +12,7 @@ from tchub.hub.cli import main
 from tchub.hub.registry import Registry, Store
 from tchub.hub.registry.cache import PRUNABLE, prune
 from tchub.hub.registry.errors import StoreError
-from toy_checkpoints import forbid_reading, forbid_writing, publish, write_index, write_toy
+from toy_checkpoints import forbid_reading, publish, write_index, write_toy
 
 DAY = 86400
 VERSIONS = ("0.9.0", "0.9.1", "0.10.0")
@@ -84,20 +84,6 @@ def test_other_parts_of_the_cache_are_listed_and_what_is_none_of_tchubs_is_not(c
     assert run_json(capsys)["by"]["statements"] == 4
 
 
-def test_size_and_path(cache, capsys, tmp_path):
-    size = run_json(capsys)
-    assert size["bytes"] == sum(row["size"] for row in run_json(capsys)["items"]) > 0
-    assert run_json(capsys)["path"] == str(tmp_path / "cache")
-
-
-def test_an_empty_cache(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "none"))
-    assert run_json(capsys)["items"] == []
-    assert run_json(capsys)["bytes"] == 0
-    assert run_json(capsys, "--prune", "--keep", "0")["removed"] == []
-    assert not (tmp_path / "none").exists()
-
-
 def test_prune_keeps_the_newest_version_of_each_name(cache, capsys):
     before = run_json(capsys)["bytes"]
     result = run_json(capsys, "--prune")
@@ -132,14 +118,6 @@ def test_damaged_copies_go_and_do_not_count_as_the_newest(cache, capsys):
     assert stored(cache) == ["tcl-epyc@0.9.1", "tcl-t4@0.9.0"]
 
 
-def test_a_download_that_ends_while_the_cache_is_looked_at(cache, capsys, monkeypatch):
-    partial = cache.root / "tcl-t4" / ".partial-abc"
-    monkeypatch.setattr(Store, "leftovers", lambda self, name: [partial] if name == "tcl-t4" else [])
-    row = run_json(capsys)["items"][-1]
-    assert (row["name"], row["size"], row["used"]) == ("tcl-t4/.partial-abc", 0, None)
-    assert run(capsys)[0] == 0
-
-
 def test_what_a_stopped_download_left_goes(cache, capsys):
     partial = cache.root / "tcl-t4/.partial-abc"
     partial.mkdir()
@@ -169,17 +147,6 @@ def test_adapted_checkpoints_stay_even_where_both_roots_are_one_folder(cache, ca
     assert stored(registry.home) == [adapted.id]
 
 
-def test_what_lies_beside_the_checkpoints_is_not_touched(cache, capsys, tmp_path):
-    (cache.root / "notes").mkdir()
-    (cache.root / "tcl-t4" / "notes").mkdir()
-    (tmp_path / "elsewhere").mkdir()
-    (cache.root / "tcl-t4" / "0.9.9").symlink_to(tmp_path / "elsewhere")
-    run_json(capsys, "--prune", "--keep", "0")
-    assert (cache.root / "notes").is_dir()
-    assert (cache.root / "tcl-t4/notes").is_dir()
-    assert (tmp_path / "elsewhere").is_dir()
-
-
 def test_another_part_of_the_cache_is_emptied_when_it_is_named(cache, capsys, tmp_path):
     folder = tmp_path / "cache/statements"
     folder.mkdir()
@@ -202,10 +169,6 @@ def test_the_refreshed_index_and_its_keys_are_listed_and_never_pruned(cache, cap
     assert (tmp_path / "cache/index/refreshed.json").is_file()
 
 
-def test_an_age_that_is_none_is_wrong_usage(cache, capsys):
-    assert run(capsys, "--prune", "--unused-for", "soon")[0] == 2
-
-
 def test_a_name_that_cannot_be_read_is_called_so_and_the_others_go_on(cache, capsys, monkeypatch):
     forbid_reading(monkeypatch, cache.root / "tcl-t4")
     rows = {row["name"]: row["outcome"] for row in run_json(capsys)["items"]}
@@ -216,17 +179,6 @@ def test_a_name_that_cannot_be_read_is_called_so_and_the_others_go_on(cache, cap
     assert (left["name"], left["freed"], left["reason"]) == ("tcl-t4", 0, "left alone: it cannot be read")
 
 
-def test_a_version_that_cannot_be_read_is_not_taken_for_damaged(cache, capsys, monkeypatch):
-    forbid_reading(monkeypatch, cache.root / "tcl-t4" / "0.9.0")
-    assert run_json(capsys)["items"][-1]["outcome"] == "unreadable"
-    assert "left alone" in run_json(capsys, "--prune")["removed"][-1]["reason"]
-    assert main(["pull", "--verify", "--json"]) == 1
-    rows = {row["name"]: row["outcome"] for row in json.loads(capsys.readouterr().out)}
-    assert (rows["tcl-epyc"], rows["tcl-t4"]) == ("ok", "unreadable")
-    assert main(["info", "tcl-t4"]) == 1
-    assert "Permission denied\nremedy: check its permissions" in capsys.readouterr().err
-
-
 def test_a_cache_that_cannot_be_read_is_an_error_of_the_cache_alone(cache, capsys, monkeypatch):
     forbid_reading(monkeypatch, cache.root)
     for words in ((), ("--prune",)):
@@ -234,14 +186,6 @@ def test_a_cache_that_cannot_be_read_is_an_error_of_the_cache_alone(cache, capsy
         assert code == 1
         assert "checkpoints cannot be read: Permission denied\nremedy: check its permissions, or set TCHUB_CACHE" in err
     assert main(["list"]) == 0
-
-
-def test_what_would_go_from_a_read_only_cache_can_be_asked(cache, capsys, monkeypatch):
-    before = run_json(capsys, "--prune", "--dry-run")
-    forbid_writing(monkeypatch)
-    assert run_json(capsys, "--prune", "--dry-run") == before
-    assert run(capsys, "--prune")[0] == 1
-    assert len(stored(cache)) == 4
 
 
 def test_a_cache_that_cannot_be_written_is_an_error(cache, monkeypatch):

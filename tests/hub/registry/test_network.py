@@ -101,13 +101,6 @@ def test_offline_without_a_cache_says_how_to_get_it(hub, entry, source, dest):
     assert hub.requests == []
 
 
-def test_the_clients_own_offline_mode_is_honoured(hub, entry, source, dest, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with refused("offline"):
-        source.fetch(entry, dest)
-    assert hub.requests == []
-
-
 def test_an_entry_without_a_commit_is_refused_before_any_request(hub, tmp_path, source, dest):
     with refused("revision", "pins no commit"):
         source.fetch(publish(tmp_path / "floating", "tcl-epyc"), dest)
@@ -121,25 +114,10 @@ def test_a_gated_repository(hub, entry, source, dest):
     assert "hf auth login" in caught.value.remedy
 
 
-def test_a_good_token_opens_a_gated_repository(hub, entry, source, dest, monkeypatch):
-    hub.repos[REPO].gated = True
-    hub.repos[REPO].granted.add("ada")
-    monkeypatch.setenv("HF_TOKEN", hub.login("hf_good", user="ada"))
-    source.fetch(entry, dest)
-    assert same_bytes(hub, dest)
-
-
 def test_a_refused_token_is_not_taken_for_a_missing_repository(hub, entry, source, dest, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_expired")
     with refused("token", "refused the token"):
         source.fetch(entry, dest)
-
-
-def test_a_token_without_permission(hub, entry, source, dest):
-    hub.faults.answer(403)
-    with refused("token") as caught:
-        source.fetch(entry, dest)
-    assert caught.value.fields["status"] == 403
 
 
 @pytest.mark.parametrize(
@@ -157,12 +135,6 @@ def test_a_commit_that_is_gone(hub, entry, source, dest):
         source.fetch(entry, dest)
 
 
-def test_a_file_that_is_gone(hub, entry, source, dest):
-    rewrite(hub, entry, metrics_json=None)
-    with pytest.raises(NotInSourceError, match=r"no file metrics\.json"):
-        source.fetch(entry, dest)
-
-
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_a_failing_or_busy_server(hub, entry, source, dest, status):
     hub.faults.answer(status)
@@ -176,16 +148,6 @@ def test_a_rate_limit_says_when_to_try_again(hub, entry, source, dest):
     with refused("network") as caught:
         source.fetch(entry, dest)
     assert caught.value.remedy.startswith("try again in 60 s")
-
-
-def test_a_pause_that_is_too_long_is_not_waited_for(hub, entry, source, dest, monkeypatch):
-    monkeypatch.setattr("time.sleep", SLEEP)  # the client's pauses are real again
-    hub.faults.answer(429, retry_after=3600)
-    monkeypatch.setattr("tchub.hub.registry.network.ANSWER_SECONDS", 0.5)
-    began = time.monotonic()
-    with refused("network", "hangs, or is too slow"):
-        source.fetch(entry, dest)
-    assert time.monotonic() - began < 5
 
 
 def test_a_server_that_hangs_ends_in_bounded_time(hub, entry, source, dest, monkeypatch):
@@ -210,13 +172,6 @@ def test_no_error_shows_the_token(hub, entry, source, dest, monkeypatch, token, 
     assert "cret" not in caught.value.message
 
 
-def test_a_server_that_is_not_there(entry, source, dest, tmp_path, monkeypatch):
-    use_client(monkeypatch, tmp_path, "http://127.0.0.1:9")
-    with refused("network", "could not be fetched") as caught:
-        source.fetch(entry, dest)
-    assert "HF_ENDPOINT" in caught.value.remedy
-
-
 def test_a_connection_that_breaks_leaves_nothing_that_is_taken_for_whole(hub, entry, source, tmp_path):
     hub.faults.truncate(1, "^GET")
     with refused("network"):
@@ -237,11 +192,6 @@ def test_other_bytes_of_the_same_size_never_reach_the_store(hub, entry, source, 
     with pytest.raises(IntegrityError, match="wrong sha256"):
         registry.pull("tcl-epyc")
     assert registry.cache.entries() == []
-
-
-def test_the_index_leads_to_the_hub(hub, entry, source, tmp_path):
-    pulled = make_registry(tmp_path, entry).pull("tcl-epyc")
-    assert pulled.source == f"hf://{REPO}"
 
 
 @pytest.mark.parametrize(("number", "text"), [(errno.ENOSPC, "no space left"), (errno.EROFS, "Read-only")])

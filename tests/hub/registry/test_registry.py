@@ -1,24 +1,31 @@
-"""`from tchub import hub`: list, pull and load a real checkpoint; weights are verified at every load."""
+"""The Python face: list, pull, load; every fault is a typed error before a tensor is used, and nothing is lost."""
 
 from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from real_checkpoint import NAME, VERSION, environment, make_checkpoint, publish_real
+from real_checkpoint import NAME, VERSION, environment, make_checkpoint, publish_real, rewrite_config
 from tchub import hub
-from tchub.hub.registry import Registry
-from tchub.hub.registry.errors import IntegrityError, UnknownCheckpointError
+from tchub.hub.api import locate
+from tchub.hub.registry import Registry, describe
+from tchub.hub.registry.errors import UnknownCheckpointError
 from tchub.hub.registry.fit import CHECKPOINT_FORMAT
 from tchub.zoo.devices import get_device
+from tchub.zoo.errors import TchubWarning
 from tchub.zoo.models import Checkpoint
 from tchub.zoo.models.config import FORMAT
 from tchub.zoo.primitives import PrimitiveSequence
-from toy_checkpoints import publish
+from toy_checkpoints import fill_disk, forbid_writing, publish, write_index
 
 
 @pytest.fixture
-def zoo(tmp_path, monkeypatch):
+def shelf(tmp_path, monkeypatch) -> Path:
+    """A zoo of one checkpoint in a folder, and empty stores."""
     entry = publish_real(tmp_path / "zoo")
     for key, value in environment(tmp_path, entry).items():
         monkeypatch.setenv(key, value)
@@ -35,16 +42,11 @@ def test_every_exported_name_is_importable():
     assert set(hub.__all__) <= set(dir(hub))
 
 
-def test_a_name_that_does_not_exist_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="frobnicate"):
-        _ = hub.frobnicate
-
-
-def test_list_pull_load(zoo):
+def test_list_pull_load(shelf):
     assert [entry.id for entry in hub.list_checkpoints()] == [f"{NAME}@{VERSION}"]
     assert hub.list_checkpoints(family="xeon") == []
     pulled = hub.pull(NAME)
-    assert pulled.path == zoo / "cache" / "checkpoints" / NAME / VERSION
+    assert pulled.path == shelf / "cache" / "checkpoints" / NAME / VERSION
     checkpoint = hub.load(NAME)
     assert isinstance(checkpoint, Checkpoint)
     original = make_checkpoint().model.state_dict()
@@ -54,12 +56,12 @@ def test_list_pull_load(zoo):
     assert np.isfinite(scores).all()
 
 
-def test_load_fetches_what_is_not_here(zoo):
+def test_load_fetches_what_is_not_here(shelf):
     assert hub.load(f"{NAME}@{VERSION}").config.version == VERSION
-    assert (zoo / "cache" / "checkpoints" / NAME / VERSION).is_dir()
+    assert (shelf / "cache" / "checkpoints" / NAME / VERSION).is_dir()
 
 
-def test_without_a_name_the_checkpoint_for_the_given_device_is_pulled(zoo):
+def test_without_a_name_the_checkpoint_for_the_given_device_is_pulled(shelf):
     pulled = hub.pull(device=get_device("epyc"))
     assert pulled.entry.name == NAME
     assert pulled.resolution.verdicts[0].accepted
@@ -67,26 +69,7 @@ def test_without_a_name_the_checkpoint_for_the_given_device_is_pulled(zoo):
         hub.pull(device=get_device("a100"))
 
 
-def test_an_unknown_name_is_explained_for_this_machine(zoo, monkeypatch):
-    monkeypatch.setattr("tchub.hub.device.detect.detect_local", lambda: get_device("epyc"))
-    for call in (hub.pull, hub.load):
-        with pytest.raises(UnknownCheckpointError, match=f"{NAME}@{VERSION} fits"):
-            call("tcl-epik")
-
-
-def test_the_hash_is_checked_at_every_load(zoo):
-    hub.load(NAME)
-    weights = zoo / "cache" / "checkpoints" / NAME / VERSION / "model.safetensors"
-    data = bytearray(weights.read_bytes())
-    data[-3] ^= 1
-    weights.write_bytes(data)
-    with pytest.raises(IntegrityError, match="wrong sha256"):
-        hub.load(NAME)
-    hub.pull(NAME)
-    hub.load(NAME)
-
-
-def test_an_adapted_checkpoint_is_stored_listed_and_loaded(zoo):
+def test_an_adapted_checkpoint_is_stored_listed_and_loaded(shelf):
     registry = Registry.default()
     base = registry.resolve(NAME).entry
     name = f"{NAME}+local"
@@ -103,12 +86,233 @@ def test_an_adapted_checkpoint_is_stored_listed_and_loaded(zoo):
     assert hub.pull(name).source == "store"
 
 
-def test_the_checkpoint_that_the_wheel_ships_needs_no_pull(zoo, monkeypatch):
-    entry = publish(zoo / "wheel", "tlp-epyc")
-    registry = Registry(Registry.default().index.merged([entry]), *_stores(), zoo / "wheel")
+def test_the_checkpoint_that_the_wheel_ships_needs_no_pull(shelf, monkeypatch):
+    entry = publish(shelf / "wheel", "tlp-epyc")
+    registry = Registry(Registry.default().index.merged([entry]), *_stores(), shelf / "wheel")
     assert registry.locate(registry.resolve("tlp-epyc")).source == "bundled"
 
 
 def _stores():
     default = Registry.default()
     return default.cache, default.home
+
+
+@pytest.fixture
+def zoo(shelf, monkeypatch) -> Path:
+    """The same, with a model loader that fails the test when a tensor is used."""
+    monkeypatch.setattr("tchub.hub.device.detect.detect_local", lambda: get_device("epyc"))
+    monkeypatch.setattr("torch.nn.Module.load_state_dict", lambda *_: pytest.fail("a tensor was used"))
+    return shelf
+
+
+def stored(zoo: Path) -> Path:
+    """Pull the checkpoint; where it lies."""
+    hub.pull(NAME)
+    return zoo / "cache/checkpoints" / NAME / VERSION
+
+
+def relist(zoo: Path) -> None:
+    """Describe the zoo's files as they are now in the index, as a publisher would who did not look."""
+    folder = zoo / "zoo" / NAME / VERSION
+    entry = describe(folder, NAME, VERSION, sources=[(zoo / "zoo").as_uri()], format=1, feature_schema="tcl-cpu")
+    write_index(zoo / "index.json", entry)
+
+
+def refusal(call) -> dict[str, object]:
+    """The typed error that a call ends in, which must have a remedy."""
+    from tchub.zoo.errors import TchubError
+
+    with pytest.raises(TchubError) as caught:
+        call()
+    assert caught.value.remedy
+    return caught.value.as_dict()
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """All files under a folder but locks."""
+    files = (path for path in folder.rglob("*") if path.is_file() and path.suffix != ".lock")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_the_next_pull_repairs_a_damaged_copy(zoo, monkeypatch):
+    folder = stored(zoo)
+    before = tree(folder)
+    (folder / "model.safetensors").write_bytes(b"damaged")
+    hub.pull(NAME)
+    assert tree(folder) == before
+
+
+def test_a_damaged_source(zoo):
+    weights = zoo / "zoo" / NAME / VERSION / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    error = refusal(lambda: hub.pull(NAME))
+    assert (error["error"], error["outcome"]) == ("IntegrityError", "size-mismatch")
+    assert tree(zoo / "cache") == {}
+
+
+def test_weights_that_were_published_damaged(zoo):
+    weights = zoo / "zoo" / NAME / VERSION / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-4])
+    relist(zoo)
+    assert refusal(lambda: hub.load(NAME))["error"] == "CorruptCheckpointError"
+
+
+def test_a_newer_format_in_the_index(zoo):
+    folder = zoo / "zoo" / NAME / VERSION
+    rewrite_config(folder, format=2)
+    write_index(zoo / "index.json", describe(folder, NAME, VERSION))
+    error = refusal(lambda: hub.load(NAME))
+    assert error["error"] == "UnknownCheckpointError"
+    assert "upgrade tchub" in str(error["message"])
+    assert not (zoo / "cache").exists(), "it was not even fetched"
+
+
+def test_a_newer_format_in_the_config_alone(zoo):
+    rewrite_config(zoo / "zoo" / NAME / VERSION, format=2)
+    relist(zoo)
+    assert refusal(lambda: hub.load(NAME))["error"] == "CheckpointError"
+
+
+def test_another_feature_schema_in_the_index(zoo):
+    folder = zoo / "zoo" / NAME / VERSION
+    rewrite_config(folder, feature_schema="tcl-npu")
+    write_index(zoo / "index.json", describe(folder, NAME, VERSION))
+    error = refusal(lambda: hub.load(NAME))
+    assert error["error"] == "UnknownCheckpointError"
+    assert "tcl-npu" in str(error["message"])
+
+
+@pytest.mark.parametrize("schema", ["tcl-npu", "tcl-gpu"])
+def test_another_feature_schema_in_the_config_alone(zoo, schema):
+    rewrite_config(zoo / "zoo" / NAME / VERSION, feature_schema=schema)
+    relist(zoo)
+    assert refusal(lambda: hub.load(NAME))["error"] == "CheckpointError"
+
+
+def test_an_unknown_checkpoint(zoo):
+    error = refusal(lambda: hub.load("tcl-epik"))
+    assert error["error"] == "UnknownCheckpointError"
+    assert error["nearest"] == [NAME]
+    assert "fits" in str(error["message"])
+
+
+def test_a_malformed_name(zoo):
+    assert refusal(lambda: hub.load("../../etc/passwd"))["error"] == "CheckpointNameError"
+
+
+def test_no_checkpoint_for_this_device(zoo, monkeypatch):
+    monkeypatch.setattr("tchub.hub.device.detect.detect_local", lambda: get_device("a100"))
+    error = refusal(hub.pull)
+    assert error["error"] == "UnknownCheckpointError"
+    assert [verdict["id"] for verdict in error["verdicts"]] == [f"{NAME}@{VERSION}"]
+
+
+def test_an_index_that_cannot_be_read(zoo):
+    (zoo / "index.json").write_text('{"format": 1, "checkpoints": [')
+    assert refusal(hub.list_checkpoints)["error"] == "IndexFileError"
+
+
+def test_an_index_of_a_newer_format(zoo):
+    (zoo / "index.json").write_text('{"format": 2, "checkpoints": []}')
+    error = refusal(hub.list_checkpoints)
+    assert (error["error"], error["remedy"]) == ("IndexFileError", "upgrade tchub: pip install -U tchub")
+
+
+def test_a_disk_that_is_full_while_fetching(zoo, monkeypatch):
+    fill_disk(monkeypatch)
+    error = refusal(lambda: hub.pull(NAME))
+    assert error["error"] == "StoreError"
+    assert "no space left" in str(error["message"])
+    assert tree(zoo / "cache") == {}
+
+
+def test_a_disk_that_is_full_at_the_last_step(zoo, monkeypatch):
+    def rename(source, target):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    monkeypatch.setattr("os.rename", rename)
+    assert refusal(lambda: hub.pull(NAME))["error"] == "StoreError"
+    assert tree(zoo / "cache") == {}
+
+
+def test_a_disk_that_is_full_keeps_the_older_version(zoo, monkeypatch):
+    before = tree(stored(zoo))
+    newer = zoo / "zoo" / NAME / "1.0.1"
+    make_checkpoint(version="1.0.1").save(newer)
+    entries = [*Registry.default().index.entries, describe(newer, NAME, "1.0.1", sources=[(zoo / "zoo").as_uri()])]
+    write_index(zoo / "index.json", *entries)
+    fill_disk(monkeypatch)
+    assert refusal(lambda: hub.pull(NAME))["error"] == "StoreError"
+    assert tree(zoo / "cache/checkpoints" / NAME / VERSION) == before
+    assert [entry.version for entry in Registry.default().cache.entries()] == [VERSION]
+
+
+def test_a_disk_that_is_full_while_adapting_keeps_the_base_and_earlier_versions(zoo, monkeypatch):
+    registry = Registry.default()
+    base = registry.resolve(NAME).entry
+    name = f"{NAME}+local"
+    registry.register_local(name, lambda f, v: make_checkpoint(name=name, version=v).save(f), base)
+    before = tree(zoo / "home")
+
+    def full(source, target):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    monkeypatch.setattr("os.replace", full)
+    save = lambda f, v: make_checkpoint(name=name, version=v).save(f)  # noqa: E731
+    error = refusal(lambda: registry.register_local(name, save, base))
+    assert "No space left" in str(error["message"])
+    assert tree(zoo / "home") == before
+
+
+def test_a_read_only_cache(zoo, monkeypatch):
+    make = Path.mkdir
+
+    def refuse(self, *args, **kwargs):
+        if (zoo / "cache") in (self, *self.parents):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self))
+        make(self, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    error = refusal(lambda: hub.pull(NAME))
+    assert error["error"] == "StoreError"
+    assert "set TCHUB_CACHE to a folder you may write" in str(error["remedy"])
+    assert not (zoo / "cache").exists()
+
+
+def test_a_read_only_cache_that_holds_the_checkpoint_still_serves(zoo, monkeypatch):
+    folder = stored(zoo)
+    forbid_writing(monkeypatch)
+    assert locate(NAME).path == folder
+    assert hub.pull(NAME).path == folder
+
+
+def test_a_read_only_cache_serves_a_copy_whose_card_was_corrected_since(zoo, monkeypatch):
+    folder = stored(zoo)
+    (zoo / "zoo" / NAME / VERSION / "README.md").write_text("corrected")
+    relist(zoo)
+    forbid_writing(monkeypatch)
+    assert locate(NAME).path == folder
+    with pytest.warns(TchubWarning, match=r"cannot be written: Read-only file system; .* is served as it is stored"):
+        pulled = hub.pull(NAME)
+    assert (pulled.path, pulled.source) == (folder, "store")
+
+
+@pytest.mark.parametrize(
+    ("source", "offline", "why"),
+    [("hf://org/tcl-epyc", True, "network"), ("file:///nowhere", False, "nowhere"), (None, False, "wrong s")],
+)
+def test_where_no_source_has_the_corrected_card_the_copy_serves(zoo, source, offline, why):
+    """Without a network, with a source that went away, or with one that still has the old card."""
+    card = zoo / "zoo" / NAME / VERSION / "README.md"
+    card.write_text("as it was")
+    relist(zoo)
+    folder = stored(zoo)
+    card.write_text("corrected since")
+    listed = describe(card.parent, NAME, VERSION, sources=[source or (zoo / "zoo").as_uri()], revision="0" * 40)
+    write_index(zoo / "index.json", listed)
+    card.write_text("as it was")
+    with pytest.warns(TchubWarning, match=f"{why}.* is served as it is stored, without the card that was corrected"):
+        pulled = hub.pull(NAME, offline=offline)
+    assert (pulled.path, pulled.source, pulled.card) == (folder, "store", "as it was")
+    (folder / "model.safetensors").unlink()
+    assert refusal(lambda: hub.pull(NAME, offline=offline)), "weights that are not whole are never served"

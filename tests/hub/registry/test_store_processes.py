@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 import sys
@@ -156,13 +155,3 @@ def test_a_replacement_that_is_killed_between_its_renames_loses_nothing(entry, s
     assert run(_PULL).wait(60) == 0
     assert (store.path(entry) / "README.md").read_text() == "corrected"
     assert partial(store) == []
-
-
-def test_what_another_process_is_writing_is_not_cleaned_up(entry, store, mirror, tmp_path):
-    process = run_until_it_downloads(mirror)
-    other = publish(tmp_path / "other", "tcl-t4", "0.9.0")
-    store.add(other, lambda dest: shutil.copytree(tmp_path / "other/tcl-t4/0.9.0", dest, dirs_exist_ok=True))
-    assert store.verify(other).ok
-    assert len(partial(store)) == 1
-    process.kill()
-    process.wait()

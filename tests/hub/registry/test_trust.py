@@ -17,7 +17,7 @@ from hub_protocol import running as running_hub
 from registry_kit import Publisher, refused
 from tchub import hub
 from tchub.hub.registry import Index, parse_source
-from tchub.hub.registry.errors import IndexFileError, NotInSourceError, StoreError
+from tchub.hub.registry.errors import NotInSourceError, StoreError
 from tchub.hub.registry.files import MAX_BYTES
 from tchub.hub.registry.trust import METADATA, REFRESHED, TrustedIndexes
 from tchub.zoo.errors import TchubError, TchubWarning
@@ -194,15 +194,6 @@ def test_an_index_that_is_too_large_is_not_read(publisher, cache, fetched):
         publisher.refresh(cache.parent / "new")
 
 
-def test_a_signed_index_that_cannot_be_read_is_a_typed_error(publisher, cache, epyc, monkeypatch):
-    monkeypatch.setattr(Index, "to_json", lambda _: '{"format": 1, "checkpoints": [], "aliases": 5}')
-    with monkeypatch.context() as patch:
-        patch.setattr(Index, "parse", lambda *_: Index())
-        publisher.publish()
-    with pytest.raises(IndexFileError, match="aliases"):
-        publisher.refresh(cache)
-
-
 @pytest.mark.parametrize("content", [b"", b"{", b'{"source": 5}', b"[]"])
 def test_a_damaged_state_is_replaced_by_the_next_refresh(publisher, cache, fetched, content):
     (cache / REFRESHED).write_bytes(content)
@@ -210,15 +201,6 @@ def test_a_damaged_state_is_replaced_by_the_next_refresh(publisher, cache, fetch
         publisher.client(cache).stored()
     assert publisher.refresh(cache).unusable
     assert publisher.client(cache).stored().parsed == fetched
-
-
-def test_damaged_roots_are_fetched_anew(publisher, cache, epyc, fetched):
-    publisher.publish(epyc, serial=6, trust=("second",))
-    publisher.refresh(cache)
-    (cache / METADATA / "root_history" / "2.root.json").write_text("{")
-    with refused("content"):
-        publisher.client(cache).stored()
-    assert publisher.refresh(cache).keys == 2
 
 
 def test_a_cache_that_cannot_be_written_is_a_typed_error_and_keeps_what_it_has(
