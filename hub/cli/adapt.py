@@ -57,12 +57,12 @@ def adapt_command(checkpoint: str | None, workload: str | None, shapes: Any, out
     with native_output_logged(output, config.out or adapt_root()) as log, shown_progress(output, log) as progress:
         result = adapt(checkpoint, workload, shapes=shapes, config=config, progress=progress)
     output.data(result.as_dict(), lambda console: _draw(result, console))
-    origin, measured = result.origin, result.measurements
-    for line in origin.base_reasons:
+    settings, measured = result.settings, result.measurements
+    for line in settings.base_reasons:
         output.note(line)
     output.note(f"measurements: {measured.journal}; as a corpus: {measured.corpus}")
     kept = (
-        result.name if result.adapted else checkpoint or origin.asked or result.name
+        result.name if result.adapted else checkpoint or settings.asked or result.name
     )  # a folder's base is in no store
     update = "" if result.update == "auto" else f"--update {result.update}"
     same = given_again(only=["shapes", "device", "target", "linker", "threads"])
@@ -111,7 +111,7 @@ def _facts(result: AdaptResult) -> Iterator[tuple[str, str]]:
 
     judgement, settings, measured, learning = result.judgement, result.settings, result.measurements, result.learning
     guard, (low, high) = judgement.guard, judgement.guard.interval
-    yield "checkpoint", f"{result.name}@{result.version}" if result.adapted else f"{result.origin.base} kept"
+    yield "checkpoint", f"{result.name}@{result.version}" if result.adapted else f"{result.settings.base} kept"
     yield "device", f"{settings.device}, programs for {target_text(settings.target, settings.threads)}"
     yield "workload", f"{settings.workload}, {len(result.tasks)} tasks, {measured.pool_size:,} candidates"
     yield "budget", settings.budget
@@ -119,8 +119,8 @@ def _facts(result: AdaptResult) -> Iterator[tuple[str, str]]:
     rounds = len(result.curve) - 1 if result.curve else settings.rounds  # the first point is the first batch's
     yield "picked by", f"{settings.sampler}, {rounds} rounds after a first batch by {settings.first_sampler}"
     yield "method", f"{learning['method']} ({learning['reason']}), {learning['strength']:.0%} of the way"
-    if result.origin.sources:
-        yield "start", result.origin.start
+    if result.settings.sources:
+        yield "start", result.settings.start
         if corpora := _corpora(learning["training"]):
             yield "corpora", "; ".join(corpora)
     gain = f"{guard.base:.3f} before, {guard.adapted:.3f} after, {guard.gain:+.3f}"

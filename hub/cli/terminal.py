@@ -66,8 +66,9 @@ def fitting(columns: Sequence[Column], width: int) -> tuple[list[Column], dict[s
         gaps -= _GAP
     widths = {column.title: column.width for column in kept}
     shrinking = [(column, column.narrowest) for column in kept]
-    texts = [(column, _LEAST_TEXT) for column in kept if (column.least is None or column.wraps) and not column.number]
-    for column, least in (*shrinking, *texts):
+    wrapped = [(column, _LEAST_WRAPPED) for column in kept if column.wraps]
+    texts = [(column, _LEAST_TEXT) for column in kept if column.least is None and not column.number]
+    for column, least in (*shrinking, *wrapped, *texts):
         excess = sum(widths.values()) + gaps - width
         widths[column.title] -= min(max(0, excess), max(0, widths[column.title] - least))
     return kept, widths

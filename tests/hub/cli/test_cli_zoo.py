@@ -1,262 +1,200 @@
-"""The commands list, info, pull and verify: data on stdout, the rest on stderr, errors with a remedy."""
+"""The commands list and pull: data on stdout, the rest on stderr, errors with a remedy, choices with reasons."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tchub.hub.cli import main
+from cli_kit import use_zoo
+from click import unstyle
+from tchub.hub.cli.zoo import list_command
+from tchub.hub.registry import Index
+from tchub.hub.registry.listing import SORT_KEYS
+from tchub.zoo.devices import get_device
 from toy_checkpoints import publish, write_index
+
+GPU = {"feature_schema": "tcl-gpu"}
+TCHUB = [sys.executable, "-c", "import sys; from tchub.hub.cli import main; sys.exit(main())"]
 
 
 @pytest.fixture
 def zoo(tmp_path, monkeypatch) -> Path:
-    """An index of three checkpoints in a folder, empty stores, and no network."""
+    """Checkpoints of four families: one in two versions and under an old name, one deprecated, one that is worse."""
     root = tmp_path / "zoo"
     source = {"sources": [root.as_uri()]}
-    entries = [
+    low = {"metrics": {"top1": 0.5, "top5": 0.9, "pairwise": 0.99}}
+    transfer = {"transfer": {"rtx3090": {"top1": 0.8, "pairwise": 0.75, "tasks": 4}}}
+    entries = (
         publish(root, "tcl-epyc", "1.0.0", entry=source),
         publish(root, "tcl-epyc", "1.1.0", entry=source),
-        publish(root, "tcl-a100", "1.0.0", entry=source, feature_schema="tcl-gpu"),
-    ]
-    monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "index.json", *entries)))
-    monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setenv("TCHUB_HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.delenv("TCHUB_SOURCES", raising=False)
+        publish(root, "lstm-epyc", entry=source | low),
+        publish(root, "tcl-k80", entry=source | transfer, **GPU),
+        publish(root, "tlp-k80", entry=source | {"deprecated": "trained on a leaky split"}, **GPU),
+        publish(root, "tcl-t4", entry=source, **GPU),
+    )
+    (tmp_path / "index.json").write_text(replace(Index(entries), aliases={"tcl-rome": "tcl-epyc"}).to_json())
+    use_zoo(monkeypatch, tmp_path, tmp_path / "index.json")
+    monkeypatch.setattr("tchub.hub.device.detect.detect_local", lambda: get_device("epyc"))
     return root
 
 
-def run(capsys, *args: str) -> tuple[int, str, str]:
-    """Exit code, stdout, stderr."""
-    code = main(list(args))
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
+# list
 
 
-def run_json(capsys, *args: str):
-    """The JSON that a command printed, which must be all of stdout."""
-    code, out, _ = run(capsys, *args, "--json")
-    return code, json.loads(out)
-
-
-def test_list_shows_what_the_issue_of_a_zoo_is(zoo, capsys):
-    code, out, err = run(capsys, "list")
+def test_list_shows_the_facts_by_which_one_chooses(zoo, run):
+    code, out, err = run("list")
     assert code == 0
-    for word in ("name", "version", "arch", "device", "size", "top-1", "top-5", "data", "licence"):
-        assert word in out.splitlines()[0]
-    assert "tcl-a100" in out
-    assert "0.910" in out
-    assert "1,200 programs of 10 tasks" in out
-    assert "Apache-2.0, data CC0-1.0" in out
+    assert {"name", "version", "arch", "device", "size", "top-1", "top-5", "data", "licence"} <= set(
+        out.split("\n")[0].split()
+    )
+    for text in ("tcl-t4", "0.910", "1,200 programs of 10 tasks", "Apache-2.0, data CC0-1.0"):
+        assert text in out
     assert err == "next: tchub pull\n"
+    assert run("list", "--quiet")[2] == ""
 
 
-def test_list_filters_and_prints_json(zoo, capsys):
-    code, rows = run_json(capsys, "list", "--family", "epyc")
-    assert code == 0
-    assert [(row["name"], row["version"]) for row in rows] == [("tcl-epyc", "1.0.0"), ("tcl-epyc", "1.1.0")]
-    assert rows[0]["top1"] == 0.91
-    assert rows[0]["size"] > 0
-    assert run_json(capsys, "list", "--arch", "none") == (0, [])
-    assert run_json(capsys, "list", "--local") == (0, [])
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ([], ["tcl-epyc", "tcl-epyc", "lstm-epyc", "tcl-k80", "tlp-k80", "tcl-t4"]),
+        (["--sort", "name", "--kind", "cpu"], ["lstm-epyc", "tcl-epyc", "tcl-epyc"]),
+        (["--sort", "pairwise", "--family", "epyc"], ["lstm-epyc", "tcl-epyc", "tcl-epyc"]),
+        (["--search", "AMD lstm"], ["lstm-epyc"]),
+        (["--search", "tesla", "--arch", "tlp"], ["tlp-k80"]),
+        (["--local"], []),
+    ],
+)
+def test_list_searches_filters_and_sorts(zoo, run, words, wanted):
+    code, rows = run.json("list", *words)
+    assert (code, [row["name"] for row in rows]) == (0, wanted)
 
 
-def test_a_family_learnt_from_other_devices_says_so_in_list_info_and_pull(zoo, capsys, tmp_path, monkeypatch):
-    lineage = {"weights_licence": "MIT", "data": "transferred", "measured_on": ["v100", "k80"]}
-    training = {"parameters": 191813, "corpus": {"licence": "MIT"}}
-    facts = {"entry": {"sources": [zoo.as_uri()]}, "feature_schema": "nest-gpu"}
-    entry = publish(zoo, "tilenet-t4", lineage=lineage, training=training, **facts)
-    monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "t4.json", entry)))
-    listed = run(capsys, "list")[1]
-    for told in ("tilenet", "transferred", "nest-gpu", "191,813"):
-        assert told in listed
-    (row,) = run_json(capsys, "list")[1]
-    assert (row["origin"], row["measured_on"], row["parameters"]) == ("transferred", ["v100", "k80"], 191813)
-    for command in ("info", "pull"):
-        told = run(capsys, command, "tilenet-t4")[1]
-        assert "t4 (transferred from v100, k80)" in told
-        assert "191,813" in told
+def test_scores_sorted_across_families_come_with_a_caution(zoo, run):
+    caution = "scores of different families do not compare"
+    assert caution in run("list", "--sort", "top1")[2]
+    assert caution not in run("list", "--sort", "top1", "--family", "epyc")[2] + run("list")[2]
+    assert run("list", "--sort", "beauty")[0] == 2
+    (option,) = [parameter for parameter in list_command.params if parameter.name == "sort"]
+    assert option.type.to_info_dict()["choices"] == SORT_KEYS
 
 
-def test_quiet_prints_the_table_and_nothing_else(zoo, capsys):
-    _, out, err = run(capsys, "list", "--quiet")
-    assert "tcl-epyc" in out
-    assert err == ""
+def test_lines_that_are_read_by_a_program_are_whole(zoo, run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    _, *lines = run("list", "--quiet")[1].splitlines()
+    assert len(lines) == 6
+    assert all("Apache-2.0, data CC0-1.0" in line for line in lines)
 
 
-def test_pull_fetches_verifies_and_says_what_comes_next(zoo, capsys, tmp_path):
-    code, out, err = run(capsys, "pull", "tcl-epyc")
+@pytest.mark.parametrize(("width", "left_out"), [(120, "data"), (80, "arch"), (60, "version"), (40, "top-5")])
+def test_a_narrow_terminal_loses_columns_and_no_digit_of_a_score(zoo, run, monkeypatch, width, left_out):
+    monkeypatch.delenv("TCHUB_INDEX")  # the zoo that ships, whose names are long
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    head, *lines = unstyle(run("list", "--quiet")[1]).splitlines()
+    assert left_out not in head
+    scores = [title for title in ("top-1", "top-5", "pairwise") if title != left_out]
+    assert head.split()[-len(scores) :] == scores
+    for line in lines:
+        assert len(line) <= width
+        assert all(re.fullmatch(r"\d\.\d{3}", score) for score in line.split()[-len(scores) :]), line
+
+
+# pull
+
+
+def test_pull_fetches_verifies_and_says_what_comes_next(zoo, run, tmp_path):
+    code, out, err = run("pull", "tcl-epyc")
     assert code == 0
     assert "tcl-epyc 1.1.0" in out
     assert "random choice" in out
     assert "sha256 verified" in err
-    assert "next: tchub adapt tcl-epyc --device local --budget 10%" in err
     assert (tmp_path / "cache/checkpoints/tcl-epyc/1.1.0/model.safetensors").is_file()
 
 
-def test_what_comes_next_names_what_was_chosen_and_fits_its_kind_of_device(zoo, capsys):
-    assert "next: tchub adapt tcl-epyc --device local" in run(capsys, "pull", "epyc")[2]
-    assert "next: tchub adapt tcl-epyc@1.0.0 --device local" in run(capsys, "pull", "tcl-epyc@1.0.0")[2]
-    assert "next: tchub bundle" in run(capsys, "pull", "tcl-a100")[2]
-    assert "--checkpoint tcl-a100 " in run(capsys, "info", "tcl-a100")[2]
+@pytest.mark.parametrize(
+    ("words", "following"),
+    [
+        (["tcl-epyc"], "tchub adapt tcl-epyc --device local --budget 10%"),
+        (["epyc"], "tchub adapt tcl-epyc --device local"),
+        ([], "tchub adapt tcl-epyc --device local"),
+        (["tcl-epyc@1.0.0"], "tchub adapt tcl-epyc@1.0.0 --device local"),
+        (["--device", "t4"], "tchub bundle --workload bert-tiny --target DEVICE --checkpoint tcl-t4"),
+    ],
+)
+def test_the_next_command_names_the_choice_and_fits_its_kind_of_device(zoo, run, words, following):
+    assert f"next: {following}" in run("pull", *words)[2]
 
 
-def test_pull_as_json(zoo, capsys):
-    code, result = run_json(capsys, "pull", "tcl-epyc@1.0.0")
-    assert code == 0
-    assert result["verified"] == "ok"
-    assert result["source"] == zoo.as_uri()
+def test_pull_as_json_and_of_several_names(zoo, run):
+    code, result = run.json("pull", "tcl-epyc@1.0.0")
+    assert (code, result["verified"], result["source"]) == (0, "ok", zoo.as_uri())
     assert Path(result["path"]).is_dir()
-    assert run_json(capsys, "pull", "tcl-epyc@1.0.0")[1]["source"] == "store"
+    assert run.json("pull", "tcl-epyc@1.0.0")[1]["source"] == "store"
+    code, rows = run.json("pull", "tcl-epyc", "tcl-t4")
+    assert (code, [(row["name"], row["version"]) for row in rows]) == (0, [("tcl-epyc", "1.1.0"), ("tcl-t4", "1.0.0")])
 
 
-def test_pull_without_a_name_chooses_for_this_device_and_gives_the_reasons(zoo, capsys, monkeypatch):
-    from tchub.zoo.devices import get_device
-
-    monkeypatch.setattr("tchub.hub.device.detect.detect_local", lambda: get_device("epyc"))
-    code, _, err = run(capsys, "pull")
-    assert code == 0
+def test_without_a_name_or_by_a_family_the_reasons_of_the_choice_are_given(zoo, run):
+    err = run("pull")[2]
     assert "chosen: tcl-epyc@1.1.0" in err
-    assert "passed over: tcl-a100@1.0.0" in err
-    assert "next: tchub adapt tcl-epyc --device local" in err
+    assert "passed over: tcl-t4@1.0.0" in err
+    err = run("pull", "k80")[2]
+    assert "chosen: tcl-k80@1.0.0: the same device, k80" in err
+    assert "passed over: tlp-k80@1.0.0: deprecated: trained on a leaky split" in err
 
 
-def test_an_unknown_checkpoint_is_answered_with_names_reasons_and_exit_code_1(zoo, capsys, monkeypatch):
-    from tchub.zoo.devices import get_device
+@pytest.mark.parametrize("command", ["pull", "info", "pull --verify"])
+def test_commands_take_families_and_old_names_and_warn(zoo, run, command):
+    run("pull", "tcl-epyc", "--quiet")
+    code, out, err = run(*command.split(), "tcl-rome")
+    assert (code, "tcl-epyc" in out) == (0, True)
+    assert "warning: tcl-rome is called tcl-epyc now" in err
+    assert run(*command.split(), "tlp-k80")[2].startswith("warning: tlp-k80@1.0.0 is deprecated: trained on a leaky")
 
-    monkeypatch.setattr("tchub.hub.device.detect.detect_local", lambda: get_device("epyc"))
-    code, out, err = run(capsys, "pull", "tcl-epic", "--json")
+
+def test_an_unknown_checkpoint_is_answered_with_names_reasons_and_exit_code_1(zoo, run):
+    code, out, err = run("pull", "tcl-epic", "--json")
     error = json.loads(out)
-    assert code == 1
-    assert error["error"] == "UnknownCheckpointError"
-    assert error["nearest"] == ["tcl-epyc"]
-    assert {verdict["id"] for verdict in error["verdicts"]} == {"tcl-epyc@1.1.0", "tcl-a100@1.0.0"}
+    assert (code, error["error"], error["nearest"]) == (1, "UnknownCheckpointError", ["tcl-epyc"])
+    assert {"tcl-epyc@1.1.0", "tcl-t4@1.0.0"} <= {verdict["id"] for verdict in error["verdicts"]}
     assert err.splitlines()[-1] == "remedy: try tcl-epyc; `tchub list` shows all"
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
-    [(("list",), "interrupted\n"), (("adapt", "tcl-epyc"), "interrupted; run the same command again to go on\n")],
+    "words",
+    [
+        ("pull", "a/b"),
+        ("info", "tcl-epyc@9.9.9"),
+        ("pull", "tcl-epyc", "--source", "x"),
+        ("pull", "--device", "rtx3091"),
+    ],
 )
-def test_ctrl_c_before_there_is_anything_to_keep_tells_how_to_go_on(capsys, monkeypatch, args, said):
-    def interrupt(*_args, **_more):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("tchub.hub.api.list_checkpoints", interrupt)
-    monkeypatch.setattr("tchub.hub.adaptation.adapt.adapt", interrupt)
-    code, _, err = run(capsys, *args)
-    assert (code, err.lstrip()) == (130, said)
-
-
-def test_info_before_and_after_the_pull(zoo, capsys):
-    code, out, err = run(capsys, "info", "tcl-epyc")
-    assert code == 0
-    assert "not on this machine" in err
-    assert "next: tchub pull tcl-epyc" in err
-    run(capsys, "pull", "tcl-epyc")
-    code, out, err = run(capsys, "info", "tcl-epyc")
-    assert "random choice" in out
-    assert "model.safetensors" in out
-    assert "weights licence  Apache-2.0" in out
-    assert "not on this machine" not in err
-
-
-def test_info_as_json_holds_the_entry_and_the_results(zoo, capsys):
-    run(capsys, "pull", "tcl-epyc")
-    _, result = run_json(capsys, "info", "tcl-epyc")
-    assert result["results"]["random"]["top1"] == 0.35
-    assert len(result["files"]["model.safetensors"]["sha256"]) == 64
-    assert result["lineage"] == {"weights_licence": "Apache-2.0", "base": None}
-
-
-def test_info_prints_the_whole_card(zoo, capsys):
-    run(capsys, "pull", "tcl-epyc")
-    assert "# tcl-epyc" in run(capsys, "info", "tcl-epyc", "--card")[1]
-
-
-def test_verify_answers_with_a_named_outcome_and_an_exit_code(zoo, capsys, tmp_path):
-    assert run_json(capsys, "pull", "--verify", "tcl-epyc")[1]["outcome"] == "not-installed"
-    run(capsys, "pull", "tcl-epyc")
-    code, out, _ = run(capsys, "pull", "--verify", "tcl-epyc")
-    assert (code, out.strip()) == (0, "ok tcl-epyc@1.1.0")
-    weights = tmp_path / "cache/checkpoints/tcl-epyc/1.1.0/model.safetensors"
-    weights.write_bytes(weights.read_bytes()[:-1])
-    code, result = run_json(capsys, "pull", "--verify", "tcl-epyc")
-    assert (code, result["outcome"], result["path"]) == (1, "size-mismatch", str(weights))
-    assert "next: tchub pull tcl-epyc@1.1.0" in run(capsys, "pull", "--verify", "tcl-epyc")[2]
-    run(capsys, "pull", "tcl-epyc")
-    assert run(capsys, "pull", "--verify", "tcl-epyc")[0] == 0
-
-
-def test_several_names_are_pulled_in_one_command(zoo, capsys):
-    code, rows = run_json(capsys, "pull", "tcl-epyc@1.0.0", "tcl-a100")
-    assert code == 0
-    assert [(row["name"], row["version"]) for row in rows] == [("tcl-epyc", "1.0.0"), ("tcl-a100", "1.0.0")]
-    _, out, err = run(capsys, "pull", "tcl-epyc", "tcl-a100")
-    assert "tcl-epyc" in out
-    assert "tcl-a100@1.0.0 already here" in err
-
-
-def test_verify_all_checks_what_is_here_and_fails_for_one_that_is_not_whole(zoo, capsys, tmp_path, monkeypatch):
-    entries = [publish(zoo, name, "0.9.0", entry={"sources": [zoo.as_uri()]}) for name in ("tcl-epyc", "tcl-t4")]
-    monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "unshipped.json", *entries)))
-    assert run_json(capsys, "pull", "--verify") == (0, [])
-    run(capsys, "pull", "tcl-epyc", "tcl-t4")
-    code, rows = run_json(capsys, "pull", "--verify")
-    assert (code, {row["name"]: row["outcome"] for row in rows}) == (0, {"tcl-epyc": "ok", "tcl-t4": "ok"})
-    (tmp_path / "cache/checkpoints/tcl-t4/0.9.0/README.md").unlink()
-    code, out, err = run(capsys, "pull", "--verify")
-    assert (code, out) == (1, "ok tcl-epyc@0.9.0\nmissing-file tcl-t4@0.9.0\n")
-    assert "next: tchub pull tcl-t4@0.9.0" in err
-    assert run(capsys, "pull", "--verify", "--dry-run")[0] == 2
-
-
-@pytest.mark.parametrize("args", [("pull", "a/b"), ("info", "tcl-epyc@9.9.9"), ("pull", "tcl-epyc", "--source", "x")])
-def test_every_error_has_a_remedy_on_stderr_and_json_on_stdout(zoo, capsys, args):
-    code, out, err = run(capsys, *args, "--json")
-    assert code == 1
-    assert json.loads(out)["remedy"]
-    assert err.splitlines()[0].startswith("error: ")
-    assert err.splitlines()[1].startswith("remedy: ")
-
-
-def test_an_offline_pull_that_needs_the_network_says_so(zoo, capsys, tmp_path, monkeypatch):
-    pinned = {"sources": ["hf://zoo/tlp-epyc"], "revision": "0" * 40}
-    entry = publish(tmp_path / "other", "tlp-epyc", entry=pinned)
-    monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "other.json", entry)))
-    code, out, _ = run(capsys, "pull", "tlp-epyc", "--offline", "--json")
-    assert code == 1
-    assert json.loads(out)["error"] == "SourceError"
-
-
-@pytest.mark.parametrize("command", ["list", "info", "pull"])
-def test_help_has_examples(capsys, command):
-    code, out, _ = run(capsys, command, "--help")
-    assert code == 0
-    assert f"tchub {command}" in out.split("Examples:")[1]
+def test_every_error_has_a_remedy_on_stderr_and_json_on_stdout(zoo, run, words):
+    code, out, err = run(*words, "--json")
+    assert (code, bool(json.loads(out)["remedy"])) == (1, True)
+    assert [line.partition(":")[0] for line in err.splitlines()[:2]] == ["error", "remedy"]
 
 
 @pytest.mark.parametrize(
-    "code",
-    [
-        "from tchub.hub.cli import main; main(['list'])",
-        "from tchub.hub.cli import main; main(['info', 'tcl-epyc'])",
-        "from tchub.hub.cli import main; main(['--help'])",
-        "from tchub import hub; hub.list_checkpoints()",
-    ],
-)
-def test_looking_at_the_zoo_imports_neither_torch_nor_tvm(zoo, code):
-    heavy = "{'torch', 'tvm', 'huggingface_hub', 'transformers'}"
-    check = f"import sys; sys.exit(', '.join({heavy} & set(sys.modules)) or 0)"
-    done = subprocess.run([sys.executable, "-c", f"{code}\n{check}"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    "words",
+    [("--lock", "--frozen"), ("--verify", "--dry-run"), ("--lock-file", "a"), ("a-b", "c-d", "--dry-run"),
+     ("a-b", "c-d", "--device", "t4")],
+)  # fmt: skip
+def test_options_that_exclude_each_other_are_wrong_usage(zoo, run, words):
+    assert run("pull", *words)[0] == 2
+
+
+def test_an_offline_pull_that_needs_the_network_says_so(zoo, run, tmp_path, monkeypatch):
+    entry = publish(tmp_path / "other", "tlp-epyc", entry={"sources": ["hf://zoo/tlp-epyc"], "revision": "0" * 40})
+    monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "other.json", entry)))
+    code, error = run.json("pull", "tlp-epyc", "--offline")
+    assert (code, error["error"]) == (1, "SourceError")
 
 
 def test_the_hub_through_the_environment_as_a_user_has_it(zoo, tmp_path):
@@ -265,27 +203,99 @@ def test_the_hub_through_the_environment_as_a_user_has_it(zoo, tmp_path):
     entry = publish(tmp_path / "other", "tlp-epyc")
     with running() as server:
         commit = server.add("zoo/tlp-epyc", tmp_path / "other" / "tlp-epyc" / "1.0.0")
-        entry = replace(entry, sources=("hf://zoo/tlp-epyc",), revision=commit)
-        environment = os.environ | {
-            "TCHUB_INDEX": str(write_index(tmp_path / "other.json", entry)),
-            "HF_ENDPOINT": server.url,
-            "HF_HOME": str(tmp_path / "hf"),
-            "HF_HUB_OFFLINE": "0",
-        }
-        argv = [sys.executable, "-c", "import sys; from tchub.hub.cli import main; sys.exit(main())"]
-        done = subprocess.run(
-            [*argv, "pull", "tlp-epyc", "--json"],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=environment,
-        )
+        index = write_index(tmp_path / "other.json", replace(entry, sources=("hf://zoo/tlp-epyc",), revision=commit))
+        settings = {"HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "0"}
+        environment = os.environ | settings | {"TCHUB_INDEX": str(index)}
+        command = [*TCHUB, "pull", "tlp-epyc", "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["source"] == "hf://zoo/tlp-epyc"
 
 
+# pull --verify
+
+
+def test_verify_answers_with_a_named_outcome_and_an_exit_code(zoo, run, tmp_path, monkeypatch):
+    entries = [publish(zoo, name, "0.9.0", entry={"sources": [zoo.as_uri()]}) for name in ("tcl-epyc", "tcl-t4")]
+    monkeypatch.setenv("TCHUB_INDEX", str(write_index(tmp_path / "unshipped.json", *entries)))
+    assert run.json("pull", "--verify", "tcl-epyc")[1]["outcome"] == "not-installed"
+    assert run.json("pull", "--verify") == (0, [])
+    run("pull", "tcl-epyc", "tcl-t4")
+    code, rows = run.json("pull", "--verify")
+    assert (code, {row["name"]: row["outcome"] for row in rows}) == (0, {"tcl-epyc": "ok", "tcl-t4": "ok"})
+    assert run("pull", "--verify", "tcl-epyc")[:2] == (0, "ok tcl-epyc@0.9.0\n")
+    weights = tmp_path / "cache/checkpoints/tcl-epyc/0.9.0/model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    code, result = run.json("pull", "--verify", "tcl-epyc")
+    assert (code, result["outcome"], result["path"]) == (1, "size-mismatch", str(weights))
+    code, out, err = run("pull", "--verify")
+    assert (code, out) == (1, "size-mismatch tcl-epyc@0.9.0\nok tcl-t4@0.9.0\n")
+    assert "next: tchub pull tcl-epyc@0.9.0" in err
+    run("pull", "tcl-epyc")
+    assert run("pull", "--verify", "tcl-epyc")[0] == 0
+
+
+# pull --dry-run
+
+
+def passed_over(result: dict) -> dict[str, str]:
+    return {verdict["id"]: verdict["passed_over"] for verdict in result["verdicts"]}
+
+
+def test_without_a_name_this_machine_decides_and_nothing_is_fetched(zoo, run, tmp_path):
+    code, out, err = run("pull", "--dry-run")
+    assert (code, out.splitlines()[0], err) == (0, "tcl-epyc@1.1.0", "next: tchub pull tcl-epyc@1.1.0\n")
+    assert "tcl-t4@1.0.0" in out
+    assert run("pull", "--dry-run", "--device", "local")[1] == out
+    assert run("pull", "--dry-run", "--device", "t4", "--quiet") == (0, "tcl-t4@1.0.0\n", "")
+    assert not (tmp_path / "cache" / "checkpoints").exists()
+
+
+def test_a_device_decides_by_what_was_measured_on_it_and_each_other_one_has_a_reason(zoo, run):
+    code, result = run.json("pull", "--dry-run", "--device", "rtx3090")
+    assert (code, result["name"]) == (0, "tcl-k80")
+    why = passed_over(result)
+    assert why["tcl-k80@1.0.0"] == ""
+    assert why["tcl-t4@1.0.0"].startswith("not measured on this device or its family; tcl-k80@1.0.0 was measured on")
+    assert why["tlp-k80@1.0.0"] == "deprecated: trained on a leaky split"
+    assert why["tcl-epyc@1.1.0"].startswith("rtx3090 is a gpu")
+    code, result = run.json("pull", "--dry-run", "k80")
+    assert passed_over(result) == {"tcl-k80@1.0.0": "", "tlp-k80@1.0.0": "deprecated: trained on a leaky split"}
+    assert "tcl-epyc@1.0.0" not in passed_over(run.json("pull", "--dry-run")[1])
+    assert passed_over(run.json("pull", "--dry-run", "--all-versions")[1])["tcl-epyc@1.0.0"] == "older than 1.1.0"
+    assert run.json("pull", "--dry-run", "tcl-rome")[1]["warnings"] == ["tcl-rome is called tcl-epyc now"]
+    assert run.json("pull", "--dry-run", "mi50")[1]["error"] == "UnknownCheckpointError"
+
+
+@pytest.mark.parametrize(("width", "numbers"), [(200, True), (80, False), (40, False)])
+def test_the_table_has_numbers_beside_the_reasons_where_there_is_room(zoo, run, monkeypatch, width, numbers):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    lines = unstyle(run("pull", "--dry-run", "--device", "rtx3090")[1]).splitlines()
+    header = next(line for line in lines if line.startswith("passed over"))
+    assert ("spec sheets  top-1" in header) == numbers
+    assert "why" in header
+    assert all(len(line) <= width for line in lines)
+
+
+# All commands
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [(("list",), "interrupted\n"), (("adapt", "tcl-epyc"), "interrupted; run the same command again to go on\n")],
+)
+def test_ctrl_c_before_there_is_anything_to_keep_tells_how_to_go_on(run, monkeypatch, words, message):
+    def interrupt(*_args, **_more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tchub.hub.api.list_checkpoints", interrupt)
+    monkeypatch.setattr("tchub.hub.adaptation.adapt.adapt", interrupt)
+    code, _, err = run(*words)
+    assert (code, err.lstrip()) == (130, message)
+
+
 def test_the_shell_completes_commands():
     environment = os.environ | {"_TCHUB_COMPLETE": "bash_complete", "COMP_WORDS": "tchub pul", "COMP_CWORD": "1"}
-    argv = [sys.executable, "-c", "import sys; from tchub.hub.cli import main; sys.exit(main())"]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
+    done = subprocess.run(TCHUB, capture_output=True, text=True, check=False, env=environment)
     assert done.stdout.split() == ["plain,pull"]
