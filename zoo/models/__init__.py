@@ -1,13 +1,12 @@
 """Cost models: one file an architecture or its family, one registry, and checkpoints that hold no code.
 
-`create` makes a model, `Checkpoint.load` reads one that was audited first.
+`create` makes a model, `Checkpoint.load` reads one that was audited first. Every file here is imported, so that a new
+architecture is one file that registers its class, and one recipe.
 """
 
-from . import atformer as _atformer  # noqa: F401  (each registers itself)
-from . import statements as _statements  # noqa: F401
-from . import tabnet as _tabnet  # noqa: F401
-from . import tcl as _tcl  # noqa: F401
-from . import tlp as _tlp  # noqa: F401
+from importlib import import_module
+from pkgutil import iter_modules
+
 from .base import CostModel, ModelConfig
 from .checkpoint import Checkpoint
 from .config import CheckpointConfig
@@ -20,6 +19,8 @@ from .scan import selective_scan
 from .tilenet import TileNet
 from .trees import LightGBMRanker, XGBoostRanker
 
+for _file in iter_modules(__path__):
+    import_module(f".{_file.name}", __name__)
 register_knowledge_bases()
 register_ensembles()
 

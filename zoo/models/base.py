@@ -30,7 +30,7 @@ class ModelConfig:
 
 
 class CostModel(nn.Module, ABC):
-    """Ranks the programs of a task.
+    """A model that ranks the programs of a task.
 
     Subclasses are registered, take one config and implement `forward`. Rows of zeros are padding: `row_mask`
     finds them, and a program must score the same however much padding follows it.

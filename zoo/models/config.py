@@ -31,7 +31,7 @@ class CheckpointConfig:
         arch: a registered architecture; model: its settings, all of them.
         feature_schema: the features it reads; feature_version: of that schema's meaning.
         family: device family, or a device's name where it is more exact.
-        lineage: what it was made from (base checkpoint, corpus, licences).
+        lineage: its origin (base checkpoint, corpus, licences).
         training: recipe, seed and metrics of the training.
         tvm: version of the TVM whose programs it learnt from.
         device: the device itself where no data file of tchub lists it (as `Device.to_dict`), else None.

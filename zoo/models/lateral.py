@@ -17,7 +17,7 @@ from .registry import get_architecture
 
 # Where alpha starts: so small that the column begins as it would alone, but not 0, where U and V had no gradient.
 ALPHA = 0.05
-# Numbers of a network that is made for one traced pass; no checkpoint may have more (`audit.MAX_WEIGHT_BYTES`).
+# Weights of a network that is built for one traced pass; no checkpoint has more (`checkpoint.MAX_WEIGHT_BYTES`).
 _MAX_TRACED = 64 << 20
 
 

@@ -36,7 +36,7 @@ class Architecture:
         model: class taking one `config`.
         config: its config dataclass.
         inputs: what its features describe, "primitives" or "statements".
-        schemas: feature schemas it was made for, the first being the usual one.
+        schemas: its feature schemas, the usual one first.
         paper: where it is described.
         kind: "model", or a combination of several networks: a "knowledge base" (see `progressive`) or an "ensemble".
         base: the architecture of these networks; empty for a model.

@@ -141,7 +141,7 @@ class MambaBlock(nn.Module):
         weight, bias, length = self.conv1d.weight[:, 0], self.conv1d.bias, x.shape[1]
         taps = weight.shape[1]
         padded = functional.pad(x, (0, 0, taps - 1, 0))
-        assert bias is not None  # Conv1d has one unless told otherwise
+        assert bias is not None  # Conv1d has one by default
         y = torch.addcmul(bias, padded[:, :length], weight[:, 0])
         for k in range(1, taps):
             y = torch.addcmul(y, padded[:, k : k + length], weight[:, k])

@@ -1,14 +1,15 @@
 """Boosted trees as baselines: stock MetaSchedule's cost model, and rankers that learn as a network does.
 
 `PackSumXGBoost` is XGBoost over statements, summed over a program: objective, hyperparameters and stopping rule are
-those of TVM's `xgb_model.py` (its "pack-sum" form); here it needs no TVM, only features that TVM has made.
+those of TVM's `xgb_model.py` (its "pack-sum" form); it needs no TVM, only features of TVM.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,14 +32,15 @@ TREES: dict[str, tuple[str, TreeRanker]] = {
 _STEPS = 20
 
 
-@dataclass(frozen=True)
-class XGBoostConfig:
-    """MetaSchedule's defaults (`XGBConfig` and the arguments of `XGBModel`).
+@dataclass
+class PackSumXGBoost:
+    """XGBoost whose score of a program is the sum of its statements' predictions; the defaults are MetaSchedule's.
 
     Attributes:
-        max_depth, gamma, min_child_weight, eta, seed, tree_method: of the booster.
+        max_depth, gamma, min_child_weight, eta, seed: of the booster, `XGBConfig` in TVM.
         rounds: trees at most; patience: rounds without a better training error before stopping.
         threads: of the booster.
+        booster: XGBoost's own object; None before `fit`.
     """
 
     max_depth: int = 10
@@ -46,38 +48,24 @@ class XGBoostConfig:
     min_child_weight: float = 0
     eta: float = 0.2
     seed: int = 43
-    tree_method: str = "auto"
     rounds: int = 10_000
     patience: int = 50
     threads: int = 1
-
-    def parameters(self) -> dict[str, Any]:
-        """What `xgboost.train` takes."""
-        values = asdict(self)
-        threads = values.pop("threads")
-        return {k: v for k, v in values.items() if k not in ("rounds", "patience")} | {"nthread": threads}
-
-
-class PackSumXGBoost:
-    """XGBoost whose score of a program is the sum of its statements' predictions."""
-
-    def __init__(self, config: XGBoostConfig | None = None) -> None:
-        self.config = config or XGBoostConfig()
-        self.booster: Any = None
+    booster: Any = field(default=None, init=False, repr=False)
 
     def fit(
         self,
         features: Sequence[np.ndarray],
         labels: np.ndarray,
-        on_round: Callable[[int, float], None] | None = None,
+        on_round: Callable[[int, float], None] = lambda number, error: None,
     ) -> PackSumXGBoost:
-        """Learns from programs.
+        """Learn from programs.
 
         Args:
             features: one (statements, width) float32 array a program; programs without statements are left
                 out, as TVM does.
             labels: smallest latency of the task / latency, (programs,).
-            on_round: told each round and its training error.
+            on_round: gets the number of each round and its training error.
 
         Raises:
             MissingPackageError: xgboost is not installed.
@@ -89,22 +77,32 @@ class PackSumXGBoost:
         ys = np.asarray(labels, dtype=np.float32)[kept][ids]
         data = xgboost.DMatrix(data=rows, label=ys)
         data.set_weight(ys)
+        numbers = itertools.count()
 
         def objective(predictions: np.ndarray, _: Any) -> tuple[np.ndarray, np.ndarray]:
             gradient = np.bincount(ids, weights=predictions)[ids] - ys
             return gradient * ys, np.ones_like(gradient) * ys
 
-        def error(predictions: np.ndarray) -> float:
-            return float(np.sqrt(np.square(np.bincount(ids, weights=predictions)[ids] - ys).mean()))
+        def error(predictions: np.ndarray, _: Any) -> tuple[str, float]:
+            value = np.sqrt(np.square(np.bincount(ids, weights=predictions)[ids] - ys).mean())
+            value = float(f"{value:.5f}")  # TVM compares the error as xgboost prints it
+            on_round(next(numbers), value)
+            return "error", value
 
-        stop = _stop_on_training_error(xgboost, data, error, self.config.patience, on_round)
+        settings = {
+            "max_depth": self.max_depth, "gamma": self.gamma, "min_child_weight": self.min_child_weight,
+            "eta": self.eta, "seed": self.seed, "tree_method": "auto", "nthread": self.threads,
+            "disable_default_eval_metric": True,
+        }  # fmt: skip
+        stop = xgboost.callback.EarlyStopping(rounds=self.patience, metric_name="error", maximize=False)
         self.booster = xgboost.train(
-            self.config.parameters(), data, self.config.rounds, obj=objective, callbacks=[stop]
-        )
+            settings, data, self.rounds, evals=[(data, "train")], obj=objective, custom_metric=error,
+            callbacks=[stop], verbose_eval=False,
+        )  # fmt: skip
         return self
 
     def predict(self, features: Sequence[np.ndarray]) -> np.ndarray:
-        """Scores, (programs,) float64, higher is faster; 0 for a program without statements.
+        """Return scores (programs,) of float64, higher is faster; 0 for a program without statements.
 
         Raises:
             MissingPackageError: xgboost is not installed.
@@ -118,40 +116,15 @@ class PackSumXGBoost:
 
 
 def _pack(features: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """All statements in one array, and the program of each."""
+    """Return all statements in one array, and the program of each."""
     ids = np.repeat(np.arange(len(features)), [len(f) for f in features])
     filled = [f for f in features if len(f)]
     return (np.concatenate(filled) if filled else np.zeros((0, 0), np.float32)), ids
 
 
-def _stop_on_training_error(
-    xgboost: Any,
-    data: Any,
-    error: Callable[[np.ndarray], float],
-    patience: int,
-    on_round: Callable[[int, float], None] | None,
-) -> Any:
-    class Stop(xgboost.callback.TrainingCallback):
-        """Stops when the training error has not fallen for `patience` rounds."""
-
-        best, best_round = float("inf"), 0
-
-        def after_iteration(self, model: Any, epoch: int, evals_log: dict) -> bool:
-            # XGBoost caches the margins of its training matrix, so this costs one pass over new leaves.
-            # TVM compares the error as xgboost prints it, with five digits.
-            value = float(f"{error(model.predict(data, training=False)):.5f}")
-            if on_round:
-                on_round(epoch, value)
-            if value < self.best:
-                self.best, self.best_round = value, epoch
-            return epoch - self.best_round >= patience
-
-    return Stop()
-
-
 @dataclass(frozen=True)
 class TreeFit:
-    """A ranker of trees and its scores.
+    """A fitted ranker of trees, with its scores.
 
     Attributes:
         ranker: with the number of trees that ranks the validation tasks best.

@@ -54,7 +54,7 @@ class World:
             distributed.destroy_process_group()
 
     def part(self, count: int) -> slice:
-        """This process's share of `count` things in a row; the shares differ by one at most."""
+        """Return this process's share of `count` things in a row; the shares differ by one at most."""
         return slice(count * self.rank // self.size, count * (self.rank + 1) // self.size)
 
     def gather(self, own: Tensor, count: int) -> Tensor:
@@ -84,7 +84,7 @@ class World:
             own.backward(torch.autograd.grad(loss, own))
 
     def sum_gradients(self, parameters: Iterable[Tensor]) -> None:
-        """Replaces each gradient by its sum over the processes, in one message; None stays where none has any.
+        """Replace each gradient by its sum over the processes, in one message; None stays where none has any.
 
         For an optimizer a gradient of 0 is another thing than none: it lets momenta and weights decay.
         """

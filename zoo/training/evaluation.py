@@ -143,12 +143,12 @@ class RankedPrograms:
 
     @cached_property
     def predicted(self) -> np.ndarray:
-        """(N,) in (0, 1): place of a program's score among those of its task, near 1 for the one ranked first."""
+        """Return (N,) in (0, 1): rank of a program's score within its task, near 1 for the one ranked first."""
         return self._ranks(self.scores)
 
     @cached_property
     def measured(self) -> np.ndarray:
-        """(N,) in (0, 1): place of a program by its latency, near 1 for the fastest."""
+        """Return (N,) in (0, 1): rank of a program by its latency within its task, near 1 for the fastest."""
         return self._ranks(-self.data.latency)
 
     def _ranks(self, values: np.ndarray) -> np.ndarray:
@@ -171,10 +171,10 @@ def measure_curves(parts: Sequence[RankedPrograms], seed: int = 0) -> dict[str, 
         programs, tasks: that were ranked.
         top_k: for each k of `TOP` the score (see `metrics.top_k`) of the model and of random choice, and both as the
             mean over tasks; of several corpora the mean of each one's.
-        scatter: `POINTS` programs, from every task alike: predicted place within the task and measured label
+        scatter: `POINTS` programs, from every task alike: predicted rank within the task and measured label
             (lowest latency of the task / latency).
-        calibration: programs by tenths of their predicted place: mean and standard deviation of the label, and the
-            mean of the same tenth by measured place, which is what a perfect ranking has.
+        calibration: programs by tenths of their predicted rank: mean and standard deviation of the label, and the
+            mean of the same tenth by measured rank, which is what a perfect ranking has.
         failures: the `WORST` tasks by pairwise accuracy, and the mean over the tasks of each operator.
     """
     rows = [row for part in parts for row in _task_rows(part)]
@@ -240,8 +240,8 @@ def _calibration(parts: Sequence[RankedPrograms]) -> list[dict[str, float]]:
     ]
 
 
-def _tenths(places: np.ndarray) -> np.ndarray:
-    return np.minimum((places * BINS).astype(int), BINS - 1)
+def _tenths(ranks: np.ndarray) -> np.ndarray:
+    return np.minimum((ranks * BINS).astype(int), BINS - 1)
 
 
 def _task_rows(part: RankedPrograms) -> list[dict[str, Any]]:

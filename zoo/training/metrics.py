@@ -68,17 +68,17 @@ def evaluate_scores(
 
 def task_scores(scores: np.ndarray, latency: np.ndarray, group: np.ndarray) -> dict[int, dict[str, float]]:
     """Task -> its own top1 (an unweighted ratio) and, where two of its programs have an order, pairwise."""
-    found: dict[int, dict[str, float]] = {}
+    scored: dict[int, dict[str, float]] = {}
     for task, rank, seconds in _tasks(scores, latency, group):
         values, chance = _best_of_top(rank, seconds, 1)
         share = pair_share(rank, seconds)
-        found[task] = {"top1": float((seconds.min() / values) @ chance)}
-        found[task] |= {} if share is None else {"pairwise": share}
-    return found
+        scored[task] = {"top1": float((seconds.min() / values) @ chance)}
+        scored[task] |= {} if share is None else {"pairwise": share}
+    return scored
 
 
 def evaluate_random(latency: np.ndarray, group: np.ndarray, weights: np.ndarray) -> dict[str, float]:
-    """What a random order gets, in expectation and in closed form (order statistics, no simulation).
+    """Return the scores of a random order, in expectation and in closed form (order statistics, no simulation).
 
     For the mean over tasks it is the expected ratio; for the weighted score the ratio of expected sums.
     """
@@ -121,7 +121,7 @@ def _minimum_chances(n: int, k: int) -> np.ndarray:
 
 
 def tally_pairs(scores: np.ndarray, latency: np.ndarray, asked: np.ndarray | None = None) -> tuple[float, int]:
-    """Pairs of one task in the right order, a tie being half right, and all pairs that have an order.
+    """Count the pairs of one task in the right order, a tie being half right, and all pairs that have an order.
 
     Args:
         scores, latency: (n,).
@@ -144,7 +144,7 @@ def pair_share(scores: np.ndarray, latency: np.ndarray, asked: np.ndarray | None
 
 
 def count_pairs(latency: np.ndarray, asked: np.ndarray | None = None) -> int:
-    """Pairs of one task that have an order; arguments as of `tally_pairs`."""
+    """Count the pairs of one task that have an order; arguments as of `tally_pairs`."""
     return sum(int(faster.sum()) for _, faster in _faster(latency, asked))
 
 

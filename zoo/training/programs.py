@@ -38,7 +38,7 @@ def is_statements(schema: FeatureSchema) -> bool:
 
 @dataclass(frozen=True)
 class StatementStore:
-    """Where the features of replayed programs are kept, for a program takes 20 ms or more.
+    """A cache of the features of replayed programs, each of which takes 20 ms or more.
 
     Attributes:
         folder: None makes them anew.
@@ -158,7 +158,7 @@ def read_programs(
 
 
 def _chunks(corpus: Corpus, task_ids: Sequence[str], share: Share, rng: np.random.Generator) -> Iterator[list[Program]]:
-    """The programs taken of some tasks at a time: the words of all of a corpus would fill the memory."""
+    """Yield the programs taken of some tasks at a time: all of a corpus would fill the memory."""
     waiting: list[Program] = []
     for task_id in task_ids:
         waiting += _pick(corpus, task_id, share, rng)
@@ -170,7 +170,7 @@ def _chunks(corpus: Corpus, task_ids: Sequence[str], share: Share, rng: np.rando
 
 
 def _by_task(programs: Sequence[Program], features: np.ndarray) -> Iterator[_Part]:
-    """Features and latencies of each task that has two programs to compare; a task's programs are neighbours."""
+    """Yield features and latencies of each task that has two programs to compare; a task's programs are neighbours."""
     start = 0
     for task_id, same in groupby(programs, key=lambda program: program.task_id):
         latency = np.array([program.latency for program in same])

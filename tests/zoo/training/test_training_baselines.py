@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 from tchub.zoo.errors import MissingPackageError
-from tchub.zoo.training.baselines import PackSumXGBoost, XGBoostConfig
+from tchub.zoo.training.baselines import PackSumXGBoost
 
 
 def statements(n=60, seed=0):
@@ -27,14 +27,14 @@ def test_equals_stock_metaschedule():
 
 def test_learns_the_order():
     xs, ys = statements(200)
-    scores = PackSumXGBoost(XGBoostConfig(rounds=30)).fit(xs, ys).predict(xs)
+    scores = PackSumXGBoost(rounds=30).fit(xs, ys).predict(xs)
     assert np.corrcoef(scores, ys)[0, 1] > 0.9
 
 
 def test_programs_without_statements():
     xs, ys = statements(20)
     xs[3] = np.zeros((0, 8), np.float32)
-    model = PackSumXGBoost(XGBoostConfig(rounds=5)).fit(xs, ys)
+    model = PackSumXGBoost(rounds=5).fit(xs, ys)
     assert model.predict(xs)[3] == 0
     assert model.predict(xs[3:4]).tolist() == [0.0]
 
