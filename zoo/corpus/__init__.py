@@ -30,7 +30,6 @@ from .splits import (
     is_held_out,
     metric_weight,
     split_tasks,
-    training_tasks,
 )
 from .writer import CorpusWriter, write_corpus
 
@@ -66,7 +65,6 @@ __all__ = [
     "metric_weight",
     "sequence_of",
     "split_tasks",
-    "training_tasks",
     "usable_programs",
     "write_corpus",
 ]

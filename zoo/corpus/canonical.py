@@ -52,11 +52,11 @@ def renamed_module(mod: Any) -> tuple[IRModule, dict[str, str]]:
     for var, func in mod.functions_items():
         graph = json.loads(tvm.ir.save_json(func))
         nodes: _Nodes = graph["nodes"]
-        for place, (field, name) in dict(_names(nodes)).items():
-            data = nodes[place]["data"]
+        for index, (field, name) in dict(_names(nodes)).items():
+            data = nodes[index]["data"]
             if field == "name_hint":
                 blocks[nodes[data[field]]["data"]] = name
-            elif _is_buffer(nodes, place):
+            elif _is_buffer(nodes, index):
                 buffers[nodes[data[field]]["data"]] = name
             data[field] = len(nodes)
             nodes.append({"type": "ffi.String", "data": name})
@@ -102,9 +102,9 @@ def renamed_program(program: Program, new_names: Mapping[str, str]) -> Program:
     if all(old == new for old, new in new_names.items()):
         return program
     trace = renamed_trace(json.loads(program.trace), new_names)
-    told = None if program.primitives is None else from_trace_json(before_postproc(trace)).to_json()
+    primitives = None if program.primitives is None else from_trace_json(before_postproc(trace)).to_json()
     text = json.dumps(trace, separators=(",", ":"))
-    return replace(program, trace=text, key=trace_key(trace), primitives=told)
+    return replace(program, trace=text, key=trace_key(trace), primitives=primitives)
 
 
 def trace_key(trace: Sequence[Any]) -> str:
@@ -139,37 +139,37 @@ def _names(nodes: _Nodes) -> Iterator[tuple[int, tuple[str, str]]]:
     named: set[int] = set()
     numbers = {letter: count() for letter in ("block", "p", "i", "a", "n")}
     places: dict[str, list[int]] = {}
-    for place, node in enumerate(nodes):
-        places.setdefault(node["type"], []).append(place)
+    for index, node in enumerate(nodes):
+        places.setdefault(node["type"], []).append(index)
 
-    def variable(place: int, name: str) -> Iterator[tuple[int, tuple[str, str]]]:
-        if place not in named:
-            named.add(place)
-            yield place, ("name", name)
+    def variable(index: int, name: str) -> Iterator[tuple[int, tuple[str, str]]]:
+        if index not in named:
+            named.add(index)
+            yield index, ("name", name)
 
     root = _outermost(nodes)
-    for place in places.get("s_tir.SBlock", ()):
-        block = nodes[place]["data"]
-        if place == root:
-            yield place, ("name_hint", _ROOT)
+    for index in places.get("s_tir.SBlock", ()):
+        block = nodes[index]["data"]
+        if index == root:
+            yield index, ("name_hint", _ROOT)
             continue
         kind = "map" if nodes[block["init"]]["type"] == "None" else "reduce"
         name = f"{kind}{next(numbers['block'])}"
-        yield place, ("name_hint", name)
+        yield index, ("name_hint", name)
         for number, region in enumerate(nodes[block["writes"]]["data"]):
             yield from variable(nodes[region]["data"]["source"], f"{name}_{number}" if number else name)
-    for place in places.get("tirx.For", ()):
-        yield from variable(nodes[place]["data"]["loop_var"], f"i{next(numbers['i'])}")
-    for place in places.get("tirx.IterVar", ()):
-        yield from variable(nodes[place]["data"]["var"], f"a{next(numbers['a'])}")
-    for place in places.get("ir.Var", ()):
-        if place not in named:
-            letter = "p" if _is_buffer(nodes, place) else "n"
-            yield from variable(place, f"{letter}{next(numbers[letter])}")
+    for index in places.get("tirx.For", ()):
+        yield from variable(nodes[index]["data"]["loop_var"], f"i{next(numbers['i'])}")
+    for index in places.get("tirx.IterVar", ()):
+        yield from variable(nodes[index]["data"]["var"], f"a{next(numbers['a'])}")
+    for index in places.get("ir.Var", ()):
+        if index not in named:
+            letter = "p" if _is_buffer(nodes, index) else "n"
+            yield from variable(index, f"{letter}{next(numbers[letter])}")
 
 
-def _is_buffer(nodes: _Nodes, place: int) -> bool:
-    return nodes[nodes[place]["data"]["ty"]]["type"] == "tirx.BufferType"
+def _is_buffer(nodes: _Nodes, index: int) -> bool:
+    return nodes[nodes[index]["data"]["ty"]]["type"] == "tirx.BufferType"
 
 
 def _outermost(nodes: _Nodes) -> int | None:

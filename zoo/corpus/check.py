@@ -26,7 +26,7 @@ _COLUMNS = [*_COUNTED, "key", "latencies", "cost_seconds"]
 
 @dataclass
 class _Counts:
-    """Counts of a corpus; memory grows with the tasks, and by 8 bytes a program that was timed repeatedly.
+    """Count of a corpus; memory grows with the tasks, and by 8 bytes a program that was timed repeatedly.
 
     Attributes:
         programs: programs by task id.

@@ -1,4 +1,4 @@
-"""What a task computes, in one text for all frameworks: the key by which tasks of different corpora are joined.
+"""The computation of a task in one text for all frameworks: the key by which tasks of different corpora are joined.
 
 The text names the operator and its sizes; it leaves out what does not make another problem to tune: layout,
 data type, padding, and what is fused behind the operator. Leaving padding out errs on the safe side: two
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 _IMAGE = r"n(?P<n>\d+)c(?P<c>\d+)h(?P<h>\d+)w(?P<w>\d+)"
 _WINDOW = r"r(?P<r>\d+x\d+)-s(?P<s>\d+x\d+)"
 # The reverse of the functions below: a text's form, and the same in words.
-_WORDS = (
+_SENTENCES = (
     (
         rf"conv2d-{_IMAGE}-k(?P<k>\d+){_WINDOW}-g(?P<g>\d+)",
         "convolution of {n}x{c}x{h}x{w} in {g} groups, {k} filters of {r}, stride {s}",
@@ -78,18 +78,18 @@ def normal(text: str) -> str:
     A window as large as the image stands still, and front ends write 1 or its own size for that. Here poolings have
     its size and convolutions 1. Windows that padding lets move, which no text tells, are thereby joined too.
     """
-    found = _STRIDED.fullmatch(text)
-    if found is None:
+    match = _STRIDED.fullmatch(text)
+    if match is None:
         return text
-    size, window, stride = ([int(found[name + axis]) for axis in "hw"] for name in ("", "r", "s"))
-    still = window if found["kind"].endswith("pool") else (1, 1)
-    told = [own if r < extent else one for extent, r, own, one in zip(size, window, stride, still, strict=True)]
-    return f"{found['head']}-s{told[0]}x{told[1]}{found['tail']}"
+    size, window, stride = ([int(match[name + axis]) for axis in "hw"] for name in ("", "r", "s"))
+    still = window if match["kind"].endswith("pool") else (1, 1)
+    strides = [own if r < extent else one for extent, r, own, one in zip(size, window, stride, still, strict=True)]
+    return f"{match['head']}-s{strides[0]}x{strides[1]}{match['tail']}"
 
 
 def in_words(text: str) -> str | None:
     """A computation's text for people; None for one that is known by a name alone, see `unknown`."""
-    for form, words in _WORDS:
-        if found := re.fullmatch(form, text):
-            return words.format(**{name: value.replace(".", ", ") for name, value in found.groupdict().items()})
+    for form, sentence in _SENTENCES:
+        if match := re.fullmatch(form, text):
+            return sentence.format(**{name: value.replace(".", ", ") for name, value in match.groupdict().items()})
     return None

@@ -30,17 +30,17 @@ class Split:
     test: tuple[str, ...]
 
     def part(self, name: str) -> tuple[str, ...]:
-        """The part called `train`, `val` or `test`."""
+        """Return the part called `train`, `val` or `test`."""
         return {"train": self.train, "val": self.val, "test": self.test}[name]
 
 
 def is_held_out(task: Task) -> bool:
-    """Whether any held-out network has this task (its id stands for the computation, not for the name)."""
+    """Return whether any held-out network has this task (its id stands for the computation, not for the name)."""
     return task.weight(HELD_OUT) > 0
 
 
 def metric_weight(task: Task) -> int:
-    """The task's weight in a metric (TLP 6.1): its occurrences in the held-out networks.
+    """Return the task's weight in a metric (TLP 6.1): its occurrences in the held-out networks.
 
     A task of no held-out network, which only validation sees, counts its occurrences in all networks; a
     single operator counts once.
@@ -77,7 +77,7 @@ def split_tasks(corpus: Corpus, seed: int = 0, val_share: float = 0.1) -> Split:
 
 
 def pick(tasks: Iterable[Task], seed: int, share: float, together: bool = True) -> list[Task]:
-    """A share of the tasks of every operator type, by a seeded hash.
+    """Return a share of the tasks of every operator type, by a seeded hash.
 
     Args:
         together: tasks of one computation are taken together or not at all; a task file may name them of several
@@ -104,7 +104,7 @@ def pick(tasks: Iterable[Task], seed: int, share: float, together: bool = True) 
 
 
 def _name(task: Task, together: bool) -> str:
-    """What a task is drawn by: what it computes where tasks of one computation stay together, else its id."""
+    """Return the key that a task is drawn by: its computation where equal ones stay together, else its id."""
     return (together and task.computation) or task.task_id
 
 
@@ -114,7 +114,7 @@ def _by_protocol(corpus: Corpus, protocol: Mapping[str, list[str]], seed: int, v
     if wrong:
         raise CorpusError(
             f"the split of {corpus.path} names {len(wrong)} tasks twice or that are not there, e.g. {wrong[0]}",
-            remedy="mend `split` in corpus.json, or import the corpus again with its split file",
+            remedy="correct `split` in corpus.json, or import the corpus again with its split file",
             tasks=wrong,
         )
     train = [corpus.tasks[task_id] for task_id in protocol.get("train") or ()]
@@ -153,7 +153,7 @@ class Leak:
     tasks: tuple[str, ...]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         return asdict(self) | {"tasks": list(self.tasks)}
 
 
@@ -166,7 +166,7 @@ def computations(corpus: Corpus) -> dict[str, str]:
 
 
 def held_out_computations(corpora: Iterable[Corpus], seed: int = 0) -> set[str]:
-    """Every computation that is a test task of any of the corpora."""
+    """Return every computation that is a test task of any of the corpora."""
     result: set[str] = set()
     for corpus in corpora:
         known = computations(corpus)
@@ -175,15 +175,10 @@ def held_out_computations(corpora: Iterable[Corpus], seed: int = 0) -> set[str]:
 
 
 def exclude_computations(corpus: Corpus, split: Split, held_out: Collection[str]) -> Split:
-    """The split without the training and validation tasks that compute something held out; test stays."""
+    """Return the split without the training and validation tasks that compute something held out; test stays."""
     known = computations(corpus)
     train, val = (tuple(t for t in part if known[t] not in held_out) for part in (split.train, split.val))
     return Split(train, val, split.test)
-
-
-def training_tasks(corpus: Corpus, held_out: Collection[str], seed: int = 0) -> tuple[str, ...]:
-    """The training tasks of a corpus that compute nothing held out by any other (see `held_out_computations`)."""
-    return exclude_computations(corpus, split_tasks(corpus, seed), held_out).train
 
 
 def check_leaks(corpora: Sequence[Corpus], seed: int = 0, allowed: Collection[Path | str] = ()) -> list[Leak]:

@@ -1,4 +1,6 @@
-"""What a TIR module computes, told from its blocks: how variables meet in indices, not how front ends name them.
+"""The computation and the operator class of a TIR module, from how variables meet in the indices of its blocks.
+
+No name decides, so that a task has one class wherever it comes from: models of statements read it.
 
 The heaviest block with a reduction decides. Two factors make a contraction: a matrix product, or a
 convolution where a spatial and a reduction variable share an index (a window). One factor makes a pooling or
@@ -8,9 +10,8 @@ a plain reduction.
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..features.columns import OPS
 from . import computation
@@ -30,42 +31,34 @@ class _Window(NamedTuple):
 
 
 def computation_of_module(mod: IRModule) -> str:
-    """The computation of an unscheduled TIR module, in the words of `computation`.
+    """Return the computation of an unscheduled TIR module, in the words of `computation`.
 
     Convolutions (also by Winograd's algorithm), depthwise convolutions, matrix products, poolings, plain
-    reductions and elementwise functions are told by their sizes; everything else is `other-` and the
+    reductions and elementwise functions are named by their sizes; everything else is `other-` and the
     module's structural hash.
     """
     from tvm_ffi import structural_hash
 
     blocks = blocks_of(mod)
-    told = _tell(blocks) if blocks and all(map(_has_sizes, blocks)) else None
-    return told or computation.unknown(f"{structural_hash(mod) & (2**64 - 1):016x}")
-
-
-@lru_cache(maxsize=4096)  # reading a module takes milliseconds, and one run asks for a corpus's computations often
-def computation_of_text(workload: str) -> str:
-    """The computation of `Task.workload` of a MetaSchedule task (`tvm.ir.save_json` of its module)."""
-    import tvm
-
-    return computation_of_module(cast("IRModule", tvm.ir.load_json(workload)))
+    text = _tell(blocks) if blocks and all(map(_has_sizes, blocks)) else None
+    return text or computation.unknown(f"{structural_hash(mod) & (2**64 - 1):016x}")
 
 
 def blocks_of(mod: IRModule) -> list[Any]:
-    """The blocks of a TIR module that have axes, in the order of the program."""
+    """Return the blocks of a TIR module that have axes, in the order of the program."""
     from tvm.s_tir.stmt import SBlock
     from tvm_ffi import structural_walk
 
-    found: list[Any] = []
+    blocks: list[Any] = []
     for _, func in mod.functions_items():
-        structural_walk(func.body, (SBlock, found.append))
-    return [block for block in found if block.iter_vars]  # the root block has none
+        structural_walk(func.body, (SBlock, blocks.append))
+    return [block for block in blocks if block.iter_vars]  # the root block has none
 
 
 def share_an_axis(block: Any) -> bool:
-    """Whether one data-parallel axis indexes both factors of a reduction, e.g. where each channel has a filter."""
-    told = Reduction(block, [])
-    used = [told.used(read) & told.spatial for read in told.reads]
+    """Return whether one data-parallel axis indexes both factors of a reduction, as where each channel has a filter."""
+    reduction = Reduction(block, [])
+    used = [reduction.used(read) & reduction.spatial for read in reduction.reads]
     return len(used) == 2 and bool(used[0] & used[1])
 
 
@@ -77,7 +70,7 @@ def _tell(blocks: list[Any]) -> str | None:
 
 
 def _has_sizes(block: Any) -> bool:
-    """Whether a block has a result, and all extents and shapes are numbers, not variables."""
+    """Return whether a block has a result, and all extents and shapes are numbers, not variables."""
     shapes = [region.source.shape for region in (*block.reads, *block.writes)]
     sizes = [*(v.dom.extent for v in block.iter_vars), *(extent for shape in shapes for extent in shape)]
     return len(block.writes) > 0 and all(hasattr(size, "value") for size in sizes)
@@ -133,19 +126,19 @@ class Reduction:
     @property
     def sliding(self) -> set[int]:
         """The variables of a window: reduced ones that share an index with one along which the window moves."""
-        found: set[int] = set()
+        variables: set[int] = set()
         for read in self.factors:
             others = {axis for other in self.factors if not other.same_as(read) for axis in self.used(other)}
             for axes in (self._variables(rng.min) for rng in read.region):
                 if axes & self.spatial - others:
-                    found |= axes & self.reduced
-        return found
+                    variables |= axes & self.reduced
+        return variables
 
     @property
     def sizes(self) -> tuple[list[int], list[int]]:
         """The extents of the data-parallel and of the reduced variables, sorted."""
-        told = [sorted(self.extents[i] for i in axes) for axes in (self.spatial, self.reduced)]
-        return told[0], told[1]
+        extents = [sorted(self.extents[i] for i in axes) for axes in (self.spatial, self.reduced)]
+        return extents[0], extents[1]
 
     def tell(self, alone: bool) -> str | None:
         """The computation; None where it is none that has a name. `alone`: no other block reduces."""
@@ -195,9 +188,9 @@ class Reduction:
         from tvm.ir import Var
         from tvm_ffi import structural_walk
 
-        found: list[Any] = []
-        structural_walk(index, (Var, found.append))
-        return {i for i, var in enumerate(self.vars) if any(var.same_as(other) for other in found)}
+        used: list[Any] = []
+        structural_walk(index, (Var, used.append))
+        return {i for i, var in enumerate(self.vars) if any(var.same_as(other) for other in used)}
 
     def used(self, read: Any) -> set[int]:
         """The variables that a read's indices have."""
@@ -207,15 +200,15 @@ class Reduction:
         """Dimensions indexed by `spatial * stride + reduction * dilation`."""
         from tvm.sym import detect_linear_equation
 
-        found = []
+        windows = []
         for dim, rng in enumerate(read.region):
             used = self._variables(rng.min)
             if len(used & self.spatial) == 1 and len(used & self.reduced) == 1:
                 spatial, reduction = min(used & self.spatial), min(used & self.reduced)
                 factors = detect_linear_equation(rng.min, self.vars)
                 if factors:
-                    found.append(_Window(dim, spatial, reduction, int(factors[spatial])))
-        return found
+                    windows.append(_Window(dim, spatial, reduction, int(factors[spatial])))
+        return windows
 
 
 def _winograd(blocks: list[Any]) -> str | None:
@@ -239,19 +232,19 @@ _ONE_CHANNEL_GROUPS = re.compile(r"conv2d-n\d+c(\d+)h.*-g\1")
 
 
 def operator_class(mod: IRModule, computation: str | None = None) -> str:
-    """The class of a task by its heaviest operator, one of `OPS` except `other`.
+    """Return the class of a task by its heaviest operator, one of `OPS` except `other`.
 
     The classes by which RDU keeps a sample representative (paper TCL, section 4). What the module computes decides,
     never how its blocks are named: equal modules have one class.
 
     Args:
-        computation: the module's, where it was told already (`computation_of_module`).
+        computation: the module's, where it is known already (`computation_of_module`).
     """
     return class_of_computation(computation or computation_of_module(mod)) or _class_of_blocks(blocks_of(mod))
 
 
 def class_of_computation(text: str) -> str | None:
-    """The class of a computation that has a name; None for `other-...`."""
+    """Return the class of a computation that has a name; None for `other-...`."""
     word = text.partition("-")[0]
     if word == "matmul" and not text.startswith("matmul-b1m"):
         return "batch_matmul"
@@ -261,7 +254,7 @@ def class_of_computation(text: str) -> str | None:
 
 
 def _class_of_blocks(blocks: list[Any]) -> str:
-    """The class of a computation without a name (softmax, norms, fused operators), from its reductions."""
+    """Return the class of a computation without a name (softmax, norms, fused operators), from its reductions."""
     reducing = [Reduction(block, blocks) for block in blocks if block.init is not None]
     products = [reduction for reduction in reducing if len(reduction.factors) == 2]
     if convolutions := [product for product in products if product.sliding]:
@@ -279,13 +272,13 @@ def _class_of_blocks(blocks: list[Any]) -> str:
 
 
 def _is_depthwise(convolution: Reduction) -> bool:
-    """Whether each channel has a filter of its own: beside the window, nothing is summed."""
+    """Return whether each channel has a filter of its own: beside the window, nothing is summed."""
     channels = [convolution.extents[axis] for axis in convolution.reduced - convolution.sliding]
     return all(extent == 1 for extent in channels) and share_an_axis(convolution.block)
 
 
 def _sums_after(blocks: list[Any], maximum: Reduction) -> bool:
-    """Whether a sum over the axes of a maximum depends on it, as in a softmax."""
+    """Return whether a sum over the axes of a maximum depends on it, as in a softmax."""
     derived = list(maximum.block.writes)
     for block in blocks:
         if any(read.source.same_as(write.source) for read in block.reads for write in derived):

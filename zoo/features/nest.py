@@ -1,4 +1,4 @@
-"""What a program's loop nest looks like, worked out from its primitives without lowering it.
+"""A program's loop nest, worked out from its primitives without lowering it.
 
 All programs of a design space share the *structure* of their sequences (kinds, blocks, loops) and differ in
 *values* (factors, extents, unroll limits). The loops are therefore followed once for a structure: splits make
@@ -43,7 +43,7 @@ def shape_of(primitive: Primitive | Draft) -> tuple[Shape, tuple[Any, ...]]:
 
 
 @dataclass(slots=True)
-class Loop:
+class NestLoop:
     """One loop while primitives are applied: the split factors it consists of."""
 
     parts: list[Part] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Axis:
 
 @dataclass(slots=True)
 class Outline:
-    """What the values of a structure mean.
+    """Meaning of the values of a structure.
 
     Attributes:
         spatial: axes of the tiled block, in order; reduction: its reduction axes.
@@ -106,7 +106,7 @@ class Outline:
 
 
 def outline(shapes: tuple[Shape, ...]) -> Outline:
-    """Follows the loops of one structure."""
+    """Follow the loops of one structure."""
     follower = _Follower()
     for shape in shapes:
         follower.apply(shape)
@@ -116,7 +116,7 @@ def outline(shapes: tuple[Shape, ...]) -> Outline:
 class _Follower:
     def __init__(self) -> None:
         self.out = Outline()
-        self.nests: dict[int, list[Loop]] = {}
+        self.nests: dict[int, list[NestLoop]] = {}
         self.axes: list[Axis] = []
         self.copies: set[int] = set()  # blocks that copy into shared memory
         self.written: list[tuple[int, int]] = []  # (block, the copy of its output)
@@ -143,13 +143,13 @@ class _Follower:
         self.blocks += kind in _MAKERS
 
     def _count_blocks(self, kind: str, at: tuple[int, ...]) -> None:
-        """Keeps the number of blocks seen, by which the next one that is made will be called."""
+        """Keep the number of blocks seen, by which the next one that is made will be called."""
         mentioned = at if kind in _LOCATED else (*at[:1], *at[2:]) if kind in _CACHES else at[:1]
         self.blocks = max(self.blocks, 1 + max(mentioned, default=-1))
 
-    def _loops(self, block: int, upto: int) -> list[Loop]:
+    def _loops(self, block: int, upto: int) -> list[NestLoop]:
         nest = self.nests.setdefault(block, [])
-        nest.extend(Loop() for _ in range(upto + 1 - len(nest)))
+        nest.extend(NestLoop() for _ in range(upto + 1 - len(nest)))
         return nest
 
     def _split(self, block: int, loop: int, value: int, factors: int) -> None:
@@ -158,7 +158,7 @@ class _Follower:
         nest = self._loops(block, loop)
         parts = [Part(value + 1 + i) for i in range(factors)]
         self.axes.append(Axis(block, value, parts, nested=bool(nest[loop].parts)))
-        nest[loop : loop + 1] = [Loop([part]) for part in parts]
+        nest[loop : loop + 1] = [NestLoop([part]) for part in parts]
 
     def _reorder(self, block: int, order: tuple[int, ...]) -> None:
         if not order or min(order) < 0:
@@ -172,7 +172,7 @@ class _Follower:
         if not positions or min(positions) < 0:
             return
         nest = self._loops(block, max(positions))
-        fused = Loop([part for i in positions for part in nest[i].parts])
+        fused = NestLoop([part for i in positions for part in nest[i].parts])
         for i in sorted(positions, reverse=True):
             del nest[i]
         nest.insert(min(positions), fused)
@@ -214,7 +214,7 @@ class _Follower:
             (self.out.fetches if at[0] in self.copies else self.out.vectors).append(parts[-1].value)
 
     def finish(self) -> Outline:
-        """Sorts the axes into roles: the tiled block is the one split into most parts."""
+        """Sort the axes into roles: the tiled block is the one split into most parts."""
         out = self.out
         weights = Counter[int]()
         for axis in self.axes:
@@ -239,14 +239,14 @@ class _Follower:
         return out
 
     def _sort_others(self, main: int) -> None:
-        """What is neither the tiled block's nor a copy's of it, which repeats its tiles, nor a fetch's."""
+        """Collect the axes of neither the tiled block nor a copy of it, which repeats its tiles, nor a fetch."""
         out = self.out
         known = {id(axis) for axis in (*out.spatial, *out.reduction)}
         repeated = {b for pair in self.written if main in pair for b in pair} | self.copies
         out.others = [a for a in self.axes if id(a) not in known and a.block not in repeated - {main}]
 
     def _reduces(self, axis: Axis, main: int, most: int) -> bool:
-        """Whether an axis may be a reduction of a copy of the tiled block (AutoTVM tiles it there)."""
+        """Return whether an axis may be a reduction of a copy of the tiled block (AutoTVM tiles it there)."""
         parts = len(axis.parts)
         return parts < most and parts <= REDUCTION_LEVELS and axis.block not in {main, *self.copies} and not axis.nested
 

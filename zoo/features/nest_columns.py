@@ -143,7 +143,7 @@ assert _COLUMNS == PROGRAM_COLUMNS, "change it in `columns`, and raise the versi
 
 
 class Plan:
-    """How the values of one structure become columns: the matrices of its linear columns."""
+    """The matrices by which the values of one structure become columns."""
 
     def __init__(self, outline: Outline) -> None:
         self.outline = outline
@@ -229,7 +229,7 @@ def _twos(values: np.ndarray) -> np.ndarray:
 
 
 def _tiles(s: np.ndarray) -> list[np.ndarray]:
-    """Tiles of a block, a thread and its inner loops by slot, and the reuse of the first two."""
+    """Tile of a block, a thread and its inner loops by slot, and the reuse of the first two."""
     block, thread, inner = s[:, :, 1:].sum(2), s[:, :, 1] + s[:, :, 3:].sum(2), s[:, :, 3:].sum(2)
     return [block, thread, inner, _reuse(block), _reuse(thread)]
 
@@ -264,7 +264,7 @@ _PRIMITIVES, _STRUCTURES = 1 << 18, 1 << 14
 
 
 class NestEncoder:
-    """Remembers the structures (a few a task) and primitives seen so far."""
+    """Remember the structures (a few a task) and primitives seen so far."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

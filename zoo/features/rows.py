@@ -80,7 +80,7 @@ _EXACT = 1 << 18  # float32 tells neighbours apart on the size scale up to here
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """Where things stand in a row; see the table above.
+    """Columns of a row; see the table above.
 
     Attributes:
         width: columns in all.
@@ -235,18 +235,18 @@ class Encoder:
         with self._lock:
             if len(self._held) > _LIMIT:
                 self._reset()
-            places = np.zeros((len(lists), rows), np.intp)
-            places[filled] = self._places([p for primitives in lists for p in primitives])
-            out = self._table[places]
+            indices = np.zeros((len(lists), rows), np.intp)
+            indices[filled] = self._rows_of([p for primitives in lists for p in primitives])
+            out = self._table[indices]
         running = self.layout.running
         out[:, :, running] = np.cumsum(out[:, :, running], axis=1) * filled[:, :, None]
         return out
 
-    def _places(self, primitives: list[Primitive]) -> list[int]:
-        places = list(map(self._by_id.get, map(id, primitives)))
-        return [self._place(p) if at is None else at for p, at in zip(primitives, places, strict=True)]
+    def _rows_of(self, primitives: list[Primitive]) -> list[int]:
+        indices = list(map(self._by_id.get, map(id, primitives)))
+        return [self._row_of(p) if at is None else at for p, at in zip(primitives, indices, strict=True)]
 
-    def _place(self, primitive: Primitive) -> int:
+    def _row_of(self, primitive: Primitive) -> int:
         at = self._by_value.get(primitive)
         if at is None:
             at = self._by_value[primitive] = self._append(encode(primitive, self.layout))

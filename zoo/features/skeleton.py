@@ -68,7 +68,7 @@ class LateNumbers:
         return out
 
     def _table(self, decisions: Sequence[Sequence[Decision]]) -> np.ndarray | None:
-        """What was sampled, one column an atom; None if some decision is none that its instruction gives."""
+        """Return the sampled numbers, one column an atom; None if some decision is none that its instruction gives."""
         columns = []
         for (slot, size, choices), atoms in self._reads.items():
             answers = [d[slot] for d in decisions]
@@ -123,7 +123,7 @@ class RowSkeleton:
         numbers = [[n for n in self._drafts[i].numbers if isinstance(n, Late)] for i in self._places]
         self._late = LateNumbers([n for row in numbers for n in row])
         self._ends = np.cumsum([0, *map(len, numbers)])
-        self._marks = _late_marks(drafts) if len(drafts) > rows else []
+        self._late_limits = _late_marks(drafts) if len(drafts) > rows else []
         rng = np.random.default_rng(0)
         self._odd = rng.integers(0, 1 << 63, self._ends[-1], np.uint64) * np.uint64(2) + np.uint64(1)
         self._salt = rng.integers(0, 1 << 63, len(self._places), np.uint64)
@@ -135,12 +135,12 @@ class RowSkeleton:
         self._table = np.zeros((1, self._layout.width), np.float32)
 
     def fill(self, decisions: Sequence[Sequence[Decision]], out: np.ndarray) -> bool:
-        """Writes the rows into matrices (N, rows, width) of zeros; False when decisions choose what is cropped.
+        """Write the rows into matrices (N, rows, width) of zeros; False when decisions choose what is cropped.
 
         Raises:
             TraceFormatError: a decision is not what its instruction may answer.
         """
-        if self._marks and (LateNumbers(self._marks).values(decisions) == NONE).any():
+        if self._late_limits and (LateNumbers(self._late_limits).values(decisions) == NONE).any():
             return False
         used = len(self._drafts)
         out[:, :used] = self._base
@@ -225,9 +225,9 @@ class Skeleton:
         return self.schema.extract([self.template.fill(d) for d in decisions], self.device)
 
     def _nest(self) -> Callable[[Sequence[Sequence[Decision]], np.ndarray], bool] | None:
-        """What writes the columns of the loop nest; None where the decisions move loops, not only sizes."""
+        """Return the writer of the loop nest's columns; None where the decisions move loops, not only sizes."""
         shapes = [shape_of(draft) for draft in self.template.drafts]
-        if any(isinstance(place, Late) for (_, places, _, _), _ in shapes for place in places):
+        if any(isinstance(position, Late) for (_, places, _, _), _ in shapes for position in places):
             return None
         plan, units = Plan(outline(tuple(shape for shape, _ in shapes))), compute_units(self.device)
         numbers = [number for _, values in shapes for number in values]

@@ -68,7 +68,7 @@ class Schedule:
         return int(value)
 
     def has(self, name: str) -> bool:
-        """Whether there is a knob of that name."""
+        """Return whether there is a knob of that name."""
         return name in self._knobs
 
     def annotations(self, name: str, loops: int) -> list[str]:
@@ -110,58 +110,58 @@ class Stage:
     # Loops
 
     def split(self, loop: Loop, factors: Sequence[int]) -> list[Loop]:
-        """Splits a loop into parts of these extents, outermost first."""
+        """Split a loop into parts of these extents, outermost first."""
         at, parts = self.at(loop), [Loop(factor) for factor in factors]
         self._add("Split", at, loop.extent, *factors)
         self.loops[at : at + 1] = parts
         return parts
 
     def split_inner(self, loop: Loop, factor: int) -> list[Loop]:
-        """Splits off an inner loop of `factor` iterations; the outer one is rounded up."""
+        """Split off an inner loop of `factor` iterations; the outer one is rounded up."""
         return self.split(loop, (-(-loop.extent // factor), factor))
 
     def split_outer(self, loop: Loop, parts: int) -> list[Loop]:
-        """Splits off an outer loop of `parts` iterations; the inner one is rounded up."""
+        """Split off an outer loop of `parts` iterations; the inner one is rounded up."""
         return self.split(loop, (parts, -(-loop.extent // parts)))
 
     def fuse(self, *loops: Loop) -> Loop:
-        """Fuses neighbouring loops, outermost first."""
+        """Fuse neighbouring loops, outermost first."""
         at, fused = self.at(loops[0]), Loop(prod(loop.extent for loop in loops))
         self._add("Fuse", *range(at, at + len(loops)))
         self.loops[at : at + len(loops)] = [fused]
         return fused
 
     def reorder(self, *loops: Loop) -> None:
-        """Puts the loops in this order, on the positions that they have now."""
+        """Put the loops in this order, on the positions that they have now."""
         positions = [self.at(loop) for loop in loops]
         self._add("Reorder", *positions)
         for at, loop in zip(sorted(positions), loops, strict=True):
             self.loops[at] = loop
 
     def bind(self, axes: str, *loops: Loop) -> None:
-        """Binds loops to thread axes, named in one text (`threadIdx.y threadIdx.x`)."""
+        """Bind loops to thread axes, named in one text (`threadIdx.y threadIdx.x`)."""
         for axis, loop in zip(axes.split(), loops, strict=True):
             self._add("Bind", self.at(loop), loop.extent, names=(axis,))
 
     def parallel(self, loop: Loop) -> None:
-        """Runs the loop's iterations on many threads."""
+        """Run the loop's iterations on many threads."""
         self._add("Parallel", self.at(loop), NONE)
 
     def vectorize(self, loop: Loop) -> None:
-        """Makes the loop vector instructions."""
+        """Make the loop vector instructions."""
         self._add("Vectorize", self.at(loop), NONE)
 
     def unroll(self, *loops: Loop) -> None:
-        """Unrolls the loops whole."""
+        """Unroll the loops whole."""
         for loop in loops:
             self._add("Unroll", self.at(loop), NONE)
 
     def unroll_limit(self, loop: Loop, steps: int, explicit: int = 1) -> None:
-        """Lets the compiler unroll what is under the loop up to so many steps."""
+        """Let the compiler unroll what is under the loop up to so many steps."""
         self._add("Unroll", self.at(loop), steps, names=("explicit" if explicit else "implicit",))
 
     def annotate(self, kinds: Sequence[str], *loops: Loop) -> None:
-        """Does to each loop what an annotation knob says."""
+        """Do to each loop what an annotation knob says."""
         for kind, loop in zip(kinds, loops, strict=True):
             if kind == "unroll":
                 self.unroll(loop)
@@ -171,22 +171,22 @@ class Stage:
     # Blocks
 
     def inline(self) -> None:
-        """Computes the block inside its consumers."""
+        """Compute the block inside its consumers."""
         self._add("ComputeInline")
 
     def double_buffer(self) -> None:
-        """Gives the block two buffers in turn."""
+        """Give the block two buffers in turn."""
         self._add("Annotate", NONE, 1, names=("double_buffer",))
 
     def compute_at(self, target: Stage, loop: Loop, *extents: int) -> None:
-        """Computes the block under a loop; `extents`: what one pass needs of its first loops."""
-        self._place("ComputeAt", target, loop, extents)
+        """Compute the block under a loop; `extents`: what one pass needs of its first loops."""
+        self._move("ComputeAt", target, loop, extents)
 
     def reverse_compute_at(self, source: Stage, loop: Loop, *extents: int) -> None:
-        """Computes the block under a loop of the block that it reads; `extents` as for `compute_at`."""
-        self._place("ReverseComputeAt", source, loop, extents)
+        """Compute the block under a loop of the block that it reads; `extents` as for `compute_at`."""
+        self._move("ReverseComputeAt", source, loop, extents)
 
-    def _place(self, kind: str, target: Stage, loop: Loop, extents: Sequence[int]) -> None:
+    def _move(self, kind: str, target: Stage, loop: Loop, extents: Sequence[int]) -> None:
         self._number_it()
         target._number_it()
         self._add(kind, target.at(loop), target._number, names=target._introduction())
@@ -194,7 +194,7 @@ class Stage:
             own.extent = extent
 
     def cache_write(self, scope: str, spatial: int) -> Stage:
-        """Lets the block write to a buffer of its own; returns the copy to the true output.
+        """Let the block write to a buffer of its own; returns the copy to the true output.
 
         The copy has the first `spatial` loops, with their extents at this moment.
         """
@@ -202,13 +202,13 @@ class Stage:
         return Stage(self._schedule, None, [loop.extent for loop in self.loops[:spatial]])
 
     def cache_read(self, buffer: int, scope: str, *extents: int) -> Stage:
-        """Copies what the block reads from its input of that number; returns the copy, with these loops."""
+        """Copy what the block reads from its input of that number; returns the copy, with these loops."""
         self._number_it()
         self._add("CacheRead", buffer, self._number, names=(scope,))
         return Stage(self._schedule, None, extents)
 
     def rfactor(self, loop: Loop, axis: int, spatial: int) -> Stage:
-        """Makes partial results of a reduction loop; returns the block that computes them.
+        """Make partial results of a reduction loop; returns the block that computes them.
 
         In the new block the loop is spatial, at position `axis`; this block keeps its first `spatial` loops and
         the loop as its only reduction.

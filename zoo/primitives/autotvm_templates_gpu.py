@@ -106,7 +106,7 @@ def dense_small_batch(schedule: Schedule, task: Matmul) -> None:
 
 
 def dense_large_batch(schedule: Schedule, task: Matmul) -> None:
-    """Tiles in shared memory, then in registers; both operands are fetched ahead into double buffers."""
+    """Tile in shared memory, then in registers; both operands are fetched ahead into double buffers."""
     x, y = schedule.tile("tile_x", task.m, 4), schedule.tile("tile_y", task.n, 4)
     k = schedule.tile("tile_k", task.k, 3)
     local = schedule.stage(f"T_matmul_{task.weights}", task.m, task.n, task.k)
@@ -207,13 +207,13 @@ def _spatial(schedule: Schedule, names: Sequence[str], extents: Sequence[int]) -
 
 
 def _grid(output: Stage, tiles: Sequence[Tile]) -> Loop:
-    """Spreads (n, channel, row, column) over blocks and threads; gives the innermost thread's loop."""
+    """Spread (n, channel, row, column) over blocks and threads; gives the innermost thread's loop."""
     images, *axes = output.loops
     return _tile(output, axes, tiles, output.split(images, (images.extent, 1, 1, 1)))
 
 
 def _tile(output: Stage, axes: Sequence[Loop], tiles: Sequence[Tile], images: Sequence[Loop] = ()) -> Loop:
-    """Tiles three axes into blocks, virtual threads, threads and the rest; gives the innermost thread's loop.
+    """Tile three axes into blocks, virtual threads, threads and the rest; gives the innermost thread's loop.
 
     The images, where there are any, are all in blocks: they share a block axis with the first axis.
     """

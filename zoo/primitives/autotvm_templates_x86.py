@@ -63,7 +63,7 @@ def dense_pack(schedule: Schedule, task: Matmul) -> None:
 
 
 def batch_matmul(schedule: Schedule, task: Matmul) -> None:
-    """Tiles over all cores, and a vector of partial sums along the reduction."""
+    """Tile over all cores, and a vector of partial sums along the reduction."""
     y, x = schedule.tile("tile_y", task.m, 2), schedule.tile("tile_x", task.n, 2)
     k = schedule.tile("tile_k", task.k, 2)
     product = schedule.stage(f"T_batch_matmul_{task.weights}", task.batch, task.m, task.n, task.k)
@@ -124,7 +124,7 @@ def depthwise_conv2d_nchwc(schedule: Schedule, conv: Conv) -> None:
 
 
 def _blocked(conv: Conv, k: tuple[int, ...], height: int, width: int) -> list[tuple[int, ...]]:
-    """Tiles of images, channels, rows and columns; a thread goes round the columns."""
+    """Tile of images, channels, rows and columns; a thread goes round the columns."""
     rows, columns = -(-conv.out[0] // height), -(-conv.out[1] // width)
     return [(conv.n, 1, 1, 1), (k[0], 1, 1, k[1]), (rows, 1, 1, height), (1, columns, 1, width)]
 
@@ -149,7 +149,7 @@ def _copy_channels(output: Stage) -> None:
 def _tile(
     block: Stage, loops: Sequence[Loop], spatial: Sequence[Sequence[int]], reduction: Sequence[Sequence[int]] = ()
 ) -> list[list[Loop]]:
-    """Splits loops, the spatial ones first, into the levels SSRSRS; gives the loops of each level."""
+    """Split loops, the spatial ones first, into the levels SSRSRS; gives the loops of each level."""
     parts = [block.split(loop, tile) for loop, tile in zip(list(loops), (*spatial, *reduction), strict=True)]
     s = [[part[level] for part in parts[: len(spatial)]] for level in range(4)]
     r = [[part[level] for part in parts[len(spatial) :]] for level in range(2)]

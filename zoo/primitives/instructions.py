@@ -1,4 +1,4 @@
-"""How each MetaSchedule instruction becomes a primitive (or none).
+"""MetaSchedule instructions as primitives (or none).
 
 An instruction is (inputs, attributes, outputs) by name, as in a trace's JSON. Names that TVM changed over
 time are read under both.

@@ -170,7 +170,7 @@ class PrimitiveSequence:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> PrimitiveSequence:
-        """Reads what `to_json` wrote.
+        """Read what `to_json` wrote.
 
         Raises:
             TraceFormatError: not JSON, not a sequence, a kind outside `KINDS`, or a number of no program.

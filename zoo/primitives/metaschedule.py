@@ -130,7 +130,7 @@ _of_hash: dict[int, Template] = {}
 
 
 def from_trace(trace: Trace) -> PrimitiveSequence:
-    """Reads a live trace, without lowering the program.
+    """Read a live trace, without lowering the program.
 
     Raises:
         TraceFormatError: an instruction or a decision is malformed or unknown.
@@ -161,7 +161,7 @@ def read_trace(trace: Trace) -> tuple[Template, list[Decision]]:
 
 
 def from_trace_json(obj: Sequence[Any] | str | bytes) -> PrimitiveSequence:
-    """Reads `[instructions, decisions]`, as a MetaSchedule database or `Trace.as_json()` has it.
+    """Read `[instructions, decisions]`, as a MetaSchedule database or `Trace.as_json()` has it.
 
     Takes the names of TVM 0.16 as well as today's, and needs no TVM.
 

@@ -159,7 +159,7 @@ def variable_kind(operand: Any) -> str | None:
 
 
 def is_none(operand: Any) -> bool:
-    """Whether an operand is TVM's None, which traces spell as a bare word."""
+    """Return whether an operand is TVM's None, which traces spell as a bare word."""
     return operand is None or (isinstance(operand, str) and operand == "None")
 
 
@@ -230,7 +230,7 @@ class Scope:
         return loops.index(variable)
 
     def insert(self, nest: Nest, at: int, loops: list[str]) -> None:
-        """Inserts new loops into a nest."""
+        """Insert new loops into a nest."""
         nest.loops[at:at] = loops
         self._nests.update(dict.fromkeys(loops, nest))
 
@@ -279,6 +279,6 @@ class Scope:
     # Primitives
 
     def add(self, kind: str, *numbers: Number, names: tuple[str, ...] = ()) -> None:
-        """Adds a primitive; the blocks it was the first to mention give it their names."""
+        """Add a primitive; the blocks it was the first to mention give it their names."""
         self.drafts.append(Draft(kind, numbers, names + tuple(self._introduced)))
         self._introduced.clear()

@@ -143,16 +143,6 @@ def test_one_task_under_two_names_becomes_one_whose_programs_all_apply(tmp_path:
         assert each.key == trace_key(json.loads(each.trace))
 
 
-def test_what_the_shards_say_alike_stays_and_their_commands_are_listed(tmp_path: Path) -> None:
-    common = {"notes": "a note", "import": {"duplicates": 1}}
-    one = write(tmp_path / "one", [program(0, "a")], command="collect 1/2", **common)
-    two = write(tmp_path / "two", [program(1, "a")], command="collect 2/2", **common | {"import": {"duplicates": 2}})
-    meta = merge_corpora(tmp_path / "both", [two, one]).corpus.meta
-    assert meta["commands"] == ["collect 1/2", "collect 2/2"]
-    assert meta["notes"] == "a note"
-    assert "import" not in meta, "a tally of one part is none of the whole"
-
-
 @pytest.mark.parametrize(
     "other",
     [

@@ -39,12 +39,6 @@ X86 = [
     (key("dense_pack.x86", *DENSE), splits(tile_y=[1, 8], tile_x=[1, 8], tile_k=[2], tile_inner=[4])),
     (key("batch_matmul.x86", *BATCH), splits(tile_y=[4], tile_x=[3], tile_k=[8])),
 ]
-# The flags say whether an operand is stored the other way round.
-TURNED = {
-    (first, second): (tensor(3, *((32, 8) if first else (8, 32))), tensor(3, *((24, 32) if second else (32, 24))))
-    for first in (False, True)
-    for second in (False, True)
-}
 GPU = [
     (key("dense_small_batch.cuda", *DENSE), splits(tile_k=[8]), {8}),
     (
@@ -76,18 +70,6 @@ def test_a_cpu_template_computes_what_numpy_computes(task: str, knobs: list[Any]
     tensors = [tvm.runtime.tensor(x) for x in (a, b, np.zeros(stages[-1].shape, np.float32))]
     tvm.compile(replayed.schedule.mod, target=tvm.target.Target("llvm"))["main"](*tensors)
     np.testing.assert_allclose(tensors[2].numpy(), a @ np.swapaxes(b, -1, -2), rtol=1e-5)
-
-
-@pytest.mark.parametrize("flags", TURNED)
-def test_operands_of_a_product_are_stored_as_the_flags_say(flags: tuple[bool, bool]) -> None:
-    shapes = TURNED[flags]
-    task = key("batch_matmul.x86", *shapes, [3, 8, 24], "float32", *flags)
-    rng = np.random.default_rng(0)
-    a, b = (rng.random(shape[1], np.float32) for shape in shapes)
-    tensors = [tvm.runtime.tensor(x) for x in (a, b, np.zeros((3, 8, 24), np.float32))]
-    tvm.compile(template_workload(task).mod, target=tvm.target.Target("llvm"))["main"](*tensors)
-    one, two = (np.swapaxes(x, 1, 2) if turned else x for x, turned in zip((a, b), flags, strict=True))
-    np.testing.assert_allclose(tensors[2].numpy(), one @ two, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("task", "knobs", "threads"), GPU, ids=[json.loads(g[0])[0] for g in GPU])

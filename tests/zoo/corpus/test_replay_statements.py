@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from tchub.zoo.corpus import OPS, Program, Task
 from tchub.zoo.corpus.replay.statements import STORE_FILE, statement_features
 from tchub.zoo.errors import TchubError
-from tchub.zoo.features import get_schema
 from tchub.zoo.features.columns import PERSTORE_WIDTH, STATEMENT_WIDTH
 from tchub.zoo.features.statements import ITERATIONS, statement_matrices
 
@@ -53,13 +52,6 @@ def test_the_columns_are_where_the_layout_says(corpus: Any, tmp_path: Path) -> N
     amounts = {BLOCKS: 4, THREADS: 32, VIRTUAL: 2, ITERATIONS: 256, UNROLL: 512}
     assert {column: round(2 ** float(found[0, column])) - 1 for column in amounts} == amounts
     assert found[0, IS_GPU] == 1
-
-
-def test_the_target_tells_a_cpu_from_any_gpu(corpus: Any, tmp_path: Path) -> None:
-    steps = [["FU", 1, [0, 1]], ["AN", 1, 0, 3]]
-    targets = ["llvm -mcpu=skylake", "rocm -keys=rocm,gpu", "nvidia/geforce-rtx-3090"]
-    found, _ = features(corpus, tmp_path, *(program("relu", steps, target) for target in targets))
-    assert [f[0, IS_GPU] for f in found] == [0, 1, 1]
 
 
 def test_a_program_that_fails_is_reported_and_the_others_are_made(corpus: Any, tmp_path: Path) -> None:
@@ -115,12 +107,3 @@ def test_matrices_keep_statements_in_order_with_their_operator(programs: list[An
 def test_features_of_another_shape_are_refused(programs: list[np.ndarray], ops: list[int]) -> None:
     with pytest.raises(TchubError):
         statement_matrices(programs, ops)
-
-
-@pytest.mark.parametrize("kind", ["cpu", "gpu"])
-def test_the_schema_is_declared_and_does_not_take_sequences(kind: str) -> None:
-    schema = get_schema(f"statements-{kind}")
-    assert (schema.rows, schema.width, schema.source, schema.kind) == (10, 174, "statements", kind)
-    with pytest.raises(TchubError) as caught:
-        schema.extract([])
-    assert "statement_features" in str(caught.value.remedy)

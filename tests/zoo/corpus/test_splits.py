@@ -47,11 +47,6 @@ def test_validation_is_a_tenth_of_the_tasks_and_follows_the_operator_types():
     assert split_tasks(corpus, seed=1).val != split.val
 
 
-def test_an_operator_type_with_one_task_stays_in_training():
-    corpus = corpus_of([(op, {"resnet-18": 1}) for op in OPS])
-    assert split_tasks(corpus).val == ()
-
-
 def told(text: str, op: str = "conv2d", task_id: str | None = None) -> Task:
     task_id = task_id or hashlib.sha256(text.encode()).hexdigest()[:16]
     return Task(task_id, text, op, 1.0, task_id, computation=text)

@@ -48,15 +48,6 @@ def test_what_is_fused_behind_an_operator_does_not_matter():
     assert computation_of_module(module_of(a, b, topi.nn.relu(dense))) == "matmul-b1m32n16k48"
 
 
-def test_batched_products_in_either_layout():
-    from tvm import topi
-
-    for transposed, shape in ((True, (4, 20, 16)), (False, (4, 16, 20))):
-        a, b = te.placeholder((4, 10, 16)), te.placeholder(shape)
-        product = topi.nn.batch_matmul(a, b, transpose_a=False, transpose_b=transposed)
-        assert computation_of_module(module_of(a, b, product)) == "matmul-b4m10n20k16"
-
-
 def test_poolings_reductions_and_elementwise_functions():
     from tvm import topi
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tchub.zoo.devices import list_devices
 from tchub.zoo.errors import TchubError
 from tchub.zoo.features import SCHEMAS, DeviceKindError, get_schema
-from tchub.zoo.features.rows import CPU, GPU, GROUPS, KNOWN_NAMES, Encoder, crop, index_code, size_code
+from tchub.zoo.features.rows import KNOWN_NAMES, crop, index_code, size_code
 from tchub.zoo.primitives import KINDS, Primitive, PrimitiveSequence, from_trace_json
 from trace_samples import matmul_trace, thread_trace
 
@@ -38,11 +38,6 @@ def test_every_schema_gives_the_declared_shape(name: str) -> None:
     assert matrices.dtype == np.float32
     assert np.isfinite(matrices).all()
     assert [int(m[: schema.primitives].any(axis=1).sum()) for m in matrices] == [len(p) for p in programs]
-
-
-@pytest.mark.parametrize("name", SHAPES)
-def test_no_programs_give_an_empty_batch(name: str) -> None:
-    assert get_schema(name).extract([]).shape == (0, *SHAPES[name])
 
 
 @pytest.mark.parametrize("name", ["tcl-cpu", "tcl-gpu"])
@@ -90,34 +85,6 @@ def test_a_program_has_one_matrix_whatever_its_batch(schema, batch) -> None:
         assert np.array_equal(schema.extract([program])[0], matrix)
 
 
-@settings(max_examples=40, deadline=None)
-@given(schemas, sequences)
-def test_padding_is_zero_and_every_primitive_is_not(schema, program) -> None:
-    matrix = schema.extract([program])[0]
-    assert matrix[: len(program)].any(axis=1).all()
-    assert not matrix[len(program) :].any()
-
-
-@settings(deadline=None)
-@given(st.integers(1, 10**8))
-def test_sizes_are_logarithms_so_that_products_are_sums(extent: int) -> None:
-    assert size_code(2 * extent) == pytest.approx(size_code(extent) + 1 / 8)
-    assert size_code(-extent) == -size_code(extent)
-    assert 0 < size_code(0) < size_code(1) <= size_code(extent) < 4
-
-
-def test_small_ordinals_are_never_zero() -> None:
-    codes = [index_code(i) for i in range(-2, 30)]
-    assert len(set(codes)) == 32
-    assert min(codes) > 0
-
-
-def test_every_kind_has_a_place_and_names_have_room() -> None:
-    assert sorted(kind for group in GROUPS for kind in group) == sorted(KINDS)
-    assert len(GROUPS) == 8
-    assert len(KNOWN_NAMES) == len(set(KNOWN_NAMES)) <= 32
-
-
 def test_the_row_of_a_split_holds_its_factors_and_what_follows_from_them() -> None:
     split = PrimitiveSequence((Primitive("Split", (0, 4, 512, 2, 2, 8, 16)),))
     row = get_schema("tlp-cpu").extract([split])[0, 0]
@@ -128,12 +95,6 @@ def test_the_row_of_a_split_holds_its_factors_and_what_follows_from_them() -> No
     assert row[19:].tolist() == [1 / 16, 7 / 16, 0]
 
 
-def test_running_columns_hold_the_program_s_totals_at_its_end() -> None:
-    program = from_trace_json(matmul_trace((2, 2, 4, 8), (4, 2, 1, 16), (32, 4)))
-    last = get_schema("tlp-cpu").extract([program])[0, len(program) - 1]
-    assert last[19:].tolist() == [3 / 16, (5 + 4) / 16, 2 / 16]
-
-
 def test_a_crop_keeps_the_order_and_what_the_search_decides() -> None:
     program = from_trace_json(matmul_trace()).primitives
     inlined = tuple(Primitive("ComputeInline", (i,), (f"@T_{i}",)) for i in range(20))
@@ -141,13 +102,3 @@ def test_a_crop_keeps_the_order_and_what_the_search_decides() -> None:
     assert kept == program
     assert [p.kind for p in crop(program, 5)] == ["Split", "Split", "Split", "ComputeAt", "Parallel"]
     assert crop(program, 40) is program
-
-
-@pytest.mark.parametrize("layout", [CPU, GPU])
-def test_an_encoder_gives_the_same_matrices_after_it_forgot(layout, monkeypatch) -> None:
-    monkeypatch.setattr("tchub.zoo.features.rows._LIMIT", 3)
-    encoder = Encoder(layout)
-    programs = [from_trace_json(matmul_trace(unroll=i)) for i in range(4)]
-    first = [encoder.matrices([p], 25) for p in programs]
-    again = [encoder.matrices([p], 25) for p in programs]
-    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -66,16 +65,6 @@ def test_a_decision_may_choose_which_primitives_are_cropped(batch: Any, name: st
     assert same(template, name, [(*decisions, limit) for decisions, limit in batch])
 
 
-def test_what_a_skeleton_has_seen_does_not_change_what_it_gives() -> None:
-    skeleton = Skeleton(MATMUL, get_schema("tcl-cpu"), None)
-    one = ((2, 2, 4, 8), (4, 2, 1, 16), (32, 4), 3, 2)
-    other = ((1, 1, 1, 1), (1, 1, 1, 1), (1, 1), -1, 0)
-    first = skeleton.features([one])
-    skeleton.features([other, one])
-    assert np.array_equal(skeleton.features([one]), first)
-    assert not np.array_equal(skeleton.features([other]), first)
-
-
 def test_a_template_without_decisions_has_one_matrix() -> None:
     plain = Template(matmul_trace()[0][:5])
     assert same(plain, "tcl-cpu", [(), ()])
@@ -100,13 +89,6 @@ def test_a_wrong_decision_is_refused_as_it_is_by_the_template(name: str, decisio
             THREADS.fill(wrong)
         with pytest.raises(TraceFormatError):
             Skeleton(THREADS, get_schema(name), None).features([(0, 0), wrong])
-
-
-def test_tiles_of_another_length_are_refused() -> None:
-    short = ((2, 2, 4), (4, 2, 1, 16), (32, 4), 3, 2)
-    long = ((2, 2, 4, 1, 1), (4, 2, 1, 16), (32, 4), 3, 2)
-    with pytest.raises(TraceFormatError, match="4 positive factors"):
-        Skeleton(MATMUL, get_schema("nest-cpu"), None).features([short, long])
 
 
 def test_statements_and_foreign_devices_are_refused_at_once() -> None:

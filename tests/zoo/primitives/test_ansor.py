@@ -11,13 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.primitives import (
     NONE,
-    REST,
     ROOT,
     Primitive,
     PrimitiveSequence,
     TraceFormatError,
     from_ansor_steps,
-    from_trace_json,
 )
 
 Tile = tuple[int, ...]
@@ -90,48 +88,6 @@ def test_a_gpu_matmul_is_told_step_by_step() -> None:
     ]
 
 
-def test_metaschedule_tells_the_same_tiling_in_the_same_words() -> None:
-    insts = [
-        ["GetSBlock", [], ["matmul", "main"], ["b0"]],
-        ["GetLoops", ["b0"], [], ["l1", "l2", "l3"]],
-        ["SamplePerfectTile", ["l1"], [5, 64], ["v4", "v5", "v6", "v7", "v8"]],
-        ["Split", ["l1", "v4", "v5", "v6", "v7", "v8"], [1, 0], ["l9", "l10", "l11", "l12", "l13"]],
-        ["SamplePerfectTile", ["l2"], [5, 64], ["v14", "v15", "v16", "v17", "v18"]],
-        ["Split", ["l2", "v14", "v15", "v16", "v17", "v18"], [1, 0], ["l19", "l20", "l21", "l22", "l23"]],
-        ["SamplePerfectTile", ["l3"], [3, 64], ["v24", "v25", "v26"]],
-        ["Split", ["l3", "v24", "v25", "v26"], [1, 0], ["l27", "l28", "l29"]],
-        [
-            "Reorder",
-            ["l9", "l19", "l10", "l20", "l11", "l21", "l27", "l28", "l12", "l22", "l29", "l13", "l23"],
-            [],
-            [],
-        ],
-        ["Fuse", ["l9", "l19"], [1], ["l30"]],
-        ["Bind", ["l30"], ["blockIdx.x"], []],
-        ["Fuse", ["l10", "l20"], [1], ["l31"]],
-        ["Bind", ["l31"], ["vthread.x"], []],
-        ["Fuse", ["l11", "l21"], [1], ["l32"]],
-        ["Bind", ["l32"], ["threadIdx.x"], []],
-        ["CacheWrite", ["b0"], [0, "local"], ["b33"]],
-        ["ReverseComputeAt", ["b33", "l32"], [1, -1], []],
-        ["CacheRead", ["b0", ["b0"]], [0, "shared"], ["b34"]],
-        ["ComputeAt", ["b34", "l27"], [1, -1], []],
-        ["CacheRead", ["b0", ["b0"]], [1, "shared"], ["b35"]],
-        ["ComputeAt", ["b35", "l27"], [1, -1], []],
-    ]
-    theirs = from_trace_json([insts, [[2, [32, 2, 4, 2, 2]], [4, [8, 2, 32, 2, 1]], [6, [64, 4, 4]]]])
-    ours = from_ansor_steps(gpu_matmul())
-
-    def told(sequence: PrimitiveSequence, *kinds: str, skip: int = 0) -> set[tuple[Any, ...]]:
-        """What is said of the block that computes; without its number where another block stands for it."""
-        named = (n for p in sequence if p.kind in kinds for n in [(p.kind, p.numbers[skip:], p.names)])
-        return {(kind, numbers, tuple(n for n in names if n[0] != "@")) for kind, numbers, names in named}
-
-    for kinds, skip in ((("Reorder", "CacheRead", "CacheWrite"), 0), (("Fuse", "Bind"), 1)):
-        assert told(theirs, *kinds, skip=skip) <= told(ours, *kinds, skip=skip)
-    assert told(theirs, "Split") <= told(ours, "Split")
-
-
 def test_a_crop_at_any_length_is_the_crop_of_the_sequence() -> None:
     steps, whole = gpu_matmul(), from_ansor_steps(gpu_matmul()).primitives
     for length in range(12, len(steps) + 1):  # before, the second copy is not known yet
@@ -153,47 +109,6 @@ def test_factors_cover_the_extent_and_waste_less_than_one_tile(
             extent, factors = primitive.numbers[2], primitive.numbers[3:]
             assert extent > 0
             assert extent <= prod(factors) < extent + prod(factors[1:])
-
-
-@given(tile(4), tile(4), tile(2))
-def test_every_loop_is_accounted_for(rows: Tile, columns: Tile, inner: Tile) -> None:
-    """Splits add loops and fusions take them; orders, threads and locations name loops that exist."""
-    loops: dict[int, int] = {0: 3, 1: 2, 2: 2, 3: 2}
-    for p in from_ansor_steps(gpu_matmul(rows, columns, inner)):
-        if p.kind == "Split":
-            loops[p.numbers[0]] += len(p.numbers) - 4
-        elif p.kind == "Fuse":
-            loops[p.numbers[0]] -= len(p.numbers) - 2
-        elif p.kind == "Reorder":
-            assert len(p.numbers) - 1 == loops[p.numbers[0]]
-        elif p.kind == "Bind":
-            assert p.numbers[1] < loops[p.numbers[0]]
-        elif p.kind == "ComputeAt":
-            assert p.numbers[1] < loops[p.numbers[2]]
-    assert loops == {0: 13, 1: 5, 2: 3, 3: 2}
-
-
-def test_unknown_extents_are_zero_until_told() -> None:
-    assert lines([["FU", 1, [0, 1]], ["SP", 1, 0, 0, [8], 1], ["AN", 1, 0, 5], ["AN", 1, 1, 6]]) == [
-        "Fuse(0, 0, 1)",
-        f"Split(0, 0, 0, {REST}, 8)",
-        "Bind(0, 0, 0, blockIdx.x)",
-        "Bind(0, 1, 8, threadIdx.x)",
-    ]
-
-
-def test_a_fused_extent_serves_the_split_that_does_not_tell_its_own() -> None:
-    steps = [["SP", 0, 0, 12, [4], 1], ["FU", 0, [0, 1]], ["SP", 0, 0, 0, [6], 1]]
-    assert lines(steps)[-1] == "Split(0, 0, 12, 2, 6)"
-
-
-def test_lengths_from_the_outside_leave_the_rest_to_the_innermost() -> None:
-    assert lines([["SP", 0, 0, 20, [3], 0]]) == ["Split(0, 0, 20, 3, 7)"]
-
-
-def test_where_a_stage_is_computed_changes_its_extents() -> None:
-    steps = [["SP", 0, 0, 12, [4], 1], ["CA", 0, 1, 0], ["AN", 0, 0, 6]]
-    assert lines(steps)[-1] == "Bind(0, 0, 0, threadIdx.x)"
 
 
 @pytest.mark.parametrize("between", [[], [["CA", 1, 2, 0]]])
@@ -277,11 +192,6 @@ def test_an_unknown_code_and_no_steps_at_all() -> None:
     assert caught.value.fields["index"] == 0
     with pytest.raises(TraceFormatError, match="no list of steps"):
         from_ansor_steps({"i": []})  # pyright: ignore[reportArgumentType]
-
-
-def test_a_stage_has_no_more_iterators_than_its_order_names() -> None:
-    with pytest.raises(TraceFormatError, match="has none at 2"):
-        from_ansor_steps([["RE", 0, [1, 0]], ["AN", 0, 2, 6]])
 
 
 JUNK = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.lists(st.integers()))

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 import pytest
-from autotvm_samples import CPU_CONV, CPU_POINTWISE, DENSE, GPU_CONV, SAMPLES
+from autotvm_samples import CPU_POINTWISE, DENSE, GPU_CONV, SAMPLES
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.primitives import AUTOTVM_TEMPLATES, Primitive, PrimitiveSequence, TraceFormatError, from_autotvm
@@ -79,30 +79,6 @@ def test_direct_convolution_on_a_gpu_in_full() -> None:
     ]
 
 
-def test_packed_dense_layer_in_full() -> None:
-    """64 x 128 times 128 x 96."""
-    assert texts(told("dense_pack.x86")) == [
-        "CacheWrite(0, 0, global, @T_matmul_NT)",
-        "Split(1, 0, 64, 8, 2, 4)",
-        "Split(1, 3, 96, 3, 2, 16)",
-        "Reorder(1, 3, 0, 1, 4, 2, 5)",
-        "Fuse(1, 0, 1)",
-        "Parallel(1, 0, -1)",
-        "Fuse(1, 1, 2)",
-        "Unroll(1, 2, -1)",
-        "Vectorize(1, 3, -1)",
-        "ComputeAt(0, 1, 1)",
-        "Split(0, 2, 128, 16, 8)",
-        "Reorder(0, 2, 3, 0, 1)",
-        "Vectorize(0, 3, -1)",
-        "Split(0, 2, 4, 2, 2)",
-        "Reorder(0, 0, 2, 1, 3, 4)",
-        "Unroll(0, 1, -1)",
-        "Unroll(0, 2, -1)",
-        "Unroll(0, 3, -1)",
-    ]
-
-
 def test_reorder_and_annotation_knobs_name_the_loops_they_mean() -> None:
     """Loops n co oh ow ci kh kw vc vh vw: kw is unrolled, vh too, vc is a vector."""
     product = [p for p in told("conv2d_nchw_spatial_pack.arm_cpu") if p.numbers[0] == 1]
@@ -146,63 +122,6 @@ def test_every_block_is_either_named_once_or_made_by_a_primitive(template: str) 
     assert len(names) == len(set(names))
     made = sum(p.kind in ("CacheRead", "CacheWrite", "RFactor") for p in primitives)
     assert {p.numbers[0] for p in primitives} == set(range(len(names) + made))
-
-
-@pytest.mark.parametrize("template", sorted(SAMPLES))
-def test_survives_json(template: str) -> None:
-    args, entity = SAMPLES[template]
-    sequence = from_autotvm(template, args, entity)
-    assert sequence.framework == "autotvm"
-    assert PrimitiveSequence.from_json(sequence.to_json()) == sequence
-
-
-@pytest.mark.parametrize("template", [t for t in sorted(SAMPLES) if t.endswith((".cuda", ".gpu")) and "wino" not in t])
-def test_a_kernel_has_one_extent_for_each_thread_axis(template: str) -> None:
-    """The threads that fetch are those that compute."""
-    extents: dict[str, set[int]] = {}
-    for p in of_kind(told(template), "Bind"):
-        extents.setdefault(p.names[0], set()).add(p.numbers[2])
-    assert all(len(values) == 1 for axis, values in extents.items() if axis.startswith("threadIdx"))
-    assert prod(value for axis in extents if "threadIdx" in axis for value in extents[axis]) <= 1024
-
-
-def divided(extent: int, parts: int) -> st.SearchStrategy[list[int]]:
-    """-1 and inner factors whose product divides the extent."""
-
-    @st.composite
-    def draw(draw: Any) -> list[int]:
-        factors, left = [], extent
-        for _ in range(parts - 1):
-            factors.append(draw(st.sampled_from([d for d in range(1, left + 1) if left % d == 0])))
-            left //= factors[-1]
-        return [-1, *factors]
-
-    return draw()
-
-
-@given(f=divided(32, 4), y=divided(7, 4), x=divided(7, 4), rc=divided(16, 2))
-def test_blocks_threads_and_inner_loops_cover_the_output(
-    f: list[int], y: list[int], x: list[int], rc: list[int]
-) -> None:
-    primitives = told("conv2d_nchw.cuda", tile_f=f, tile_y=y, tile_x=x, tile_rc=rc)
-    bound = prod(p.numbers[2] for p in of_kind(primitives, "Bind") if p.numbers[0] == 2)
-    assert bound * f[3] * y[3] * x[3] == 2 * 32 * 7 * 7
-    assert any(p.numbers == (1, 4, 16, 16 // rc[1], rc[1]) for p in primitives)
-
-
-def test_different_knobs_give_different_programs_and_equal_ones_the_same() -> None:
-    keys = {
-        PrimitiveSequence(tuple(told("conv2d_nchw.cuda", auto_unroll_max_step=step, tile_rc=[-1, inner]))).key()
-        for step in (0, 512, 1500)
-        for inner in (1, 2, 4)
-    }
-    assert len(keys) == 9
-    assert told("conv2d_nchw.cuda") == told("conv2d_nchw.cuda", tile_f=[2, 2, 4, 2])  # -1 spelled out
-
-
-def test_a_tile_of_columns_need_not_divide() -> None:
-    """14 columns in tiles of 4: the fourth is cut."""
-    assert any(p.numbers[2:] == (14, 1, 4, 1, 4) for p in of_kind(told("conv2d_NCHWc.x86"), "Split"))
 
 
 def test_a_pointwise_kernel_is_tiled_in_rows_too() -> None:
@@ -250,12 +169,6 @@ def test_damaged_knobs_are_named(knob: str, value: Any) -> None:
     assert error.value.remedy
 
 
-@pytest.mark.parametrize("value", [[0, 1, 2], [0, 0, 1, 2, 3, 4, 5, 6, 7, 8], None])
-def test_a_reorder_knob_is_a_permutation(value: Any) -> None:
-    with pytest.raises(TraceFormatError, match="reorder_0"):
-        told("conv2d_nchw_spatial_pack.arm_cpu", reorder_0=value)
-
-
 JUNK = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3), st.lists(st.integers()))
 
 
@@ -269,18 +182,6 @@ def test_damage_raises_nothing_but_format_errors(template: str, data: st.DataObj
     except TraceFormatError:
         return
     assert PrimitiveSequence.from_json(sequence.to_json()) == sequence
-
-
-@pytest.mark.parametrize("args", [[], [1, 2, 3, 4, 5], CPU_CONV[:2], [["TENSOR", [1, 2], "f"], *CPU_CONV[1:]]])
-def test_damaged_arguments_are_refused(args: list[Any]) -> None:
-    with pytest.raises(TraceFormatError, match="arguments"):
-        from_autotvm("conv2d_nchw.cuda", args, SAMPLES["conv2d_nchw.cuda"][1])
-
-
-@pytest.mark.parametrize("entity", [[["tile_f", "sp"]], [1], [["a", "zz", 1]], [["a", "sp", ["x"]]]])
-def test_entities_that_are_none_are_refused(entity: list[Any]) -> None:
-    with pytest.raises(TraceFormatError):
-        from_autotvm("some_other.cuda", [], entity)
 
 
 def test_an_unknown_template_is_told_knob_by_knob() -> None:

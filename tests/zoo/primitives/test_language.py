@@ -42,20 +42,6 @@ def test_keys_are_equal_only_for_equal_primitives(a: PrimitiveSequence, b: Primi
     assert len(a.key()) == 16
 
 
-def test_the_framework_is_not_part_of_the_key() -> None:
-    steps = (Primitive("Split", (0, 1, 64, 4, 16)),)
-    assert PrimitiveSequence(steps, "ansor").key() == PrimitiveSequence(steps).key()
-    assert PrimitiveSequence(steps, "ansor") != PrimitiveSequence(steps)
-
-
-def test_a_sequence_reads_like_a_tuple_of_primitives() -> None:
-    steps = (Primitive("Split", (0, 1, 64, 4, 16)), Primitive("Unroll", (-1, -1, 512), ("explicit",)))
-    sequence = PrimitiveSequence(steps)
-    assert len(sequence) == 2
-    assert tuple(sequence) == steps
-    assert str(sequence) == "Split(0, 1, 64, 4, 16)\nUnroll(-1, -1, 512, explicit)"
-
-
 @pytest.mark.parametrize(
     "text",
     ["", "[]", "{}", '{"framework": "x", "primitives": [["Split"]]}',

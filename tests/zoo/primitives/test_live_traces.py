@@ -81,22 +81,6 @@ def test_candidates_that_differ_keep_sequences_and_matrices_of_their_own(traces:
     assert len({m.tobytes() for m in matrices}) == len(sequences)
 
 
-def test_a_scheduled_program_is_read_without_sampling() -> None:
-    sch = tvm.s_tir.Schedule(matmul())
-    block = sch.get_sblock("matmul")
-    i, j, _ = sch.get_loops(block)
-    outer, inner = sch.split(j, factors=[None, 16])
-    sch.reorder(outer, i)
-    sch.parallel(outer)
-    sch.vectorize(inner)
-    assert from_trace(sch.trace).primitives == (
-        Primitive("Split", (0, 1, 0, -1, 16), ("@matmul",)),
-        Primitive("Reorder", (0, 1, 0)),
-        Primitive("Parallel", (0, 0, -1)),
-        Primitive("Vectorize", (0, 2, -1)),
-    )
-
-
 def test_rare_instructions_are_read_the_same_both_ways() -> None:
     sch = tvm.s_tir.Schedule(matmul())
     block = sch.get_sblock("matmul")

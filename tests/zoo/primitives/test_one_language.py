@@ -169,22 +169,3 @@ def test_all_copy_the_same_buffers_into_the_same_memories() -> None:
         assert caches(DENSE[framework]) >= Counter(expected), framework
     # The template of the dense layer goes one memory further than the others can.
     assert caches(DENSE["autotvm"]) - Counter(expected) == {("CacheRead", 0, "local"): 1, ("CacheRead", 1, "local"): 1}
-
-
-def test_all_unroll_up_to_the_same_limit() -> None:
-    for sequence in (*CONV.values(), DENSE["ansor"], DENSE["metaschedule"]):
-        limits = {(p.numbers[2], p.names) for p in sequence if p.kind == "Unroll"}
-        assert {(limit, names[0]) for limit, names in limits} == {(UNROLL, "explicit")}
-
-
-def test_the_block_that_computes_and_the_copy_are_the_same_blocks_in_ansor_and_autotvm() -> None:
-    """One pass of the copy's innermost thread computes what it copies, in both."""
-    for told in (CONV, DENSE):
-        for framework in ("ansor", "autotvm"):
-            sequence = told[framework]
-            (write,) = [p for p in sequence if p.kind == "CacheWrite"]
-            (spread,) = {p.numbers[0] for p in sequence if p.kind == "Bind" and p.names[0].startswith("blockIdx")}
-            placed = [p for p in sequence if p.kind == "ComputeAt" and p.numbers[0] == write.numbers[0]]
-            assert [p.numbers[2] for p in placed] == [spread]
-            loads = [p for p in sequence if p.kind == "CacheRead" and p.names[0] == "shared"]
-            assert {p.numbers[0] for p in loads} == {write.numbers[0]}

@@ -19,7 +19,7 @@ import msgspec
 from ...primitives import TraceFormatError, from_ansor_steps
 from ..schema import Task
 from .ansor_workload import read_workload
-from .records import Broken, Entry, ImportContext, TaskCache, TaskFacts, decode, find_logs, measurement, read_records
+from .records import Broken, ImportContext, LogEntry, TaskCache, TaskFacts, decode, find_logs, measurement, read_records
 
 _SENTINEL = 1e10
 """The cost in seconds that Ansor writes for a program without one."""
@@ -45,7 +45,7 @@ class _Record(msgspec.Struct):
     r: Any
 
 
-def read_ansor(path: str | Path, context: ImportContext) -> Iterator[Entry | Broken]:
+def read_ansor(path: str | Path, context: ImportContext) -> Iterator[LogEntry | Broken]:
     """Read a log, or every log below a folder (TenSet's `measure_records/<target>/<task>.json` too).
 
     Broken lines have the kinds `not-json`, `wrong-shape`, `unknown-step`, `bad-steps`, `bad-result` and, for the
@@ -59,7 +59,7 @@ def read_ansor(path: str | Path, context: ImportContext) -> Iterator[Entry | Bro
         yield from read_records(file, partial(_read, tasks=tasks, context=context))
 
 
-def _read(line: str, where: str, tasks: TaskCache, context: ImportContext) -> Entry:
+def _read(line: str, where: str, tasks: TaskCache, context: ImportContext) -> LogEntry:
     record = decode(line, _Record)
     key, steps = record.i.task.key, record.i.state.steps
     task = tasks.get(key, lambda: _make_task(key, context.facts.get(key, TaskFacts())))
@@ -79,7 +79,7 @@ def _read(line: str, where: str, tasks: TaskCache, context: ImportContext) -> En
         target=_json_text(record.i.task.target),
         **columns,
     )
-    return Entry(task, program, key)
+    return LogEntry(task, program, key)
 
 
 def _make_task(key: str, facts: TaskFacts) -> Task:

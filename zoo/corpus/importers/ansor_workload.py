@@ -162,7 +162,7 @@ def _anchor(arguments: list[Any]) -> KeyedComputation | None:
 
 
 def _triples(arguments: list[Any]) -> Iterator[tuple[Shape, Shape, Shape]]:
-    """Yield (operand, weight, result): neighbours among nested shapes; the first and last of each rank in a flat key."""
+    """Yield (operand, weight, result): neighbours among nested shapes, first and last of each rank in a flat key."""
     if arguments and all(type(size) is int for size in arguments):
         for rank in (4, 3, 2):
             if len(arguments) >= 3 * rank:
@@ -173,7 +173,7 @@ def _triples(arguments: list[Any]) -> Iterator[tuple[Shape, Shape, Shape]]:
 
 
 def _guess_convolution(data: Shape, weight: Shape, out: Shape) -> KeyedComputation | None:
-    """Try NHWC with kernels (r, s, c, k), NCHW with kernels (k, c, r, s), also blocked (k/b, c, r, s, b) or Winograd's."""
+    """Try NHWC with kernels (r, s, c, k), NCHW with (k, c, r, s), also blocked (k/b, c, r, s, b) or Winograd's."""
     if len(out) != 4 or data[0] != out[0] or min(*data, *weight, *out) < 1:
         return None
     for channel, (rows, columns) in ((3, (1, 2)), (1, (2, 3))):
@@ -210,7 +210,7 @@ def _convolution(
 
 
 def _stride(size: int, out: int, kernel: int) -> int:
-    """Return the stride that the sizes suggest; the padding is not known, and nearly always keeps size / stride pixels."""
+    """Return the stride that the sizes suggest; the unknown padding nearly always keeps size / stride pixels."""
     return 1 if size - kernel + 1 == out else max(1, round(size / out))
 
 

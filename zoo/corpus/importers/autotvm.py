@@ -24,8 +24,8 @@ from .records import (
     MISSHAPEN,
     PACKED_ERRORS,
     Broken,
-    Entry,
     ImportContext,
+    LogEntry,
     TaskCache,
     TaskFacts,
     decode,
@@ -58,7 +58,7 @@ class _Record(msgspec.Struct):
     tvm_version: Any = None
 
 
-def read_autotvm(path: str | Path, context: ImportContext) -> Iterator[Entry | Broken]:
+def read_autotvm(path: str | Path, context: ImportContext) -> Iterator[LogEntry | Broken]:
     """Read a log, or every log below a folder; `context.facts` is by `workload_text(template, args)`.
 
     Broken lines have the kinds `not-json`, `wrong-shape`, `bad-knobs` (they do not fit the task), `bad-result`
@@ -72,7 +72,7 @@ def read_autotvm(path: str | Path, context: ImportContext) -> Iterator[Entry | B
         yield from read_records(file, partial(_read, tasks=tasks, context=context, unpadded=_unpadded_tasks(file)))
 
 
-def _read(line: str, where: str, tasks: TaskCache, context: ImportContext, unpadded: frozenset[str]) -> Entry:
+def _read(line: str, where: str, tasks: TaskCache, context: ImportContext, unpadded: frozenset[str]) -> LogEntry:
     record = decode(line, _Record)
     template, args, entity = record.input.template, record.input.args, record.config.entity
     workload = workload_text(template, args)
@@ -96,7 +96,7 @@ def _read(line: str, where: str, tasks: TaskCache, context: ImportContext, unpad
         tvm_version=None if record.tvm_version is None else str(record.tvm_version),
         **measurement(record.result, _SENTINEL),
     )
-    return Entry(task, program, workload)
+    return LogEntry(task, program, workload)
 
 
 def _key(entity: list[Any]) -> str:

@@ -31,8 +31,8 @@ from .records import (
     MISSHAPEN,
     PACKED_ERRORS,
     Broken,
-    Entry,
     ImportContext,
+    LogEntry,
     TaskFacts,
     check_texts,
     decode,
@@ -75,7 +75,7 @@ class _TaskRow(msgspec.Struct):
     flops: float | None = None
 
 
-def read_metaschedule(path: str | Path, context: ImportContext) -> Iterator[Entry | Broken]:
+def read_metaschedule(path: str | Path, context: ImportContext) -> Iterator[LogEntry | Broken]:
     """Read a database folder; `context.facts` is by structural hash, the text that leads a workload's line.
 
     Broken records have the kinds `not-json`, `wrong-shape`, `unknown-workload`, `unknown-instruction`,
@@ -109,11 +109,11 @@ def _modern(name: str, inputs: list[Any], attributes: list[Any], outputs: list[A
     return [_RENAMED.get(name, name), inputs, attributes, outputs]
 
 
-def _read(line: str, where: str, tasks: DatabaseTasks, context: ImportContext) -> Entry:
+def _read(line: str, where: str, tasks: DatabaseTasks, context: ImportContext) -> LogEntry:
     record = decode(line, _Record)
     trace = modern_trace(record.run.trace)
     task = tasks.get(record.workload, record.run.arguments)
-    return Entry(task, _program(task, trace, record.run, context, where))
+    return LogEntry(task, _program(task, trace, record.run, context, where))
 
 
 def _program(task: Task, trace: list[Any], run: _Run, context: ImportContext, where: str) -> Program:

@@ -1,6 +1,6 @@
 """Logs of other tools line by line: measured programs one by one, and lines that could not be read.
 
-An importer is a function `(path, ImportContext) -> Iterator[Entry | Broken]`. It streams: what it holds in
+An importer is a function `(path, ImportContext) -> Iterator[LogEntry | Broken]`. It streams: what it holds in
 memory grows with the number of tasks, never with the number of programs.
 """
 
@@ -66,7 +66,7 @@ class Broken(Exception):  # counted and reported, no failure of the import
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """One measured program of a foreign log.
 
     Attributes:
@@ -152,7 +152,7 @@ class TaskCache:
 # Lines ---------------------------------------------------------------------------------------------------
 
 
-def read_records(file: Path, read: Callable[[str, str], Entry]) -> Iterator[Entry | Broken]:
+def read_records(file: Path, read: Callable[[str, str], LogEntry]) -> Iterator[LogEntry | Broken]:
     """Yield an entry of each line that is not empty, or why there is none; `not-readable` for a damaged rest.
 
     Args:
@@ -170,7 +170,7 @@ def read_records(file: Path, read: Callable[[str, str], Entry]) -> Iterator[Entr
         yield Broken("not-readable", f"nothing can be read after this line: {error}", where)
 
 
-def _read_one(read: Callable[[str, str], Entry], line: str, where: str) -> Entry | Broken:
+def _read_one(read: Callable[[str, str], LogEntry], line: str, where: str) -> LogEntry | Broken:
     try:
         entry = read(line, where)
         check_texts(line)

@@ -16,7 +16,7 @@ from ..schema import CorpusError, CorpusMismatchError, Program, Task
 from ..scope import contradiction
 from ..splits import PARTS
 from ..writer import CorpusWriter
-from .records import Broken, Entry, ImportContext, TaskFacts, check_texts, sniff_framework
+from .records import Broken, ImportContext, LogEntry, TaskFacts, check_texts, sniff_framework
 
 # Examples of broken lines that are reported, of each kind.
 EXAMPLES = 3
@@ -56,7 +56,7 @@ class _TaskEntry(msgspec.Struct):
 
 @dataclass
 class ImportReport:
-    """Counts of what an import read, took and left.
+    """Count of what an import read, took and left.
 
     Attributes:
         path, framework: of the corpus.
@@ -97,7 +97,7 @@ class ImportReport:
             examples.append(f"{broken.where}: {broken.message}"[:300])
 
 
-def read_entries(source: Path | str, framework: str, context: ImportContext) -> Iterator[Entry | Broken]:
+def read_entries(source: Path | str, framework: str, context: ImportContext) -> Iterator[LogEntry | Broken]:
     """Yield the records of a log, one by one, by the framework's own importer."""
     if framework == "ansor":
         from .ansor import read_ansor as read

@@ -44,14 +44,14 @@ def read_script(text: str) -> IRModule:
 
     check_script(text)
     try:
-        found = tvm.script.from_source(text)
+        module = tvm.script.from_source(text)
     except Exception as error:  # of the parser's own classes, which share no base
         raise ValueError(f"TVM cannot read the script: {str(error)[-200:]}") from error
-    return found if isinstance(found, tvm.IRModule) else tvm.IRModule({"main": found})
+    return module if isinstance(module, tvm.IRModule) else tvm.IRModule({"main": module})
 
 
 def check_script(text: object) -> None:
-    """Raises ValueError where a script could do more than describe a program."""
+    """Raise ValueError where a script could do more than describe a program."""
     if not isinstance(text, str) or len(text) > _MAX_CHARACTERS:
         raise ValueError("the script is not a text of at most 1 MiB")
     try:

@@ -138,7 +138,7 @@ def _fuse(sch: Any, stage: _Stage, iterators: list[int]) -> None:
 
 
 def _annotate(sch: Any, stage: _Stage, iterator: int, kind: int | str) -> None:
-    """`AN`: the loop becomes a thread, a vector or parallel, or is unrolled; a loop of one iteration is neither a vector nor worth unrolling.
+    """`AN`: a thread, vector, parallel or unrolled loop; one of one iteration is no vector and not unrolled.
 
     A `kind` that is a text names the thread axis itself, for frameworks with more of them than Ansor.
     """

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..importers.ansor import read_ansor
-from ..importers.records import Broken, Entry, ImportContext
+from ..importers.records import Broken, ImportContext, LogEntry
 from .ansor import replay
 from .operators import ReplayError, workload
 from .structure import verify_structure
@@ -24,7 +24,7 @@ WORKLOADS, RECORDS = "database_workload.json", "database_tuning_record.json"
 
 @dataclass(slots=True)
 class ReplayReport:
-    """What became of a log.
+    """Count of a replayed log.
 
     Attributes:
         tried, replayed: programs by operator: those with a time that a replay was tried of, and that have one.
@@ -45,11 +45,11 @@ class ReplayReport:
 
     @property
     def share(self) -> float:
-        """Of the programs tried, those replayed; NaN when there were none."""
+        """Return the share of the programs tried that were replayed; NaN when there were none."""
         return self.replayed.total() / self.tried.total() if self.tried else float("nan")
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
+        """Return the JSON form."""
         operators = {op: {"replayed": self.replayed[op], "of": n} for op, n in sorted(self.tried.items())}
         reasons = [
             {"op": op, "reason": reason, "programs": n, "example": self.examples[reason]}
@@ -66,7 +66,7 @@ def replay_log(
     limit_per_task: int | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> ReplayReport:
-    """Replays a log, checks every program against its record, and writes a MetaSchedule database.
+    """Replay a log, checks every program against its record, and writes a MetaSchedule database.
 
     Args:
         log: a file or folder of Ansor records, packed or not.
@@ -74,10 +74,8 @@ def replay_log(
             are added to those that are there.
         target: TVM target of the database's records; None takes the kind of the log's own.
         limit_per_task: how many programs of a task are tried, in the log's order.
-        progress: told 1 after each program.
+        progress: called with 1 after each program.
 
-    Returns:
-        What was replayed, and why the rest was not.
     """
     from tvm.s_tir import meta_schedule as ms
 
@@ -100,7 +98,7 @@ def replay_log(
     return report
 
 
-def _add(database: Any, entry: Entry, target: dict[str, Any] | str | None, report: ReplayReport) -> None:
+def _add(database: Any, entry: LogEntry, target: dict[str, Any] | str | None, report: ReplayReport) -> None:
     op = entry.task.op
     report.tried[op] += 1
     try:
@@ -120,7 +118,7 @@ def _checked(task: Task, steps: list[Any]) -> Any:
     return replayed.schedule
 
 
-def _commit(database: Any, schedule: Any, entry: Entry, target: Any) -> None:
+def _commit(database: Any, schedule: Any, entry: LogEntry, target: Any) -> None:
     from tvm.s_tir import meta_schedule as ms
 
     mod = workload(entry.task.workload).mod
