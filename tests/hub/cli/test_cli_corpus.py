@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from tchub.hub.cli import main
+from cli_kit import Shell
 from tchub.zoo.corpus import Corpus
 
 
@@ -24,103 +24,98 @@ def log(tmp_path: Path) -> Path:
     return file
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[int, dict]:
-    code = main([*map(str, words), "--json"])
-    return code, json.loads(capsys.readouterr().out)
-
-
-def imported(capsys, log: Path, out: Path, *options: object) -> Path:
-    code, _ = run(capsys, "corpus", "import", log, "--device", "t4", "--out", out, *options)
+def imported(run: Shell, log: Path, out: Path, *options: object) -> Path:
+    code, _ = run.json("corpus", "import", log, "--device", "t4", "--out", out, *options)
     assert code == 0
     return out
 
 
-def test_a_log_becomes_a_corpus(capsys, log: Path, tmp_path: Path):
+def test_a_log_becomes_a_corpus(run: Shell, log: Path, tmp_path: Path):
     out = tmp_path / "c"
-    code, found = run(capsys, "corpus", "import", log, "--device", "t4", "--out", out, "--licence", "MIT")
+    code, found = run.json("corpus", "import", log, "--device", "t4", "--out", out, "--licence", "MIT")
     assert code == 0
     assert (found["framework"], found["tasks"], found["valid_programs"]) == ("ansor", 3, 9)
     assert found["broken"] == {"not-json": 1}
     meta = Corpus.open(out).meta
     assert (meta["device"], meta["family"], meta["licence"]) == ("t4", "t4", "MIT")
-    code, found = run(capsys, "corpus", "check", out)
+    code, found = run.json("corpus", "check", out)
     (stats,) = found["corpora"]
     assert (stats["programs_by_framework"], stats["programs_by_licence"]) == ({"ansor": 9}, {"MIT": 9})
-    assert run(capsys, "corpus", "check", out)[0] == 0
+    assert run.json("corpus", "check", out)[0] == 0
 
 
-def test_the_command_that_is_kept_makes_the_same_corpus_again(capsys, log: Path, tmp_path: Path):
+def test_the_command_that_is_kept_makes_the_same_corpus_again(run: Shell, log: Path, tmp_path: Path):
     (tmp_path / "tasks.json").write_text(json.dumps({"t4": {}}))
     options = ["--tasks", f"{tmp_path}/tasks.json:t4", "--framework", "ansor", "--licence", "MIT", "--source", "a b"]
-    first = Corpus.open(imported(capsys, log, tmp_path / "first", *options, "--allow-mixed", "--min-programs", 2))
+    first = Corpus.open(imported(run, log, tmp_path / "first", *options, "--allow-mixed", "--min-programs", 2))
     command = first.meta["command"]
     tchub, *words = shlex.split(command)
     assert (tchub, words[-1]) == ("tchub", "DIR")
-    assert run(capsys, *words[:-1], tmp_path / "second")[0] == 0
+    assert run.json(*words[:-1], tmp_path / "second")[0] == 0
     second = Corpus.open(tmp_path / "second")
     assert {k: v for k, v in second.meta.items() if k != "created"} == {
         k: v for k, v in first.meta.items() if k != "created"
     }
 
 
-def test_the_report_for_people_names_the_broken_lines(capsys, log: Path, tmp_path: Path):
-    assert main(["corpus", "import", str(log), "--device", "t4", "--out", str(tmp_path / "c")]) == 0
-    printed = capsys.readouterr()
-    assert "log.json:10" in printed.out
-    assert "next: tchub corpus check" in printed.err
+def test_the_report_for_people_names_the_broken_lines(run: Shell, log: Path, tmp_path: Path):
+    code, out, err = run("corpus", "import", log, "--device", "t4", "--out", tmp_path / "c")
+    assert code == 0
+    assert "log.json:10" in out
+    assert "next: tchub corpus check" in err
+    assert "valid programs" in run("corpus", "check", tmp_path / "c")[1]
 
 
-def test_mixed_devices_are_an_error_with_a_remedy(capsys, log: Path, tmp_path: Path):
+def test_mixed_devices_are_an_error_with_a_remedy(run: Shell, log: Path, tmp_path: Path):
     log.write_text(log.read_text() + "\n" + ansor_line(64, 8, "v100"))
-    code, found = run(capsys, "corpus", "import", log, "--device", "t4", "--out", tmp_path / "c")
+    code, found = run.json("corpus", "import", log, "--device", "t4", "--out", tmp_path / "c")
     assert code == 1
     assert found["error"] == "CorpusMismatchError"
     assert "--allow-mixed" in found["remedy"]
-    imported(capsys, log, tmp_path / "c", "--allow-mixed")
+    imported(run, log, tmp_path / "c", "--allow-mixed")
 
 
-def test_a_split_file_decides(capsys, log: Path, tmp_path: Path):
+def test_a_split_file_decides(run: Shell, log: Path, tmp_path: Path):
     keys = {f"m{n}": {"workload_key": json.dumps(["matmul_nkkm", n, 64, 64])} for n in (64, 128, 256)}
     (tmp_path / "tasks.json").write_text(json.dumps({"t4": keys}))
     (tmp_path / "splits.json").write_text(json.dumps({"mine": {"train": ["m64", "m128"], "test": ["m256"]}}))
     options = ("--tasks", tmp_path / "tasks.json", "--split", f"{tmp_path / 'splits.json'}:mine")
-    out = imported(capsys, log, tmp_path / "c", *options)
-    assert run(capsys, "corpus", "check", out)[1]["corpora"][0]["split"] == {"train": 2, "val": 0, "test": 1}
+    out = imported(run, log, tmp_path / "c", *options)
+    assert run.json("corpus", "check", out)[1]["corpora"][0]["split"] == {"train": 2, "val": 0, "test": 1}
 
 
-def test_what_one_corpus_tests_another_may_not_train_on(capsys, log: Path, tmp_path: Path):
-    folders = [imported(capsys, log, tmp_path / name) for name in "ab"]
+def test_what_one_corpus_tests_another_may_not_train_on(run: Shell, log: Path, tmp_path: Path):
+    folders = [imported(run, log, tmp_path / name) for name in "ab"]
     for folder, tested in zip(folders, (0, 1), strict=True):
         meta = json.loads((folder / "corpus.json").read_text())
         ids = sorted(Corpus.open(folder).tasks)
         meta["split"] = {"train": [t for t in ids if t != ids[tested]], "test": [ids[tested]]}
         (folder / "corpus.json").write_text(json.dumps(meta))
-    code, found = run(capsys, "corpus", "check", *folders)
+    code, found = run.json("corpus", "check", *folders)
     assert code == 1
     assert "no leak across corpora" in found["message"]
     assert {Path(leak["trained_by"]).name for leak in found["leaks"]} == {"a", "b"}
     allowed = [word for folder in folders for word in ("--protocol-allows", folder)]
-    code, found = run(capsys, "corpus", "check", *folders, *allowed)
+    code, found = run.json("corpus", "check", *folders, *allowed)
     assert (code, found["leaks"]) == (0, [])
 
 
-def test_two_corpora_of_a_device_become_one_and_those_of_two_devices_do_not(capsys, log: Path, tmp_path: Path):
-    one = imported(capsys, log, tmp_path / "one")
+def test_two_corpora_of_a_device_become_one_and_those_of_two_devices_do_not(run: Shell, log: Path, tmp_path: Path):
+    one = imported(run, log, tmp_path / "one")
     log.write_text("\n".join(ansor_line(n, v) for n in (256, 512) for v in (2, 8)))
-    two = imported(capsys, log, tmp_path / "two")
-    code, found = run(capsys, "corpus", "import", one, two, "--out", tmp_path / "both")
+    two = imported(run, log, tmp_path / "two")
+    code, found = run.json("corpus", "import", one, two, "--out", tmp_path / "both")
     assert (code, found["tasks"], found["programs"], found["given"], found["changed"]) == (0, 4, 12, 13, True)
-    code, found = run(capsys, "corpus", "import", two, "--out", tmp_path / "both")
+    code, found = run.json("corpus", "import", two, "--out", tmp_path / "both")
     assert (code, found["programs"], found["changed"]) == (0, 12, False)
     log.write_text(ansor_line(64, 1, "v100"))
-    code, _ = run(capsys, "corpus", "import", log, "--device", "v100", "--out", tmp_path / "other", "--min-programs", 0)
+    code, _ = run.json("corpus", "import", log, "--device", "v100", "--out", tmp_path / "other", "--min-programs", 0)
     assert code == 0
-    code, found = run(capsys, "corpus", "import", one, tmp_path / "other", "--out", tmp_path / "mixed")
+    code, found = run.json("corpus", "import", one, tmp_path / "other", "--out", tmp_path / "mixed")
     assert (code, found["error"], found["field"]) == (1, "CorpusMismatchError", "device")
     assert not (tmp_path / "mixed").exists()
 
 
-def test_help_lists_the_commands_that_are_there(capsys):
-    main(["corpus", "--help"])
-    printed = capsys.readouterr().out
-    assert all(name in printed for name in ("import", "check"))
+def test_several_logs_or_no_device_are_wrong_usage(run: Shell, log: Path, tmp_path: Path):
+    assert run("corpus", "import", log, log, "--device", "t4", "--out", tmp_path / "c")[0] == 2
+    assert run("corpus", "import", log, "--out", tmp_path / "c")[0] == 2

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cli_kit import Shell
 from tchub.hub import api
 from tchub.hub.adaptation import adapt as adapt_module
-from tchub.hub.cli import main
 from tchub.hub.quickstart import quickstart
 from tchub.hub.search.errors import InterruptedRunError
 from tchub.hub.tuning import tune as tune_module
 
 
 @pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Replaces pull, adapt and tune; returns what was called, in order."""
     calls: list[str] = []
 
@@ -44,42 +43,35 @@ def steps(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
     return calls
 
 
-def test_the_steps_are_pull_adapt_and_tune(steps: list[str], tmp_path: Path) -> None:
+def test_the_steps_are_pull_adapt_and_tune_and_a_second_call_does_not_adapt_again(
+    steps: list[str], tmp_path: Path
+) -> None:
     result = quickstart(tmp_path / "qs", trials=9)
-    assert steps == [
-        "pull",
-        "adapt tcl-epyc@1.0.0 on bert-tiny",
-        "tune bert-tiny with tcl-epyc+local@1.0.0, 9 trials",
-    ]
+    tuning = "tune bert-tiny with tcl-epyc+local@1.0.0, 9 trials"
+    assert steps == ["pull", "adapt tcl-epyc@1.0.0 on bert-tiny", tuning]
     assert (result.untuned, result.tuned, result.output_equal) == (70e-3, 2e-3, True)
     assert (result.pairwise_before, result.pairwise_after) == (0.7, 0.8)
-
-
-def test_a_second_call_does_not_adapt_again(steps: list[str], tmp_path: Path) -> None:
-    quickstart(tmp_path / "qs")
     steps.clear()
     assert quickstart(tmp_path / "qs").adapted
     assert [call.split()[0] for call in steps] == ["locate", "tune"]
 
 
 def test_an_interrupted_adaptation_leaves_nothing_to_take_up(
-    steps: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    steps: list[str], tmp_path: Path, monkeypatch: Any
 ) -> None:
     def stop(*args: Any, **options: Any) -> Any:
         raise InterruptedRunError("interrupted", remedy="run the same command again")
 
-    with monkeypatch.context() as patch:
-        patch.setattr(adapt_module, "adapt", stop)
-        with pytest.raises(InterruptedRunError):
-            quickstart(tmp_path / "qs")
+    monkeypatch.setattr(adapt_module, "adapt", stop)
+    with pytest.raises(InterruptedRunError):
+        quickstart(tmp_path / "qs")
     assert not (tmp_path / "qs" / "quickstart.json").exists()
 
 
-def test_the_command_ends_with_before_after_and_the_check(steps: list[str], tmp_path: Path, capsys: Any) -> None:
-    assert main(["quickstart", "--out", str(tmp_path / "qs")]) == 0
-    shown = capsys.readouterr()
-    assert "35.0x faster" in shown.out
-    assert "equals PyTorch's" in shown.out
-    assert "tchub tune resnet-18 --checkpoint tcl-epyc+local@1.0.0" in shown.err
-    assert main(["quickstart", "--out", str(tmp_path / "qs"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["tuned"] == 2e-3
+def test_the_command_ends_with_before_after_and_the_check(steps: list[str], tmp_path: Path, run: Shell) -> None:
+    code, out, err = run("quickstart", "--out", tmp_path / "qs")
+    assert code == 0
+    assert "35.0x faster" in out
+    assert "equals PyTorch's" in out
+    assert "tchub tune resnet-18 --checkpoint tcl-epyc+local@1.0.0" in err
+    assert run.json("quickstart", "--out", tmp_path / "qs")[1]["tuned"] == 2e-3

@@ -7,7 +7,6 @@ import sys
 
 import pytest
 from device_corpora import make_corpus
-from tchub.hub.cli import main
 from tchub.zoo.models import Checkpoint
 
 RECIPE = """
@@ -36,14 +35,20 @@ def recipe(tmp_path):
     return tmp_path / "recipe.yaml"
 
 
-def run(capsys, *args) -> dict:
-    code = main(["train", *map(str, args), "--json"])
-    return json.loads(capsys.readouterr().out) | {"exit_code": code}
+@pytest.fixture
+def train(run):
+    """Run `tchub train`; its JSON, and the exit code."""
+
+    def call(*words: object) -> dict:
+        code, result = run.json("train", *words)
+        return result | {"exit_code": code}
+
+    return call
 
 
-def test_the_target_judges_and_the_other_corpus_is_learnt_from_too(capsys, tmp_path, epyc, xeon, recipe):
+def test_the_target_judges_and_the_other_corpus_is_learnt_from_too(train, tmp_path, epyc, xeon, recipe):
     out = tmp_path / "run"
-    done = run(capsys, recipe, "--corpus", epyc, "--corpus", xeon, "--per-task", 4, "--out", out)
+    done = train(recipe, "--corpus", epyc, "--corpus", xeon, "--per-task", 4, "--out", out)
     assert (done["name"], done["corpus"], done["split"]) == ("tcl-epyc", "on-epyc", "test")
     assert [c["name"] for c in done["trained_on"]] == ["on-epyc", "on-xeon"]
     assert all(c["programs"] == 4 * c["tasks"] > 0 for c in done["trained_on"])
@@ -53,16 +58,15 @@ def test_the_target_judges_and_the_other_corpus_is_learnt_from_too(capsys, tmp_p
 
 
 @pytest.mark.parametrize("count", [1, -1])
-def test_one_program_of_a_task_has_nothing_to_be_compared_with(capsys, tmp_path, epyc, recipe, count):
-    words = ["train", recipe, "--corpus", epyc, "--out", tmp_path / "run", "--per-task", count]
-    assert main([str(word) for word in words]) == 2
-    assert "2 or more" in capsys.readouterr().err
+def test_one_program_of_a_task_has_nothing_to_be_compared_with(run, tmp_path, epyc, recipe, count):
+    code, _, err = run("train", recipe, "--corpus", epyc, "--out", tmp_path / "run", "--per-task", count)
+    assert (code, "2 or more" in err) == (2, True)
 
 
-def test_a_metric_of_no_comparable_pair_is_null(capsys, tmp_path, recipe):
+def test_a_metric_of_no_comparable_pair_is_null(train, tmp_path, recipe):
     """Programs of one latency have no order: their pairwise accuracy is unknown, and JSON has no NaN."""
     alike = make_corpus(tmp_path / "alike", "epyc", 0, seconds_of=lambda i, j: 1e-3)
-    assert run(capsys, recipe, "--corpus", alike, "--out", tmp_path / "run")["exit_code"] == 0
+    assert train(recipe, "--corpus", alike, "--out", tmp_path / "run")["exit_code"] == 0
 
     def refuse(word):
         raise AssertionError(f"{word} is no JSON")
@@ -73,27 +77,23 @@ def test_a_metric_of_no_comparable_pair_is_null(capsys, tmp_path, recipe):
     assert Checkpoint.load(tmp_path / "run").config.training["best_epoch"] == 1, "the last, as without a validation set"
 
 
-def test_zero_shot(capsys, tmp_path, epyc, xeon, recipe):
-    done = run(capsys, recipe, "--corpus", epyc, "--corpus", xeon, "--programs-fraction", 0, "--out", tmp_path / "run")
+def test_zero_shot(train, tmp_path, epyc, xeon, recipe):
+    done = train(recipe, "--corpus", epyc, "--corpus", xeon, "--programs-fraction", 0, "--out", tmp_path / "run")
     assert done["trained_on"][0]["programs"] == 0
     assert done["split"] == "test"
 
 
-def test_from_a_checkpoint(capsys, tmp_path, epyc, xeon, recipe):
-    run(capsys, recipe, "--corpus", xeon, "--out", tmp_path / "base")
-    done = run(capsys, recipe, "--corpus", epyc, "--checkpoint", tmp_path / "base", "--out", tmp_path / "tuned")
+def test_from_a_checkpoint(train, tmp_path, epyc, xeon, recipe):
+    train(recipe, "--corpus", xeon, "--out", tmp_path / "base")
+    done = train(recipe, "--corpus", epyc, "--checkpoint", tmp_path / "base", "--out", tmp_path / "tuned")
     assert done["epochs"] == 1
     config = Checkpoint.load(tmp_path / "tuned").config
     assert (config.name, config.training["init"]) == ("tcl-epyc", "tcl-xeon@0.1.0")
 
 
-def test_no_corpus_is_wrong_usage(capsys, tmp_path, recipe):
-    assert main(["train", str(recipe), "--out", str(tmp_path / "run")]) == 2
-
-
-def test_tensorboard_where_it_is_missing(capsys, tmp_path, epyc, recipe, monkeypatch):
+def test_tensorboard_where_it_is_missing(train, tmp_path, epyc, recipe, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    done = run(capsys, recipe, "--corpus", epyc, "--out", tmp_path / "run", "--tensorboard", tmp_path / "curves")
+    done = train(recipe, "--corpus", epyc, "--out", tmp_path / "run", "--tensorboard", tmp_path / "curves")
     assert (done["exit_code"], done["error"]) == (1, "MissingPackageError")
     assert "curve.csv" in done["remedy"]
 
@@ -111,13 +111,13 @@ def curve(folder) -> list[tuple[float, float]]:
 
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_two_processes_write_the_checkpoint_of_one(capsys, tmp_path, epyc, recipe, launcher):
+def test_two_processes_write_the_checkpoint_of_one(train, tmp_path, epyc, recipe, launcher):
     args = [str(recipe), "--corpus", str(epyc), "--torch-device", "cpu"]
     command = [sys.executable, "-m", *LAUNCHERS[launcher], "-m", "tchub.hub.cli", "train", *args]
     command += ["--out", str(tmp_path / "two"), "--json"]
     two = subprocess.run(command, capture_output=True, text=True, check=False)
     assert two.returncode == 0, two.stderr[-3000:]
-    one = run(capsys, *args, "--out", tmp_path / "one")
+    one = train(*args, "--out", tmp_path / "one")
     said = json.loads(two.stdout)  # of the first process alone
     assert said["results"]["model"]["pairwise"] == pytest.approx(one["results"]["model"]["pairwise"], abs=0.05)
     for (loss, score), (loss_alone, score_alone) in zip(curve(tmp_path / "two"), curve(tmp_path / "one"), strict=True):
