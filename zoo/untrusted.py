@@ -27,7 +27,7 @@ _MAX_WHOLE = 2**64
 
 @contextmanager
 def open_plain(path: Path) -> Iterator[tuple[BinaryIO, int]]:
-    """A file open for reading, and its size in bytes.
+    """Open a file for reading; yield it and its size in bytes.
 
     A link is followed (the Hub's cache is made of them). A FIFO would let the reader wait forever, and a device may
     never end or act when it is read, so that neither is opened.
@@ -45,7 +45,7 @@ def open_plain(path: Path) -> Iterator[tuple[BinaryIO, int]]:
 
 
 def read_plain(path: Path, limit: int) -> bytes:
-    """The whole file; its size is looked at before a byte is read.
+    """Return the whole file; its size is looked at before a byte is read.
 
     Raises:
         ValueError: it is no plain file, or larger than `limit` bytes.
@@ -60,7 +60,7 @@ def read_plain(path: Path, limit: int) -> bytes:
 
 
 def parse_json(data: bytes) -> Any:
-    """The value of a JSON text, refused where two readers could differ on it or where it would exhaust one.
+    """Return the value of a JSON text, refused where two readers could differ on it or where it would exhaust one.
 
     Strict UTF-8, no key twice in an object, no NaN or infinity, no whole number beyond 64 bits, no text that is no
     Unicode, at most `MAX_DEPTH` levels and `MAX_CONTAINERS` objects and lists. The memory it takes is a small
@@ -83,11 +83,11 @@ _TOO_DEEP = f"it is nested deeper than {MAX_DEPTH} levels"
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    value = dict(pairs)
+    if len(value) != len(pairs):
         (twice, _) = Counter(key for key, _ in pairs).most_common(1)[0]
         raise ValueError(f"it says {twice!r:.80} twice")
-    return made
+    return value
 
 
 def _no_constant(text: str) -> Any:
@@ -95,7 +95,7 @@ def _no_constant(text: str) -> Any:
 
 
 def _walk(value: Any) -> None:
-    """Checks numbers, texts and depth, level by level."""
+    """Check numbers, texts and depth, level by level."""
     level = [value]
     for _ in range(MAX_DEPTH + 1):
         containers = [one for one in level if isinstance(one, dict | list)]

@@ -43,7 +43,7 @@ Number = int | float
 _Text = Annotated[str, Meta(min_length=1)]
 
 
-class TransferScores(TypedDict, total=False):
+class DeviceScores(TypedDict, total=False):
     """Scores on a device other than the checkpoint's own; `learnt` where its training has programs of the device."""
 
     pairwise: Number
@@ -90,7 +90,7 @@ class Entry:
     revision: Annotated[str, Meta(pattern=r"\A[0-9a-f]{40}\Z")] | None = None
     data: Mapping[str, Any] = field(default_factory=dict)
     metrics: Mapping[str, Number | None] = field(default_factory=dict)
-    transfer: Annotated[Mapping[str, TransferScores], Meta(max_length=256)] = field(default_factory=dict)
+    transfer: Annotated[Mapping[str, DeviceScores], Meta(max_length=256)] = field(default_factory=dict)
     lineage: Mapping[str, Any] = field(default_factory=dict)
     deprecated: str | None = None
 

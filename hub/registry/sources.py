@@ -1,4 +1,4 @@
-"""Where checkpoints come from: the wheel, a plain folder, a static mirror, the Hugging Face Hub. One interface.
+"""Sources of checkpoints: the wheel, a plain folder, a static mirror, the Hugging Face Hub. One interface.
 
 Order, unless `--source` forces one: the wheel; the sources in TCHUB_SOURCES (comma-separated: a cluster's own
 mirror); then those that the index lists for the checkpoint. What arrives is checked against the index.

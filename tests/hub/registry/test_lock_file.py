@@ -9,11 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import strategies as st
 from registry_kit import newer, release
 from tchub.hub.api import pull_and_pin, pull_pinned
 from tchub.hub.cli import main
-from tchub.hub.registry import Entry, Index
+from tchub.hub.registry import Index
 from tchub.hub.registry.errors import IndexFileError, StoreError, UnknownCheckpointError
 from tchub.hub.registry.files import FileRecord, records_of
 from tchub.hub.registry.lock_file import LockFile, pin
@@ -297,22 +296,3 @@ def test_a_huge_file_is_not_read(project, monkeypatch):
 
 
 # Properties
-
-_names = st.from_regex(r"[a-z0-9]{1,6}-[a-z0-9]{1,6}", fullmatch=True)
-_records = st.builds(FileRecord, st.integers(0, 1 << 30), st.from_regex(r"[0-9a-f]{64}", fullmatch=True))
-_entries = st.builds(
-    lambda name, version, config, weights, sources: Entry(
-        name=name, version=".".join(map(str, version)), arch="tcl", family="epyc", format=1, feature_schema="tcl-cpu",
-        files={"config.json": config, "model.safetensors": weights}, weights_licence="MIT", data_licence="MIT",
-        sources=tuple(sources),
-    ),
-    _names, st.tuples(*[st.integers(0, 99)] * 3), _records, _records,
-    st.lists(st.text(st.characters(categories=("L", "N", "P")), max_size=20), max_size=3),
-)  # fmt: skip
-
-
-_json = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
