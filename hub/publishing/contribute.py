@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,30 +61,27 @@ STATE_FILE, CHECKPOINT_FOLDER = "contribute.json", "checkpoint"
 _FORMAT = 1
 
 
-class FinishedStep(msgspec.Struct):
-    """Facts of a finished step, and a digest of its inputs and its files."""
+class StepResult(msgspec.Struct, frozen=True):
+    """A finished step of a contribution: `done` now, or `kept` from an earlier run.
 
-    digest: str
-    facts: dict[str, Any]
-
-
-class _State(msgspec.Struct):
-    format: int
-    steps: dict[str, FinishedStep]
-
-
-@dataclass(frozen=True)
-class StepResult:
-    """One step of a contribution: `done` now, or `kept` from an earlier run."""
+    Attributes:
+        facts: what later steps need; digest: of its inputs and its files.
+    """
 
     name: str
     outcome: str
     seconds: float
     facts: dict[str, Any]
+    digest: str
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""
-        return asdict(self)
+        return {"name": self.name, "outcome": self.outcome, "seconds": self.seconds, "facts": self.facts}
+
+
+class _State(msgspec.Struct):
+    format: int
+    steps: dict[str, StepResult]
 
 
 def contribute(
@@ -117,26 +114,23 @@ def contribute(
         message = f"nobody is there to agree to publishing in {config.repo}"
         raise ContributionError(message, reason="facts", remedy="add --yes, or --no-publish", missing=["yes"])
     with locked_folder(config.out):
-        pipeline = _Pipeline(config, ask, note, progress)
+        pipeline = _Pipeline(config, ask, note, progress, _read_state(config.out / STATE_FILE))
         if step is not None:
             pipeline.forget_from(step)
         pipeline.run()
         return pipeline.results
 
 
+@dataclass
 class _Pipeline:
     """The steps in their order, and what they work with."""
 
-    def __init__(
-        self,
-        config: ContributionConfig,
-        ask: Asker | None,
-        note: Callable[[str], None],
-        progress: Callable[[CollectProgress], None],
-    ) -> None:
-        self.config, self.ask, self.note, self.progress = config, ask, note, progress
-        self.results: list[StepResult] = []
-        self.finished = _read_state(config.out / STATE_FILE)
+    config: ContributionConfig
+    ask: Asker | None
+    note: Callable[[str], None]
+    progress: Callable[[CollectProgress], None]
+    finished: dict[str, StepResult]
+    results: list[StepResult] = field(default_factory=list)
 
     def forget_from(self, name: str) -> None:
         """Take a step and all after it for unfinished."""
@@ -158,7 +152,8 @@ class _Pipeline:
         folders = corpus_folders(config, device["device"])
         plan |= {key: getattr(config, key) for key in ("workload", "programs", "seed")}
         plan = device | plan | {"licence": facts["data_licence"]} if config.measures else {"corpora": corpora}
-        self._step("collect", plan, lambda: self.collect(folders, facts["data_licence"]), folders if machine else ())
+        files = [folders[0] / name for name in (META_FILE, TASKS_FILE, PROGRAMS_FILE)] if config.measures else []
+        self._step("collect", plan, lambda: self.collect(folders, facts["data_licence"]), files)
         base = load_base(config.checkpoint).config if config.checkpoint else None
         plan = {
             "corpora": [corpus_content(folder) for folder in folders],
@@ -186,15 +181,16 @@ class _Pipeline:
         title = f"[{list(STEPS).index(name) + 1}/{len(STEPS)}] {name}: {STEPS[name]}"
         if earlier and earlier.digest == _digest([inputs, _sha256s(files)]):
             self.note(f"{title}: done before")
-            self.results.append(StepResult(name, "kept", 0.0, earlier.facts))
-            return earlier.facts
-        self.note(f"{title} (again: something that it depends on changed)" if earlier else title)
-        started = time.monotonic()
-        facts = json.loads(json_file(run()))
-        self.finished[name] = FinishedStep(_digest([inputs, _sha256s(files)]), facts)
-        self._write_state()
-        self.results.append(StepResult(name, "done", time.monotonic() - started, facts))
-        return facts
+            result = msgspec.structs.replace(earlier, outcome="kept", seconds=0.0)
+        else:
+            self.note(f"{title} (again: something that it depends on changed)" if earlier else title)
+            started = time.monotonic()
+            facts = json.loads(json_file(run()))
+            digest = _digest([inputs, _sha256s(files)])
+            result = self.finished[name] = StepResult(name, "done", time.monotonic() - started, facts, digest)
+            self._write_state()
+        self.results.append(result)
+        return result.facts
 
     def _write_state(self) -> None:
         state = msgspec.to_builtins(_State(_FORMAT, self.finished))
@@ -412,7 +408,7 @@ def load_base(name: str) -> Checkpoint:
     return Checkpoint.load(find_checkpoint(name))
 
 
-def _read_state(path: Path) -> dict[str, FinishedStep]:
+def _read_state(path: Path) -> dict[str, StepResult]:
     if not path.is_file():
         return {}
     try:

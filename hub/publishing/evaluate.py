@@ -14,7 +14,7 @@ from ...zoo.corpus import EmptyDatasetError, computations, metric_weight, split_
 from ...zoo.features import get_schema
 from ...zoo.models import get_architecture
 from ...zoo.training import TrainConfig, evaluate_model, evaluate_random, evaluate_scores, predict
-from ...zoo.training.baselines import TREES, PackSumXGBoost, XGBoostConfig, evaluate_trees, fit_trees
+from ...zoo.training.baselines import TREES, PackSumXGBoost, evaluate_trees, fit_trees
 from ...zoo.training.evaluation import RankedPrograms, draw_labels, evaluate_unknown, few_shot_scores, measure_curves
 from ...zoo.training.fit import METRICS_FORMAT, fit
 from ...zoo.training.programs import Share, StatementStore, corpus_device
@@ -189,14 +189,13 @@ def evaluate_xgboost(
     best = np.full(len(train.weights), np.inf)
     np.minimum.at(best, train.group, train.latency)
     labels = best[train.group] / train.latency
-    config = XGBoostConfig(seed=XGBoostConfig.seed + seed, threads=threads)
     note(f"training XGBoost on {len(labels)} programs, {sum(map(len, train.features))} statements")
 
     def report(number: int, error: float) -> None:
         if number % _NOTE_EVERY == 0:
             note(f"XGBoost round {number}, training error {error:.5f}")
 
-    model = PackSumXGBoost(config).fit(train.features, labels, report)
+    model = PackSumXGBoost(seed=PackSumXGBoost.seed + seed, threads=threads).fit(train.features, labels, report)
     scores = evaluate_scores(model.predict(judged.features), judged.latency, judged.group, judged.weights)
     counts = {"tasks": len(np.unique(judged.group)), "programs": len(judged.latency)}
     return {**scores, **counts, "label": STATEMENTS}
