@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor, nn
@@ -42,10 +42,11 @@ class Lateral(nn.Module):
 @contextmanager
 def watched(model: nn.Module, names: Iterable[str], note: Callable[[str, Tensor], None]) -> Iterator[None]:
     """Call `note` with the name and the input of some layers whenever they run, while inside."""
-    handles = [
-        model.get_submodule(name).register_forward_pre_hook(lambda _, args, name=name: note(name, args[0]))
-        for name in names
-    ]
+
+    def hook(name: str, _layer: nn.Module, args: tuple[Tensor, ...]) -> None:
+        note(name, args[0])
+
+    handles = [model.get_submodule(name).register_forward_pre_hook(partial(hook, name)) for name in names]
     try:
         yield
     finally:
