@@ -21,8 +21,7 @@ from .multi_task import MultiTask
 
 AUTO = "auto"
 # In the order in which they assume more.
-_ALL: tuple[Method, ...] = (FewShot(), EnsembleMethod(), Continual(), MultiTask())
-METHODS: dict[str, Method] = {method.name: method for method in _ALL}
+METHODS: dict[str, Method] = {m.name: m for m in (FewShot(), EnsembleMethod(), Continual(), MultiTask())}
 
 
 @dataclass(frozen=True)

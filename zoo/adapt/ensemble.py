@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -15,7 +14,7 @@ from ..training.config import TrainConfig
 from ..training.dataset import RankingDataset
 from ..training.loop import train
 from .continual.config import steps_per_epoch
-from .method import FewShot, TrainedModel, TrainingSet, cached_model
+from .method import FewShot, Method, TrainedModel, TrainingSet, cached_model
 
 # Labels of a task from which on the network from random weights counts `MOST` of what the base counts.
 ENOUGH, MOST = 16, 0.5
@@ -25,7 +24,7 @@ LEAST_STEPS = 300
 _NOTHING = 1e-6
 
 
-class EnsembleMethod(FewShot):
+class EnsembleMethod(Method):
     """Adds a network of the labels alone: it corrects a base that misleads, and errs in other places than the base.
 
     The base is fine-tuned as `few-shot` does it, and a second network of its kind learns the labels from random
@@ -33,7 +32,6 @@ class EnsembleMethod(FewShot):
     """
 
     name: ClassVar[str] = "ensemble"
-    near: ClassVar[bool] = False
 
     def missing(self, base: CostModel, sources: int) -> str | None:
         """Return None for a plain network, of which there can be a second one."""
@@ -45,10 +43,10 @@ class EnsembleMethod(FewShot):
         data, seed = training_set.data, training_set.seed
         tuned = FewShot().learn(start, training_set)  # `auto` has tried it already
 
-        def train_second(_state: Path | None) -> tuple[CostModel, dict[str, Any]]:
-            return train_fresh(start, data, seed), {}
-
-        second, _ = cached_model(training_set.folder, training_set.key(self.name, start), train_second)
+        key = training_set.key(self.name, start)
+        second = cached_model(
+            training_set.folder, key, lambda _state: TrainedModel(train_fresh(start, data, seed), {})
+        ).model
         share = fresh_share(data)
         shares = ((1 - share) * score_unit(tuned.model, data), share * score_unit(second, data))
         facts = tuned.facts | {"fresh_share": round(share, 4)}

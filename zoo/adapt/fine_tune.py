@@ -94,7 +94,6 @@ class FineTuneResult:
         epochs: passes that the new weights had; 0 when no pass was better than the start point.
         validated: True if a validation part chose `epochs`.
         val_curve: validation pairwise accuracy before the first and after every pass; empty without one.
-        programs: programs learnt from; tasks: tasks that had an order to learn.
         update: the kind, one of `UPDATES`.
     """
 
@@ -102,8 +101,6 @@ class FineTuneResult:
     epochs: int
     validated: bool
     val_curve: tuple[float, ...]
-    programs: int
-    tasks: int
     update: str
 
 
@@ -118,7 +115,6 @@ def fine_tune(
     Only parameters that require a gradient move, and only they are anchored: a frozen base stays as it is.
 
     Args:
-        model: the pretrained model.
         data: measured programs, several of each task.
         config: defaults suit a few hundred programs.
         on_epoch: called after every pass with its number and the validation accuracy (NaN without one).
@@ -129,7 +125,7 @@ def fine_tune(
     """
     config = config or FineTuneConfig()
     check_features(model, data)
-    tasks = check_labels(data)
+    check_labels(data)
     held = split_validation(data, config.val_share, config.min_val_pairs, config.seed)
     curve: list[float] = []
     if held is not None:
@@ -140,24 +136,18 @@ def fine_tune(
     for number, _ in zip(range(epochs), _passes(update, final, config), strict=False):
         if on_epoch is not None and held is None:
             on_epoch(number + 1, math.nan)
-    kind = config.update_for(len(data))
-    return FineTuneResult(update.merged(), epochs, held is not None, tuple(curve), len(data), tasks, kind)
+    return FineTuneResult(update.merged(), epochs, held is not None, tuple(curve), config.update_for(len(data)))
 
 
-def check_labels(data: RankingDataset) -> int:
-    """Return the number of tasks with an order to learn.
-
-    Raises:
-        LabelError: there is none, or a latency is not a latency.
-    """
-    useful = sum(len(m) > 1 and np.ptp(data.latency[m]) > 0 for m in data.members)
+def check_labels(data: RankingDataset) -> None:
+    """Raise LabelError if no task has an order to learn, or a latency is not a latency."""
+    useful = any(len(m) > 1 and np.ptp(data.latency[m]) > 0 for m in data.members)
     if not useful or not np.all(np.isfinite(data.latency) & (data.latency > 0)):
         raise LabelError(
             f"{len(data)} programs teach no ranking: no task has two different latencies",
             remedy="measure more of each task (a larger --budget), or check the clock (`tchub doctor`)",
             programs=len(data),
         )
-    return int(useful)
 
 
 def split_validation(data: RankingDataset, share: float, min_pairs: int, seed: int) -> np.ndarray | None:
@@ -211,10 +201,9 @@ def _smooth(curve: list[float]) -> np.ndarray:
 
 
 def _begin(model: CostModel, data: RankingDataset, config: FineTuneConfig) -> Update:
-    rates = config.learning_rate, config.head_learning_rate
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(config.seed)  # of the factors of low rank
-        return Update(model, config.update_for(len(data)), rates, config.rank, config.low_rank_learning_rate)
+        return Update(model, config.update_for(len(data)), config)
 
 
 def _passes(update: Update, data: RankingDataset, config: FineTuneConfig) -> Iterator[None]:
@@ -229,7 +218,7 @@ def _passes(update: Update, data: RankingDataset, config: FineTuneConfig) -> Ite
                 loss = _loss(update.model, data, batch, config.loss, rng) + config.anchor * update.distance()
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
-                nn.utils.clip_grad_norm_(update.parameters(), config.clip)
+                nn.utils.clip_grad_norm_(update.trained, config.clip)
                 optimizer.step()
             yield
 
@@ -265,17 +254,15 @@ class Update:
 
     Attributes:
         model: the copy, to be trained in place.
-        groups: for the optimizer, the trained parameters with their learning rates.
+        trained: its parameters that move; groups: for the optimizer, the same with their learning rates.
     """
 
-    def __init__(
-        self, model: CostModel, kind: str, rates: tuple[float, float], rank: int, low_rank_rate: float
-    ) -> None:
-        """Take rates of encoder and head, rank and rate of the factors; AdaptError if nothing may move this way."""
+    def __init__(self, model: CostModel, kind: str, config: FineTuneConfig) -> None:
+        """Raise AdaptError if nothing of the model may move this way."""
         self._original = model
         self.model = copy.deepcopy(model)
         names = [name for name, p in self.model.named_parameters() if p.requires_grad]
-        self._factors = _add_factors(self.model, rank) if kind == "low-rank" else {}
+        self._factors = _add_factors(self.model, config.rank) if kind == "low-rank" else {}
         if kind == "low-rank":
             trained = {f"{name}.{part}": p for name, f in self._factors.items() for part, p in f.named_parameters()}
         else:
@@ -289,22 +276,19 @@ class Update:
         self.model.requires_grad_(False)
         for parameter in trained.values():
             parameter.requires_grad_(True)
-        self._start = {} if self._factors else {n: p.detach().clone() for n, p in trained.items()}
-        self._trained = trained
+        self._start = [] if self._factors else [p.detach().clone() for p in trained.values()]
+        self.trained = list(trained.values())
         groups: dict[float, list[nn.Parameter]] = {}
         for name, parameter in trained.items():
-            groups.setdefault(low_rank_rate if self._factors else rates[in_head(name)], []).append(parameter)
+            rate = config.head_learning_rate if in_head(name) else config.learning_rate
+            groups.setdefault(config.low_rank_learning_rate if self._factors else rate, []).append(parameter)
         self.groups: list[dict[str, Any]] = [{"params": own, "lr": rate} for rate, own in groups.items()]
 
     def distance(self) -> Tensor:
         """Return the squared distance of the weights from the start point."""
         moved = [factor.distance() for factor in self._factors.values()]
-        moved += [((self._trained[name] - start) ** 2).sum() for name, start in self._start.items()]
+        moved += [((p - start) ** 2).sum() for p, start in zip(self.trained, self._start, strict=False)]
         return torch.stack(moved).sum()
-
-    def parameters(self) -> list[nn.Parameter]:
-        """Return the trained parameters."""
-        return list(self._trained.values())
 
     def merged(self) -> CostModel:
         """Return a copy of the original model with the trained weights, in evaluation mode; ends the training."""

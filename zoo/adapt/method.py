@@ -10,10 +10,11 @@ import hashlib
 import json
 import shutil
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -33,8 +34,6 @@ FORMAT = 2
 # Seconds from which a training without epochs on disk is worth a file.
 LEAST_SECONDS = 5.0
 
-Training = Callable[[Path | None], tuple[CostModel, dict[str, Any]]]
-
 
 @dataclass(frozen=True)
 class SourceData:
@@ -52,11 +51,9 @@ class TrainingSet:
     Attributes:
         base: the model to adapt.
         data: measured programs of the device, with its hardware row.
-        incumbent_features: (N, rows, width) features of the same programs as the incumbent reads them, with its own
-            hardware row.
+        incumbent_features: of the same programs as the incumbent reads them, with its own hardware row.
         device: the device; sources: other devices' programs.
-        config: how a few labels are learnt.
-        seed: of every random choice.
+        config: how a few labels are learnt; seed: of every random choice.
         folder: where training that takes long keeps its state; None keeps none.
         known_devices: (K, rows, width) features of any program, each with the hardware row of a device that the base
             has learnt; None where it reads no device, or those devices are unknown.
@@ -96,7 +93,7 @@ class TrainedModel:
     facts: dict[str, Any]
 
 
-class Method(Protocol):
+class Method(ABC):
     """One way of adapting. Deterministic for equal inputs on one machine.
 
     Attributes:
@@ -106,46 +103,36 @@ class Method(Protocol):
     """
 
     name: ClassVar[str]
-    near: ClassVar[bool]
-    learns_corpora: ClassVar[bool]
+    near: ClassVar[bool] = False
+    learns_corpora: ClassVar[bool] = False
 
     def missing(self, base: CostModel, sources: int) -> str | None:
         """Return what it lacks to adapt this base with so many corpora of other devices, None for nothing."""
-        ...
+        return None
 
     def start(self, training_set: TrainingSet) -> TrainedModel:
         """Return the model that learning begins with; labels may only decide which sources to leave out."""
-        ...
+        return TrainedModel(training_set.base, {})
 
+    @abstractmethod
     def learn(self, start: CostModel, training_set: TrainingSet) -> TrainedModel:
         """Learn from the labels, or take the result of an earlier run from the folder; `start` is unchanged."""
-        ...
 
 
-class FewShot:
+class FewShot(Method):
     """Fine-tunes the base on the labels (TCL, section 4; `fine_tune`)."""
 
     name: ClassVar[str] = "few-shot"
     near: ClassVar[bool] = True
-    learns_corpora: ClassVar[bool] = False
-
-    def missing(self, base: CostModel, sources: int) -> str | None:
-        """Return None: any network will do."""
-        return None
-
-    def start(self, training_set: TrainingSet) -> TrainedModel:
-        """Return the base."""
-        return TrainedModel(training_set.base, {})
 
     def learn(self, start: CostModel, training_set: TrainingSet) -> TrainedModel:
         """Learn by `fine_tune`, which leaves alone what is frozen."""
 
-        def train(_state: Path | None) -> tuple[CostModel, dict[str, Any]]:
+        def train(_state: Path | None) -> TrainedModel:
             result = fine_tune(start, training_set.data, replace(training_set.config, seed=training_set.seed))
-            return result.model, {"epochs": result.epochs, "validated": result.validated}
+            return TrainedModel(result.model, {"epochs": result.epochs, "validated": result.validated})
 
-        key = training_set.key(self.name, start)
-        return TrainedModel(*cached_model(training_set.folder, key, train, LEAST_SECONDS))
+        return cached_model(training_set.folder, training_set.key(self.name, start), train, LEAST_SECONDS)
 
 
 def model_digest(model: CostModel) -> str:
@@ -163,8 +150,8 @@ def key_digest(parts: Iterable[str]) -> str:
 
 
 def cached_model(
-    folder: Path | None, key: Iterable[str], train: Training, least_seconds: float = 0.0
-) -> tuple[CostModel, dict[str, Any]]:
+    folder: Path | None, key: Iterable[str], train: Callable[[Path | None], TrainedModel], least_seconds: float = 0.0
+) -> TrainedModel:
     """Return the model of `train`, or that of an earlier run with the same key.
 
     The only way in which methods resume: while a training runs, its epochs are kept in a folder named by the digest of
@@ -173,7 +160,7 @@ def cached_model(
     Args:
         folder: where models are kept; None keeps none.
         key: strings that differ for any two different trainings.
-        train: trains a model, given the folder for its epochs or None, and returns it with JSON-serialisable facts.
+        train: trains a model, given the folder for its epochs or None.
         least_seconds: of training, below which a model is not worth the room on disk.
     """
     if folder is None:
@@ -185,12 +172,12 @@ def cached_model(
         began = time.perf_counter()
         result = train(state)
         if time.perf_counter() - began >= least_seconds:
-            _write(path, *result)
+            _write(path, result)
             shutil.rmtree(state, ignore_errors=True)
     return result
 
 
-def _read(path: Path) -> tuple[CostModel, dict[str, Any]] | None:
+def _read(path: Path) -> TrainedModel | None:
     """None where there is no whole file: the model is then trained anew."""
     try:
         with safe_open(path, framework="pt") as file:
@@ -201,10 +188,11 @@ def _read(path: Path) -> tuple[CostModel, dict[str, Any]] | None:
         model.load_state_dict(tensors)
     except (OSError, SafetensorError, KeyError, ValueError, RuntimeError):
         return None
-    return model.eval(), header["facts"]
+    return TrainedModel(model.eval(), header["facts"])
 
 
-def _write(path: Path, model: CostModel, facts: dict[str, Any]) -> None:
-    header = {"arch": model.arch, "config": model.config.as_dict(), "facts": facts}
+def _write(path: Path, result: TrainedModel) -> None:
+    model = result.model
+    header = {"arch": model.arch, "config": model.config.as_dict(), "facts": result.facts}
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
     write_files(path.parent, {path.name: save(tensors, metadata={"model": json.dumps(header)})})

@@ -21,7 +21,7 @@ from ..training.dataset import RankingDataset
 from ..training.loop import TrainResult, train
 from .fine_tune import check_labels
 from .layers import HEAD_NAMES, check_features, in_head
-from .method import FewShot, TrainedModel, TrainingSet, cached_model
+from .method import Method, TrainedModel, TrainingSet, cached_model
 
 
 @dataclass(frozen=True)
@@ -60,9 +60,6 @@ class MultiHead(CostModel):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.network(0)(x)
-
-    def forward_heads(self, x: Tensor) -> Tensor:
-        return torch.stack([network(x) for network in self.networks], dim=1)
 
     def describe(self, x: Tensor) -> Tensor:
         return self.network(0).describe(x)
@@ -112,7 +109,7 @@ def multi_task(
         LabelError: no task of the target has two programs of different latency.
     """
     check_features(model, target, *sources)
-    _ = check_labels(target)
+    check_labels(target)
     shared = model
     if not isinstance(shared, MultiHead):
         shared = MultiHead(copy.deepcopy(model), 1 + len(sources))
@@ -122,11 +119,10 @@ def multi_task(
     return copy.deepcopy(shared.network(0)).eval(), training
 
 
-class MultiTask(FewShot):
+class MultiTask(Method):
     """Trains on from the base's weights, on the labels and all programs of the sources (TLP, section 5.2)."""
 
     name: ClassVar[str] = "multi-task"
-    near: ClassVar[bool] = False
     learns_corpora: ClassVar[bool] = True
 
     def missing(self, base: CostModel, sources: int) -> str | None:
@@ -144,13 +140,13 @@ class MultiTask(FewShot):
         config = replace(TrainConfig.find(start.arch), save_every=1)
         sources = [source.data for source in training_set.sources]
 
-        def train_all(state: Path | None) -> tuple[CostModel, dict[str, Any]]:
+        def train_all(state: Path | None) -> TrainedModel:
             model, _ = multi_task(start, training_set.data, sources, config, seed=training_set.seed, resume_dir=state)
             programs = [len(part) for part in (training_set.data, *sources)]
-            return model, {"programs": programs, "sources": [source.name for source in training_set.sources]}
+            names = [source.name for source in training_set.sources]
+            return TrainedModel(model, {"programs": programs, "sources": names})
 
-        key = training_set.key(self.name, start)
-        return TrainedModel(*cached_model(training_set.folder, key, train_all))
+        return cached_model(training_set.folder, training_set.key(self.name, start), train_all)
 
 
 def _with_own_head(model: CostModel) -> CostModel:

@@ -79,7 +79,7 @@ def fit_local(model: CostModel, data: RankingDataset, config: LocalModelConfig |
     """
     config = config or LocalModelConfig()
     check_features(model, data)
-    _ = check_labels(data)
+    check_labels(data)
     scores, speed = _within_tasks(model.score(data.features), data), _within_tasks(-np.log(data.latency), data)
     slope = max(0.0, float(scores @ speed) / max(float(scores @ scores), np.finfo(np.float64).tiny))
     gap = speed - slope * scores

@@ -27,7 +27,7 @@ def test_a_few_labels_teach_unseen_programs(model: CostModel):
     assert evaluate_model(result.model, unseen)["pairwise"] > evaluate_model(model, unseen)["pairwise"] + 0.1
     assert result.validated
     assert 0 < result.epochs < len(result.val_curve)
-    assert (result.programs, result.tasks, result.update) == (96, 6, "all")
+    assert result.update == "all"
 
 
 def test_the_model_passed_in_is_unchanged_and_runs_repeat(model: CostModel):

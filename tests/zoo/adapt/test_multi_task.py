@@ -43,7 +43,6 @@ def test_with_arch_tlp_it_is_mtl_tlp():
         state |= {f"decoder.0.{n.removeprefix(own)}": t for n, t in theirs.state_dict().items() if n.startswith(own)}
         ours.network(head).load_state_dict(state)
     x, heads = torch.rand(9, 25, 22, dtype=torch.float64), torch.arange(9) % 3
-    torch.testing.assert_close(ours.forward_heads(x), theirs.forward_heads(x))
     rows = [model.describe_heads(x, heads) for model in (ours, theirs)]
     torch.testing.assert_close(*rows)
     for row in rows:

@@ -52,7 +52,7 @@ def test_the_result_is_a_plain_model_in_which_the_update_alone_moved(arch: str, 
 
 
 def test_encoder_and_head_have_rates_of_their_own():
-    update = Update(small("tcl"), "all", (1e-3, 1e-2), 4, 1e-3)
+    update = Update(small("tcl"), "all", FineTuneConfig(learning_rate=1e-3, head_learning_rate=1e-2))
     names = {id(p): name for name, p in update.model.named_parameters()}
     rates = {names[id(p)]: group["lr"] for group in update.groups for p in group["params"]}
     assert all(rate == (1e-2 if in_head(name) else 1e-3) for name, rate in rates.items())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,6 @@ from .phases import distill, learn, remember
 RUN_FILE = "device.json"
 # Programs of a task at most that are scored: their pairs are the square of it, and more would hardly narrow it.
 MOST_PROGRAMS = 64
-OnEpoch = Callable[[str, dict[str, float]], None]
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ class DeviceResult:
         adapted: the same before the second phase, whose column answers: the best model of this device.
         learning, distilling: the trainings of the two phases.
         gate: mean gate of the second, see `distill`.
-        base_before, base_after, column: `evaluate_model` on the device's validation tasks, empty without any.
+        validation: `evaluate_model` on its validation tasks of `before` (the base as it came), `column` and `base`;
+            empty without any.
         change: of the base on them, with its uncertainty; None without any, or where no two of their programs differ.
     """
 
@@ -72,9 +73,7 @@ class DeviceResult:
     learning: TrainResult
     distilling: TrainResult
     gate: float
-    base_before: dict[str, float] = field(default_factory=dict)
-    base_after: dict[str, float] = field(default_factory=dict)
-    column: dict[str, float] = field(default_factory=dict)
+    validation: dict[str, dict[str, float]] = field(default_factory=dict)
     change: AccuracyChange | None = None
 
 
@@ -103,7 +102,7 @@ def add_device(
     config: ContinualConfig | None = None,
     seed: int = 0,
     folder: Path | None = None,
-    on_epoch: OnEpoch | None = None,
+    on_epoch: Callable[[str, dict[str, float]], None] = lambda phase, entry: None,
 ) -> DeviceResult:
     """Learn one device by both phases, and add its Fisher diagonal at the end.
 
@@ -127,22 +126,19 @@ def add_device(
         run = {"base": model_digest(kb), "config": asdict(config), "seed": seed}
         ensure_same_run(folder / RUN_FILE, run, "use another folder, or delete this one to start over")
 
-    def listener(phase: str) -> Callable[[dict[str, float]], None] | None:
-        return None if on_epoch is None else lambda entry: on_epoch(phase, entry)
-
     was, kb = copy.deepcopy(kb).distilling().eval(), copy.deepcopy(kb)
     kb.admit(torch.from_numpy(data.features))
     kb.new_column(config.column, seed)
-    learning = learn(kb, data, val, config, seed, folder and folder / "learn", listener("learn"))
+    learning = learn(kb, data, val, config, seed, folder and folder / "learn", partial(on_epoch, "learn"))
     adapted = copy.deepcopy(kb)
-    distilling, gate = distill(kb, data, val, config, seed, folder and folder / "distill", listener("distill"))
+    distilling, gate = distill(kb, data, val, config, seed, folder and folder / "distill", partial(on_epoch, "distill"))
     remember(kb, data, config, seed)
     kb.eval()
     if val is None:
         return DeviceResult(kb, adapted, learning, distilling, gate)
-    before, after, column = (evaluate_model(model, val) for model in (was, kb, adapted))
-    change = measure_change(was, kb, val, seed)
-    return DeviceResult(kb, adapted, learning, distilling, gate, before, after, column, change)
+    models = {"before": was, "column": adapted, "base": kb}
+    scores = {name: evaluate_model(model, val) for name, model in models.items()}
+    return DeviceResult(kb, adapted, learning, distilling, gate, scores, measure_change(was, kb, val, seed))
 
 
 def measure_change(before: CostModel, after: CostModel, data: RankingDataset, seed: int = 0) -> AccuracyChange | None:

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any, cast
@@ -15,7 +16,7 @@ import torch
 from ...corpus import EmptyDatasetError
 from ...features import FeatureSchema, get_schema
 from ...models import Checkpoint, CheckpointConfig, Progressive, create, get_architecture
-from ...training import RankingDataset, TrainConfig, TrainResult, evaluate_model, evaluate_random, train
+from ...training import TrainConfig, TrainResult, evaluate_model, evaluate_random, train
 from ...training.programs import StatementStore, corpus_device, resolve_schema
 from ...training.state import ensure_same_run
 from ...training.training_data import describe_corpus
@@ -182,7 +183,7 @@ class _Run:
             base = cast("Progressive", before.model)
             result = add_device(
                 base, programs.train, programs.val, phases, settings.seed, folder,
-                lambda phase, entry: self.on_event(name, phase, entry),
+                partial(self.on_event, name),
             )  # fmt: skip
             model, history = result.kb, [*result.learning.history, *result.distilling.history]
         device = self._record(corpus, programs, model, result)
@@ -199,7 +200,7 @@ class _Run:
             torch.manual_seed(seed)
             model = create(self.start.arch, **{"width": schema.width, "hardware": schema.hardware} | recipe.model)
         model.prepare(torch.from_numpy(programs.train.features))
-        on_epoch = lambda entry: self.on_event(name, "train", entry)  # noqa: E731
+        on_epoch = partial(self.on_event, name, "train")
         result = train(model, programs.train, programs.val, recipe, seed, folder, on_epoch)
         return start_base(model, programs.train, phases, seed=seed), result
 
@@ -208,10 +209,9 @@ class _Run:
     ) -> DeviceRecord:
         """Score base and column on the device's test tasks."""
         data = self.curriculum.test(corpus, self.store)
-        test, validation, warning = {"base": test_scores(model, data)}, {}, None
+        models, warning = {"base": model}, None
         if result is not None:
-            test["column"] = test_scores(result.adapted, data)
-            validation = {"before": result.base_before, "column": result.column, "base": result.base_after}
+            models["column"] = result.adapted
             if result.change is not None and result.change.fell:
                 warning = f"the base ranks its validation tasks worse for having learnt it: pairwise {result.change}"
         return DeviceRecord(
@@ -224,8 +224,8 @@ class _Run:
             licence=corpus.meta.get("licence"),
             source=corpus.meta.get("source"),
             gate=result.gate if result else None,
-            validation={who: scores for who, scores in validation.items() if scores},
-            test={who: scores for who, scores in test.items() if scores},
+            validation=result.validation if result else {},
+            test={name: evaluate_model(one, data) for name, one in models.items()} if data is not None else {},
             warning=warning,
         )
 
@@ -301,7 +301,7 @@ def judge(checkpoint: Checkpoint, curriculum: Curriculum, store: StatementStore)
         row |= {"learnt": device.test.get("base"), "column": device.test.get("column"), "now": None}
         row |= {"tasks": 0, "programs": 0}
         if data is not None:
-            row |= {"now": test_scores(checkpoint.model, data), "tasks": len(data.task_ids), "programs": len(data)}
+            row |= {"now": evaluate_model(checkpoint.model, data), "tasks": len(data.task_ids), "programs": len(data)}
             row["random"] = evaluate_random(data.latency, data.group, data.task_weights)
         rows.append(row)
     judged = [row for row in rows if row["now"]]
@@ -317,11 +317,6 @@ def judge(checkpoint: Checkpoint, curriculum: Curriculum, store: StatementStore)
         "results": {"model": _mean(judged, "now"), "random": _mean(judged, "random")} if judged else {},
         "devices": rows,
     }
-
-
-def test_scores(model: Any, data: RankingDataset | None) -> dict[str, float]:
-    """Score a model on test tasks; nothing without any."""
-    return evaluate_model(model, data) if data is not None else {}
 
 
 def _mean(rows: Sequence[dict[str, Any]], key: str) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -89,11 +89,11 @@ def _with_source(base: Progressive, source: SourceData, training_set: TrainingSe
     programs, val = _split(source.data)
     config, seed = DistillConfig().phases(base.kb.arch, programs), training_set.seed
 
-    def train(state: Path | None) -> tuple[CostModel, dict[str, Any]]:
-        return add_device(base, programs, val, config, seed=seed, folder=state).kb, {}
+    def train(state: Path | None) -> TrainedModel:
+        return TrainedModel(add_device(base, programs, val, config, seed=seed, folder=state).kb, {})
 
     key = ("source", model_digest(base), source.name, source.data.fingerprint(), repr(config), str(seed))
-    extended = cached_model(training_set.folder, key, train)[0]
+    extended = cached_model(training_set.folder, key, train).model
     assert isinstance(extended, Progressive)
     return extended
 

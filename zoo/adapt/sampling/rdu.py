@@ -14,7 +14,7 @@ import math
 from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -43,29 +43,14 @@ class RDUSampler(Sampler):
         f = normalise(finite_scores(predictions))
         left = op_budgets(request.pool, request.labeled, min(request.k, len(rest)))
         op = np.array([list(left).index(o) if o in left else -1 for o in request.pool.ops])[request.pool.task[rest]]
-        picks = greedy(f[rest], op, np.array(list(left.values())), f[request.labeled])
-        return request.picked(
-            rest[picks.index], diversity=picks.diversity, uncertainty=picks.uncertainty, total=picks.total
-        )
-
-
-@dataclass(frozen=True)
-class Picks:
-    """(k,) arrays in the order of picking: index among the programs given, and d_s, u_s and t_s when picked."""
-
-    index: np.ndarray
-    diversity: np.ndarray
-    uncertainty: np.ndarray
-    total: np.ndarray
+        greedy = _Greedy(f[rest], op, np.array(list(left.values())), f[request.labeled])
+        index, diversity, uncertainty, total = greedy.run()
+        return request.picked(rest[index.astype(int)], diversity=diversity, uncertainty=uncertainty, total=total)
 
 
 @dataclass(slots=True)
 class Moments:
-    """Of the labeled scores, updated pick by pick (Welford).
-
-    Attributes:
-        count, mean: of the scores; spread: their summed squared deviations.
-    """
+    """Moments of the labeled scores, updated pick by pick (Welford); `spread` is their summed squared deviations."""
 
     count: int
     mean: float
@@ -81,7 +66,7 @@ class Moments:
         return self.spread / (self.count + 1) + self.pull * (f - self.mean) ** 2
 
     def add(self, f: float) -> float:
-        """Takes a score in; returns by how much c (x - mean)^2 has grown at most, x in [0, 1]."""
+        """Add a score; return by how much c (x - mean)^2 has grown at most, x in [0, 1]."""
         pull, mean = self.pull, self.mean
         self.count += 1
         self.mean += (f - mean) / self.count
@@ -101,8 +86,7 @@ class _Gap:
     ranges: list[tuple[int, int, int]]
 
 
-@dataclass(slots=True)
-class _Best:
+class _Best(NamedTuple):
     """The best program of a gap: its total less what all share, type, and position among the type's."""
 
     value: float
@@ -110,7 +94,7 @@ class _Best:
     at: int
 
 
-def greedy(f: np.ndarray, op: np.ndarray, budgets: np.ndarray, known: np.ndarray) -> Picks:
+class _Greedy:
     """Lines 23 to 34 of algorithm 1: pick the best t_s whose type has budget left, label it, repeat.
 
     Args:
@@ -118,10 +102,7 @@ def greedy(f: np.ndarray, op: np.ndarray, budgets: np.ndarray, known: np.ndarray
         op: (n,) type of each; budgets: of each type, at most as many as it has programs.
         known: (m,) scores of the labeled programs, m >= 1.
     """
-    return _Greedy(f, op, budgets, known).run()
 
-
-class _Greedy:
     def __init__(self, f: np.ndarray, op: np.ndarray, budgets: np.ndarray, known: np.ndarray) -> None:
         self.left = [int(b) for b in budgets]
         order = np.lexsort((f, op))
@@ -147,7 +128,8 @@ class _Greedy:
         for gap, ranges in inside.items():
             self._push(_Gap(bounds[gap], bounds[gap + 1], ranges), 0)
 
-    def run(self) -> Picks:
+    def run(self) -> np.ndarray:
+        """Return index, d_s, u_s and t_s of each pick in their order, (4, k)."""
         rows: list[tuple[int, float, float, float]] = []
         for step in range(sum(self.left)):
             gap, best = self._pop(step)
@@ -156,8 +138,7 @@ class _Greedy:
             self.drift += self.moments.add(self.values[best.op][best.at])
             for half in self._split(gap, best):
                 self._push(half, step + 1)
-        table = np.array(rows).reshape(-1, 4)
-        return Picks(table[:, 0].astype(np.int64), table[:, 1], table[:, 2], table[:, 3])
+        return np.array(rows).reshape(-1, 4).T
 
     def _row(self, gap: _Gap, best: _Best) -> tuple[int, float, float, float]:
         f = self.values[best.op][best.at]

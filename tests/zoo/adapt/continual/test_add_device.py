@@ -38,8 +38,8 @@ def test_a_device_is_added_and_the_first_is_kept(first: Progressive) -> None:
     before = weights(first)
     added = add_device(first, device_data(1), device_data(1, seed=1), replace(FAST, distill_epochs=12))
     assert moved(before, first) == set()
-    assert added.column["pairwise"] > was[1] + 0.2
-    assert added.base_before["pairwise"] < added.base_after["pairwise"] - 0.1
+    assert added.validation["column"]["pairwise"] > was[1] + 0.2
+    assert added.validation["before"]["pairwise"] < added.validation["base"]["pairwise"] - 0.1
     assert accuracy(added.kb, 1) > was[1] + 0.1
     assert added.adapted.config.as_dict()["column"] is True
     assert added.kb.config.as_dict()["column"] is False
@@ -55,7 +55,7 @@ def test_a_base_that_ranks_validation_tasks_worse_than_before_is_told_from_chanc
     assert better is not None
     assert (worse.fell, better.fell) == (True, False)
     assert worse.interval[0] < worse.after - worse.before < worse.interval[1] < 0 < better.interval[0]
-    assert worse.before == pytest.approx(results[0].base_before["pairwise"])
+    assert worse.before == pytest.approx(results[0].validation["before"]["pairwise"])
     assert add_device(first, device_data(1), None, replace(FAST, learn_epochs=1, distill_epochs=1)).change is None
 
 
@@ -115,7 +115,7 @@ def whole(first: Progressive) -> DeviceResult:
 
 def test_scores_and_gate_of_one_device_are_as_recorded(whole: DeviceResult) -> None:
     """Golden numbers of seed 3."""
-    pairwise = [scores["pairwise"] for scores in (whole.base_before, whole.base_after, whole.column)]
+    pairwise = [whole.validation[name]["pairwise"] for name in ("before", "base", "column")]
     assert pairwise == pytest.approx([0.504668271, 0.561019836, 0.893250312], abs=1e-6)
     assert whole.gate == pytest.approx(0.606926800, abs=1e-5)
 
