@@ -16,9 +16,13 @@ if TYPE_CHECKING:
     from .publishing.check import check
     from .publishing.contribute import contribute
     from .publishing.publish import publish
+    from .records.database import database
     from .registry.pretrained import PretrainedModel
     from .search.cost_model import tvm_cost_model
+    from .search.scheduler import task_scheduler
+    from .search.strategy import search_strategy
     from .tuning.collect import collect
+    from .tuning.config import TuneConfig
     from .tuning.tune import tune
 
 _HOME = {
@@ -29,8 +33,12 @@ _HOME = {
     "resolve": ".api",
     "adapt": ".adaptation.adapt",
     "tune": ".tuning.tune",
+    "TuneConfig": ".tuning.config",
     "load_tuned": ".networks.tuned",
     "tvm_cost_model": ".search.cost_model",
+    "search_strategy": ".search.strategy",
+    "task_scheduler": ".search.scheduler",
+    "database": ".records.database",
     "collect": ".tuning.collect",
     "detect_local": ".device.detect",
     "check": ".publishing.check",
@@ -41,10 +49,12 @@ _HOME = {
 
 __all__ = [
     "PretrainedModel",
+    "TuneConfig",
     "adapt",
     "check",
     "collect",
     "contribute",
+    "database",
     "detect_local",
     "list_checkpoints",
     "load",
@@ -53,6 +63,8 @@ __all__ = [
     "pull",
     "refresh_index",
     "resolve",
+    "search_strategy",
+    "task_scheduler",
     "tune",
     "tvm_cost_model",
 ]

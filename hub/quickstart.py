@@ -69,8 +69,9 @@ def quickstart(
     Raises:
         TchubError: any error of `pull`, `adapt` and `tune`.
     """
-    from .search.task_search import SearchSettings
-    from .tuning.tune import TuneProgress, tune
+    from .search.engines import SearchSettings
+    from .tuning.progress import TuneProgress
+    from .tuning.tune import tune
 
     started, folder, progress = time.monotonic(), Path(out), progress or TuneProgress()
     state = _adapted(folder, threads, progress)

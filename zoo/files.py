@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -43,15 +43,18 @@ def storing(path: Path) -> Iterator[None]:
 # One file as a whole ---------------------------------------------------------------------------------------
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
     """Replace one file, so that a reader sees the old one or the new one; raises OSError, and leaves what was there.
 
     Those may read it whom the umask lets.
+
+    Args:
+        data: all of it, or its parts in their order.
     """
     partial = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         with partial.open("xb") as file:
-            file.write(data)
+            file.writelines([data] if isinstance(data, bytes) else data)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,10 +17,10 @@ from ..device.device_choice import ChosenDevice, choose_device, fitting_checkpoi
 from ..device.host_facts import usable_cores
 from ..networks.sources import open_network
 from ..networks.tasks import workload_names
-from ..records.history import SharingJournal, history_file, scope_of
-from ..records.journal import Journal
+from ..records.scope import MeasurementScope
+from ..records.store import open_store
 from ..registry import home_root
-from ..search.device_kind import require_kind
+from ..search.candidate_features import require_kind
 from ..search.errors import InterruptedRunError
 from ..search.interrupt import StopFlag
 from .config import AdaptConfig, AdaptProgress, SessionContext, check_count
@@ -103,10 +101,9 @@ def adapt(
     local = device.facts
     folder = Path(config.out) if config.out else _default_folder(sources, name, device)
     context = SessionContext(config, folder, progress, seconds)
-    scope = scope_of(local.device.name, local.cpu_model, local.target, local.cores)
+    scope = MeasurementScope.of_device(local)
     with locked_folder(folder, "--out or TCHUB_HOME"), one_thread(), ExitStack() as stack:
-        history = Journal(history_file(), scope)
-        journal = stack.enter_context(SharingJournal(folder / "journal.sqlite", scope, history))
+        journal = stack.enter_context(open_store(folder, scope))
         with StopFlag() as stop:
             pool = _make_pool(network, local, scope, context, stop)
             measurer = stack.enter_context(PoolMeasurer(pool, device, journal, stop, progress))
@@ -117,8 +114,7 @@ def adapt(
         try:  # nothing is measured any more: Ctrl-C stops at once, and long training keeps the state of each epoch
             adapted, judgement = session.finish()
             variant = variant_of(device.asked, _asked_threads(config, device), device.address and device.address.key)
-            scope_id = hashlib.sha256(json.dumps(scope, sort_keys=True).encode()).hexdigest()[:8]
-            return AdaptationRecord(session, sources, local, name, adapted, judgement, variant, scope_id).finish()
+            return AdaptationRecord(session, sources, local, name, adapted, judgement, variant, scope.key).finish()
         except KeyboardInterrupt as error:
             raise InterruptedRunError(
                 f"interrupted while learning from {len(measurer.results)} measured programs",
@@ -165,7 +161,7 @@ def _default_folder(sources: AdaptationSources, workload: str, device: ChosenDev
 
 
 def _make_pool(
-    network: str | Network, local: LocalDevice, scope: dict[str, Any], context: SessionContext, stop: StopFlag
+    network: str | Network, local: LocalDevice, scope: MeasurementScope, context: SessionContext, stop: StopFlag
 ) -> CandidatePool:
     """Extract the tasks and make their candidates.
 
@@ -191,7 +187,7 @@ def _make_pool(
                 "interrupted while making candidates", remedy="run the same command again: it goes on from there"
             )
 
-    recipe = scope | {"seed": seed, "count": count}
+    recipe = scope.as_dict() | {"seed": seed, "count": count}
     with context.timed("candidates"):
         pool = build_pool(
             tasks,

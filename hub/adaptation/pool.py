@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ..device.measure import Measurement
     from ..networks.network import Network
     from ..networks.tasks import TuningTask
-    from ..records.journal import Journal
+    from ..records.store import RunStore
 
 # Raise when the meaning of a pool file changes; a file of another number is made again.
 POOL_FORMAT = 2
@@ -251,7 +251,7 @@ class PoolMeasurer:
     """
 
     def __init__(
-        self, pool: CandidatePool, device: ChosenDevice, journal: Journal, stop: StopFlag, progress: AdaptProgress
+        self, pool: CandidatePool, device: ChosenDevice, journal: RunStore, stop: StopFlag, progress: AdaptProgress
     ) -> None:
         self._pool, self._device, self._journal, self._stop, self._progress = pool, device, journal, stop, progress
         self._stack = ExitStack()

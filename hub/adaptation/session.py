@@ -13,7 +13,6 @@ import numpy as np
 
 from ...zoo.adapt.budget import AUTO_LABELS, Budget, parse_budget
 from ...zoo.adapt.errors import AdaptError, LabelError
-from ...zoo.adapt.sampling.pool import PROGRAMS_PER_TASK, choose_holdout
 from ...zoo.adapt.sampling import (
     Pool,
     RandomSampler,
@@ -24,6 +23,7 @@ from ...zoo.adapt.sampling import (
     StratifiedSampler,
     create_sampler,
 )
+from ...zoo.adapt.sampling.pool import PROGRAMS_PER_TASK, choose_holdout
 from ...zoo.adapt.stopping import CurvePoint, StopDecision, decide
 from ...zoo.adapt.training_cache import model_digest
 from .config import SessionContext, check_count
@@ -32,7 +32,7 @@ from .pool import CandidatePool, PoolMeasurer
 
 if TYPE_CHECKING:
     from ...zoo.adapt.adapt_model import AdaptedModel
-    from ..records.journal import Journal
+    from ..records.store import RunStore
     from .result import Judgement
 
 HOLD_OUT_SHARE = 0.2
@@ -90,7 +90,7 @@ class SessionState:
         budget: of this session.
     """
 
-    def __init__(self, journal: Journal, key: Iterable[str], budget: Budget) -> None:
+    def __init__(self, journal: RunStore, key: Iterable[str], budget: Budget) -> None:
         self._journal, self._key = journal, tuple(key)
         self._own = (*self._key, repr(budget))
 
@@ -167,7 +167,7 @@ class AdaptSession:
     pool: CandidatePool
     measurer: PoolMeasurer
     context: SessionContext
-    journal: Journal
+    journal: RunStore
     to_rank: bool
     reasons: dict[int, Reason] = field(default_factory=dict)
     learn: list[int] = field(default_factory=list)

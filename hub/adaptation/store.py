@@ -22,7 +22,7 @@ from ...zoo.corpus import Corpus
 from ...zoo.models import Checkpoint
 from ...zoo.plain_json import json_file
 from ..device.detect import LocalDevice
-from ..records.journal import Entry
+from ..records.store import FILE, MeasuredProgram
 from ..registry import CheckpointName, Registry
 from ..tuning.collected import export
 from .result import AdaptOrigin, AdaptResult, AdaptSettings, Judgement, MeasuredPool, Pick, TaskCount, top_text
@@ -130,7 +130,7 @@ class AdaptationRecord:
                 failed=counts["failed"],
                 reused=session.measurer.reused,
                 measuring_seconds=session.measurer.seconds,
-                journal=context.folder / "journal.sqlite",
+                journal=context.folder / FILE,
                 corpus=corpus,
             ),
             learning={
@@ -157,7 +157,7 @@ class AdaptationRecord:
         """Write everything measured as a corpus that `tchub train` can read."""
         pool, results = self.session.pool, self.session.measurer.results
         entries = (
-            Entry(*pool.name(index), pool.entries[index].strategy, pool.entries[index].trace, result)
+            MeasuredProgram(*pool.name(index), pool.entries[index].strategy, pool.entries[index].trace, result)
             for index, result in results.items()
         )
         command = f"tchub adapt {self.sources.bases[0].entry.id} --workload {self.workload}"

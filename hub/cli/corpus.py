@@ -54,8 +54,7 @@ def collect_command(out: Path, programs: int, shard: str | None, output: Output,
       tchub collect --workload full --programs 12000 --out graviton --device rpc://tracker.lan:9190/graviton
       tchub corpus import epyc/shard-*-of-8 --out epyc
     """
-    from ..tuning.collect import collect
-    from ..tuning.shards import Shard
+    from ..tuning.collect import Shard, collect
     from .native_log import native_output_logged
     from .progress import shown_progress
 

@@ -27,14 +27,14 @@ from rich.table import Table
 from rich.text import Text
 
 from ..adaptation.config import AdaptProgress
-from ..tuning.tune import TuneProgress
+from ..tuning.progress import TuneProgress
 from .native_log import NativeLog
 from .output import Output
 from .terminal import Column, table
 
 if TYPE_CHECKING:
     from ..tuning.collect import CollectProgress
-    from ..tuning.session_view import SessionView
+    from ..tuning.progress import SessionView
 
 ROWS = 16
 # Lines of the display besides the tasks: head, caption, bar, state, warnings, and a line for the shell.

@@ -60,7 +60,7 @@ def tune_command(network: str, out: Path, engine: str, output: Output, **options
     """Tune a network with TVM's MetaSchedule, on this machine or on others through TVM's RPC.
 
     NETWORK is a reference network (bert-tiny, resnet-18, ...), a .pt2 file of torch.export.save, an .onnx file, or
-    a transformers config.json. The output folder takes the compiled library, MetaSchedule's database, trials.jsonl,
+    a transformers config.json. The output folder takes the compiled library, a MetaSchedule database,
     report.json and report.html. Ctrl-C is safe: run the same command again to go on.
 
     \b
@@ -70,8 +70,8 @@ def tune_command(network: str, out: Path, engine: str, output: Output, **options
       tchub tune model.onnx --shape batch=1,8 --shape seq=128
       tchub tune bert-tiny --device rpc://tracker.lan:9190/turin --trials 512
     """
-    from ..search.task_search import SearchSettings
-    from ..tuning.report import TITLES
+    from ..search.engines import SearchSettings
+    from ..tuning.charts import TITLES
     from ..tuning.tune import tune
     from .native_log import native_output_logged
     from .progress import shown_progress
@@ -93,7 +93,7 @@ def tune_command(network: str, out: Path, engine: str, output: Output, **options
 
 def _draw_report(result: TuneResult, console: Terminal) -> None:
     """Draw the latencies and the output check as a table, what was gained, and what it cost."""
-    from ..tuning.report import gains
+    from ..tuning.report_page import gains
 
     report = result.report
     for label, run in report["runs"].items():
@@ -119,7 +119,7 @@ def _draw_report(result: TuneResult, console: Terminal) -> None:
 
 def _latency_columns(result: TuneResult) -> Iterator[Column]:
     """Make the columns of the systems' latencies, beside PyTorch's and the untuned network's."""
-    from ..tuning.report import TITLES
+    from ..tuning.charts import TITLES
     from .terminal import Column
 
     latency, medians, checks = result.report["latency"], result.latency, result.report["output_check"]
@@ -148,7 +148,7 @@ def _ms(seconds: float | None) -> str:
 
 def _suggest(result: TuneResult, output: Output) -> None:
     """Show how to run the network, and how to gain more where PyTorch is faster."""
-    from ..tuning.report import runs_here
+    from ..tuning.report_page import runs_here
 
     if runs_here(result.report):
         _suggest_use(result.folder, output)
@@ -160,7 +160,7 @@ def _suggest(result: TuneResult, output: Output) -> None:
 
 def _suggest_use(folder: str | Path, output: Output) -> None:
     """Show how to run the network in an output folder, in Python and in a shell."""
-    from ..tuning.report import usage
+    from ..tuning.report_page import usage
 
     for title, lines in usage(folder).items():
         output.hint("; ".join(lines.splitlines()), title)
@@ -239,7 +239,7 @@ def _array_columns(rows: list[dict[str, Any]]) -> Iterator[Column]:
 def _time(tuned: TunedNetwork, source: Path | None, arrays: Any, seconds: float, output: Output) -> None:
     """Time a tuned network, beside the latencies of its report."""
     from ..networks.tuned import bench
-    from ..tuning.report import TITLES
+    from ..tuning.charts import TITLES
     from .terminal import Column
 
     forms = [str(signature) for signature in tuned.signatures] if source is None else [str(source)]

@@ -1,9 +1,9 @@
-"""One schedule of a task, ready to be measured, and TVM's traces and records as plain JSON."""
+"""One schedule of a task, ready to be measured, TVM's traces as plain JSON, and MetaSchedule's records of them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -37,9 +37,13 @@ class Candidate:
 def from_measure_candidate(task_id: str, strategy: str, candidate: Any) -> Candidate:
     """Return a MetaSchedule `MeasureCandidate` as a `Candidate`."""
     trace = trace_json(candidate.sch.trace)
-    args = tuple((tuple(int(d) for d in info.shape), str(info.dtype)) for info in candidate.args_info)
     text = json.dumps(trace, separators=(",", ":"))
-    return Candidate(task_id, trace_key(trace), text, strategy, candidate.sch.mod, args)
+    return Candidate(task_id, trace_key(trace), text, strategy, candidate.sch.mod, args_of(candidate.args_info))
+
+
+def args_of(infos: Iterable[Any]) -> tuple[tuple[tuple[int, ...], str], ...]:
+    """Return shape and dtype of each of MetaSchedule's `ArgInfo`."""
+    return tuple((tuple(int(d) for d in info.shape), str(info.dtype)) for info in infos)
 
 
 def trace_json(trace: Any) -> list[Any]:
@@ -47,18 +51,9 @@ def trace_json(trace: Any) -> list[Any]:
     return _plain(trace.as_json())
 
 
-def record_json(record: Any) -> list[Any]:
-    """Return a MetaSchedule `TuningRecord` as plain `[trace, seconds, target, arguments]`.
-
-    Its own `as_json` fails where a program changes the layout of a constant.
-    """
-    seconds = None if record.run_secs is None else [float(s) for s in record.run_secs]
-    target = None if record.target is None else _plain(record.target.export())
-    args = None if record.args_info is None else [_plain(info.as_json()) for info in record.args_info]
-    return [trace_json(record.trace), seconds, target, args]
-
-
-def tuning_record(mod: IRModule, target: Any, workload: Any, trace: Sequence[Any], latency: float) -> Any | None:
+def tuning_record(
+    mod: IRModule, target: Any, workload: Any, trace: Sequence[Any], seconds: Sequence[float]
+) -> Any | None:
     """Return a stored program as a MetaSchedule `TuningRecord`, None where its trace does not apply to the task.
 
     Args:
@@ -66,7 +61,7 @@ def tuning_record(mod: IRModule, target: Any, workload: Any, trace: Sequence[Any
         target: a `tvm.target.Target`.
         workload: MetaSchedule's `Workload` of the task.
         trace: `[instructions, decisions]`.
-        latency: in seconds.
+        seconds: of the repeats.
     """
     from tvm.s_tir import Schedule
     from tvm.s_tir import meta_schedule as ms
@@ -78,7 +73,7 @@ def tuning_record(mod: IRModule, target: Any, workload: Any, trace: Sequence[Any
     except Exception:  # TVM raises errors of every class for a trace that speaks of other blocks or loops
         return None
     args = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
-    return ms.database.TuningRecord(schedule.trace, workload, [latency], target, args)
+    return ms.database.TuningRecord(schedule.trace, workload, list(seconds), target, args)
 
 
 def _plain(value: Any) -> Any:

@@ -19,7 +19,7 @@ from ...zoo.training.evaluation import RankedPrograms, draw_labels, evaluate_unk
 from ...zoo.training.fit import METRICS_FORMAT, fit
 from ...zoo.training.programs import Share, StatementStore, corpus_device
 from ...zoo.training.training_data import load_part, load_training_data
-from ..search.device_kind import require_kind
+from ..search.candidate_features import require_kind
 
 if TYPE_CHECKING:
     from ...zoo.corpus import Corpus

@@ -1,4 +1,4 @@
-"""What a checkpoint reads of programs that TVM holds: primitives and nests from traces, statements from lowering.
+"""Features of programs that TVM holds: primitives and nests from traces, statements from lowering.
 
 A trace tells the first two for next to nothing: its design space is recognised, and the candidate's decisions go
 straight into the space's skeleton. Statements are those of TVM's own PerStoreFeature, which lowers each program: some
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...zoo.features.columns import OPS
 from ...zoo.corpus.tir import operator_class
-from ...zoo.features import FeatureSchema, Skeleton, get_schema
+from ...zoo.features import DeviceKindError, FeatureSchema, Skeleton, get_schema
+from ...zoo.features.columns import OPS
 from ...zoo.features.statements import statement_matrices
 from ...zoo.primitives.metaschedule import read_trace
 from ...zoo.tvm_import import import_tensor_intrinsics
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def candidate_features(
     checkpoint: Checkpoint, context: Any, candidates: Sequence[Any]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Matrices of programs of one task.
+    """Return the matrices of programs of one task.
 
     Args:
         checkpoint: its feature schema decides, and its device where the schema has a hardware row.
@@ -48,34 +48,34 @@ def candidate_features(
         device = checkpoint.device if schema.hardware else None
         matrices = trace_features(schema, device, [candidate.sch.trace for candidate in candidates])
         return matrices, np.ones(len(candidates), dtype=bool)
-    made = list(_lower(context, candidates))
-    usable = np.array([statements is not None for statements in made], dtype=bool)
-    kept = [statements for statements in made if statements is not None]
+    lowered = list(_lower(context, candidates))
+    usable = np.array([statements is not None for statements in lowered], dtype=bool)
+    kept = [statements for statements in lowered if statements is not None]
     op = OPS.index(operator_class(context.mod))
     return statement_matrices(kept, [op] * len(kept), schema.rows), usable
 
 
 def trace_features(schema: FeatureSchema, device: Device | None, traces: Sequence[Any]) -> np.ndarray:
-    """Matrices of live traces, of any design spaces, float32 (N, rows, width).
+    """Return the matrices of live traces, of any design spaces, float32 (N, rows, width).
 
     Raises:
         TraceFormatError: an instruction or a decision is malformed or unknown.
     """
     spaces: dict[Template, tuple[list[int], list[list[Decision]]]] = {}
-    for place, trace in enumerate(traces):
+    for index, trace in enumerate(traces):
         template, decisions = read_trace(trace)
-        places, programs = spaces.setdefault(template, ([], []))
-        places.append(place)
+        indices, programs = spaces.setdefault(template, ([], []))
+        indices.append(index)
         programs.append(decisions)
     matrices = np.empty((len(traces), schema.rows, schema.width), np.float32)
-    for template, (places, programs) in spaces.items():
-        matrices[places] = skeleton(template, schema, device).features(programs)
+    for template, (indices, programs) in spaces.items():
+        matrices[indices] = skeleton(template, schema, device).features(programs)
     return matrices
 
 
 @lru_cache(1024)
 def skeleton(template: Template, schema: FeatureSchema, device: Device | None) -> Skeleton:
-    """The skeleton of a design space, made once."""
+    """Return the skeleton of a design space, made once."""
     return Skeleton(template, schema, device)
 
 
@@ -97,7 +97,7 @@ def replayed_features(
 
 
 def _replay(mod: Any, trace: str) -> Any:
-    """A candidate that can be looked at: argument infos are for running it."""
+    """Return a candidate without argument infos, which are for running it."""
     from tvm.s_tir import Schedule
     from tvm.s_tir import meta_schedule as ms
     from tvm.s_tir.schedule import Trace
@@ -120,7 +120,7 @@ def _lower(context: Any, candidates: Sequence[Any]) -> Iterator[np.ndarray | Non
     if not candidates:
         return
     try:
-        made = _extractor().extract_from(context, list(candidates))
+        matrices = _extractor().extract_from(context, list(candidates))
     except Exception:  # TVM raises errors of every class from its passes
         if len(candidates) == 1:
             yield None
@@ -129,7 +129,7 @@ def _lower(context: Any, candidates: Sequence[Any]) -> Iterator[np.ndarray | Non
         yield from _lower(context, candidates[:middle])
         yield from _lower(context, candidates[middle:])
         return
-    yield from (features.numpy().astype(np.float32) for features in made)
+    yield from (features.numpy().astype(np.float32) for features in matrices)
 
 
 @lru_cache(1)
@@ -137,3 +137,35 @@ def _extractor() -> Any:
     from tvm.s_tir import meta_schedule as ms
 
     return ms.feature_extractor.PerStoreFeature(extract_workload=False)
+
+
+# Kinds of devices ----------------------------------------------------------------------------------------
+
+
+def require_kind(checkpoint: Checkpoint, device: Device) -> None:
+    """Refuse a checkpoint of the other kind of device.
+
+    Args:
+        checkpoint: whose feature schema decides.
+        device: whose programs it is to score.
+
+    Raises:
+        DeviceKindError: one is for CPUs, the other a GPU.
+    """
+    _require(checkpoint, device.name, device.kind)
+
+
+def require_target(checkpoint: Checkpoint, target: Any) -> None:
+    """Refuse a checkpoint of the other kind of device, as `require_kind`, for a `tvm.target.Target`."""
+    _require(checkpoint, f"the target {target.kind.name}", "gpu" if "gpu" in target.keys else "cpu")
+
+
+def _require(checkpoint: Checkpoint, device: str, kind: str) -> None:
+    schema = get_schema(checkpoint.config.feature_schema)
+    if schema.kind != kind:
+        raise DeviceKindError(
+            f"{checkpoint.config.name} reads {schema.name}, but the programs are for {device}, a {kind}",
+            remedy=f"choose a checkpoint of a {kind} family (`tchub list --kind {kind}`)",
+            schema=schema.name,
+            device=device,
+        )

@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...zoo.tvm_import import import_tensor_intrinsics
 from ..device.candidate import Candidate, from_measure_candidate, trace_key, tuning_record
-from ..device.tvm_import import import_tensor_intrinsics
 from .errors import NoCandidateError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _EVOLVE = {"population_size": 48, "genetic_num_iters": 1, "init_min_unmeasured":
 
 
 def tune_context(task: TuningTask, target: Any, strategy: Any, seed: int, threads: int = 1) -> Any:
-    """MetaSchedule's context of one task, with its own design space and a seed."""
+    """Return MetaSchedule's context of one task, with its own design space and a seed."""
     from tvm.s_tir import meta_schedule as ms
 
     import_tensor_intrinsics()
@@ -36,7 +36,7 @@ def tune_context(task: TuningTask, target: Any, strategy: Any, seed: int, thread
 
 
 def untuned_candidate(task: TuningTask) -> Any:
-    """The task as extracted, as a MetaSchedule `MeasureCandidate`."""
+    """Return the task as extracted, as a MetaSchedule `MeasureCandidate`."""
     from tvm.s_tir import Schedule
     from tvm.s_tir import meta_schedule as ms
 
@@ -58,7 +58,7 @@ def _generate(context: Any, count: int, database: Any) -> Iterator[Any]:
 
 
 def _choices(inst: Any) -> int:
-    """How many values a sampling instruction can take, at least; 1 for one that samples nothing."""
+    """Return the values that a sampling instruction can take, at least; 1 for one that samples nothing."""
     name = inst.kind.name
     if name == "SampleCategorical":
         return len(inst.attrs[0])
@@ -68,7 +68,7 @@ def _choices(inst: Any) -> int:
 
 
 def has_choice(task: TuningTask, target: Any, least: int = 8) -> bool:
-    """Whether a task's design space holds about `least` schedules or more: a smaller one has nothing to rank.
+    """Return True where a task has about `least` schedules or more: a smaller design space has nothing to rank.
 
     Cheap: counts the choices of each design space without sampling programs.
     """
@@ -77,19 +77,19 @@ def has_choice(task: TuningTask, target: Any, least: int = 8) -> bool:
 
 
 def _distinct(candidates: Iterable[Any], task_id: str, strategy: str, known: set[str]) -> list[Candidate]:
-    found: list[Candidate] = []
+    distinct: list[Candidate] = []
     for raw in candidates:
         candidate = from_measure_candidate(task_id, strategy, raw)
         if candidate.key not in known:
             known.add(candidate.key)
-            found.append(candidate)
-    return found
+            distinct.append(candidate)
+    return distinct
 
 
 def random_candidates(
     task: TuningTask, target: Any, count: int, seed: int = 0, known: Iterable[str] = ()
 ) -> list[Candidate]:
-    """At most `count` distinct random schedules of a task; fewer when its space is smaller.
+    """Return at most `count` distinct random schedules of a task; fewer when its space is smaller.
 
     Args:
         known: keys to leave out.
@@ -101,21 +101,21 @@ def random_candidates(
 
     seen = set(known)
     first = len(seen)
-    found: list[Candidate] = []
+    distinct: list[Candidate] = []
     for attempt in range(4):
         context = tune_context(task, target, ms.search_strategy.ReplayTrace(), seed * 1009 + attempt)
         fresh = _distinct(_generate(context, count, ms.database.MemoryDatabase()), task.task_id, "random", seen)
-        found += fresh
-        if len(found) >= count or not fresh:
+        distinct += fresh
+        if len(distinct) >= count or not fresh:
             break
-    if not found and not first:
+    if not distinct and not first:
         raise NoCandidateError(
             f"task {task.name} has no valid program on this target",
             remedy="leave the task out, or check the target's limits",
             task=task.name,
             target=str(target),
         )
-    return found[:count]
+    return distinct[:count]
 
 
 def evolved_candidates(
@@ -126,7 +126,7 @@ def evolved_candidates(
     seed: int = 0,
     known: Iterable[str] = (),
 ) -> list[Candidate]:
-    """At most `count` new schedules that MetaSchedule's evolutionary search mutates from measured ones.
+    """Return at most `count` new schedules that MetaSchedule's evolutionary search mutates from measured ones.
 
     Args:
         measured: (trace JSON text, latency in seconds) of valid programs of this task.
@@ -141,7 +141,7 @@ def evolved_candidates(
     for text, latency in measured:
         obj = json.loads(text)
         seen.add(trace_key(obj))
-        record = tuning_record(task.mod, target, workload, obj, latency)
+        record = tuning_record(task.mod, target, workload, obj, [latency])
         if record is not None:
             database.commit_tuning_record(record)
     strategy = ms.search_strategy.EvolutionarySearch(**_EVOLVE)

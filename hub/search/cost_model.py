@@ -1,12 +1,14 @@
 """The plug-in: a pretrained checkpoint as a MetaSchedule cost model.
 
-`predict` makes what the checkpoint reads (see `candidate_features`): for models of primitives nothing is lowered.
-`update` may hand what was measured to the model as context, or fine-tune the weights on it (paper TCL section 4).
+`predict` makes the checkpoint's features (see `candidate_features`): for models of primitives nothing is lowered.
+`update` may hand the measured programs to the model as context, or fine-tune the weights on them (TCL, section 4).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +17,11 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
+from ...zoo.features import get_schema
 from ...zoo.machine import one_thread
-from .candidate_features import candidate_features
-from .device_kind import require_target
-from .errors import ModelOutputError
+from .candidate_features import candidate_features, require_target, skeleton
+from .errors import TuningError
+from .interrupt import StopFlag
 from .online import OnlineLearner, OnlineSettings
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
     from ...zoo.models import Checkpoint
     from ...zoo.models.context import TaskPosterior
+    from ...zoo.primitives.late import Decision
+    from ...zoo.primitives.template import Template
 
 UPDATES = ("auto", "none", "context", "few-shot")
 # A task's scores are centred on the first batch that holds this many programs (a search's first
@@ -59,13 +64,13 @@ class Squash:
 
 
 def check_update(update: str) -> None:
-    """Raises ValueError unless `update` is one of `UPDATES`."""
+    """Raise ValueError unless `update` is one of `UPDATES`."""
     if update not in UPDATES:
         raise ValueError(f"update must be one of {', '.join(map(repr, UPDATES))}, not {update!r}")
 
 
 def resolve_update(update: str, model: Any) -> str:
-    """How a model learns while tuning: `auto` becomes what suits it best, the others are checked.
+    """Return how a model learns while tuning: `auto` becomes what suits it best, the others are checked.
 
     Raises:
         ValueError: no such way.
@@ -126,7 +131,7 @@ class PretrainedScorer:
             (N,) of float64 in [0, 1), higher is faster, comparable within one task; 0, the worst, without features.
 
         Raises:
-            ModelOutputError: the model gave a number that is not finite.
+            TuningError: the model gave a number that is not finite.
         """
         usable = np.ones(len(features), dtype=bool) if usable is None else usable
         self.unread += int((~usable).sum())
@@ -145,7 +150,7 @@ class PretrainedScorer:
             else:
                 raw = model.score(features)
         if raw.shape != (len(features),) or not np.isfinite(raw).all():
-            raise ModelOutputError(
+            raise TuningError(
                 f"{self.checkpoint.config.name} gave scores that are not finite numbers",
                 remedy="verify the checkpoint's files with: tchub pull --verify",
                 checkpoint=self.checkpoint.config.name,
@@ -179,7 +184,7 @@ class PretrainedScorer:
 
 
 def seconds(result: RunnerResult) -> float:
-    """A result's median run time in seconds; infinite where it failed."""
+    """Return a result's median run time in seconds; infinite where it failed."""
     if result.error_msg is not None or not result.run_secs:
         return float("inf")
     return float(np.median([float(s) for s in result.run_secs]))
@@ -216,13 +221,106 @@ class PretrainedCostModel(PyCostModel):
         """Read the state that `save` wrote."""
         self.scorer.load(Path(path))
 
+    # For a search over decisions -------------------------------------------------------------------------
+
+    @property
+    def reads_decisions(self) -> bool:
+        """True for a checkpoint whose features follow from the decisions of a schedule alone."""
+        return get_schema(self.scorer.checkpoint.config.feature_schema).source != "statements"
+
+    def features_of(self, template: Template, decisions: Sequence[Sequence[Decision]]) -> np.ndarray:
+        """Return the features of programs of a design space, float32 (N, rows, width)."""
+        checkpoint = self.scorer.checkpoint
+        schema = get_schema(checkpoint.config.feature_schema)
+        return skeleton(template, schema, checkpoint.device if schema.hardware else None).features(decisions)
+
+    def score(self, mod: Any, features: np.ndarray) -> np.ndarray:
+        """Return the scores (N,) of programs of one task by their features; higher is faster."""
+        return self.scorer.predict(shash2hex(mod), features)
+
+    def observe(self, mod: Any, features: np.ndarray, latencies: Sequence[float]) -> None:
+        """Learn from measured programs of one task; latencies in seconds, infinite where they failed."""
+        self.scorer.observe(shash2hex(mod), features, latencies)
+
     def _read(self, context: Any, candidates: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:
         require_target(self.scorer.checkpoint, context.target)
         return candidate_features(self.scorer.checkpoint, context, candidates)
 
 
+@derived_object
+class SessionCostModel(PyCostModel):
+    """A cost model under a tuning session: timed, and stopped when the user asks.
+
+    Args:
+        inner: any MetaSchedule cost model; one of a checkpoint serves a search over decisions, too.
+        stop: asks the search to end.
+
+    Attributes:
+        seconds: spent in the inner model.
+    """
+
+    def __init__(self, inner: Any, stop: StopFlag) -> None:
+        super().__init__()
+        self.inner = inner
+        self.stop = stop
+        self.seconds = 0.0
+
+    @property
+    def reads_decisions(self) -> bool:
+        """True for a checkpoint whose features follow from the decisions of a schedule alone."""
+        return hasattr(self.inner, "scorer") and self.inner.reads_decisions
+
+    @property
+    def unread(self) -> int:
+        """Programs of which no features could be made, because TVM could not lower them; 0 for other models."""
+        return self.inner.scorer.unread if hasattr(self.inner, "scorer") else 0
+
+    def features_of(self, template: Template, decisions: Sequence[Sequence[Decision]]) -> np.ndarray:
+        """Return the inner model's features."""
+        with self._clock():
+            return self.inner.features_of(template, decisions)
+
+    def score(self, mod: Any, features: np.ndarray) -> np.ndarray:
+        """Return the inner model's scores by features."""
+        with self._clock():
+            return self.inner.score(mod, features)
+
+    def observe(self, mod: Any, features: np.ndarray, latencies: Sequence[float]) -> None:
+        """Let the inner model learn from features."""
+        with self._clock():
+            self.inner.observe(mod, features, latencies)
+
+    def predict(self, context: Any, candidates: list[Any]) -> np.ndarray:
+        """Return the inner model's scores."""
+        if self.stop.requested:  # TVM passes this on as a RuntimeError; `TaskSearch` knows what it means
+            raise RuntimeError("stop requested")
+        with self._clock():
+            return self.inner.predict(context, candidates)
+
+    def update(self, context: Any, candidates: list[Any], results: list[Any]) -> None:
+        """Let the inner model learn."""
+        with self._clock():
+            self.inner.update(context, candidates, results)
+
+    def save(self, path: str) -> None:
+        """Save the inner model."""
+        self.inner.save(path)
+
+    def load(self, path: str) -> None:
+        """Load the inner model."""
+        self.inner.load(path)
+
+    @contextmanager
+    def _clock(self) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds += time.perf_counter() - start
+
+
 def tvm_cost_model(checkpoint: Checkpoint | str, update: str = "auto", **settings: Any) -> CostModel:
-    """A checkpoint as a MetaSchedule cost model, for `ms.tune_tir(..., cost_model=...)` and its kin.
+    """Return a checkpoint as a MetaSchedule cost model, for `ms.tune_tir(..., cost_model=...)` and its kin.
 
     Args:
         checkpoint: a loaded checkpoint, or a name such as `tcl-epyc`.

@@ -1,11 +1,12 @@
 """Search in decision space: programs drawn, varied and ranked by the checkpoint without TVM.
 
 The first batch of a task is the checkpoint's choice among some two thousand, before anything was measured; later
-ones also look around the best measured programs. Only what is to be measured is replayed by TVM.
+ones also look around the best measured programs. TVM replays only the programs to be measured.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -18,28 +19,98 @@ from tvm_ffi import structural_hash
 
 from ...zoo.primitives.scope import Decision
 from ..device.candidate import trace_json
-from ..records.records import FAILED_SECONDS, programs_of
-from .candidates import tune_context, untuned_candidate
-from .decision_pool import DecisionSettings, Key, Pool, spread_out
+from ..records.database import programs_of
 from .design_space import Decisions, DesignSpace
-from .errors import InterruptedRunError, NoCandidateError
+from .errors import InterruptedRunError
 from .interrupt import StopFlag
 
 if TYPE_CHECKING:
-    from ..networks.tasks import TuningTask
-    from ..records.history import KnownProgram
+    from tvm import IRModule
+
+    from ..records.store import MeasuredProgram
+
+Key = tuple[int, Decisions]
+"""A program of a task: the number of its design space, and its decisions."""
 
 
 @dataclass(frozen=True)
-class _Replayed:
-    """A valid program.
+class DecisionSettings:
+    """Search in decision space.
 
     Attributes:
-        candidate: as TVM made it.
-        asked, key: what was to be decided, and what was: TVM moves decisions that others made invalid.
+        random: programs drawn at random a round.
+        generations: how often the best are varied; 0: the random programs and the measured ones' neighbours only.
+        blind: the same before anything of the task was measured: bred for longer against a model that nothing has
+            corrected yet, programs are what it is wrong about.
+        children: programs of each generation, and neighbours of measured programs.
+        parents: best programs that children descend from; of measured ones, a quarter as many.
+        mutations: share of children that are mutants of one parent; the others are mutants of a cross of two parents
+            of one design space.
+        epsilon: share of a batch that is drawn at random.
+        apart: least distance of two programs of a batch, as a share of the median distance between random programs.
+        attempts: programs replayed at most for each one asked for.
+    """
+
+    random: int = 1024
+    generations: int = 4
+    blind: int = 2
+    children: int = 512
+    parents: int = 64
+    mutations: float = 0.8
+    epsilon: float = 0.05
+    apart: float = 0.4
+    attempts: int = 24
+
+
+@dataclass
+class ProgramPool:
+    """Programs of one round with their features and scores."""
+
+    keys: list[Key]
+    features: np.ndarray
+    scores: np.ndarray
+
+    def __add__(self, other: ProgramPool) -> ProgramPool:
+        if not self.keys or not other.keys:
+            return self if self.keys else other
+        features = np.concatenate([self.features, other.features])
+        return ProgramPool(self.keys + other.keys, features, np.concatenate([self.scores, other.scores]))
+
+
+def spread_out(pool: ProgramPool, share: float, rng: Random) -> Iterator[int]:
+    """Yield indices of programs best first; those too near to an earlier one follow when nothing else is left.
+
+    Args:
+        share: least distance, as a share of the median distance between random programs of the pool.
+    """
+    if not pool.keys:
+        return
+    flat = pool.features.reshape(len(pool.keys), -1).astype(np.float64)
+    spread = flat.std(axis=0)
+    points = flat[:, spread > 0] / spread[spread > 0]
+    pairs = [rng.sample(range(len(points)), 2) for _ in range(64)] if len(points) > 1 else []
+    median = float(np.median([np.linalg.norm(points[a] - points[b]) for a, b in pairs])) if pairs else 0.0
+    taken: list[int] = []
+    near: list[int] = []
+    for i in map(int, np.argsort(-pool.scores, kind="stable")):
+        if taken and np.linalg.norm(points[taken] - points[i], axis=1).min() <= share * median:
+            near.append(i)
+            continue
+        taken.append(i)
+        yield i
+    yield from near
+
+
+@dataclass(frozen=True)
+class _Replay:
+    """A valid program in TVM.
+
+    Attributes:
+        candidate: MetaSchedule's.
+        asked, key: the decisions given and those that TVM took: it moves decisions that others made invalid.
         module: hash of the scheduled module.
-        score: of what was decided.
-        at_random: whether chance chose it.
+        score: of `key`.
+        at_random: True where chance chose it.
     """
 
     candidate: Any
@@ -51,40 +122,30 @@ class _Replayed:
 
 
 class DecisionSearch:
-    """Candidates of one task, ranked by a checkpoint that reads primitives.
+    """Candidates of one task, ranked by a checkpoint that reads primitives or loop nests.
 
     Args:
-        task: the task.
-        target: a `tvm.target.Target`.
+        mod: the task's unscheduled module.
+        schedules: its design spaces, at least one.
+        postprocs: MetaSchedule's postprocessors for its target.
         settings: of the search.
         seed: of the search; equal seeds and measurements give equal candidates.
 
     Attributes:
-        fixed: whether the task has one program only.
+        fixed: True for a task of one program.
         cheap: a round of one program costs a fraction of its measurement.
         waiting: scores of the best programs that the last round left, best first.
-
-    Raises:
-        NoCandidateError: the task has no valid program on this target.
     """
 
     cheap = True
 
-    def __init__(self, task: TuningTask, target: Any, settings: DecisionSettings, seed: int) -> None:
-        from tvm.s_tir import meta_schedule as ms
-
-        self.task = task
+    def __init__(
+        self, mod: IRModule, schedules: Sequence[Any], postprocs: Sequence[Any], settings: DecisionSettings, seed: int
+    ) -> None:
+        self.mod = mod
         self.settings = settings
-        self.context = tune_context(task, target, ms.search_strategy.ReplayTrace(), seed, 1)
-        schedules = self.context.generate_design_space()
-        if not schedules:
-            raise NoCandidateError(
-                f"task {task.name} has no valid program on this target",
-                remedy="check the target's limits",
-                task=task.name,
-            )
         self._rng = Random(seed)
-        self.spaces = [DesignSpace(task.mod, self.context, schedule, seed) for schedule in schedules]
+        self.spaces = [DesignSpace(mod, postprocs, schedule, seed) for schedule in schedules]
         self.fixed = len(self.spaces) == 1 and not self.spaces[0].template.samplers
         self.latencies: dict[Key, float] = {}
         self._tried: set[Key] = set()
@@ -96,14 +157,18 @@ class DecisionSearch:
     # What the session asks for ---------------------------------------------------------------------------
 
     def start(self, trials: int, batch: int, database: Any, model: Any) -> None:
-        """Begin: programs of `database` are known, and parents."""
+        """Begin: programs of `database` are known, and parents.
+
+        Args:
+            batch: programs of a round at most.
+            model: scores programs by their decisions, see `PretrainedCostModel`.
+        """
         self._batch, self._model = batch, model
-        for trace, times in programs_of(database, self.task.mod):
-            seconds = min(times, default=inf)
-            self.know(trace, seconds if seconds < FAILED_SECONDS else inf)
+        for trace, times in programs_of(database, self.mod):
+            self.know(trace, min(times, default=inf))
 
     def know(self, trace: Sequence[Any], latency: float) -> None:
-        """A program `[instructions, decisions]` that was measured already: a parent, and not to be measured again.
+        """Take a program `[instructions, decisions]` that was measured already as a parent; it is not measured again.
 
         Args:
             latency: in seconds; infinite when it failed.
@@ -113,59 +178,56 @@ class DecisionSearch:
             if decisions is not None:
                 self.latencies[self._shared((number, decisions))] = latency
 
-    def teach(self, programs: Sequence[KnownProgram]) -> int:
+    def teach(self, programs: Sequence[MeasuredProgram]) -> int:
         """Take programs of earlier runs as parents and show them to the model; returns how many are of this task."""
-        taught: dict[int, list[tuple[Decisions, float]]] = {}
+        new: dict[int, list[tuple[Decisions, float]]] = {}
         for program in programs:
+            trace = json.loads(program.trace)
             for number, space in enumerate(self.spaces):
-                decisions = space.read(program.trace)
+                decisions = space.read(trace)
                 if decisions is not None and (number, decisions) not in self.latencies:
                     self.latencies[self._shared((number, decisions))] = program.latency
-                    taught.setdefault(number, []).append((decisions, program.latency))
-        for number, pairs in taught.items():
+                    new.setdefault(number, []).append((decisions, program.latency))
+        for number, pairs in new.items():
             features = self._model.features_of(self.spaces[number].template, [decisions for decisions, _ in pairs])
-            self._model.observe(self.context, features, [latency for _, latency in pairs])
-        return sum(map(len, taught.values()))
+            self._model.observe(self.mod, features, [latency for _, latency in pairs])
+        return sum(map(len, new.values()))
 
     def candidates(self, limit: int, stop: StopFlag) -> list[Any]:
-        """At most `limit` new candidates, best first; empty when the search has nothing new.
+        """Return at most `limit` new candidates, best first; none when the search has nothing new.
 
         Raises:
             InterruptedRunError: the user asked to stop while the search ran.
         """
         wanted = min(limit, self._batch)
         pool = self._bred(stop)
-        found: list[_Replayed] = []
-        for place, at_random in self._ordered(pool, wanted):
+        chosen: list[_Replay] = []
+        for index, at_random in self._ordered(pool, wanted):
             _check(stop)
             # A program whose decisions TVM moved may be worth less than it seemed: go on while others seem better.
-            if sum(r.at_random or r.score >= pool.scores[place] for r in found) >= wanted:
+            if sum(r.at_random or r.score >= pool.scores[index] for r in chosen) >= wanted:
                 break
-            replayed = self._replayed(pool.keys[place], float(pool.scores[place]), at_random)
-            if replayed is not None:
-                found.append(replayed)
-        found.sort(key=lambda r: (not r.at_random, -r.score))
-        for spare in found[wanted:]:  # another round may offer it
+            replay = self._replay(pool.keys[index], float(pool.scores[index]), at_random)
+            if replay is not None:
+                chosen.append(replay)
+        chosen.sort(key=lambda r: (not r.at_random, -r.score))
+        for spare in chosen[wanted:]:  # another round may offer it
             self._tried.discard(spare.asked)
             self._modules.discard(spare.module)
         left = [score for key, score in zip(pool.keys, pool.scores, strict=True) if key not in self._tried]
         self.waiting = tuple(sorted(map(float, left), reverse=True)[:wanted])
-        return [self._offered(r) for r in found[:wanted]]
+        return [self._offered(r) for r in chosen[:wanted]]
 
     def notify(self, candidates: Sequence[Any], results: Sequence[Any]) -> None:
-        """Learn what the candidates were worth."""
+        """Learn the results of candidates."""
         for candidate, result in zip(candidates, results, strict=True):
             valid = result.error_msg is None and result.run_secs
             self.latencies[self._key(candidate)] = min(map(float, result.run_secs)) if valid else inf
 
-    def untuned(self) -> Any:
-        """The task as extracted, as a candidate."""
-        return untuned_candidate(self.task)
-
     # Breeding --------------------------------------------------------------------------------------------
 
-    def _bred(self, stop: StopFlag) -> Pool:
-        """All programs that this round looked at."""
+    def _bred(self, stop: StopFlag) -> ProgramPool:
+        """Return all programs that this round looks at."""
         options = self.settings
         pool = self._scored(self._drawn(options.random), set())
         seen = set(pool.keys)
@@ -181,23 +243,23 @@ class DecisionSearch:
         return pool
 
     def _drawn(self, count: int) -> list[Key]:
-        """Random programs, each design space in turn, as often as TVM's own search would."""
+        """Draw random programs, each design space in turn, as often as TVM's own search would."""
         share = -(-count // len(self.spaces))
         return [(i, d) for i, space in enumerate(self.spaces) for d in space.random(self._rng, share)]
 
     def _children(self, parents: Sequence[Key], count: int) -> list[Key]:
-        rng, found = self._rng, []
+        rng, children = self._rng, []
         for _ in range(count):
             number, decisions = rng.choice(parents)
             space = self.spaces[number]
             if rng.random() >= self.settings.mutations:
                 other = rng.choice([d for n, d in parents if n == number])
                 decisions = space.cross(decisions, other, rng)
-            found.append((number, space.mutate(decisions, rng)))
-        return found
+            children.append((number, space.mutate(decisions, rng)))
+        return children
 
-    def _scored(self, keys: Iterable[Key], seen: set[Key]) -> Pool:
-        """New programs among `keys`, which are added to `seen`, with features and scores."""
+    def _scored(self, keys: Iterable[Key], seen: set[Key]) -> ProgramPool:
+        """Return the new programs of `keys`, which are added to `seen`, with features and scores."""
         fresh = []
         for key in keys:
             if key not in seen and key not in self.latencies and key not in self._tried:
@@ -210,23 +272,23 @@ class DecisionSearch:
             if decisions:
                 parts.append(self._model.features_of(space.template, decisions))
         if not fresh:
-            return Pool([], np.zeros((0, 1, 1), np.float32), np.zeros(0))
+            return ProgramPool([], np.zeros((0, 1, 1), np.float32), np.zeros(0))
         features = np.concatenate(parts)
-        return Pool(fresh, features, self._model.score(self.context, features))
+        return ProgramPool(fresh, features, self._model.score(self.mod, features))
 
     # Choosing --------------------------------------------------------------------------------------------
 
-    def _ordered(self, pool: Pool, wanted: int) -> Iterator[tuple[int, bool]]:
-        """Places of programs in the order in which they should be replayed, and whether chance chose them."""
+    def _ordered(self, pool: ProgramPool, wanted: int) -> Iterator[tuple[int, bool]]:
+        """Yield indices of programs in the order in which to replay them, and True where chance chose them."""
         lucky = sum(self._rng.random() < self.settings.epsilon for _ in range(wanted))
         dealt = set(self._rng.sample(range(len(pool.keys)), min(lucky, len(pool.keys))))
-        yield from ((place, True) for place in sorted(dealt))
+        yield from ((index, True) for index in sorted(dealt))
         order = spread_out(pool, self.settings.apart, self._rng)
-        rest = (place for place in order if place not in dealt)
-        yield from ((place, False) for place in islice(rest, self.settings.attempts * wanted))
+        rest = (index for index in order if index not in dealt)
+        yield from ((index, False) for index in islice(rest, self.settings.attempts * wanted))
 
-    def _replayed(self, key: Key, score: float, at_random: bool) -> _Replayed | None:
-        """The candidate of a program, None when it is invalid or, once TVM moved its decisions, known."""
+    def _replay(self, key: Key, score: float, at_random: bool) -> _Replay | None:
+        """Return the candidate of a program, None when it is invalid or, once TVM moved its decisions, known."""
         number, decisions = key
         space = self.spaces[number]
         candidate = space.replay(decisions)
@@ -240,17 +302,17 @@ class DecisionSearch:
         self._modules.add(module)
         if actual != key:
             features = self._model.features_of(space.template, [actual[1]])
-            score = float(self._model.score(self.context, features)[0])
-        return _Replayed(candidate, key, actual, module, score, at_random)
+            score = float(self._model.score(self.mod, features)[0])
+        return _Replay(candidate, key, actual, module, score, at_random)
 
-    def _offered(self, replayed: _Replayed) -> Any:
+    def _offered(self, replay: _Replay) -> Any:
         # Known from here on, not after the measurement alone: an interrupted batch is not offered twice.
-        self.latencies[self._shared(replayed.key)] = inf
-        self._tried.discard(replayed.key)
-        return replayed.candidate
+        self.latencies[self._shared(replay.key)] = inf
+        self._tried.discard(replay.key)
+        return replay.candidate
 
     def _shared(self, key: Key) -> Key:
-        """An equal key to keep: programs by the thousand differ in few values, each of which is held once."""
+        """Return an equal key to keep: programs by the thousand differ in few values, each of which is held once."""
         number, decisions = key
         return number, tuple(self._values.setdefault(value, value) for value in decisions)
 

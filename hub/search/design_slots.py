@@ -1,4 +1,4 @@
-"""What the sampling instructions of a design space may answer: how it is drawn, and how it is varied."""
+"""Domains of the sampling instructions of a design space: drawing answers, and varying them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ class Slot(Protocol):
     """The domain of one sampling instruction."""
 
     def draw(self, rng: Random, count: int) -> list[Decision]:
-        """Random answers, as TVM would sample them."""
+        """Draw random answers, as TVM samples them."""
         ...
 
     def mutate(self, value: Decision, rng: Random) -> Decision:
-        """A neighbour of an answer; the answer itself where it has none."""
+        """Return a neighbour of an answer; the answer itself where it has none."""
         ...
 
     @property
     def choices(self) -> int:
-        """How many answers there are."""
+        """Return the number of answers."""
         ...
 
 
@@ -43,18 +43,18 @@ class TileSlot:
     innermost: int = 0
 
     def draw(self, rng: Random, count: int) -> list[Decision]:
-        """Uniform over ordered factorisations, as TVM's SamplePerfectTile; those beyond the limit are drawn again."""
+        """Draw uniformly over ordered factorisations, as TVM's SamplePerfectTile; those beyond the limit again."""
         powers = [_powers(prime, exponent, self.parts) for prime, exponent in factorise(self.extent)]
-        found: list[Decision] = []
-        while len(found) < count:
-            columns = [rng.choices(table, k=count - len(found)) for table in powers]
-            rows = zip(*columns, strict=True) if columns else [()] * (count - len(found))
+        drawn: list[Decision] = []
+        while len(drawn) < count:
+            columns = [rng.choices(table, k=count - len(drawn)) for table in powers]
+            rows = zip(*columns, strict=True) if columns else [()] * (count - len(drawn))
             tiles = [tuple(map(prod, zip(*row, strict=True))) if row else (1,) * self.parts for row in rows]
-            found += [tile for tile in tiles if self._fits(tile)]
-        return found
+            drawn += [tile for tile in tiles if self._fits(tile)]
+        return drawn
 
     def mutate(self, value: Decision, rng: Random) -> Decision:
-        """One divisor moved from a level to another."""
+        """Move one divisor from a level to another."""
         if not isinstance(value, tuple) or self.parts < 2:
             return value
         sources = [level for level, size in enumerate(value) if size > 1]
@@ -74,7 +74,7 @@ class TileSlot:
 
     @property
     def choices(self) -> int:
-        """Ordered factorisations, the limit left aside."""
+        """Count ordered factorisations, the limit left aside."""
         return prod(len(_powers(prime, exponent, self.parts)) for prime, exponent in factorise(self.extent))
 
     def _fits(self, tile: Sequence[int]) -> bool:
@@ -92,71 +92,71 @@ class ChoiceSlot:
     weights: tuple[float, ...]
 
     def draw(self, rng: Random, count: int) -> list[Decision]:
-        """By the probabilities."""
+        """Draw by the probabilities."""
         return list(rng.choices(range(len(self.weights)), self.weights, k=count))
 
     def mutate(self, value: Decision, rng: Random) -> Decision:
-        """Another choice of those that may be drawn."""
+        """Return another choice of those that may be drawn."""
         others = [i for i, weight in enumerate(self.weights) if weight > 0 and i != value]
         return rng.choice(others) if others else value
 
     @property
     def choices(self) -> int:
-        """Choices that may be drawn."""
+        """Count the choices that may be drawn."""
         return sum(weight > 0 for weight in self.weights)
 
 
 @dataclass(frozen=True)
 class SeenSlot:
-    """Answers that only TVM can tell: compute locations, and tiles of loops whose extents vary.
+    """Answers that only TVM knows: compute locations, and tiles of loops whose extents vary.
 
     Attributes:
-        values: what was seen in random replays, sorted.
+        values: those of random replays, sorted.
     """
 
     values: tuple[Decision, ...]
 
     def draw(self, rng: Random, count: int) -> list[Decision]:
-        """Uniform over what was seen."""
+        """Draw uniformly over the values."""
         return rng.choices(self.values, k=count)
 
     def mutate(self, value: Decision, rng: Random) -> Decision:
-        """Another of the values that were seen."""
+        """Return another value."""
         others = [other for other in self.values if other != value]
         return rng.choice(others) if others else value
 
     @property
     def choices(self) -> int:
-        """Values seen."""
+        """Count the values."""
         return len(self.values)
 
 
 @cache
 def factorise(number: int) -> tuple[tuple[int, int], ...]:
-    """Primes of a positive number with their exponents."""
-    found, prime = [], 2
+    """Return the primes of a positive number with their exponents."""
+    powers, prime = [], 2
     while prime * prime <= number:
         exponent = 0
         while number % prime == 0:
             number, exponent = number // prime, exponent + 1
         if exponent:
-            found.append((prime, exponent))
+            powers.append((prime, exponent))
         prime += 1
-    return (*found, (number, 1)) if number > 1 else tuple(found)
+    return (*powers, (number, 1)) if number > 1 else tuple(powers)
 
 
 @cache
 def divisors(number: int) -> tuple[int, ...]:
-    """All divisors of a positive number, ascending."""
-    found = [1]
+    """Return all divisors of a positive number, ascending."""
+    all_divisors = [1]
     for prime, exponent in factorise(number):
-        found = [d * prime**e for d in found for e in range(exponent + 1)]
-    return tuple(sorted(found))
+        all_divisors = [d * prime**e for d in all_divisors for e in range(exponent + 1)]
+    return tuple(sorted(all_divisors))
 
 
 @cache
 def _powers(prime: int, exponent: int, parts: int) -> tuple[tuple[int, ...], ...]:
-    """Every way to spread the powers of a prime over levels: bars among stars."""
+    """Return every way to spread the powers of a prime over levels: bars among stars."""
     ways = []
     for bars in combinations(range(exponent + parts - 1), parts - 1):
         ends = (-1, *bars, exponent + parts - 1)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tvm import IRModule
 
 Decisions = tuple[Decision, ...]
-"""What each sampling instruction of a space answered, in order."""
+"""The answer of each sampling instruction of a space, in order."""
 
 _END = "EnterPostproc"
 # Random replays that must bring no new value in a row before a slot's values count as learnt; and in all, at most.
@@ -39,7 +39,7 @@ class DesignSpace:
 
     Args:
         mod: the unscheduled module.
-        context: MetaSchedule's `TuneContext` of it, for the postprocessors.
+        postprocs: MetaSchedule's postprocessors for its target.
         schedule: one of its design spaces.
         seed: of the random replays by which unknown domains are learnt.
 
@@ -47,53 +47,53 @@ class DesignSpace:
         template: the primitives, for features without TVM.
     """
 
-    def __init__(self, mod: IRModule, context: Any, schedule: Any, seed: int = 0) -> None:
+    def __init__(self, mod: IRModule, postprocs: Sequence[Any], schedule: Any, seed: int = 0) -> None:
         self._mod = mod
-        self._postprocs = list(context.space_generator.postprocs)
+        self._postprocs = list(postprocs)
         trace = schedule.trace.simplified(remove_postproc=True)  # as TVM's search does: getters of no use go
         self._instructions = list(trace.insts)
-        told = trace_json(trace)
-        self._identity = _identity(told[0])
-        self.template = Template(told[0])
-        answers = dict(_answers(told[1]))
+        instructions, decided = trace_json(trace)
+        self._identity = _identity(instructions)
+        self.template = Template(instructions)
+        answers = dict(_answers(decided))
         self._original = tuple(answers[i] for i in self.template.samplers)
         self._seed = seed
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
-        """The domain of each decision; what only TVM can tell is learnt when it is first asked for."""
+        """Return the domain of each decision; domains that only TVM knows are learnt at the first use."""
         return self._learn(self._seed)
 
     @property
     def size(self) -> int:
-        """Programs in the space, at most."""
+        """Return the number of programs in the space, at most."""
         return prod(slot.choices for slot in self.slots)
 
     # Programs as decisions -----------------------------------------------------------------------------
 
     def random(self, rng: Random, count: int) -> list[Decisions]:
-        """Random programs, each decision drawn on its own."""
+        """Return random programs, each decision drawn on its own."""
         if not self.slots:
             return [()] * count
         return list(zip(*(slot.draw(rng, count) for slot in self.slots), strict=True))
 
     def mutate(self, decisions: Decisions, rng: Random) -> Decisions:
-        """One decision varied; tiles come up ten times as often as other decisions, as in TVM's mutators."""
+        """Vary one decision; tiles come up ten times as often as other decisions, as in TVM's mutators."""
         open_slots = [i for i, slot in enumerate(self.slots) if slot.choices > 1]
         if not open_slots:
             return decisions
         weights = [10 if isinstance(self.slots[i], TileSlot) else 1 for i in open_slots]
-        (place,) = rng.choices(open_slots, weights)
+        (index,) = rng.choices(open_slots, weights)
         varied = list(decisions)
-        varied[place] = self.slots[place].mutate(decisions[place], rng)
+        varied[index] = self.slots[index].mutate(decisions[index], rng)
         return tuple(varied)
 
     def cross(self, a: Decisions, b: Decisions, rng: Random) -> Decisions:
-        """Each decision from either parent."""
+        """Take each decision from either parent."""
         return tuple(x if rng.random() < 0.5 else y for x, y in zip(a, b, strict=True))
 
     def read(self, trace: Sequence[Any]) -> Decisions | None:
-        """The decisions of a program's `[instructions, decisions]`, None when it is of another space."""
+        """Return the decisions of a program's `[instructions, decisions]`, None when it is of another space."""
         if _identity(trace[0]) != self._identity:
             return None
         answers = dict(_answers(trace[1]))
@@ -104,7 +104,7 @@ class DesignSpace:
     # Programs in TVM -----------------------------------------------------------------------------------
 
     def replay(self, decisions: Decisions) -> Any | None:
-        """The program as a `MeasureCandidate`, post-processed; None when TVM or a postprocessor refuses it."""
+        """Return the program as a `MeasureCandidate`, post-processed; None when TVM or a postprocessor refuses it."""
         from tvm.s_tir import meta_schedule as ms
 
         schedule = self._apply(dict(zip(self.template.samplers, decisions, strict=True)))
@@ -119,11 +119,11 @@ class DesignSpace:
         return ms.MeasureCandidate(schedule, ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True))
 
     def decisions_of(self, candidate: Any) -> Decisions:
-        """What a replayed program decided: TVM moves a decision that the others made invalid."""
+        """Return the decisions of a replayed program: TVM moves a decision that the others made invalid."""
         return self._decisions(candidate.sch)
 
     def _apply(self, decisions: dict[int, Decision], seed: int | None = None) -> Any | None:
-        """The scheduled module before post-processing; what is not decided is sampled by TVM."""
+        """Return the scheduled module before post-processing; what is not decided is sampled by TVM."""
         from tvm.s_tir import Schedule
         from tvm.s_tir.schedule import Trace
 
@@ -142,9 +142,9 @@ class DesignSpace:
     # Domains -------------------------------------------------------------------------------------------
 
     def _learn(self, seed: int) -> tuple[Slot, ...]:
-        """The slots: from the instructions where they tell, from random replays where they do not."""
+        """Return the slots, from the instructions where they suffice, else from random replays."""
         kinds = [self._instructions[i].kind.name for i in self.template.samplers]
-        varying = {place for place, kind in enumerate(kinds) if not kind.startswith(("SamplePerfect", "SampleCat"))}
+        varying = {i for i, kind in enumerate(kinds) if not kind.startswith(("SamplePerfect", "SampleCat"))}
         seen: list[set[Decision]] = [{value} for value in self._original]
         quiet = 0
         for decisions in self._random_replays(seed):
@@ -152,14 +152,14 @@ class DesignSpace:
             changed = {i for i in tiles if _extent(decisions[i]) != _extent(self._original[i])} - varying
             varying |= changed
             news = [i for i in varying if decisions[i] not in seen[i]]
-            for place, value in enumerate(decisions):
-                seen[place].add(value)
+            for values, value in zip(seen, decisions, strict=True):
+                values.add(value)
             quiet = 0 if news or changed else quiet + 1
             if quiet >= QUIET_REPLAYS:
                 break
         return tuple(
-            _seen(seen[place]) if place in varying else self._slot(index, place)
-            for place, index in enumerate(self.template.samplers)
+            _seen(seen[number]) if number in varying else self._slot(index, number)
+            for number, index in enumerate(self.template.samplers)
         )
 
     def _random_replays(self, seed: int) -> Iterator[Decisions]:
@@ -170,12 +170,12 @@ class DesignSpace:
             if schedule is not None:
                 yield self._decisions(schedule)
 
-    def _slot(self, index: int, place: int) -> Slot:
+    def _slot(self, index: int, number: int) -> Slot:
         instruction = self._instructions[index]
         if instruction.kind.name == "SampleCategorical":
             return ChoiceSlot(tuple(float(weight) for weight in instruction.attrs[1]))
         parts, innermost = (int(x) for x in instruction.attrs)
-        return TileSlot(_extent(self._original[place]), parts, max(innermost, 0))
+        return TileSlot(_extent(self._original[number]), parts, max(innermost, 0))
 
 
 def _extent(tile: Decision) -> int:
@@ -183,7 +183,7 @@ def _extent(tile: Decision) -> int:
 
 
 def _seen(values: set[Decision]) -> SeenSlot:
-    """What was seen; of locations also those between, which TVM moves to the next valid one where they are not."""
+    """Return a slot of the values seen; of locations also those between, which TVM moves to the next valid one."""
     numbers = {value for value in values if isinstance(value, int)}
     between = range(max(numbers) + 1) if numbers else ()
     return SeenSlot(tuple(sorted(values.union(between), key=str)))
@@ -199,7 +199,7 @@ def _plain(answer: Any) -> Decision:
 
 
 def _identity(instructions: Sequence[Any]) -> str:
-    """What the programs of a space share: the instructions up to post-processing, the number of jobs left out."""
+    """Return the instructions up to post-processing, which a space's programs share, the number of jobs left out."""
     kept = []
     for name, inputs, attrs, outputs in instructions:
         if name == _END:

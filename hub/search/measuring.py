@@ -1,4 +1,4 @@
-"""Measuring a batch of search candidates: with tchub's measurer, or with any MetaSchedule builder and runner."""
+"""Measuring a batch of search candidates: with tchub's workers, or with any MetaSchedule builder and runner."""
 
 from __future__ import annotations
 
@@ -11,46 +11,27 @@ from tvm.s_tir.meta_schedule.utils import remove_build_dir
 
 from ..device.candidate import from_measure_candidate
 from ..device.measure import Measurer
+from ..device.measurement import Measurement
 
 if TYPE_CHECKING:
-    from ..device.measure import Measurement
     from ..device.rpc import RpcMeasurer
     from ..networks.tasks import TuningTask
 
 # TVM's names of the devices that a target may stand for (DLDeviceType).
 _DEVICE_NAMES = {1: "cpu", 2: "cuda", 4: "opencl", 7: "vulkan", 8: "metal", 10: "rocm"}
 
-
-class Measured:
-    """One program's outcome.
-
-    Attributes:
-        index: place of the candidate among those asked for.
-        result: a MetaSchedule `RunnerResult`.
-        build_seconds, run_seconds: what it cost.
-    """
-
-    __slots__ = ("build_seconds", "index", "result", "run_seconds")
-
-    def __init__(self, index: int, result: Any, build_seconds: float, run_seconds: float) -> None:
-        self.index = index
-        self.result = result
-        self.build_seconds = build_seconds
-        self.run_seconds = run_seconds
-
-
 Job = tuple["TuningTask", Any]
 """A task and a candidate of it."""
 
 
 class Measure(Protocol):
-    """Measures candidates, of several tasks maybe, yielding each as soon as it is known, in any order."""
+    """Measures candidates, of several tasks maybe; yields index and measurement as soon as known, in any order."""
 
-    def __call__(self, jobs: Sequence[Job]) -> Iterator[Measured]: ...
+    def __call__(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Measurement]]: ...
 
 
-class MeasureHere:
-    """With tchub's workers, which compile here and run here or on RPC servers; builds overlap with runs.
+class WorkerMeasure:
+    """Measure with tchub's workers, which compile here and run here or on RPC servers; builds overlap with runs.
 
     Args:
         measurer: owns the workers.
@@ -64,25 +45,19 @@ class MeasureHere:
         """Programs that keep all cores and servers busy."""
         return self._measurer.window()
 
-    def __call__(self, jobs: Sequence[Job]) -> Iterator[Measured]:
+    def __call__(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Measurement]]:
         ours = [from_measure_candidate(task.task_id, "search", candidate) for task, candidate in jobs]
-        places = {id(candidate): index for index, candidate in enumerate(ours)}
-        for candidate, found in self._measurer.measure(ours):
-            yield Measured(places[id(candidate)], _result(found), found.build_seconds, found.run_seconds)
+        indices = {id(candidate): index for index, candidate in enumerate(ours)}
+        for candidate, measurement in self._measurer.measure(ours):
+            yield indices[id(candidate)], measurement
         if isinstance(self._measurer, Measurer):
             # After a task's first programs, which would wait for its reference; the compiled network is checked anyway.
             for task_id, mod in {task.task_id: task.mod for task, _ in jobs}.items():
                 self._measurer.refer(task_id, mod)
 
 
-def _result(found: Measurement) -> Any:
-    if found.error is None:
-        return ms.runner.RunnerResult([float(x) for x in found.latencies], None)
-    return ms.runner.RunnerResult(None, f"{found.error}: {found.message}")
-
-
-class MeasureWith:
-    """With a MetaSchedule builder and runner, e.g. a remote device behind RPC.
+class RunnerMeasure:
+    """Measure with a MetaSchedule builder and runner, e.g. of a remote device behind RPC.
 
     Args:
         builder, runner: MetaSchedule objects.
@@ -93,7 +68,7 @@ class MeasureWith:
         self._builder, self._runner, self._target = builder, runner, target
         self._device: str = _DEVICE_NAMES.get(int(target.get_target_device_type()), str(target.kind.name))
 
-    def __call__(self, jobs: Sequence[Job]) -> Iterator[Measured]:
+    def __call__(self, jobs: Sequence[Job]) -> Iterator[tuple[int, Measurement]]:
         candidates = [candidate for _, candidate in jobs]
         start = time.perf_counter()
         builds = self._builder.build([ms.builder.BuilderInput(c.sch.mod, self._target) for c in candidates])
@@ -105,16 +80,34 @@ class MeasureWith:
                 if build.artifact_path is not None:
                     remove_build_dir(build.artifact_path)
 
-    def _run(self, candidates: Sequence[Any], builds: Sequence[Any], build_seconds: float) -> Iterator[Measured]:
+    def _run(
+        self, candidates: Sequence[Any], builds: Sequence[Any], build_seconds: float
+    ) -> Iterator[tuple[int, Measurement]]:
         built = [i for i, build in enumerate(builds) if build.error_msg is None]
         inputs = [ms.runner.RunnerInput(builds[i].artifact_path, self._device, candidates[i].args_info) for i in built]
         start = time.perf_counter()
         futures = dict(zip(built, self._runner.run(inputs) if inputs else [], strict=True))
         for index, build in enumerate(builds):
             if index not in futures:
-                result = ms.runner.RunnerResult(None, str(build.error_msg))
-                yield Measured(index, result, build_seconds, 0.0)
+                yield index, Measurement((), "build", _one_line(build.error_msg), build_seconds, 0.0, time.time())
                 continue
             result = futures[index].result()
             seconds, start = time.perf_counter() - start, time.perf_counter()
-            yield Measured(index, result, build_seconds, seconds)
+            error = None if result.error_msg is None else "run"
+            times = () if error else tuple(float(s) for s in result.run_secs or ())
+            yield index, Measurement(times, error, _one_line(result.error_msg), build_seconds, seconds, time.time())
+
+
+def runner_result(measurement: Measurement) -> Any:
+    """Return a measurement as a MetaSchedule `RunnerResult`."""
+    if measurement.error is None and measurement.latencies:
+        return ms.runner.RunnerResult([float(x) for x in measurement.latencies], None)
+    return ms.runner.RunnerResult(None, f"{measurement.error}: {measurement.message}")
+
+
+def _one_line(message: Any) -> str | None:
+    """Return the line that says what went wrong: a Python traceback's last, else the first."""
+    if message is None:
+        return None
+    lines = [line.strip() for line in str(message).splitlines() if line.strip()] or ["unknown error"]
+    return (lines[-1] if "Traceback" in str(message) else lines[0])[:300]

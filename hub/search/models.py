@@ -1,4 +1,4 @@
-"""Which cost model guides a tuning run: a checkpoint, MetaSchedule's own, or none."""
+"""The cost model that guides a tuning run: a checkpoint, MetaSchedule's own, or none."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """A cost model to be made.
+    """The choice of a cost model.
 
     Attributes:
         name: `tcl-epyc+local@1.0.0`, `stock` or `none`.
@@ -34,13 +34,13 @@ def choose_model(
     checkpoint: str | None, *, seed: int = 0, update: str = "auto", online: OnlineSettings | None = None,
     device: Device | None = None, runs_on: Device | None = None, threads: int | None = None,
 ) -> ModelChoice:  # fmt: skip
-    """The model that `tune` was asked for.
+    """Return the model that `tune` was asked for.
 
     Args:
         checkpoint: a checkpoint's name or folder, None for the one that fits this machine best, `stock` or `none`.
         seed: of the stock model's random warm-up, and of `none`.
         update: how a checkpoint learns while tuning, see `cost_model.PretrainedScorer`.
-        device: whose spec sheet a checkpoint is told; None for its own.
+        device: whose spec sheet the checkpoint reads; None for its own.
         runs_on: the device that the programs are for, where it is known; threads: of them, where they are.
 
     Raises:
@@ -53,21 +53,21 @@ def choose_model(
     if checkpoint == "none":
         return ModelChoice("none", "no model (random choice)", lambda: _random(seed))
     from ..api import choose_checkpoint
+    from .candidate_features import require_kind
     from .cost_model import OnlineSettings, check_update, resolve_update, tvm_cost_model
-    from .device_kind import require_kind
 
     check_update(update)
     base = choose_checkpoint(checkpoint)
     if runs_on is not None:
         require_kind(base.checkpoint, runs_on)
     update = resolve_update(update, base.checkpoint.model)
-    told = base.checkpoint
-    if device is not None and device.kind == told.device.kind:  # a row of the other kind has another width
-        told = replace(told, device=device)
-    name = f"{base.checkpoint.config.name}@{base.checkpoint.config.version}"
+    loaded = base.checkpoint
+    if device is not None and device.kind == loaded.device.kind:  # a row of the other kind has another width
+        loaded = replace(loaded, device=device)
+    name = f"{loaded.config.name}@{loaded.config.version}"
     settings = vars(online) if online is not None else vars(OnlineSettings(seed=seed))
-    reasons = _with_threads(base.reasons or (), name, base.checkpoint.config.training.get("corpus"), threads)
-    return ModelChoice(name, name, lambda: tvm_cost_model(told, update, **settings), reasons, update)
+    reasons = _with_threads(base.reasons or (), name, loaded.config.training.get("corpus"), threads)
+    return ModelChoice(name, name, lambda: tvm_cost_model(loaded, update, **settings), reasons, update)
 
 
 def _with_threads(reasons: tuple[str, ...], name: str, corpus: Any, threads: int | None) -> tuple[str, ...]:
@@ -76,8 +76,8 @@ def _with_threads(reasons: tuple[str, ...], name: str, corpus: Any, threads: int
     if learnt is None or threads is None or learnt == threads:
         return reasons
     one, other = (f"{count} thread{'s' if count > 1 else ''}" for count in (learnt, threads))
-    said = f"learnt from programs of {one}, these have {other}: `tchub adapt` teaches it the difference"
-    return (f"{reasons[0]}; {said}", *reasons[1:]) if reasons else (f"{name} {said}",)
+    reason = f"learnt from programs of {one}, these have {other}: `tchub adapt` teaches it the difference"
+    return (f"{reasons[0]}; {reason}", *reasons[1:]) if reasons else (f"{name} {reason}",)
 
 
 def _stock(seed: int) -> Any:
@@ -85,12 +85,12 @@ def _stock(seed: int) -> Any:
     from tvm.s_tir import meta_schedule as ms
 
     from ..device.host_facts import usable_cpus
-    from .errors import MissingXGBoostError
+    from .errors import TuningError
 
     try:
         import xgboost  # noqa: F401
     except ImportError:
-        raise MissingXGBoostError(
+        raise TuningError(
             "MetaSchedule's own cost model needs the package xgboost", remedy="pip install xgboost-cpu"
         ) from None
     np.random.seed(seed)  # its first 100 scores are drawn from NumPy's global generator

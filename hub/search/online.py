@@ -69,7 +69,7 @@ class OnlineLearner:
 
     @property
     def programs(self) -> int:
-        """Valid programs kept."""
+        """Return the number of valid programs kept."""
         return sum(map(len, self._latencies.values()))
 
     def add(self, task: str, features: np.ndarray, latencies: Sequence[float]) -> None:
@@ -83,13 +83,13 @@ class OnlineLearner:
         times.extend(float(latencies[i]) for i in valid)
 
     def measured(self, task: str) -> tuple[np.ndarray, np.ndarray]:
-        """Features (n, rows, width) and latencies (n,) in seconds of a task's measured programs, in their order."""
+        """Return features (n, rows, width) and latencies (n,) in seconds of a task's programs, in their order."""
         if task not in self._features:
             return np.zeros((0, 1, self.base.model.config.width), np.float32), np.zeros(0)
         return np.stack(list(self._features[task])), np.array(self._latencies[task])
 
     def due(self) -> bool:
-        """Whether enough was measured since the last fine-tuning."""
+        """Return True where enough was measured since the last fine-tuning."""
         comparable = any(len(set(values)) > 1 for values in self._latencies.values())
         enough = self.programs >= self.settings.min_programs
         return comparable and enough and self.programs > self._trained_on * (1 + self.settings.growth)
@@ -113,7 +113,7 @@ class OnlineLearner:
         return True
 
     def dataset(self) -> RankingDataset:
-        """Everything measured, as training data."""
+        """Return everything measured as training data."""
         from ...zoo.training.dataset import RankingDataset
 
         names = tuple(self._features)

@@ -1,4 +1,4 @@
-"""Which task gets the next trials: a floor for each task first, then the largest expected gain.
+"""The order of tasks in a tuning run: a floor for each task first, then the largest expected gain.
 
 MetaSchedule's own scheduler gives each task `num_trials_per_iter` = 64 programs in turn, so that 128 trials
 over 27 tasks leave 25 of them untuned (apache/tvm#18159). Here the batch follows from the trials at hand. The gain is
@@ -12,9 +12,11 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
+from typing import Any
 
-from .expected_gain import WINDOW as ROUNDS
-from .expected_gain import Round, expected_gain
+import numpy as np
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.task_scheduler import PyTaskScheduler
 
 # MetaSchedule's defaults (GradientBased).
 ALPHA = 0.2
@@ -22,22 +24,78 @@ WINDOW = 3
 # Rounds after which a task without one valid program is no longer preferred.
 FAILING_ROUNDS = 2
 MAX_BATCH = 64
+# Valid programs of a task before its scores count as calibrated, and rounds that the calibration looks back on.
+LEAST_PROGRAMS = 4
+ROUNDS = 4
+# Draws of the batch's latencies; the same ones for every task, so that two tasks differ by what they are.
+_DRAWS = np.random.default_rng(0).standard_normal((256, 64))
+
+
+@dataclass(frozen=True)
+class ScoredRound:
+    """One measured batch and what was left in the model's order after it.
+
+    Attributes:
+        scores: of the measured programs, as the model gave them before they were measured; higher is faster.
+        latencies: of the same in seconds; not finite: failed.
+        waiting: scores of the best programs that were left, by the same model at the same time.
+    """
+
+    scores: tuple[float, ...]
+    latencies: tuple[float, ...]
+    waiting: tuple[float, ...]
+
+    def valid(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return scores and log latencies of the programs that ran."""
+        scores, latencies = np.array(self.scores), np.array(self.latencies)
+        good = np.isfinite(latencies) & np.isfinite(scores)
+        return scores[good], np.log(latencies[good])
+
+
+def expected_gain(rounds: Sequence[ScoredRound], best: float) -> float | None:
+    """Return the seconds by which the next batch is expected to beat `best`: E[max(0, best - fastest of the batch)].
+
+    Scores differ in level and scale from round to round (the model learns), so latencies are fitted against scores
+    within rounds; the next batch's follow from the last round's, whose left-over programs it will begin with.
+
+    Args:
+        rounds: of one task, oldest first.
+        best: its lowest latency in seconds, finite.
+
+    Returns:
+        None where too little was measured to calibrate on.
+    """
+    recent = [r.valid() for r in rounds[-ROUNDS:]]
+    if not recent or len(recent[-1][1]) < 2:  # the waiting ones compare with the last round's own scores
+        return None
+    recent = [(scores, logs) for scores, logs in recent if len(logs) > 1]
+    if not rounds[-1].waiting or sum(len(logs) for _, logs in recent) < LEAST_PROGRAMS:
+        return None
+    x = np.concatenate([scores - scores.mean() for scores, _ in recent])
+    y = np.concatenate([logs - logs.mean() for _, logs in recent])
+    slope = min(0.0, float(x @ y) / float(x @ x)) if float(x @ x) > 0 else 0.0
+    spread = float(np.sqrt(np.square(y - slope * x).sum() / (len(y) - len(recent))))
+    last_scores, last_logs = recent[-1]
+    waiting = np.array(rounds[-1].waiting[: _DRAWS.shape[1]])
+    expected = last_logs.mean() + slope * (waiting - last_scores.mean())
+    fastest = np.exp((expected + spread * _DRAWS[:, : len(waiting)]).min(axis=1))
+    return float(np.maximum(0.0, best - fastest).mean())
 
 
 @dataclass
 class TaskProgress:
-    """What is known of one task's tuning.
+    """The state of one task's tuning.
 
     Attributes:
         weight: how many times the network calls it.
-        fixed: whether its design space holds one program, which one trial settles.
+        fixed: True for a design space of one program, which one trial settles.
         cost: rough work (FLOPs), to order the floor rounds.
         trials: programs measured.
         history: best latency in seconds after each round, infinite while none is valid.
-        exhausted: whether the search has nothing new.
+        exhausted: True where the search has nothing new.
         scored: the last rounds of which the model's scores are known, oldest first.
         known: latency in seconds of the fastest program that an earlier run measured.
-        cheap_search: whether a search costs next to nothing beside a measurement, so that rounds may start small.
+        cheap_search: True where a search costs next to nothing beside a measurement, so that rounds may start small.
     """
 
     weight: float
@@ -46,18 +104,18 @@ class TaskProgress:
     trials: int = 0
     history: list[float] = field(default_factory=list)
     exhausted: bool = False
-    scored: deque[Round] = field(default_factory=lambda: deque(maxlen=ROUNDS))
+    scored: deque[ScoredRound] = field(default_factory=lambda: deque(maxlen=ROUNDS))
     known: float = inf
     cheap_search: bool = False
 
     @property
     def best(self) -> float:
-        """Best latency so far in seconds; infinite while none is valid."""
+        """Return the best latency so far in seconds; infinite while none is valid."""
         return min(self.known, self.history[-1]) if self.history else self.known
 
     @property
     def rounds(self) -> int:
-        """Batches measured."""
+        """Return the number of batches measured."""
         return len(self.history)
 
     def record(self, latencies: Sequence[float]) -> None:
@@ -66,17 +124,17 @@ class TaskProgress:
         self.history.append(min([self.best, *(x for x in latencies if isfinite(x))]))
 
     def hopeless(self, failing_rounds: int = FAILING_ROUNDS) -> bool:
-        """Whether it had its rounds and no valid program came of them."""
+        """Return True after so many rounds without a valid program."""
         return not isfinite(self.best) and self.rounds >= failing_rounds
 
     def open(self) -> bool:
-        """Whether more trials may help."""
+        """Return True where more trials may help."""
         return not self.exhausted and not (self.fixed and self.trials)
 
 
 def batch_size(trials: int, tasks: Sequence[TaskProgress], asked: int | None = None) -> int:
-    """Programs a round at most: what was asked for, or so many that a full round of every task takes half of the
-    trials, 1 to 64.
+    """Return the programs of a round at most: `asked`, or so many that a full round of every task takes half of
+    the trials, 1 to 64.
 
     Where searching is cheap the first rounds are smaller, see `round_size`, and more goes where the gain is.
     """
@@ -88,7 +146,7 @@ def batch_size(trials: int, tasks: Sequence[TaskProgress], asked: int | None = N
 
 
 def gain(task: TaskProgress) -> float:
-    """Expected improvement of the network in seconds from one more round of this task."""
+    """Return the expected improvement of the network in seconds from one more round of this task."""
     if not task.rounds or not isfinite(task.best):
         return inf  # nothing valid yet: the network cannot be compiled well without it
     promised = expected_gain(list(task.scored), task.best)
@@ -101,7 +159,7 @@ def gain(task: TaskProgress) -> float:
 
 
 def settled(tasks: Sequence[TaskProgress], share: float) -> bool:
-    """Whether one more round of any task is expected to gain less than `share` of the network's latency.
+    """Return True where one more round of any task is expected to gain less than `share` of the network's latency.
 
     The network's latency is the sum over tasks of weight * best. Tasks that were not measured, or have no valid
     program yet, promise everything; those that `next_round` prefers no longer promise nothing.
@@ -114,7 +172,7 @@ def settled(tasks: Sequence[TaskProgress], share: float) -> bool:
 
 
 def round_size(task: TaskProgress, batch: int) -> int:
-    """Programs of a task's next round: 1, 2, 4, ... up to `batch` where searching is cheap.
+    """Return the programs of a task's next round: 1, 2, 4, ... up to `batch` where searching is cheap.
 
     A pretrained model's first choice is worth more than its eighth, and what it learns from the first improves the
     second: small rounds give every task a good program soon.
@@ -125,7 +183,7 @@ def round_size(task: TaskProgress, batch: int) -> int:
 def next_round(
     tasks: Sequence[TaskProgress], batch: int, room: int, failing_rounds: int = FAILING_ROUNDS
 ) -> list[tuple[int, int]]:
-    """What to measure together next: indices of tasks, best first, and how many programs of each; empty at the end.
+    """Return what to measure together next: indices of tasks, best first, and the programs of each; none at the end.
 
     Builds of different tasks overlap, so that small rounds do not leave cores idle. Tasks that were never measured
     come before all others.
@@ -149,3 +207,50 @@ def next_round(
             break
         chosen.append((i, 1 if tasks[i].fixed else round_size(tasks[i], batch)))
     return chosen
+
+
+@derived_object
+class GainScheduler(PyTaskScheduler):
+    """The same order of tasks in the form that MetaSchedule calls, for `tune_tir` and `tune_tasks`.
+
+    The gain follows MetaSchedule's gradient here, since its search strategies do not tell the scores of the programs
+    that they left; and a round is as large as `num_trials_per_iter`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tasks: list[TaskProgress] = []
+        self._running: set[int] = set()
+
+    def next_task_id(self) -> int:
+        """Return the task of the next round, -1 at the end."""
+        outer: Any = self._outer()
+        records = list(outer.tasks_)
+        if not self._tasks:
+            self._tasks = [TaskProgress(float(record.task_weight), cost=float(record.flop)) for record in records]
+        for index, record in enumerate(records):
+            if not record.is_terminated:
+                outer.touch_task(index)
+            self._tasks[index].exhausted = bool(record.is_terminated)
+        chosen = next_round(self._tasks, batch=1, room=1)
+        if not chosen:
+            return -1
+        ((index, _),) = chosen
+        if index in self._running:
+            outer.join_running_task(index)
+        self._running.add(index)
+        return index
+
+    def join_running_task(self, task_id: int) -> list[Any]:
+        """Wait for the programs of a task, and note its best latency."""
+        results = list(super().join_running_task(task_id))
+        self._running.discard(task_id)
+        latencies = [float(np.median([float(s) for s in r.run_secs])) if r.run_secs else inf for r in results]
+        if latencies:
+            self._tasks[task_id].record(latencies)
+        return results
+
+
+def task_scheduler() -> Any:
+    """Return tchub's order of tasks, for `ms.tune_tir(..., task_scheduler=...)` and its kin."""
+    return GainScheduler()

@@ -1,113 +1,176 @@
-"""Small charts as inline SVG, for a report that needs no library and no network to be read."""
+"""The charts of a tuning report, drawn by matplotlib in the theme of the cards, as SVG that stands in the page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from html import escape
-from math import ceil, floor, log10
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import wraps
+from typing import Any
 
-WIDTH, HEIGHT = 520, 280
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 14, 46
+from ...cards.theme import COLOURS, LIGHT, STYLE, svg_text
 
+TITLES = {"untuned": "TVM, untuned", "pytorch": "PyTorch, eager", "tuned": "tuned", "stock": "tuned, stock model"}
+# Tasks in the chart of trials; the table has all.
+MOST_TASKS = 28
+# A bar so many times as long as the next is cut, or the others could not be read.
+CUT = 4.0
+_COLOUR = {"tuned": "ours", "stock": "stock", "pytorch": "soft", "untuned": "rule"}
+# Parts of the tuning's wall time, in the order in which they are drawn: name, title, colour.
+_PHASES = (
+    ("search", "search", "ours"), ("model", "cost model", "stock"),
+    ("measure", "measuring", "soft"), ("other", "other", "rule"),
+)  # fmt: skip
 
-@dataclass(frozen=True)
-class Line:
-    """A step line: label, points (x, y) with y > 0, and the CSS class that colours it."""
-
-    label: str
-    points: Sequence[tuple[float, float]]
-    style: str
-
-
-def _nice_ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """Round numbers from `low` to `high`."""
-    raw = (high - low) / count
-    if raw <= 0:  # also where the span is too small for a float to divide
-        return [low]
-    step = 10 ** floor(log10(raw))
-    step *= next(m for m in (1, 2, 5, 10) if m * step >= raw)
-    return [step * i for i in range(ceil(low / step), floor(high / step) + 1)]
+Runs = Mapping[str, Mapping[str, Any]]
 
 
-def _log_ticks(low: float, high: float) -> list[float]:
-    ticks = [m * 10.0**e for e in range(floor(log10(low)) - 1, ceil(log10(high)) + 1) for m in (1, 2, 5)]
-    return [t for t in ticks if low * 0.999 <= t <= high * 1.001]
+def _chart(draw: Callable[..., float]) -> Callable[..., str]:
+    """Make a function that draws on axes, and returns the height in inches, one that returns SVG; 0 is no chart."""
+
+    @wraps(draw)
+    def drawn(*args: Any) -> str:
+        import matplotlib
+        from matplotlib.figure import Figure
+
+        with matplotlib.rc_context(STYLE):
+            figure = Figure(layout="constrained")
+            height = draw(figure.add_subplot(), *args)
+            figure.set_size_inches(5.6, height)
+            text = svg_text(figure) if height else "<svg"
+        return text[text.index("<svg") :].removesuffix("<svg")
+
+    return drawn
 
 
-def number(value: float) -> str:
-    """At most four digits."""
-    return f"{value:.4g}"
+@_chart
+def curves(axes: Any, runs: Runs, key: str, title: str) -> float:
+    """Draw the sum of tasks against trials or seconds (`key` of the curve's points), one step line a run."""
+    for label, run in runs.items():
+        points = [(float(point[key]), 1e3 * point["latency"]) for point in run["curve"]]
+        if run["sum_of_tasks_untuned"] is not None:
+            points.insert(0, (0.0, 1e3 * run["sum_of_tasks_untuned"]))
+        if points:
+            style = {"color": LIGHT[_COLOUR[label]], "linestyle": "--" if label == "stock" else "-"}
+            axes.step(*zip(*points, strict=True), where="post", label=name_of(label, run), **style)
+    if not axes.lines:
+        return 0
+    axes.set(xlabel=title, ylabel="ms, sum of tasks", yscale="log")
+    axes.grid(color=LIGHT["rule"], axis="y", which="both", linewidth=0.5)
+    axes.legend(frameon=False)
+    return 3.0
 
 
-def opened(title: str, height: float = HEIGHT) -> str:
-    """The start of a chart that is as wide as all others."""
-    return f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(title)}">'
+@_chart
+def latencies(axes: Any, systems: Mapping[str, Mapping[str, float]]) -> float:
+    """Draw the end-to-end latency of each system with its quartiles; a bar that dwarfs the others is cut."""
+    if not systems:
+        return 0
+    medians = [1e3 * facts["median"] for facts in systems.values()]
+    *_, second, largest = [0.0, *sorted(medians)]
+    cut = second * 1.4 if second and largest > CUT * second else None
+    for row, (name, facts) in enumerate(systems.items()):
+        low, middle, high = (1e3 * facts[quartile] for quartile in ("first_quartile", "median", "third_quartile"))
+        is_cut = cut is not None and middle > cut
+        shown = cut if cut is not None and is_cut else middle
+        axes.barh(row, shown, color=LIGHT[_COLOUR[name]], hatch="//" if is_cut else None, edgecolor=LIGHT["paper"])
+        if not is_cut:
+            axes.plot([low, high], [row, row], color=LIGHT["ink"], linewidth=1)
+        axes.text(shown if is_cut else max(high, middle), row, f" {middle:.4g} ms", va="center")
+    axes.set_yticks(range(len(systems)), [TITLES[name] for name in systems])
+    axes.set(xlabel="ms, end to end; line: quartiles" + ("; hatched: cut" if cut is not None else ""))
+    axes.invert_yaxis()
+    axes.margins(x=0.2)
+    return 0.9 + 0.4 * len(systems)
 
 
-class _Frame:
-    """Maps data to the plot area; y is logarithmic or linear from 0."""
-
-    def __init__(self, x_high: float, y_low: float, y_high: float, log_y: bool, x_low: float = 0.0) -> None:
-        self.x_low, self.x_high = x_low, x_high if x_high > x_low else x_low + 1.0
-        self.log_y = log_y
-        self.y_low, self.y_high = (y_low / 1.15, y_high * 1.15) if log_y else (0.0, y_high * 1.08)
-
-    def x(self, value: float) -> float:
-        return LEFT + (value - self.x_low) / (self.x_high - self.x_low) * (WIDTH - LEFT - RIGHT)
-
-    def y(self, value: float) -> float:
-        if self.log_y:
-            part = (log10(value) - log10(self.y_low)) / (log10(self.y_high) - log10(self.y_low))
-        else:
-            part = (value - self.y_low) / (self.y_high - self.y_low)
-        return HEIGHT - BOTTOM - part * (HEIGHT - TOP - BOTTOM)
-
-    def axes(self, x_title: str, y_title: str) -> list[str]:
-        """Grid, tick labels and titles."""
-        parts = []
-        ticks = _log_ticks(self.y_low, self.y_high) if self.log_y else _nice_ticks(self.y_low, self.y_high)
-        for tick in ticks:
-            y = self.y(tick)
-            parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-            parts.append(f'<text class="tick" x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(tick)}</text>')
-        base = HEIGHT - BOTTOM
-        for tick in _nice_ticks(self.x_low, self.x_high):
-            x = self.x(tick)
-            parts.append(f'<text class="tick" x="{x:.1f}" y="{base + 17}" text-anchor="middle">{number(tick)}</text>')
-        parts.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
-        middle = (LEFT + WIDTH - RIGHT) / 2
-        parts.append(f'<text class="title" x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">{escape(x_title)}</text>')
-        centre = (TOP + base) / 2
-        parts.append(
-            f'<text class="title" x="12" y="{centre}" text-anchor="middle" '
-            f'transform="rotate(-90 12 {centre})">{escape(y_title)}</text>'
-        )
-        return parts
+@_chart
+def phases(axes: Any, runs: Runs) -> float:
+    """Draw the tuning's wall time by phase; what no phase holds (the store, the display) is `other`."""
+    rows = []
+    for run in runs.values():
+        known = {name: run["phases"][name] for name in ("search", "model", "measure")}
+        rows.append(known | {"other": max(0.0, run["tuning_seconds"] - sum(known.values()))})
+    totals = [sum(row.values()) for row in rows]
+    if not any(totals):
+        return 0
+    left = [0.0] * len(rows)
+    for name, title, colour in _PHASES:
+        widths = [row[name] for row in rows]
+        axes.barh(range(len(rows)), widths, left=left, color=LIGHT[colour], label=title)
+        left = [before + width for before, width in zip(left, widths, strict=True)]
+    for row, total in enumerate(totals):
+        axes.text(total, row, f" {total:.4g} s", va="center")
+    axes.set_yticks(range(len(rows)), [TITLES[label] for label in runs])
+    axes.set(xlabel="seconds of tuning by phase")
+    axes.invert_yaxis()
+    axes.margins(x=0.15)
+    axes.legend(frameon=False, ncols=4, loc="lower center", bbox_to_anchor=(0.4, 1.0))
+    return 1.3 + 0.4 * len(rows)
 
 
-def lines(series: Sequence[Line], x_title: str, y_title: str) -> str:
-    """Step lines over a logarithmic y axis; the page has the legend. Empty when there is nothing to draw."""
-    drawn = [line for line in series if line.points]
-    if not drawn:
-        return ""
-    ys = [y for line in drawn for _, y in line.points]
-    frame = _Frame(max(x for line in drawn for x, _ in line.points), min(ys), max(ys), log_y=True)
-    parts = [opened(f"{y_title} by {x_title}"), *frame.axes(x_title, y_title)]
-    for line in drawn:
-        (x0, y0), *rest = line.points
-        path = f"M{frame.x(x0):.1f} {frame.y(y0):.1f}"
-        path += "".join(f"H{frame.x(x):.1f}V{frame.y(y):.1f}" for x, y in rest)
-        parts.append(f'<path class="line {line.style}" d="{path}"><title>{escape(line.label)}</title></path>')
-    return "".join([*parts, "</svg>"])
+@_chart
+def allocation(axes: Any, runs: Runs) -> float:
+    """Draw the programs measured of each task that has a choice, by run; the tasks with most of them."""
+    spent: dict[str, dict[str, int]] = {}
+    names: dict[str, str] = {}
+    for label, run in runs.items():
+        for task in run["tasks"]:
+            if not task["one_program"]:
+                spent.setdefault(task["id"], {})[label] = task["trials"]
+                names[task["id"]] = task["name"]
+    if not any(count for by_run in spent.values() for count in by_run.values()):
+        return 0
+    most = set(sorted(spent, key=lambda t: -sum(spent[t].values()))[:MOST_TASKS])
+    left, rows = len(spent) - len(most), [task for task in spent if task in most]
+    thick = 0.8 / len(runs)
+    for number, label in enumerate(runs):
+        at = [row + (number - (len(runs) - 1) / 2) * thick for row in range(len(rows))]
+        counts = [spent[task].get(label, 0) for task in rows]
+        axes.barh(at, counts, height=thick, color=LIGHT[_COLOUR[label]], label=TITLES[label])
+    axes.set_yticks(range(len(rows)), [_short(names[task]) for task in rows], fontsize=7)
+    axes.set(xlabel="programs measured" + (f"; {left} tasks with fewer left out" if left else ""))
+    axes.invert_yaxis()
+    return 0.8 + 0.2 * len(rows)
 
 
-def scatter(points: Sequence[tuple[float, float]], x_title: str, y_title: str) -> str:
-    """Points over linear axes, y from 0; empty when there are none."""
+@_chart
+def predictions(axes: Any, run: Mapping[str, Any] | None) -> float:
+    """Draw scores against speed relative to the best program of the task, of the main run."""
+    if run is None:
+        return 0
+    best = {task["id"]: task["best"] for task in run["tasks"] if not task["one_program"]}
+    scored = [p for p in run["programs"] if p["latency"] and p["predicted"] is not None and best.get(p["task"])]
+    scores: dict[str, list[float]] = {}
+    for program in scored:
+        scores.setdefault(program["task"], []).append(program["predicted"])
+    points = [
+        (p["predicted"] - max(scores[p["task"]]), best[p["task"]] / p["latency"])
+        for p in scored
+        if len(scores[p["task"]]) > 1
+    ]
     if not points:
-        return ""
-    xs = [x for x, _ in points]
-    margin = 0.03 * ((max(xs) - min(xs)) or 1.0)
-    frame = _Frame(max(xs) + margin, 0.0, 1.0, log_y=False, x_low=min(xs) - margin)
-    dots = [f'<circle class="dot" cx="{frame.x(x):.1f}" cy="{frame.y(y):.1f}" r="3"/>' for x, y in points]
-    return "".join([opened(f"{y_title} by {x_title}"), *frame.axes(x_title, y_title), *dots, "</svg>"])
+        return 0
+    axes.plot(*zip(*points, strict=True), ".", color=LIGHT["ours"], alpha=0.6)
+    axes.set(xlabel="score before measuring, less the task's highest", ylabel="best of the task / latency")
+    axes.set_ylim(0)
+    return 3.0
+
+
+def name_of(label: str, run: Mapping[str, Any]) -> str:
+    """Return a run's name in a legend."""
+    return TITLES[label] if run["model"] == label else f"{TITLES[label]}: {run['model']}"
+
+
+def css() -> str:
+    """Return the theme's colours as CSS variables, for light and dark paper."""
+    light, dark = (_variables((name, pair[i]) for name, pair in COLOURS.items()) for i in (0, 1))
+    return (
+        f":root {{ color-scheme: light dark; {light} }}\n@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}"
+    )
+
+
+def _variables(colours: Iterable[Sequence[str]]) -> str:
+    return " ".join(f"--{name}: {colour};" for name, colour in colours)
+
+
+def _short(name: str, letters: int = 28) -> str:
+    return name if len(name) <= letters else name[: letters - 1] + "…"

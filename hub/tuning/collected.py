@@ -1,9 +1,9 @@
-"""What a journal holds, as a corpus: records of programs, tasks with their computations, and facts of the device."""
+"""Measured programs as a corpus: programs, tasks with their computations, and facts of the device."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from ...zoo.corpus import Corpus, Program, Task, merge_corpus
 from ...zoo.corpus.tir import computation_of_module
 from ..device.detect import LocalDevice
-from ..device.measure import MeasureConfig
-from ..records.journal import Entry, Journal
+from ..device.measurement import MeasureConfig
+from ..records.store import MeasuredProgram
 
 if TYPE_CHECKING:
     from ..networks.tasks import TuningTask
@@ -20,29 +20,8 @@ if TYPE_CHECKING:
 LICENCE = "Apache-2.0"
 
 
-def to_program(entry: Entry, device: LocalDevice, tvm_version: str) -> Program:
-    """A journal entry as a corpus record."""
-    measured = entry.measurement
-    return Program(
-        task_id=entry.task_id,
-        key=entry.key,
-        trace=entry.trace,
-        strategy=entry.strategy,
-        latencies=measured.latencies,
-        latency=measured.latency,
-        device=device.device.name,
-        target=json.dumps(device.target, sort_keys=True),
-        error=measured.error,
-        error_message=measured.message,
-        cpu_model=device.cpu_model,
-        tvm_version=tvm_version,
-        measured_at=measured.measured_at,
-        cost_seconds=measured.cost_seconds,
-    )
-
-
 def export(
-    journal: Journal,
+    programs: Iterable[MeasuredProgram],
     tasks: Sequence[TuningTask],
     device: LocalDevice,
     folder: Path,
@@ -50,13 +29,33 @@ def export(
     command: str,
     licence: str = LICENCE,
 ) -> Corpus:
-    """Add the journal's programs of these tasks to the corpus folder; the journal stays as it is."""
+    """Add the programs of these tasks to the corpus folder."""
     import tvm
 
     version = str(tvm.__version__)
     known = {task.task_id: task for task in tasks}
-    programs = [to_program(e, device, version) for e in journal.entries() if e.task_id in known]
-    used = {program.task_id for program in programs}
+    target = json.dumps(device.target, sort_keys=True)
+    new = [
+        Program(
+            task_id=program.task_id,
+            key=program.key,
+            trace=program.trace,
+            strategy=program.strategy,
+            latencies=program.measurement.latencies,
+            latency=program.measurement.latency,
+            device=device.device.name,
+            target=target,
+            error=program.measurement.error,
+            error_message=program.measurement.message,
+            cpu_model=device.cpu_model,
+            tvm_version=version,
+            measured_at=program.measurement.measured_at,
+            cost_seconds=program.measurement.cost_seconds,
+        )
+        for program in programs
+        if program.task_id in known
+    ]
+    used = {program.task_id for program in new}
     rows = [
         Task(
             t.task_id,
@@ -84,4 +83,4 @@ def export(
         "notes": "measured by tchub with forked workers, random inputs; latency is the median of the repeats",
         "timing": asdict(MeasureConfig().timing),
     }
-    return merge_corpus(folder, meta, rows, programs)
+    return merge_corpus(folder, meta, rows, new)

@@ -1,4 +1,4 @@
-"""What a tuning run came to: `report.json` for programs, `report.html` (one file, no network) for people."""
+"""The report of a tuning run: `report.json` for programs, `report.html` (one file, no network) for people."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ import numpy as np
 
 from ...zoo.files import storing, write_atomically
 from ...zoo.plain_json import plain
-from ..records.trials import Trial, curve
-from .report_page import TITLES, gains, render, runs_here, usage
+from .progress import curve
+from .report_page import render
 
 if TYPE_CHECKING:
     from ..device.detect import LocalDevice
     from ..networks.tasks import TuningTask
+    from ..records.store import MeasuredProgram
     from ..search.models import ModelChoice
     from ..search.scheduler import TaskProgress
-    from .session import SessionView
+    from .progress import SessionView
 
 FORMAT = 1
 # Programs of a task before the order of its scores says something.
@@ -32,28 +33,30 @@ MIN_CORRELATED = 4
 
 
 @dataclass
-class RunOutcome:
+class SessionOutcome:
     """One session, done or stopped.
 
     Attributes:
         label: `tuned` or `stock`.
         model: what guided it.
-        view: tasks, progress and trials.
-        folder: where its database is.
+        view: tasks, progress and programs.
+        database: MetaSchedule's, with its programs.
+        folder: of its store.
         seconds: wall time of this process.
     """
 
     label: str
     model: ModelChoice
     view: SessionView
+    database: Any
     folder: Path
     seconds: float = 0.0
 
 
 def make_report(
-    facts: dict[str, Any], outcomes: Sequence[RunOutcome], local: LocalDevice, status: str, started: float
+    facts: dict[str, Any], outcomes: Sequence[SessionOutcome], local: LocalDevice, status: str, started: float
 ) -> dict[str, Any]:
-    """The report as JSON-serialisable data; latencies in seconds.
+    """Return the report as JSON-serialisable data; latencies in seconds.
 
     Args:
         facts: network, target, threads, settings.
@@ -68,55 +71,59 @@ def make_report(
         **facts,
         "notes": [*facts.get("notes", ()), *(note for outcome in outcomes for note in outcome.view.notes)],
         "created": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started)),
-        "machine": machine_facts(local),
+        "machine": {
+            "cpu_model": local.cpu_model,
+            "device": local.device.name,
+            "family": local.family,
+            "mcpu": local.mcpu,
+            "cores": local.cores,
+            "system": platform.platform(),
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("tchub", "apache-tvm", "torch")},
+        },
         "runs": {outcome.label: _run(outcome) for outcome in outcomes},
     }
 
 
-def machine_facts(local: LocalDevice) -> dict[str, Any]:
-    """What a measured number depends on."""
-    return {
-        "cpu_model": local.cpu_model,
-        "device": local.device.name,
-        "family": local.family,
-        "mcpu": local.mcpu,
-        "cores": local.cores,
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        **{name: version(name) for name in ("tchub", "apache-tvm", "torch")},
-    }
-
-
-def _run(outcome: RunOutcome) -> dict[str, Any]:
+def _run(outcome: SessionOutcome) -> dict[str, Any]:
     view = outcome.view
-    tuned = view.log.tuned
+    tuned = view.tuned
     weights = {task.task_id: float(task.weight) for task in view.tasks}
-    rows = [_task(t, p, view) for t, p in zip(view.tasks, view.progress, strict=True)]
+    untuned = sum(weight * view.untuned.get(task, float("nan")) for task, weight in weights.items())
     return {
         "model": outcome.model.name,
         "update": outcome.model.update,
         "reasons": list(outcome.model.reasons),
         "trials": len(tuned),
         "trials_asked": view.trials,
-        "failed": sum(trial.error is not None for trial in tuned),
+        "failed": sum(program.failure is not None for program in tuned),
         "unread": view.unread,
         # Programs that earlier runs had measured, where the session looks for them.
         "reused": view.reused,
         "batch": view.batch,
-        "tuning_seconds": view.log.seconds,
+        "tuning_seconds": view.clock,
         "wall_seconds": outcome.seconds,
         "phases": dict(view.phases),
         "sum_of_tasks": _finite(view.latency()),
-        "sum_of_tasks_untuned": _finite(sum(w * view.untuned.get(t, float("nan")) for t, w in weights.items())),
+        "sum_of_tasks_untuned": _finite(untuned),
         "prediction": agreement(tuned),
-        "curve": [vars(point) for point in curve(tuned, weights, view.untuned)],
-        "tasks": rows,
-        "programs": [_program(trial) for trial in tuned],
+        "curve": [vars(point) for point in curve(view.programs, weights, view.untuned)],
+        "tasks": [_task(t, p, view) for t, p in zip(view.tasks, view.progress, strict=True)],
+        "programs": [
+            {
+                "task": program.task_id,
+                "seconds": program.clock,
+                "latency": _finite(program.latency),
+                "predicted": program.predicted,
+                "error": program.failure,
+            }
+            for program in tuned
+        ],
     }
 
 
 def _task(task: TuningTask, progress: TaskProgress, view: SessionView) -> dict[str, Any]:
-    mine = [trial for trial in view.log.tuned if trial.task == task.task_id]
+    mine = [program for program in view.tuned if program.task_id == task.task_id]
     return {
         "id": task.task_id,
         "name": task.name,
@@ -126,7 +133,7 @@ def _task(task: TuningTask, progress: TaskProgress, view: SessionView) -> dict[s
         "one_program": progress.fixed,
         "exhausted": progress.exhausted,
         "trials": len(mine),
-        "failed": sum(trial.error is not None for trial in mine),
+        "failed": sum(program.failure is not None for program in mine),
         "untuned": view.untuned.get(task.task_id),
         "kept_untuned": task.task_id in view.better_untuned(),
         "best": _finite(progress.best),
@@ -134,22 +141,17 @@ def _task(task: TuningTask, progress: TaskProgress, view: SessionView) -> dict[s
     }
 
 
-def _program(trial: Trial) -> dict[str, Any]:
-    fields = ("task", "seconds", "latency", "predicted", "error")
-    return {name: getattr(trial, name) for name in fields}
-
-
 def _finite(value: float) -> float | None:
     return value if isfinite(value) else None
 
 
-def _scored(trials: Sequence[Trial]) -> list[tuple[float, float]]:
-    return [(t.predicted, t.latency) for t in trials if t.predicted is not None and t.latency is not None]
+def _scored(programs: Sequence[MeasuredProgram]) -> list[tuple[float, float]]:
+    return [(p.predicted, p.latency) for p in programs if p.predicted is not None and isfinite(p.latency)]
 
 
-def spearman(trials: Sequence[Trial]) -> float | None:
-    """Rank correlation of the scores with speed, in [-1, 1]; None for fewer than 4 programs, or all alike."""
-    pairs = _scored(trials)
+def spearman(programs: Sequence[MeasuredProgram]) -> float | None:
+    """Return the rank correlation of scores with speed, in [-1, 1]; None for fewer than 4 programs, or all alike."""
+    pairs = _scored(programs)
     if len(pairs) < MIN_CORRELATED:
         return None
     scores, latencies = (_ranks(np.array(values)) for values in zip(*pairs, strict=True))
@@ -159,19 +161,18 @@ def spearman(trials: Sequence[Trial]) -> float | None:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """Ranks from 0; equal values share their mean rank."""
+    """Return ranks from 0; equal values share their mean rank."""
     return np.array([((values < x).sum() + (values <= x).sum() - 1) / 2 for x in values])
 
 
-def agreement(trials: Sequence[Trial]) -> dict[str, Any]:
-    """How well scores and measurements agree, over all tasks: pairwise accuracy and median rank correlation.
+def agreement(programs: Sequence[MeasuredProgram]) -> dict[str, Any]:
+    """Return how well scores and measurements agree: pairwise accuracy, and the median rank correlation of a task.
 
     These programs are the search's picks, alike and all thought good, so that agreement is lower here than
     on a test set of random programs.
     """
-    tasks = {trial.task for trial in trials}
-    groups = [[t for t in trials if t.task == task] for task in tasks]
-    found = [value for group in groups if (value := spearman(group)) is not None]
+    groups = [[p for p in programs if p.task_id == task] for task in {p.task_id for p in programs}]
+    correlations = [value for group in groups if (value := spearman(group)) is not None]
     right = total = 0
     for group in groups:
         pairs = _scored(group)
@@ -183,29 +184,14 @@ def agreement(trials: Sequence[Trial]) -> dict[str, Any]:
     return {
         "pairs": total,
         "pairwise_accuracy": right / total if total else None,
-        "median_spearman": float(np.median(found)) if found else None,
-        "tasks": len(found),
+        "median_spearman": float(np.median(correlations)) if correlations else None,
+        "tasks": len(correlations),
     }
 
 
 def write_report(report: dict[str, Any], folder: Path) -> None:
     """Write `report.json` and `report.html`, each atomically."""
-    told = {"report.json": json.dumps(plain(report), indent=1, allow_nan=False), "report.html": render(report, folder)}
-    for name, text in told.items():
+    files = {"report.json": json.dumps(plain(report), indent=1, allow_nan=False), "report.html": render(report, folder)}
+    for name, text in files.items():
         with storing(folder / name):
             write_atomically(folder / name, text.encode())
-
-
-__all__ = [
-    "TITLES",
-    "RunOutcome",
-    "agreement",
-    "gains",
-    "machine_facts",
-    "make_report",
-    "render",
-    "runs_here",
-    "spearman",
-    "usage",
-    "write_report",
-]

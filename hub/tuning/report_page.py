@@ -1,4 +1,4 @@
-"""The report as one HTML page that needs no network: its charts, and how numbers are said."""
+"""The report as one HTML page that needs no network, and how numbers are said."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .bar_charts import Bar, Stack, bars, groups, stacks
-from .charts import Line, lines, scatter
+from . import charts
+from .charts import TITLES
 
-TITLES = {"untuned": "TVM, untuned", "pytorch": "PyTorch, eager", "tuned": "tuned", "stock": "tuned, stock model"}
-# Parts of the tuning's wall time, in the order in which they are drawn, and what each is.
-PHASES = {"search": "search", "model": "cost model", "measure": "measuring", "other": "other"}
-# Tasks in the chart of trials; the table has all.
-MOST_TASKS = 28
 # Quartiles further apart than this are no latency of an idle machine.
 WIDE = 1.5
 
@@ -37,7 +32,7 @@ def gains(report: dict[str, Any]) -> list[str]:
 
 
 def _varied(latency: dict[str, Any]) -> bool:
-    """Tell whether the middle half of the repeats is too wide for a ratio of medians to mean much."""
+    """Return True where the middle half of the repeats is too wide for a ratio of medians to mean much."""
     return latency.get("third_quartile", 0.0) > WIDE * latency.get("first_quartile", 0.0)
 
 
@@ -49,7 +44,7 @@ def _gain(other: float, tuned: float, title: str) -> str:
 
 
 def runs_here(report: dict[str, Any]) -> bool:
-    """Tell whether this machine can run what was tuned: the run is done, its output right, its device this one."""
+    """Return True where this machine can run the result: the run is done, its output right, its device this one."""
     wrong = any(not check["ok"] for check in report.get("output_check", {}).values())
     return report["status"] == "done" and not wrong and not report.get("device")
 
@@ -81,109 +76,40 @@ def render(report: dict[str, Any], folder: str | Path = "out") -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"ms": _ms, "si": _si, "fixed": _fixed, "clock": _clock}
-    latency = [(name, report["latency"][name]) for name in TITLES if name in report.get("latency", {})]
+    runs = report["runs"]
+    latency = {name: report["latency"][name] for name in TITLES if name in report.get("latency", {})}
     return environment.get_template("report.html.j2").render(
         r=report,
         gains=gains(report),
         usage=usage(folder) if runs_here(report) else {},
         titles=TITLES,
-        phases=PHASES,
         latency=latency,
-        legend={label: _named(label, run) for label, run in report["runs"].items()},
-        by_trial=_curves(report, "trial", "programs measured"),
-        by_second=_curves(report, "seconds", "seconds of tuning"),
-        latency_chart=bars([_bar(name, facts) for name, facts in latency], "ms, end to end"),
-        phase_chart=_phases(report["runs"]),
-        allocation_chart=_allocation(report["runs"]),
-        prediction_chart=_predictions(report["runs"]),
-        caught_up=caught_up(report["runs"]),
+        charts=charts,
+        caught_up=caught_up(runs),
         settings=list(_flat(report["settings"])),
-        stock_best={task["id"]: task["best"] for task in report["runs"].get("stock", {}).get("tasks", [])},
+        stock_best={task["id"]: task["best"] for task in runs.get("stock", {}).get("tasks", [])},
     )
 
 
 def caught_up(runs: dict[str, Any]) -> dict[str, float] | None:
-    """When the main run's sum of tasks was first no more than the stock model's last: `trial` and `seconds`.
+    """Return when the main run's sum of tasks was first no more than the stock model's last: `trial` and `seconds`.
 
     None where one of the two did not run, or it never was.
     """
     goal = runs.get("stock", {}).get("sum_of_tasks")
     if goal is None or "tuned" not in runs:
         return None
-    found = (point for point in runs["tuned"]["curve"] if point["latency"] <= goal)
-    return next(({name: point[name] for name in ("trial", "seconds")} for point in found), None)
+    points = (point for point in runs["tuned"]["curve"] if point["latency"] <= goal)
+    return next(({name: point[name] for name in ("trial", "seconds")} for point in points), None)
 
 
 def _flat(settings: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Settings by their full name, e.g. `search: engine`."""
+    """Yield settings by their full name, e.g. `search: engine`."""
     for name, value in settings.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{before}{name}: ")
         else:
             yield before + name, value
-
-
-def _named(label: str, run: dict[str, Any]) -> str:
-    return TITLES[label] if run["model"] == label else f"{TITLES[label]}: {run['model']}"
-
-
-def _curves(report: dict[str, Any], key: str, title: str) -> str:
-    series = []
-    for label, run in report["runs"].items():
-        points = [(float(p[key]), 1e3 * p["latency"]) for p in run["curve"]]
-        before = run["sum_of_tasks_untuned"]
-        if before is not None:
-            points.insert(0, (0.0, 1e3 * before))
-        series.append(Line(_named(label, run), points, label))
-    return lines(series, title, "ms, sum of tasks")
-
-
-def _bar(name: str, facts: dict[str, Any]) -> Bar:
-    middle, low, high = (1e3 * facts[key] for key in ("median", "first_quartile", "third_quartile"))
-    return Bar(TITLES[name], middle, low, high, name)
-
-
-def _phases(runs: dict[str, Any]) -> str:
-    """Wall time by phase; what no phase holds (the database, the log, the display) is the rest of the run's clock."""
-    drawn = []
-    for label, run in runs.items():
-        known = [(run["phases"][name], name) for name in ("search", "model", "measure")]
-        rest = run["tuning_seconds"] - sum(value for value, _ in known)
-        drawn.append(Stack(TITLES[label], [*known, (max(0.0, rest), "other")]))
-    return stacks(drawn, "seconds of tuning by phase")
-
-
-def _allocation(runs: dict[str, Any]) -> str:
-    """Programs measured of each task that has a choice, by run; the tasks with most of them."""
-    spent: dict[str, dict[str, int]] = {}
-    names: dict[str, str] = {}
-    for label, run in runs.items():
-        for task in run["tasks"]:
-            if not task["one_program"]:
-                spent.setdefault(task["id"], {})[label] = task["trials"]
-                names[task["id"]] = task["name"]
-    most = set(sorted(spent, key=lambda t: -sum(spent[t].values()))[:MOST_TASKS])
-    left = len(spent) - len(most)
-    rows = [(names[t], [(float(n), label) for label, n in by.items()]) for t, by in spent.items() if t in most]
-    return groups(rows, "programs measured" + (f"; {left} tasks with fewer left out" if left else ""))
-
-
-def _predictions(runs: dict[str, Any]) -> str:
-    """Scores against speed relative to the best program of the task, for the main run."""
-    run = runs.get("tuned")
-    if run is None:
-        return ""
-    best = {task["id"]: task["best"] for task in run["tasks"] if not task["one_program"]}
-    scores: dict[str, list[float]] = {}
-    told = [p for p in run["programs"] if p["latency"] and p["predicted"] is not None and best.get(p["task"])]
-    for p in told:
-        scores.setdefault(p["task"], []).append(p["predicted"])
-    points = [
-        (p["predicted"] - max(scores[p["task"]]), best[p["task"]] / p["latency"])
-        for p in told
-        if len(scores[p["task"]]) > 1
-    ]
-    return scatter(points, "score before measuring, less the task's highest", "best of the task / latency")
 
 
 def _ms(seconds: float | None) -> str:

@@ -1,4 +1,4 @@
-"""A tuning run: search, build, run, learn, task by task, until the trials are spent; a killed run resumes."""
+"""A tuning session: search, build, run, learn, task by task, until the trials are spent; a killed run resumes."""
 
 from __future__ import annotations
 
@@ -7,60 +7,61 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any
 
-from tvm.s_tir import meta_schedule as ms
-
+from ..device.candidate import Candidate, from_measure_candidate
 from ..device.host_facts import usable_cpus
+from ..device.measurement import Measurement
+from ..records.database import FAILED_SECONDS, RunDatabase
 from ..records.errors import RunStateError
-from ..records.records import FAILED_SECONDS, best_programs, make_trial, open_database
-from ..records.run_folder import read_phases, write_phases
-from ..records.trials import Trial, TrialLog
-from ..search.cost_model import seconds
-from ..search.errors import InterruptedRunError, TuningFailedError
-from ..search.expected_gain import Round
+from ..records.store import RunStore
+from ..search.candidates import untuned_candidate
+from ..search.cost_model import SessionCostModel
+from ..search.engines import SearchSettings, open_engine
+from ..search.errors import InterruptedRunError, TuningError
 from ..search.interrupt import StopFlag
-from ..search.measuring import Job, Measure, Measured
-from ..search.scheduler import TaskProgress, batch_size, next_round, settled
-from ..search.task_search import WatchedCostModel, make_search
-from .session_settings import SessionSettings
-from .session_view import PHASES, SessionView
-from .take_up import take_over, take_up, taught
+from ..search.measuring import Job, Measure, runner_result
+from ..search.scheduler import ScoredRound, TaskProgress, batch_size, next_round, settled
+from .config import TuneConfig
+from .progress import SessionView
 
 if TYPE_CHECKING:
     from ..networks.tasks import TuningTask
-    from ..records.history import History
-
+    from ..records.store import MeasuredProgram
 
 # Programs that are measured together where the measure function does not say how many keep its machines busy.
 ROOM = 8
+# Programs of a task that a resumed run shows to the model at most, the last ones: each is replayed in TVM, and a
+# checkpoint takes no more as context.
+MOST_TAUGHT = 512
+# Programs of a task that go from earlier runs into the run's own store, which takes a replay in TVM each.
+MOST_RECORDS = 4
 
 
 @dataclass
 class _Batch:
-    """Candidates of one task that are measured together, the model's scores of them, and results by place."""
+    """Candidates of one task that are measured together, the model's scores of them, and measurements by index."""
 
     index: int
     candidates: list[Any]
     scores: list[float]
-    results: dict[int, Any] = field(default_factory=dict)
+    programs: dict[int, MeasuredProgram] = field(default_factory=dict)
 
 
 class TuningSession:
-    """One network, one cost model, one folder.
+    """One network, one cost model, one store; what the store holds of an earlier part of the run is taken up.
 
     Args:
         tasks: what to tune.
         target: a `tvm.target.Target`.
         model: a MetaSchedule cost model.
         measure: builds and runs a batch.
-        folder: takes `database/` and `trials.jsonl`; what it holds of an earlier run is taken up.
-        settings: trials and search.
+        store: takes every program; programs of its home are where a new run begins.
+        config: trials and search.
         stop: asks the run to end early.
         on_change: called whenever the view changed.
         untuned: latencies in seconds, by task id, of untuned programs that were measured already.
-        history: what earlier runs measured on this device; takes what this one measures.
     """
 
     def __init__(
@@ -69,84 +70,145 @@ class TuningSession:
         target: Any,
         model: Any,
         measure: Measure,
-        folder: Path,
-        settings: SessionSettings,
+        store: RunStore,
+        config: TuneConfig,
         stop: StopFlag,
         on_change: Callable[[SessionView], None] = lambda view: None,
         untuned: Mapping[str, float] | None = None,
-        history: History | None = None,
     ) -> None:
-        self.settings = settings
-        self.target = target
-        self.stop = stop
-        self._measure_batch = measure
-        self._on_change = on_change
-        self._history = history
-        self.model: Any = WatchedCostModel(model, stop)
-        self.database = open_database(folder / "database")
-        log = TrialLog(folder / "trials.jsonl")
-        self._elapsed_before = log.seconds
-        self._started = time.monotonic()
-        seed = settings.seed * 1009 + len(log.trials)  # a resumed run must not draw the same programs again
-        threads = usable_cpus()
-        self._searches = [
-            make_search(t, target, settings.search, seed + i, threads, self.model) for i, t in enumerate(tasks)
+        self.config, self.target, self.stop, self.store = config, target, stop, store
+        self._measure_batch, self._on_change = measure, on_change
+        self.model: Any = SessionCostModel(model, stop)
+        self.database: Any = RunDatabase(store)
+        programs = list(store.programs(traces=False))
+        # A resumed run must not draw the same programs again.
+        seed, search, threads = config.seed * 1009 + len(programs), config.search or SearchSettings(), usable_cpus()
+        self._engines = [
+            open_engine(task, target, search, seed + i, threads, self.model) for i, task in enumerate(tasks)
         ]
-        pairs = zip(tasks, self._searches, strict=True)
+        pairs = zip(tasks, (engine.search for engine in self._engines), strict=True)
         progress = [TaskProgress(t.weight, s.fixed, t.flops, cheap_search=s.cheap) for t, s in pairs]
-        self._folder = folder
-        phases = read_phases(folder, PHASES)
-        self.view = SessionView(tasks, progress, log, settings.trials, untuned=dict(untuned or {}), phases=phases)
-        self.view.batch = batch_size(settings.trials, progress, settings.batch)
+        self.view = SessionView(tasks, progress, config.trials, programs, untuned=dict(untuned or {}))
+        self.view.phases |= store.noted("phases") or {}
+        self.view.batch = batch_size(config.trials, progress, config.trials_per_iter)
+        self._elapsed_before, self._started = self.view.clock, time.monotonic()
 
     def run(self) -> SessionView:
         """Spend the trials that are left.
 
         Raises:
-            InterruptedRunError: the user stopped it; the folder holds all that was measured.
-            TuningFailedError: nearly every program failed.
-            RunStateError: the folder's run began with programs of earlier runs, and this one may not.
+            InterruptedRunError: the user stopped it; the store holds all that was measured.
+            TuningError: nearly every program failed.
+            RunStateError: the run began with programs of earlier runs, and this one may not.
         """
-        clocked = dict(self.view.phases)
-        take_up(self.view, self.database)
-        for index in range(len(self.view.tasks)):
-            self._teach(index)
-        if unfit := len(self.database.unfit):
-            self.view.notes.append(f"{self._folder}: programs left out because they do not apply: {unfit}")
-        for search in self._searches:
-            search.start(self.settings.trials, self.view.batch, self.database, self.model)
-        if self._history is not None and self.settings.reuse:
-            self._reuse(self._history)
-        elif any(trial.kind == "reused" for trial in self.view.log.trials):
-            raise RunStateError(
-                f"{self._folder} holds a run that began with programs of earlier runs, and this one is to begin afresh",
-                remedy="choose another --out, or leave out --no-reuse and --compare-stock",
-                path=str(self._folder),
-            )
-        if self.settings.untuned:
+        before = dict(self.view.phases)
+        self._take_up()
+        for engine in self._engines:
+            engine.search.start(self.config.trials, self.view.batch, self.database, self.model)
+        self._reuse()
+        if self.config.untuned:
             self._measure_untuned()
-        self.view.phases.update(clocked)  # the tuning's clock starts here: what came before is no part of it
+        self.view.phases.update(before)  # the tuning's clock starts here: what came before is no part of it
         self._started = time.monotonic()
-        while self.view.done < self.settings.trials:
+        while self.view.done < self.config.trials:
             chosen = next_round(self.view.progress, self.view.batch, getattr(self._measure_batch, "room", ROOM))
-            if not chosen or settled(self.view.progress, self.settings.early_stop):
+            if not chosen or settled(self.view.progress, self.config.early_stop):
                 break
             self._round(chosen)
-            write_phases(self._folder, self.view.phases)
+            self.store.note("phases", self.view.phases)
             self._check_failures()
         self._check_failures(last=True)
         self._enter("done", None)
         return self.view
+
+    # What was measured before ------------------------------------------------------------------------
+
+    def _take_up(self) -> None:
+        """Bring each task's progress, and the model, to where the store is."""
+        for index, task in enumerate(self.view.tasks):
+            programs = [p for p in self.view.programs if p.task_id == task.task_id]
+            latencies = {s: [p.latency for p in programs if p.strategy == s] for s in ("untuned", "reused", "tune")}
+            if latencies["untuned"] and isfinite(latencies["untuned"][0]):
+                self.view.untuned[task.task_id] = latencies["untuned"][0]
+            progress = self.view.progress[index]
+            progress.known = min(latencies["reused"], default=inf)
+            for start in range(0, len(latencies["tune"]), self.view.batch):
+                progress.record(latencies["tune"][start : start + self.view.batch])
+            if not programs:
+                continue
+            with self._phase("model", index):
+                records = self.database.latest(task.mod, MOST_TAUGHT)
+                if records:
+                    results = [runner_result(_measurement(record)) for record in records]
+                    candidates = [record.as_measure_candidate() for record in records]
+                    self.model.update(self._engines[index].context, candidates, results)
+        if unfit := len(self.database.unfit):
+            self.view.notes.append(f"{self.store.path}: programs left out because they do not apply: {unfit}")
+
+    def _reuse(self) -> None:
+        """Begin with the programs that earlier runs measured.
+
+        After a resumption this run's own are known already, and so are those that it took over, which count.
+        """
+        reused = sum(program.strategy == "reused" for program in self.view.programs)
+        if self.store.home is None or not self.config.reuse:
+            if reused:
+                raise RunStateError(
+                    f"{self.store.path.parent} holds a run that began with programs of earlier runs, and this one is "
+                    "to begin afresh",
+                    remedy="choose another --out, or leave out --no-reuse and --compare-stock",
+                    path=str(self.store.path.parent),
+                )
+            return
+        self.view.reused = reused
+        for index, task in enumerate(self.view.tasks):
+            with self._phase("search", index):
+                known = self.store.home.known(task.task_id)
+                if not self.view.progress[index].trials:
+                    self._take_over(index, known)
+                self.view.reused += self._engines[index].search.teach(known)
+
+    def _take_over(self, index: int, known: Sequence[MeasuredProgram]) -> None:
+        """Put the fastest programs of earlier runs into the store, once a run.
+
+        One whose trace does not apply to the task is left out, and a note says so.
+        """
+        task = self.view.tasks[index]
+        if any(p.strategy == "reused" and p.task_id == task.task_id for p in self.view.programs):
+            return
+        latencies: list[float] = []
+        unfit = 0
+        for program in known:
+            if len(latencies) == MOST_RECORDS or not isfinite(program.latency):
+                break
+            if not self.database.applies(program, task.mod):
+                unfit += 1
+                continue
+            reused = Candidate(task.task_id, program.key, program.trace, "reused", task.mod, program.args)
+            self.view.programs.append(self.store.put(reused, Measurement((program.latency,))))
+            latencies.append(program.latency)
+        self.view.progress[index].known = min(latencies, default=inf)
+        if unfit:
+            self.view.notes.append(f"{task.name}: stored programs left out because they do not apply: {unfit}")
+
+    def _measure_untuned(self) -> None:
+        measured = {p.task_id for p in self.view.programs if p.strategy == "untuned"} | set(self.view.untuned)
+        jobs = [(task, untuned_candidate(task)) for task in self.view.tasks if task.task_id not in measured]
+        self._check_stop()
+        for index, measurement in self._measured(jobs, 0) if jobs else ():
+            program = self._put(*jobs[index], measurement, None, "untuned")
+            if isfinite(program.latency):
+                self.view.untuned[program.task_id] = program.latency
 
     # One round ---------------------------------------------------------------------------------------
 
     def _round(self, chosen: Sequence[tuple[int, int]]) -> None:
         self._check_stop()
         batches: list[_Batch] = []
-        left = self.settings.trials - self.view.done
+        left = self.config.trials - self.view.done
         for index, count in chosen:
             with self._phase("search", index):
-                candidates = self._searches[index].candidates(min(count, left), self.stop)
+                candidates = self._engines[index].search.candidates(min(count, left), self.stop)
             if not candidates:
                 self.view.progress[index].exhausted = True
                 continue
@@ -163,100 +225,56 @@ class TuningSession:
         self.view.unread = self.model.unread
 
     def _scores(self, index: int, candidates: list[Any]) -> list[float]:
-        """What the model expects of candidates, for the log and the scheduler."""
+        """Return the model's scores of candidates, for the log and the scheduler."""
         try:
-            return [float(s) for s in self.model.predict(self._searches[index].context, candidates)]
-        except RuntimeError:  # what a watched model raises when the user asked to stop
+            return [float(s) for s in self.model.predict(self._engines[index].context, candidates)]
+        except RuntimeError:  # what the session's model raises when the user asked to stop
             self._check_stop()
             raise
 
     def _measure(self, batches: Sequence[_Batch]) -> None:
-        """Measure batches; each program is in the database, then in the log, before the next is awaited."""
-        places = [(batch, i) for batch in batches for i in range(len(batch.candidates))]
-        jobs = [(self.view.tasks[batch.index], batch.candidates[i]) for batch, i in places]
-        for measured in self._measured(jobs, batches[0].index):
-            (task, candidate), (batch, i) = jobs[measured.index], places[measured.index]
-            self._commit(task, candidate, measured.result)
-            batch.results[i] = measured.result
-            if self._history is not None:
-                self._history.put(task, candidate, measured)
-            self._log(task, measured, batch.scores[i], "tuned")
+        """Measure batches; each program is in the store before the next is awaited."""
+        pairs = [(batch, i) for batch in batches for i in range(len(batch.candidates))]
+        jobs = [(self.view.tasks[batch.index], batch.candidates[i]) for batch, i in pairs]
+        for index, measurement in self._measured(jobs, batches[0].index):
+            batch, i = pairs[index]
+            batch.programs[i] = self._put(*jobs[index], measurement, batch.scores[i], "tune")
             self._on_change(self.view)
 
-    def _measured(self, jobs: Sequence[Job], index: int) -> Iterator[Measured]:
+    def _measured(self, jobs: Sequence[Job], index: int) -> Iterator[tuple[int, Measurement]]:
         with self._phase("measure", index):
-            for measured in self.stop.each(self._measure_batch(jobs)):
-                if self.stop.requested and measured.result.error_msg is not None:
+            for job, measurement in self.stop.each(self._measure_batch(jobs)):
+                if self.stop.requested and measurement.error is not None:
                     break  # Ctrl-C reaches stock's workers too
-                self.view.phases["build"] += measured.build_seconds
-                self.view.phases["run"] += measured.run_seconds
-                yield measured
+                self.view.phases["build"] += measurement.build_seconds
+                self.view.phases["run"] += measurement.run_seconds
+                yield job, measurement
         if self.stop.requested:
             raise InterruptedRunError("interrupted while measuring")
 
+    def _put(
+        self, task: TuningTask, candidate: Any, measurement: Measurement, score: float | None, strategy: str
+    ) -> MeasuredProgram:
+        clock = self._elapsed_before + time.monotonic() - self._started if strategy == "tune" else 0.0
+        self.database.commit_workload(task.mod)
+        ours = from_measure_candidate(task.task_id, strategy, candidate)
+        program = self.store.put(ours, measurement, predicted=score, clock=clock)
+        self.view.programs.append(program)
+        return program
+
     def _learn(self, batch: _Batch) -> None:
-        """What a measured batch tells the scheduler, the search and the model."""
-        search, progress = self._searches[batch.index], self.view.progress[batch.index]
-        results = [batch.results[i] for i in range(len(batch.candidates))]
-        latencies = [seconds(result) for result in results]
+        """Tell the scheduler, the search and the model the results of a batch."""
+        engine, progress = self._engines[batch.index], self.view.progress[batch.index]
+        programs = [batch.programs[i] for i in range(len(batch.candidates))]
+        latencies = [program.latency for program in programs]
         progress.record(latencies)
-        progress.scored.append(Round(tuple(batch.scores), tuple(latencies), search.waiting))
-        search.notify(batch.candidates, results)
+        progress.scored.append(ScoredRound(tuple(batch.scores), tuple(latencies), engine.search.waiting))
+        results = [runner_result(program.measurement) for program in programs]
+        engine.search.notify(batch.candidates, results)
         with self._phase("model", batch.index):
-            self.model.update(search.context, batch.candidates, results)
-
-    def _log(self, task: TuningTask, measured: Measured, score: float | None, kind: str) -> Trial:
-        cost = measured.build_seconds + measured.run_seconds
-        at = self._elapsed() if kind == "tuned" else 0.0
-        trial = make_trial(task.task_id, at, measured.result, score, kind, cost)
-        self.view.log.append([trial])
-        return trial
-
-    def _commit(self, task: TuningTask, candidate: Any, result: Any) -> None:
-        valid = result.error_msg is None and result.run_secs
-        times = [float(s) for s in result.run_secs] if valid else [FAILED_SECONDS]
-        workload = self.database.workload_of(task.mod)
-        self.database.put(
-            ms.database.TuningRecord(candidate.sch.trace, workload, times, self.target, candidate.args_info)
-        )
-
-    # Untuned programs --------------------------------------------------------------------------------
-
-    def _measure_untuned(self) -> None:
-        known = {t.task for t in self.view.log.trials if t.kind == "untuned"} | set(self.view.untuned)
-        pairs = zip(self.view.tasks, self._searches, strict=True)
-        jobs = [(task, search.untuned()) for task, search in pairs if task.task_id not in known]
-        self._check_stop()
-        for measured in self._measured(jobs, 0) if jobs else ():
-            task = jobs[measured.index][0]
-            trial = self._log(task, measured, None, "untuned")
-            if trial.latency is not None:
-                self.view.untuned[task.task_id] = trial.latency
-
-    def _teach(self, index: int) -> None:
-        """Show the cost model programs that were measured before."""
-        with self._phase("model", index):
-            candidates, results = taught(self.database, self.view.tasks[index])
-            if candidates:
-                self.model.update(self._searches[index].context, candidates, results)
-
-    def _reuse(self, history: History) -> None:
-        """Begin with the programs that earlier runs measured.
-
-        After a resumption this run's own are known already, and so are those that it took over, which count.
-        """
-        self.view.reused = sum(trial.kind == "reused" for trial in self.view.log.trials)
-        for index, task in enumerate(self.view.tasks):
-            with self._phase("search", index):
-                known = history.of_task(task.task_id)
-                if not self.view.progress[index].trials:
-                    take_over(self.view, self.database, self.target, index, known)
-                self.view.reused += self._searches[index].teach(known)
+            self.model.update(engine.context, batch.candidates, results)
 
     # Bookkeeping -------------------------------------------------------------------------------------
-
-    def _elapsed(self) -> float:
-        return self._elapsed_before + time.monotonic() - self._started
 
     def _enter(self, phase: str, index: int | None) -> None:
         self.view.phase, self.view.current = phase, index
@@ -280,20 +298,24 @@ class TuningSession:
             raise InterruptedRunError("interrupted")
 
     def _check_failures(self, last: bool = False) -> None:
-        tuned = self.view.log.tuned
-        failed = [t.error for t in tuned if t.error is not None]
-        floor = 1 if last else self.settings.failure_floor
-        limit = 1.0 if last else self.settings.failure_rate
-        if len(tuned) < floor or len(failed) < limit * len(tuned):
+        tuned = self.view.tuned
+        failures = [failure for program in tuned if (failure := program.failure) is not None]
+        floor = 1 if last else self.config.failure_floor
+        limit = 1.0 if last else self.config.failure_rate
+        if len(tuned) < floor or len(failures) < limit * len(tuned):
             return
-        commonest, count = Counter(failed).most_common(1)[0]
-        raise TuningFailedError(
-            f"{len(failed)} of {len(tuned)} programs failed; {count} with: {commonest}",
+        commonest, count = Counter(failures).most_common(1)[0]
+        raise TuningError(
+            f"{len(failures)} of {len(tuned)} programs failed; {count} with: {commonest}",
             remedy="run `tchub doctor`; if a compiler is missing, install one",
-            failed=len(failed),
+            failed=len(failures),
             measured=len(tuned),
             commonest=commonest,
         )
 
 
-__all__ = ["SessionSettings", "SessionView", "TuningSession", "best_programs", "open_database"]
+def _measurement(record: Any) -> Measurement:
+    """Return the measurement of a database record."""
+    times = tuple(float(s) for s in record.run_secs or ())
+    failed = not times or min(times) >= FAILED_SECONDS
+    return Measurement((), "run", "failed in an earlier run") if failed else Measurement(times)

@@ -46,16 +46,19 @@ def _trace(rng: random.Random) -> str:
 def journal(folder: Path, programs: int) -> dict[str, Any]:
     """Write measurements as a collection does."""
     from tchub.hub.device.measure import Measurement
-    from tchub.hub.records.journal import Journal
+    from tchub.hub.records.scope import MeasurementScope
+    from tchub.hub.records.store import FILE, RunStore
 
     rng = random.Random(0)
-    with Journal(folder / "journal.sqlite", META) as file:
+    scope = MeasurementScope(META["device"], META["cpu_model"], json.dumps(META["target"]), 1, META["tvm_version"])
+    with RunStore(folder / FILE, scope) as file:
         for number in range(programs):
             named = SimpleNamespace(
-                task_id=f"{number % TASKS:016x}", key=f"{number:016x}", strategy="random", trace=_trace(rng)
-            )
+                task_id=f"{number % TASKS:016x}", key=f"{number:016x}", strategy="random", trace=_trace(rng),
+                args_info=(),
+            )  # fmt: skip
             file.put(named, Measurement((1e-3, 1.1e-3, 1e-3), None, None, 0.5, 0.5, time.time()))  # pyright: ignore[reportArgumentType]
-    return {"programs": programs, "bytes_per_program": (folder / "journal.sqlite").stat().st_size / programs}
+    return {"programs": programs, "bytes_per_program": (folder / FILE).stat().st_size / programs}
 
 
 def _programs(shard: int, programs: int) -> Iterator[Any]:

@@ -108,29 +108,33 @@ def _resident(process: psutil.Process) -> int:
 
 def soak(job: Job, journal: Path, folder: Path) -> dict[str, Any]:
     """One watched run; returns its samples and slopes."""
-    from tchub.hub.search.measuring import MeasureHere
+    from tchub.hub.search.measuring import WorkerMeasure
 
     if job.machine == "workers":
         with workers() as measurer:
-            return _soak(Watch(MeasureHere(measurer), job.every, job.machine, journal), job, folder)
+            return _soak(Watch(WorkerMeasure(measurer), job.every, job.machine, journal), job, folder)
     return _soak(Watch(Pretended(), job.every, job.machine, journal), job, folder)
 
 
 def _soak(watch: Watch, job: Job, folder: Path) -> dict[str, Any]:
     import tvm
-    from tchub.hub.records.history import History
+    from tchub.hub.records.scope import MeasurementScope
+    from tchub.hub.records.store import FILE, RunStore
+    from tchub.hub.search.engines import SearchSettings
     from tchub.hub.search.interrupt import StopFlag
     from tchub.hub.search.models import choose_model
-    from tchub.hub.search.task_search import SearchSettings
-    from tchub.hub.tuning.session import SessionSettings, TuningSession
+    from tchub.hub.tuning.config import TuneConfig
+    from tchub.hub.tuning.session import TuningSession
 
-    settings = SessionSettings(trials=job.trials, batch=BATCH, search=SearchSettings(engine=job.engine), untuned=False)
+    search = SearchSettings(engine=job.engine)
+    config = TuneConfig(trials=job.trials, trials_per_iter=BATCH, search=search, untuned=False)
     model, target = choose_model(job.checkpoint).make(), tvm.target.Target(TARGET)
     start = time.monotonic()
-    with History(folder / "history.sqlite", {"benchmark": "soak"}) as history:
-        view = TuningSession(tasks(), target, model, watch, folder, settings, StopFlag(), history=history).run()
+    scope = MeasurementScope.of("soak", "any", target, 1)
+    with RunStore(folder / FILE, scope, RunStore(folder / "home" / FILE, scope)) as store:
+        view = TuningSession(tasks(), target, model, watch, store, config, StopFlag()).run()
     facts = {"trials": view.done, "seconds": round(time.monotonic() - start, 1), "phases": dict(view.phases)}
-    database = sum(path.stat().st_size for path in (folder / "database").iterdir())
+    database = (folder / FILE).stat().st_size
     return facts | {"database_mib": round(database / 2**20, 1), "samples": watch.samples} | slopes(watch.samples)
 
 

@@ -4,7 +4,7 @@
 
 A measurement counts as finished when the session came back for the next one: then it is owed to the user, whatever
 happens next. `FOLDER/seen.jsonl` holds these, each line on disk before the next program is awaited; `check` compares
-them with the database and with `trials.jsonl`. The same command again goes on where the last one ended.
+them with the store and with the database that it exports. The same command again goes on where the last one ended.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def tiny_tasks() -> list[Any]:
 
 
 def program_key(trace: Any) -> str:
-    """A program's name within its task."""
+    """Return a program's key within its task."""
     from tchub.hub.device.candidate import trace_json, trace_key
 
     return trace_key(trace_json(trace))
@@ -51,13 +51,12 @@ class Pretended:
     """Measures at once: a latency that follows from the program alone."""
 
     def __call__(self, jobs: Sequence[Any]) -> Iterator[Any]:
-        from tchub.hub.search.measuring import Measured
-        from tvm.s_tir import meta_schedule as ms
+        from tchub.hub.device.measurement import Measurement
 
         for index, (_, candidate) in enumerate(jobs):
             time.sleep(_PRETENDED_SECONDS)
             seconds = 1e-3 * (1 + int(program_key(candidate.sch.trace), 16) / 16**16)
-            yield Measured(index, ms.runner.RunnerResult([seconds], None), 0.0, _PRETENDED_SECONDS)
+            yield index, Measurement((seconds,), None, None, 0.0, _PRETENDED_SECONDS)
 
 
 class Witness:
@@ -67,10 +66,10 @@ class Witness:
         self.inner, self.path = inner, path
 
     def __call__(self, jobs: Sequence[Any]) -> Iterator[Any]:
-        for found in self.inner(jobs):
-            yield found
-            task, candidate = jobs[found.index]
-            self._write(task.task_id, program_key(candidate.sch.trace), found.result.error_msg)
+        for index, measurement in self.inner(jobs):
+            yield index, measurement
+            task, candidate = jobs[index]
+            self._write(task.task_id, program_key(candidate.sch.trace), measurement.error)
 
     def _write(self, task_id: str, key: str, error: Any) -> None:
         line = json.dumps({"task": task_id, "key": key, "failed": error is not None})
@@ -85,22 +84,32 @@ def workers() -> AbstractContextManager[Any]:
     return Measurer(TARGET)
 
 
+def open_run(folder: Path) -> Any:
+    """Open the store of a run."""
+    import tvm
+    from tchub.hub.records.scope import MeasurementScope
+    from tchub.hub.records.store import open_store
+
+    scope = MeasurementScope.of("victim", "any", tvm.target.Target(TARGET), 1)
+    return open_store(folder, scope, share=False)
+
+
 def tune(folder: Path, trials: int, measure: Any) -> Any:
     """Tune the tiny tasks in a folder; takes up what it holds. Returns the session's view."""
     import tvm
-    from tchub.hub.records.run_folder import locked
+    from tchub.hub.search.engines import SearchSettings
     from tchub.hub.search.interrupt import StopFlag
-    from tchub.hub.search.task_search import SearchSettings
-    from tchub.hub.tuning.session import SessionSettings, TuningSession
+    from tchub.hub.tuning.config import TuneConfig
+    from tchub.hub.tuning.session import TuningSession
+    from tchub.zoo.files import locked_folder
     from tvm.s_tir import meta_schedule as ms
 
     search = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1)
-    settings = SessionSettings(trials=trials, batch=BATCH, search=search)
-    target = tvm.target.Target(TARGET)
-    with locked(folder):
+    config = TuneConfig(trials=trials, trials_per_iter=BATCH, search=search)
+    with locked_folder(folder), open_run(folder) as store:
         watched = Witness(measure, folder / "seen.jsonl")
         model = ms.cost_model.RandomModel(seed=0)
-        return TuningSession(tiny_tasks(), target, model, watched, folder, settings, StopFlag()).run()
+        return TuningSession(tiny_tasks(), tvm.target.Target(TARGET), model, watched, store, config, StopFlag()).run()
 
 
 @dataclass(frozen=True)
@@ -108,11 +117,12 @@ class Verdict:
     """What a folder holds after a run ended.
 
     Attributes:
-        trials: measurements of candidates in the database; logged: in `trials.jsonl`; seen: finished, by the witness.
-        failed: of the database's, those that did not run.
-        lost: finished, and not in the database.
-        twice: more than once in the database.
-        unlogged: latencies of the database that the log does not hold, or the other way round.
+        trials: measurements of candidates in the store; logged: in the exported database; seen: finished, by the
+            witness.
+        failed: of the store's, those that did not run.
+        lost: finished, and not in the store.
+        twice: finished more than once.
+        unlogged: latencies of the store that the exported database does not hold, or the other way round.
     """
 
     trials: int
@@ -125,32 +135,33 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether the database holds every measurement that finished, once, and the log says the same."""
+        """Return True where the store holds every measurement that finished, once, and the database says the same."""
         return not (self.lost or self.twice or self.unlogged)
 
 
 def check(folder: Path) -> Verdict:
-    """Compare the database, the log and what was seen."""
-    from tchub.hub.records.records import FAILED_SECONDS, open_database
-    from tchub.hub.records.trials import TrialLog, latency_of
+    """Compare the store, the database that it exports, and what was seen."""
+    import tempfile
 
-    records = list(open_database(folder / "database").get_all_tuning_records())
-    times = [[float(x) for x in record.run_secs or ()] for record in records]
-    valid = [seconds if min(seconds, default=FAILED_SECONDS) < FAILED_SECONDS else [] for seconds in times]
-    held = Counter((_module_hash(record.workload.mod), program_key(record.trace)) for record in records)
-    hashes = {task.task_id: _module_hash(task.mod) for task in tiny_tasks()}
+    from tchub.hub.records.database import FAILED_SECONDS, RunDatabase, export_json
+    from tvm.s_tir import meta_schedule as ms
+
+    with open_run(folder) as store, tempfile.TemporaryDirectory() as exported:
+        programs = [program for program in store.programs() if program.strategy == "tune"]
+        export_json(RunDatabase(store), Path(exported))
+        records = ms.database.JSONDatabase(work_dir=exported).get_all_tuning_records()
+    held = {(program.task_id, program.key) for program in programs}
     untuned = program_key_of_nothing()
-    seen = {(hashes[s["task"]], s["key"]) for s in _lines(folder / "seen.jsonl") if s["key"] != untuned}
-    tuned = TrialLog(folder / "trials.jsonl").tuned
-    differing = Counter(_mark(latency_of(s)) for s in valid)
-    differing.subtract(_mark(trial.latency) for trial in tuned)
+    seen = Counter((s["task"], s["key"]) for s in _lines(folder / "seen.jsonl") if s["key"] != untuned)
+    differing = Counter(_mark(min(map(float, record.run_secs))) for record in records)
+    differing.subtract(_mark(min(p.measurement.latencies, default=FAILED_SECONDS)) for p in programs)
     return Verdict(
-        trials=len(records),
-        logged=len(tuned),
+        trials=len(programs),
+        logged=len(records),
         seen=len(seen),
-        failed=sum(not seconds for seconds in valid),
+        failed=sum(program.failure is not None for program in programs),
         lost=sum(program not in held for program in seen),
-        twice=sum(count > 1 for count in held.values()),
+        twice=sum(count > 1 for count in seen.values()),
         unlogged=sum(map(abs, differing.values())),
     )
 
@@ -162,15 +173,9 @@ def program_key_of_nothing() -> str:
     return trace_key([[], []])
 
 
-def _module_hash(mod: Any) -> str:
-    from tvm.s_tir.meta_schedule.utils import shash2hex
-
-    return shash2hex(mod)
-
-
-def _mark(latency: float | None) -> str:
-    """A latency to the digits that the database's JSON keeps."""
-    return "failed" if latency is None else f"{latency:.4e}"
+def _mark(latency: float) -> str:
+    """Return a latency to the digits that the database's JSON keeps."""
+    return f"{latency:.4e}"
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -201,13 +206,13 @@ def open_machine(name: str) -> AbstractContextManager[Any]:
 @click.option("--machine", default="workers", show_default=True, help="Or `pretended`, or rpc://host:port/key.")
 def main(folder: Path, trials: int, machine: str) -> None:
     """Tune; an error of tchub's own is one line and exit code 1, as with the `tchub` command."""
-    from tchub.hub.search.measuring import MeasureHere
+    from tchub.hub.search.measuring import WorkerMeasure
     from tchub.zoo.errors import TchubError
 
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with open_machine(machine) as opened:
-            tune(folder, trials, opened if isinstance(opened, Pretended) else MeasureHere(opened))
+            tune(folder, trials, opened if isinstance(opened, Pretended) else WorkerMeasure(opened))
     except TchubError as error:
         sys.exit(f"{type(error).__name__}: {error}")
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tchub.hub.device.candidate import trace_json, trace_key
-from tchub.hub.search.measuring import Measured
+from tchub.hub.device.measurement import Measurement
+from tchub.hub.records.scope import MeasurementScope
+from tchub.hub.records.store import FILE, MeasuredProgram, RunStore, open_store
+from tchub.hub.search.engines import SearchSettings
+from tchub.hub.search.interrupt import StopFlag
+from tchub.hub.tuning.config import TuneConfig
+from tchub.hub.tuning.session import TuningSession
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
+
+SCOPE = MeasurementScope("epyc-turin", "EPYC", "llvm", 1, "0.27.0")
 
 
 def key_of(candidate: Any) -> str:
@@ -42,19 +53,38 @@ class FakeMeasure:
         self.count = 0
         self.keys: list[str] = []
 
-    def __call__(self, jobs: Sequence[Any]) -> Iterator[Measured]:
+    def __call__(self, jobs: Sequence[Any]) -> Iterator[tuple[int, Measurement]]:
         for index, (_, candidate) in enumerate(jobs):
             key = key_of(candidate)
-            failed = self.fails(self.count)
-            result = (
-                ms.runner.RunnerResult(None, self.failure)
-                if failed
-                else ms.runner.RunnerResult([latency_of_key(key)], None)
-            )
+            kind, _, message = self.failure.partition(": ")
+            error = (kind, message) if self.fails(self.count) else (None, None)
+            times = () if error[0] else (latency_of_key(key),)
             self.count += 1
             self.keys.append(key)
-            yield Measured(index, result, 0.01, 0.001)
+            yield index, Measurement(times, *error, 0.01, 0.001)
             self.after(self.count)
+
+
+def open_session(
+    folder: Path, tasks: Sequence[Any], target: Any, measure: Any, *, model: Any = None, share: bool = False,
+    stop: StopFlag | None = None, scope: MeasurementScope = SCOPE, **settings: Any,
+) -> TuningSession:  # fmt: skip
+    """A session in a folder as `tune` makes it, with a small search: 12 trials, rounds of 4."""
+    search = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1)
+    config = TuneConfig(**{"trials": 12, "trials_per_iter": 4, "search": search, **settings})
+    store = open_store(folder, replace(scope, target=str(target)), share=share)
+    model = model or ms.cost_model.RandomModel(seed=0)
+    return TuningSession(tasks, target, model, measure, store, config, stop or StopFlag())
+
+
+def programs_in(folder: Path, strategy: str) -> list[MeasuredProgram]:
+    """The programs of a folder's store, of any scope."""
+    rows = sqlite3.connect(folder / FILE).execute("SELECT facts FROM scopes").fetchall()
+    programs: list[MeasuredProgram] = []
+    for (facts,) in rows:
+        with RunStore(folder / FILE, MeasurementScope(**json.loads(facts))) as store:
+            programs += [program for program in store.programs() if program.strategy == strategy]
+    return programs
 
 
 @derived_object

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +78,9 @@ def test_an_error_of_tchub_is_a_refusal_unless_programs_were_measured(
 
     def tuned(*_: Any) -> dict[str, Any]:
         (tmp_path / "out").mkdir()
-        (tmp_path / "out" / "trials.jsonl").write_text("{}\n" * lines)
+        with sqlite3.connect(tmp_path / "out" / "records.sqlite") as store:
+            store.execute("CREATE TABLE programs (key TEXT)")
+            store.executemany("INSERT INTO programs VALUES (?)", [("key",)] * lines)
         raise NetworkImportError("TVM cannot import x", remedy="leave it out", operator="foo.default")
 
     monkeypatch.setattr(tools["run"], "tuned", tuned)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import sys
 import time
 import traceback
@@ -35,7 +36,7 @@ def compiled(source: Any, arguments: dict[str, Any], name: str, threads: int = 1
     from tchub.hub.networks.latency import compare
     from tchub.hub.networks.prepare import LAYOUTS
     from tchub.hub.networks.sources import open_network
-    from tchub.hub.tuning.first_build import first_build
+    from tchub.hub.tuning.builds import first_build
     from tvm.target import Target
 
     network = open_network(source, name=name, **arguments)
@@ -59,8 +60,11 @@ def _checked(checks: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 def measured(folder: Path) -> int:
     """Programs that were measured so far."""
-    path = folder / "out" / "trials.jsonl"
-    return path.read_bytes().count(b"\n") if path.is_file() else 0
+    path = folder / "out" / "records.sqlite"
+    if not path.is_file():
+        return 0
+    with sqlite3.connect(path) as store:
+        return store.execute("SELECT COUNT(*) FROM programs").fetchone()[0]
 
 
 def row_of(name: str, folder: Path, trials: int, check_only: bool) -> dict[str, Any]:

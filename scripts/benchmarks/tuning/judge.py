@@ -46,11 +46,12 @@ def _config() -> Any:
 
 
 def open_judgements(work: Path, local: Any) -> Any:
-    """The journal of what was judged on this machine."""
-    from tchub.hub.records.journal import Journal
+    """Open the store of what was judged on this machine."""
+    from tchub.hub.records.scope import MeasurementScope
+    from tchub.hub.records.store import RunStore
 
-    scope = {"cpu_model": local.cpu_model, "target": local.target, "threads": THREADS, "judge": _VERSION}
-    return Journal(work / "judged.sqlite", scope)
+    scope = MeasurementScope.of(f"{local.device.name}, judge {_VERSION}", local.cpu_model, local.target, THREADS)
+    return RunStore(work / "judged.sqlite", scope)
 
 
 def wanted(runs: Iterable[Run]) -> dict[tuple[str, str], str]:

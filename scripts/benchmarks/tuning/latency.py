@@ -35,7 +35,8 @@ def time_network(network: str, runs: list[Run]) -> dict[str, Any]:
     from tchub.hub.networks.latency import compare
     from tchub.hub.networks.library import build_library
     from tchub.hub.networks.network import load_network
-    from tchub.hub.records.records import best_programs, open_database
+    from tchub.hub.records.database import best_programs
+    from tvm.s_tir import meta_schedule as ms
 
     from scripts.benchmarks.tuning.judge import latencies
     from scripts.benchmarks.tuning.rivals import load_workload
@@ -51,8 +52,8 @@ def time_network(network: str, runs: list[Run]) -> dict[str, Any]:
         for run in runs:
             work = loaded[SYSTEMS[run.system].layout]
             note(f"latency: {run.label}: compile")
-            found = open_database(run.folder / "database")
-            database = best_programs(found, work.tasks, _better_untuned(run, judged))
+            stored = ms.database.JSONDatabase(work_dir=str(run.folder / "database"))
+            database = best_programs(stored, work.tasks, _better_untuned(run, judged))
             built = build_library(work.mod, work.target, database, Path(folder, f"{run.system}.so"))
             libraries[run.system] = Path(built.path)
         note(f"latency: {network}: {len(libraries)} libraries, PyTorch eager and torch.compile take turns")

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from scripts.benchmarks.tuning.runs import SYSTEMS, THREADS, Run, note, read_json, write_json
@@ -80,9 +81,8 @@ class Recorder:
 
     def add(self, at: float, task_id: str, run_secs: Sequence[Any] | None, trace: Any) -> None:
         """Take one result; no `run_secs`: the program failed."""
-        from tchub.hub.records.trials import latency_of
-
-        self.results.append((at, task_id, latency_of([float(x) for x in run_secs or ()]), trace))
+        latency = median(map(float, run_secs)) if run_secs else None
+        self.results.append((at, task_id, latency, trace))
         if len(self.results) % _NOTE_EVERY == 0:
             note(f"{self.run.label}: {len(self.results)} of {self.budget} trials in {at:.0f} s")
 
@@ -90,11 +90,10 @@ class Recorder:
         """A session's measure function that is recorded."""
 
         def recorded(jobs: Sequence[Any]) -> Iterator[Any]:
-            for found in measure(jobs):
-                run_secs = None if found.result.error_msg is not None else found.result.run_secs
-                task, candidate = jobs[found.index]
-                self.add(self.now(), task.task_id, run_secs, candidate.sch.trace)
-                yield found
+            for index, measurement in measure(jobs):
+                task, candidate = jobs[index]
+                self.add(self.now(), task.task_id, measurement.latencies, candidate.sch.trace)
+                yield index, measurement
 
         return recorded
 
@@ -189,11 +188,15 @@ def tune_ours(run: Run, work: Workload, budget: int) -> Outcome:
     import xgboost  # noqa: F401
     from tchub.hub.device.measure import Measurer
     from tchub.hub.device.measurement import MeasureConfig
+    from tchub.hub.records.database import export_json
+    from tchub.hub.records.scope import MeasurementScope
+    from tchub.hub.records.store import open_store
+    from tchub.hub.search.engines import SearchSettings
     from tchub.hub.search.interrupt import StopFlag
-    from tchub.hub.search.measuring import MeasureHere
+    from tchub.hub.search.measuring import WorkerMeasure
     from tchub.hub.search.models import choose_model
-    from tchub.hub.search.task_search import SearchSettings
-    from tchub.hub.tuning.session import SessionSettings, TuningSession
+    from tchub.hub.tuning.config import TuneConfig
+    from tchub.hub.tuning.session import TuningSession
 
     from scripts.benchmarks.tuning.rivals import Outcome, Recorder
 
@@ -205,21 +208,25 @@ def tune_ours(run: Run, work: Workload, budget: int) -> Outcome:
     recorder = Recorder(run, budget)
     search = SearchSettings(engine=system.engine)
     # The judge times untuned programs; what earlier runs measured would be other systems' work.
-    settings = SessionSettings(budget, seed=run.seed, search=search, untuned=False, reuse=False)
-    config = MeasureConfig(threads=THREADS)
-    with Measurer(work.local.target, config) as measurer:
+    config = TuneConfig(trials=budget, seed=run.seed, search=search, untuned=False, reuse=False)
+    scope = MeasurementScope.of_device(work.local)
+    with (
+        open_store(run.folder, scope, share=False) as store,
+        Measurer(work.local.target, MeasureConfig(threads=THREADS)) as measurer,
+    ):
         model = choose_model(checkpoint, seed=run.seed)
         session = TuningSession(
             work.tasks,
             work.target,
             model.make(),
-            recorder.measured(MeasureHere(measurer)),
-            run.folder,
-            settings,
+            recorder.measured(WorkerMeasure(measurer)),
+            store,
+            config,
             StopFlag(),
         )
         view = session.run()
         seconds = recorder.now()
+        export_json(session.database, run.folder / "database")
     facts = {"model": model.name, "update": model.update, "engine": system.engine, "batch": view.batch}
     return Outcome(recorder, seconds, dict(view.phases), facts, adaptation)
 

@@ -22,7 +22,7 @@ from tchub.hub.device.errors import TargetError
 from tchub.hub.device.host_facts import HostFacts, usable_cores
 from tchub.hub.device.local_target import with_target
 from tchub.hub.networks.errors import NetworkLoadError
-from tchub.hub.records import history
+from tchub.hub.records.store import FILE, home_file
 from tchub.hub.search import cost_model
 from tchub.hub.search.models import choose_model
 from tchub.hub.tuning import collect as collecting
@@ -187,7 +187,7 @@ def test_collect_keeps_a_scope_for_each_target(tmp_path: Path, monkeypatch: pyte
     for target in (None, "x86-64-v2", "x86-64"):
         with pytest.raises(NetworkLoadError):
             collecting.collect("bert-tiny", 8, tmp_path, target=parse_target(target))
-    for file in (tmp_path / "journal.sqlite", history.history_file()):
+    for file in (tmp_path / FILE, home_file()):
         with closing(sqlite3.connect(file)) as db:
             facts = [json.loads(text) for (text,) in db.execute("SELECT facts FROM scopes")]
         assert len({str(scope["target"]) for scope in facts}) == len(facts) == 3

@@ -24,11 +24,12 @@ from tchub.hub.device.rpc_farm import Farm
 from tchub.hub.device.rpc_fleet import RpcConfig, TrackerClient, ask_server
 from tchub.hub.device.worker import TimingConfig
 from tchub.hub.records.errors import RunStateError
-from tchub.hub.records.run_folder import claim
-from tchub.hub.search.task_search import SearchSettings
-from tchub.hub.tuning.session import SessionView
-from tchub.hub.tuning.tune import TuneProgress
+from tchub.hub.records.scope import MeasurementScope
+from tchub.hub.records.store import FILE, RunStore
+from tchub.hub.search.engines import SearchSettings
+from tchub.hub.tuning.progress import SessionView, TuneProgress
 
+SCOPE = MeasurementScope("any", "any", "{}", 1, "any")
 QUICK = MeasureConfig(run_timeout=4.0, timing=TimingConfig(max_repeats=3, max_seconds=0.1))
 IMPATIENT = RpcConfig(connect_timeout=3.0, request_timeout=1.0, patience=2.0, refresh=0.2)
 PATIENT = replace(IMPATIENT, connect_timeout=20.0, patience=60.0)
@@ -210,7 +211,7 @@ def test_tune_goes_on_when_a_server_dies_and_its_latency_is_that_of_the_servers(
     network = tmp_path / "tiny.pt2"
     torch.export.save(torch.export.export(torch.nn.Linear(24, 32).eval(), (torch.randn(16, 24),)), network)
     search = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1)
-    options: dict[str, Any] = {"trials": 6, "output": tmp_path / "out", "target": {"kind": "llvm"}, "search": search}
+    options: dict[str, Any] = {"trials": 6, "out": tmp_path / "out", "target": {"kind": "llvm"}, "search": search}
     with _one_more(farm):
         kill = _KillOnce(farm, 2)
         result = hub.tune(network, checkpoint="none", device=str(farm.address), progress=kill, **options)
@@ -220,6 +221,7 @@ def test_tune_goes_on_when_a_server_dies_and_its_latency_is_that_of_the_servers(
     assert set(result.latency) == {"untuned", "tuned"}
     assert all(check["ok"] for check in result.report["output_check"].values())
     assert result.report["machine"]["device"] == "rpc-spare"
-    session = json.loads((tmp_path / "out" / "session.json").read_text())
-    with pytest.raises(RunStateError, match="another device"):
-        claim(tmp_path / "out", session | {"device": None})
+    with RunStore(tmp_path / "out" / FILE, SCOPE) as store:
+        ((facts,),) = store._rows("SELECT value FROM notes WHERE name = 'run'")
+        with pytest.raises(RunStateError, match="another device"):
+            store.claim(json.loads(facts) | {"device": None})

@@ -17,7 +17,7 @@ from tchub.hub.device.errors import DeviceChoiceError, DeviceSetupError, TargetE
 from tchub.hub.device.rpc_address import RpcAddress, parse_device
 from tchub.hub.device.rpc_device import describe_remote, find_linker
 from tchub.hub.device.rpc_jobs import ServerFacts, cross_build
-from tchub.hub.tuning.collect import scope_of
+from tchub.hub.records.scope import MeasurementScope
 
 ADDRESS = RpcAddress("tracker.lan", 9190, "turin")
 GRAVITON = {"kind": "llvm", "mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}
@@ -99,21 +99,22 @@ def test_measurements_of_a_remote_device_never_share_a_scope_with_local_ones_or_
     local = detect_local(1)
     same_cpu = ServerFacts(local.mcpu, f"{platform.machine()}-linux-gnu")
     scopes = [
-        scope_of(device, 1)
+        MeasurementScope.of_device(device)
         for device in (
             local,
             describe_remote(ADDRESS, same_cpu, 1, local.target),
             describe_remote(RpcAddress("tracker.lan", 9190, "other"), same_cpu, 1, local.target),
         )
     ]
-    names = {scope["device"] for scope in scopes}
-    models = {scope["cpu_model"] for scope in scopes}
+    names = {scope.device for scope in scopes}
+    models = {scope.cpu_model for scope in scopes}
     assert len(names) == len(models) == 3
 
 
 def test_the_scope_outlives_a_tracker_that_moves() -> None:
     moved = RpcAddress("10.0.0.9", 9999, ADDRESS.key)
-    assert scope_of(describe_remote(ADDRESS, HERE, 1), 1) == scope_of(describe_remote(moved, HERE, 1), 1)
+    one, other = (MeasurementScope.of_device(describe_remote(address, HERE, 1)) for address in (ADDRESS, moved))
+    assert one == other
 
 
 def test_a_target_is_json_a_file_or_a_device_of_the_zoo(tmp_path: Path) -> None:

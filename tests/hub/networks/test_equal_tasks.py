@@ -10,18 +10,11 @@ from typing import Any
 
 import pytest
 import torch
-from fake_tuning import FakeMeasure
+from fake_tuning import FakeMeasure, open_session
 from tchub.hub.networks.exported_file import from_exported
 from tchub.hub.networks.tasks import TuningTask, extract, task_id
-from tchub.hub.records.history import MOST_RECORDS, History
-from tchub.hub.search.interrupt import StopFlag
-from tchub.hub.search.task_search import SearchSettings
-from tchub.hub.tuning.session import SessionSettings, TuningSession
+from tchub.hub.tuning.session import MOST_RECORDS
 from torch import nn
-from tvm.s_tir import meta_schedule as ms
-
-SCOPE = {"device": "epyc-turin", "target": "llvm", "threads": 1}
-SEARCH = SearchSettings(population_size=8, init_min_unmeasured=4, genetic_num_iters=1)
 
 # What each network computes around the norm that all share; TVM names the norm's blocks after the variable before it.
 NETWORKS: dict[str, Callable[[Any, torch.Tensor], torch.Tensor]] = {
@@ -71,13 +64,10 @@ def test_a_network_begins_with_what_those_before_it_have_measured(
     """Each network comes before each other one in one of the two orders."""
     done = 0
     for name in order:
-        (tmp_path / name).mkdir()
-        settings = SessionSettings(trials=2, batch=2, search=SEARCH, untuned=False)
-        with History(tmp_path / "history.sqlite", SCOPE) as history:
-            arguments = [norms[name]], target, ms.cost_model.RandomModel(seed=0), FakeMeasure(), tmp_path / name
-            view = TuningSession(*arguments, settings, StopFlag(), history=history).run()
+        settings = {"trials": 2, "trials_per_iter": 2, "untuned": False, "share": True}
+        view = open_session(tmp_path / name, [norms[name]], target, FakeMeasure(), **settings).run()
         assert view.reused == done
-        assert sum(trial.kind == "reused" for trial in view.log.trials) == min(done, MOST_RECORDS)
+        assert sum(program.strategy == "reused" for program in view.programs) == min(done, MOST_RECORDS)
         assert view.notes == []
         done += view.done
     assert done >= len(order)

@@ -1,0 +1,194 @@
+"""The search engines of a task: MetaSchedule's evolutionary search, or tchub's over decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from tvm.s_tir import meta_schedule as ms
+
+from ..device.candidate import trace_json, trace_key
+from ..records.database import programs_of
+from .candidates import tune_context
+from .decision_search import DecisionSearch, DecisionSettings
+from .errors import InterruptedRunError, NoCandidateError, TuningError
+from .interrupt import StopFlag
+
+if TYPE_CHECKING:
+    from ..networks.tasks import TuningTask
+    from ..records.store import MeasuredProgram
+    from .cost_model import SessionCostModel
+
+ENGINES = ("auto", "decisions", "metaschedule")
+# Batches of known programs alone before the space counts as used up.
+MOST_ASKED = 8
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """The search engine, and how many programs it looks at.
+
+    MetaSchedule's own defaults are a population of 512 and 4 generations, which score 2,560 programs and take half
+    a minute a round on one core: at 128 trials ten times as long as the measurements. A population of 128 and 3
+    generations score 512 for each round of a few trials.
+
+    Attributes:
+        population_size: programs of one generation.
+        init_measured_ratio: share of the first generation taken from the database.
+        init_min_unmeasured: random programs that the first generation needs at least.
+        max_fail_count: attempts at those.
+        genetic_num_iters: generations.
+        genetic_mutate_prob: chance that a parent is mutated.
+        genetic_max_fail_count: attempts at a valid mutation.
+        eps_greedy: share of the picks that is random.
+        engine: `decisions` searches without TVM, for models that read primitives; `metaschedule` is TVM's
+            evolutionary search, which all fields above are for; `auto` takes the first where the model can.
+        decisions: of the search in decision space.
+
+    Raises:
+        ValueError: no such engine.
+    """
+
+    population_size: int = 128
+    init_measured_ratio: float = 0.2
+    init_min_unmeasured: int = 50
+    max_fail_count: int = 5
+    genetic_num_iters: int = 3
+    genetic_mutate_prob: float = 0.85
+    genetic_max_fail_count: int = 10
+    eps_greedy: float = 0.05
+    engine: str = "auto"
+    decisions: DecisionSettings = field(default_factory=DecisionSettings)
+
+    def __post_init__(self) -> None:
+        if self.engine not in ENGINES:
+            raise ValueError(f"engine must be one of {', '.join(map(repr, ENGINES))}, not {self.engine!r}")
+
+    def strategy(self) -> Any:
+        """Return MetaSchedule's search strategy."""
+        own = {name: value for name, value in vars(self).items() if name not in ("engine", "decisions")}
+        return ms.search_strategy.EvolutionarySearch(**own)
+
+
+@dataclass
+class TaskEngine:
+    """A task with its search.
+
+    Attributes:
+        context: MetaSchedule's `TuneContext` of the task.
+    """
+
+    context: Any
+    search: DecisionSearch | TaskSearch
+
+
+def open_engine(
+    task: TuningTask, target: Any, settings: SearchSettings, seed: int, threads: int, model: SessionCostModel
+) -> TaskEngine:
+    """Open the search that suits the model.
+
+    Args:
+        target: a `tvm.target.Target`.
+        threads: that TVM searches with.
+
+    Raises:
+        TuningError: decisions were asked for, and the model does not read them.
+        NoCandidateError: the task has no valid program on this target.
+    """
+    decisions = model.reads_decisions and settings.engine != "metaschedule"
+    if settings.engine == "decisions" and not decisions:
+        raise TuningError(
+            "this cost model cannot rank programs by their decisions alone",
+            remedy="choose a checkpoint that reads primitives or loop nests, or the engine metaschedule",
+        )
+    replaying = decisions
+    while True:
+        strategy = ms.search_strategy.ReplayTrace() if replaying else settings.strategy()
+        context = tune_context(task, target, strategy, seed, 1 if replaying else threads)
+        schedules = context.generate_design_space()
+        if not schedules:
+            raise NoCandidateError(
+                f"task {task.name} has no valid program on this target",
+                remedy="check the target's limits",
+                task=task.name,
+            )
+        if decisions:
+            postprocs = context.space_generator.postprocs
+            return TaskEngine(context, DecisionSearch(task.mod, schedules, postprocs, settings.decisions, seed))
+        fixed = len(schedules) == 1 and not _samples(schedules[0])
+        if replaying or not fixed:
+            return TaskEngine(context, TaskSearch(context, schedules, fixed))
+        replaying = True  # an evolutionary search would replay its one program thousands of times
+
+
+def _samples(schedule: Any) -> bool:
+    return any(inst.kind.name.startswith("Sample") for inst in schedule.trace.insts)
+
+
+class TaskSearch:
+    """Candidates of one task by MetaSchedule's evolutionary search.
+
+    Args:
+        context: MetaSchedule's `TuneContext` of the task, with its search strategy.
+        schedules: its design spaces.
+        fixed: True for a task of one program.
+    """
+
+    cheap = False  # a round takes seconds, however few programs are asked for
+
+    def __init__(self, context: Any, schedules: Sequence[Any], fixed: bool = False) -> None:
+        self._context, self._schedules, self.fixed = context, schedules, fixed
+        self.waiting: tuple[float, ...] = ()  # MetaSchedule does not tell what it left
+        self._known: set[str] = set()
+
+    def start(self, trials: int, batch: int, database: Any, model: Any) -> None:
+        """Begin: the search may take programs of `database` as parents."""
+        self._known.update(trace_key(trace) for trace, _ in programs_of(database, self._context.mod))
+        size = 1 if self.fixed else batch
+        self._context.pre_tuning(max(trials, size), size, self._schedules, database, model)
+
+    def teach(self, programs: Sequence[MeasuredProgram]) -> int:
+        """Take programs of earlier runs as known, so that none is measured again; returns how many are new."""
+        unknown = {program.key for program in programs} - self._known
+        self._known |= unknown
+        return len(unknown)
+
+    def candidates(self, limit: int, stop: StopFlag) -> list[Any]:
+        """Return at most `limit` new candidates; none when the search has nothing new.
+
+        A small batch may hold nothing but programs of earlier runs while the space is full of others: then the search
+        is asked again.
+
+        Raises:
+            InterruptedRunError: the user asked to stop while the search ran.
+        """
+        for _ in range(1 if self.fixed else MOST_ASKED):
+            batch = self._generate(stop)
+            if not batch:
+                break
+            if fresh := self._fresh(batch, limit):
+                return fresh
+        return []
+
+    def notify(self, candidates: Sequence[Any], results: Sequence[Any]) -> None:
+        """Learn the results of candidates."""
+        self._context.notify_runner_results(list(candidates), list(results))
+
+    def _generate(self, stop: StopFlag) -> list[Any]:
+        try:
+            return list(self._context.generate_measure_candidates() or [])
+        except Exception as error:
+            if stop.requested:
+                raise InterruptedRunError("interrupted while searching") from error
+            raise
+
+    def _fresh(self, batch: Sequence[Any], limit: int) -> list[Any]:
+        """Return those that were never measured, which from now on are known."""
+        fresh = []
+        for candidate in batch:
+            key = trace_key(trace_json(candidate.sch.trace))
+            if key not in self._known and len(fresh) < limit:
+                self._known.add(key)
+                fresh.append(candidate)
+        return fresh

@@ -1,0 +1,131 @@
+"""The builds of a network: untuned and compared with the original before anything is measured, and tuned at the end."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..networks.errors import LatencyError, NetworkImportError, OutputMismatchError
+from ..networks.latency import Comparison, compare
+from ..networks.library import build_library
+from ..networks.network import refused
+from ..networks.output_check import require
+from ..networks.prepare import LAYOUTS, prepare
+
+if TYPE_CHECKING:
+    from ..device.device_choice import ChosenDevice
+    from ..networks.network import Network
+    from ..networks.signature import Signature
+
+Compare = Callable[["Network", Mapping[str, Path]], Comparison]
+"""Runs libraries beside the original, e.g. on an RPC server."""
+
+
+@dataclass(frozen=True)
+class FirstBuild:
+    """A network that TVM compiles, and whose untuned library is right.
+
+    Attributes:
+        mod: fused Relax, whose functions are the tasks.
+        layout: of its convolutions, see `prepare.LAYOUTS`.
+        comparison: of the untuned library with the original.
+        notes: sentences for the user.
+    """
+
+    mod: Any
+    layout: str
+    comparison: Comparison
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NetworkVariant:
+    """A network at fixed shapes, and its first build."""
+
+    network: Network
+    signature: Signature
+    first: FirstBuild
+
+    @property
+    def library_name(self) -> str:
+        """Return the file name of its library."""
+        return "".join(c if c.isalnum() or c in "-_." else "_" for c in self.network.name) + ".so"
+
+
+def first_compare(device: ChosenDevice, threads: int) -> Compare:
+    """Return what runs an untuned library once beside the original: in a process here, or on an RPC server.
+
+    A server that cannot run it is no end: its programs are measured all the same, and the report says why.
+    """
+    from .remote_latency import compare_remote
+
+    address = device.address
+    if address is None:
+        return partial(compare, threads=threads, min_repeats=1, max_seconds=1.0)
+
+    def remote(network: Network, libraries: Mapping[str, Path]) -> Comparison:
+        try:
+            return compare_remote(network, libraries, address, threads=threads)
+        except LatencyError as error:
+            return Comparison({}, {}, {"untuned": error.message})
+
+    return remote
+
+
+def first_build(network: Network, target: Any, layout: str, compare: Compare, linker: str | None) -> FirstBuild:
+    """Import, lower and compile a network, and compare the untuned library with the original.
+
+    Where the network cannot be compiled with its convolutions channels-last, or is wrong then, its own layout is tried.
+
+    Args:
+        target: a `tvm.target.Target`.
+        layout: that is asked for.
+        compare: runs the library once.
+        linker: see `build_library`.
+
+    Raises:
+        NetworkImportError: TVM cannot import, lower or compile it; fields: network, operator.
+        OutputMismatchError: what TVM imports computes something else than the original.
+        LatencyError: the untuned library, or the original, does not run.
+    """
+    imported = network.imported()
+    layouts = LAYOUTS if layout == LAYOUTS[0] else (layout,)
+    first: NetworkImportError | OutputMismatchError | None = None
+    for one in layouts:
+        try:
+            mod, comparison = _build(network, imported, target, one, compare, linker)
+        except (NetworkImportError, OutputMismatchError) as error:
+            first = first or error
+            continue
+        notes = () if first is None else (f"convolutions keep the layout of the original: {first.message}",)
+        return FirstBuild(mod, one, comparison, notes + _unchecked(comparison))
+    assert first is not None
+    raise first
+
+
+def _build(
+    network: Network, imported: Any, target: Any, layout: str, compare: Compare, linker: str | None
+) -> tuple[Any, Comparison]:
+    with tempfile.TemporaryDirectory(prefix="tchub-untuned-") as folder:
+        path = Path(folder, "untuned.so")
+        with refused(network.name, "compile", network.where):
+            mod = prepare(imported, layout)
+            build_library(mod, target, None, path, linker)
+        comparison = compare(network, {"untuned": path})
+    for check in comparison.checks.values():
+        require(check, f"{network.name}, as TVM imports it,")
+    return mod, comparison
+
+
+def _unchecked(comparison: Comparison) -> tuple[str, ...]:
+    """Say which outputs can not show a wrong kernel."""
+    return tuple(
+        f"the output check says little: {'; '.join(check.unchecked)}"
+        + ("" if check.checked else ", so the compiled network counts as not checked")
+        for check in comparison.checks.values()
+        if check.unchecked
+    )

@@ -1,0 +1,99 @@
+"""The settings of a tuning run."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ..networks.prepare import LAYOUTS, check_layout
+from ..search.errors import TuningError
+
+if TYPE_CHECKING:
+    from ..search.engines import SearchSettings
+    from ..search.online import OnlineSettings
+
+# Fields that the report's settings leave out: they are said elsewhere in it, or are no settings of the search.
+_ELSEWHERE = ("checkpoint", "update", "online", "device", "linker", "target", "threads", "layout", "name")
+_ELSEWHERE += ("compare_stock", "resume", "builder", "runner")
+
+
+@dataclass(frozen=True)
+class TuneConfig:
+    """The settings of a tuning run; `tune` takes each as an argument by its name.
+
+    Attributes:
+        checkpoint: a checkpoint's name or folder; None for the one that fits this machine best; `stock` for
+            MetaSchedule's own XGBoost model; `none` for no model (random choice).
+        trials: programs to measure.
+        seed: of the searches.
+        name: of a module or an exported program in the report and of its library; None for the module's class.
+        device: where programs are measured: `local`, or `rpc://host:port/key` for the servers of TVM's RPC tracker.
+        linker: what links programs for another architecture, called as `LINKER -shared -o LIBRARY OBJECTS`.
+        target: TVM target as a dictionary; None for this machine's, or for that of the RPC servers.
+        threads: threads of a program, and of PyTorch in the comparison; None for one a physical core that may be used.
+        layout: of the network's convolutions: `channels-last`, or `as-imported`, which leaves the graph as it is.
+        trials_per_iter: programs of a task in one round at most; None: so many that half of the trials give every task
+            a floor.
+        early_stop: end when one more round of any task is expected to gain less than this share of the network's
+            latency; 0: spend all trials.
+        update: how the checkpoint learns from the measurements: `few-shot` moves its weights, `context` hands them
+            to a TileNet as they are, `none` does neither, `auto` is what suits the model.
+        online: settings of that learning.
+        search: the search engine and its size; None for the default.
+        compare_stock: tune again with MetaSchedule's own model and as many trials, into `out/stock`; neither
+            run then begins with programs of earlier ones.
+        reuse: begin with the programs that earlier runs measured on this device for this target.
+        resume: take up what the folder holds; False refuses a folder that holds a run.
+        untuned: also measure each task as extracted, once, outside the budget and its clock.
+        failure_floor: programs before the failure rate counts.
+        failure_rate: share of failed programs at which the run stops.
+        builder, runner: MetaSchedule objects instead of tchub's workers, e.g. for a remote device.
+
+    Raises:
+        TuningError: a value makes no sense. Field: argument.
+        UnknownLayoutError: no such layout.
+    """
+
+    checkpoint: str | None = None
+    trials: int = 128
+    seed: int = 0
+    name: str | None = None
+    device: str = "local"
+    linker: str | None = None
+    target: dict[str, Any] | None = None
+    threads: int | None = None
+    layout: str = LAYOUTS[0]
+    trials_per_iter: int | None = None
+    early_stop: float = 0.0
+    update: str = "auto"
+    online: OnlineSettings | None = None
+    search: SearchSettings | None = None
+    compare_stock: bool = False
+    reuse: bool = True
+    resume: bool = True
+    untuned: bool = True
+    failure_floor: int = 16
+    failure_rate: float = 0.9
+    builder: Any = field(default=None, compare=False)
+    runner: Any = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        check_layout(self.layout)
+        at_least_one = "give a number of at least 1"
+        problems = {
+            "trials": (self.trials < 1, at_least_one),
+            "threads": (self.threads is not None and self.threads < 1, at_least_one),
+            "builder": ((self.builder is None) != (self.runner is None), "give both builder and runner"),
+            "device": (self.builder is not None and self.device != "local", "give a builder and a runner, or a device"),
+        }
+        for name, (is_wrong, remedy) in problems.items():
+            if is_wrong:
+                raise TuningError(f"{name}={getattr(self, name)!r} is not possible", remedy=remedy, argument=name)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the settings of the search in JSON form."""
+        from ..search.engines import SearchSettings
+
+        settings = {name: value for name, value in vars(self).items() if name not in _ELSEWHERE}
+        settings["batch"] = settings.pop("trials_per_iter")
+        return settings | {"search": asdict(self.search or SearchSettings())}

@@ -1,0 +1,134 @@
+"""The state of a tuning run while it goes on, and its tuning curve."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, isfinite
+from typing import TYPE_CHECKING
+
+from ..search.scheduler import TaskProgress
+
+if TYPE_CHECKING:
+    from ..networks.tasks import TuningTask
+    from ..records.store import MeasuredProgram
+
+# Wall time of search, model and measure; build and run are what the workers spent inside measure, and overlap.
+PHASES = ("search", "model", "measure", "build", "run")
+
+
+class TuneProgress:
+    """Receives each step of a run; this one shows nothing."""
+
+    def stage(self, text: str) -> None:
+        """A step of the whole run begins, e.g. `compile`."""
+
+    def note(self, text: str) -> None:
+        """Something that is worth a line of its own, e.g. that the machine is busy."""
+
+    def session(self, label: str, view: SessionView) -> None:
+        """The session `label` (`tuned` or `stock`) changed; `view` is updated in place."""
+
+
+@dataclass
+class SessionView:
+    """The state of a session, for displays and the report; updated in place.
+
+    Attributes:
+        tasks, progress: the tasks and how far each is, by index.
+        programs: every measured program, without its trace.
+        untuned: each task's untuned latency in seconds, by task id.
+        phases: seconds of the tuning's clock spent in each phase, in earlier parts of the run too.
+        current: index of the task in hand, or None.
+        phase: the phase in hand.
+        reused: programs of earlier runs that this one began with.
+        unread: programs that were scored worst because no features could be made of them.
+        notes: sentences for the user.
+    """
+
+    tasks: Sequence[TuningTask]
+    progress: list[TaskProgress]
+    trials: int
+    programs: list[MeasuredProgram] = field(default_factory=list)
+    batch: int = 0
+    untuned: dict[str, float] = field(default_factory=dict)
+    phases: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    current: int | None = None
+    phase: str = "start"
+    reused: int = 0
+    unread: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def tuned(self) -> list[MeasuredProgram]:
+        """Return the programs that count against the budget."""
+        return [program for program in self.programs if program.strategy == "tune"]
+
+    @property
+    def done(self) -> int:
+        """Return the trials spent."""
+        return sum(program.strategy == "tune" for program in self.programs)
+
+    @property
+    def clock(self) -> float:
+        """Return the tuning time spent up to the last program, in seconds."""
+        return max((program.clock for program in self.programs), default=0.0)
+
+    def latency(self) -> float:
+        """Return the sum over tasks of weight * fastest program known, the untuned one included, in seconds."""
+        pairs = zip(self.tasks, self.progress, strict=True)
+        return sum(t.weight * min(p.best, self.untuned.get(t.task_id, inf)) for t, p in pairs)
+
+    def better_untuned(self) -> set[str]:
+        """Return the ids of the tasks whose untuned program is the fastest."""
+        pairs = zip(self.tasks, self.progress, strict=True)
+        return {t.task_id for t, p in pairs if self.untuned.get(t.task_id, inf) < p.best}
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """The network's latency, as the sum of its tasks, after one more trial.
+
+    Attributes:
+        trial: programs measured so far.
+        seconds: tuning time so far.
+        latency: sum over tasks of weight * best latency so far, in seconds.
+        measured: tasks that have a valid program of their own.
+    """
+
+    trial: int
+    seconds: float
+    latency: float
+    measured: int
+
+
+def curve(
+    programs: Sequence[MeasuredProgram], weights: Mapping[str, float], untuned: Mapping[str, float]
+) -> list[CurvePoint]:
+    """Return the tuning curve.
+
+    A task counts with the best program known so far, its untuned one included (which is compiled where nothing
+    measured is faster). No point is given while some task has none, which happens only where untuned programs
+    were not measured, or failed.
+
+    Args:
+        programs: in the order they were measured.
+        weights: calls of each task in the network.
+        untuned: latency in seconds of tasks as extracted.
+    """
+    best: dict[str, float] = {}
+
+    def take(program: MeasuredProgram) -> None:
+        if program.task_id in weights and isfinite(program.latency):
+            best[program.task_id] = min(best.get(program.task_id, inf), program.latency)
+
+    for program in programs:
+        if program.strategy == "reused":
+            take(program)
+    points = []
+    for count, program in enumerate((p for p in programs if p.strategy == "tune"), 1):
+        take(program)
+        total = sum(w * min(best.get(task, inf), untuned.get(task, inf)) for task, w in weights.items())
+        if isfinite(total):
+            points.append(CurvePoint(count, program.clock, total, len(best)))
+    return points

@@ -1,0 +1,117 @@
+"""What `open_network` takes: names, files and configs; and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tchub.hub.networks.errors import NetworkImportError, UnknownNetworkError
+from tchub.hub.networks.latency_worker import answer
+from tchub.hub.networks.library import build_library
+from tchub.hub.networks.sources import open_network
+
+
+class Tiny(torch.nn.Module):
+    """Two layers; two outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = torch.nn.Linear(24, 32), torch.nn.Linear(32, 8)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = torch.relu(self.first(x))
+        return self.second(h), h.sum(1)
+
+
+@pytest.fixture(scope="module")
+def pt2(tmp_path_factory: Any) -> Path:
+    path = tmp_path_factory.mktemp("network") / "tiny.pt2"
+    torch.export.save(torch.export.export(Tiny().eval(), (torch.randn(16, 24),)), path)
+    return path
+
+
+def test_names_files_and_configs_are_networks(tmp_path: Path, pt2: Path) -> None:
+    assert open_network("bert-tiny").origin == "suite"
+    network = open_network(pt2)
+    assert (network.name, network.origin) == ("tiny", "pt2")
+    assert open_network(network) is network
+    (x,) = network.inputs()
+    expected = Tiny().eval()(x)
+    assert all(torch.allclose(a, b) for a, b in zip(network.module()(x), expected, strict=True))
+
+
+class Counting(torch.nn.Module):
+    """Writes to a buffer, by itself and in batch norm's training mode, and to its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(24)
+        self.register_buffer("calls", torch.zeros(24))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(x.relu_()) + self.calls.add_(1.0)
+
+
+def test_a_network_that_changes_its_state_or_its_input_is_refused_before_it_is_tuned(tmp_path: Path) -> None:
+    x = torch.randn(2, 24)
+    torch.export.save(torch.export.export(Counting(), (x,)), tmp_path / "net.pt2")
+    with pytest.raises(NetworkImportError, match=r"net writes to .* a compiled network keeps no state") as caught:
+        open_network(tmp_path / "net.pt2").relax_module()
+    assert {"norm.running_mean", "calls", "x"} <= set(caught.value.fields["written"])
+    assert "export it after .eval()" in str(caught.value.remedy)
+
+
+def test_an_importer_that_says_nothing_is_quoted_by_its_kind(monkeypatch: pytest.MonkeyPatch, pt2: Path) -> None:
+    def silent(*_: Any, **__: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setattr("tvm.relax.frontend.torch.from_exported_program", silent)
+    with pytest.raises(NetworkImportError, match=r"cannot import tiny: AssertionError"):
+        open_network(pt2).relax_module()
+
+
+def test_an_onnx_file_is_a_network_with_a_checked_output(tmp_path: Path, target: Any) -> None:
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    weight = numpy_helper.from_array(np.random.default_rng(0).standard_normal((8, 4)).astype("float32"), "w")
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 4])],
+        [weight],
+    )
+    path = tmp_path / "small.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10), path)
+    network = open_network(path)
+    library = build_library(network.relax_module(), target, None, tmp_path / "small.so")
+    torch.save(network.inputs(), tmp_path / "inputs.pt")
+    request = {"reference": str(path), "inputs": str(tmp_path / "inputs.pt"), "max_seconds": 0.1, "min_repeats": 1}
+    found = answer(request | {"libraries": {"untuned": library.path}})
+    assert found["checks"]["untuned"]["ok"]
+    assert set(found["seconds"]) == {"untuned"}, "ONNX's reference evaluator is no rival worth timing"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("missing.pt2", None, UnknownNetworkError),
+        ("no-such-network", None, UnknownNetworkError),
+        ("broken.pt2", b"not a zip", NetworkImportError),
+        ("broken.onnx", b"\x00\x01", NetworkImportError),
+        ("notes.txt", b"hello", NetworkImportError),
+        ("odd.json", b'{"a": 1}', NetworkImportError),
+    ],
+)
+def test_what_is_no_network_is_said(tmp_path: Path, name: str, content: bytes | None, error: type) -> None:
+    source = tmp_path / name if "." in name else name
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(error) as found:
+        open_network(source)
+    assert found.value.remedy

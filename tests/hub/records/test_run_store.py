@@ -1,0 +1,198 @@
+"""The store of measured programs: on disk at once, never paid twice, never mixed between devices."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tchub.hub.device.candidate import Candidate
+from tchub.hub.device.measurement import Measurement
+from tchub.hub.records.errors import RunStateError
+from tchub.hub.records.scope import MeasurementScope
+from tchub.hub.records.store import FILE, RunStore, home_file, open_store
+from tchub.zoo.files import StorageError
+
+SCOPE = MeasurementScope("epyc-turin", "AMD EPYC", '{"kind":"llvm"}', 1, "0.27.0")
+FACTS = {"network": "n", "target": "llvm", "model": "stock", "tasks": ["a"]}
+
+
+def candidate(key: str, task: str = "t", strategy: str = "random") -> Candidate:
+    return Candidate(task, key, "[[],[]]", strategy, None, (((2, 3), "float32"),))  # type: ignore[arg-type]
+
+
+def good(seconds: float = 1e-3) -> Measurement:
+    return Measurement((seconds, seconds * 1.01), None, None, 0.2, 0.1, 1.7e9)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RunStore]:
+    with RunStore(tmp_path / FILE, SCOPE) as opened:
+        yield opened
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Writes past `size` bytes of a file fail, as they do on a full disk."""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_program_comes_out_as_it_went_in(store: RunStore) -> None:
+    store.put(candidate("a", strategy="tune"), good(), predicted=0.5, clock=2.5)
+    with RunStore(store.path, SCOPE) as again:
+        assert again.get("t", "a") == good()
+        assert again.get("t", "b") is None
+        (program,) = again.programs("t")
+        (bare,) = again.programs(traces=False)
+        assert len(again) == 1
+    assert (program.key, program.trace, program.strategy) == ("a", "[[],[]]", "tune")
+    assert (program.predicted, program.clock, program.args) == (0.5, 2.5, (((2, 3), "float32"),))
+    assert program.latency == pytest.approx(1.005e-3)
+    assert bare == replace(program, trace="")
+
+
+def test_a_failure_never_replaces_a_success_and_a_success_replaces_a_failure(store: RunStore) -> None:
+    failed = Measurement((), "run_timeout", "killed", measured_at=1.0)
+    store.put(candidate("a"), failed)
+    store.put(candidate("a"), good())
+    store.put(candidate("a"), failed)
+    assert store.get("t", "a") == good()
+    store.forget_failure("t", "a")
+    assert len(store) == 1, "a valid measurement is never forgotten"
+
+
+@pytest.mark.parametrize("fact", asdict(SCOPE))
+def test_another_scope_sees_nothing(store: RunStore, fact: str) -> None:
+    store.put(candidate("a"), good())
+    store.note("tasks", [1, 2])
+    other = replace(SCOPE, **{fact: 2 if fact == "threads" else "another"})
+    with RunStore(store.path, other) as opened:
+        assert opened.get("t", "a") is opened.noted("tasks") is None
+        assert len(opened) == 0
+    assert store.noted("tasks") == [1, 2]
+
+
+def test_a_target_is_what_it_means(target: Any, target_dict: dict[str, Any]) -> None:
+    scope = MeasurementScope.of("epyc-turin", "AMD EPYC", target, 1)
+    assert scope.key == MeasurementScope.of("epyc-turin", "AMD EPYC", target_dict, 1).key
+    assert scope.key != MeasurementScope.of("epyc-turin", "AMD EPYC", "nvidia/nvidia-t4", 1).key
+
+
+@pytest.mark.parametrize(
+    ("times", "latency"), [((2.0, 1.0, 9.0), 2.0), ((1.0, 2.0), 1.5), ((), inf), ((0.0,), inf), ((1.0, inf), inf)]
+)
+def test_the_latency_is_the_median_of_times(store: RunStore, times: tuple[float, ...], latency: float) -> None:
+    program = store.put(candidate("a"), Measurement(times))
+    assert program.latency == latency
+    assert program.failure == (None if latency < inf else "no valid time")
+
+
+def test_known_programs_are_the_fastest_first_without_failures_of_the_moment(store: RunStore) -> None:
+    for key, seconds in (("a", 3.0), ("b", 1.0), ("c", 2.0)):
+        store.put(candidate(key), good(seconds))
+    for number, message in enumerate(("OSError: [Errno 28] No space left on device", "the program divided by zero")):
+        store.put(candidate(f"failed-{number}"), Measurement((), "build", message))
+    store.put(candidate("timeout"), Measurement((), "run_timeout", "10 s"))
+    assert [program.key for program in store.known("t")] == ["b", "c", "a", "failed-1"]
+    assert store.ranking("t") == ["b", "c", "a"]
+
+
+def test_a_runs_programs_are_known_to_the_home(tmp_path: Path) -> None:
+    with open_store(tmp_path / "run", SCOPE) as run:
+        for strategy in ("tune", "untuned", "reused"):
+            run.put(candidate(strategy, strategy=strategy), good())
+    with open_store(tmp_path / "alone", SCOPE, share=False) as alone:
+        alone.put(candidate("alone"), good())
+    with RunStore(home_file(), SCOPE) as home:
+        assert [program.key for program in home.known("t")] == ["tune"]
+
+
+def test_a_folder_belongs_to_one_run(store: RunStore) -> None:
+    assert store.claim(FACTS) is False
+    assert store.claim(FACTS | {"settings": 1}) is True
+    with RunStore(store.path, replace(SCOPE, threads=2)) as other:
+        assert other.claim(FACTS) is True
+    with pytest.raises(RunStateError, match="another model: stock"):
+        store.claim(FACTS | {"model": "tcl-epyc@1.0.0"})
+    with pytest.raises(RunStateError, match="holds an earlier run"):
+        store.claim(FACTS, resume=False)
+    store._write("UPDATE notes SET value = replace(value, '\"format\": 1', '\"format\": 99')")
+    with pytest.raises(RunStateError, match="newer release"):
+        store.claim(FACTS)
+
+
+def test_a_killed_writer_loses_nothing_that_it_had_put(tmp_path: Path) -> None:
+    script = f"""
+import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
+from test_run_store import *
+with RunStore(Path({str(tmp_path / FILE)!r}), SCOPE) as store:
+    for i in range(10**6):
+        store.put(candidate(str(i)), good())
+        print(i, flush=True)
+"""
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    written = [int(process.stdout.readline()) for _ in range(25)]
+    time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    with RunStore(tmp_path / FILE, SCOPE) as store:
+        assert all(store.get("t", str(i)) == good() for i in written)
+
+
+def test_a_full_disk_leaves_what_was_put_before(store: RunStore) -> None:
+    def fill() -> None:
+        for number in range(1000):
+            store.put(candidate(f"{number:016x}"), good())
+
+    with files_of_at_most(256 * 1024), pytest.raises(StorageError, match="cannot be used") as error:
+        fill()
+    assert "same command" in str(error.value.remedy)
+    assert 0 < (kept := len(store)) < 1000
+    with RunStore(store.path, SCOPE) as again:
+        assert len(again) == kept
+        again.put(candidate("more"), good())
+        assert len(again) == kept + 1, "once there is room, it goes on"
+
+
+def test_a_path_that_cannot_be_written_is_a_typed_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(StorageError) as caught:
+        RunStore(tmp_path / "file" / FILE, SCOPE)
+    assert caught.value.remedy
+
+
+def test_a_file_that_is_no_store_is_a_typed_error(tmp_path: Path) -> None:
+    (tmp_path / FILE).write_bytes(b"not a database" * 100)
+    with pytest.raises(StorageError):
+        RunStore(tmp_path / FILE, SCOPE)
+
+
+def test_a_damaged_store_is_a_typed_error_when_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / FILE
+    with RunStore(path, SCOPE) as store:
+        for number in range(200):
+            store.put(candidate(str(number)), good())
+    data = bytearray(path.read_bytes())
+    data[-5 * 4096 :] = b"\xff" * (5 * 4096)  # pages of measurements, as a failing disk leaves them
+    path.write_bytes(data)
+    with RunStore(path, SCOPE) as store:
+        for read in (lambda: list(store.programs()), lambda: [store.get("t", str(n)) for n in range(200)]):
+            with pytest.raises(StorageError, match="cannot be used"):
+                read()

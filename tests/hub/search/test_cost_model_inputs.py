@@ -1,0 +1,248 @@
+"""The plug-in with every kind of input: primitives, loop nests and lowered statements, on a GPU that is not here."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from fake_tuning import FakeBuilder, FakeRunner
+from tchub import hub
+from tchub.hub.device.candidate import trace_json
+from tchub.hub.networks.operators import operator_module
+from tchub.hub.networks.tasks import make_task
+from tchub.hub.search import candidate_features as inputs
+from tchub.hub.search.candidate_features import require_target
+from tchub.hub.search.candidates import random_candidates, tune_context
+from tchub.hub.search.cost_model import PretrainedScorer, SessionCostModel, Squash
+from tchub.hub.search.engines import SearchSettings
+from tchub.hub.search.interrupt import StopFlag
+from tchub.zoo.corpus.workloads import OperatorSpec
+from tchub.zoo.devices import get_device
+from tchub.zoo.features import DeviceKindError, get_schema
+from tchub.zoo.features.columns import OPS
+from tchub.zoo.features.statements import PERSTORE_WIDTH
+from tchub.zoo.models import Checkpoint, CheckpointConfig, create
+from tchub.zoo.primitives import from_trace
+from tchub.zoo.training.errors import TrainingError
+from tchub.zoo.tvm_import import import_tensor_intrinsics
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.schedule import Trace
+from tvm.target import Target
+
+TINY = {
+    "atformer": ("statements-gpu", {"hidden": 16}),
+    "tilenet": ("nest-gpu", {"hidden": 16, "embedding": 8}),
+    "tlp": ("tlp-gpu", {"hidden": 16}),
+}
+SPECS = {
+    "matmul": OperatorSpec("matmul", "dense", {"m": 64, "n": 64, "k": 64}),
+    "conv2d": OperatorSpec("conv2d", "conv2d", {"channels": 8, "size": 14, "filters": 16, "kernel": 3, "stride": 1}),
+}
+T4 = "nvidia/nvidia-t4"
+Made = tuple[Any, list[Any]]
+
+
+def tiny(arch: str) -> Checkpoint:
+    """A checkpoint of random weights for the family t4."""
+    name, sizes = TINY[arch]
+    schema = get_schema(name)
+    torch.manual_seed(0)
+    model = create(arch, width=schema.width, hardware=schema.hardware, **sizes)
+    config = CheckpointConfig(f"{arch}-t4", "1.0.0", arch, model.config.as_dict(), name, "t4")
+    return Checkpoint(config, model.eval(), get_device("t4"))
+
+
+@pytest.fixture(scope="module", params=SPECS)
+def made(request: Any) -> Made:
+    """The context of a task for NVIDIA's T4, and a few of its candidates as MetaSchedule hands them over."""
+    target = Target(T4)
+    task = make_task(operator_module(SPECS[request.param]), request.param)
+    candidates = []
+    for candidate in random_candidates(task, target, 8):
+        schedule = Schedule(task.mod)
+        Trace.apply_json_to_schedule(json.loads(candidate.trace), schedule)
+        candidates.append(ms.MeasureCandidate(schedule, []))
+    return tune_context(task, target, ms.search_strategy.ReplayTrace(), 0, threads=2), candidates
+
+
+@pytest.mark.parametrize("arch", TINY)
+def test_cuda_candidates_are_scored_without_a_gpu(made: Made, arch: str) -> None:
+    context, candidates = made
+    model = hub.tvm_cost_model(tiny(arch))
+    scores = model.predict(context, candidates)
+    assert scores.shape == (len(candidates),)
+    assert np.all((scores > 0) & (scores < 1))
+    assert len(np.unique(scores)) > len(candidates) // 2
+    assert model.scorer.unread == 0
+    assert np.allclose(model.predict(context, candidates[::-1]), scores[::-1])
+
+
+@pytest.mark.parametrize("name", ["atformer-t4", "tilenet-t4", "tcl-t4"])
+def test_the_zoos_models_of_the_t4_score_its_candidates(made: Made, name: str) -> None:
+    context, candidates = made
+    scores = hub.tvm_cost_model(hub.load(name)).predict(context, candidates)
+    assert np.all(np.isfinite(scores))
+    assert len(np.unique(scores)) > len(candidates) // 2
+
+
+def test_cuda_traces_are_read_into_the_matrices_of_their_sequences(made: Made) -> None:
+    traces = [candidate.sch.trace for candidate in made[1]]
+    for name in ("nest-gpu", "tcl-gpu", "tlp-gpu"):
+        schema = get_schema(name)
+        device = get_device("t4") if schema.hardware else None
+        expected = schema.extract([from_trace(trace) for trace in traces], device)
+        assert np.array_equal(inputs.trace_features(schema, device, traces), expected), name
+
+
+def test_statements_name_the_operator_of_the_task(made: Made) -> None:
+    context, candidates = made
+    features, usable = inputs.candidate_features(tiny("atformer"), context, candidates)
+    operator = features[:, 0, PERSTORE_WIDTH:]
+    assert usable.all()
+    assert np.all(operator.argmax(axis=1) == OPS.index(context.task_name))
+    assert np.all(operator.sum(axis=1) == 1)
+
+
+def test_a_candidate_that_cannot_be_lowered_is_scored_worst_and_counted(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, candidates = made
+    bad, whole = candidates[3], inputs._extractor()
+
+    class Refusing:
+        """TVM's extractor, which a program that cannot be lowered fails for the whole batch."""
+
+        def extract_from(self, context: Any, batch: list[Any]) -> Any:
+            if any(candidate.same_as(bad) for candidate in batch):
+                raise RuntimeError("cannot lower")
+            return whole.extract_from(context, batch)
+
+    model, free = hub.tvm_cost_model(tiny("atformer"), update="none"), hub.tvm_cost_model(tiny("atformer"))
+    others = [c for c in candidates if not c.same_as(bad)]
+    without = free.predict(context, others)
+    monkeypatch.setattr(inputs, "_extractor", Refusing)
+    scores = model.predict(context, candidates)
+    assert scores[3] == 0 < np.delete(scores, 3).min()
+    assert np.allclose(np.delete(scores, 3), without)
+    assert model.scorer.unread == SessionCostModel(model, StopFlag()).unread == 1
+    model.update(context, candidates, [ms.runner.RunnerResult([1e-3], None)] * len(candidates))
+    assert model.scorer.learner.programs == len(others)
+    assert np.all(model.predict(context, [bad]) == 0)
+
+
+def test_programs_that_are_not_live_are_replayed(made: Made) -> None:
+    context, candidates = made
+    traces = [json.dumps(trace_json(candidate.sch.trace)) for candidate in candidates]
+    found, usable = inputs.replayed_features(tiny("atformer"), context.mod, traces, dict(context.target.export()))
+    assert usable.all()
+    assert np.array_equal(found, inputs.candidate_features(tiny("atformer"), context, candidates)[0])
+
+
+def opposite(scores: np.ndarray) -> list[Any]:
+    """Results of a machine that finds slow what the scores find fast."""
+    return [ms.runner.RunnerResult([1e-3 * float(np.exp(place))], None) for place in np.argsort(np.argsort(scores))]
+
+
+def test_tilenet_ranks_by_what_was_measured_without_changing_a_weight(made: Made, tmp_path: Path) -> None:
+    context, candidates = made
+    base = tiny("tilenet")
+    weights = {k: v.clone() for k, v in base.model.state_dict().items()}
+    model = hub.tvm_cost_model(base)
+    before = model.predict(context, candidates)
+    model.update(context, candidates, opposite(before))
+    after = model.predict(context, candidates)
+    assert np.corrcoef(before, after)[0, 1] < 0
+    assert model.scorer.checkpoint is base
+    assert all(torch.equal(weights[k], v) for k, v in base.model.state_dict().items())
+
+    model.save(str(tmp_path / "state"))
+    resumed = hub.tvm_cost_model(tiny("tilenet"))
+    resumed.load(str(tmp_path / "state"))
+    assert np.array_equal(resumed.predict(context, candidates), after)
+
+    untouched = hub.tvm_cost_model(base, update="none")
+    untouched.update(context, candidates, opposite(before))
+    assert np.array_equal(untouched.predict(context, candidates), before)
+
+
+def test_tilenet_learns_by_small_steps_too_when_asked(made: Made) -> None:
+    context, candidates = made
+    base = tiny("tilenet")
+    model = hub.tvm_cost_model(base, update="few-shot", min_programs=4, epochs=8, patience=8, max_seconds=600.0)
+    before = model.predict(context, candidates)
+    model.update(context, candidates, opposite(before))
+    assert model.scorer.checkpoint is not base
+    assert np.corrcoef(before, model.predict(context, candidates))[0, 1] < 0.99
+
+
+@pytest.mark.parametrize("call", ["predict", "update"])
+def test_a_checkpoint_of_gpus_scores_no_programs_for_a_cpu(made: Made, call: str) -> None:
+    _, candidates = made
+    context = ms.TuneContext(candidates[0].sch.mod, target=Target({"kind": "llvm", "num-cores": 1}), num_threads=1)
+    results = [[ms.runner.RunnerResult([1e-3], None)] * len(candidates)] if call == "update" else []
+    with pytest.raises(RuntimeError, match="reads nest-gpu, but the programs are for the target llvm, a cpu"):
+        getattr(hub.tvm_cost_model(tiny("tilenet")), call)(context, candidates, *results)
+    with pytest.raises(DeviceKindError) as caught:  # as it is before TVM hands it on
+        require_target(tiny("tilenet"), context.target)
+    assert "--kind cpu" in str(caught.value.remedy)
+
+
+def test_a_whole_search_for_a_gpu_is_guided(tmp_path: Path) -> None:
+    model = hub.tvm_cost_model(tiny("atformer"), min_programs=2, epochs=2, patience=2, max_seconds=600.0)
+    runner = FakeRunner()
+    import_tensor_intrinsics()
+    ms.tune_tir(
+        operator_module(SPECS["conv2d"]),
+        Target(T4),
+        str(tmp_path),
+        max_trials_global=4,
+        num_trials_per_iter=2,
+        builder=FakeBuilder(),
+        runner=runner,
+        cost_model=model,
+        strategy=SearchSettings(16, init_min_unmeasured=4, max_fail_count=50, genetic_num_iters=1).strategy(),
+        num_tuning_cores=1,
+        seed=1,
+    )
+    assert len(runner.seen) == 4
+    assert model.scorer.learner.programs == 4
+    assert model.scorer.unread == 0
+
+
+def test_what_one_task_measured_is_no_context_of_another() -> None:
+    scorer = hub.tvm_cost_model(tiny("tilenet")).scorer
+    features = np.random.default_rng(0).random((6, 1, get_schema("nest-gpu").width), np.float32)
+    before = scorer.predict("other", features)
+    scorer.observe("one", features, np.exp(before))
+    assert np.array_equal(scorer.predict("other", features), before)
+
+
+def test_each_model_learns_in_the_way_that_suits_it() -> None:
+    assert [hub.tvm_cost_model(tiny(arch)).scorer.update for arch in ("tilenet", "tlp")] == ["context", "few-shot"]
+    with pytest.raises(TrainingError, match="no measured programs"):
+        hub.tvm_cost_model(tiny("tlp"), update="context")
+
+
+def test_measured_programs_are_taken_in_once_and_again_after_more_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    checkpoint, rng = tiny("tilenet"), np.random.default_rng(0)
+    x = rng.random((40, 1, checkpoint.model.config.width), np.float32)
+    scorer, latency = PretrainedScorer(checkpoint), np.exp(rng.random(40))
+    prepared: list[int] = []
+    given = type(checkpoint.model).given
+    monkeypatch.setattr(
+        type(checkpoint.model), "given", lambda model, *known: prepared.append(len(known[0])) or given(model, *known)
+    )
+    for seen in (0, 10, 20):
+        if seen:
+            scorer.observe("task", x[seen - 10 : seen], latency[seen - 10 : seen].tolist())
+        for asked in (x[20:], x[20:]):
+            found = scorer.predict("task", asked)
+        informed = given(checkpoint.model, x[:seen], latency[:seen])
+        # Sums on one thread or several differ in the last digits.
+        assert np.allclose(found, Squash()(informed.score(x[20:])), rtol=1e-4)
+    assert prepared == [0, 10, 20]

@@ -1,0 +1,254 @@
+"""Search in decision space: domains of decisions, TVM's own programs again, no repeats, the same by seed."""
+
+from __future__ import annotations
+
+import json
+from math import inf, prod
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tchub.hub.device.candidate import trace_json
+from tchub.hub.device.measurement import Measurement
+from tchub.hub.records.store import MeasuredProgram
+from tchub.hub.search.candidates import tune_context
+from tchub.hub.search.decision_search import DecisionSearch, DecisionSettings, ProgramPool, spread_out
+from tchub.hub.search.design_slots import ChoiceSlot, SeenSlot, TileSlot, divisors, factorise
+from tchub.hub.search.design_space import DesignSpace
+from tchub.hub.search.engines import SearchSettings, TaskSearch, open_engine
+from tchub.hub.search.errors import InterruptedRunError, TuningError
+from tchub.hub.search.interrupt import StopFlag
+from tvm.s_tir import meta_schedule as ms
+from tvm_ffi import structural_equal, structural_hash
+
+SMALL = DecisionSettings(random=64, generations=1, children=32, parents=8)
+EXTENTS = st.integers(1, 4096)
+
+
+class ByDecisions:
+    """Stands in for a watched checkpoint: the features are the decisions, and large innermost tiles are fast."""
+
+    reads_decisions = True
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[np.ndarray, list[float]]] = []
+
+    def features_of(self, template: Any, decisions: Any) -> np.ndarray:
+        rows = [[float(x) for d in row for x in (d if isinstance(d, tuple) else (d,))] for row in decisions]
+        return np.array([(row + [0.0] * 16)[:16] for row in rows], np.float32)[:, None]
+
+    def score(self, mod: Any, features: np.ndarray) -> np.ndarray:
+        return features[:, 0, 3] + 1e-3 * features[:, 0].sum(axis=1)
+
+    def observe(self, mod: Any, features: np.ndarray, latencies: list[float]) -> None:
+        self.seen.append((features, latencies))
+
+
+def opened(task: Any, target: Any, seed: int, batch: int, settings: DecisionSettings = SMALL) -> DecisionSearch:
+    engine = open_engine(task, target, SearchSettings(decisions=settings), seed, 1, ByDecisions())  # type: ignore[arg-type]
+    assert isinstance(engine.search, DecisionSearch)
+    engine.search.start(64, batch, ms.database.MemoryDatabase(), ByDecisions())
+    return engine.search
+
+
+@pytest.fixture
+def search(small_task: Any, target: Any) -> Any:
+    """Makes a search of the small task that has begun."""
+
+    def make(seed: int = 0, batch: int = 4, settings: DecisionSettings = SMALL) -> DecisionSearch:
+        return opened(small_task, target, seed, batch, settings)
+
+    return make
+
+
+def keys(search: DecisionSearch, candidates: list[Any]) -> list[Any]:
+    return [search._key(candidate) for candidate in candidates]
+
+
+def results(latencies: list[float]) -> list[Any]:
+    return [ms.runner.RunnerResult([x], None) if x < inf else ms.runner.RunnerResult(None, "x") for x in latencies]
+
+
+@given(EXTENTS)
+def test_primes_and_divisors(number: int) -> None:
+    assert prod(prime**exponent for prime, exponent in factorise(number)) == number
+    assert divisors(number) == tuple(d for d in range(1, number + 1) if number % d == 0)
+
+
+@given(EXTENTS, st.integers(1, 5), st.sampled_from([0, 16, 64]), st.integers(0, 99))
+def test_a_tile_stays_a_tile_however_it_is_varied(extent: int, parts: int, innermost: int, seed: int) -> None:
+    if parts == 1 and innermost:
+        innermost = 0  # one level holds the whole extent, whatever the limit
+    slot, rng = TileSlot(extent, parts, innermost), Random(seed)
+    for tile in slot.draw(rng, 3):
+        varied = slot.mutate(tile, rng)
+        for found in (tile, varied):
+            assert isinstance(found, tuple)
+            assert len(found) == parts
+            assert prod(found) == extent
+            assert not innermost or found[-1] <= innermost
+
+
+def test_tiles_are_drawn_uniformly_over_ordered_factorisations() -> None:
+    drawn = TileSlot(12, 2).draw(Random(0), 6000)
+    counts = [drawn.count((a, 12 // a)) for a in (1, 2, 3, 4, 6, 12)]
+    assert sum(counts) == 6000
+    assert min(counts) > 850  # 1000 each; four standard deviations are 115
+    assert TileSlot(12, 2).choices == 6
+
+
+def test_a_choice_is_never_one_that_cannot_be_drawn() -> None:
+    slot, rng = ChoiceSlot((0.5, 0.0, 0.5)), Random(0)
+    assert set(slot.draw(rng, 50)) == {0, 2}
+    assert {slot.mutate(0, rng) for _ in range(20)} == {2}
+    assert SeenSlot((-1, 3)).mutate(3, rng) == -1
+    assert SeenSlot((-1,)).mutate(-1, rng) == -1
+
+
+@pytest.mark.parametrize("which", ["cpu", "gpu"])
+def test_the_same_decisions_give_tvms_own_program(small_task: Any, target: Any, which: str) -> None:
+    import tvm
+
+    place = target if which == "cpu" else tvm.target.Target("nvidia/nvidia-t4")
+    strategy = SearchSettings(8, init_min_unmeasured=2, genetic_num_iters=1, max_fail_count=100).strategy()
+    context = tune_context(small_task, place, strategy, seed=3)
+    schedules = context.generate_design_space()
+    spaces = [DesignSpace(small_task.mod, context.space_generator.postprocs, schedule) for schedule in schedules]
+    context.pre_tuning(4, 4, schedules, ms.database.MemoryDatabase(), ms.cost_model.RandomModel())
+    found = context.generate_measure_candidates()
+    assert found
+    for candidate in found:
+        read = [(space, space.read(trace_json(candidate.sch.trace))) for space in spaces]
+        ((space, decisions),) = [(space, decisions) for space, decisions in read if decisions is not None]
+        again = space.replay(decisions)
+        assert structural_equal(again.sch.mod, candidate.sch.mod)
+        assert list(map(str, again.args_info)) == list(map(str, candidate.args_info))
+        assert space.decisions_of(again) == decisions
+
+
+def test_random_programs_mutants_and_crossings_are_programs(small_task: Any, target: Any) -> None:
+    context = tune_context(small_task, target, "replay-trace", 0)
+    space = DesignSpace(small_task.mod, context.space_generator.postprocs, context.generate_design_space()[0])
+    rng = Random(0)
+    a, b = space.random(rng, 2)
+    for decisions in (a, space.mutate(a, rng), space.cross(a, b, rng)):
+        assert space.replay(decisions) is not None
+    assert space.mutate(a, rng) != a or space.size == 1
+
+
+def test_the_first_batch_is_what_the_model_likes_best(search: Any) -> None:
+    tuning = search(settings=DecisionSettings(random=64, generations=1, children=32, parents=8, epsilon=0.0, apart=0.0))
+    batch = tuning.candidates(4, StopFlag())
+    chosen = [decisions for _, decisions in keys(tuning, batch)]
+    scores = tuning._model.score(None, tuning._model.features_of(None, chosen))
+    assert list(scores) == sorted(scores, reverse=True)
+    drawn = tuning.spaces[0].random(Random(1), 64)
+    at_random = tuning._model.score(None, tuning._model.features_of(None, drawn))
+    assert scores.min() > np.quantile(at_random, 0.9)
+    assert all(waiting <= scores.max() for waiting in tuning.waiting)
+
+
+def test_equal_seeds_and_measurements_give_equal_programs(search: Any) -> None:
+    rounds = []
+    for seed in (5, 5, 6):
+        tuning = search(seed)
+        first = tuning.candidates(4, StopFlag())
+        tuning.notify(first, results([4.0, 3.0, 2.0, 1.0]))
+        rounds.append(keys(tuning, first) + keys(tuning, tuning.candidates(4, StopFlag())))
+    assert rounds[0] == rounds[1]
+    assert rounds[0] != rounds[2]
+
+
+def test_no_program_is_offered_twice_not_even_under_other_decisions(search: Any) -> None:
+    tuning, modules = search(), []
+    for _ in range(4):
+        batch = tuning.candidates(4, StopFlag())
+        modules += [structural_hash(candidate.sch.mod) for candidate in batch]
+        tuning.notify(batch, results([1.0, inf, 2.0, 3.0]))
+    assert len(modules) == 16
+    assert len(set(modules)) == 16
+
+
+def test_what_cannot_be_built_is_replaced_and_remembered(search: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tuning, asked = search(), []
+    real = DesignSpace.replay
+
+    def every_other(self: Any, decisions: Any) -> Any:
+        asked.append(decisions)
+        return real(self, decisions) if len(asked) % 2 else None
+
+    monkeypatch.setattr(DesignSpace, "replay", every_other)
+    assert len(tuning.candidates(4, StopFlag())) == 4
+    refused = set(asked[1::2])
+    tuning.candidates(4, StopFlag())
+    assert not refused & set(asked[asked.index(asked[-1]) :]), "a refused program is not tried again"
+    assert len(asked) == len(set(asked))
+
+
+def test_a_small_space_is_searched_to_its_end(target: Any) -> None:
+    import tvm
+    from tchub.hub.networks.tasks import make_task
+    from tvm import te
+
+    x = te.placeholder((2, 2), name="x")
+    axis = te.reduce_axis((0, 2), name="k")
+    y = te.compute((2,), lambda i: te.sum(x[i, axis], axis), name="y")
+    tuning = opened(make_task(tvm.IRModule({"main": te.create_prim_func([x, y])}), "sum"), target, 0, 8)
+    modules = []
+    while batch := tuning.candidates(8, StopFlag()):
+        modules += [structural_hash(candidate.sch.mod) for candidate in batch]
+        tuning.notify(batch, results([1.0] * len(batch)))
+    assert len(modules) == len(set(modules)) > 1
+
+
+def test_where_nothing_is_valid_nothing_is_offered(search: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    tuning = search()
+    monkeypatch.setattr(DesignSpace, "replay", lambda self, decisions: None)
+    assert tuning.candidates(4, StopFlag()) == []
+
+
+def test_a_stop_ends_the_search(search: Any) -> None:
+    stop = StopFlag()
+    stop.request()
+    with pytest.raises(InterruptedRunError):
+        search().candidates(4, stop)
+
+
+def test_programs_of_earlier_runs_are_parents_and_context_and_are_not_repeated(search: Any) -> None:
+    before, tuning = search(), search()
+    batch = before.candidates(4, StopFlag())
+    known = [
+        MeasuredProgram("t", str(i), "tune", json.dumps(trace_json(c.sch.trace)), Measurement((1e-3 * (i + 1),)))
+        for i, c in enumerate(batch)
+    ]
+    assert tuning.teach(known) == 4
+    assert tuning.teach(known) == 0
+    learnt = sorted(latency for features, latencies in tuning._model.seen for latency in latencies)
+    assert learnt == [1e-3, 2e-3, 3e-3, 4e-3]
+    assert not set(keys(tuning, tuning.candidates(4, StopFlag()))) & set(keys(before, batch))
+
+
+def test_near_programs_come_after_distant_ones() -> None:
+    points = np.array([0.0, 0.01, 5.0, 9.0], np.float32).reshape(4, 1, 1)
+    pool = ProgramPool([(0, (i,)) for i in range(4)], points, np.array([4.0, 3.0, 2.0, 1.0]))
+    assert list(spread_out(pool, 0.1, Random(0))) == [0, 2, 3, 1]
+    assert list(spread_out(pool, 0.0, Random(0))) == [0, 1, 2, 3]
+
+
+def test_the_engine_follows_the_model(small_task: Any, target: Any) -> None:
+    class Blind(ByDecisions):
+        reads_decisions = False
+
+    def made(model: Any, engine: str) -> Any:
+        return open_engine(small_task, target, SearchSettings(engine=engine), 0, 1, model).search
+
+    assert isinstance(made(ByDecisions(), "auto"), DecisionSearch)
+    assert isinstance(made(ByDecisions(), "metaschedule"), TaskSearch)
+    assert isinstance(made(Blind(), "auto"), TaskSearch)
+    with pytest.raises(TuningError):
+        made(Blind(), "decisions")
+    with pytest.raises(ValueError, match="engine"):
+        SearchSettings(engine="magic")

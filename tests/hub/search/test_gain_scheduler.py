@@ -1,0 +1,171 @@
+"""The order of tasks: a floor for each, then the largest expected gain."""
+
+from __future__ import annotations
+
+from math import inf, log
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tchub.hub.search.scheduler import (
+    MAX_BATCH,
+    ScoredRound,
+    TaskProgress,
+    batch_size,
+    expected_gain,
+    gain,
+    next_round,
+    round_size,
+    settled,
+)
+
+
+def simulate(tasks: list[TaskProgress], trials: int, room: int = 1, latency: float = 1e-3) -> list[int]:
+    """Spend trials as a session does; every program takes `latency`."""
+    batch, spent = batch_size(trials, tasks), 0
+    while spent < trials and (chosen := next_round(tasks, batch, room)):
+        for index, asked in chosen:
+            count = min(asked, trials - spent)
+            if count:
+                tasks[index].record([latency] * count)
+            spent += count
+    return [task.trials for task in tasks]
+
+
+def next_task(tasks: list[TaskProgress]) -> int:
+    """The task that the next round begins with."""
+    return next_round(tasks, batch=4, room=1)[0][0]
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 40), st.booleans(), st.floats(0, 1e9)), min_size=1, max_size=30),
+    st.integers(1, 300),
+    st.integers(1, 16),
+    st.booleans(),
+)
+def test_no_task_is_left_untuned_while_trials_last(
+    tasks: list[tuple[int, bool, float]], trials: int, room: int, cheap: bool
+) -> None:
+    spent = simulate([TaskProgress(w, fixed, cost, cheap_search=cheap) for w, fixed, cost in tasks], trials, room)
+    assert sum(spent) <= trials
+    if trials >= 2 * len(tasks):
+        assert min(spent) >= 1
+
+
+def test_the_floor_takes_half_of_128_trials_over_27_tasks() -> None:
+    tasks = [TaskProgress(1.0, fixed=i < 9) for i in range(27)]
+    assert batch_size(128, tasks) == 3
+    assert batch_size(128, tasks, asked=5) == 5
+    assert batch_size(10**6, tasks) == MAX_BATCH
+    assert batch_size(1, tasks) == 1
+
+
+def test_a_task_of_one_program_gets_one_trial() -> None:
+    assert simulate([TaskProgress(1.0, fixed=True), TaskProgress(1.0)], 40) == [1, 39]
+
+
+def test_heavy_tasks_come_first_and_get_more() -> None:
+    tasks = [TaskProgress(1.0, cost=1.0), TaskProgress(10.0, cost=1.0)]
+    assert next_task(tasks) == 1
+    spent = simulate(tasks, 200)
+    assert spent[1] > 2 * spent[0]
+
+
+def test_what_improves_is_preferred_to_what_does_not() -> None:
+    steady, improving = TaskProgress(1.0), TaskProgress(1.0)
+    for latency in (1.0, 1.0, 1.0):
+        steady.record([latency])
+    for latency in (4.0, 2.0, 1.0):
+        improving.record([latency])
+    assert gain(improving) > gain(steady)
+
+
+def test_a_task_that_only_fails_does_not_take_all_trials() -> None:
+    broken, sound = TaskProgress(1.0, cost=9.0), TaskProgress(1.0)
+    for _ in range(20):
+        task = (broken, sound)[next_task([broken, sound])]
+        task.record([inf if task is broken else 1e-3] * 2)
+    assert broken.rounds == 2
+
+
+def calibrated(best: float, waiting: float, weight: float = 1.0) -> TaskProgress:
+    """A task whose scores are -log(latency), with `waiting` the latency that the scores promise next."""
+    latencies = (2 * best, 1.5 * best, best, 1.2 * best)
+    task = TaskProgress(weight)
+    task.record(latencies)
+    task.scored.append(ScoredRound(tuple(-log(x) for x in latencies), latencies, (-log(waiting),)))
+    return task
+
+
+def test_the_gain_is_what_the_scores_promise() -> None:
+    assert gain(calibrated(1e-3, 0.5e-3)) == pytest.approx(0.5e-3)
+    assert gain(calibrated(1e-3, 0.5e-3, weight=3)) == pytest.approx(1.5e-3)
+    assert gain(calibrated(1e-3, 2e-3)) == 0
+    tasks = [calibrated(1e-3, 0.9e-3), calibrated(1e-3, 0.4e-3), calibrated(5e-3, 6e-3)]
+    assert next_task(tasks) == 1
+
+
+@given(st.floats(-3, 3), st.floats(0.1, 10))
+def test_the_level_and_scale_of_scores_do_not_matter(level: float, scale: float) -> None:
+    plain = calibrated(1e-3, 0.7e-3).scored[0]
+    moved = ScoredRound(
+        tuple(level + scale * s for s in plain.scores), plain.latencies, tuple(level + scale * s for s in plain.waiting)
+    )
+    assert expected_gain([moved], 1e-3) == pytest.approx(expected_gain([plain], 1e-3), rel=1e-4)
+
+
+def test_scores_that_say_nothing_promise_by_chance_alone() -> None:
+    noise = ScoredRound((1.0, 2.0, 3.0, 4.0), (1e-3, 2e-3, 1e-3, 2e-3), (5.0,))
+    promised = expected_gain([noise], 1e-3)
+    assert promised is not None
+    assert 0 < promised < 0.5e-3
+
+
+def test_without_calibration_the_gradient_decides() -> None:
+    assert expected_gain([], 1e-3) is None
+    assert expected_gain([ScoredRound((1.0,), (1e-3,), (1.0,))] * 5, 1e-3) is None, "one program a round has no order"
+    assert expected_gain([ScoredRound((1.0, 2.0, 3.0, 4.0), (1e-3, 2e-3, inf, 3e-3), (1.0,))], 1e-3) is None
+    assert expected_gain([ScoredRound((1.0, 2.0, 3.0, 4.0), (1.0, 2.0, 3.0, 4.0), ())], 1e-3) is None
+
+
+def test_a_network_is_settled_when_no_task_promises_a_share_of_it() -> None:
+    dull = [calibrated(1e-3, 0.9999e-3), calibrated(1e-3, 2e-3)]
+    assert settled(dull, 0.001)
+    assert not settled(dull, 0.0), "unless asked, all trials are spent"
+    assert not settled([*dull, TaskProgress(1.0)], 0.001), "a task that was not measured promises everything"
+    failing = TaskProgress(1.0)
+    failing.record([inf])
+    assert not settled([*dull, failing], 0.001), "one round may have had bad luck"
+    failing.record([inf])
+    assert settled([*dull, failing], 0.001), "a task without a valid program does not spend all trials of the others"
+    assert not settled([failing], 0.001)
+
+
+@given(st.lists(st.tuples(st.integers(1, 40), st.floats(1, 1e9)), min_size=3, max_size=30))
+def test_fewer_trials_than_tasks_go_to_the_heaviest(facts: list[tuple[int, float]]) -> None:
+    tasks = [TaskProgress(weight, cost=cost) for weight, cost in facts]
+    spent = simulate(tasks, len(tasks) // 2)
+    assert max(spent) <= 1
+    measured = [w * c for (w, c), n in zip(facts, spent, strict=True) if n]
+    left = [w * c for (w, c), n in zip(facts, spent, strict=True) if not n]
+    assert min(measured) >= max(left)
+
+
+def test_with_nothing_open_there_is_no_next_task() -> None:
+    assert next_round([TaskProgress(1.0, exhausted=True)], 4, 8) == []
+
+
+def test_where_searching_is_cheap_every_task_gets_one_program_before_any_gets_two() -> None:
+    tasks = [TaskProgress(1.0, cost=float(i), cheap_search=True) for i in range(5)]
+    first = next_round(tasks, batch=8, room=8)
+    assert first == [(i, 1) for i in (4, 3, 2, 1, 0)]
+    for index, count in first:
+        tasks[index].record([1e-3] * count)
+    assert [count for _, count in next_round(tasks, batch=8, room=8)] == [2, 2, 2, 2]
+    assert round_size(TaskProgress(1.0), 8) == 8, "MetaSchedule's search is too slow for rounds of one"
+
+
+@given(st.integers(1, 20), st.integers(1, 64), st.integers(1, 64))
+def test_a_round_ends_with_the_task_that_fills_it(count: int, batch: int, room: int) -> None:
+    chosen = next_round([TaskProgress(1.0) for _ in range(count)], batch, room)
+    assert len({index for index, _ in chosen}) == len(chosen) == min(count, -(-room // batch))

@@ -1,0 +1,30 @@
+"""Ctrl-C during tuning: the first asks, the second interrupts."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+from tchub.hub.search.interrupt import StopFlag
+
+
+def test_the_first_ctrl_c_asks_and_the_second_interrupts() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with StopFlag() as stop:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert stop.requested
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_ctrl_c_that_the_process_was_started_to_ignore_stays_ignored() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as by `nohup tchub tune ... &`
+    try:
+        with StopFlag() as stop:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert not stop.requested
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,108 @@
+"""Each extension point of MetaSchedule alone, in a plain `tune_tir` with tchub's builder and runner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from real_checkpoint import make_checkpoint
+from tchub import hub
+from tchub.hub.device.candidate import trace_json, trace_key
+from tchub.hub.device.meta_schedule import make_builder_runner
+from tchub.hub.networks.operators import operator_module
+from tchub.hub.networks.tasks import task_id
+from tchub.hub.records.store import FILE, home_file
+from tchub.hub.search.errors import TuningError
+from tchub.zoo.corpus.workloads import OperatorSpec
+from test_cost_model_inputs import tiny
+from tvm.s_tir import meta_schedule as ms
+
+TRIALS, BATCH = 6, 3
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Any]:
+    with make_builder_runner() as pair:
+        yield pair
+
+
+@pytest.fixture
+def tune(workers: Any, target: Any, tmp_path: Path) -> Any:
+    """Tunes with stock MetaSchedule, but for what is given."""
+
+    def run(mod: Any, **parts: Any) -> Any:
+        settings = {"num_trials_per_iter": BATCH, "cost_model": "random", "seed": 1} | parts
+        pair = {"builder": workers.builder, "runner": workers.runner}
+        return ms.tune_tir(mod, target, str(tmp_path / "work"), TRIALS, **pair, **settings)
+
+    return run
+
+
+def keys(database: Any) -> list[str]:
+    return [trace_key(trace_json(record.trace)) for record in database.get_all_tuning_records()]
+
+
+def seconds(database: Any) -> list[float]:
+    return [float(s) for record in database.get_all_tuning_records() for s in record.run_secs]
+
+
+def test_the_builder_and_the_runner(tune: Any, small_task: Any, tmp_path: Path) -> None:
+    database = tune(small_task.mod, strategy=ms.search_strategy.ReplayTrace())
+    assert len(database) == TRIALS
+    assert all(0 < s < 1 for s in seconds(database))
+    lines = (tmp_path / "work" / "database_tuning_record.json").read_text().splitlines()
+    assert len([json.loads(line) for line in lines]) == TRIALS
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["with its cost model", "alone"])
+def test_the_search_strategy(tune: Any, small_task: Any, shared: bool) -> None:
+    model = hub.tvm_cost_model(make_checkpoint(), update="few-shot")
+    parts = {"strategy": hub.search_strategy(model if shared else make_checkpoint())}
+    database = tune(small_task.mod, **parts, **({"cost_model": model} if shared else {}))
+    assert len(set(keys(database))) == TRIALS, "no program twice"
+    if shared:
+        assert model.scorer.learner.programs == TRIALS, "each program is learnt once"
+
+
+def test_the_search_strategy_takes_programs_of_the_database_as_known(tune: Any, small_task: Any, target: Any) -> None:
+    strategy = hub.search_strategy(make_checkpoint())
+    database = tune(small_task.mod, strategy=strategy, database=ms.database.MemoryDatabase())
+    before = set(keys(database))
+    again = tune(small_task.mod, strategy=strategy, database=database)
+    assert before < set(keys(again))
+    assert len(again) == 2 * TRIALS
+
+
+def test_a_checkpoint_of_statements_is_refused() -> None:
+    with pytest.raises(TuningError, match="by their decisions alone"):
+        hub.search_strategy(tiny("atformer"))
+
+
+def test_the_task_scheduler(tune: Any, small_task: Any) -> None:
+    softmax = operator_module(OperatorSpec("softmax", "softmax", {"rows": 64, "columns": 96}))
+    both = {"first": small_task.mod["main"], "second": softmax["main"]}
+    from tvm import IRModule
+
+    database = tune(IRModule(both), task_scheduler=hub.task_scheduler(), strategy=ms.search_strategy.ReplayTrace())
+    tuned = {task_id(record.workload.mod) for record in database.get_all_tuning_records()}
+    assert len(tuned) == 2, "every task has a round before any has a second"
+    assert len(database) == TRIALS
+
+
+def test_the_database(tune: Any, small_task: Any, target: Any, tmp_path: Path) -> None:
+    def opened() -> Any:
+        return hub.database(tmp_path / "records", target)
+
+    tune(small_task.mod, database=opened())
+    again = opened()
+    assert (tmp_path / "records" / FILE).exists()
+    assert home_file().exists(), "later runs of tchub begin with these programs"
+    assert len(again) == TRIALS
+    schedule = again.query_schedule(small_task.mod, target, "main")
+    best = min(again.get_all_tuning_records(), key=lambda record: float(record.run_secs[0]))
+    assert trace_json(schedule.trace) == trace_json(best.trace)
+    tune(small_task.mod, database=again)
+    assert len(set(keys(again))) == len(again) > TRIALS, "what was measured is not measured again"

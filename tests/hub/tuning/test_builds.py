@@ -1,0 +1,107 @@
+"""The first build: what TVM cannot compile, or compiles wrongly, is refused before anything is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tchub.hub.networks.errors import LatencyError, NetworkImportError, OutputMismatchError
+from tchub.hub.networks.latency import Comparison
+from tchub.hub.networks.network import Network, operator_in
+from tchub.hub.networks.output_check import check_output
+from tchub.hub.tuning import builds as module
+from tchub.hub.tuning.builds import first_build
+from torch import nn
+
+
+@pytest.fixture
+def network() -> Network:
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+    x = torch.randn(1, 3, 8, 8)
+    return Network("net", lambda: torch.export.export(layers, (x,)), lambda: (x,))
+
+
+def compared(ours: Any = 1.0) -> Any:
+    """A comparison whose library gives `ours` times the original's output."""
+    output = np.arange(6.0)
+
+    def compare(_network: Any, libraries: Mapping[str, Path]) -> Comparison:
+        assert all(path.is_file() for path in libraries.values())
+        return Comparison({name: check_output([output * ours], [output]) for name in libraries}, {})
+
+    return compare
+
+
+def test_a_network_that_compiles_and_is_right_keeps_the_layout_asked_for(network: Network, target: Any) -> None:
+    first = first_build(network, target, "channels-last", compared(), None)
+    assert (first.layout, first.notes) == ("channels-last", ())
+    assert first.comparison.checks["untuned"].verdict == "equal"
+
+
+def test_where_channels_last_does_not_compile_the_original_layout_is_taken_with_a_word(
+    network: Network, target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = module.prepare
+
+    def no_channels_last(mod: Any, layout: str) -> Any:
+        if layout == "channels-last":
+            raise RuntimeError("CodeGenVM cannot emit this operator\nR.nn.conv2d_odd(lv, lv1)")
+        return plain(mod, layout)
+
+    monkeypatch.setattr(module, "prepare", no_channels_last)
+    first = first_build(network, target, "channels-last", compared(), None)
+    assert first.layout == "as-imported"
+    assert first.notes == ("convolutions keep the layout of the original: TVM cannot compile net: R.nn.conv2d_odd",)
+
+
+def test_what_compiles_in_no_layout_names_the_operator(
+    network: Network, target: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("cannot emit\nR.odd(alloc, axis=1)")
+
+    monkeypatch.setattr(module, "build_library", refuse)
+    with pytest.raises(NetworkImportError, match=r"TVM cannot compile net: R\.odd$") as caught:
+        first_build(network, target, "channels-last", compared(), None)
+    assert caught.value.fields["operator"] == "R.odd"
+    assert caught.value.remedy
+
+
+def test_a_library_that_is_wrong_before_it_is_tuned_is_refused(network: Network, target: Any) -> None:
+    with pytest.raises(OutputMismatchError, match=r"net, as TVM imports it, differs from the original"):
+        first_build(network, target, "channels-last", compared(ours=1.5), None)
+
+
+def test_a_library_that_does_not_run_is_refused(network: Network, target: Any) -> None:
+    def crash(*_: Any) -> Comparison:
+        raise LatencyError("the compiled network failed (exit code -11)")
+
+    with pytest.raises(LatencyError, match="exit code -11"):
+        first_build(network, target, "channels-last", crash, None)
+
+
+def test_an_output_that_says_nothing_is_told(network: Network, target: Any) -> None:
+    def compare(_network: Any, libraries: Mapping[str, Path]) -> Comparison:
+        zeros = np.zeros(4)
+        return Comparison({name: check_output([zeros], [zeros]) for name in libraries}, {})
+
+    (note,) = first_build(network, target, "as-imported", compare, None).notes
+    assert "output 0 is zero everywhere" in note
+    assert "not checked" in note
+
+
+@pytest.mark.parametrize(
+    ("message", "operator"),
+    [
+        ("Unsupported function types ['foo.default']", "foo.default"),
+        ("CodeGenVM cannot emit ...\nOffending call:\nR.nn.odd(alloc, axis=1)", "R.nn.odd"),
+        ("std::bad_alloc", None),
+    ],
+)
+def test_the_operator_is_read_from_tvms_complaint(message: str, operator: str | None) -> None:
+    assert operator_in(message) == operator

@@ -1,0 +1,213 @@
+"""Collecting: a corpus of real measurements that grows, resumes, and pays for nothing twice."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tchub.hub.cli import main
+from tchub.hub.device import measure
+from tchub.hub.device.errors import MeasurementFailureRateError
+from tchub.hub.device.measure import Measurement, Measurer
+from tchub.hub.records.scope import MeasurementScope
+from tchub.hub.records.store import FILE, RunStore, home_file
+from tchub.hub.search.errors import TuningError
+from tchub.hub.tuning import collect as collecting
+from tchub.hub.tuning.collect import CollectProgress, Shard, _Collector, collect
+from tchub.zoo.corpus import Corpus, merge_corpora, workloads
+
+OPERATOR = "batch-matmul-scores"
+SCOPE = MeasurementScope("here", "EPYC", "{}", 1, "0.27.0")
+IDS = st.lists(st.text("0123456789abcdef", min_size=16, max_size=16), min_size=1, max_size=40, unique=True)
+
+
+class Stopped(Exception):
+    """Stands for a kill."""
+
+
+def test_a_stopped_collection_goes_on_where_it_was(tmp_path: Path) -> None:
+    paid: list[CollectProgress] = []
+
+    def stop_at_four(progress: CollectProgress) -> None:
+        paid.append(progress)
+        if len(paid) == 4:
+            raise Stopped
+
+    with pytest.raises(Stopped):
+        collect(OPERATOR, 12, tmp_path, progress=stop_at_four)
+    again: list[CollectProgress] = []
+    result = collect(OPERATOR, 12, tmp_path, progress=again.append)
+    assert again[0].done == 5, "the four programs that were paid for are still there"
+    assert {p.phase for p in again} == {"random", "evolutionary"}
+    corpus = Corpus.open(tmp_path)
+    assert corpus.meta["programs"] == result.programs == 4 + len(again)
+    assert corpus.meta["device_sheet"]["name"] == corpus.meta["device"]
+    (task,) = corpus.tasks.values()
+    assert (task.op, task.networks) == ("batch_matmul", ((OPERATOR, 1),))
+    assert all(p.valid and len(p.latencies) >= 1 for p in corpus.iter_programs())
+
+    # The search may find fewer new programs than asked for; a further run tops up, and measures none again.
+    before = {program.key: program.measured_at for program in corpus.iter_programs()}
+    assert result.programs <= collect(OPERATOR, 12, tmp_path).programs <= 12
+    after = {program.key: program.measured_at for program in Corpus.open(tmp_path).iter_programs()}
+    assert before.items() <= after.items()
+
+
+def test_sigterm_ends_a_command_that_measures_as_ctrl_c_does(tmp_path: Path) -> None:
+    (temporary := tmp_path / "temporary").mkdir()
+    program = """if True:
+        import os, signal, sys
+        from tchub.hub import cli
+        from tchub.hub.device.measure import Measurer
+        from tchub.hub.tuning import collect as module
+
+        def collect(*_, **__):
+            with Measurer({"kind": "llvm"}) as measurer:
+                open("while", "w").write(str(os.listdir(os.environ["TMPDIR"])))
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        module.collect = collect
+        sys.exit(cli.main(["collect", "--out", "out"]))
+    """
+    command, environment = [sys.executable, "-c", program], os.environ | {"TMPDIR": str(temporary)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 130, done.stderr
+    assert done.stderr.strip() == "interrupted; run the same command again to go on"
+    assert "tchub-measure-" in (tmp_path / "while").read_text()
+    assert not list(temporary.glob("tchub-*")), "the workers' folder went"
+
+
+def test_when_nothing_can_be_built_the_run_stops_and_the_journal_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compilers = tmp_path / "bin"
+    compilers.mkdir()
+    for name in ("g++", "gcc", "cc", "c++", "ld", "clang++"):
+        (compilers / name).write_text("#!/bin/sh\necho no space left >&2\nexit 1\n")
+        (compilers / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(compilers))
+    with pytest.raises(MeasurementFailureRateError, match="failed") as caught:
+        collect(OPERATOR, 60, tmp_path / "out")
+    assert "build" in str(caught.value.fields["commonest"])
+    assert (tmp_path / "out" / FILE).exists()
+
+
+def test_programs_that_a_full_disk_failed_are_tried_again(
+    tmp_path: Path, small_task: Any, target: Any, small_candidates: list[Any]
+) -> None:
+    with RunStore(tmp_path / FILE, SCOPE) as store:
+        messages = ("OSError: [Errno 28] No space left on device", "LLVM has no such intrinsic")
+        for number, candidate in enumerate(small_candidates[:6]):
+            store.put(candidate, Measurement((), "build", messages[number % 2], 0.1, 0.0))
+        collector = _Collector(store, FakeMeasurer(), target, 12, 0, lambda _: None, lambda _: None, 12)
+        assert {p.measurement.message for p in collector._known(small_task)} == {messages[1]}
+        again = {candidate.key for candidate in collector._random([small_task])}
+        assert again & {candidate.key for candidate in small_candidates[:6:2]}
+
+
+def test_failures_of_a_machine_where_all_fails_are_forgotten(tmp_path: Path, small_task: Any, target: Any) -> None:
+    with RunStore(tmp_path / FILE, SCOPE) as store:
+        collector = _Collector(store, FakeMeasurer(), target, 12, 0, lambda _: None, lambda _: None, 12)
+        with pytest.raises(MeasurementFailureRateError):
+            collector.run([small_task])
+        assert len(store) == 0
+
+
+class FakeMeasurer(Measurer):
+    """A machine on which the third program is one too many."""
+
+    def __init__(self) -> None:
+        self.overlaps = True
+
+    def know(self, task_id: str, latency: float) -> None:
+        raise AssertionError
+
+    def measure(self, candidates: Any) -> Any:
+        for number, candidate in enumerate(candidates):
+            yield candidate, Measurement((), "build", "no compiler", 0.1, 0.0)
+            if number == 2:
+                raise MeasurementFailureRateError("3 of 3 programs failed", remedy="run `tchub doctor`")
+
+
+# Shards
+
+
+def tasks_of(ids: list[str]) -> list[Any]:
+    return [SimpleNamespace(task_id=task_id) for task_id in ids]
+
+
+@given(IDS, st.data())
+def test_every_task_is_in_one_shard_and_the_order_of_extraction_does_not_matter(
+    ids: list[str], data: st.DataObject
+) -> None:
+    count = data.draw(st.integers(1, len(ids)))
+    parts = [[t.task_id for t in Shard(i + 1, count).of(tasks_of(ids))] for i in range(count)]
+    assert sorted(t for part in parts for t in part) == sorted(ids)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    shuffled = data.draw(st.permutations(ids))
+    assert {t.task_id for t in Shard(1, count).of(tasks_of(shuffled))} == set(parts[0])
+
+
+@pytest.mark.parametrize("text", ["0/4", "5/4", "1", "1/0", "a/b", "-1/4", "1/4/2"])
+def test_what_names_no_shard_is_refused(text: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["collect", "--shard", text, "--out", str(tmp_path), "--json"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["error"] == "TuningError"
+    assert "3/8" in answer["remedy"]
+
+
+def test_more_shards_than_tasks_is_an_error_before_anything_is_measured() -> None:
+    with pytest.raises(TuningError, match="3 shards of 2 tasks") as caught:
+        Shard(1, 3).of(tasks_of(["a", "b"]))
+    assert "2 shards at most" in str(caught.value.remedy)
+
+
+class _Clock:
+    """Stands for the workers: a program's latency follows from its name."""
+
+    overlaps = True
+
+    def __init__(self, *_: object) -> None:
+        self.outcomes = {"ok": 0}
+
+    def __enter__(self) -> _Clock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def know(self, task_id: str, latency: float) -> None:
+        pass
+
+    def measure(self, candidates: Any) -> Iterator[tuple[Any, Measurement]]:
+        for candidate in candidates:
+            latency = 1e-6 * (1 + int(candidate.key[:4], 16))
+            self.outcomes["ok"] += 1
+            yield candidate, Measurement((latency,), None, None, 0.1, 0.1, 1.7e9)
+
+
+def test_shards_merge_to_what_one_machine_collects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "Measurer", _Clock)
+    # What evolves depends on the threads of the search as well; what is drawn at random, on the seed alone.
+    monkeypatch.setattr(collecting._Collector, "_evolved", lambda *_: iter(()))
+    monkeypatch.setattr(workloads, "SUITES", {"tiny": ("batch-matmul-scores", "dense-tall")})
+    collect("tiny", 16, tmp_path / "whole", seed=3)
+    shared = home_file().read_bytes()
+    results = [collect("tiny", 16, tmp_path / "cut", seed=3, shard=Shard(number, 2)) for number in (1, 2)]
+    assert [Path(result.path).name for result in results] == ["shard-1-of-2", "shard-2-of-2"]
+    assert home_file().read_bytes() == shared, "no two shards write to one file"
+    merged = merge_corpora(tmp_path / "cut", [result.path for result in results]).corpus
+    whole = Corpus.open(tmp_path / "whole")
+    assert repr(merged.tasks) == repr(whole.tasks)
+    assert list(map(repr, merged.iter_programs())) == list(map(repr, whole.iter_programs()))
+    assert len(merged.meta["commands"]) == 2
+    assert "--shard 1/2" in merged.meta["commands"][0]

@@ -1,0 +1,261 @@
+"""Reports: agreement of scores and measurements, charts, and the page."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tchub.hub.device.measurement import Measurement
+from tchub.hub.records.store import MeasuredProgram
+from tchub.hub.tuning import charts
+from tchub.hub.tuning.report import agreement, spearman, write_report
+from tchub.hub.tuning.report_page import caught_up, gains, render, runs_here
+
+
+def scored(task: str, pairs: list[tuple[float, float]]) -> list[MeasuredProgram]:
+    return [MeasuredProgram(task, "", "tune", "", Measurement((latency,)), score) for score, latency in pairs]
+
+
+def make_report(**changes: Any) -> dict[str, Any]:
+    """A small report with both runs."""
+    task = {
+        "id": "t1", "name": "fused_matmul_<add>", "op": "matmul", "weight": 2, "flops": 4.2e6, "one_program": False,
+        "exhausted": False, "trials": 4, "failed": 1, "untuned": 4e-3, "kept_untuned": False, "best": 1e-3,
+        "spearman": 0.8,
+    }  # fmt: skip
+    run = {
+        "model": "tcl-epyc+local@1.0.0", "update": "few-shot", "reasons": ["tcl-epyc: same family"], "trials": 4,
+        "trials_asked": 4, "failed": 1, "batch": 2, "tuning_seconds": 12.5, "wall_seconds": 13.0,
+        "phases": {"search": 5.0, "model": 1.0, "measure": 6.0, "build": 4.0, "run": 2.0},
+        "sum_of_tasks": 2e-3, "sum_of_tasks_untuned": 8e-3,
+        "prediction": {"pairs": 3, "pairwise_accuracy": 0.67, "median_spearman": None, "tasks": 0},
+        "curve": [
+            {"trial": 1, "seconds": 2.0, "latency": 6e-3, "measured": 1},
+            {"trial": 4, "seconds": 12.5, "latency": 2e-3, "measured": 1},
+        ],
+        "tasks": [task],
+        "programs": [
+            {"task": "t1", "seconds": 2.0, "latency": 3e-3, "predicted": 0.4, "error": None},
+            {"task": "t1", "seconds": 9.0, "latency": None, "predicted": 0.6, "error": "run: crash"},
+            {"task": "t1", "seconds": 12.5, "latency": 1e-3, "predicted": 0.7, "error": None},
+        ],
+    }  # fmt: skip
+    spread = {"first_quartile": 1e-3, "third_quartile": 3e-3, "repeats": [1e-3, 2e-3, 3e-3]}
+    latency = {name: {"median": m} | spread for name, m in (("untuned", 8e-3), ("tuned", 2e-3), ("pytorch", 3e-3))}
+    check = {"ok": True, "max_abs_diff": 1e-6, "max_abs_output": 3.0, "rtol": 1e-3, "atol": 1e-4, "outputs": 1}
+    return {
+        "format": 1, "status": "done", "network": "bert-tiny", "origin": "suite", "target": "llvm", "threads": 1,
+        "layout": "channels-last",
+        "settings": {"trials": 4, "batch": None, "search": {"population_size": 16}},
+        "created": "2026-01-01T00:00:00Z", "machine": {"cpu_model": "a CPU"},
+        "runs": {"tuned": run, "stock": run | {"model": "stock", "update": None, "reasons": []}},
+        "latency": latency, "output_check": {"tuned": check},
+    } | changes  # fmt: skip
+
+
+def test_a_model_that_orders_as_the_clock_does_agrees_fully() -> None:
+    trials = scored("a", [(0.9, 1.0), (0.5, 2.0), (0.1, 3.0), (0.05, 9.0)])
+    assert spearman(trials) == pytest.approx(1.0)
+    assert agreement(trials) == {
+        "pairs": 6,
+        "pairwise_accuracy": 1.0,
+        "median_spearman": pytest.approx(1.0),
+        "tasks": 1,
+    }
+
+
+def test_programs_of_different_tasks_are_not_compared() -> None:
+    assert agreement([*scored("a", [(0.9, 1.0)]), *scored("b", [(0.1, 0.5)])])["pairs"] == 0
+
+
+def test_too_few_programs_or_equal_scores_say_nothing() -> None:
+    assert spearman(scored("a", [(0.9, 1.0), (0.5, 2.0), (0.1, 3.0)])) is None
+    assert spearman(scored("a", [(0.5, float(i + 1)) for i in range(6)])) is None
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(1e-6, 1.0)), min_size=4, max_size=20))
+def test_rank_correlation_lies_between_minus_one_and_one(pairs: list[tuple[float, float]]) -> None:
+    value = spearman(scored("a", pairs))
+    assert value is None or -1.000001 <= value <= 1.000001
+
+
+def texts(svg: str) -> str:
+    return " ".join(ElementTree.fromstring(svg).itertext())
+
+
+def test_a_report_has_five_charts_without_colours_of_their_own() -> None:
+    page = render(make_report())
+    drawn = re.findall(r"<svg .*?</svg>", page, re.DOTALL)
+    assert len(drawn) == 6, "the curve by trials and by seconds"
+    assert all(ElementTree.fromstring(svg).attrib["viewBox"] for svg in drawn)
+    assert all("prefers-color-scheme: dark" in svg for svg in drawn)
+    assert len(page) < 250_000
+
+
+def test_nothing_to_draw_is_drawn_as_nothing() -> None:
+    run = make_report()["runs"]["tuned"] | {"curve": [], "sum_of_tasks_untuned": None, "programs": [], "tasks": []}
+    idle = {"tuned": run | {"tuning_seconds": 0.0, "phases": dict.fromkeys(run["phases"], 0.0)}}
+    assert charts.curves(idle, "trial", "x") == charts.phases(idle) == charts.allocation(idle) == ""
+    assert charts.latencies({}) == charts.predictions(run) == charts.predictions(None) == ""
+
+
+def test_a_bar_that_would_dwarf_the_others_is_cut_and_still_says_its_number() -> None:
+    medians = {"untuned": 2.0, "tuned": 0.04, "pytorch": 0.05}
+    facts = {name: {"first_quartile": m, "median": m, "third_quartile": m} for name, m in medians.items()}
+    drawn = texts(charts.latencies(facts))
+    assert "2000 ms" in drawn
+    assert "hatched: cut" in drawn
+    assert "hatched: cut" not in texts(charts.latencies({name: facts[name] for name in ("tuned", "pytorch")}))
+
+
+class _Page(HTMLParser):
+    """Collects tags and visible text, and checks that tags close."""
+
+    VOID = frozenset({"meta", "line", "rect", "path", "circle", "link", "use"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.text = ""
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [str(value) for name, value in attrs if name in ("src", "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self.VOID:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def read(report: dict[str, Any]) -> _Page:
+    page = _Page()
+    page.feed(render(report))
+    assert page.open == []
+    return page
+
+
+def test_the_page_needs_nothing_else_and_says_what_was_found() -> None:
+    page = read(make_report())
+    assert page.links == []
+    assert "1.50x faster than PyTorch (2 ms, PyTorch 3 ms)" in page.text
+    assert "4.00x faster than TVM untuned (2 ms, TVM untuned 8 ms)" in page.text
+    assert "equals the reference" in page.text
+    assert "fused_matmul_<add>" in page.text, "names are escaped, not swallowed"
+    assert "tuned: tcl-epyc+local@1.0.0" in page.text
+    assert "tuned, stock model" in page.text, "both curves are in the legend"
+    assert "tcl-epyc+local@1.0.0 (few-shot)" in page.text
+    assert "search: population_size" in page.text
+
+
+def test_the_page_says_when_the_stock_model_was_caught_up_with() -> None:
+    report = make_report()
+    report["runs"]["stock"] |= {"sum_of_tasks": 6e-3}
+    assert caught_up(report["runs"]) == {"trial": 1, "seconds": 2.0}
+    assert "after 1 of its 4 programs and\n2 s of its 12 s" in read(report).text
+    report["runs"]["stock"] |= {"sum_of_tasks": 1e-3}
+    assert caught_up(report["runs"]) is None
+    assert "was reached after" not in read(report).text
+    del report["runs"]["stock"]
+    assert caught_up(report["runs"]) is None
+    assert "stock model" not in read(report).text
+
+
+def test_trials_are_drawn_for_every_task_with_a_choice_and_the_fewest_left_out() -> None:
+    report = make_report()
+    task = report["runs"]["tuned"]["tasks"][0]
+    many = [task | {"id": f"t{i}", "name": f"task-{i}", "trials": i} for i in range(40)]
+    for run in report["runs"].values():
+        run["tasks"] = [*many, task | {"id": "fixed", "name": "no-choice", "one_program": True}]
+    drawn = texts(charts.allocation(report["runs"]))
+    assert "12 tasks with fewer left out" in drawn
+    assert "task-39" in drawn
+    assert "no-choice" not in drawn
+
+
+def test_where_nothing_was_timed_end_to_end_the_page_says_why() -> None:
+    text = read(make_report(latency={}, output_check={}, latency_note="the server cannot run it")).text
+    assert "Not timed end to end: the server cannot run it" in text
+    assert "faster than" not in text
+
+
+def test_what_was_gained_is_said_of_each_system_and_a_loss_too() -> None:
+    latency = {name: {"median": seconds} for name, seconds in (("tuned", 2e-3), ("untuned", 0.2), ("pytorch", 1.5e-3))}
+    assert gains({"latency": latency}) == [
+        "1.33x slower than PyTorch (2 ms, PyTorch 1.5 ms)",
+        "100x faster than TVM untuned (2 ms, TVM untuned 200 ms)",
+    ]
+    assert gains({"latency": {"untuned": latency["untuned"]}}) == gains({}) == []
+
+
+def test_a_gain_on_a_busy_machine_is_said_to_be_doubtful() -> None:
+    steady = {"median": 2e-3, "first_quartile": 1.9e-3, "third_quartile": 2.1e-3}
+    varied = {"median": 3e-2, "first_quartile": 8e-3, "third_quartile": 1.1e-1}
+    assert gains({"latency": {"tuned": steady, "pytorch": varied}})[-1] == (
+        "PyTorch varied by more than half while timed: the machine was busy, so time it again"
+    )
+    assert len(gains({"latency": {"tuned": steady, "pytorch": steady}})) == 1
+
+
+def test_the_page_shows_how_to_run_the_network() -> None:
+    page = _Page()
+    page.feed(render(make_report(), "my runs/out"))
+    assert "from tchub import hub\nnet = hub.load_tuned('my runs/out')\ny = net(x)" in page.text
+    assert "tchub run 'my runs/out' --input x.npz" in page.text
+    assert "tchub run --bench 'my runs/out'" in page.text
+
+
+def test_a_network_that_does_not_run_here_or_is_wrong_is_not_suggested_to_be_run() -> None:
+    wrong = make_report()["output_check"]["tuned"] | {"ok": False}
+    for change in ({"status": "interrupted"}, {"device": "rpc:turin"}, {"output_check": {"tuned": wrong}}):
+        report = make_report(**change)
+        assert not runs_here(report)
+        assert "load_tuned" not in read(report).text
+    assert runs_here(make_report())
+
+
+def test_settings_within_settings_have_their_full_name() -> None:
+    settings = {"trials": 4, "batch": None, "search": {"engine": "auto", "decisions": {"random": 1024}}}
+    text = read(make_report(settings=settings)).text
+    assert "search: decisions: random" in text
+    assert "{" not in text[text.index("Machine and settings") :]
+
+
+def test_one_program_of_a_task_orders_nothing() -> None:
+    report = make_report()
+    report["runs"]["tuned"]["programs"] = report["runs"]["tuned"]["programs"][:1]
+    assert "Scores and measurements" not in read(report).text
+
+
+def test_a_wrong_output_is_said_on_the_page() -> None:
+    report = make_report()
+    report["output_check"]["tuned"]["ok"] = False
+    assert "DIFFERS FROM" in read(report).text
+
+
+def test_an_interrupted_run_has_a_page_without_latencies() -> None:
+    report = make_report(status="interrupted")
+    del report["latency"], report["output_check"]
+    report["runs"]["tuned"] |= {"curve": [], "programs": [], "sum_of_tasks": None, "sum_of_tasks_untuned": None}
+    assert "Stopped early" in read(report).text
+
+
+def test_the_json_is_strict(tmp_path: Path) -> None:
+    report = make_report()
+    report["output_check"]["tuned"]["max_abs_diff"] = float("inf")
+    write_report(report, tmp_path)
+    text = (tmp_path / "report.json").read_text()
+    assert "Infinity" not in text
+    assert json.loads(text)["runs"]["tuned"]["curve"][1]["latency"] == 2e-3
+    assert not list(tmp_path.glob("*.part"))

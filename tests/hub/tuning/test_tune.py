@@ -1,0 +1,230 @@
+"""`tune` from a network to a checked, timed library; what it takes; its command. The network is tiny."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from fake_tuning import FakeBuilder, FakeRunner, programs_in
+from real_checkpoint import NAME, VERSION, environment, publish_real
+from tchub import hub
+from tchub.hub.cli import main
+from tchub.hub.networks.errors import LatencyError, NetworkImportError, OutputMismatchError
+from tchub.hub.networks.latency import Comparison, Latency
+from tchub.hub.networks.output_check import OutputCheck
+from tchub.hub.records import database
+from tchub.hub.records.errors import RunStateError
+from tchub.hub.search.engines import SearchSettings
+from tchub.hub.search.errors import InterruptedRunError, TuningError
+from tchub.hub.tuning import tune as tune_module
+from tchub.zoo.files import StorageError
+
+SEARCH = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1)
+
+
+class Tiny(torch.nn.Module):
+    """Two layers; two outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = torch.nn.Linear(24, 32), torch.nn.Linear(32, 8)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        h = torch.relu(self.first(x))
+        return self.second(h), h.sum(1)
+
+
+@pytest.fixture(scope="module")
+def pt2(tmp_path_factory: Any) -> Path:
+    path = tmp_path_factory.mktemp("network") / "tiny.pt2"
+    torch.export.save(torch.export.export(Tiny().eval(), (torch.randn(16, 24),)), path)
+    return path
+
+
+@pytest.fixture
+def fake_pair() -> dict[str, Any]:
+    """A builder and a runner that compile nothing, for the search; the library is compiled for real."""
+    return {"builder": FakeBuilder(), "runner": FakeRunner(), "search": SEARCH, "target": {"kind": "llvm"}}
+
+
+def test_tune_gives_a_checked_library_and_a_report_with_both_curves(
+    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in environment(tmp_path, publish_real(tmp_path / "zoo")).items():
+        monkeypatch.setenv(name, value)
+    out = tmp_path / "out"
+    result = hub.tune(pt2, checkpoint="tcl-epyc", trials=10, out=out, compare_stock=True, **fake_pair)
+    report = json.loads((out / "report.json").read_text())
+    assert set(result.latency) == {"untuned", "tuned", "stock", "pytorch"}
+    assert all(seconds > 0 for seconds in result.latency.values())
+    assert all(check["ok"] and check["outputs"] == 2 for check in report["output_check"].values())
+    assert report["runs"]["tuned"]["model"] == f"{NAME}@{VERSION}"
+    assert report["runs"]["stock"]["model"] == "stock"
+    assert report["runs"]["tuned"]["trials"] == report["runs"]["stock"]["trials"]
+    assert all(run["curve"] for run in report["runs"].values())
+    assert {"tiny.so", "report.html", "records.sqlite", "database", "stock"} <= {p.name for p in out.iterdir()}
+    assert result.library == out / "tiny.so"
+    x = torch.randn(16, 24)
+    with torch.no_grad():
+        torch.testing.assert_close(result.load()(x), Tiny().eval()(x), rtol=1e-4, atol=1e-4)
+
+
+def test_a_module_is_tuned_as_it_stands_in_python(
+    tmp_path: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
+    module, x = Tiny().train(), torch.randn(2, 24)
+    result = hub.tune(module, (x,), checkpoint="none", trials=4, out=tmp_path, **fake_pair)
+    assert module.training
+    assert result.library == tmp_path / "Tiny.so"
+    tuned = hub.load_tuned(tmp_path)
+    with torch.no_grad():
+        torch.testing.assert_close(tuned(x), Tiny().eval()(x), rtol=1e-4, atol=1e-4)
+    with pytest.raises(NetworkImportError, match="example inputs go with") as refused:
+        hub.tune("bert-tiny", "none", out=tmp_path)  # pyright: ignore[reportArgumentType]
+    assert "checkpoint=" in str(refused.value.remedy)
+
+
+def test_a_dynamic_shape_is_tuned_at_each_of_the_sizes_given(
+    tmp_path: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
+    batch = torch.export.Dim("batch", min=1, max=16)
+    exported = torch.export.export(Tiny().eval(), (torch.randn(2, 24),), dynamic_shapes=({0: batch},))
+    torch.export.save(exported, tmp_path / "net.pt2")
+    out = tmp_path / "out"
+    result = hub.tune(tmp_path / "net.pt2", shapes={"batch": [1, 3]}, checkpoint="none", trials=4, out=out, **fake_pair)
+    assert [variant["network"] for variant in result.report["variants"]] == ["net-batch1", "net-batch3"]
+    assert {"net-batch1.so", "net-batch3.so"} <= {path.name for path in out.iterdir()}
+    tuned = result.load()
+    for x in (torch.randn(1, 24), torch.randn(3, 24)):
+        with torch.no_grad():
+            torch.testing.assert_close(tuned(x), exported.module()(x), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", ["batch", "=1", "batch=", "batch=1,x"])
+def test_sizes_are_given_as_a_name_and_numbers(shape: str, capsys: Any) -> None:
+    assert main(["tune", "bert-tiny", "--shape", shape]) == 2
+    assert "write batch=1,8" in capsys.readouterr().err
+
+
+def test_ctrl_c_leaves_a_report_and_the_same_call_goes_on(
+    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
+    kill = FakeRunner(after=lambda n: os.kill(os.getpid(), signal.SIGINT) if n == 6 else None)
+    with pytest.raises(InterruptedRunError, match="are kept in") as stopped:
+        hub.tune(pt2, checkpoint="none", trials=8, out=tmp_path, **(fake_pair | {"runner": kill}))
+    assert stopped.value.exit_code == 130
+    assert "same command" in str(stopped.value.remedy)
+    assert json.loads((tmp_path / "report.json").read_text())["status"] == "interrupted"
+    done = stopped.value.fields["measured"]
+    result = hub.tune(pt2, checkpoint="none", trials=8, out=tmp_path, **fake_pair)
+    assert result.report["status"] == "done"
+    assert result.report["runs"]["tuned"]["trials"] == 8
+    assert len(programs_in(tmp_path, "tune")) == 8 > done
+    records = (tmp_path / "database" / "database_tuning_record.json").read_text().splitlines()
+    assert len(records) == 8, "TVM's own database opens the folder"
+    with pytest.raises(RunStateError, match="another model"):
+        hub.tune(pt2, checkpoint="stock", trials=8, out=tmp_path, **fake_pair)
+
+
+def test_ctrl_c_during_the_first_build_is_an_interruption_and_no_failure(
+    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        raise LatencyError("the process that compares was interrupted too")
+
+    monkeypatch.setattr(tune_module, "first_build", interrupted)
+    with pytest.raises(InterruptedRunError, match="before anything was measured"):
+        hub.tune(pt2, checkpoint="none", trials=4, out=tmp_path, **fake_pair)
+
+
+def _fake_comparison() -> Any:
+    latencies = {name: Latency((1e-3, 2e-3)) for name in ("tuned", "pytorch")}
+    return Comparison({"tuned": OutputCheck(True, True, 0.0, 1.0, 0.0, 1e-3, 1e-5, 1)}, latencies)
+
+
+def test_a_wrong_output_is_an_error_and_the_report_is_there(
+    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = _fake_comparison()
+    found.checks["tuned"] = OutputCheck(False, True, 7.0, 1.0, 99.0, 1e-3, 1e-5, 1)
+    monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: found)
+    with pytest.raises(OutputMismatchError, match="differs from the original by 7"):
+        hub.tune(pt2, checkpoint="none", trials=4, out=tmp_path, **fake_pair)
+    assert json.loads((tmp_path / "report.json").read_text())["output_check"]["tuned"]["ok"] is False
+    assert not (tmp_path / "network.json").exists()  # nobody should load it
+
+
+def test_a_network_that_does_not_run_is_an_error_and_the_report_is_there(
+    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def crash(*_: Any, **__: Any) -> Any:
+        raise LatencyError("the reference took more than 600 s")
+
+    monkeypatch.setattr(tune_module, "compare", crash)
+    with pytest.raises(LatencyError, match="600 s"):
+        hub.tune(pt2, checkpoint="none", trials=4, out=tmp_path, **fake_pair)
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["runs"]["tuned"]["trials"] == 4
+    assert "600 s" in report["latency_note"]
+    assert Path(report["libraries"]["tuned"]["path"]).is_file()
+
+
+def test_a_full_disk_is_an_error_that_names_the_file(
+    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(database, "write_atomically", full)
+    with pytest.raises(StorageError, match=r"database cannot be written: No space left") as caught:
+        hub.tune(pt2, checkpoint="none", trials=4, out=tmp_path, **fake_pair)
+    assert "free some disk space" in str(caught.value.remedy)
+
+
+@pytest.mark.parametrize("wrong", [{"trials": 0}, {"threads": 0}, {"builder": object()}])
+def test_arguments_without_a_meaning_are_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    with pytest.raises(TuningError):
+        hub.tune("bert-tiny", checkpoint="none", out=tmp_path, **wrong)
+
+
+# The command ------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_json_on_stdout_alone(
+    tmp_path: Path, pt2: Path, fake_pair: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setattr(tune_module, "compare", lambda *args, **kwargs: _fake_comparison())
+    plain = tune_module.tune
+    pair = {name: fake_pair[name] for name in ("builder", "runner", "target")}
+    monkeypatch.setattr(tune_module, "tune", lambda *args, **options: plain(*args, **(options | pair)))
+    arguments = ["tune", str(pt2), "--checkpoint", "none", "--trials", "4"]
+    assert main([*arguments, "--out", str(tmp_path), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["network"] == "tiny"
+    assert "report.html" in captured.err
+    assert main([*arguments, "--out", str(tmp_path)]) == 0
+    assert "tuned" in capsys.readouterr().out
+
+
+def test_the_command_reports_errors_in_one_line_with_a_remedy(tmp_path: Path, capsys: Any) -> None:
+    assert main(["tune", "bert-tinny", "--checkpoint", "none", "--out", str(tmp_path), "--json"]) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out)["error"] == "UnknownNetworkError"
+    assert "bert-tiny" in captured.err
+
+
+@pytest.mark.parametrize("command", ["tune", "quickstart"])
+def test_help_has_examples(command: str, capsys: Any) -> None:
+    assert main([command, "--help"]) == 0
+    assert "Examples:" in capsys.readouterr().out

@@ -1,0 +1,244 @@
+"""A tuning session on one small task: the real search, with a fake machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_tuning import FakeBuilder, FakeMeasure, FakeRunner, latency_of_key, open_session, programs_in
+from real_checkpoint import make_checkpoint
+from tchub.hub.records.database import best_programs
+from tchub.hub.search.cost_model import tvm_cost_model
+from tchub.hub.search.engines import MOST_ASKED, TaskSearch
+from tchub.hub.search.errors import InterruptedRunError, TuningError
+from tchub.hub.search.interrupt import StopFlag
+from tchub.hub.search.measuring import RunnerMeasure
+from tchub.hub.tuning.progress import SessionView
+from tchub.hub.tuning.session import TuningSession
+
+
+@pytest.fixture(scope="module")
+def one_program() -> Any:
+    """A task whose design space holds one program."""
+    from tchub.hub.networks.tasks import make_task
+    from tvm import te
+
+    x = te.placeholder((64,), name="x")
+    y = te.compute((64,), lambda i: x[i] + 1.0, name="y")
+    import tvm
+
+    return make_task(tvm.IRModule({"main": te.create_prim_func([x, y])}), "add")
+
+
+@pytest.fixture
+def session(tmp_path: Path, small_task: Any, target: Any) -> Callable[..., TuningSession]:
+    """Makes sessions in one folder, as calls of the same command do."""
+
+    def make(measure: Any, tasks: Any = None, **more: Any) -> TuningSession:
+        return open_session(tmp_path, tasks or [small_task], target, measure, **more)
+
+    return make
+
+
+def test_every_trial_is_in_the_log_and_the_database(session: Any, tmp_path: Path, small_task: Any) -> None:
+    measure = FakeMeasure()
+    view = session(measure).run()
+    assert view.done == 12
+    assert len(set(measure.keys[1:])) == 12, "the first is the untuned program; no program is measured twice"
+    assert len(programs_in(tmp_path, "tune")) == 12
+    best = min(latency_of_key(key) for key in measure.keys[1:])
+    assert view.progress[0].best == best
+    assert all(program.predicted is not None for program in view.tuned)
+    assert [p.clock for p in view.tuned] == sorted(p.clock for p in view.tuned)
+    assert set(view.untuned) == {small_task.task_id}
+    assert view.phases["search"] > 0
+
+
+def test_a_killed_run_goes_on_where_it_was(session: Any, tmp_path: Path) -> None:
+    def die(count: int) -> None:
+        if count == 7:  # the untuned program and six trials, in the middle of the second batch
+            raise OSError("killed")
+
+    first = FakeMeasure(after=die)
+    with pytest.raises(OSError, match="killed"):
+        session(first).run()
+    second = FakeMeasure()
+    view = session(second).run()
+    assert view.done == 12
+    assert second.count == 6, "the six paid programs are not paid again"
+    assert not set(first.keys[1:]) & set(second.keys)
+    assert len(programs_in(tmp_path, "tune")) == 12
+
+
+def test_a_killed_search_over_decisions_goes_on_and_repeats_nothing(
+    tmp_path: Path, small_task: Any, target: Any
+) -> None:
+    def tune(measure: FakeMeasure) -> Any:
+        model = tvm_cost_model(make_checkpoint(), update="none")
+        return open_session(tmp_path, [small_task], target, measure, model=model, untuned=False).run()
+
+    def die(count: int) -> None:
+        if count == 6:
+            raise OSError("killed")
+
+    first, second = FakeMeasure(after=die), FakeMeasure()
+    with pytest.raises(OSError, match="killed"):
+        tune(first)
+    view = tune(second)
+    assert view.done == 12
+    assert second.count == 6
+    assert len({*first.keys, *second.keys}) == 12
+    assert all(task.scored for task in view.progress), "scores are set against latencies"
+    assert len(programs_in(tmp_path, "tune")) == 12
+
+
+def test_early_stop_ends_a_run_that_promises_nothing(session: Any) -> None:
+    view = session(FakeMeasure(), trials=40, early_stop=1e9, untuned=False).run()
+    assert view.done == 4, "after the floor"
+
+
+def test_a_done_run_measures_nothing_and_more_trials_may_be_asked_for(session: Any) -> None:
+    session(FakeMeasure()).run()
+    again, more = FakeMeasure(), FakeMeasure()
+    session(again).run()
+    assert again.count == 0
+    view = session(more, trials=16).run()
+    assert more.count == 4
+    assert view.done == 16
+
+
+def test_a_task_of_one_program_takes_one_trial(session: Any, small_task: Any, one_program: Any) -> None:
+    view = session(FakeMeasure(), trials=9, tasks=[one_program, small_task]).run()
+    assert [p.trials for p in view.progress] == [1, 8]
+    assert view.progress[0].fixed
+
+
+def test_a_space_that_is_used_up_ends_the_run_early(session: Any, one_program: Any) -> None:
+    assert session(FakeMeasure(), tasks=[one_program]).run().done == 1
+
+
+def test_failed_programs_are_kept_as_failures(session: Any, tmp_path: Path) -> None:
+    view = session(FakeMeasure(fails=lambda n: n % 3 == 1)).run()
+    failed = [p for p in view.tuned if p.failure]
+    assert len(failed) == 4
+    assert failed[0].failure == "run: the program divided by zero"
+    assert len(programs_in(tmp_path, "tune")) == 12
+
+
+def test_a_machine_where_all_fails_stops_the_run_and_names_the_commonest_error(session: Any) -> None:
+    measure = FakeMeasure(fails=lambda n: n > 0)
+    with pytest.raises(TuningError, match="divided by zero") as found:
+        session(measure, trials=40, failure_floor=8).run()
+    assert measure.count == 1 + 8
+    assert found.value.fields["failed"] == 8
+
+
+def test_a_run_that_ends_without_one_valid_program_fails_too(session: Any) -> None:
+    with pytest.raises(TuningError):
+        session(FakeMeasure(fails=lambda n: n > 0), trials=4).run()
+
+
+def test_ctrl_c_breaks_off_the_batch_in_hand_and_keeps_what_was_measured(session: Any, tmp_path: Path) -> None:
+    def press(count: int) -> None:
+        if count == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with StopFlag() as stop, pytest.raises(InterruptedRunError, match="measuring"):
+        session(FakeMeasure(after=press), stop=stop).run()
+    assert len(programs_in(tmp_path, "tune")) == 2, "the other two of the batch were not waited for"
+    assert session(FakeMeasure()).run().done == 12
+
+
+def test_ctrl_c_during_a_search_stops_it(session: Any) -> None:
+    stop = StopFlag()
+    tuning = session(FakeMeasure(), stop=stop, untuned=False)
+    tuning._on_change = lambda view: stop.request() if view.phase == "search" else None
+    with pytest.raises(InterruptedRunError, match="searching"):
+        tuning.run()
+
+
+def test_programs_that_the_interrupt_itself_broke_are_not_recorded(session: Any, tmp_path: Path) -> None:
+    stop = StopFlag()
+    measure = FakeMeasure(fails=lambda n: n >= 2, after=lambda n: stop.request() if n == 2 else None)
+    with pytest.raises(InterruptedRunError, match="measuring"):
+        session(measure, stop=stop).run()
+    assert [p.failure for p in programs_in(tmp_path, "tune")] == [None]
+
+
+def test_the_display_is_told(session: Any) -> None:
+    tuning, phases = session(FakeMeasure(), trials=4), []
+    tuning._on_change = lambda view: phases.append((view.phase, view.done))
+    view = tuning.run()
+    assert isinstance(view, SessionView)
+    assert {phase for phase, _ in phases} == {"search", "model", "measure", "done"}
+    assert phases[-1] == ("done", 4)
+
+
+def test_any_builder_and_runner_of_metaschedule_serve(session: Any, target: Any) -> None:
+    builder, runner = FakeBuilder(failing=True), FakeRunner()
+    view = session(RunnerMeasure(builder, runner, target), untuned=False).run()
+    assert view.done == 12
+    assert [p.failure for p in view.tuned if p.failure] == ["build: the compiler ran out of registers"] * 2
+    assert {device for _, device in runner.seen} == {"cpu"}
+    assert not any(Path(path).parent.exists() for path, _ in runner.seen), "artifacts are removed"
+
+
+def test_only_the_best_program_of_a_task_is_compiled(session: Any, small_task: Any) -> None:
+    tuning = session(FakeMeasure())
+    view = tuning.run()
+    (record,) = best_programs(tuning.database, [small_task]).get_all_tuning_records()
+    assert float(record.run_secs[0]) == pytest.approx(view.progress[0].best, rel=1e-5)
+    assert len(best_programs(tuning.database, [small_task], without={small_task.task_id})) == 0
+
+
+def test_a_task_whose_untuned_program_is_fastest_is_left_as_it_is(session: Any, small_task: Any) -> None:
+    tuning = session(FakeMeasure(), untuned=False)
+    tuning.view.untuned[small_task.task_id] = 1e-6
+    view = tuning.run()
+    assert view.better_untuned() == {small_task.task_id}
+    assert view.latency() == pytest.approx(1e-6)
+
+
+class SlowForUntuned(FakeMeasure):
+    """The first program, the untuned one, takes half a second; the others nearly nothing."""
+
+    def __call__(self, jobs: Sequence[Any]) -> Iterator[Any]:
+        if self.count == 0:
+            time.sleep(0.5)
+        yield from super().__call__(jobs)
+
+
+def test_a_resumed_run_goes_on_counting_and_untuned_programs_are_outside_the_clock(session: Any) -> None:
+    first = session(SlowForUntuned(), trials=4).run().phases
+    assert 0 < first["measure"] < 0.5
+    assert first["build"] == pytest.approx(4 * 0.01)
+    assert session(FakeMeasure(), trials=4).run().phases == first, "nothing is left to do: the same report"
+    more = session(FakeMeasure(), trials=8).run().phases
+    assert more["build"] == pytest.approx(8 * 0.01)
+    assert more["search"] > first["search"]
+
+
+def test_a_batch_of_known_programs_alone_does_not_end_a_search() -> None:
+    """MetaSchedule offers what it likes; what an earlier run measured is asked past."""
+    offers = [["a"], ["a", "b"], ["b"], ["c"], None]
+
+    class Search(TaskSearch):
+        def _generate(self, stop: StopFlag) -> list[Any]:
+            return offers.pop(0) or []
+
+        def _fresh(self, batch: Any, limit: int) -> list[Any]:
+            fresh = [one for one in batch if one not in self._known][:limit]
+            self._known.update(fresh)
+            return fresh
+
+    search = Search(None, [])
+    search._known.update("ab")
+    assert search.candidates(4, StopFlag()) == ["c"]
+    assert search.candidates(4, StopFlag()) == [], "the search itself has nothing more"
+    offers.extend([["a"]] * MOST_ASKED)
+    assert search.candidates(4, StopFlag()) == []
