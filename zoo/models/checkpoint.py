@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import safetensors.torch
@@ -21,17 +21,16 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
+from ..devices import Device
 from ..errors import TchubError
+from ..features import get_schema
 from ..files import write_files
+from ..primitives import PrimitiveSequence
 from ..untrusted import open_plain
 from .base import CostModel, ModelConfig
 from .config import CONFIG_FILE, WEIGHTS_FILE, CheckpointConfig, corrupt
 from .errors import CheckpointError, ModelConfigError
 from .registry import create, get_architecture, make_config
-
-if TYPE_CHECKING:
-    from ..devices import Device
-    from ..primitives import PrimitiveSequence
 
 # The zoo's largest has 26 MB in float32: this stops a hostile or mistaken file.
 MAX_WEIGHT_BYTES = 256 << 20
@@ -57,8 +56,6 @@ class Checkpoint:
 
     def features(self, sequences: Sequence[PrimitiveSequence]) -> np.ndarray:
         """Return the model's input: float32, (N, rows, width)."""
-        from ..features import get_schema
-
         schema = get_schema(self.config.feature_schema)
         return schema.extract(sequences, self.device if schema.hardware else None)
 
@@ -122,8 +119,6 @@ def check_schema(config: CheckpointConfig, model: ModelConfig, folder: Path) -> 
     Raises:
         CheckpointError: it does not.
     """
-    from ..features import get_schema
-
     name = config.feature_schema
     try:
         schema = get_schema(name)

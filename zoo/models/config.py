@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from ..devices import Device, get_device
 from ..untrusted import parse_json, read_plain
 from .errors import CheckpointError, CorruptCheckpointError
-
-if TYPE_CHECKING:
-    from ..devices import Device
 
 CONFIG_FILE = "config.json"
 WEIGHTS_FILE = "model.safetensors"
@@ -108,8 +106,6 @@ class CheckpointConfig:
         Raises:
             UnknownDeviceError: neither is known.
         """
-        from ..devices import Device, get_device
-
         return get_device(self.family) if self.device is None else Device.from_dict(self.device, self.name)
 
 

@@ -20,7 +20,7 @@ SUFFIX = "-kb"
 PAPER = "TCL, section 6"
 # Devices of which a base keeps the description; the oldest goes first.
 MAX_DEVICES = 32
-Start = Literal["base", "previous", "random"]
+ColumnStart = Literal["base", "previous", "random"]
 
 
 class Progressive(CostModel):
@@ -97,7 +97,7 @@ class Progressive(CostModel):
         (self.kb if self._column_answers else self.column).eval()
         return self
 
-    def new_column(self, start: Start = "base", seed: int = 0) -> None:
+    def new_column(self, start: ColumnStart = "base", seed: int = 0) -> None:
         """Begin a column for another device, from the base's weights, those of the device before, or random ones.
 
         Laterals are drawn anew, except after `previous`.

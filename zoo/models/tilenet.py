@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from ..features.columns import PROGRAM_COLUMNS, WAVE_COLUMNS
 from .base import ModelConfig
 from .context import ContextModel
 from .registry import register
@@ -105,8 +106,6 @@ class TileNet(ContextModel):
         self._note_devices(features)
 
     def device_slot(self, x: Tensor) -> Tensor | None:
-        from ..features.nest_columns import PROGRAM_COLUMNS
-
         own = self.config.hardware and self.config.width > PROGRAM_COLUMNS
         return x[:, 0, PROGRAM_COLUMNS:] if own else None
 
@@ -148,8 +147,6 @@ class TileNet(ContextModel):
         For a program without a device so are the columns that count a device's units: their zeros would mean that it
         runs on all of them at once.
         """
-        from ..features.columns import WAVE_COLUMNS
-
         slot = self.device_slot(x)
         assert slot is not None  # or no device were noted
         has_device = slot.any(dim=1)  # rows of `devices` that are still free are zeros as well

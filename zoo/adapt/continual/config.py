@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...models.progressive import Start
+from ...models.progressive import ColumnStart
 from ...training import RankingDataset
 from ...training.config import TrainConfig
 
@@ -57,7 +57,7 @@ class ContinualConfig:
     gated: bool = True
     strength: float = 10_000.0
     rehearsal: float = 3.0
-    column: Start = "base"
+    column: ColumnStart = "base"
     select: str = "pairwise"
     fisher_groups: int = 256
 
