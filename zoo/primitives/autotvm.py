@@ -1,8 +1,8 @@
 """AutoTVM records as primitive sequences.
 
-AutoTVM's schedules are programs (templates) with knobs; a record holds the knobs' values alone. What a template
-does with them is written down here for those of TVM 0.8 to 0.13 that logs are full of; any other template's knobs
-are told plainly, one primitive a knob, about block 0.
+AutoTVM's schedules are programs (templates) with knobs; a record holds the knobs' values alone. The effect of the
+knobs is written down for the templates of TVM 0.8 to 0.13 that logs are full of; any other template's knobs become
+one primitive each, about block 0.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ from . import autotvm_templates_gpu as gpu
 from . import autotvm_templates_x86 as x86
 from .autotvm_nest import Schedule, knob_error
 from .language import NONE, REST, PrimitiveSequence, primitive
-from .problem import Conv, Matmul, Problem, problem
+from .problem import Problem, problem
 
-_CONVS = gpu.CONVS | x86.CONVS | arm.CONVS
-_MATMULS = gpu.MATMULS | x86.MATMULS
+_TEMPLATES = gpu.TEMPLATES | x86.TEMPLATES | arm.TEMPLATES
 
-AUTOTVM_TEMPLATES = frozenset(_CONVS) | frozenset(_MATMULS)
+AUTOTVM_TEMPLATES = frozenset(_TEMPLATES)
 """The templates whose schedules are known."""
 
 
@@ -43,11 +42,8 @@ def from_autotvm(template: str, args: Sequence[Any], entity: Sequence[Any]) -> P
             that it is for (the error's `instruction` is the knob).
     """
     schedule = Schedule(entity)
-    task = _problem(template, json.dumps(args)) if template in AUTOTVM_TEMPLATES else None
-    if isinstance(task, Conv) and template in _CONVS:
-        _CONVS[template](schedule, task)
-    elif isinstance(task, Matmul) and template in _MATMULS:
-        _MATMULS[template](schedule, task)
+    if template in _TEMPLATES:
+        _TEMPLATES[template](schedule, _problem(template, json.dumps(args)))
     else:
         _plain(schedule, entity)
     return PrimitiveSequence(tuple(schedule.primitives), "autotvm")

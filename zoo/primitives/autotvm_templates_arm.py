@@ -118,7 +118,7 @@ def _transform_data(schedule: Schedule, side: int, channels: int, patches: tuple
     transform.parallel(outer)
 
 
-CONVS: dict[str, Callable[[Schedule, Conv], None]] = {
+TEMPLATES: dict[str, Callable[..., None]] = {
     "conv2d_nchw_spatial_pack.arm_cpu": conv2d_nchw_spatial_pack,
     "conv2d_nchw_winograd.arm_cpu": conv2d_nchw_winograd,
     "depthwise_conv2d_nchw.arm_cpu": depthwise_conv2d_nchw,

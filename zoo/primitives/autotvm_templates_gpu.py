@@ -279,12 +279,10 @@ def _unroll(schedule: Schedule, stage: Stage, loop: Loop) -> None:
     stage.unroll_limit(loop, schedule.choice("auto_unroll_max_step"), schedule.choice("unroll_explicit"))
 
 
-CONVS: dict[str, Callable[[Schedule, Conv], None]] = {
+TEMPLATES: dict[str, Callable[..., None]] = {
     "conv2d_nchw.cuda": conv2d_nchw,
     "conv2d_nchw_winograd.cuda": conv2d_nchw_winograd,
     "depthwise_conv2d_nchw.cuda": depthwise_conv2d_nchw,
-}
-MATMULS: dict[str, Callable[[Schedule, Matmul], None]] = {
     "batch_matmul.cuda": batch_matmul,
     "dense_large_batch.cuda": dense_large_batch,
     "dense_large_batch.gpu": dense_large_batch,

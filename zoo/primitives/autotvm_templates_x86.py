@@ -166,11 +166,9 @@ def _pad(schedule: Schedule, name: str, conv: Conv, lanes: int) -> None:
         pad.parallel(pad.fuse(*pad.loops[:3]))
 
 
-CONVS: dict[str, Callable[[Schedule, Conv], None]] = {
+TEMPLATES: dict[str, Callable[..., None]] = {
     "conv2d_NCHWc.x86": conv2d_nchwc,
     "depthwise_conv2d_NCHWc.x86": depthwise_conv2d_nchwc,
-}
-MATMULS: dict[str, Callable[[Schedule, Matmul], None]] = {
     "batch_matmul.x86": batch_matmul,
     "dense_nopack.x86": dense_nopack,
     "dense_pack.x86": dense_pack,

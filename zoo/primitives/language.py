@@ -53,7 +53,9 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
+
+import msgspec
 
 from ..errors import TchubError
 
@@ -176,13 +178,13 @@ class PrimitiveSequence:
             TraceFormatError: not JSON, not a sequence, a kind outside `KINDS`, or a number of no program.
         """
         try:
-            data = json.loads(text)
-            return cls(tuple(map(_primitive, data["primitives"])), str(data["framework"]))
-        except (ValueError, TypeError, KeyError) as error:
+            stored = _DECODER.decode(text)
+        except (ValueError, RecursionError) as error:
             raise TraceFormatError(
                 f"not a primitive sequence: {error!r}",
                 remedy="Pass the text that PrimitiveSequence.to_json() wrote.",
             ) from error
+        return cls(tuple([primitive(p.kind, p.numbers, p.names) for p in stored.primitives]), stored.framework)
 
     def _rows(self) -> list[list[Any]]:
         return [[p.kind, list(p.numbers), list(p.names)] for p in self.primitives]
@@ -192,8 +194,15 @@ def _canonical(data: object) -> str:
     return json.dumps(data, separators=(",", ":"), sort_keys=True, ensure_ascii=True)
 
 
-def _primitive(row: list[Any]) -> Primitive:
-    kind, numbers, names = row
-    if kind not in KINDS:
-        raise ValueError(f"unknown kind {kind!r}")
-    return primitive(kind, tuple(map(int, numbers)), tuple(map(str, names)))
+class _StoredPrimitive(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    kind: Literal[KINDS]  # pyright: ignore[reportInvalidTypeForm]
+    numbers: tuple[int, ...]
+    names: tuple[str, ...]
+
+
+class _StoredSequence(msgspec.Struct):
+    framework: str
+    primitives: list[_StoredPrimitive]
+
+
+_DECODER = msgspec.json.Decoder(_StoredSequence)

@@ -23,6 +23,7 @@ import msgspec
 
 from ...features.columns import OPS
 from ...primitives import TraceFormatError, from_trace_json
+from ...primitives.instructions import RENAMED
 from .. import computation
 from ..canonical import before_postproc, trace_key
 from ..schema import CorpusError, Program, Task
@@ -51,7 +52,6 @@ SCRIPTS, TASKS = "workload_tvmscript.json", "tasks.json"
 # Seconds that TVM writes for a program that could not be built or run.
 SENTINEL = 1e9
 _LARGEST = 64 << 20  # characters of each file beside the database; the script of a fused operator has 20,000
-_RENAMED = {"GetBlock": "GetSBlock", "BlockizeBlocks": "Blockize"}
 
 
 class _Run(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -106,7 +106,7 @@ def modern_trace(trace: list[Any] | tuple[list[Any], list[Any]]) -> list[Any]:
 def _modern(name: str, inputs: list[Any], attributes: list[Any], outputs: list[Any]) -> list[Any]:
     if name == "Split" and len(attributes) == 1:
         attributes = [*attributes, 0]  # disable_predication, which came later
-    return [_RENAMED.get(name, name), inputs, attributes, outputs]
+    return [RENAMED.get(name, name), inputs, attributes, outputs]
 
 
 def _read(line: str, where: str, tasks: DatabaseTasks, context: ImportContext) -> LogEntry:

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ...devices import UnknownDeviceError, get_device
-from ..schema import CorpusError, CorpusMismatchError, Program, Task
+from ..schema import CorpusError, CorpusMismatchError, Task
 from ..scope import contradiction
 from ..splits import PARTS
 from ..writer import CorpusWriter
@@ -141,14 +141,19 @@ def import_corpus(
     """
     name = framework or sniff_framework(source)
     report = ImportReport(str(out), name)
-    device = _Device(context.allow_mixed)
+    targets: Counter[str] = Counter()
+    tvm_version: str | None = None
     spellings: dict[str, str] = {}
     with CorpusWriter(out, {}) as writer:
         for item in read_entries(source, name, context):
             if isinstance(item, Broken):
                 report.note(item)
                 continue
-            device.check(item.program)
+            target = item.program.target
+            if target not in targets and not context.allow_mixed:
+                _check_one_device(targets, target)
+            targets[target] += 1
+            tvm_version = tvm_version or item.program.tvm_version
             spellings[item.spelling or item.task.workload] = item.task.task_id
             if item.task.task_id not in writer.tasks:
                 writer.add_task(item.task)
@@ -163,7 +168,11 @@ def import_corpus(
                 remedy="check --framework and --min-programs",
                 examples=[text for examples in report.examples.values() for text in examples],
             )
-        writer.meta.update(_meta(context, name, device, report, command))
+        writer.meta.update(
+            _meta(context, report)
+            | {"target": json.loads(targets.most_common(1)[0][0]), "tvm_version": tvm_version or "not said"}
+            | {"command": command}
+        )
         if split:
             writer.meta["split"], report.without_task = resolve_protocol(
                 split, context.facts, writer.tasks.values(), spellings
@@ -188,36 +197,18 @@ def _choose(writer: CorpusWriter, report: ImportReport, min_programs: int) -> No
                 report.failed[task_id] = programs.failed.total()
 
 
-class _Device:
-    """The device of a log: raise an error where targets name several; count how often each target occurs."""
-
-    def __init__(self, allow_mixed: bool) -> None:
-        self.allow_mixed = allow_mixed
-        self.targets: Counter[str] = Counter()
-        self.cpu_models: Counter[str | None] = Counter()
-        self.tvm_version: str | None = None
-
-    def check(self, program: Program) -> None:
-        if program.target not in self.targets:
-            self._compare(program.target)
-        self.targets[program.target] += 1
-        self.cpu_models[program.cpu_model] += 1
-        self.tvm_version = self.tvm_version or program.tvm_version
-
-    def _compare(self, target: str) -> None:
-        for known in () if self.allow_mixed else self.targets:
-            if word := contradiction(known, target):
-                raise CorpusMismatchError(
-                    f"the log is of several devices: their targets differ in {word} ({known} and {target})",
-                    remedy="import each device's records from a log of their own, or say --allow-mixed",
-                    targets=[known, target],
-                    field=word,
-                )
+def _check_one_device(targets: Iterable[str], target: str) -> None:
+    for known in targets:
+        if word := contradiction(known, target):
+            raise CorpusMismatchError(
+                f"the log is of several devices: their targets differ in {word} ({known} and {target})",
+                remedy="import each device's records from a log of their own, or say --allow-mixed",
+                targets=[known, target],
+                field=word,
+            )
 
 
-def _meta(
-    context: ImportContext, framework: str, device: _Device, report: ImportReport, command: str | None
-) -> dict[str, Any]:
+def _meta(context: ImportContext, report: ImportReport) -> dict[str, Any]:
     try:
         family = get_device(context.device).family
     except UnknownDeviceError:
@@ -225,14 +216,11 @@ def _meta(
     return {
         "device": context.device,
         "family": family,
-        "cpu_model": next(iter(device.cpu_models)) if len(device.cpu_models) == 1 else None,
-        "target": json.loads(device.targets.most_common(1)[0][0]),
-        "tvm_version": device.tvm_version or "not said",
-        "framework": framework,
+        "cpu_model": None,
+        "framework": report.framework,
         "licence": context.licence or "not said",
         "source": context.source,
-        "command": command,
-        "notes": f"imported from a log of {framework}; latency is the median of the repeats",
+        "notes": f"imported from a log of {report.framework}; latency is the median of the repeats",
         "import": {"duplicates": report.duplicates, "broken": dict(report.broken), "too_small": report.too_small},
     }
 
