@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 import pytest
 from hub_client import client, use_client
 from hub_protocol import running
-from huggingface_hub import CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard, hf_hub_download
+from huggingface_hub import CommitOperationAdd, HfApi, hf_hub_download
 from huggingface_hub.errors import (
-    BadRequestError,
-    GatedRepoError,
     HfHubHTTPError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
 )
 
 REPO = "zoo/tcl"
@@ -65,43 +60,10 @@ def test_a_commit_holds_small_and_large_files_and_each_revision_gives_its_own_by
     assert hub.repos[repo].at(new.oid).files["model.safetensors"].large
 
 
-def test_large_files_go_to_the_other_host_once_and_come_from_there(hub, api, repo):
-    api.create_commit(repo, add(model_safetensors=WEIGHTS), commit_message="one")
-    api.create_commit(repo, add(copy_safetensors=WEIGHTS), commit_message="the same bytes again")
-    assert [line.partition("?")[0] for line in hub.requests if line.startswith("PUT")] == [
-        f"PUT /upload/{hashlib.sha256(WEIGHTS).hexdigest()}"
-    ]
-
-
-def test_commit_ids_are_hashes_of_what_is_in_them(api, hub):
-    ids = []
-    for name, data in (("zoo/a", b"1"), ("zoo/b", b"1"), ("zoo/c", b"2")):
-        api.create_repo(name)
-        ids.append(api.create_commit(name, add(config_json=data), commit_message="one").oid)
-    assert ids[0] == ids[1] != ids[2]
-    assert all(len(oid) == 40 for oid in ids)
-
-
-def test_tree_and_paths_tell_sizes_and_hashes(api, repo):
-    nested = CommitOperationAdd("plots/a.svg", b"<svg/>")
-    api.create_commit(repo, [*add(model_safetensors=WEIGHTS), nested], commit_message="one")
-    found = {file.path: file for file in api.list_repo_tree(repo, recursive=True)}
-    assert found["model.safetensors"].lfs.sha256 == hashlib.sha256(WEIGHTS).hexdigest()
-    assert found["plots/a.svg"].size == 6
-    assert [entry.path for entry in api.list_repo_tree(repo)] == ["plots", ".gitattributes", "model.safetensors"]
-    assert [file.path for file in api.get_paths_info(repo, ["plots/a.svg", "none"])] == ["plots/a.svg"]
-
-
 def test_unchanged_files_make_no_commit(api, repo):
     first = api.create_commit(repo, add(config_json=b"{}", model_safetensors=WEIGHTS), commit_message="one")
     again = api.create_commit(repo, add(config_json=b"{}", model_safetensors=WEIGHTS), commit_message="again")
     assert again.oid == first.oid
-
-
-def test_a_file_is_deleted(api, repo):
-    api.create_commit(repo, add(config_json=b"{}", old_txt=b"old"), commit_message="one")
-    api.create_commit(repo, [CommitOperationDelete("old.txt")], commit_message="two")
-    assert api.list_repo_files(repo) == [".gitattributes", "config.json"]
 
 
 def test_a_commit_on_a_state_that_has_passed_is_refused(api, repo):
@@ -122,13 +84,6 @@ def test_a_tag_is_given_once(api, repo):
     assert status_of(caught) == 409
 
 
-def test_a_repository_is_created_once(api, repo):
-    assert api.create_repo(repo, exist_ok=True).repo_id == repo
-    with pytest.raises(HfHubHTTPError) as caught:
-        api.create_repo(repo)
-    assert status_of(caught) == 409
-
-
 def test_a_pull_request_leaves_main_alone_until_it_is_merged(api, stranger, repo):
     asked = stranger.create_commit(repo, add(config_json=b"{}"), commit_message="Add a config", create_pr=True)
     assert asked.pr_revision == "refs/pr/1"
@@ -139,16 +94,6 @@ def test_a_pull_request_leaves_main_alone_until_it_is_merged(api, stranger, repo
     assert "config.json" in api.list_repo_files(repo)
     assert api.get_discussion_details(repo, asked.pr_num).merge_commit_oid == api.model_info(repo).sha
     assert [pull.name for pull in api.list_repo_refs(repo, include_pull_requests=True).pull_requests] == ["refs/pr/1"]
-
-
-def test_two_requests_for_one_file_cannot_both_be_merged(api, stranger, repo):
-    for text in (b"1", b"2"):
-        stranger.create_commit(repo, add(config_json=text), commit_message="a config", create_pr=True)
-    api.merge_pull_request(repo, 1)
-    with pytest.raises(HfHubHTTPError) as caught:
-        api.merge_pull_request(repo, 2)
-    assert status_of(caught) == 409
-    assert api.get_discussion_details(repo, 2).conflicting_files == ["config.json"]
 
 
 def test_the_token_says_who_and_what_may_be_done(hub, api, stranger, repo):
@@ -165,29 +110,6 @@ def test_an_expired_token_is_refused_for_reading_too(hub, api, repo):
     with pytest.raises(HfHubHTTPError, match="Invalid credentials") as caught:
         api.model_info(repo)
     assert status_of(caught) == 401
-
-
-def test_a_private_repository_is_not_told_from_a_missing_one(hub, api, stranger):
-    api.create_repo("zoo/secret", private=True)
-    assert api.model_info("zoo/secret").private
-    for who, status in ((stranger, 404), (client(hub), 401)):
-        for name in ("zoo/secret", "zoo/none"):
-            with pytest.raises(RepositoryNotFoundError) as caught:
-                who.model_info(name)
-            assert status_of(caught) == status
-
-
-def test_a_gated_repository_shows_its_files_to_members_only(hub, api, stranger, repo, tmp_path):
-    api.create_commit(repo, add(config_json=b"{}"), commit_message="one")
-    hub.repos[repo].gated = True
-    with pytest.raises(GatedRepoError):
-        stranger.hf_hub_download(repo, "config.json", cache_dir=tmp_path)
-    assert api.hf_hub_download(repo, "config.json", cache_dir=tmp_path)
-
-
-def test_a_revision_that_is_not_there(api, repo):
-    with pytest.raises(RevisionNotFoundError):
-        api.model_info(repo, revision="v9.9.9")
 
 
 @pytest.mark.parametrize(
@@ -207,22 +129,6 @@ def test_a_card_that_the_hub_refuses_stops_the_commit(hub, api, repo, metadata, 
     assert len(hub.repos[repo].commits) == 1
 
 
-def test_a_card_with_a_licence_and_scores_is_accepted(hub, monkeypatch):
-    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", hub.url)
-    result = "task: {type: t}\n    dataset: {type: d, name: d}\n    metrics: [{type: top1, value: 0.5}]"
-    ModelCard(f"---\nlicense: apache-2.0\nmodel-index:\n- name: a\n  results:\n  - {result}\n---\n").validate()
-    with pytest.raises(ValueError, match="license"):
-        ModelCard("---\nlicense: mine\n---\n").validate()
-
-
-def test_a_busy_or_failing_server_is_asked_again_by_the_client(hub, api, repo):
-    hub.faults.answer(429, "preupload", times=1, retry_after=0)
-    hub.faults.answer(503, "objects/batch", times=2)
-    api.create_commit(repo, add(model_safetensors=WEIGHTS), commit_message="one")
-    assert sum("preupload" in line for line in hub.requests) == 2
-    assert sum("objects/batch" in line for line in hub.requests) == 3
-
-
 def test_a_commit_whose_answer_was_lost_is_there(hub, api, repo):
     hub.faults.hang_up("/commit/", when="after", times=1)
     with pytest.raises(Exception, match="disconnected"):
@@ -238,15 +144,3 @@ def test_a_download_that_broke_goes_on_where_it_stopped(hub, api, repo, tmp_path
     assert sum(line.startswith("GET /cdn/") for line in hub.requests) == 2
 
 
-def test_a_large_file_that_was_not_uploaded_cannot_be_committed(hub, api, repo):
-    operation = add(model_safetensors=WEIGHTS)[0]
-    operation._upload_mode, operation._is_uploaded = "lfs", True  # the client is made to believe that it did it
-    with pytest.raises(BadRequestError, match="was not uploaded"):
-        api.create_commit(repo, [operation], commit_message="one")
-
-
-def test_a_request_waits_until_the_test_lets_it_go(hub, api, repo):
-    stall = hub.faults.stall("/revision/", times=1)
-    with pytest.raises(Exception, match="timed out"):
-        api.model_info(repo, revision="main", timeout=0.05)
-    assert stall.reached.is_set()

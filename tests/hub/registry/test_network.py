@@ -13,7 +13,7 @@ from hub_client import use_client
 from hub_protocol import HubServer, running
 from registry_kit import refused
 from tchub.hub.registry import Entry
-from tchub.hub.registry.errors import IntegrityError, NotInSourceError, SourceError, StoreError
+from tchub.hub.registry.errors import IntegrityError, SourceError, StoreError
 from tchub.hub.registry.sources import HfSource
 from toy_checkpoints import make_registry, publish
 
@@ -107,49 +107,6 @@ def test_an_entry_without_a_commit_is_refused_before_any_request(hub, tmp_path, 
     assert hub.requests == []
 
 
-def test_a_gated_repository(hub, entry, source, dest):
-    hub.repos[REPO].gated = True
-    with refused("gated", "terms") as caught:
-        source.fetch(entry, dest)
-    assert "hf auth login" in caught.value.remedy
-
-
-def test_a_refused_token_is_not_taken_for_a_missing_repository(hub, entry, source, dest, monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", "hf_expired")
-    with refused("token", "refused the token"):
-        source.fetch(entry, dest)
-
-
-@pytest.mark.parametrize(
-    "make_missing", [lambda hub: hub.repos.clear(), lambda hub: setattr(hub.repos[REPO], "private", True)]
-)
-def test_a_missing_or_private_repository(hub, entry, source, dest, make_missing):
-    make_missing(hub)
-    with pytest.raises(NotInSourceError, match="does not exist, or is private"):
-        source.fetch(entry, dest)
-
-
-def test_a_commit_that_is_gone(hub, entry, source, dest):
-    del hub.repos[REPO].commits[entry.revision]
-    with refused("revision", entry.revision):
-        source.fetch(entry, dest)
-
-
-@pytest.mark.parametrize("status", [429, 500, 503])
-def test_a_failing_or_busy_server(hub, entry, source, dest, status):
-    hub.faults.answer(status)
-    with refused("network", str(status)) as caught:
-        source.fetch(entry, dest)
-    assert caught.value.remedy
-
-
-def test_a_rate_limit_says_when_to_try_again(hub, entry, source, dest):
-    hub.faults.answer(429, retry_after=60)
-    with refused("network") as caught:
-        source.fetch(entry, dest)
-    assert caught.value.remedy.startswith("try again in 60 s")
-
-
 def test_a_server_that_hangs_ends_in_bounded_time(hub, entry, source, dest, monkeypatch):
     hub.faults.stall()
     monkeypatch.setattr("tchub.hub.registry.network.ANSWER_SECONDS", 0.5)
@@ -158,6 +115,27 @@ def test_a_server_that_hangs_ends_in_bounded_time(hub, entry, source, dest, monk
         source.fetch(entry, dest)
     assert time.monotonic() - began < 5
     assert not [path for path in dest.iterdir() if path.is_file()]
+
+
+REFUSALS = {
+    "gated": (lambda hub: setattr(hub.repos[REPO], "gated", True), "gated", "its terms have to be accepted"),
+    "token": (lambda hub: os.environ.update(HF_TOKEN="hf_expired"), "token", "refused the token"),
+    "missing": (lambda hub: hub.repos.clear(), "missing", "does not exist, or is private"),
+    "private": (lambda hub: setattr(hub.repos[REPO], "private", True), "missing", "does not exist, or is private"),
+    "commit": (lambda hub: hub.repos[REPO].commits.clear(), "revision", "has no commit"),
+    "failing": (lambda hub: hub.faults.answer(503), "network", "HTTP 503"),
+    "busy": (lambda hub: hub.faults.answer(429, retry_after=60), "network", "HTTP 429"),
+}
+
+
+@pytest.mark.parametrize("fault", REFUSALS)
+def test_each_refusal_of_the_hub_has_its_reason(hub, entry, source, dest, monkeypatch, fault):
+    refuse, reason, text = REFUSALS[fault]
+    monkeypatch.setenv("HF_TOKEN", "")
+    refuse(hub)
+    with refused(reason, text) as caught:
+        source.fetch(entry, dest)
+    assert fault != "busy" or caught.value.remedy.startswith("try again in 60 s")
 
 
 @pytest.mark.parametrize("token", ["hf_secret", "hf_secret\x01", "hf_s\u00e9cret"])
