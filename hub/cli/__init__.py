@@ -74,7 +74,7 @@ class Commands(click.Group):
                 formatter.write_dl([(name.ljust(widest), summary) for name, (_, summary) in commands.items()])
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(package_name="tchub")
 def cli() -> None:
     """Pretrained cost models for tensor-program tuning.

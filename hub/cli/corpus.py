@@ -33,8 +33,8 @@ _SHOWN = 20
 
 @command("collect")
 @device_options
-@click.option("--workload", default="reference", show_default=True, help="Suites, networks, operators, with commas.")
-@click.option("--programs", default=1000, show_default=True, type=click.IntRange(8), help="Programs in all.")
+@click.option("--workload", default="reference", help="Suites, networks, operators, with commas.")
+@click.option("--programs", default=1000, type=click.IntRange(8), help="Programs in all.")
 @out_option("Folder of the corpus and its journal.")
 @threads_option
 @seed_option("Seed of the candidates.")
@@ -90,7 +90,7 @@ def corpus_command() -> None:
 @click.option("--licence", help="Licence of the log, kept with every program.")
 @click.option("--source", help="Where the log came from, kept with every program.")
 @click.option("--allow-mixed", is_flag=True, help="Take records whose targets name different devices.")
-@click.option("--min-programs", default=0, show_default=True, help="Leave out tasks with fewer valid programs.")
+@click.option("--min-programs", default=0, help="Leave out tasks with fewer valid programs.")
 @click.option("--bundle", type=PATH, metavar="ZIP", help="LOG holds the results of this bundle; --out keeps its own.")
 @click.option("--replay", is_flag=True, help="Write a MetaSchedule database for today's TVM instead of a corpus.")
 @click.option("--target", help="With --replay: the database's TVM target, a name or JSON. [default: the log's kind]")
@@ -293,7 +293,7 @@ def _stat_text(value: object) -> str:
 @command("bundle")
 @click.option("--workload", help="A network, suite or operator.")
 @click.option("--target", metavar="T", help="A device (`tchub devices`), `local`, or TVM's JSON.")
-@click.option("--programs", default=200, show_default=True, type=click.IntRange(1), help="Programs in all.")
+@click.option("--programs", default=200, type=click.IntRange(1), help="Programs in all.")
 @click.option("--out", type=FILE, metavar="ZIP", help="The archive.")
 @seed_option("Seed of the candidates.")
 @threads_option
@@ -301,7 +301,7 @@ def _stat_text(value: object) -> str:
 @click.option("--checkpoint", metavar="NAME", help="Half of the programs are those that it ranks first.")
 @click.option("--corpus", type=FOLDER, metavar="DIR", help="Evolve from these measured programs.")
 @click.option("--max-size", type=click.FloatRange(min=0.1), metavar="MIB", help="Size of an archive; else several.")
-@click.option("--build-timeout", default=60.0, show_default=True, metavar="S", help="Time for a program to compile.")
+@click.option("--build-timeout", default=60.0, metavar="S", help="Time for a program to compile.")
 @click.option("--runtime", type=FOLDER, metavar="DIR", help="Copy TVM's runtime there, for a CPU without TVM.")
 def bundle_command(
     workload: str | None, target: str | None, out: Path | None, runtime: Path | None, output: Output, **options: Any

@@ -49,10 +49,10 @@ _PHASES = {"train": "first device", "learn": "column learns", "distill": "base l
     "of both.",
 )  # fmt: skip
 @per_task_option(200)
-@click.option("--ewc/--no-ewc", default=True, show_default=True, help="Hold back what earlier devices depend on.")
-@click.option("--recipe", default="", help="Recipe (a name, or a file) whose loss and batches the phases have.")
+@click.option("--ewc/--no-ewc", default=True, help="Hold back what earlier devices depend on.")
+@click.option("--recipe", help="Recipe (a name, or a file) whose loss and batches the phases have.")
 @click.option(
-    "--schedule", default="tchub", show_default=True, type=click.Choice(["tchub", "paper"]),
+    "--schedule", default="tchub", type=click.Choice(["tchub", "paper"]),
     help="Losses, rates, batches and epochs: tchub's, by the recipe, or those of TCL's paper: 100 epochs, divided over "
     "the devices of this run and their phases.",
 )  # fmt: skip
@@ -110,7 +110,7 @@ def distill_command(
         opened,
         out,
         title,
-        DistillConfig(**options),
+        DistillConfig(**{key: value for key, value in options.items() if value is not None}),
         judged=known,
         store=StatementStore(cache_root().parent / "statements", workers=threads),
         on_event=lambda corpus, phase, facts: output.note(f"{corpus}: {_event(phase, facts)}"),

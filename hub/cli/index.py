@@ -109,7 +109,7 @@ def _draw_index(result: dict[str, Any], console: Terminal) -> None:
 @click.option("--key", "keys", type=_PATH, multiple=True, required=True, metavar="KEYFILE", help="Private key in PEM.")
 @click.option("--trust", type=_PATH, multiple=True, metavar="PUBLIC", help="Trust this public key (PEM) from now on.")
 @click.option("--revoke", multiple=True, metavar="ID", help="Take a trusted key back. Can be repeated.")
-@click.option("--days", type=click.IntRange(1, 3650), default=365, show_default=True, help="Sign anew within so long.")
+@click.option("--days", type=click.IntRange(1, 3650), default=365, help="Sign anew within so long.")
 def index_sign_command(
     folder: Path, keys: tuple[Path, ...], trust: tuple[Path, ...], revoke: tuple[str, ...], days: int, output: Output
 ) -> None:

@@ -74,7 +74,7 @@ def native_output_logged(output: Output, folder: str | Path) -> Iterator[NativeL
 
     Child processes inherit the log. At the end one line counts the warnings. Where the process dies inside, e.g. of a
     signal, the last lines of the log are printed in its place. Yields None, and changes nothing, where the folder
-    cannot be written: the command itself says so in its own words.
+    cannot be written: the command itself reports it.
     """
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)

@@ -21,12 +21,7 @@ FILE: Any = click.Path(dir_okay=False, path_type=Path)
 PATH: Any = click.Path(path_type=Path)
 _CORPUS: Any = click.Path(exists=True, file_okay=False, path_type=Path)
 # Field's type -> the option's type, and its name in the help.
-_TYPES: dict[str, tuple[Any, str]] = {
-    "int": (int, "N"),
-    "float": (float, "X"),
-    "str": (str, "S"),
-    "Path": (FOLDER, "DIR"),
-}
+_TYPES: dict[str, Any] = {"int": (int, "N"), "float": (float, "X"), "str": (str, "S"), "Path": (FOLDER, "DIR")}
 
 Decorator = Callable[[Callable[..., Any]], Any]
 
@@ -39,12 +34,12 @@ def command(name: str, group: click.Group | None = None) -> Decorator:
         def run(*args: Any, as_json: bool, quiet: bool, **kwargs: Any) -> Any:
             return func(*args, output=Output("json" if as_json else "quiet" if quiet else "human"), **kwargs)
 
-        made = (click if group is None else group).command(name)(run)
-        made.params += [
+        built = (click if group is None else group).command(name)(run)
+        built.params += [
             click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON on stdout."),
             click.Option(["--quiet"], is_flag=True, help="Print the result only."),
         ]
-        return made
+        return built
 
     return decorate
 
@@ -78,10 +73,8 @@ def _option(field: Field[Any], about: str) -> Decorator:
     if isinstance(default, bool):
         return click.option(f"{flag}/--no-{flag[2:]}" if default else flag, default=default, help=about)
     kind, metavar = _TYPES[str(field.type).partition(" | ")[0]]
-    shown = isinstance(default, str | int | float)
-    return click.option(
-        flag, type=kind, metavar=metavar, default=default if shown else None, show_default=shown, help=about
-    )
+    shown = default if isinstance(default, str | int | float) else None
+    return click.option(flag, type=kind, metavar=metavar, default=shown, help=about)
 
 
 def _attributes(config: type[Any]) -> dict[str, str]:
@@ -97,12 +90,12 @@ def _attributes(config: type[Any]) -> dict[str, str]:
 
 def out_option(about: str, default: str | None = None, *, kind: Any = FOLDER) -> Decorator:
     """Add `--out`, where the command writes; required without a default."""
-    return click.option("--out", required=default is None, default=default, show_default=True, type=kind, help=about)
+    return click.option("--out", required=default is None, default=default, type=kind, help=about)
 
 
 def seed_option(about: str) -> Decorator:
     """Add `--seed`."""
-    return click.option("--seed", default=0, show_default=True, help=about)
+    return click.option("--seed", default=0, help=about)
 
 
 def corpora_option(about: str, *, required: bool = False) -> Decorator:
@@ -122,7 +115,7 @@ def _comparable(_context: click.Context, _parameter: click.Parameter, value: int
 def per_task_option(default: int) -> Decorator:
     """Add `--per-task`, the programs of a task at most; one program would have nothing to be compared with."""
     return click.option(
-        "--per-task", default=default, show_default=True, callback=_comparable, metavar="N",
+        "--per-task", default=default, callback=_comparable, metavar="N",
         help="Programs of a task at most; 0: all.",
     )  # fmt: skip
 
@@ -131,7 +124,7 @@ def device_options(func: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--device`, `--target` and `--linker`."""
 
     @click.option(
-        "--device", default="local", show_default=True, metavar="D",
+        "--device", default="local", metavar="D",
         help="Where to measure: local, or rpc://HOST:PORT/KEY of an RPC tracker.",
     )  # fmt: skip
     @click.option(
@@ -159,7 +152,7 @@ threads_option = click.option(
 """Adds `--threads`; None for the default of `choose_device`."""
 
 torch_threads_option = click.option(
-    "--threads", default=1, show_default=True, type=click.IntRange(1), metavar="N", help="Threads for PyTorch."
+    "--threads", default=1, type=click.IntRange(1), metavar="N", help="Threads for PyTorch."
 )
 
 

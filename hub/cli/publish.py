@@ -43,7 +43,7 @@ _evaluate_option = click.option(
 @_judging_corpora
 @_evaluate_option
 @click.option(
-    "--tolerance", default=0.002, show_default=True, type=click.FloatRange(0, 1),
+    "--tolerance", default=0.002, type=click.FloatRange(0, 1),
     help="How far a score that is evaluated again may be from the published one.",
 )  # fmt: skip
 @torch_threads_option
@@ -139,8 +139,8 @@ def _after_publishing(result: PublishResult) -> str:
 @command("contribute")
 @device_options
 @out_option("Folder of all that is made.", "contribution")
-@click.option("--workload", default="full", show_default=True, help="Suites, networks, operators, with commas.")
-@click.option("--programs", default=12000, show_default=True, type=click.IntRange(8), help="Programs to measure.")
+@click.option("--workload", default="full", help="Suites, networks, operators, with commas.")
+@click.option("--programs", default=12000, type=click.IntRange(8), help="Programs to measure.")
 @threads_option
 @corpora_option("Learn from this corpus and measure nothing; the first one judges.")
 @click.option("--recipe", help="How to train: a recipe that ships, or a file. [default: the checkpoint's, or tilenet]")

@@ -55,22 +55,22 @@ class NoAcceleratorError(TchubError):
 @out_option("Folder to write.")
 @click.option("--checkpoint", metavar="NAME", help="Start from the weights of this checkpoint.")
 @click.option("--name", help="Name of the checkpoint. [default: ARCH-FAMILY]")
-@click.option("--version", default="0.1.0", show_default=True, help="Version of the checkpoint.")
+@click.option("--version", default="0.1.0", help="Version of the checkpoint.")
 @seed_option("Decides weights, batches and programs kept.")
 @resume_option
 @click.option(
-    "--tasks-fraction", default=1.0, type=click.FloatRange(0, 1, min_open=True), show_default=True,
+    "--tasks-fraction", default=1.0, type=click.FloatRange(0, 1, min_open=True),
     help="Share of the first corpus's training tasks, picked at random.",
 )  # fmt: skip
 @click.option(
-    "--programs-fraction", default=1.0, type=click.FloatRange(0, 1), show_default=True,
+    "--programs-fraction", default=1.0, type=click.FloatRange(0, 1),
     help="Share of the programs of each of them, picked at random; 0 learns from the other corpora alone.",
 )  # fmt: skip
 @per_task_option(0)
 @licence_option
 @torch_threads_option
 @click.option(
-    "--torch-device", default="auto", type=click.Choice(["auto", "cpu", "cuda"]), show_default=True,
+    "--torch-device", default="auto", type=click.Choice(["auto", "cpu", "cuda"]),
     help="Where to train; auto takes a GPU where there is one.",
 )  # fmt: skip
 @click.option("--tensorboard", type=FOLDER, help="Folder for TensorBoard's curves, beside curve.csv.")
@@ -232,7 +232,7 @@ def warn_without_licence(lineage: Mapping[str, Any], output: Output) -> None:
 @click.argument("name_or_path")
 @click.option("--corpus", required=True, type=PATH, metavar="DIR", help="Corpus folder.")
 @click.option(
-    "--split", default="test", show_default=True, type=click.Choice(["test", "val", "train"]),
+    "--split", default="test", type=click.Choice(["test", "val", "train"]),
     help="Which tasks: test are those of the held-out networks.",
 )  # fmt: skip
 @click.option("--baselines", is_flag=True, help="Add random choice, XGBoost and 10% random data.")

@@ -35,23 +35,21 @@ if TYPE_CHECKING:
     help="A checkpoint, stock (MetaSchedule's own model) or none. [default: the best fit]",
 )  # fmt: skip
 @device_options
-@click.option(
-    "--trials", default=128, show_default=True, type=click.IntRange(1), metavar="N", help="Programs to measure."
-)
+@click.option("--trials", default=128, type=click.IntRange(1), metavar="N", help="Programs to measure.")
 @out_option("Output folder.", "out")
 @threads_option
 @shape_option
 @click.option(
-    "--layout", default="channels-last", show_default=True, type=click.Choice(["channels-last", "as-imported"]),
+    "--layout", default="channels-last", type=click.Choice(["channels-last", "as-imported"]),
     metavar="L", help="Layout of the convolutions: channels-last or as-imported.",
 )  # fmt: skip
 @seed_option("Seed of the searches.")
 @click.option(
-    "--update", default="auto", show_default=True, type=click.Choice(["auto", "none", "context", "few-shot"]),
+    "--update", default="auto", type=click.Choice(["auto", "none", "context", "few-shot"]),
     metavar="U", help="How the checkpoint learns meanwhile: auto, none, context or few-shot.",
 )  # fmt: skip
 @click.option(
-    "--engine", default="auto", show_default=True, type=click.Choice(["auto", "decisions", "metaschedule"]),
+    "--engine", default="auto", type=click.Choice(["auto", "decisions", "metaschedule"]),
     metavar="E", help="The search: auto, metaschedule, or tchub's over decisions.",
 )  # fmt: skip
 @click.option("--compare-stock", is_flag=True, help="Tune again with MetaSchedule's own model, and compare.")
@@ -174,7 +172,7 @@ def _suggest_use(folder: str | Path, output: Output) -> None:
 )  # fmt: skip
 @click.option("--out", metavar="FILE", type=FILE, help="Write the outputs by name to this .npz file.")
 @click.option("--bench", is_flag=True, help="Time the network now, beside what its report says.")
-@click.option("--seconds", default=5.0, show_default=True, type=click.FloatRange(0, min_open=True), help="Of timing.")
+@click.option("--seconds", default=5.0, type=click.FloatRange(0, min_open=True), help="Of timing.")
 def run_command(
     folder: Path, source: Path | None, out: Path | None, bench: bool, seconds: float, output: Output
 ) -> None:
@@ -262,7 +260,7 @@ def _time(tuned: TunedNetwork, source: Path | None, arrays: Any, seconds: float,
 
 @command("quickstart")
 @out_option("Output folder.", "quickstart")
-@click.option("--trials", default=64, show_default=True, type=click.IntRange(1), help="Programs that tuning measures.")
+@click.option("--trials", default=64, type=click.IntRange(1), help="Programs that tuning measures.")
 @threads_option
 def quickstart_command(out: Path, trials: int, threads: int | None, output: Output) -> None:
     """The whole way in under ten minutes on two cores: pull, adapt, tune, compare, on BERT-tiny.

@@ -23,16 +23,18 @@ _MOST_COMPARED = 4
 
 
 @command("list")
-@click.option("--search", default="", metavar="TEXT", help="Only checkpoints that match every word, e.g. nvidia.")
+@click.option("--search", metavar="TEXT", help="Only checkpoints that match every word, e.g. nvidia.")
 @click.option("--family", metavar="F", help="Only checkpoints of this device family, e.g. epyc.")
 @click.option("--arch", metavar="A", help="Only checkpoints of this architecture, e.g. tcl.")
 @click.option("--kind", type=click.Choice(["cpu", "gpu"]), help="Only checkpoints for this kind of device.")
 @click.option("--local", is_flag=True, help="Only checkpoints adapted on this machine.")
 @click.option(
-    "--sort", default="family", show_default=True, help="Order of the lines; scores of one family compare.",
+    "--sort", default="family", help="Order of the lines; scores of one family compare.",
     type=click.Choice(["family", "name", *_SCORES, "parameters", "size"]),
 )  # fmt: skip
-def list_command(search: str, kind: str | None, sort: str, local: bool, output: Output, **filters: str | None) -> None:
+def list_command(
+    search: str | None, kind: str | None, sort: str, local: bool, output: Output, **filters: str | None
+) -> None:
     """List the checkpoints: published, fetched, and adapted on this machine.
 
     \b
@@ -45,7 +47,7 @@ def list_command(search: str, kind: str | None, sort: str, local: bool, output: 
     from ..api import list_checkpoints
     from ..registry.listing import in_list_order, listing, matching
 
-    entries = in_list_order(matching(list_checkpoints(local=local, **filters), search, kind), sort)
+    entries = in_list_order(matching(list_checkpoints(local=local, **filters), search or "", kind), sort)
     output.data([listing(entry) for entry in entries], lambda console: _draw_list(entries, console))
     if not entries:
         filtered = search or kind or local or any(filters.values())
