@@ -32,7 +32,7 @@ FAULTS = {
     "truncated file": r"Truncated weights.*size-mismatch",
     "flipped bit": r"flipped bit.*hash-mismatch",
     "wrong sha256": r"Other bytes of the right length.*hash-mismatch",
-    "newer format": r"newer format.*(UnknownCheckpoint|CheckpointError|NewerFormat)",
+    "newer format": r"newer format.*(UnknownCheckpoint|CheckpointError)",
     "pickle in disguise": r"pickle.*CorruptCheckpointError",
     "zip bomb": r"bomb.*CorruptCheckpointError",
     "huge header": r"header.*256 KiB",
