@@ -41,21 +41,21 @@ def draw_scatter(figure: Any, curves: RankingCurves) -> None:
 def draw_top_k(figure: Any, curves: RankingCurves, rivals: Sequence[ScoreLine]) -> None:
     """Draw the top-k score against k; baselines where they are known."""
     axis = figure.subplots()
-    places = {row.k: place for place, row in enumerate(curves.top_k)}
-    axis.plot(places.values(), [row.model for row in curves.top_k], marker="o", label="this checkpoint", **_OURS)
+    columns = {row.k: column for column, row in enumerate(curves.top_k)}
+    axis.plot(columns.values(), [row.model for row in curves.top_k], marker="o", label="this checkpoint", **_OURS)
     known = [row for row in curves.top_k if row.random is not None]
     if known:
-        axis.plot([places[r.k] for r in known], [r.random for r in known], marker="o", label="random choice", **_OTHER)
+        axis.plot([columns[r.k] for r in known], [r.random for r in known], marker="o", label="random choice", **_OTHER)
     for line, mark in zip(rivals, _MARKS, strict=False):
-        points = [(places[k], line.value(key)) for k, key in _KNOWN_K.items() if k in places]
-        points = [(place, score) for place, score in points if score is not None]
+        points = [(columns[k], line.value(key)) for k, key in _KNOWN_K.items() if k in columns]
+        points = [(column, score) for column, score in points if score is not None]
         if points:
             style = {"s": 26, "facecolors": "none", "edgecolors": LIGHT["soft"], "zorder": 3}
             axis.scatter(*zip(*points, strict=True), marker=mark, label=line.label.split(" (")[0], **style)
     axis.set(
         ylim=(0, 1.03), xlabel="k: programs measured, those ranked highest", ylabel="top-k score (1: the best found)"
     )
-    axis.set_xticks(list(places.values()), [str(k) for k in places])
+    axis.set_xticks(list(columns.values()), [str(k) for k in columns])
     _grid(axis, "y")
     figure.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8)
 

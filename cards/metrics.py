@@ -146,10 +146,10 @@ class CalibrationTenth(JsonFacts, frozen=True):
 
 
 class GroupScore(JsonFacts, frozen=True):
-    """Scores of one task, or the mean over the tasks of one operator."""
+    """Scores of one task, described by `text`, or the mean over the tasks of one operator."""
 
     operator: str = "other"
-    words: str | None = None
+    text: str | None = msgspec.field(default=None, name="words")
     corpus: str | None = None
     tasks: int | None = None
     programs: int | None = None
@@ -219,7 +219,7 @@ class TuningCurve(LatencyCurve, frozen=True, kw_only=True):
     command: str | None = None
 
 
-class DeviceScores(JsonFacts, frozen=True):
+class KnowledgeBaseScores(JsonFacts, frozen=True):
     """One device that a knowledge base has learnt, in the order of learning.
 
     Attributes:
@@ -272,7 +272,7 @@ class CardMetrics(JsonFacts, frozen=True):
     transfer: tuple[TransferScores, ...] = ()
     curves: RankingCurves | None = None
     tuning: tuple[TuningCurve, ...] = ()
-    devices: tuple[DeviceScores, ...] = ()
+    devices: tuple[KnowledgeBaseScores, ...] = ()
 
     def __post_init__(self) -> None:
         labels = [*self.few_shot, *(text for rows in self.few_shot_rivals.values() for text in rows)]

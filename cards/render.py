@@ -35,7 +35,7 @@ def render_card(config: Mapping[str, Any], metrics: Mapping[str, Any], plots: st
         CardError: a field of either has the wrong type.
     """
     data = CardData.from_files(config, metrics)
-    drawn = {plot.file: {"words": plot.description, "path": f"{plots}/{plot.file}"} for plot in plots_of(metrics)}
+    drawn = {plot.file: {"description": plot.description, "path": f"{plots}/{plot.file}"} for plot in plots_of(metrics)}
     text = (
         _environment()
         .get_template("card.md.j2")

@@ -79,7 +79,9 @@ class StepResult(msgspec.Struct, frozen=True):
         return {"name": self.name, "outcome": self.outcome, "seconds": self.seconds, "facts": self.facts}
 
 
-class _State(msgspec.Struct):
+class ContributionState(msgspec.Struct):
+    """Finished steps of an output folder, by name."""
+
     format: int
     steps: dict[str, StepResult]
 
@@ -193,7 +195,7 @@ class _Pipeline:
         return result.facts
 
     def _write_state(self) -> None:
-        state = msgspec.to_builtins(_State(_FORMAT, self.finished))
+        state = msgspec.to_builtins(ContributionState(_FORMAT, self.finished))
         write_atomically(self.config.out / STATE_FILE, json_file(state))
 
     def check_ready(self) -> dict[str, Any]:
@@ -412,7 +414,7 @@ def _read_state(path: Path) -> dict[str, StepResult]:
     if not path.is_file():
         return {}
     try:
-        state = msgspec.json.decode(path.read_bytes(), type=_State)
+        state = msgspec.json.decode(path.read_bytes(), type=ContributionState)
         if state.format == _FORMAT:
             return state.steps
         fault = f"it has format {state.format}, and this tchub reads {_FORMAT}"
