@@ -215,7 +215,7 @@ def _passes(update: Update, data: RankingDataset, config: FineTuneConfig) -> Ite
         while True:
             update.model.train()
             for batch in epoch_batches(data, config.tasks_per_batch, config.programs_per_task, rng):
-                loss = _loss(update.model, data, batch, config.loss, rng) + config.anchor * update.distance()
+                loss = batch_loss(update.model, data, batch, config.loss, rng) + config.anchor * update.distance()
                 optimizer.zero_grad(set_to_none=True)
                 loss.backward()
                 nn.utils.clip_grad_norm_(update.trained, config.clip)
@@ -223,7 +223,8 @@ def _passes(update: Update, data: RankingDataset, config: FineTuneConfig) -> Ite
             yield
 
 
-def _loss(model: CostModel, data: RankingDataset, batch: Batch, name: str, rng: np.random.Generator) -> Tensor:
+def batch_loss(model: CostModel, data: RankingDataset, batch: Batch, name: str, rng: np.random.Generator) -> Tensor:
+    """Return the loss of this name on one batch, by the model's own `training_loss`."""
     device = next(model.parameters()).device
     mask = torch.from_numpy(batch.mask).to(device)
     labels = torch.from_numpy(batch.labels).to(device, torch.float32)

@@ -83,11 +83,8 @@ def compare(
     `zoo.training.metrics.pairwise_accuracy`).
 
     Args:
-        base, adapted: (N,) scores, higher is faster.
-        latency: (N,) seconds.
-        group: (N,) task of each program.
-        level: of the intervals.
-        resamples, seed: of the bootstrap, where there is one.
+        base, adapted: (N,) scores, higher is faster; latency: (N,) seconds; group: (N,) task of each program.
+        level: of the intervals; resamples, seed: of the bootstrap, where there is one.
         learnt_gain: cross-validated gain in pairwise accuracy on the programs learnt from; None: not known.
 
     Raises:

@@ -40,15 +40,11 @@ def last_layer_inputs(model: CostModel, features: np.ndarray, batch: int = 1024)
     ensemble in the inputs of all members side by side, each multiplied by the weight of the member.
 
     Args:
-        model: any network of the zoo.
         features: (N, rows, width); rows of zeros are padding.
         batch: programs a pass.
 
     Returns:
-        (N, d) float32.
-
-    Raises:
-        AdaptError: the score is not the output of a linear layer.
+        (N, d) float32; AdaptError if the score is not the output of a linear layer.
     """
     if isinstance(model, Ensemble):
         shares = model.shares.float().cpu().numpy()

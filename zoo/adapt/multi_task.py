@@ -9,7 +9,7 @@ import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -26,10 +26,8 @@ from .method import Method, TrainedModel, TrainingSet, cached_model
 
 @dataclass(frozen=True)
 class MultiHeadConfig(ModelConfig):
-    """Architecture and settings of a `MultiHead`'s network, and the number of heads."""
+    """Columns and hardware row of the network, and the number of its heads."""
 
-    arch: str = ""
-    settings: tuple[tuple[str, Any], ...] = ()
     heads: int = 1
 
 
@@ -41,13 +39,9 @@ class MultiHead(CostModel):
     those that do not answer in every copy, where nothing trains them.
     """
 
-    config: MultiHeadConfig
-
     def __init__(self, model: CostModel, heads: int, fresh: bool = False) -> None:
         """`fresh` heads are drawn at random, each for itself; others start as copies of the model's."""
-        config = model.config
-        settings = tuple(sorted(config.as_dict().items()))
-        super().__init__(MultiHeadConfig(config.width, config.hardware, model.arch, settings, heads))
+        super().__init__(MultiHeadConfig(model.config.width, model.config.hardware, heads))
         self.networks = nn.ModuleList([model, *(_with_own_head(model) for _ in range(heads - 1))])
         for network in self.networks[1:] if fresh else ():
             _draw_head(network)
@@ -110,10 +104,8 @@ def multi_task(
     """
     check_features(model, target, *sources)
     check_labels(target)
-    shared = model
-    if not isinstance(shared, MultiHead):
-        shared = MultiHead(copy.deepcopy(model), 1 + len(sources))
-    config = config or TrainConfig.find(shared.config.arch)
+    shared = model if isinstance(model, MultiHead) else MultiHead(copy.deepcopy(model), 1 + len(sources))
+    config = config or TrainConfig.find(shared.network(0).arch)
     parts = [replace(part, task_heads=np.full(len(part.task_ids), i)) for i, part in enumerate([target, *sources])]
     training = train(shared, RankingDataset.concat(parts), None, config, seed, resume_dir, on_epoch)
     return copy.deepcopy(shared.network(0)).eval(), training

@@ -41,14 +41,11 @@ def test_what_a_model_depends_on_decides_an_average():
     ones = {n: torch.ones_like(p) for n, p in a.named_parameters()}
     for name, p in fisher_average([a, b], [ones, ones]).named_parameters():
         torch.testing.assert_close(p, (a.get_parameter(name) + b.get_parameter(name)) / 2)
-    torch.testing.assert_close(fisher_average([a, b], [ones, ones], [0.0, 2.0]).state_dict(), b.state_dict())
     needed = ones | {"decoder.weight": torch.full_like(a.get_parameter("decoder.weight"), 1e9)}
     averaged = fisher_average([a, b], [needed, ones]).get_parameter("encoder.0.weight")
     torch.testing.assert_close(averaged, b.get_parameter("encoder.0.weight"), rtol=0.1, atol=0.1)
     with pytest.raises(AdaptError):
         fisher_average([a, create("tilenet", **NET)], [ones, ones])
-    with pytest.raises(ValueError, match="average"):
-        fisher_average([a, b], [ones, ones], [0.0, 0.0])
 
 
 @pytest.mark.parametrize(("answers", "frozen"), [("column", "kb"), ("kb", "column")])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from fine_tune_kit import NETWORKS, make_data, same_state, small, state_of
+from method_kit import line_data, tiny_tilenet
 from tchub.zoo.adapt.errors import AdaptError, LabelError
 from tchub.zoo.adapt.layers import in_head
 from tchub.zoo.adapt.multi_task import MultiHead, multi_task
@@ -108,6 +109,14 @@ def test_a_run_that_was_cut_goes_on_and_a_seed_decides(tmp_path):
     assert training.resumed_from == 2
     assert same_state(resumed, state_of(whole))
     assert not same_state(multi_task(model, target, sources, config, seed=1)[0], state_of(whole))
+
+
+def test_the_accuracy_of_a_training_of_three_heads_is_as_recorded():
+    """Golden number of seed 3."""
+    recipe = replace(TrainConfig.find("tilenet"), epochs=2, learning_rate=5e-3, groups_per_batch=4, warmup_epochs=0)
+    sources = [line_data(4, 8, seed) for seed in (1, 2)]
+    result, _ = multi_task(tiny_tilenet(), line_data(), sources, recipe, seed=3)
+    assert evaluate_model(result, line_data(seed=9))["pairwise"] == pytest.approx(0.553380147, abs=1e-3)
 
 
 def test_what_cannot_share_a_trunk_is_refused():

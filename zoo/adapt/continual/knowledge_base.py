@@ -114,16 +114,12 @@ def grow_base(
         corpora: of devices of one kind; unless `keep_order`, the last one is the target, which the others are
             ordered by (see `curriculum.ordered`).
         folder: keeps the state of every epoch and the base after every device; a killed run goes on from it.
-        title: of the result.
-        settings: of the run.
         judged: corpora of devices that the base knows already, to see what is forgotten.
         store: where features of statements are kept.
         on_event: called for every epoch and every device.
 
     Raises:
-        EmptyDatasetError: there is no corpus, or one has no task to learn.
-        DeviceKindError: a corpus is of the other kind of device.
-        AdaptError: a corpus was learnt before, or one of `judged` was not; see `add_device` too.
+        AdaptError, DeviceKindError: see `check_corpora`.
         TrainingError: the folder holds another run; see `add_device` too.
     """
     settings, store = settings or DistillConfig(), store or StatementStore()

@@ -16,10 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...models import CostModel, ModelConfig, Progressive
+from ...models import CostModel, Progressive
 from ...training import RankingDataset, TrainResult, get_loss, train
 from ...training.dataset import epoch_batches
 from ..errors import AdaptError
+from ..fine_tune import batch_loss
 from ..layers import check_features
 from .config import ContinualConfig
 
@@ -150,19 +151,6 @@ def drift(rehearsed: Tensor, mask: Tensor) -> Tensor:
     return ((now - was).square() / unit)[mask].mean() + rehearsed[:, 2].mean()
 
 
-@dataclass(frozen=True)
-class DistillationTerms(ModelConfig):
-    """Settings that a saved state of the phase must share with the run that continues it."""
-
-    arch: str = ""
-    beta: float = 0.5
-    gated: bool = True
-    strength: float = 0.0
-    rehearsal: float = 0.0
-    least: float = 0.0
-    most: float = 0.0
-
-
 class DistillationModel(CostModel):
     """The base as a model of the training loop, whose loss is equation 9.
 
@@ -180,9 +168,8 @@ class DistillationModel(CostModel):
         rehearsal: Rehearsal | None = None,
     ) -> None:
         """`losses`: the teacher's rank loss of each batch, (J,); `fisher`: by the base's names of weights."""
+        super().__init__(base.config)
         self.least, self.most = (float(losses.min()), float(losses.max())) if len(losses) else (0.0, 0.0)
-        terms = (config.beta, config.gated, config.strength, config.rehearsal, self.least, self.most)
-        super().__init__(DistillationTerms(base.config.width, base.config.hardware, base.arch, *terms))
         self.base = base
         self._terms = config
         self._teacher = (teacher,)  # in a tuple, or it were a submodule
@@ -280,11 +267,7 @@ def fisher_diagonal(
     model.eval()
     groups = epoch_batches(data, 1, config.programs_per_group, np.random.default_rng([seed, 2]))
     for batch in islice(groups, config.fisher_groups):
-        device = next(iter(weights.values())).device
-        rows = model.describe(torch.from_numpy(data.features[batch.index]).to(device)).float()
-        labels, mask = torch.from_numpy(batch.labels).to(device), torch.from_numpy(batch.mask).to(device)
-        rng = np.random.default_rng([seed, 3, count])
-        loss = model.training_loss(rows, labels, mask, get_loss(config.loss), rng)
+        loss = batch_loss(model, data, batch, config.loss, np.random.default_rng([seed, 3, count]))
         gradients = torch.autograd.grad(loss, list(weights.values()), allow_unused=True)
         for name, gradient in zip(weights, gradients, strict=True):
             if gradient is not None:
@@ -303,11 +286,7 @@ def remember(model: Progressive, data: RankingDataset, config: ContinualConfig |
     model.note_device(torch.from_numpy(data.features[:1]))
 
 
-def fisher_average(
-    models: Sequence[CostModel],
-    fishers: Sequence[Mapping[str, Tensor]],
-    weights: Sequence[float] | None = None,
-) -> CostModel:
+def fisher_average(models: Sequence[CostModel], fishers: Sequence[Mapping[str, Tensor]]) -> CostModel:
     """Average several models, each weight in proportion to how much each model depends on it.
 
     A knowledge base in one step, without training (Matena and Raffel 2022). It takes models that share a start:
@@ -317,15 +296,10 @@ def fisher_average(
     Args:
         models: of one architecture and one config, with the same scales of columns.
         fishers: `fisher_diagonal` of each on its own device; only the proportions within a model count.
-        weights: of each model, 0 or more; equal unless given.
 
     Raises:
         AdaptError: architectures, settings, scales or frozen weights differ.
-        ValueError: the weights add up to nothing, or the numbers of arguments differ.
     """
-    shares = [1.0] * len(models) if weights is None else list(weights)
-    if not sum(shares) > 0 or min(shares) < 0:
-        raise ValueError(f"weights {shares} do not average anything")
     averaged = set(fishers[0]).intersection(*fishers[1:])
     _check_alike(models, averaged)
     merged = copy.deepcopy(models[0])
@@ -333,7 +307,7 @@ def fisher_average(
     named = [dict(model.named_parameters()) for model in models]
     with torch.no_grad():
         for name in averaged:
-            parts = [(share * f[name], own[name]) for share, f, own in zip(shares, importances, named, strict=True)]
+            parts = [(f[name], own[name]) for f, own in zip(importances, named, strict=True)]
             total = torch.stack([part for part, _ in parts]).sum(dim=0)
             merged.get_parameter(name).copy_(torch.stack([part * own for part, own in parts]).sum(dim=0) / total)
     return merged

@@ -32,12 +32,7 @@ _TINY = 1e-9
 
 @dataclass(frozen=True)
 class MeasuringCost:
-    """The cost of measuring one program.
-
-    Attributes:
-        build: seconds to build it, as measured so far.
-        runs: how often it runs.
-    """
+    """The cost of measuring one program: seconds to build it, and how often it runs."""
 
     build: float = 1.0
     runs: float = 10.0
@@ -70,15 +65,12 @@ class LastLayerPosterior:
 class PoolPredictions:
     """The predictions of a model for a pool of N programs, given labels of m of them.
 
-    Attributes:
-        scores: (N,) float64 of the model; higher is faster.
-        labeled: (m,) int64 indices of the pool; latency: (m,) their seconds, NaN where a program failed.
-        task: (N,) int64 task of each program; scores and latencies compare within a task alone.
-        features: (N, rows, width) of the pool, None where nobody needs them.
-
     Args:
-        scores, labeled, latency, task, features: the attributes; without `task` all programs are of one.
-        embed: computes what `embeddings` returns.
+        scores: (N,) of the model; higher is faster.
+        labeled: (m,) indices of the pool; latency: (m,) their seconds, NaN where a program failed.
+        embed: computes `embeddings`.
+        task: (N,) task of each program, one unless given; scores and latencies compare within a task alone.
+        features: (N, rows, width) of the pool, None where nobody needs them.
         cost: of one measurement.
     """
 

@@ -26,11 +26,7 @@ class SamplingRequest:
     round: int
 
     def shuffled(self) -> np.ndarray:
-        """Return the programs without a label in random order, so that ties are broken at random.
-
-        Raises:
-            AdaptError: nothing can be picked.
-        """
+        """Return the programs without a label in random order, so that ties are broken at random."""
         return self.rng.permutation(self.pool.free(self.labeled, self.k))
 
     def informed(self) -> PoolPredictions | None:
@@ -60,11 +56,9 @@ class Sampler(ABC):
         """Pick `k` programs that are not in `labeled` (fewer when fewer are left).
 
         Args:
-            pool: all candidates, labeled ones included.
-            labeled: (m,) indices of the pool that need no label any more.
-            k: how many to pick, >= 1.
+            pool: all candidates; labeled: (m,) indices of those that need no label any more.
             predictions: of the model for the pool; None before there is a model.
-            rng: source of randomness; the same state gives the same picks.
+            rng: the same state gives the same picks.
             round: number of the round, for the reasons.
 
         Raises:
@@ -78,11 +72,7 @@ class Sampler(ABC):
 
 
 def finite_scores(predictions: PoolPredictions) -> np.ndarray:
-    """Return the model's scores, (N,).
-
-    Raises:
-        AdaptError: a score is NaN or infinite.
-    """
+    """Return the model's scores, (N,); AdaptError if one is NaN or infinite."""
     scores = predictions.scores
     wrong = int((~np.isfinite(scores)).sum())
     if wrong:
