@@ -106,11 +106,11 @@ def _adapted(folder: Path, threads: int | None, progress: Any) -> dict[str, Any]
     config = AdaptConfig(budget=BUDGET, per_task=POOL_PER_TASK, out=folder / "adapt", threads=threads)
     result = adapt(pulled.entry.id, NETWORK, config=config, progress=progress)
     guard = result.judgement.guard
-    verdict = f"stored {result.name}@{result.version}" if result.adapted else f"{result.origin.base} kept"
+    verdict = f"stored {result.name}@{result.version}" if result.adapted else f"{result.settings.base} kept"
     progress.note(f"{verdict}: {guard.reason}")
     state = {
         "pulled": pulled.entry.id,
-        "name": f"{result.name}@{result.version}" if result.adapted else result.origin.base,
+        "name": f"{result.name}@{result.version}" if result.adapted else result.settings.base,
         "adapted": result.adapted,
         "pairwise_before": guard.base,
         "pairwise_after": guard.adapted,

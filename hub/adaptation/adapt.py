@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.adapt.adapt_model import applying
-from ...zoo.adapt.budget import parse_budget
-from ...zoo.corpus.workloads import SUITES
 from ...zoo.files import locked_folder
 from ...zoo.machine import one_thread
 from ..api import choose_checkpoint
@@ -23,9 +22,9 @@ from ..registry import home_root
 from ..search.candidate_features import require_kind
 from ..search.errors import InterruptedRunError
 from ..search.interrupt import StopFlag
-from .config import AdaptConfig, AdaptProgress, SessionContext, check_count
+from .config import AdaptConfig, AdaptProgress, SessionContext
 from .learner import Learner
-from .pool import CandidatePool, PoolMeasurer, build_pool, extract_tasks, make_candidates
+from .pool import PoolMeasurer, make_pool
 from .result import AdaptResult
 from .session import AdaptSession
 from .sources import AdaptationSources, open_sources
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.nn import Module
 
-    from ..device.detect import LocalDevice
     from ..networks.network import Network
     from ..networks.shapes import Shapes
 
@@ -93,28 +91,28 @@ def adapt(
     else:
         network = open_network(workload or DEFAULT_WORKLOAD, example_inputs, example_kwargs, shapes=shapes)
         name = network.name
-    seconds: dict[str, float] = {}
-    with SessionContext(config, Path(), progress, seconds).timed("prepare"):
+    context = SessionContext(config, Path(), progress)
+    with context.timed("prepare"):
         device = _open_device(config)
         sources = _open_sources(checkpoint, config, device)
         require_kind(sources.bases[0].checkpoint, device.facts.device)
     local = device.facts
     folder = Path(config.out) if config.out else _default_folder(sources, name, device)
-    context = SessionContext(config, folder, progress, seconds)
+    context = replace(context, folder=folder)
     scope = MeasurementScope.of_device(local)
     with locked_folder(folder, "--out or TCHUB_HOME"), one_thread(), ExitStack() as stack:
         journal = stack.enter_context(open_store(folder, scope))
         with StopFlag() as stop:
-            pool = _make_pool(network, local, scope, context, stop)
+            pool = make_pool(network, local, scope.as_dict(), context, stop)
             measurer = stack.enter_context(PoolMeasurer(pool, device, journal, stop, progress))
             with context.timed("features"):
                 learner = Learner(sources, local, pool, measurer, context)
-            session = AdaptSession(learner, pool, measurer, context, journal, to_rank=name not in SUITES)
+            session = AdaptSession(learner, name, journal)
             session.spend()
         try:  # nothing is measured any more: Ctrl-C stops at once, and long training keeps the state of each epoch
             adapted, judgement = session.finish()
             variant = variant_of(device.asked, _asked_threads(config, device), device.address and device.address.key)
-            return AdaptationRecord(session, sources, local, name, adapted, judgement, variant, scope.key).finish()
+            return AdaptationRecord(session, adapted, judgement, variant).finish(folder / f"corpus-{scope.key}")
         except KeyboardInterrupt as error:
             raise InterruptedRunError(
                 f"interrupted while learning from {len(measurer.results)} measured programs",
@@ -158,47 +156,6 @@ def _default_folder(sources: AdaptationSources, workload: str, device: ChosenDev
     suffix = f"-rpc-{device.address.key}" if device.address else suffix
     name = Path(workload + suffix).name
     return adapt_root() / f"{sources.bases[0].entry.name}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)}"
-
-
-def _make_pool(
-    network: str | Network, local: LocalDevice, scope: MeasurementScope, context: SessionContext, stop: StopFlag
-) -> CandidatePool:
-    """Extract the tasks and make their candidates.
-
-    Raises:
-        AdaptError: no task has two candidates, or however many there are, the budget is too small.
-        InterruptedRunError: the user stopped it.
-    """
-    config, progress, budget = context.config, context.progress, parse_budget(context.config.budget)
-    count, seed = config.per_task, config.seed
-    progress.start("tasks", 1)
-    with context.timed("tasks"):
-        tasks = extract_tasks(network, local.target)
-    progress.advance()
-    most = len(tasks) * count
-    if tasks and (programs := budget.programs(most)) is not None:
-        check_count(budget, programs, f"{most} candidates at most")
-    progress.start("candidates", len(tasks))
-
-    def on_task() -> None:
-        progress.advance()
-        if stop.requested:
-            raise InterruptedRunError(
-                "interrupted while making candidates", remedy="run the same command again: it goes on from there"
-            )
-
-    recipe = scope.as_dict() | {"seed": seed, "count": count}
-    with context.timed("candidates"):
-        pool = build_pool(
-            tasks,
-            lambda task: make_candidates(task, local.target, count, seed),
-            context.folder / "pool",
-            recipe,
-            on_task,
-        )
-    if (text := budget.text_for(len(pool))) != str(budget):
-        progress.note(f"there are fewer candidates than the budget: {text}")
-    return pool
 
 
 __all__ = ["AdaptConfig", "AdaptProgress", "AdaptResult", "adapt", "adapt_root"]

@@ -48,8 +48,7 @@ class Learner:
         measurer: PoolMeasurer,
         context: SessionContext,
     ) -> None:
-        self._sources, self._device = sources, local.device
-        self._pool, self._measurer, self._context = pool, measurer, context
+        self.sources, self.local, self.pool, self.measurer, self.context = sources, local, pool, measurer, context
         self._features = pool.features(replace(sources.bases[0].checkpoint, device=local.device), local.target)
         self.start = first_start(sources)
         self.model: CostModel = self.start.model
@@ -59,20 +58,20 @@ class Learner:
         valid = self._valid(indices)
         return RankingDataset(
             features=self._features[valid],
-            latency=self._measurer.latency(valid),
-            group=self._pool.group[valid],
-            task_ids=tuple(task.task_id for task in self._pool.tasks),
-            task_weights=np.array([task.weight for task in self._pool.tasks], dtype=np.float64),
+            latency=self.measurer.latency(valid),
+            group=self.pool.group[valid],
+            task_ids=tuple(task.task_id for task in self.pool.tasks),
+            task_weights=np.array([task.weight for task in self.pool.tasks], dtype=np.float64),
         )
 
     def choose(self, indices: Sequence[int]) -> None:
         """Begin with the source that ranks those measured candidates best that none of them has learnt before."""
-        bases = self._sources.bases
+        bases = self.sources.bases
         if len(bases) > 1:
             fresh = np.array(indices, dtype=np.int64)[self._fresh(indices, bases)]
-            self.start = choose_start(self._sources, self.dataset(fresh), self._context.config.seed)
+            self.start = choose_start(self.sources, self.dataset(fresh), self.context.config.seed)
             self.model = self.start.model
-            self._context.progress.note(f"start: {self.start.name}")  # the result says why
+            self.context.progress.note(f"start: {self.start.name}")  # the result says why
 
     def update(self, indices: Sequence[int]) -> None:
         """Learn from everything measured so far, from the start's weights: f.update() of algorithm 1 (TCL).
@@ -80,17 +79,17 @@ class Learner:
         Raises:
             LabelError: the labels have no order to learn.
         """
-        config = replace(self._context.config.learning, seed=self._context.config.seed)
+        config = replace(self.context.config.learning, seed=self.context.config.seed)
         self.model = fine_tune(self.start.model, self.dataset(indices), config).model
 
     def key(self) -> tuple[str, ...]:
         """Return what tells the checkpoints to start from, and how the rounds learn, from any others."""
-        digests = (model_digest(base.checkpoint.model) for base in self._sources.bases)
-        return (*digests, repr(self._context.config.learning))
+        digests = (model_digest(base.checkpoint.model) for base in self.sources.bases)
+        return (*digests, repr(self.context.config.learning))
 
     def learnt_before(self) -> np.ndarray:
         """Return (k,) indices that a checkpoint to start from, or the one to beat, has learnt: no judge of them."""
-        return learnt_by(self._sources.bases, self._pool)
+        return learnt_by(self.sources.bases, self.pool)
 
     def finish(self, indices: Sequence[int], held: Sequence[int]) -> AdaptedModel:
         """Make the last model by the method that was asked for.
@@ -102,35 +101,35 @@ class Learner:
         Raises:
             AdaptError, LabelError: see `adapt_model`.
         """
-        config, start = self._context.config, self.start
+        config, start = self.context.config, self.start
         training_set = TrainingSet(
             base=start.model,
             data=self.dataset(indices),
             incumbent_features=self._as_base_sees(indices),
-            device=self._device,
+            device=self.local.device,
             sources=self._corpora(indices, held),
             config=config.learning,
             seed=config.seed,
-            folder=self._context.folder / "training",
+            folder=self.context.folder / "training",
             known_devices=self._known_devices(indices),
             incumbent=start.base.checkpoint.model,
             unseen=self._fresh(self._valid(indices), (start.base, *start.parts)),
         )
         adapted = adapt_model(config.method, training_set, self._show_steps())
-        self._context.progress.advance()
+        self.context.progress.advance()
         self.model = adapted.model
         return adapted
 
     def _corpora(self, indices: Sequence[int], held: Sequence[int]) -> tuple[SourceData, ...]:
         """Return the corpora to learn; one that has nothing beside what was measured here is left out, and noted."""
-        context, corpora = self._context, self._sources.corpora
+        context, corpora = self.context, self.sources.corpora
         with context.timed("sources"):
             sources = read_sources(
                 self.start.base,
                 corpora,
                 context.folder / "training" / "statements",
                 context.config.seed,
-                lambda corpus: withheld(corpus, self._pool, held, indices),
+                lambda corpus: withheld(corpus, self.pool, held, indices),
             )
         for name in sorted({corpus_name(corpus) for corpus in corpora} - {source.name for source in sources}):
             context.progress.note(
@@ -140,7 +139,7 @@ class Learner:
 
     def _fresh(self, indices: Sequence[int] | np.ndarray, bases: Sequence[CheckpointChoice]) -> np.ndarray:
         """Return (k,) bool: candidates that none of some checkpoints has learnt before."""
-        return ~np.isin(indices, learnt_by(bases, self._pool))
+        return ~np.isin(indices, learnt_by(bases, self.pool))
 
     def _show_steps(self) -> Callable[[str, str], None]:
         """Return a callback that shows each step of the methods as a phase, done when the next one begins."""
@@ -148,9 +147,9 @@ class Learner:
 
         def show(method: str, step: str) -> None:
             if begun:
-                self._context.progress.advance()
+                self.context.progress.advance()
             begun.append(method)
-            self._context.progress.start(f"{method}: {step}", 1)
+            self.context.progress.start(f"{method}: {step}", 1)
 
         return show
 
@@ -160,9 +159,9 @@ class Learner:
         Args:
             open_: (n,) candidates; labeled: (m,) which of them are measured, as indices of `open_`.
         """
-        latency = self._measurer.latency(open_[labeled])
+        latency = self.measurer.latency(open_[labeled])
         return PoolPredictions.of(
-            self.model, self._features[open_], labeled, latency, task=self._pool.group[open_], cost=self._cost()
+            self.model, self._features[open_], labeled, latency, task=self.pool.group[open_], cost=self._cost()
         )
 
     def point(self, learn: Sequence[int], held: Sequence[int]) -> CurvePoint:
@@ -171,7 +170,7 @@ class Learner:
         scores = self._as_here(self.model, held, learn).scores(data, known)
         return CurvePoint(
             len(known),
-            self._measurer.seconds,
+            self.measurer.seconds,
             slowdown(scores, data.latency, data.group, data.task_weights),
             pairwise_accuracy(scores, data.latency, data.group),
         )
@@ -181,7 +180,7 @@ class Learner:
         base = self.start.base.checkpoint.model
         before = ModelFeatures(base, self._as_base_sees(held), self._as_base_sees(learn))
         after = self._as_here(adapted.model, held, learn)
-        seed = self._context.config.seed
+        seed = self.context.config.seed
         return judge(before, after, self.dataset(held), self.dataset(learn), adapted.learnt_gain, seed)
 
     def _as_here(self, model: CostModel, held: Sequence[int], learn: Sequence[int]) -> ModelFeatures:
@@ -190,21 +189,21 @@ class Learner:
     def _as_base_sees(self, indices: Sequence[int]) -> np.ndarray:
         """Return features of valid candidates, with the base's own device in the hardware row, if there is one."""
         valid, base = self._valid(indices), self.start.base.checkpoint
-        return base.features(self._pool.sequences(valid)) if base.model.config.hardware else self._features[valid]
+        return base.features(self.pool.sequences(valid)) if base.model.config.hardware else self._features[valid]
 
     def _known_devices(self, indices: Sequence[int]) -> np.ndarray | None:
         """Return a program as each checkpoint of the start sees it, its own device in the hardware row, if any."""
         one, parts = self._valid(indices)[:1], self.start.parts
         if not len(one) or not self.start.model.config.hardware:
             return None
-        return np.concatenate([base.checkpoint.features(self._pool.sequences(one)) for base in parts])
+        return np.concatenate([base.checkpoint.features(self.pool.sequences(one)) for base in parts])
 
     def _valid(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
-        return np.array(indices, dtype=np.int64)[np.isfinite(self._measurer.latency(indices))]
+        return np.array(indices, dtype=np.int64)[np.isfinite(self.measurer.latency(indices))]
 
     def _cost(self) -> MeasuringCost:
         """Return the cost of building, and how many times its latency a program runs, as measured so far."""
-        done = [result for result in self._measurer.results.values() if result.error is None and result.latency > 0]
+        done = [result for result in self.measurer.results.values() if result.error is None and result.latency > 0]
         if not done:
             return MeasuringCost()
         runs = np.median([result.run_seconds / result.latency for result in done])

@@ -6,8 +6,9 @@ import gzip
 import hashlib
 import json
 import math
+import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,20 +17,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...zoo.adapt.budget import parse_budget
 from ...zoo.adapt.errors import AdaptError
 from ...zoo.adapt.sampling import Pool
 from ...zoo.corpus.tir import computation_of_module
 from ...zoo.features import get_schema
 from ...zoo.files import storing, write_atomically
+from ...zoo.tvm_import import import_tensor_intrinsics
 from ..device.candidate import Candidate
 from ..device.errors import MeasurementFailureRateError
+from ..search.candidates import random_candidates
 from ..search.errors import InterruptedRunError, NoCandidateError
 from ..search.interrupt import StopFlag
-from .config import AdaptProgress
+from .config import AdaptProgress, SessionContext, check_count
 
 if TYPE_CHECKING:
     from ...zoo.models import Checkpoint
     from ...zoo.primitives import PrimitiveSequence
+    from ..device.detect import LocalDevice
     from ..device.device_choice import ChosenDevice
     from ..device.measure import Measurement
     from ..networks.network import Network
@@ -37,7 +42,7 @@ if TYPE_CHECKING:
     from ..records.store import RunStore
 
 # Raise when the meaning of a pool file changes; a file of another number is made again.
-POOL_FORMAT = 2
+POOL_FORMAT = 3
 ONE_PROGRAM = "one program only, nothing to rank"
 FAILURE_RATE, FAILURE_MINIMUM = 0.9, 16
 
@@ -143,94 +148,90 @@ class CandidatePool:
         return matrices
 
 
-def extract_tasks(workload: str | Network, target: Mapping[str, Any]) -> list[TuningTask]:
-    """Return the tasks of a network, of an operator or a suite by name, or of a file as `tchub tune` takes it."""
-    import tvm
+def extract_tasks(workload: str | Network, target: Any) -> list[TuningTask]:
+    """Return the tasks of a network, of an operator or a suite by name, or of a file as `tchub tune` takes it.
 
-    from ...zoo.tvm_import import import_tensor_intrinsics
+    Args:
+        target: a `tvm.target.Target`.
+    """
     from ..networks.sources import open_network
     from ..networks.tasks import extract, tasks_of, workload_names
 
     import_tensor_intrinsics()
-    tvm_target = tvm.target.Target(dict(target))
-    if not isinstance(workload, str):
-        return extract(workload, tvm_target)
-    if workload in workload_names():
-        return tasks_of(workload, tvm_target)
-    return extract(open_network(workload), tvm_target)
+    if isinstance(workload, str) and workload in workload_names():
+        return tasks_of(workload, target)
+    return extract(open_network(workload) if isinstance(workload, str) else workload, target)
 
 
-def make_candidates(task: TuningTask, target: Mapping[str, Any], count: int, seed: int) -> list[Candidate]:
-    """Return random schedules of a task."""
-    import tvm
-
-    from ..search.candidates import random_candidates
-
-    return random_candidates(task, tvm.target.Target(dict(target)), count, seed)
-
-
-def build_pool(
-    tasks: Sequence[TuningTask],
-    make: Callable[[TuningTask], list[Candidate]],
-    folder: Path,
-    recipe: dict[str, Any],
-    on_task: Callable[[], None],
+def make_pool(
+    workload: str | Network, local: LocalDevice, scope: dict[str, Any], context: SessionContext, stop: StopFlag
 ) -> CandidatePool:
-    """Make the candidates of every task, or read those that an earlier run with the same recipe made.
-
-    Args:
-        tasks: the tasks.
-        make: makes one task's candidates.
-        folder: keeps them, one file a task.
-        recipe: what the candidates depend on (scope, seed, count), JSON-serialisable; `device` names the device.
-        on_task: called after each task.
+    """Extract the tasks and make their candidates, or read those that an earlier run of the same scope and seed made.
 
     Raises:
-        AdaptError: no task has two candidates.
+        AdaptError: no task has two candidates, or however many there are, the budget is too small.
+        InterruptedRunError: the user stopped it.
     """
+    import tvm
+
+    config, progress, budget = context.config, context.progress, parse_budget(context.config.budget)
+    target = tvm.target.Target(local.target)
+    progress.start("tasks", 1)
+    with context.timed("tasks"):
+        tasks = extract_tasks(workload, target)
+    progress.advance()
+    most = len(tasks) * config.per_task
+    if tasks and (programs := budget.programs(most)) is not None:
+        check_count(budget, programs, f"{most} candidates at most")
+    recipe = {"format": POOL_FORMAT, **scope, "seed": config.seed, "count": config.per_task}
     kept: list[TuningTask] = []
     entries: list[PoolEntry] = []
     skipped: list[tuple[str, str]] = []
-    for task in tasks:
-        file = folder / f"{task.task_id}.json.gz"
-        try:
-            rows = _read(file, recipe) or _write(file, recipe, make(task))
-        except NoCandidateError as error:
-            skipped.append((task.name, error.message))
-        else:
-            if len(rows) > 1:
-                entries += [PoolEntry(len(kept), *row) for row in rows]
-                kept.append(task)
-            else:
-                skipped.append((task.name, ONE_PROGRAM))
-        on_task()
+    progress.start("candidates", len(tasks))
+    with context.timed("candidates"):
+        for task in tasks:
+            file = context.folder / "pool" / f"{task.task_id}.json.gz"
+            try:
+                rows = _read(file, recipe)
+                if rows is None:
+                    rows = _write(file, recipe, random_candidates(task, target, config.per_task, config.seed))
+                if len(rows) > 1:
+                    entries += [PoolEntry(len(kept), *row) for row in rows]
+                    kept.append(task)
+                else:
+                    skipped.append((task.name, ONE_PROGRAM))
+            except NoCandidateError as error:
+                skipped.append((task.name, error.message))
+            progress.advance()
+            if stop.requested:
+                raise InterruptedRunError(
+                    "interrupted while making candidates", remedy="run the same command again: it goes on from there"
+                )
     if not entries:
         raise AdaptError(
             f"none of {len(tasks)} tasks has a choice of programs on this target",
             remedy="choose another --workload, or check the target with `tchub doctor`",
-            tasks=len(tasks),
             reasons=sorted({reason for _, reason in skipped})[:3],
         )
-    return CandidatePool(tuple(kept), tuple(entries), recipe["device"], tuple(skipped))
+    if (text := budget.text_for(len(entries))) != str(budget):
+        progress.note(f"there are fewer candidates than the budget: {text}")
+    return CandidatePool(tuple(kept), tuple(entries), local.device.name, tuple(skipped))
 
 
 def _read(file: Path, recipe: dict[str, Any]) -> list[list[str]] | None:
     """Return the rows of a pool file; None when there is none, or it is of another recipe or torn."""
     try:
-        with gzip.open(file, "rt", encoding="utf-8") as stream:
-            document = json.load(stream)
-    except (OSError, EOFError, ValueError):
+        document = json.loads(gzip.decompress(file.read_bytes()))
+    except (OSError, EOFError, ValueError, zlib.error):
         return None
-    wanted = {"format": POOL_FORMAT, "recipe": recipe}
-    return document["rows"] if {k: document.get(k) for k in wanted} == wanted else None
+    return document["rows"] if document.get("recipe") == recipe else None
 
 
 def _write(file: Path, recipe: dict[str, Any], candidates: list[Candidate]) -> list[list[str]]:
     rows = [[c.key, c.trace, c.strategy] for c in candidates]
-    document = json.dumps({"format": POOL_FORMAT, "recipe": recipe, "rows": rows})
     with storing(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(file, gzip.compress(document.encode(), compresslevel=6))
+        write_atomically(file, gzip.compress(json.dumps({"recipe": recipe, "rows": rows}).encode(), compresslevel=6))
     return rows
 
 

@@ -162,13 +162,17 @@ class TaskCount:
 
 
 @dataclass(frozen=True)
-class AdaptOrigin:
-    """Where an adaptation began.
+class AdaptSettings:
+    """Where an adaptation began, and its settings as they were applied.
 
     Attributes:
         base: `name@version` of the checkpoint to beat; base_reasons: why it was chosen, if no name was given.
         asked: that checkpoint's name or folder as it was asked for; None: nobody named it.
         sources: further checkpoints, and corpora; start: what learning began with, and why.
+        workload, device, method, sampler, rounds, seed: as asked for.
+        target, threads: what programs were compiled for: a TVM target as a dictionary, and their threads.
+        first_sampler: what picked round 0.
+        budget: as it was written, and what that comes to where the pool has fewer programs.
     """
 
     base: str
@@ -176,19 +180,6 @@ class AdaptOrigin:
     asked: str | None
     sources: tuple[str, ...]
     start: str
-
-
-@dataclass(frozen=True)
-class AdaptSettings:
-    """The settings of an adaptation as they were applied.
-
-    Attributes:
-        workload, device, method, sampler, rounds, seed: as asked for.
-        target, threads: what programs were compiled for: a TVM target as a dictionary, and their threads.
-        first_sampler: what picked round 0.
-        budget: as it was written, and what that comes to where the pool has fewer programs.
-    """
-
     workload: str
     device: str
     target: dict[str, Any]
@@ -227,7 +218,7 @@ class AdaptResult:
     """The result of `adapt`.
 
     Attributes:
-        origin: where it began; settings: as they were applied; measurements: how many, what they cost, where they are.
+        settings: where it began, and how; measurements: how many, what they cost, where they are.
         learning: the method that made the model, the share of the way from the start that was taken, cross-validated
             accuracies of all that were tried, and why it was chosen.
         curve: of the budget `auto`, what it decided on: a point for each round; stop: its last decision.
@@ -238,7 +229,6 @@ class AdaptResult:
         name, version, path: of the stored checkpoint; the base's name, and no path, when the base was kept.
     """
 
-    origin: AdaptOrigin
     settings: AdaptSettings
     measurements: MeasuredPool
     learning: dict[str, Any]
@@ -267,7 +257,7 @@ class AdaptResult:
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form: the fields of all parts on one level."""
         row = asdict(self)
-        for part in ("origin", "settings", "measurements", "judgement"):
+        for part in ("settings", "measurements", "judgement"):
             row |= row.pop(part)
         guard = self.judgement.guard
         row |= {"guard": guard.as_dict(), "decision": guard.decision, "update": self.update}

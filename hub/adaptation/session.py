@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...zoo.adapt.budget import AUTO_LABELS, Budget, parse_budget
+from ...zoo.adapt.budget import AUTO_LABELS, parse_budget
 from ...zoo.adapt.errors import AdaptError, LabelError
+from ...zoo.adapt.method import model_digest
 from ...zoo.adapt.sampling import (
     Pool,
     RandomSampler,
@@ -25,10 +26,9 @@ from ...zoo.adapt.sampling import (
 )
 from ...zoo.adapt.sampling.pool import PROGRAMS_PER_TASK, choose_holdout
 from ...zoo.adapt.stopping import CurvePoint, StopDecision, decide
-from ...zoo.adapt.training_cache import model_digest
-from .config import SessionContext, check_count
+from ...zoo.corpus.workloads import SUITES
+from .config import check_count
 from .learner import Learner
-from .pool import CandidatePool, PoolMeasurer
 
 if TYPE_CHECKING:
     from ...zoo.adapt.adapt_model import AdaptedModel
@@ -42,6 +42,11 @@ PROBE_PROGRAMS = 8
 AUTO_PER_TASK, AUTO_BATCH = 2, 16
 
 
+def _indices(session: dict[str, Any]) -> list[int]:
+    """Return the programs of a session that has ended, those to learn from first."""
+    return [*(row["index"] for row in session["learn"]), *session["hold_out"]]
+
+
 def first_sampler(sampler: Sampler) -> Sampler:
     """Return what picks round 0 for a sampler, when no label is known yet.
 
@@ -53,122 +58,27 @@ def first_sampler(sampler: Sampler) -> Sampler:
     return StrataSampler() if isinstance(sampler, StrataSampler | RDUPlusSampler) else StratifiedSampler()
 
 
-@dataclass(frozen=True)
-class SessionPicks:
-    """The measured programs of a session.
-
-    Attributes:
-        learn: programs to learn from, in the order of picking; hold_out: candidates that judge.
-    """
-
-    learn: tuple[Reason, ...] = ()
-    hold_out: tuple[int, ...] = ()
-
-    @property
-    def indices(self) -> list[int]:
-        """All candidates, those to learn from first."""
-        return [*(pick.index for pick in self.learn), *self.hold_out]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"learn": [pick.as_dict() for pick in self.learn], "hold_out": list(self.hold_out)}
-
-    @classmethod
-    def of(cls, row: dict[str, Any]) -> SessionPicks:
-        """Read the JSON form."""
-        return cls(tuple(map(Reason.of, row["learn"])), tuple(row["hold_out"]))
-
-
-class SessionState:
-    """Decisions and batches of sessions, so that the same command, run again, ends where it would have ended.
-
-    Decisions weigh seconds, a time ends a batch where the clock says, and a larger budget goes on from a smaller one.
-
-    Args:
-        journal: keeps the state beside the measurements, on disk with each change.
-        key: what tells pool, sampler, seed and start from any others; sessions of one key differ by budget alone.
-        budget: of this session.
-    """
-
-    def __init__(self, journal: RunStore, key: Iterable[str], budget: Budget) -> None:
-        self._journal, self._key = journal, tuple(key)
-        self._own = (*self._key, repr(budget))
-
-    def start(self, fits: Any) -> SessionPicks:
-        """Return what this session goes on from: the largest that ended and fits; the same when it is run again.
-
-        Args:
-            fits: tells whether the budget would have allowed a session's picks.
-        """
-        row = self._get("start", *self._own)
-        if row is None:
-            fitting = [one for one in self._ended() if fits(one)]
-            row = max(fitting, key=lambda one: len(one.indices), default=SessionPicks()).as_dict()
-            self._put(row, "start", *self._own)
-        return SessionPicks.of(row)
-
-    def end(self, picks: SessionPicks) -> None:
-        """Keep what a session has measured that has spent its budget."""
-        others = self._ended()
-        if picks not in others:
-            self._put([one.as_dict() for one in (*others, picks)], "ended", *self._key)
-
-    def batch(self, title: str, indices: Sequence[int]) -> list[int] | None:
-        """Return the part of a batch that its time allowed to measure; None: it was not measured to its end."""
-        return self._get("batch", *self._own, title, repr(list(indices)))
-
-    def keep_batch(self, title: str, indices: Sequence[int], measured: Sequence[int]) -> None:
-        """Keep the part of a batch that was measured to its end, or to that of its time."""
-        self._put(list(measured), "batch", *self._own, title, repr(list(indices)))
-
-    def decision(self, key: Iterable[str]) -> StopDecision | None:
-        """Return the decision that was taken on the same labels and settings, if there is one."""
-        row = self._get("decision", *key)
-        return None if row is None else StopDecision(**row)
-
-    def keep_decision(self, key: Iterable[str], decision: StopDecision) -> None:
-        """Keep a decision with the seconds that it weighed."""
-        self._put(decision.as_dict(), "decision", *key)
-
-    def _ended(self) -> list[SessionPicks]:
-        return [SessionPicks.of(row) for row in self._get("ended", *self._key) or ()]
-
-    def _get(self, *key: str) -> Any:
-        return self._journal.noted(_digest(key))
-
-    def _put(self, value: Any, *key: str) -> None:
-        self._journal.note(_digest(key), value)
-
-
-def _digest(key: Iterable[str]) -> str:
-    return "adapt " + hashlib.sha256("\n".join(key).encode()).hexdigest()
-
-
 @dataclass
 class AdaptSession:
     """One start, one pool, one budget.
 
+    The journal keeps what a clock decided and what was measured: the same command, run again, ends where it would have
+    ended, and a larger budget goes on from a smaller one.
+
     Args:
-        learner: makes the models.
-        pool: the candidates.
-        measurer: measures them.
-        context: settings and progress.
-        journal: keeps the session's state.
-        to_rank: whether the tasks are those of what will be tuned, and do not stand for others.
+        learner: makes the models of the pool's measured candidates.
+        workload: whose tasks the candidates are of.
+        journal: keeps the session's state beside the measurements.
 
     Attributes:
         reasons: of each measured program to learn from; learn: these programs in the order of picking.
         hold_out: the held-out programs.
         curve: of a budget that stops itself, a point a round; stop: its last decision.
-        adapted, judgement: the last model and its comparison with the base, once `finish` has made them.
     """
 
     learner: Learner
-    pool: CandidatePool
-    measurer: PoolMeasurer
-    context: SessionContext
+    workload: str
     journal: RunStore
-    to_rank: bool
     reasons: dict[int, Reason] = field(default_factory=dict)
     learn: list[int] = field(default_factory=list)
     hold_out: list[int] = field(default_factory=list)
@@ -176,14 +86,16 @@ class AdaptSession:
     stop: StopDecision | None = None
 
     def __post_init__(self) -> None:
-        config = self.context.config
-        self._config, self._budget, self._sampler = config, parse_budget(config.budget), create_sampler(config.sampler)
+        self.pool, self.measurer, self.context = self.learner.pool, self.learner.measurer, self.learner.context
+        self._config = config = self.context.config
+        self._budget, self._sampler = parse_budget(config.budget), create_sampler(config.sampler)
         self._progress, self._timed = self.context.progress, self.context.timed
-        self._sampling_pool = self.pool.sampling_pool(self.to_rank)
+        # A suite's tasks stand for those of other networks; all others are the ones that will be tuned.
+        self._sampling_pool = self.pool.sampling_pool(to_rank=self.workload not in SUITES)
         self._within = np.ones(len(self.pool), dtype=bool)
         self._update_seconds = 0.0
-        key = (self.pool.digest(), self._sampler.name, str(config.seed), *self.learner.key())
-        self._state = SessionState(self.journal, key, self._budget)
+        # Sessions of one key differ by budget alone.
+        self._key = (self.pool.digest(), self._sampler.name, str(config.seed), *self.learner.key())
 
     def spend(self) -> None:
         """Measure what the budget allows, in rounds.
@@ -215,7 +127,10 @@ class AdaptSession:
         if self.stop is not None and not self.stop.stop:
             reason = f"{self.stop.reason}, but no more may be measured of this pool"
             self.stop = replace(self.stop, stop=True, reason=reason)
-        self._state.end(SessionPicks(tuple(self.reasons[index] for index in self.learn), tuple(self.hold_out)))
+        picks = {"learn": [self.reasons[index].as_dict() for index in self.learn], "hold_out": self.hold_out}
+        ended = self._recall("ended") or []
+        if picks not in ended:
+            self._keep([*ended, picks], "ended")
 
     def finish(self) -> tuple[AdaptedModel, Judgement]:
         """Make the last model of what `spend` measured, and compare it with its base.
@@ -228,25 +143,44 @@ class AdaptSession:
         with self._timed("evaluate"):
             return adapted, self.learner.judge(adapted, self.learn, self.hold_out)
 
+    def _recall(self, *key: object) -> Any:
+        """Return what an earlier session kept under a key, None where there is nothing."""
+        return self.journal.noted(self._note(key))
+
+    def _keep(self, value: Any, *key: object) -> None:
+        """Keep a JSON-serialisable value; it is on disk when this returns."""
+        self.journal.note(self._note(key), value)
+
+    def _note(self, key: Sequence[object]) -> str:
+        return "adapt " + hashlib.sha256("\n".join((*self._key, *map(repr, key))).encode()).hexdigest()
+
     def _go_on(self) -> int:
-        """Take up what an earlier session of a smaller budget measured; return the number of the next round."""
-        before = self._state.start(self._fits)
-        if not before.learn:
+        """Take up what an earlier session of a smaller budget measured; return the number of the next round.
+
+        That is the largest session that ended and whose picks this budget allows; the same when this is run again.
+        """
+        before = self._recall("start", self._budget)
+        if before is None:
+            fitting = [one for one in self._recall("ended") or () if self._fits(_indices(one))]
+            before = max(fitting, key=lambda one: len(_indices(one)), default={"learn": [], "hold_out": []})
+            self._keep(before, "start", self._budget)
+        if not before["learn"]:
             return 0
-        self._measure(before.indices, math.inf, "measured before")
-        self.learn, self.hold_out = [pick.index for pick in before.learn], list(before.hold_out)
-        self.reasons = {pick.index: pick for pick in before.learn}
-        self._progress.note(f"goes on from {len(before.indices)} programs that a smaller budget measured")
+        indices = _indices(before)
+        self._measure(indices, math.inf, "measured before")
+        self.reasons = {row["index"]: Reason.of(row) for row in before["learn"]}
+        self.learn, self.hold_out = list(self.reasons), before["hold_out"]
+        self._progress.note(f"goes on from {len(indices)} programs that a smaller budget measured")
         self.learner.choose(self.learn)
         self._update()
         return 1
 
-    def _fits(self, before: SessionPicks) -> bool:
-        """Return whether the budget would have allowed it too."""
+    def _fits(self, indices: Sequence[int]) -> bool:
+        """Return whether the budget would have allowed to measure these."""
         count = self._budget.programs(len(self.pool))
         if count is None:
-            return self.measurer.paid_seconds(before.indices) <= self._budget.seconds
-        return len(before.indices) <= count
+            return self.measurer.paid_seconds(indices) <= self._budget.seconds
+        return len(indices) <= count
 
     def _affordable(self) -> int:
         """Return the programs that the budget allows in all; of a time, by what one has cost so far."""
@@ -325,29 +259,26 @@ class AdaptSession:
 
     def _enough(self) -> bool:
         """Add a point to the learning curve, and return whether another round is not worth its time."""
+        parts, count = (self.learn, self.hold_out), self._batch()
         with self._timed("evaluate"):
-            point = self.learner.point(self.learn, self.hold_out)
+            point = self.learner.point(*parts)
         self.curve.append(point)
-        count = self._batch()
         cost = count * self._cost() + self._update_seconds
-        key = self._moment()
-        self.stop = self._state.decision(key)
-        if self.stop is None:
+        # What is measured, what was learnt of it, what it is worth.
+        measured = [sorted(zip(part, self.measurer.latency(part).tolist(), strict=True)) for part in parts]
+        config, start = self._config, model_digest(self.learner.start.model)
+        key = ("decision", config.rounds, config.worth, start, len(self.curve), *measured)
+        if row := self._recall(*key):
+            self.stop = StopDecision(**row)
+        else:
             # The first batch and the least rounds each give a point.
-            self.stop = decide(self.curve, count, cost, self._config.worth, self._config.rounds + 1)
-            self._state.keep_decision(key, self.stop)
+            self.stop = decide(self.curve, count, cost, config.worth, config.rounds + 1)
+            self._keep(self.stop.as_dict(), *key)
         self._progress.note(
             f"{point.labels} labels, {point.seconds:.0f} s: choices {100 * point.slowdown:.1f}% slower than the best, "
             f"pairwise {point.pairwise:.3f}; {self.stop.reason}"
         )
         return self.stop.stop
-
-    def _moment(self) -> tuple[str, ...]:
-        """Return the key of a decision: what is measured, what was learnt of it, what it is worth."""
-        config, parts = self._config, (self.learn, self.hold_out)
-        settings = (self._sampler.name, config.rounds, config.worth, config.seed, config.learning)
-        measured = (sorted(zip(part, self.measurer.latency(part).tolist(), strict=True)) for part in parts)
-        return tuple(map(repr, (*settings, model_digest(self.learner.start.model), len(self.curve), *measured)))
 
     def _pick_and_measure(self, count: int, number: int, seconds: float, title: str, within: np.ndarray) -> bool:
         """Pick among what is neither learnt from nor held out, `within` (N,) bool, and measure it."""
@@ -373,14 +304,15 @@ class AdaptSession:
     def _measure(self, batch: Sequence[int] | np.ndarray, seconds: float, title: str) -> list[int]:
         """Measure a batch and return what was measured; where a clock ended the batch, it ends there again."""
         indices = [int(index) for index in batch]
-        done = self._state.batch(title, indices) if seconds < math.inf else None
+        key = ("batch", self._budget, title, indices)
+        done = self._recall(*key) if seconds < math.inf else None
         self._progress.start(title, len(indices if done is None else done))
         with self._timed("measure"):
             if done is not None:
                 return self.measurer.measure(done)
             done = self.measurer.measure(indices, seconds)
         if seconds < math.inf:
-            self._state.keep_batch(title, indices, done)
+            self._keep(done, *key)
         return done
 
     def _update(self) -> None:

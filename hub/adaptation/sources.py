@@ -86,8 +86,15 @@ def open_sources(
     first = (replace(choose(checkpoint), asked=checkpoint),) if checkpoint is not None or not names else ()
     bases = (*first, *(replace(_open_checkpoint(name, choose), asked=name) for name in names))
     corpora = tuple(Corpus.open(Path(folder)) for folder in folders)
-    for base in bases[1:]:
-        _check_checkpoint(bases[0], base)
+    reads = [(base.checkpoint.config.feature_schema, base.checkpoint.config.feature_version) for base in bases]
+    for base, (schema, version) in zip(bases, reads, strict=True):
+        if (schema, version) != reads[0]:
+            raise AdaptError(
+                f"{base.entry.id} reads {schema} version {version}, {bases[0].entry.id} reads {reads[0][0]} version "
+                f"{reads[0][1]}",
+                remedy=f"name sources that read {reads[0][0]} (`tchub list` shows the features of each)",
+                source=base.entry.id,
+            )
     for corpus in corpora:
         _check_corpus(bases[0], corpus)
     called = [corpus_name(corpus) for corpus in corpora]
@@ -114,17 +121,6 @@ def _open_checkpoint(name: str, choose: Callable[[str | None], CheckpointChoice]
             remedy="name folders of corpora (`tchub corpus check DIR` reads one), and folders or names of checkpoints",
             source=name,
         ) from error
-
-
-def _check_checkpoint(first: CheckpointChoice, other: CheckpointChoice) -> None:
-    ours, theirs = first.checkpoint.config, other.checkpoint.config
-    if (ours.feature_schema, ours.feature_version) != (theirs.feature_schema, theirs.feature_version):
-        raise AdaptError(
-            f"{other.entry.id} reads {theirs.feature_schema} version {theirs.feature_version}, "
-            f"{first.entry.id} reads {ours.feature_schema} version {ours.feature_version}",
-            remedy=f"name sources that read {ours.feature_schema} (`tchub list` shows the features of each)",
-            source=other.entry.id,
-        )
 
 
 def _check_corpus(first: CheckpointChoice, corpus: Corpus) -> None:
@@ -156,19 +152,16 @@ def read_sources(
     corpora: Sequence[Corpus],
     store: Path,
     seed: int,
-    without: Callable[[Corpus], frozenset[tuple[str, str]]] = lambda corpus: frozenset(),
+    without: Callable[[Corpus], frozenset[tuple[str, str]]],
 ) -> tuple[SourceData, ...]:
-    """Read programs of the corpora in the base's features, with each one's own hardware row.
+    """Read programs of the corpora in the base's features; a corpus without any task to compare is left out.
 
     Args:
-        base: a checkpoint that learning begins with, whose feature schema decides.
-        corpora: of other devices, or of this one.
+        base: its feature schema decides.
+        corpora: of other devices, or of this one; each keeps its own hardware row.
         store: folder that keeps features of lowered programs.
         seed: of the choice of programs of large tasks.
         without: (task, key) of a corpus's programs that may not be learnt.
-
-    Returns:
-        Those corpora that have a task with programs to compare beside these.
     """
     from ...zoo.adapt.method import SourceData
     from ...zoo.training.programs import Share, StatementStore, corpus_device, read_programs
@@ -279,60 +272,54 @@ def first_start(sources: AdaptationSources, reason: str = WarmStart.reason) -> W
 
 
 def choose_start(sources: AdaptationSources, data: RankingDataset, seed: int) -> WarmStart:
-    """Score every checkpoint, and averages of them, on programs of the first batch.
-
-    An average is weighed by labels of other tasks than it is scored on. Labels too few to compare by leave the first
-    checkpoint where it is.
+    """Score every checkpoint, and their average, on programs of the first batch; too few labels keep the first.
 
     Args:
         sources: two checkpoints or more.
         data: measured programs, of whose labels no checkpoint has learnt any: it would win by memory.
         seed: of the estimate that a merge needs.
     """
-    first = sources.bases[0]
+    bases, first = sources.bases, sources.bases[0]
     # Pairs of a task whose latencies are apart by more than the noise of measuring.
     pairs = sum(count_pairs(data.latency[members]) for members in data.members)
     if pairs < MIN_PAIRS:
         why = "was named" if sources.named else "is the first"
         reason = f"{first.entry.id}, which {why}: too few labels that no source has learnt ({pairs} ordered pairs)"
         return first_start(sources, reason)
-    scored: list[tuple[float, str, CostModel, tuple[CheckpointChoice, ...]]] = []
-    for base in sources.bases:
-        model = base.checkpoint.model
-        accuracy = pairwise_accuracy(model.score(data.features), data.latency, data.group)
-        scored.append((accuracy, base.entry.id, model, (base,)))
-    best = max(scored, key=lambda one: one[0])
-    scored += _merged(sources, data, seed)
-    _, name, model, parts = max(scored, key=lambda one: one[0])
-    shown = ", ".join(f"{other} {accuracy:.3f}" for accuracy, other, _, _ in scored)
+    models = [base.checkpoint.model for base in bases]
+    accuracies = [pairwise_accuracy(model.score(data.features), data.latency, data.group) for model in models]
+    scored = [(accuracy, model, (base,)) for accuracy, model, base in zip(accuracies, models, bases, strict=True)]
+    best = max(scored, key=lambda one: one[0])[2][0]
+    if average := _averaged(models, data, seed):
+        scored.append((*average, bases))
+    _, model, parts = max(scored, key=lambda one: one[0])
+    name = _name(parts)
+    shown = ", ".join(f"{_name(those)} {accuracy:.3f}" for accuracy, _, those in scored)
     reason = f"{name} ranks the first {len(data)} programs that no source has learnt best (pairwise {shown})"
-    beat = first if sources.named else best[3][0]
-    return WarmStart(model, beat, name, parts, reason, tuple(base.entry.id for base in sources.bases))
+    return WarmStart(model, first if sources.named else best, name, parts, reason, tuple(one.entry.id for one in bases))
 
 
-def _merged(
-    sources: AdaptationSources, data: RankingDataset, seed: int
-) -> list[tuple[float, str, CostModel, tuple[CheckpointChoice, ...]]]:
-    """Return the checkpoints as one, each weight by what it is worth to each; none where they cannot be averaged.
+def _name(parts: Sequence[CheckpointChoice]) -> str:
+    return " + ".join(part.entry.id for part in parts)
 
-    What a weight is worth is told by the gradients on labels of the target: it is here that the merge must be good.
-    A merge is scored on tasks whose labels had no part in it: one of either half of the tasks scores the other half.
-    The merge that is returned is by all of them.
+
+def _averaged(models: list[CostModel], data: RankingDataset, seed: int) -> tuple[float, CostModel] | None:
+    """Return the average of some models and its accuracy; None where they cannot be averaged.
+
+    Gradients on labels of the target weigh each model's weights: it is here that the average must be good. It is
+    scored on tasks whose labels had no part in it: one of either half of the tasks scores the other half.
     """
-    models = [base.checkpoint.model for base in sources.bases]
     tasks = np.random.default_rng([seed, 5]).permutation(np.unique(data.group))
     if len(tasks) < 2:
-        return []
+        return None
     first = np.isin(data.group, tasks[: len(tasks) // 2])
     scores = np.empty(len(data))
     try:
         for part in (first, ~first):
             scores[part] = _average(models, data.take(np.flatnonzero(~part)), seed).score(data.features[part])
-        merged = _average(models, data, seed)
+        return pairwise_accuracy(scores, data.latency, data.group), _average(models, data, seed)
     except AdaptError:
-        return []
-    accuracy = pairwise_accuracy(scores, data.latency, data.group)
-    return [(accuracy, " + ".join(base.entry.id for base in sources.bases), merged, sources.bases)]
+        return None
 
 
 def _average(models: list[CostModel], data: RankingDataset, seed: int) -> CostModel:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,13 +20,12 @@ from ...zoo.adapt.sampling import create_sampler
 from ...zoo.corpus import Corpus
 from ...zoo.models import Checkpoint
 from ...zoo.plain_json import json_file
-from ..device.detect import LocalDevice
-from ..records.store import FILE, MeasuredProgram
+from ..records.store import MeasuredProgram
 from ..registry import CheckpointName, Registry
 from ..tuning.collected import export
-from .result import AdaptOrigin, AdaptResult, AdaptSettings, Judgement, MeasuredPool, Pick, TaskCount, top_text
+from .result import AdaptResult, AdaptSettings, Judgement, MeasuredPool, Pick, TaskCount, top_text
 from .session import AdaptSession, first_sampler
-from .sources import LEARNT, AdaptationSources, corpus_digests, corpus_name, learnt_digests, pool_digests
+from .sources import LEARNT, corpus_digests, corpus_name, learnt_digests, pool_digests
 
 LOCAL = "local"
 # A variant's name has a target's kind and CPU in words; its cores are the programs' threads, and a machine has one
@@ -79,58 +77,37 @@ def target_text(target: Mapping[str, Any], threads: int) -> str:
 
 @dataclass(frozen=True)
 class AdaptationRecord:
-    """A session that has ended, and all that its result and its checkpoint tell of it.
+    """A session that has ended: writes its corpus and its checkpoint, and returns its result.
 
     Attributes:
-        session: has measured and learnt; sources: what it started from.
-        local: the device; workload: whose tasks were measured.
+        session: has measured and learnt.
         adapted: the last model; judgement: its comparison with the base.
         variant: of the stored checkpoint's name.
-        scope_id: digest of what must be equal for measurements to be compared.
     """
 
     session: AdaptSession
-    sources: AdaptationSources
-    local: LocalDevice
-    workload: str
     adapted: AdaptedModel
     judgement: Judgement
     variant: str
-    scope_id: str
 
-    def finish(self) -> AdaptResult:
-        """Write the corpus, store the model if it is better, and return the result."""
-        session, pool = self.session, self.session.pool
-        context, config, base = session.context, session.context.config, session.learner.start.base
+    def finish(self, corpus: Path) -> AdaptResult:
+        """Add what was measured to a corpus, store the model if it is better, and return the result."""
+        session, learner, context = self.session, self.session.learner, self.session.context
+        name, version, path = learner.start.base.entry.name, None, None
         with context.timed("store"):
-            corpus = self._write_corpus(context.folder / f"corpus-{self.scope_id}")
-            name, version, path = base.entry.name, None, None
+            self._write_corpus(corpus)
             if self.judgement.guard.decision == "adapted":
                 name, version, path = self._store()
-        counts, sampler = self._counts(), create_sampler(config.sampler)
+        counts = self._counts()
         return AdaptResult(
-            origin=AdaptOrigin(
-                base.entry.id, base.reasons, base.asked, self.sources.names, session.learner.start.reason
-            ),
-            settings=AdaptSettings(
-                workload=self.workload,
-                device=self.local.device.name,
-                target=self.local.target,
-                threads=self.local.cores,
-                method=config.method,
-                sampler=sampler.name,
-                first_sampler=first_sampler(sampler).name,
-                rounds=config.rounds,
-                seed=config.seed,
-                budget=parse_budget(config.budget).text_for(len(pool)),
-            ),
+            settings=self._settings(),
             measurements=MeasuredPool(
-                pool_size=len(pool),
+                pool_size=counts["pool"],
                 measured=counts["programs"],
                 failed=counts["failed"],
                 reused=session.measurer.reused,
                 measuring_seconds=session.measurer.seconds,
-                journal=context.folder / FILE,
+                journal=session.journal.path,
                 corpus=corpus,
             ),
             learning={
@@ -144,7 +121,7 @@ class AdaptationRecord:
             curve=tuple(session.curve),
             stop=session.stop,
             tasks=self._task_counts(),
-            skipped=pool.skipped,
+            skipped=session.pool.skipped,
             picks=self._picks(),
             seconds=context.seconds,
             judgement=self.judgement,
@@ -153,27 +130,50 @@ class AdaptationRecord:
             path=path,
         )
 
-    def _write_corpus(self, path: Path) -> Path:
-        """Write everything measured as a corpus that `tchub train` can read."""
-        pool, results = self.session.pool, self.session.measurer.results
-        entries = (
-            MeasuredProgram(*pool.name(index), pool.entries[index].strategy, pool.entries[index].trace, result)
-            for index, result in results.items()
+    def _settings(self) -> AdaptSettings:
+        learner, config = self.session.learner, self.session.context.config
+        base, sampler = learner.start.base, create_sampler(config.sampler)
+        return AdaptSettings(
+            base=base.entry.id,
+            base_reasons=base.reasons,
+            asked=base.asked,
+            sources=learner.sources.names,
+            start=learner.start.reason,
+            workload=self.session.workload,
+            device=learner.local.device.name,
+            target=learner.local.target,
+            threads=learner.local.cores,
+            method=config.method,
+            sampler=sampler.name,
+            first_sampler=first_sampler(sampler).name,
+            rounds=config.rounds,
+            seed=config.seed,
+            budget=parse_budget(config.budget).text_for(len(self.session.pool)),
         )
-        command = f"tchub adapt {self.sources.bases[0].entry.id} --workload {self.workload}"
-        return export(entries, pool.tasks, self.local, path, command=command, licence="unpublished").path
+
+    def _write_corpus(self, path: Path) -> None:
+        """Write everything measured as a corpus that `tchub train` can read."""
+        session, local = self.session, self.session.learner.local
+        entries = (
+            MeasuredProgram(*session.pool.name(index), entry.strategy, entry.trace, result)
+            for index, result in session.measurer.results.items()
+            for entry in [session.pool.entries[index]]
+        )
+        command = f"tchub adapt {session.learner.sources.bases[0].entry.id} --workload {session.workload}"
+        export(entries, session.pool.tasks, local, path, command=command, licence="unpublished")
 
     def _store(self) -> tuple[str, str, Path]:
         import tvm
 
-        base, counts, model = self.session.learner.start.base, self._counts(), self.adapted.model
-        name, lineage = adapted_name(base.entry.name, self.variant), self.lineage()
-        started = [part.entry.data_licence for part in self.session.learner.start.parts]
+        learner, model, local = self.session.learner, self.adapted.model, self.session.learner.local
+        base, counts, lineage = learner.start.base, self._counts(), self.lineage()
+        name = adapted_name(base.entry.name, self.variant)
+        started = [part.entry.data_licence for part in learner.start.parts]
         licences = {
             "weights_licence": lineage["weights_licence"],
             "data_licence": _joined([*started, *(str(corpus.meta["licence"]) for corpus in self._learnt_corpora())]),
         }
-        data = {"device": self.local.device.name, "programs": counts["programs"], "tasks": counts["tasks"]}
+        data = {"device": local.device.name, "programs": counts["programs"], "tasks": counts["tasks"]}
 
         def save(folder: Path, version: str) -> None:
             config = replace(
@@ -182,18 +182,18 @@ class AdaptationRecord:
                 version=version,
                 arch=model.arch,
                 model=model.config.as_dict(),
-                family=self.local.family,
-                device=self.local.device.to_dict(),
+                family=local.family,
+                device=local.device.to_dict(),
                 lineage=lineage,
                 training={
                     "few_shot": self.session.context.config.learning.as_dict(),
                     "parameters": model.parameter_count(),
-                    "corpus": data | {"licence": licences["data_licence"], "threads": self.local.cores},
+                    "corpus": data | {"licence": licences["data_licence"], "threads": local.cores},
                     LEARNT: self._learnt(),
                 },
                 tvm=str(tvm.__version__),
             )
-            Checkpoint(config, model, self.local.device).save(folder)
+            Checkpoint(config, model, local.device).save(folder)
             metrics = {
                 "format": METRICS_FORMAT,
                 "split": "measured hold-out",
@@ -213,27 +213,19 @@ class AdaptationRecord:
 
         Sources are those that had a part in it: checkpoints that were compared, and corpora that were learnt.
         """
-        config, start, guard = self.session.context.config, self.session.learner.start, self.judgement.guard
-        counts, learnt = self._counts(), self._learnt_corpora()
-        return {
-            "base": start.base.entry.id,
+        settings, start, guard = self._settings(), self.session.learner.start, self.judgement.guard
+        learnt = self._learnt_corpora()
+        keys = ("base", "sampler", "budget", "rounds", "seed", "workload", "device", "target", "threads")
+        return {key: getattr(settings, key) for key in keys} | {
             "start": start.name,
             "compared": list(start.compared),
-            "sources": [*(n for n in start.compared if n != start.base.entry.id), *map(corpus_name, learnt)],
+            "sources": [*(n for n in start.compared if n != settings.base), *map(corpus_name, learnt)],
             "method": self.adapted.method,
-            "asked_method": config.method,
+            "asked_method": settings.method,
             "strength": self.adapted.strength,
             "training": self.adapted.facts,
-            "sampler": create_sampler(config.sampler).name,
-            "budget": parse_budget(config.budget).text_for(counts["pool"]),
-            "rounds": config.rounds,
-            "seed": config.seed,
-            "workload": self.workload,
-            "device": self.local.device.name,
-            "target": self.local.target,
-            "threads": self.local.cores,
-            "cpu_model": self.local.cpu_model,
-            "measurements": counts,
+            "cpu_model": self.session.learner.local.cpu_model,
+            "measurements": self._counts(),
             "gain": guard.gain,
             "interval": list(guard.interval),
             "level": guard.level,
@@ -244,15 +236,14 @@ class AdaptationRecord:
     def _learnt_corpora(self) -> list[Corpus]:
         """Return the corpora that the model has learnt from: a method may leave some out, and one learns from none."""
         learnt = self.adapted.facts.get("sources", ())
-        return [corpus for corpus in self.sources.corpora if corpus_name(corpus) in learnt]
+        return [corpus for corpus in self.session.learner.sources.corpora if corpus_name(corpus) in learnt]
 
     def _learnt(self) -> list[str]:
         """Return digests of what the model learnt of this device: here, in its start, and of corpora of the device."""
         pool, parts = self.session.pool, self.session.learner.start.parts
-        digests = set(pool_digests(pool, self.session.learn))
         corpora = (corpus for corpus in self._learnt_corpora() if corpus.meta["device"] == pool.device)
         before = (learnt_digests(part.checkpoint.config) for part in parts)
-        return sorted(digests.union(*before, *map(corpus_digests, corpora)))
+        return sorted(set(pool_digests(pool, self.session.learn)).union(*before, *map(corpus_digests, corpora)))
 
     def _counts(self) -> dict[str, int]:
         session, results = self.session, self.session.measurer.results
@@ -268,27 +259,26 @@ class AdaptationRecord:
     def _picks(self) -> tuple[Pick, ...]:
         """Return what judges, then what was learnt from in the order of picking."""
         session, pool, picks = self.session, self.session.pool, []
-        for part, indices in (("hold-out", session.hold_out), ("learn", session.learn)):
-            for index in indices:
-                task, result = pool.tasks[pool.entries[index].task], session.measurer.results[index]
-                why = dict.fromkeys(("round", "diversity", "uncertainty", "total"))
-                if part == "learn":
-                    why = {key: value for key, value in session.reasons[index].as_dict().items() if key in why}
-                latency = None if math.isnan(result.latency) else result.latency
-                key = pool.entries[index].key
-                picks.append(
-                    Pick(task.task_id, task.name, task.op, key, part, **why, latency=latency, error=result.error)
-                )
+        for index in (*session.hold_out, *session.learn):
+            entry, result = pool.entries[index], session.measurer.results[index]
+            task, reason = pool.tasks[entry.task], session.reasons.get(index)
+            row = reason.as_dict() if reason else {}
+            why = {key: row.get(key) for key in ("round", "diversity", "uncertainty", "total")}
+            outcome = {"latency": None if math.isnan(result.latency) else result.latency, "error": result.error}
+            part = "learn" if reason else "hold-out"
+            picks.append(Pick(task.task_id, task.name, task.op, entry.key, part, **why, **outcome))
         return tuple(picks)
 
     def _task_counts(self) -> tuple[TaskCount, ...]:
         session, group = self.session, self.session.pool.group
-        sizes = np.bincount(group, minlength=len(session.pool.tasks))
-        learn, held = (Counter(group[part].tolist()) for part in (session.learn, session.hold_out))
-        failed = Counter(int(group[i]) for i, result in session.measurer.results.items() if result.error is not None)
+        failed = [index for index, result in session.measurer.results.items() if result.error is not None]
+        pool, learn, held, failures = (
+            np.bincount(group[part], minlength=len(session.pool.tasks)).tolist()
+            for part in (slice(None), session.learn, session.hold_out, failed)
+        )
         return tuple(
-            TaskCount(task.task_id, task.name, task.op, int(sizes[i]), learn[i], held[i], failed[i])
-            for i, task in enumerate(session.pool.tasks)
+            TaskCount(task.task_id, task.name, task.op, *counts)
+            for task, *counts in zip(session.pool.tasks, pool, learn, held, failures, strict=True)
         )
 
 

@@ -66,8 +66,8 @@ def adapt_command(checkpoint: str | None, workload: str | None, shapes: Any, out
     )  # a folder's base is in no store
     update = "" if result.update == "auto" else f"--update {result.update}"
     same = given_again(only=["shapes", "device", "target", "linker", "threads"])
-    words = ["tchub tune", _tunable(result, workload, shapes), "--checkpoint", shlex.quote(kept), update, same]
-    output.hint(" ".join(filter(None, words)))
+    parts = ["tchub tune", _tunable(result, workload, shapes), "--checkpoint", shlex.quote(kept), update, same]
+    output.hint(" ".join(filter(None, parts)))
 
 
 def _tunable(result: AdaptResult, workload: str | None, shapes: Any) -> str:

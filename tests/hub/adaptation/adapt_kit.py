@@ -124,7 +124,7 @@ def make_task(number: int) -> TuningTask:
     return TuningTask(f"{number:016x}", f"fused_{OPS[number]}_{number}", OPS[number], 1 + number, mod, 1e6, {"toy": 1})
 
 
-def make_candidates(task: TuningTask, _target: dict[str, Any], count: int, seed: int) -> list[Candidate]:
+def make_candidates(task: TuningTask, _target: Any, count: int, seed: int) -> list[Candidate]:
     rng = np.random.default_rng([seed, int(task.task_id, 16)])
     every = [(tile, unroll) for tile in tiles(64, 4) for unroll in range(4)]
     picks = [every[i] for i in rng.permutation(len(every))[:count]]
@@ -141,20 +141,20 @@ def toy_world(base: CheckpointChoice | None, tasks: int = len(OPS), **border: An
 
     Args:
         base: what every name of a checkpoint stands for.
-        border: other functions of `hub.adaptation.adapt`, by name.
+        border: other functions of `hub.adaptation.adapt` and `hub.adaptation.pool`, by name.
     """
     names = ("toy", *adapt_module.workload_names())
     functions = {
         "choose_checkpoint": lambda name: base,
         "workload_names": lambda: names,
         "extract_tasks": lambda workload, target: [make_task(i) for i in range(tasks)],
-        "make_candidates": make_candidates,
+        "random_candidates": make_candidates,
+        "replay": replay,
     }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pool_module, "replay", replay)
         patch.setattr(AdaptConfig, "learning", property(lambda self: self.fine_tune or QUICK))
         for name, function in (functions | border).items():
-            patch.setattr(adapt_module, name, function)
+            patch.setattr(pool_module if hasattr(pool_module, name) else adapt_module, name, function)
         yield patch
 
 

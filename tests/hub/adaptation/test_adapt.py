@@ -20,6 +20,8 @@ from tchub.hub.api import CheckpointChoice
 from tchub.hub.device.candidate import Candidate
 from tchub.hub.networks.errors import NetworkLoadError
 from tchub.hub.networks.tasks import TuningTask
+from tchub.hub.records.scope import MeasurementScope
+from tchub.hub.records.store import RunStore, home_file
 from tchub.hub.search.errors import InterruptedRunError
 from tchub.zoo.adapt.errors import AdaptError
 from tchub.zoo.corpus import Corpus
@@ -63,7 +65,7 @@ def test_a_model_that_ranks_better_is_stored_with_its_lineage(adapted):
     assert judgement.guard.decision == "adapted"
     assert judgement.after["pairwise"] == pytest.approx(judgement.guard.adapted)
     assert judgement.after["pairwise"] > judgement.before["pairwise"]
-    assert (result.name, result.version, result.origin.base) == ("tcl-epyc+local", "1.0.0", "tcl-epyc@1.0.0")
+    assert (result.name, result.version, result.settings.base) == ("tcl-epyc+local", "1.0.0", "tcl-epyc@1.0.0")
     stored = Checkpoint.load(result.path)
     assert stored.config.lineage["base"] == "tcl-epyc@1.0.0"
     assert stored.config.lineage["gain"] == pytest.approx(judgement.guard.gain)
@@ -106,6 +108,14 @@ def test_what_was_measured_is_a_corpus(adapted):
     assert len({task.computation for task in corpus.tasks.values()}) == len(OPS)
 
 
+def test_what_was_measured_is_known_to_tuning_runs_of_the_device(adapted, monkeypatch: pytest.MonkeyPatch):
+    result, _, work, _ = adapted
+    monkeypatch.setenv("TCHUB_HOME", str(work / "home"))
+    with RunStore(home_file(), MeasurementScope.of_device(LabDevice().facts)) as store:
+        keys = {(task.task_id, program.key) for task in result.tasks for program in store.known(task.task_id)}
+    assert keys == {(pick.task_id, pick.key) for pick in result.picks}
+
+
 def test_a_second_run_measures_nothing_again(adapted, base: CheckpointChoice):
     first, _, work, _ = adapted
     lab = Lab()
@@ -141,7 +151,7 @@ def test_a_module_at_hand_is_a_workload(base: CheckpointChoice, tmp_path: Path):
         seen.append(task)
         raise InterruptedRunError("the tasks are known")
 
-    border = {"make_candidates": stop, "extract_tasks": extract_tasks}
+    border = {"random_candidates": stop, "extract_tasks": extract_tasks}
     with pytest.raises(InterruptedRunError):
         run(base, Lab(), tmp_path, border, workload=torch.nn.Linear(8, 8), example_inputs=torch.zeros(4, 8))
     assert [(task.op, set(task.networks)) for task in seen] == [("matmul", {"Linear"})]
@@ -184,8 +194,8 @@ def test_making_candidates_can_be_interrupted_and_is_not_repeated(base: Checkpoi
         return make_candidates(task, *rest)
 
     with pytest.raises(InterruptedRunError, match="making candidates"):
-        run(base, Lab(), tmp_path, {"make_candidates": counted}, **LITTLE)
-    run(base, Lab(), tmp_path, {"make_candidates": counted}, **LITTLE)
+        run(base, Lab(), tmp_path, {"random_candidates": counted}, **LITTLE)
+    run(base, Lab(), tmp_path, {"random_candidates": counted}, **LITTLE)
     assert len(begun) == len(OPS)
 
 
@@ -234,7 +244,7 @@ def test_a_budget_that_reaches_for_too_little_is_refused_early(
 
     lab = Lab()
     with pytest.raises(AdaptError, match="adapting needs 12"):
-        run(base, lab, tmp_path, {"make_candidates": noted}, budget=budget, progress=Noting())
+        run(base, lab, tmp_path, {"random_candidates": noted}, budget=budget, progress=Noting())
     assert calls == begun
     assert len(lab.measured) <= 8, "at most the probe of a budget of time"
 

@@ -18,7 +18,7 @@ from tchub.hub.registry import Registry
 from tchub.zoo.adapt import ensemble, multi_task
 from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig
 from tchub.zoo.adapt.continual import method as continual_method
-from tchub.zoo.adapt.training_cache import model_digest
+from tchub.zoo.adapt.method import model_digest
 from tchub.zoo.models import Checkpoint, Ensemble
 
 # Two tasks of sixteen labels each: enough for three folds of cross-validation.

@@ -18,6 +18,7 @@ from tchub.hub.device.candidate import Candidate
 from tchub.hub.device.errors import MeasurementFailureRateError
 from tchub.hub.device.measurement import Measurement
 from tchub.hub.networks.tasks import TuningTask
+from tchub.hub.search.candidates import random_candidates
 from tchub.hub.search.errors import InterruptedRunError, NoCandidateError
 from tchub.hub.search.interrupt import StopFlag
 from tchub.zoo.adapt.errors import AdaptError, LabelError
@@ -30,7 +31,7 @@ def test_tasks_without_a_choice_of_programs_are_skipped_and_named(base: Checkpoi
             raise NoCandidateError("softmax has no valid program on this target")
         return make_candidates(task, *rest)[: 1 if task.task_id == f"{0:016x}" else None]
 
-    result = run(base, Lab(), tmp_path, {"make_candidates": some}, **LITTLE)
+    result = run(base, Lab(), tmp_path, {"random_candidates": some}, **LITTLE)
     assert dict(result.skipped).keys() == {"fused_softmax_4", "fused_conv2d_0"}
     assert "nothing to rank" in dict(result.skipped)["fused_conv2d_0"]
     assert len(result.tasks) == 4
@@ -41,7 +42,7 @@ def test_an_empty_pool_is_an_error(base: CheckpointChoice, tmp_path: Path):
         raise NoCandidateError(f"{task.name} has no valid program")
 
     with pytest.raises(AdaptError, match="none of 6 tasks"):
-        run(base, Lab(), tmp_path, {"make_candidates": none})
+        run(base, Lab(), tmp_path, {"random_candidates": none})
 
 
 def test_a_full_disk_while_making_candidates_leaves_no_half_file(base: CheckpointChoice, tmp_path: Path, monkeypatch):
@@ -55,13 +56,12 @@ def test_a_full_disk_while_making_candidates_leaves_no_half_file(base: Checkpoin
 
 
 @pytest.mark.parametrize("operator", ["batch-matmul-scores", "softmax-rows"])
-def test_a_candidate_made_again_from_its_trace_is_the_same_program(operator: str):
+def test_a_candidate_made_again_from_its_trace_is_the_same_program(operator: str, target: Any):
     """The pool keeps traces only; layouts that a schedule rewrites must come back too."""
     from tvm_ffi import structural_equal
 
-    target = {"kind": "llvm", "mcpu": "x86-64-v3", "num-cores": 1}
     (task,) = extract_tasks(operator, target)
-    for candidate in pool_module.make_candidates(task, target, 4, 0):
+    for candidate in random_candidates(task, target, 4, 0):
         again = replay(task, PoolEntry(0, candidate.key, candidate.trace, candidate.strategy))
         assert structural_equal(again.mod, candidate.mod)
         assert again.args_info == candidate.args_info

@@ -111,8 +111,8 @@ def test_what_a_method_learnt_and_left_out_and_the_tasks_left_out_are_shown(adap
     left_out = {"mi50": {"before": 0.812, "after": 0.604, "interval": [-0.3, -0.1]}}
     training = {"sources": ["xeon", "graviton"], "left_out": left_out}
     learning = {"method": "continual", "reason": "it was asked for", "strength": 0.5, "training": training}
-    origin = replace(result.origin, sources=("xeon", "mi50", "graviton"))
-    shown = show(replace(result, origin=origin, learning=learning, skipped=(("one", ONE_PROGRAM),)))
+    settings_ = replace(result.settings, sources=("xeon", "mi50", "graviton"))
+    shown = show(replace(result, settings=settings_, learning=learning, skipped=(("one", ONE_PROGRAM),)))
     text = " ".join(shown.out.split())
     assert "learnt xeon, graviton; left out mi50, after which the base ranked the labels worse (0.812, then" in text
     assert "continual (it was asked for), 50% of the way" in text

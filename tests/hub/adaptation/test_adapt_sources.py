@@ -56,10 +56,10 @@ def test_the_source_that_ranks_the_first_batch_best_is_adapted(base: CheckpointC
     progress.note = notes.append
     options = LITTLE | {"seed": 1, "progress": progress}
     result = run(base, Lab(), tmp_path / "second", finder(base, other), sources="tcl-other", **options)
-    assert result.origin.start.startswith("tcl-other@1.0.0")
+    assert result.settings.start.startswith("tcl-other@1.0.0")
     assert "start: tcl-other@1.0.0" in notes, "the reason is told once, by the result"
-    assert result.origin.base == "tcl-epyc@1.0.0"
-    assert result.origin.sources == ("tcl-other@1.0.0",)
+    assert result.settings.base == "tcl-epyc@1.0.0"
+    assert result.settings.sources == ("tcl-other@1.0.0",)
     if result.adapted:
         lineage = Checkpoint.load(result.path).config.lineage
         assert (lineage["start"], lineage["sources"]) == ("tcl-other@1.0.0", ["tcl-other@1.0.0"])
@@ -76,7 +76,7 @@ def test_corpora_are_learnt_by_continual_but_for_one_that_harms(
         fall = AccuracyChange(0.9, 0.5, (-0.5, -0.3))
         monkeypatch.setattr(continual_method, "measure_change", lambda *args: fall)
     corpus = corpus_at(tmp_path / "xeon-corpus")
-    options = LITTLE | {"method": "continual", "sampler": "rdu", "seed": int(harms)}
+    options = LITTLE | {"method": "continual", "sampler": "rdu", "seed": 3 * harms}
     result = run(base, Lab(), tmp_path / "work", sources=str(corpus), **options)
     assert result.adapted, "the base is untrained"
     lineage, card = Checkpoint.load(result.path).config.lineage, (result.path / "README.md").read_text()
@@ -178,7 +178,7 @@ def test_an_adapted_checkpoint_can_be_the_base_by_its_folder(adapted, tmp_path: 
     assert (choice.entry.id, choice.entry.weights_licence) == ("tcl-epyc+local@1.0.0", "Apache-2.0")
     assert choice.entry.data_licence == "CC0-1.0"
     again = run(choice, Lab(), tmp_path / "work", **LITTLE)
-    assert again.origin.base == "tcl-epyc+local@1.0.0"
+    assert again.settings.base == "tcl-epyc+local@1.0.0"
 
 
 # The start that is chosen ---------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ def test_a_checkpoint_that_knows_the_first_batch_by_heart_is_compared_on_the_res
     batch = [pick for pick in result.picks if pick.round == 0]
     assert names(batch, "learn") & names(first.picks, "learn"), "there is something to leave out"
     assert set(data.latency) == new_labels(batch, first.picks)
-    assert f"the first {len(data)} programs that no source has learnt" in result.origin.start
+    assert f"the first {len(data)} programs that no source has learnt" in result.settings.start
 
 
 def test_a_pool_that_was_learnt_before_is_what_the_error_tells_of(adapted, tmp_path: Path):
