@@ -71,8 +71,8 @@ def check_command(name_or_path: str, output: Output, **options: Any) -> None:
     if not report.ok:
         raise click.exceptions.Exit(1)
     corpora = given_again(only=["corpora"])
-    words = ["tchub publish", shlex.quote(name_or_path), *([corpora] if corpora else []), "--repo ORGANISATION/NAME"]
-    output.hint(" ".join(words))
+    parts = ["tchub publish", shlex.quote(name_or_path), *([corpora] if corpora else []), "--repo ORGANISATION/NAME"]
+    output.hint(" ".join(parts))
 
 
 def _draw_report(report: CheckReport, console: Terminal) -> None:
@@ -194,13 +194,13 @@ def contribute_command(
 
 def _publish(config: ContributionConfig, steps: list[StepResult]) -> str:
     """Return the command by which the finished folder goes where this one would have brought it."""
-    from ..publishing.contribute import corpus_folders
+    from ..publishing.contribute_steps import corpus_folders
     from ..registry.trust import index_to_ask
 
     (device,) = (step.facts["device"] for step in steps if step.name == "device")
-    words = ["tchub", "publish", str(config.out / "checkpoint")]
-    words += [word for folder in corpus_folders(config, device) for word in ("--corpus", str(folder))]
-    words += ["--repo", config.repo or "ORGANISATION/NAME"]
+    parts = ["tchub", "publish", str(config.out / "checkpoint")]
+    parts += [word for folder in corpus_folders(config, device) for word in ("--corpus", str(folder))]
+    parts += ["--repo", config.repo or "ORGANISATION/NAME"]
     if config.index_repo != index_to_ask():
-        words += ["--index-repo", config.index_repo] if config.index_repo else ["--no-index"]
-    return shlex.join(words)
+        parts += ["--index-repo", config.index_repo] if config.index_repo else ["--no-index"]
+    return shlex.join(parts)

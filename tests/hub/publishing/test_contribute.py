@@ -21,9 +21,9 @@ from hub_protocol import running
 from huggingface_hub import snapshot_download
 from registry_kit import refused
 from tchub.hub.cli import main
-from tchub.hub.publishing import contribute as pipeline
 from tchub.hub.publishing.check import check
-from tchub.hub.publishing.contribute import STATE_FILE, STEPS, contribute, corpus_content, recipe_of
+from tchub.hub.publishing.contribute import STATE_FILE, STEPS, contribute
+from tchub.hub.publishing.contribute_steps import ContributionSteps, corpus_content, recipe_of
 from tchub.zoo.corpus import Corpus, CorpusError
 from tchub.zoo.files import LockError, locked_folder
 from tchub.zoo.models import Checkpoint, Ensemble
@@ -118,14 +118,14 @@ METHODS = dict(
 @pytest.mark.parametrize("name", NAMES)
 def test_stopped_in_a_step_it_goes_on_with_that_step(mine: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = contents(mine)[Path("model.safetensors")]
-    run = getattr(pipeline._Pipeline, METHODS[name])
+    run = getattr(ContributionSteps, METHODS[name])
 
     def stop(*args: Any) -> Any:
         run(*args)
         raise Stopped  # all is written but the state, as a kill at the worst moment leaves it
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipeline._Pipeline, METHODS[name], stop)
+        patch.setattr(ContributionSteps, METHODS[name], stop)
         with pytest.raises(Stopped):
             contribute(small_config(mine), step=name)
     steps = outcomes(contribute(small_config(mine)))
@@ -148,7 +148,7 @@ def test_a_collection_that_is_stopped_pays_for_no_program_twice(tmp_path: Path, 
     with pytest.raises(Stopped):
         contribute(small)
     fake_machine(monkeypatch, second)
-    monkeypatch.setattr(pipeline._Pipeline, "train", lambda *_: (_ for _ in ()).throw(Stopped))
+    monkeypatch.setattr(ContributionSteps, "train", lambda *_: (_ for _ in ()).throw(Stopped))
     with pytest.raises(Stopped):
         contribute(small)
     state = json.loads((tmp_path / "mine" / STATE_FILE).read_text())["steps"]
@@ -201,16 +201,17 @@ def test_two_processes_do_not_work_in_one_folder(tmp_path: Path) -> None:
 HANGING = """
 import sys, time
 from pathlib import Path
-from tchub.hub.publishing import contribute as pipeline
+from tchub.hub.publishing.contribute import contribute
 from tchub.hub.publishing.contribute_facts import ContributionConfig
+from tchub.hub.publishing.contribute_steps import ContributionSteps
 
 def hang(self):
     (self.config.out / "begun").write_text("")
     time.sleep(60)
 
-pipeline._Pipeline.check_ready = lambda self: {"warnings": []}
-pipeline._Pipeline.find_device = hang
-pipeline.contribute(ContributionConfig(Path(sys.argv[1])))
+ContributionSteps.check_ready = lambda self: {"warnings": []}
+ContributionSteps.find_device = hang
+contribute(ContributionConfig(Path(sys.argv[1])))
 """
 
 

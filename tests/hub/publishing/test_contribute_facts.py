@@ -14,9 +14,9 @@ from registry_kit import refused
 from tchub.hub.device.detect import detect_local
 from tchub.hub.device.doctor import Check
 from tchub.hub.device.host_facts import read_host_facts
-from tchub.hub.publishing import contribute as pipeline
-from tchub.hub.publishing.contribute import contribute
+from tchub.hub.publishing.contribute import STATE_FILE, contribute
 from tchub.hub.publishing.contribute_facts import FACTS_FILE, FILL_IN, SHEET_FILE, CardFacts, ContributionConfig
+from tchub.hub.publishing.contribute_steps import ContributionSteps
 
 
 @pytest.fixture(autouse=True)
@@ -41,9 +41,9 @@ def facts_of(monkeypatch: pytest.MonkeyPatch) -> Any:
     def run(config: ContributionConfig, **options: Any) -> dict[str, Any]:
         with pytest.raises(Enough):
             contribute(config, **options)
-        return json.loads((config.out / pipeline.STATE_FILE).read_text())["steps"]["facts"]["facts"]
+        return json.loads((config.out / STATE_FILE).read_text())["steps"]["facts"]["facts"]
 
-    monkeypatch.setattr(pipeline._Pipeline, "collect", stop)
+    monkeypatch.setattr(ContributionSteps, "collect", stop)
     return run
 
 
