@@ -236,7 +236,7 @@ def verify_all(*, lock: str | Path | None = None) -> list[tuple[Entry, Verificat
     registry = Registry.default()
     if lock is not None:
         return [verify(name, lock=lock) for name in sorted(LockFile.read(Path(lock)).pins)]
-    return [(entry, *registry.verify(entry)) for entry in list_checkpoints() if registry.is_here(entry)]
+    return [(entry, *registry.verify(entry)) for entry in list_checkpoints() if registry.folder(entry)]
 
 
 @dataclass(frozen=True)

@@ -69,7 +69,8 @@ def _show(store: Store, output: Output) -> None:
     from ..registry.cache import contents, sizes
     from ..text import size_text
 
-    items, parts = contents(store), sizes(store)
+    items = contents(store)
+    parts = sizes(items)
     total, path = sum(parts.values()), store.root.parent
     result = {"path": str(path), "bytes": total, "by": parts, "items": [item.as_dict() for item in items]}
 
@@ -100,4 +101,4 @@ def _prune(store: Store, dry_run: bool, output: Output, options: dict[str, Any])
     result = {"freed": freed, "dry_run": dry_run, "removed": [removal.as_dict() for removal in removed]}
     output.data(result, f"{'would free' if dry_run else 'freed'} {size_text(freed)}")
     for removal in removed:
-        output.note(f"{removal.item.name}: {size_text(removal.freed)}: {removal.reason}")
+        output.note(f"{removal.name}: {size_text(removal.freed)}: {removal.reason}")

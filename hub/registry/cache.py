@@ -10,7 +10,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,8 @@ class CacheItem:
         used: when it was last read, as far as the file system keeps it, else when it was written; seconds since the
             epoch, or None without a file.
         outcome: the check of a checkpoint; None for a leftover of a download and for other folders.
+        freed: bytes that its removal frees.
+        reason: why it can be removed, or, when nothing is freed, why it has to stay.
     """
 
     kind: str
@@ -50,6 +52,8 @@ class CacheItem:
     size: int
     used: float | None
     outcome: Outcome | None = None
+    freed: int = 0
+    reason: str = ""
 
     @property
     def state(self) -> str:
@@ -58,52 +62,27 @@ class CacheItem:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""
-        outcome = self.outcome.value if self.outcome else None
-        return {"what": self.kind, "name": self.name, "path": str(self.path), "size": self.size,
-                "used": self.used, "outcome": outcome}  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Removal:
-    """A removal that was, or would be, done.
-
-    Attributes:
-        freed: bytes.
-        reason: why it can go, or, when nothing was freed, why it had to stay.
-    """
-
-    item: CacheItem
-    freed: int
-    reason: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        return self.item.as_dict() | {"freed": self.freed, "reason": self.reason}
+        fields = asdict(self) | {"path": str(self.path)}
+        fields["what"] = fields.pop("kind")
+        return fields
 
 
 def contents(store: Store) -> list[CacheItem]:
     """Return the cache's contents: checkpoints by name and version, leftovers of downloads, then the other folders."""
-    checkpoints = [
-        item
-        for name in _names(store)
-        for item in (*_versions(store, name), *(removal.item for removal in _leftovers(store, name)))
-    ]
+    checkpoints = [item for name in _names(store) for item in (*_versions(store, name), *_leftovers(store, name))]
     others = (store.root.parent / kind for kind in OTHERS)
     return [*checkpoints, *(_item(path.name, path.name, path) for path in others if is_folder(path))]
 
 
-def sizes(store: Store) -> dict[str, int]:
-    """Return the bytes of each part of the cache; nothing is checked."""
-    folders = {CHECKPOINTS: [store.root / name for name in _names(store)]}
-    folders |= {kind: [store.root.parent / kind] for kind in OTHERS}
-    return {
-        kind: sum(info.st_size for path in paths for info in _files(path).values()) for kind, paths in folders.items()
-    }
+def sizes(items: Iterable[CacheItem]) -> dict[str, int]:
+    """Return the bytes of each part of the cache's contents."""
+    items = list(items)
+    return {kind: sum(item.size for item in items if item.kind == kind) for kind in (CHECKPOINTS, *OTHERS)}
 
 
 def prune(
     store: Store, *, keep: int = 1, unused_for: float | None = None, what: str = CHECKPOINTS, dry_run: bool = False
-) -> list[Removal]:
+) -> list[CacheItem]:
     """Remove damaged copies, leftovers and older versions; return what was removed, or would be.
 
     A name of which a process is writing a version right now is left alone, and what cannot be read.
@@ -119,48 +98,50 @@ def prune(
     """
     before = time.time() - unused_for if unused_for is not None else None
     if what == CHECKPOINTS:
-        return [removal for name in _names(store) for removal in _prune_name(store, name, keep, before, dry_run)]
+        return [item for name in _names(store) for item in _prune_name(store, name, keep, before, dry_run)]
     return _empty(store, store.root.parent / what, before, dry_run)
 
 
-def _prune_name(store: Store, name: str, keep: int, before: float | None, dry_run: bool) -> list[Removal]:
+def _prune_name(store: Store, name: str, keep: int, before: float | None, dry_run: bool) -> list[CacheItem]:
     try:
         with store.locked(name, seconds=0.0):
-            removals = _removable(store, name, keep, before)
-            for removal in () if dry_run else removals:
-                if removal.item.outcome is not Outcome.UNREADABLE:
-                    store.remove(removal.item.path)
+            items = _removable(store, name, keep, before)
+            for item in () if dry_run else items:
+                if item.outcome is not Outcome.UNREADABLE:
+                    store.remove(item.path)
     except LockError:
-        return [Removal(_item(CHECKPOINTS, name, store.root / name), 0, "left alone: another process is writing it")]
+        item = _item(CHECKPOINTS, name, store.root / name)
+        return [replace(item, reason="left alone: another process is writing it")]
     except StoreError as error:
         if dry_run and error.read_only:  # where nobody can write, nobody has to be kept out
             return _removable(store, name, keep, before)
         raise
-    return removals
+    return items
 
 
-def _removable(store: Store, name: str, keep: int, before: float | None) -> list[Removal]:
+def _removable(store: Store, name: str, keep: int, before: float | None) -> list[CacheItem]:
     return [*_leftovers(store, name), *_unneeded(_versions(store, name), keep, before)]
 
 
-def _leftovers(store: Store, name: str) -> list[Removal]:
+def _leftovers(store: Store, name: str) -> list[CacheItem]:
     items = [_item(CHECKPOINTS, f"{name}/{path.name}", path) for path in store.leftovers(name)]
-    return [Removal(item, item.size, "left behind by a process that was stopped") for item in items]
+    return [replace(item, freed=item.size, reason="left behind by a process that was stopped") for item in items]
 
 
-def _unneeded(versions: list[CacheItem], keep: int, before: float | None) -> Iterator[Removal]:
+def _unneeded(versions: list[CacheItem], keep: int, before: float | None) -> Iterator[CacheItem]:
     whole = [item for item in versions if item.outcome is Outcome.OK]
     older = whole[: max(0, len(whole) - keep)]
     for item in versions:
         if item.outcome is Outcome.UNREADABLE:
-            yield Removal(item, 0, "left alone: it cannot be read")
+            yield replace(item, reason="left alone: it cannot be read")
         elif item.outcome is not Outcome.OK:
-            yield Removal(item, item.size, f"damaged: {item.outcome}")
+            yield replace(item, freed=item.size, reason=f"damaged: {item.outcome}")
         elif item in older and (before is None or (item.used or 0.0) < before):
-            yield Removal(item, item.size, f"not among the newest {keep}" if keep else "no version is kept")
+            reason = f"not among the newest {keep}" if keep else "no version is kept"
+            yield replace(item, freed=item.size, reason=reason)
 
 
-def _empty(store: Store, folder: Path, before: float | None, dry_run: bool) -> list[Removal]:
+def _empty(store: Store, folder: Path, before: float | None, dry_run: bool) -> list[CacheItem]:
     """Remove a folder's files, but for hidden ones, which are being written."""
     files = {
         path: info.st_size
@@ -171,7 +152,7 @@ def _empty(store: Store, folder: Path, before: float | None, dry_run: bool) -> l
         for path in () if dry_run else files:
             path.unlink(missing_ok=True)
     item = _item(folder.name, folder.name, folder)
-    return [Removal(item, sum(files.values()), OTHERS[folder.name])] if files else []
+    return [replace(item, freed=sum(files.values()), reason=OTHERS[folder.name])] if files else []
 
 
 def _names(store: Store) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 from ...zoo.errors import TchubError
 
@@ -46,16 +47,14 @@ class SourceError(TchubError):
     several gave it; the field `tried` has their errors).
     """
 
-    def __init__(self, message: str, *, reason: str, remedy: str | None = None, **fields: object) -> None:
-        super().__init__(message, remedy=remedy, reason=reason, **fields)
-        self.reason = reason
+    reason: str
 
 
 class NotInSourceError(SourceError):
     """The source works, but does not hold this checkpoint, repository, commit or file."""
 
-    def __init__(self, message: str, *, reason: str = "missing", remedy: str | None = None, **fields: object) -> None:
-        super().__init__(message, reason=reason, remedy=remedy, **fields)
+    def __init__(self, message: str, *, reason: str = "missing", **fields: Any) -> None:
+        super().__init__(message, reason=reason, **fields)
 
 
 class UntrustedError(TchubError):

@@ -80,31 +80,18 @@ class Verdict:
 # Can this machine use it at all?
 
 
-class Objection(NamedTuple):
-    """Why a checkpoint cannot be used, and what to do about it."""
-
-    reason: str
-    remedy: str = "pip install -U tchub, or choose an older version of the checkpoint"
-
-
 def why_not(entry: Entry) -> str | None:
     """Return why this tchub cannot use it with the TVM that is installed, or None when it can."""
     objection = _objection(entry)
-    return objection.reason if objection else None
+    return objection[0] if objection else None
 
 
 def require_loadable(entry: Entry) -> None:
     """Raise UnknownCheckpointError when `why_not` has an answer."""
     if objection := _objection(entry):
-        raise UnknownCheckpointError(
-            f"{entry.id} cannot be used: {objection.reason}",
-            remedy=objection.remedy,
-            name=entry.name,
-            version=entry.version,
-            format=entry.format,
-            feature_schema=entry.feature_schema,
-            tvm_range=entry.tvm_range,
-        )
+        reason, remedy = objection
+        fields = {key: getattr(entry, key) for key in ("name", "version", "format", "feature_schema", "tvm_range")}
+        raise UnknownCheckpointError(f"{entry.id} cannot be used: {reason}", remedy=remedy, **fields)
 
 
 @cache
@@ -118,29 +105,28 @@ def installed_tvm() -> str | None:
         return None
 
 
-def _objection(entry: Entry) -> Objection | None:
+def _objection(entry: Entry) -> tuple[str, str] | None:
+    """Return why a checkpoint cannot be used, and the remedy."""
     from packaging.specifiers import SpecifierSet
 
     from ...zoo.features import get_schema
 
+    upgrade = "pip install -U tchub, or choose an older version of the checkpoint"
     if entry.format > CHECKPOINT_FORMAT:
-        newer = f"its format {entry.format} is newer than this tchub's {CHECKPOINT_FORMAT}"
-        return Objection(f"{newer}: upgrade tchub")
+        return f"its format {entry.format} is newer than this tchub's {CHECKPOINT_FORMAT}: upgrade tchub", upgrade
     try:
         schema = get_schema(entry.feature_schema)
     except TchubError:
-        return Objection(f"it reads features {entry.feature_schema}, which this tchub does not make: upgrade tchub")
+        return f"it reads features {entry.feature_schema}, which this tchub does not make: upgrade tchub", upgrade
     if schema.version != entry.feature_version:
         wanted = f"version {entry.feature_version} of the features {schema.name}"
-        return Objection(f"it reads {wanted}, this tchub makes version {schema.version}")
+        return f"it reads {wanted}, this tchub makes version {schema.version}", upgrade
     tvm = installed_tvm()
     # Without a TVM there are no candidates to score, and nothing to object to: the files can be looked at.
     if tvm is None or SpecifierSet(entry.tvm_range).contains(tvm, prereleases=True):
         return None
-    return Objection(
-        f"it scores candidates of TVM {entry.tvm_range}, and TVM {tvm} is installed",
-        f"pip install '{_TVM}{entry.tvm_range}', or choose another version of the checkpoint",
-    )
+    reason = f"it scores candidates of TVM {entry.tvm_range}, and TVM {tvm} is installed"
+    return reason, f"pip install '{_TVM}{entry.tvm_range}', or choose another version of the checkpoint"
 
 
 # Does it fit a device?

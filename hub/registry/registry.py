@@ -12,7 +12,7 @@ from ...zoo.devices import Device
 from ...zoo.errors import TchubWarning
 from .entry import Entry, describe
 from .errors import IntegrityError, SourceError, StoreError
-from .files import Outcome, Verification, is_folder, read_card, verify_folder
+from .files import CONFIG_FILE, Outcome, Verification, is_folder, read_card, verify_folder
 from .fit import require_loadable
 from .index import Index
 from .lock_file import LockFile
@@ -116,10 +116,6 @@ class Registry:
             if entry.is_local or error.fields["outcome"] != Outcome.NOT_INSTALLED:
                 raise
         return self.fetch(resolution, offline=offline)
-
-    def is_here(self, entry: Entry) -> bool:
-        """Return True where its files are on this machine, damaged or not."""
-        return self.folder(entry) is not None
 
     def _in_wheel(self, entry: Entry) -> Path:
         return self.wheel / entry.name / entry.version
@@ -226,14 +222,14 @@ class Registry:
 def find_checkpoint(name_or_folder: str | Path, *, offline: bool = False) -> Path:
     """Return the folder of a checkpoint that a user named: a folder, or a name of the registry.
 
-    A folder where there is one of this name, or the name is written like a path; else the verified files of the
+    A folder where there is one with a config.json, or the name is written like a path; else the verified files of the
     registry's checkpoint, fetched where they are not here.
 
     Raises:
         TchubError: there is no such checkpoint, or it cannot be fetched.
     """
     path = Path(name_or_folder)
-    if isinstance(name_or_folder, Path) or path.is_dir() or len(path.parts) > 1:
+    if isinstance(name_or_folder, Path) or (path / CONFIG_FILE).is_file() or len(path.parts) > 1:
         return path
     registry = Registry.default()
     return registry.locate(registry.resolve(name_or_folder), offline=offline).path
