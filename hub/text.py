@@ -1,4 +1,4 @@
-"""Numbers and facts as people read them, the same in every command and on every page."""
+"""Texts of numbers and facts for people, the same in every command and on every page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _STEP = 1024.0
 
 
 def size_text(size: int) -> str:
-    """`361 KiB`, `1.2 MiB`."""
+    """Return a size as `361 KiB` or `1.2 MiB`."""
     value, units = float(size), ["B", "KiB", "MiB", "GiB"]
     while value >= _STEP and len(units) > 1:
         value /= _STEP
@@ -18,17 +18,17 @@ def size_text(size: int) -> str:
 
 
 def number_text(value: int | None) -> str:
-    """`191,813`, or `-` for a number that is not known."""
+    """Return `191,813`, or `-` for a number that is not known."""
     return "-" if value is None else f"{value:,}"
 
 
 def score_text(value: object) -> str:
-    """`0.903`, or `-` for a number that was not measured."""
+    """Return `0.903`, or `-` for a number that was not measured."""
     return f"{value:.3f}" if isinstance(value, int | float) else "-"
 
 
 def data_text(data: Mapping[str, Any], *, device: bool = True) -> str:
-    """`12,034 programs of 104 tasks on epyc-turin`, or without the device."""
+    """Return `12,034 programs of 104 tasks on epyc-turin`, or without the device."""
     parts = [f"{data[key]:,} {key}" for key in ("programs", "tasks") if isinstance(data.get(key), int)]
     where = f" on {data['device']}" if device and data.get("device") else ""
     return (" of ".join(parts) or str(data.get("name") or "-")) + where

@@ -84,7 +84,7 @@ def corpus_command() -> None:
 @click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=PATH)
 @out_option("Folder of the corpus.")
 @click.option("--device", metavar="D", help="The device that all programs were measured on.")
-@click.option("--framework", type=click.Choice(_FRAMEWORKS), help="Whose log it is. [default: told by its lines]")
+@click.option("--framework", type=click.Choice(_FRAMEWORKS), help="Whose log it is. [default: as its lines show]")
 @click.option("--tasks", metavar="FILE[:NAME]", help="JSON of device -> task name -> facts; NAME if not --device.")
 @click.option("--split", metavar="FILE[:NAME]", help="JSON of protocol -> train, val, test; NAME if not --device.")
 @click.option("--licence", help="Licence of the log, kept with every program.")
@@ -120,18 +120,19 @@ def corpus_import_command(
       tchub corpus import epyc/shard-*-of-8 --out epyc
       tchub corpus import v100.json.xz --replay --per-task 40 --out v100-database
     """
-    if all((log / "corpus.json").is_file() for log in logs):
+    log, *more = logs
+    if all((path / "corpus.json").is_file() for path in logs):
         _merge(logs, out, output)
-    elif len(logs) > 1:
+    elif more:
         raise click.UsageError("several LOGs have to be corpora: import each log by itself, then join the corpora")
     elif replay:
-        _replay(logs[0], out, options["target"], options["per_task"], output)
+        _replay(log, out, options["target"], options["per_task"], output)
     elif device is None:
         raise click.UsageError("Missing option '--device'.")
     elif bundle is not None:
-        _ingest(logs[0], bundle, device, out, output)
+        _ingest(log, bundle, device, out, output)
     else:
-        _import(logs[0], out, device, output, options)
+        _import(log, out, device, output, options)
     output.hint(f"tchub corpus import {out} --device NAME --out DIR" if replay else f"tchub corpus check {out}")
 
 

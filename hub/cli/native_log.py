@@ -96,7 +96,7 @@ def native_output_logged(output: Output, folder: str | Path) -> Iterator[NativeL
 
 @contextmanager
 def _real_stderr() -> Iterator[IO[str]]:
-    """A stream to what is stderr now, which stays there when descriptor 2 goes elsewhere."""
+    """Yield a stream to the present stderr, which stays there when descriptor 2 goes elsewhere."""
     try:
         on_descriptor = sys.stderr.fileno() == 2
     except (OSError, ValueError, AttributeError):
@@ -134,7 +134,7 @@ def _flush() -> None:
 
 @contextmanager
 def _watched(path: Path, screen: IO[str]) -> Iterator[None]:
-    """Let a small process tell where the last words are, should this one die."""
+    """Let a small process print the end of the log, should this one die."""
     try:
         target = screen.fileno()
     except (OSError, ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""Options that several commands share, options made of a config's fields, and the command line that was given."""
+"""Options that several commands share, options built from a config's fields, and the command line that was given."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def given_again(
         folders_by_name: write folders as their names, since where they are is nobody else's.
     """
     context = click.get_current_context()
-    words = [] if only is not None else context.command_path.split()
+    parts = [] if only is not None else context.command_path.split()
     for parameter in context.command.params:
         name = str(parameter.name)
         if name in without or (only is not None and name not in only) or name in ("as_json", "quiet"):
@@ -221,11 +221,11 @@ def given_again(
             value = context.params[name]
             for one in value if isinstance(value, tuple) else [value]:
                 by_name = folders_by_name and isinstance(one, Path)
-                words += _words(parameter, one.resolve().name if by_name else one)
-    return shlex.join(words)
+                parts += _argument_parts(parameter, one.resolve().name if by_name else one)
+    return shlex.join(parts)
 
 
-def _words(parameter: click.Parameter, value: object) -> list[str]:
+def _argument_parts(parameter: click.Parameter, value: object) -> list[str]:
     if isinstance(parameter, click.Argument):
         return [str(value)]
     if isinstance(parameter, click.Option) and parameter.is_flag:

@@ -153,7 +153,7 @@ class Screen(Display):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         left = self._eta.left()
         if self._bar is not None:
-            self._bars.columns = bar_columns(options.max_width)
+            self._bars.columns = tuple(bar_columns(options.max_width))
             yield self._bars.make_tasks_table(self._bars.tasks)
         elif self._session is None:
             self._spinner.update(text=_line(", ".join([self._stage, *([left_text(left)] if left is not None else [])])))

@@ -285,8 +285,8 @@ def quickstart_command(out: Path, trials: int, threads: int | None, output: Outp
     if result.output_equal:
         _suggest_use(result.folder, output)
     same = given_again(only=["threads"])
-    words = ["tchub tune resnet-18 --checkpoint", result.tuned_with, same, "--trials 128 --out resnet-18"]
-    output.hint(" ".join(filter(None, words)))
+    parts = ["tchub tune resnet-18 --checkpoint", result.tuned_with, same, "--trials 128 --out resnet-18"]
+    output.hint(" ".join(filter(None, parts)))
 
 
 def _summary(result: QuickstartResult) -> dict[str, str]:

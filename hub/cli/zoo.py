@@ -113,8 +113,8 @@ def info_command(names: tuple[str, ...], card: bool, output: Output) -> None:
     for info in infos:
         if info.path is None:
             output.note(f"{info.entry.id} is not on this machine; this is what the index says")
-    if len(infos) == 1:
-        output.hint(next_step(infos[0].entry, names[0]) if infos[0].path else f"tchub pull {names[0]}")
+    for info, name in zip(infos, names if len(names) == 1 else (), strict=False):
+        output.hint(next_step(info.entry, name) if info.path else f"tchub pull {name}")
 
 
 def _info_json(info: CheckpointInfo) -> dict[str, Any]:

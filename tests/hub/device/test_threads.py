@@ -39,7 +39,7 @@ def test_every_command_that_measures_has_the_same_option(name: str) -> None:
     assert isinstance(option, click.Option)
     assert option.opts == ["--threads"]
     assert not isinstance(option.default, int), "which `choose_device` fills in"
-    assert "each physical core" in str(option.help)
+    assert "physical core" in str(option.help)
 
 
 def test_the_default_is_the_physical_cores_of_this_machine() -> None:
