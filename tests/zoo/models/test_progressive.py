@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 from progressive_kit import NETWORKS, apart, programs, tiny
@@ -90,17 +88,6 @@ def test_either_the_base_is_frozen_or_the_column() -> None:
     assert (base.kb.training, base.column.training) == (True, False)
     base.eval()
     assert not any(m.training for m in base.modules())
-
-
-def test_a_copy_shares_nothing_with_its_original() -> None:
-    base = apart(Progressive.around(tiny("tenset-mlp")))
-    base(programs())
-    other, scores = copy.deepcopy(base), base(programs())
-    with torch.no_grad():
-        for p in other.parameters():
-            p.zero_()
-    assert torch.equal(base(programs()), scores)
-    assert not other(programs()).any()
 
 
 @pytest.mark.parametrize("start", ["base", "previous", "random"])

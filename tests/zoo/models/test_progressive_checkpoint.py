@@ -68,16 +68,6 @@ def edited(tmp_path, **changes: object) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_a_base_of_another_architecture_is_refused(tmp_path) -> None:
-    _, config = saved(tmp_path)
-    edited(tmp_path, arch="tcl-kb", model={"width": 160, "hardware": True})
-    with pytest.raises(CorruptCheckpointError):
-        Checkpoint.load(tmp_path)
-    edited(tmp_path, arch="transformer9-kb", model=config.model)
-    with pytest.raises(UnknownArchitectureError):
-        Checkpoint.load(tmp_path)
-
-
 def test_a_base_of_impossible_size_is_refused_before_it_takes_memory(tmp_path) -> None:
     _, config = saved(tmp_path)
     edited(tmp_path, model=config.model | {"hidden": 8192, "layers": 64})

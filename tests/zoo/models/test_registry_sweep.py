@@ -181,20 +181,6 @@ def test_all_parameters_get_a_gradient(arch):
 
 
 @every_network
-def test_learns_in_bfloat16_with_weights_in_float32(arch):
-    """As the training loop's `precision = "bfloat16"` does."""
-    model, x = new_model(arch).train(), programs(schema_of(arch))
-    torch.manual_seed(0)  # the same dropout twice
-    with torch.autocast("cpu", torch.bfloat16):
-        scores = model(x)
-    torch.manual_seed(0)
-    exact = model(x)
-    torch.testing.assert_close(scores.float(), exact, rtol=0.1, atol=0.1 * exact.abs().max().item())
-    scores.float().square().sum().backward()
-    assert all(p.grad is None or torch.isfinite(p.grad).all() for p in model.parameters())
-
-
-@every_network
 def test_scoring_leaves_the_mode_as_it_was(arch):
     model = new_model(arch).train()
     model.score(programs(schema_of(arch), 2).numpy())

@@ -167,16 +167,6 @@ def test_a_column_that_never_changed_is_shut() -> None:
 # Trees
 
 
-def test_trees_of_the_same_labels_are_remembered() -> None:
-    x, latency = task(12)
-    rows, speed = x[:, 0].copy(), -np.log(latency)
-    first = grow_task_trees(rows, speed)
-    assert grow_task_trees(rows.copy(), speed.copy()) is first
-    assert grow_task_trees(rows[:-1], speed[:-1]) is not first
-    assert grow_task_trees(rows, speed + 1e-9) is not first
-    assert np.corrcoef(first.inplace_predict(rows), speed)[0, 1] > 0.9
-
-
 # Training
 
 
@@ -290,17 +280,6 @@ def test_without_device_dropout_every_sheet_is_read_and_none_is_noted() -> None:
     model = new_reader(0.0)
     assert not torch.allclose(model(of_device(model, 5)), model(of_device(model, 9)))
     assert "devices" not in model.state_dict()
-
-
-def test_training_leaves_the_sheet_out_of_some_batches() -> None:
-    model = new_reader(0.5).train()
-    for layer in model.modules():
-        if isinstance(layer, torch.nn.Dropout):
-            layer.p = 0.0
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        found = [bool(torch.equal(model(of_device(model, 1)), model(of_device(model, 2)))) for _ in range(40)]
-        assert 2 <= sum(found) <= 22  # of both passes, a quarter without
 
 
 def test_an_admitted_device_is_known_and_the_oldest_makes_room() -> None:

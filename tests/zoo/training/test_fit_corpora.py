@@ -159,12 +159,6 @@ def test_another_architecture_is_no_start(target, source):
         fit(target, RECIPE, init=changed)
 
 
-def test_the_best_epoch_of_a_corpus_with_test_tasks_alone(tmp_path):
-    alone = make_corpus(tmp_path / "alone", "epyc-turin", ["a", "b"], test=("a", "b"))
-    with pytest.raises(EmptyDatasetError):
-        fit(alone, RECIPE)
-
-
 # Architectures of other kinds
 
 

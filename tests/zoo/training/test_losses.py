@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 from tchub.zoo.training import LOSSES, TrainConfigError, get_loss
-from tchub.zoo.training.losses import lambda_rank, log_ranknet, pairwise_rank, rmse
+from tchub.zoo.training.losses import lambda_rank, log_ranknet, pairwise_rank
 
 ALL = torch.ones(1, 2, dtype=torch.bool)
 PAIR_LOSSES = [lambda_rank, pairwise_rank, log_ranknet]
@@ -67,11 +67,6 @@ def test_log_ranknet_weighs_by_the_difference_of_log_latency():
     wanted = sum(w * math.log1p(math.exp(-d)) for w, d in pairs) / 6
     mask = torch.ones(1, 3, dtype=torch.bool)
     assert log_ranknet(scores, row(1.0, 0.5, 0.125), mask).item() == pytest.approx(wanted, rel=1e-12)
-
-
-def test_rmse_by_hand():
-    loss = rmse(row(0.0, 1.0, 99.0), row(1.0, 0.5, 0.0), torch.tensor([[True, True, False]]))
-    assert loss.item() == pytest.approx(math.sqrt((1 + 0.25) / 2))
 
 
 @pytest.mark.parametrize("name", LOSSES)

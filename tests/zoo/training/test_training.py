@@ -182,15 +182,6 @@ def test_a_stopped_run_continues_bit_for_bit(tmp_path, average):
     assert [e["loss"] for e in result.history] == [e["loss"] for e in expected.history]
 
 
-def test_the_random_state_of_the_caller_is_left_alone():
-    model = new_model()
-    torch.manual_seed(3)
-    expected = torch.rand(1)
-    torch.manual_seed(3)
-    train(model, toy_data(), None, RECIPE)
-    assert torch.equal(torch.rand(1), expected)
-
-
 @pytest.mark.parametrize("change", ["seed", "config", "data", "model"])
 def test_a_state_of_another_run_is_refused(tmp_path, change):
     train(new_model(), toy_data(), None, RECIPE, seed=0, resume_dir=tmp_path)
