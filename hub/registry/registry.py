@@ -128,16 +128,9 @@ class Registry:
         offline: bool = False,
         device: Device | None = None,
     ) -> PulledCheckpoint:
-        """Resolve, fetch what is not here, verify.
+        """Resolve, fetch what is not here, verify; arguments as of `hub.pull`.
 
-        Args:
-            name: a checkpoint, or None for the one that fits `device` best.
-            source: force one source (`bundled`, `file:///folder`, `https://host/folder`, `hf://org/name`).
-            offline: use no network, also if the environment says so (`network.VARIABLES`); the wheel, folders and the
-                Hub's cache still serve.
-
-        Raises:
-            the errors of `resolve`, `sources.fetch` and `Store.add`.
+        Offline, also if the environment says so, the wheel, folders and the Hub's cache still serve.
         """
         offline = offline or network_ruled_out()
         known = self
@@ -149,10 +142,7 @@ class Registry:
         return self.fetch(known.resolve(name, device), source=source, offline=offline)
 
     def pinned(self, name: str | None, lock: Path) -> Resolution:
-        """Return what a lock file pins, whatever newer versions there are.
-
-        Args:
-            name: a checkpoint; None where only one is pinned.
+        """Return what a lock file pins (None: its only pin), whatever newer versions there are.
 
         Raises:
             IndexFileError: the file cannot be used, does not pin it, or is at odds with the index.

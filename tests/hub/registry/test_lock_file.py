@@ -62,12 +62,6 @@ def test_lock_without_names_or_pins_pins_what_fits_this_machine(project, monkeyp
     assert pins(project) == {"tcl-epyc": "1.0.0"}
 
 
-def test_frozen_without_names_pulls_all_pins(project, capsys):
-    pull_and_pin(["tcl-epyc", "tcl-t4"])
-    code, rows = run_json(capsys, "pull", "--frozen")
-    assert (code, [row["name"] for row in rows]) == (0, ["tcl-epyc", "tcl-t4"])
-
-
 def test_the_lock_file_is_enough_without_the_index(project):
     (pulled,) = pull_and_pin(["tcl-epyc"])
     before = {path.name: path.read_bytes() for path in pulled.path.iterdir() if path.name != "entry.json"}

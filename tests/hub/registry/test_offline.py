@@ -101,8 +101,3 @@ def test_what_only_the_network_could_give_is_said_without_touching_it(capsys, tm
         code, error = run(capsys, *args, *forced)
         assert (code, error["error"]) == (1, "SourceError")
         assert "--offline" in error["remedy"]
-
-
-def test_the_guard_of_these_tests_bites():
-    with pytest.raises(TouchedTheNetworkError):
-        socket.create_connection(("127.0.0.1", 9))

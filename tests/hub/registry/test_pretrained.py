@@ -101,15 +101,6 @@ def test_a_name_of_the_registry(tmp_path, monkeypatch):
     np.testing.assert_array_equal(scores(model.model, 22), scores(make_checkpoint().model, 22))
 
 
-def test_what_is_loaded_scores_programs_as_a_checkpoint_does(tmp_path):
-    from tchub.zoo.primitives import Primitive, PrimitiveSequence
-
-    small("tcl").save(tmp_path)
-    programs = [PrimitiveSequence((Primitive("Split", (0, 0, 64, 1, 2**j, 1, 64 // 2**j)),), "ansor") for j in range(4)]
-    ours = PretrainedModel.from_pretrained(tmp_path)
-    np.testing.assert_array_equal(ours.score(programs), Checkpoint.load(tmp_path).score(programs))
-
-
 def test_weights_that_are_not_the_configs_are_refused_before_one_is_read(server, tmp_path):
     checkpoint = small("tcl")
     checkpoint.save(tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 from registry_kit import refused
@@ -119,13 +118,6 @@ def test_a_file_of_another_size_is_refused_before_a_byte_is_copied(tmp_path):
         parse_source((tmp_path / "wheel").as_uri()).fetch(entry, dest)
     assert caught.value.fields["outcome"] == "size-mismatch"
     assert (dest / "model.safetensors").stat().st_size == 0
-
-
-@pytest.mark.parametrize("repo", ["bad name/!!", "../x", "/", "a/..", "a--b/c"])
-def test_a_repository_that_cannot_be_is_passed_over(tmp_path, repo):
-    entry = publish(tmp_path / "good", "tcl-epyc")
-    listed = replace(entry, sources=(f"hf://{repo}", (tmp_path / "good").as_uri()), revision="0" * 40)
-    assert make_registry(tmp_path, listed).pull("tcl-epyc").source == listed.sources[1]
 
 
 def test_without_a_pull_the_wheels_own_copy_is_used_in_place(tmp_path):

@@ -117,12 +117,6 @@ def test_a_rename_that_fails_keeps_what_was_there(store, entry, fill, monkeypatc
     assert leftovers(store) == []
 
 
-def test_a_file_in_the_way_is_an_error_of_the_store(tmp_path, entry, fill):
-    (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(StoreError):
-        Store(tmp_path / "file" / "store").add(entry, fill)
-
-
 def test_a_store_that_stays_locked_is_an_error_in_bounded_time(store):
     with (
         store.locked("tcl-epyc"),
@@ -211,28 +205,6 @@ def test_who_looks_while_a_version_is_replaced_waits_and_gets_the_new_one(store,
     store.add(entry, fill)
     waited[0].join(10)
     assert found == [path]
-
-
-def test_a_version_that_went_aside_for_a_replacement_that_never_came_is_still_there(store, entry, fill):
-    path = store.add(entry, fill)
-    path.rename(path.with_name(".partial-1.0.0.old"))
-    assert store.entries() == [entry]
-    assert store.require(entry) == path
-    assert leftovers(store) == []
-
-
-def test_a_save_that_fails_uses_up_no_version(tmp_path, entry):
-    registry = make_registry(tmp_path, entry)
-
-    def fails(folder: Path, version: str) -> None:
-        write_toy(folder, "tcl-epyc+local", version)
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with pytest.raises(StoreError, match="no space left") as caught:
-        registry.register_local("tcl-epyc+local", fails, entry)
-    assert "TCHUB_HOME" in caught.value.remedy
-    assert registry.home.entries() == []
-    assert str(registry.home.next_version("tcl-epyc+local")) == "1.0.0"
 
 
 def test_the_roots_follow_the_environment(monkeypatch, tmp_path):
