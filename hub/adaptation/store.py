@@ -22,7 +22,7 @@ from ...zoo.models import Checkpoint
 from ...zoo.plain_json import json_file
 from ..records.store import MeasuredProgram
 from ..registry import CheckpointName, Registry
-from ..tuning.collected import export
+from ..tuning.collect import export_corpus
 from .result import AdaptResult, AdaptSettings, Judgement, MeasuredPool, Pick, TaskCount, top_text
 from .session import AdaptSession, first_sampler
 from .sources import LEARNT, corpus_digests, corpus_name, learnt_digests, pool_digests

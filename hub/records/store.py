@@ -15,11 +15,11 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
+from ...zoo.errors import TchubError
 from ...zoo.files import StorageError
 from ..device.candidate import Candidate
 from ..device.measurement import Measurement, is_passing
 from ..registry.store import home_root
-from .errors import RunStateError
 from .scope import MeasurementScope
 
 FILE = "records.sqlite"
@@ -46,6 +46,10 @@ _COLUMNS = (
     "task_id, key, strategy, {trace}, args, latencies, error, message, build_seconds, run_seconds, measured_at, "
     "predicted, clock"
 )
+
+
+class RunStateError(TchubError):
+    """Files of an earlier run do not fit this one, or are damaged. Field: path."""
 
 
 @dataclass(frozen=True)
@@ -258,7 +262,8 @@ class RunStore:
 
     def _rows(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
         try:
-            yield from self._db.execute(query, values)
+            for row in self._db.execute(query, values):  # noqa: UP028 (`yield from` would close the cursor of a closed file)
+                yield row
         except sqlite3.Error as error:
             raise self._error(error) from error
 

@@ -30,7 +30,7 @@ class StopFlag:
 
     @property
     def requested(self) -> bool:
-        """Whether somebody asked to stop."""
+        """Return True once somebody asked to stop."""
         return self._event.is_set()
 
     def request(self) -> None:
@@ -38,7 +38,7 @@ class StopFlag:
         self._event.set()
 
     def each(self, items: Iterable[T]) -> Iterator[T]:
-        """The items as they come, until somebody asks to stop; the making of the next one is then broken off."""
+        """Yield the items as they come, until somebody asks to stop; the making of the next one is then broken off."""
         source = iter(items)
         while not self.requested:
             try:

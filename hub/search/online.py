@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..records.errors import RunStateError
+from ..records.store import RunStateError
 
 if TYPE_CHECKING:
     from torch import Tensor

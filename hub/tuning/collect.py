@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...zoo.corpus import Corpus
+from ...zoo.corpus import Corpus, Program, Task, merge_corpus
+from ...zoo.corpus.tir import computation_of_module
 from ..device.device_choice import ChosenDevice, choose_device
 from ..device.errors import MeasurementFailureRateError
 from ..device.measurement import MeasureConfig
@@ -18,14 +20,15 @@ from ..networks.errors import NetworkLoadError
 from ..records.scope import MeasurementScope
 from ..records.store import MeasuredProgram, RunStore, open_store
 from ..search.errors import NoCandidateError, TuningError
-from .collected import LICENCE, export
 
 if TYPE_CHECKING:
     from ..device.candidate import Candidate
+    from ..device.detect import LocalDevice
     from ..device.measure import Measurer
     from ..device.rpc import RpcMeasurer
     from ..networks.tasks import TuningTask
 
+LICENCE = "Apache-2.0"
 # A space smaller than this has nothing to rank.
 MIN_SPACE = 8
 # Candidates made ahead of the workers.
@@ -298,7 +301,7 @@ def collect(
             collector.run(rich)
             outcomes = dict(measurer.outcomes)
         command = _command(device, workload, asked, threads, config)
-        corpus = export(store.programs(), rich, facts, folder, command=command, licence=config.licence)
+        corpus = export_corpus(store.programs(), rich, facts, folder, command=command, licence=config.licence)
         return CollectResult(
             str(folder),
             len(corpus.tasks),
@@ -308,6 +311,72 @@ def collect(
             len(tasks) - len(rich),
             str(store.path),
         )
+
+
+def export_corpus(
+    programs: Iterable[MeasuredProgram],
+    tasks: Sequence[TuningTask],
+    device: LocalDevice,
+    folder: Path,
+    *,
+    command: str,
+    licence: str = LICENCE,
+) -> Corpus:
+    """Add the programs of these tasks to the corpus folder."""
+    import tvm
+
+    version = str(tvm.__version__)
+    known = {task.task_id: task for task in tasks}
+    target = json.dumps(device.target, sort_keys=True)
+    new = [
+        Program(
+            task_id=program.task_id,
+            key=program.key,
+            trace=program.trace,
+            strategy=program.strategy,
+            latencies=program.measurement.latencies,
+            latency=program.measurement.latency,
+            device=device.device.name,
+            target=target,
+            error=program.measurement.error,
+            error_message=program.measurement.message,
+            cpu_model=device.cpu_model,
+            tvm_version=version,
+            measured_at=program.measurement.measured_at,
+            cost_seconds=program.measurement.cost_seconds,
+        )
+        for program in programs
+        if program.task_id in known
+    ]
+    used = {program.task_id for program in new}
+    rows = [
+        Task(
+            t.task_id,
+            t.name,
+            t.op,
+            t.flops,
+            workload=str(tvm.ir.save_json(t.mod)),
+            computation=computation_of_module(t.mod),
+            networks=tuple(sorted(t.networks.items())),
+        )
+        for t in tasks
+        if t.task_id in used
+    ]
+    meta = {
+        "device": device.device.name,
+        # The spec sheet with what was measured here: a model's hardware row is that of the machine, not of the part.
+        "device_sheet": device.device.to_dict(),
+        "family": device.family,
+        "cpu_model": device.cpu_model,
+        "target": device.target,
+        "threads": device.cores,
+        "tvm_version": version,
+        "command": command,
+        "licence": licence,
+        "notes": "measured by tchub with forked workers, random inputs; latency is the median of the repeats",
+        "timing": asdict(MeasureConfig().timing),
+    }
+    return merge_corpus(folder, meta, rows, new)
 
 
 def _command(device: ChosenDevice, workload: str, programs: int, threads: int, config: CollectConfig) -> str:

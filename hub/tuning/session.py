@@ -14,8 +14,7 @@ from ..device.candidate import Candidate, from_measure_candidate
 from ..device.host_facts import usable_cpus
 from ..device.measurement import Measurement
 from ..records.database import FAILED_SECONDS, RunDatabase
-from ..records.errors import RunStateError
-from ..records.store import RunStore
+from ..records.store import RunStateError, RunStore
 from ..search.candidates import untuned_candidate
 from ..search.cost_model import SessionCostModel
 from ..search.engines import SearchSettings, open_engine

@@ -23,9 +23,8 @@ from tchub.hub.device.rpc_address import RpcAddress
 from tchub.hub.device.rpc_farm import Farm
 from tchub.hub.device.rpc_fleet import RpcConfig, TrackerClient, ask_server
 from tchub.hub.device.worker import TimingConfig
-from tchub.hub.records.errors import RunStateError
 from tchub.hub.records.scope import MeasurementScope
-from tchub.hub.records.store import FILE, RunStore
+from tchub.hub.records.store import FILE, RunStateError, RunStore
 from tchub.hub.search.engines import SearchSettings
 from tchub.hub.tuning.progress import SessionView, TuneProgress
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tchub.hub.networks.errors import NetworkImportError, UnknownNetworkError
+from tchub.hub.networks.errors import NetworkImportError, NetworkLoadError
 from tchub.hub.networks.latency_worker import answer
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.sources import open_network
@@ -100,8 +100,8 @@ def test_an_onnx_file_is_a_network_with_a_checked_output(tmp_path: Path, target:
 @pytest.mark.parametrize(
     ("name", "content", "error"),
     [
-        ("missing.pt2", None, UnknownNetworkError),
-        ("no-such-network", None, UnknownNetworkError),
+        ("missing.pt2", None, NetworkLoadError),
+        ("no-such-network", None, NetworkLoadError),
         ("broken.pt2", b"not a zip", NetworkImportError),
         ("broken.onnx", b"\x00\x01", NetworkImportError),
         ("notes.txt", b"hello", NetworkImportError),

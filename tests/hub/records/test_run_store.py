@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 from tchub.hub.device.candidate import Candidate
 from tchub.hub.device.measurement import Measurement
-from tchub.hub.records.errors import RunStateError
 from tchub.hub.records.scope import MeasurementScope
-from tchub.hub.records.store import FILE, RunStore, home_file, open_store
+from tchub.hub.records.store import FILE, RunStateError, RunStore, home_file, open_store
 from tchub.zoo.files import StorageError
 
 SCOPE = MeasurementScope("epyc-turin", "AMD EPYC", '{"kind":"llvm"}', 1, "0.27.0")

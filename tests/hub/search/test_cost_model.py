@@ -8,19 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from fake_tuning import FakeBuilder, FakeRunner, latency_of_key
+from fake_tuning import latency_of_key
 from hypothesis import given
 from hypothesis import strategies as st
 from real_checkpoint import make_checkpoint
 from tchub import hub
-from tchub.hub.records.errors import RunStateError
+from tchub.hub.records.store import RunStateError
 from tchub.hub.search.candidate_features import trace_features
 from tchub.hub.search.cost_model import CALIBRATION_SIZE, PretrainedScorer, Squash, seconds
-from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.errors import TuningError
 from tchub.hub.search.online import OnlineSettings
 from tchub.zoo.features import SCHEMAS
-from tchub.zoo.primitives import from_trace, from_trace_json
+from tchub.zoo.primitives import from_trace
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
@@ -72,26 +71,6 @@ def test_the_squash_of_a_task_is_the_same_from_call_to_call() -> None:
     first = squash(raw)
     squash(raw + 100)
     assert np.array_equal(squash(raw), first)
-
-
-def test_scores_are_normalised_floats_in_the_checkpoints_order(
-    checkpoint: Any, context: Any, measure_candidates: list[Any]
-) -> None:
-    scores = hub.tvm_cost_model(checkpoint).predict(context, measure_candidates)
-    raw = checkpoint.score([from_trace(c.sch.trace) for c in measure_candidates])
-    assert scores.dtype == np.float64
-    assert scores.shape == (len(measure_candidates),)
-    assert np.array_equal(np.argsort(scores, kind="stable"), np.argsort(raw, kind="stable"))
-    assert np.all((scores > 0) & (scores < 1))
-
-
-def test_predict_reads_the_trace_up_to_its_post_processing(
-    small_candidates: list[Any], measure_candidates: list[Any]
-) -> None:
-    names = [inst.kind.name for inst in measure_candidates[0].sch.trace.insts]
-    assert "EnterPostproc" in names[:-1], "a live candidate carries its post-processing"
-    for plain, live in zip(small_candidates, measure_candidates, strict=True):
-        assert from_trace(live.sch.trace) == from_trace_json(plain.trace)
 
 
 def test_features_of_live_traces_are_those_of_their_sequences(small_task: Any, measure_candidates: list[Any]) -> None:
@@ -157,17 +136,6 @@ def pairwise(scores: np.ndarray, latency: np.ndarray) -> float:
     return float(np.mean([(scores[i] > scores[j]) == (latency[i] < latency[j]) for i, j in pairs]))
 
 
-def test_failed_results_teach_nothing_and_break_nothing(
-    checkpoint: Any, context: Any, measure_candidates: list[Any]
-) -> None:
-    model = hub.tvm_cost_model(checkpoint, update="few-shot", min_programs=1)
-    failed = [ms.runner.RunnerResult(None, "run: crash") for _ in measure_candidates]
-    before = model.predict(context, measure_candidates)
-    model.update(context, measure_candidates, failed)
-    model.update(context, [], [])
-    assert np.array_equal(model.predict(context, measure_candidates), before)
-
-
 def test_a_fine_tuning_that_takes_too_long_leaves_the_weights(
     checkpoint: Any, context: Any, measure_candidates: list[Any], small_candidates: list[Any]
 ) -> None:
@@ -211,23 +179,3 @@ def test_scores_that_are_no_numbers_are_an_error(measure_candidates: list[Any]) 
 def test_an_unknown_update_is_refused(checkpoint: Any) -> None:
     with pytest.raises(ValueError, match="few-shot"):
         hub.tvm_cost_model(checkpoint, update="sometimes")
-
-
-def test_stock_tune_tir_takes_the_plug_in(tmp_path: Path, checkpoint: Any, small_task: Any, target: Any) -> None:
-    """Anyone's own call: `ms.tune_tir(..., cost_model=hub.tvm_cost_model(...))`."""
-    runner = FakeRunner()
-    database = ms.tune_tir(
-        small_task.mod,
-        target,
-        str(tmp_path),
-        max_trials_global=8,
-        num_trials_per_iter=4,
-        builder=FakeBuilder(),
-        runner=runner,
-        cost_model=hub.tvm_cost_model(checkpoint, update="few-shot", **vars(QUICK)),
-        strategy=SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1).strategy(),
-        num_tuning_cores=1,
-        seed=1,
-    )
-    assert len(runner.seen) == 8
-    assert len(database) == 8

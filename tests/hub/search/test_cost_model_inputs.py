@@ -26,7 +26,6 @@ from tchub.zoo.features import DeviceKindError, get_schema
 from tchub.zoo.features.columns import OPS
 from tchub.zoo.features.statements import PERSTORE_WIDTH
 from tchub.zoo.models import Checkpoint, CheckpointConfig, create
-from tchub.zoo.primitives import from_trace
 from tchub.zoo.training.errors import TrainingError
 from tchub.zoo.tvm_import import import_tensor_intrinsics
 from tvm.s_tir import Schedule
@@ -88,15 +87,6 @@ def test_the_zoos_models_of_the_t4_score_its_candidates(made: Made, name: str) -
     scores = hub.tvm_cost_model(hub.load(name)).predict(context, candidates)
     assert np.all(np.isfinite(scores))
     assert len(np.unique(scores)) > len(candidates) // 2
-
-
-def test_cuda_traces_are_read_into_the_matrices_of_their_sequences(made: Made) -> None:
-    traces = [candidate.sch.trace for candidate in made[1]]
-    for name in ("nest-gpu", "tcl-gpu", "tlp-gpu"):
-        schema = get_schema(name)
-        device = get_device("t4") if schema.hardware else None
-        expected = schema.extract([from_trace(trace) for trace in traces], device)
-        assert np.array_equal(inputs.trace_features(schema, device, traces), expected), name
 
 
 def test_statements_name_the_operator_of_the_task(made: Made) -> None:
@@ -168,16 +158,6 @@ def test_tilenet_ranks_by_what_was_measured_without_changing_a_weight(made: Made
     untouched = hub.tvm_cost_model(base, update="none")
     untouched.update(context, candidates, opposite(before))
     assert np.array_equal(untouched.predict(context, candidates), before)
-
-
-def test_tilenet_learns_by_small_steps_too_when_asked(made: Made) -> None:
-    context, candidates = made
-    base = tiny("tilenet")
-    model = hub.tvm_cost_model(base, update="few-shot", min_programs=4, epochs=8, patience=8, max_seconds=600.0)
-    before = model.predict(context, candidates)
-    model.update(context, candidates, opposite(before))
-    assert model.scorer.checkpoint is not base
-    assert np.corrcoef(before, model.predict(context, candidates))[0, 1] < 0.99
 
 
 @pytest.mark.parametrize("call", ["predict", "update"])

@@ -19,7 +19,7 @@ from tchub.hub.networks.errors import LatencyError, NetworkImportError, OutputMi
 from tchub.hub.networks.latency import Comparison, Latency
 from tchub.hub.networks.output_check import OutputCheck
 from tchub.hub.records import database
-from tchub.hub.records.errors import RunStateError
+from tchub.hub.records.store import RunStateError
 from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.errors import InterruptedRunError, TuningError
 from tchub.hub.tuning import tune as tune_module
@@ -220,7 +220,7 @@ def test_the_command_prints_json_on_stdout_alone(
 def test_the_command_reports_errors_in_one_line_with_a_remedy(tmp_path: Path, capsys: Any) -> None:
     assert main(["tune", "bert-tinny", "--checkpoint", "none", "--out", str(tmp_path), "--json"]) == 1
     captured = capsys.readouterr()
-    assert json.loads(captured.out)["error"] == "UnknownNetworkError"
+    assert json.loads(captured.out)["error"] == "NetworkLoadError"
     assert "bert-tiny" in captured.err
 
 
