@@ -201,7 +201,7 @@ class Skeleton:
 
     Raises:
         DeviceKindError: the device is not of the schema's kind.
-        FeatureSourceError: the schema is one of statements.
+        TchubError: the schema is one of statements.
     """
 
     def __init__(self, template: Template, schema: FeatureSchema, device: Device | None = None) -> None:

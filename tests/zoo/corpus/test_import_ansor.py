@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tchub.zoo.corpus.importers.ansor import read_ansor
-from tchub.zoo.corpus.importers.records import Broken, LogEntry, ImportContext, TaskFacts
+from tchub.zoo.corpus.importers.records import Broken, ImportContext, LogEntry, TaskFacts
 from tchub.zoo.primitives import PrimitiveSequence, from_ansor_steps
 
 HASH = "0123456789abcdef0123456789abcdef"

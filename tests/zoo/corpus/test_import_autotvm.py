@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from autotvm_samples import GPU_CONV, SAMPLES, record
-from tchub.zoo.corpus.importers import Broken, LogEntry, ImportContext, TaskFacts
+from tchub.zoo.corpus.importers import Broken, ImportContext, LogEntry, TaskFacts
 from tchub.zoo.corpus.importers.autotvm import read_autotvm, workload_text
 from tchub.zoo.corpus.schema import CorpusError
 from tchub.zoo.primitives import from_autotvm

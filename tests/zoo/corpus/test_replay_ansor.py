@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import tvm
 from tchub.zoo.corpus.importers.ansor_workload import read_workload
-from tchub.zoo.corpus.replay import ReplayError, replay, replay_steps, verify_structure, workload
+from tchub.zoo.corpus.replay.ansor import replay, replay_steps
+from tchub.zoo.corpus.replay.operators import ReplayError, workload
+from tchub.zoo.corpus.replay.structure import verify_structure
 from tchub.zoo.primitives.problem import paddings
 from tvm.topi.nn.utils import get_pad_tuple
 

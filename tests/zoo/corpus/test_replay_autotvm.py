@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tchub.zoo.corpus.replay import ReplayError, replay, verify_structure
+from tchub.zoo.corpus.replay.ansor import replay
 from tchub.zoo.corpus.replay.autotvm import knob_steps, replay_knobs, template_workload
+from tchub.zoo.corpus.replay.operators import ReplayError
 from tchub.zoo.corpus.replay.statements import Unlowered, features_of
+from tchub.zoo.corpus.replay.structure import verify_structure
 
 
 def key(template: str, *args: Any) -> str:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tchub.zoo.corpus import OPS, Program, Task
+from tchub.zoo.corpus import Program, Task
 from tchub.zoo.corpus.replay.statements import STORE_FILE, statement_features
 from tchub.zoo.errors import TchubError
-from tchub.zoo.features.columns import PERSTORE_WIDTH, STATEMENT_WIDTH
+from tchub.zoo.features.columns import OPS, PERSTORE_WIDTH, STATEMENT_WIDTH
 from tchub.zoo.features.statements import ITERATIONS, statement_matrices
 
 KEYS = {"matmul": ["matmul_layer", 16, 32, 24], "relu": ["relu_layer", 8, 32]}

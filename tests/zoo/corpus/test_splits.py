@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.apportion import apportion, apportion_capped
-from tchub.zoo.corpus import HELD_OUT, OPS, Corpus, CorpusError, Split, Task, check_leaks, metric_weight, split_tasks
+from tchub.zoo.corpus import HELD_OUT, Corpus, CorpusError, Split, Task, check_leaks, metric_weight, split_tasks
 from tchub.zoo.corpus.workloads import HELD_OUT_NETWORKS, TRAIN_NETWORKS
+from tchub.zoo.features.columns import OPS
 
 NAMES = [spec.name for spec in (*HELD_OUT_NETWORKS, *TRAIN_NETWORKS)]
 
