@@ -16,7 +16,6 @@ from tchub.hub.registry.sources import bundled_root
 from tchub.zoo.adapt.continual import (
     PAPER,
     AccuracyChange,
-    ContinualConfig,
     DistillConfig,
     StartingPoint,
     Title,
@@ -90,16 +89,6 @@ def test_a_test_task_that_another_device_taught_judges_nothing(capsys, tmp_path,
     done = distill(capsys, base, "--corpus", corpora["ryzen-3700x"], "--out", tmp_path / "more")
     assert done["added"][0]["test"] == {}
     assert [row["now"] for row in done["devices"]] == [None, None, None]
-
-
-def test_the_phases_follow_the_recipe(corpora):
-    usual, tilenet = ContinualConfig(), DistillConfig().phases("tilenet")
-    assert tilenet == usual, "for whose recipe the phases' settings were chosen"
-    tcl = DistillConfig(epochs=3, ewc=False, recipe="tcl-short").phases("tcl")
-    assert (tcl.loss, tcl.groups_per_batch, tcl.strength) == ("log_ranknet", 8, 0.0)
-    assert (tcl.learn_epochs, tcl.distill_epochs) == (3, 3)
-    assert tcl.learn_rate / tcl.distill_rate == usual.learn_rate / usual.distill_rate
-    assert DistillConfig(epochs=3, recipe=str(corpora["recipe"])).first("tcl").epochs == 6
 
 
 class KilledError(Exception):
@@ -236,28 +225,6 @@ def test_both_phases_really_have_the_papers_epochs_rates_and_batches(tmp_path, c
     assert run["config"] == asdict(PAPER.divided(100, 2))
 
 
-def test_the_command_takes_the_schedule_and_records_it(capsys, tmp_path, base, corpora):
-    more = ("--corpus", corpora["graviton"], "--schedule", "paper", "--out", tmp_path / "more")
-    assert distill(capsys, base, *more)["exit_code"] == 0
-    training = Checkpoint.load(tmp_path / "more").config.training
-    assert "--schedule paper" in training["command"]
-    assert training["settings"]["schedule"] == "paper"
-    run = json.loads((tmp_path / "more" / "devices" / "01-on-graviton" / "device.json").read_text())["config"]
-    assert (run["loss"], run["learn_rate"], run["groups_per_batch"]) == ("lambda_rank", 7e-4, 8)
-    assert (run["learn_epochs"], run["distill_epochs"]) == (1, 1), "--epochs decides"
-
-
-def test_the_epochs_are_divided_over_the_devices_of_the_run_and_their_phases():
-    paper = DistillConfig(schedule="paper")
-    for devices, epochs in ((1, 50), (2, 25), (5, 10), (100, 1)):
-        phases = paper.phases("tilenet", devices=devices)
-        assert (phases.learn_epochs, phases.distill_epochs) == (epochs, epochs)
-        assert paper.first("tilenet", devices).epochs == 2 * epochs
-    first = paper.first("tilenet", 2)
-    assert (first.arch, first.loss, first.optimizer, first.average) == ("tilenet", "lambda_rank", "adam", 0)
-    assert (paper.phases("tcl").strength, replace(paper, ewc=False).phases("tcl").strength) == (1e4, 0)
-
-
 # In the registry
 
 
@@ -297,10 +264,6 @@ def test_a_family_s_own_checkpoint_is_chosen_before_a_base_that_knows_the_device
     assert "a family's own checkpoint goes before it" in found.verdicts[1].reason
     gpu = resolve([publish(tmp_path / "toys", "tcl-t4", feature_schema="tcl-gpu"), published], device=get_device("t4"))
     assert [verdict.accepted for verdict in gpu.verdicts] == [True, False]
-
-
-def test_a_base_is_better_than_nothing(published):
-    assert resolve([published], device=get_device("epyc")).entry is published
 
 
 SHIPPED = [entry for entry in Index.shipped().entries if entry.is_knowledge_base]

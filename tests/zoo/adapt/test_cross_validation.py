@@ -9,7 +9,7 @@ import pytest
 import torch
 from fine_tune_kit import make_data, small
 from method_kit import line_data, tiny_tilenet, training_set
-from tchub.zoo.adapt.cross_validation import CrossValidation, cross_validate, make_folds, nested_gain
+from tchub.zoo.adapt.cross_validation import CrossValidation, cross_validate, nested_gain
 from tchub.zoo.adapt.method import FewShot, TrainedModel, TrainingSet
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import CostModel, create
@@ -78,14 +78,6 @@ def test_programs_of_the_held_fold_are_never_learnt(model: CostModel):
     counts = Counter(latency for part in seen for latency in part)
     assert set(counts.values()) == {2}, "every program is held once"
     assert len(counts) == len(data)
-
-
-def test_folds_deal_each_task_out_evenly():
-    data = line_data(tasks=3, programs=12)
-    fold = make_folds(data, 0)
-    for members in data.members:
-        assert np.bincount(fold[members]).tolist() == [4, 4, 4]
-    assert make_folds(line_data(programs=5), 0).max() == 1, "few labels make two folds"
 
 
 # Programs that a model has learnt before do not judge it

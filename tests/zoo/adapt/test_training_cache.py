@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from fine_tune_kit import small
-from tchub.zoo.adapt.method import cached_model, model_digest
+from tchub.zoo.adapt.method import TrainedModel, cached_model, model_digest
 
 
 def test_a_model_is_trained_once_and_anew_when_its_file_is_torn(tmp_path: Path):
@@ -16,12 +16,12 @@ def test_a_model_is_trained_once_and_anew_when_its_file_is_torn(tmp_path: Path):
         states.append(state)
         if state is not None:
             state.mkdir(parents=True, exist_ok=True)
-        return model, {"epochs": 3}
+        return TrainedModel(model, {"epochs": 3})
 
     first, second = (cached_model(tmp_path, ("a",), train) for _ in range(2))
     assert len(states) == 1
-    assert model_digest(first[0]) == model_digest(second[0])
-    assert second[1] == {"epochs": 3}
+    assert model_digest(first.model) == model_digest(second.model)
+    assert second.facts == {"epochs": 3}
     assert states[0] is not None
     assert not states[0].exists(), "the epochs of a finished training are removed"
     cached_model(tmp_path, ("b",), train)
@@ -33,5 +33,5 @@ def test_a_model_is_trained_once_and_anew_when_its_file_is_torn(tmp_path: Path):
     for _ in range(2):
         cached_model(tmp_path, ("quick",), train, least_seconds=60)
     assert len(states) == 5, "what takes no time is not worth the room"
-    assert cached_model(None, ("a",), train)[0] is model
+    assert cached_model(None, ("a",), train).model is model
     assert states[-1] is None

@@ -58,13 +58,6 @@ def test_encoder_and_head_have_rates_of_their_own():
     assert all(rate == (1e-2 if in_head(name) else 1e-3) for name, rate in rates.items())
 
 
-def test_the_number_of_labels_chooses_the_update():
-    config = FineTuneConfig(low_rank_below=20)
-    assert [config.update_for(n) for n in (1, 19, 20)] == ["low-rank", "low-rank", "all"]
-    assert dataclasses.replace(config, update="head").update_for(100) == "head"
-    assert fine_tune(small(), DATA, dataclasses.replace(ONE_PASS, low_rank_below=25)).update == "low-rank"
-
-
 @pytest.mark.parametrize(("below", "update"), [(20, "all"), (25, "low-rank")])
 def test_cross_validation_judges_the_update_that_all_labels_get(
     monkeypatch: pytest.MonkeyPatch, below: int, update: str

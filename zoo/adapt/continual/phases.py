@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...models import CostModel, Progressive
+from ...models import CostModel, ModelConfig, Progressive
 from ...training import RankingDataset, TrainResult, get_loss, train
 from ...training.dataset import epoch_batches
 from ..errors import AdaptError
@@ -168,7 +168,7 @@ class DistillationModel(CostModel):
         rehearsal: Rehearsal | None = None,
     ) -> None:
         """`losses`: the teacher's rank loss of each batch, (J,); `fisher`: by the base's names of weights."""
-        super().__init__(base.config)
+        super().__init__(ModelConfig(base.config.width, base.config.hardware))  # heads of the base are its own
         self.least, self.most = (float(losses.min()), float(losses.max())) if len(losses) else (0.0, 0.0)
         self.base = base
         self._terms = config

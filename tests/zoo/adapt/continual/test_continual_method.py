@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 import torch
 from tchub.zoo.adapt.adapt_model import adapt_model
-from tchub.zoo.adapt.continual import ContinualConfig, DeviceResult, DistillConfig, measure_change
+from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig, measure_change
 from tchub.zoo.adapt.continual import method as continual_method
-from tchub.zoo.adapt.continual.config import LEAST_STEPS
 from tchub.zoo.adapt.continual.method import Continual
 from tchub.zoo.adapt.fine_tune import FineTuneConfig
 from tchub.zoo.adapt.method import SourceData, TrainingSet, model_digest
@@ -90,13 +89,6 @@ def test_the_order_on_its_own_device_is_kept_better_where_that_device_is_known(c
     assert now > was - 0.2
 
 
-def test_every_device_of_an_averaged_start_is_known(checkpoint: CostModel):
-    known = np.concatenate([programs(device).features[:1] for device in (0, 3)])
-    rows = start(device_2(checkpoint, programs(2), known_devices=known))[0].known_devices()
-    assert rows is not None
-    assert sorted(rows.argmax(dim=1).tolist()) == [0, 3]
-
-
 @pytest.mark.usefixtures("fast")
 def test_a_source_after_which_the_labels_are_ranked_worse_is_left_out(checkpoint: CostModel, tmp_path: Path):
     model, facts = start(device_2(checkpoint, programs(2), OPPOSITE, ALIKE, folder=tmp_path))
@@ -132,32 +124,6 @@ def test_labels_that_judge_nothing_leave_out_no_source(checkpoint: CostModel):
     unmoved = measure_change(checkpoint, checkpoint, target)
     assert unmoved is not None
     assert (unmoved.fell, unmoved.interval) == (False, (0.0, 0.0))
-
-
-@pytest.mark.usefixtures("fast")
-def test_a_source_whose_device_has_no_number_in_common_with_the_target_is_learnt(checkpoint: CostModel):
-    """Somebody measured on it and named it; no label says that it harms."""
-    xeon = get_device("xeon")
-    unknown = replace(xeon, spec=xeon.spec.with_values(dict.fromkeys(xeon.spec.names()), "unknown: no source"))
-    _, facts = start(device_2(checkpoint, programs(2), replace(ALIKE, device=unknown)))
-    assert facts == {"sources": ["alike"], "left_out": {}}
-
-
-def test_a_source_is_learnt_by_the_settings_of_distill(checkpoint: CostModel, monkeypatch: pytest.MonkeyPatch):
-    """Those of a TCL, from a plain one as from a knowledge base, and so many epochs as three tasks need."""
-    real, used = continual_method.add_device, []
-
-    def watched(
-        base: Progressive, data: RankingDataset, val: None, config: ContinualConfig, **more: Any
-    ) -> DeviceResult:
-        used.append(config)
-        return real(base, data, val, FAST, **more)
-
-    monkeypatch.setattr(continual_method, "add_device", watched)
-    for model in (checkpoint, Progressive.around(checkpoint)):
-        start(device_2(model, programs(2), OPPOSITE))
-    assert used == 2 * [DistillConfig().phases("tcl", OPPOSITE.data)]
-    assert (used[0].loss, used[0].learn_rate, used[0].learn_epochs) == ("log_ranknet", 0.0015, LEAST_STEPS)
 
 
 def test_what_other_settings_have_made_is_not_taken_up(

@@ -74,16 +74,6 @@ def test_alt_takes_the_least_sure_and_balto_and_rdu_plus_do_not_take_twins():
     assert all(len(picked["alt"] & picked[name]) < 4 for name in ("balto", "rdu+"))
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(1, 60), st.integers(1, 60))
-def test_balto_takes_no_program_twice_in_any_chunk(n, k):
-    pool = make_pool(["conv2d"], n + 1)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tchub.zoo.adapt.sampling.active._CHUNK", 8)
-        picked = create_sampler("balto").select(pool, [n], k, predict_pool(pool, [n]), rng()).indices.tolist()
-    assert len(set(picked)) == len(picked) == min(k, n)
-
-
 def test_fasor_spends_on_tasks_that_are_unlike_each_other():
     """Tasks 0 to 8 are one kind, 9 and 10 are two others: three tasks suffice."""
     ramp = np.arange(8.0)
