@@ -7,7 +7,7 @@ drawn, so that a measured program never counts as a prediction.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import mean
@@ -178,34 +178,25 @@ def measure_curves(parts: Sequence[RankedPrograms], seed: int = 0) -> dict[str, 
         failures: the `WORST` tasks by pairwise accuracy, and the mean over the tasks of each operator.
     """
     rows = [row for part in parts for row in _task_rows(part)]
+    worst = sorted((row for row in rows if "pairwise" in row), key=lambda row: (row["pairwise"], row["task"]))
     return {
         "programs": sum(len(part.data) for part in parts),
         "tasks": len(rows),
         "top_k": [_top_row(parts, k) for k in TOP],
         "scatter": _scatter(parts, seed),
         "calibration": _calibration(parts),
-        "failures": {"tasks": _worst(rows), "operators": _by_operator(rows)},
+        "failures": {"tasks": worst[:WORST], "operators": _by_operator(rows)},
     }
 
 
 def _top_row(parts: Sequence[RankedPrograms], k: int) -> dict[str, float]:
-    def over_parts(score: Callable[[RankedPrograms, np.ndarray], float], chance: bool) -> float:
-        values = [score(part, np.zeros_like(part.scores) if chance else part.scores) for part in parts]
-        return round(mean(values), DIGITS)
-
-    def weighted(part: RankedPrograms, scores: np.ndarray) -> float:
-        return top_k(scores, part.data.latency, part.data.group, part.data.task_weights, k)
-
-    def alike(part: RankedPrograms, scores: np.ndarray) -> float:
-        return mean_top_k(scores, part.data.latency, part.data.group, k)
-
-    return {
-        "k": k,
-        "model": over_parts(weighted, chance=False),
-        "random": over_parts(weighted, chance=True),
-        "mean_model": over_parts(alike, chance=False),
-        "mean_random": over_parts(alike, chance=True),
-    }
+    values: dict[str, list[float]] = {name: [] for name in ("model", "random", "mean_model", "mean_random")}
+    for part in parts:
+        data = part.data
+        for name, scores in (("model", part.scores), ("random", np.zeros_like(part.scores))):
+            values[name].append(top_k(scores, data.latency, data.group, data.task_weights, k))
+            values[f"mean_{name}"].append(mean_top_k(scores, data.latency, data.group, k))
+    return {"k": k} | {name: round(mean(scores), DIGITS) for name, scores in values.items()}
 
 
 def _scatter(parts: Sequence[RankedPrograms], seed: int) -> dict[str, Any]:
@@ -254,11 +245,6 @@ def _task_rows(part: RankedPrograms) -> list[dict[str, Any]]:
         facts["words"] = in_words(part.computations[task.task_id]) or task.name
         rows.append(facts | {name: round(value, DIGITS) for name, value in scores.items()})
     return rows
-
-
-def _worst(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    ordered = [row for row in rows if "pairwise" in row]
-    return sorted(ordered, key=lambda row: (row["pairwise"], row["task"]))[:WORST]
 
 
 def _by_operator(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -103,26 +103,25 @@ class _Run:
         self.device = next(model.parameters()).device
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")  # pyright: ignore[reportPrivateImportUsage]
         self.loss = get_loss(config.loss)
-        self.heads = _own_heads(model, data)
+        # The head that learns each program, of a model of several; the last serves all further corpora.
+        heads = getattr(model.config, "heads", 1)
+        self.heads = torch.from_numpy(np.minimum(data.heads, heads - 1)) if heads > 1 else None
         kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
         self.optimizer = kind(model.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay)
-        self.identity = self._identity()
+        # What must be equal for a saved state to be continued.
+        self.identity: dict[str, Any] = {
+            "config": config.as_dict(),
+            "seed": seed,
+            "data": data.fingerprint(),
+            "val": val.fingerprint() if val is not None else None,
+            "model": model.config.as_dict(),
+        }
         self.state = TrainState.start(model, averaged=config.average > 0)
         if folder is not None:
             self.state = load_state(folder, model, self.optimizer, self.state, self.identity)
             if self.state.scaler:
                 self.scaler.load_state_dict(self.state.scaler)
         self.resumed_from = self.state.epoch
-
-    def _identity(self) -> dict[str, Any]:
-        """Return what must be equal for a saved state to be continued."""
-        return {
-            "config": self.config.as_dict(),
-            "seed": self.seed,
-            "data": self.data.fingerprint(),
-            "val": self.val.fingerprint() if self.val is not None else None,
-            "model": self.model.config.as_dict(),
-        }
 
     def epoch(self, epoch: int) -> dict[str, float]:
         started = time.perf_counter()
@@ -148,12 +147,8 @@ class _Run:
 
     def _pass(self, epoch: int) -> float:
         self.model.train()
-        batches = epoch_batches(
-            self.data,
-            self.config.groups_per_batch,
-            self.config.programs_per_group,
-            np.random.default_rng([self.seed, epoch]),
-        )
+        groups, programs = self.config.groups_per_batch, self.config.programs_per_group
+        batches = epoch_batches(self.data, groups, programs, np.random.default_rng([self.seed, epoch]))
         total = count = 0.0
         for number, batch in enumerate(batches):
             loss = self._step(batch, np.random.default_rng([self.seed, epoch, number]))
@@ -236,9 +231,3 @@ class _Run:
             best={k.removeprefix("val_"): v for k, v in entry.items() if k.startswith("val_")},
             resumed_from=self.resumed_from,
         )
-
-
-def _own_heads(model: CostModel, data: RankingDataset) -> Tensor | None:
-    """Return the head (N,) that learns each program, None for a model of one; the last serves all further corpora."""
-    count = getattr(model.config, "heads", 1)
-    return torch.from_numpy(np.minimum(data.heads, count - 1)) if count > 1 else None

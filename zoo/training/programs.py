@@ -25,7 +25,7 @@ def resolve_schema(name: str, kind: str) -> FeatureSchema:
     """Return the schema of a recipe's name, which may leave the device's kind out: `tlp` is `tlp-cpu` or `tlp-gpu`.
 
     Raises:
-        UnknownSchemaError: there is none.
+        TchubError: there is none.
     """
     full = f"{name}-{kind}"
     return get_schema(full if name not in SCHEMAS and full in SCHEMAS else name)

@@ -83,9 +83,15 @@ def load_training_data(
         free = split.without(held, corpus, ("train", "val"))
         data, failed = read_programs(corpus, free, schema, store, part, head) if part.programs > 0 else (None, 0)
         trained.append(data)
-        facts.append(describe_corpus(corpus) | _count(data, failed))
+        tasks, programs = (0, 0) if data is None else (len(set(data.group.tolist())), len(data))
+        counts = {"tasks": tasks, "programs": programs, "programs_without_features": failed}
+        facts.append(describe_corpus(corpus) | counts)
     if all(data is None for data in trained):
-        raise _nothing(corpora)
+        names = ", ".join(corpus.path.name for corpus in corpora)
+        raise EmptyDatasetError(
+            f"no training task of {names} has {MIN_PROGRAMS} valid programs",
+            remedy="measure more programs of each task (`tchub collect --programs N`), or add a --corpus",
+        )
     val = _join(read_programs(c, split.without(tests, c, ("val",)), schema, store)[0] for c in judges)
     test = load_part(target, "test", schema, store=store)
     return TrainingData(schema, device, trained[0], _join(trained[1:]), val, test, facts, share)
@@ -137,23 +143,6 @@ class _Splits:
         return sorted(task_id for part in parts for task_id in split.part(part) if names[task_id] not in held)
 
 
-def _count(data: RankingDataset | None, failed: int) -> dict[str, int]:
-    """Return the counts of the programs learnt from, for a card."""
-    return {
-        "tasks": 0 if data is None else len(set(data.group.tolist())),
-        "programs": 0 if data is None else len(data),
-        "programs_without_features": failed,
-    }
-
-
 def _join(parts: Iterable[RankingDataset | None]) -> RankingDataset | None:
     filled = [part for part in parts if part is not None]
     return RankingDataset.concat(filled) if filled else None
-
-
-def _nothing(corpora: Sequence[Corpus]) -> Exception:
-    names = ", ".join(corpus.path.name for corpus in corpora)
-    return EmptyDatasetError(
-        f"no training task of {names} has {MIN_PROGRAMS} valid programs",
-        remedy="measure more programs of each task (`tchub collect --programs N`), or add a --corpus",
-    )
