@@ -47,9 +47,9 @@ def command(name: str, group: click.Group | None = None) -> Decorator:
 def options_of(config: type[Any], *names: str, **helps: str) -> Decorator:
     """Add an option for each of these fields of a frozen config: name, type, default and help are the field's.
 
-    The help is the first sentence about the field in the class's docstring. A field that is true by default becomes
-    `--no-NAME`. A field whose default an option cannot show is passed as None where the user does not give it: leave it
-    out of the config then.
+    The help is the first sentence about the field in the class's docstring, and `metadata["choices"]` are the choices.
+    A field that is true by default becomes `--no-NAME`. A field whose default an option cannot show is passed as None
+    where the user does not give it: leave it out of the config then.
 
     Args:
         config: the dataclass.
@@ -71,8 +71,11 @@ def _option(field: Field[Any], about: str) -> Decorator:
     about = about.replace("`", "")
     about = about[:1].upper() + about[1:]
     if isinstance(default, bool):
-        return click.option(f"{flag}/--no-{flag[2:]}" if default else flag, default=default, help=about)
+        flag = f"{flag}/--no-{flag[2:]}" if default else flag
+        return click.option(flag, is_flag=True, default=default, help=about)
     kind, metavar = _TYPES[str(field.type).partition(" | ")[0]]
+    if choices := field.metadata.get("choices"):
+        kind = click.Choice(choices)
     shown = default if isinstance(default, str | int | float) else None
     return click.option(flag, type=kind, metavar=metavar, default=shown, help=about)
 

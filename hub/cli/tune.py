@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..tuning.config import TuneConfig
 from .options import (
     FILE,
     PATH,
     command,
     device_options,
     given_again,
+    options_of,
     out_option,
-    seed_option,
     shape_option,
     threads_option,
 )
@@ -30,30 +31,26 @@ if TYPE_CHECKING:
 
 @command("tune")
 @click.argument("network")
-@click.option(
-    "--checkpoint", metavar="NAME",
-    help="A checkpoint, stock (MetaSchedule's own model) or none. [default: the best fit]",
-)  # fmt: skip
 @device_options
-@click.option("--trials", default=128, type=click.IntRange(1), metavar="N", help="Programs to measure.")
 @out_option("Output folder.", "out")
-@threads_option
 @shape_option
-@click.option(
-    "--layout", default="channels-last", type=click.Choice(["channels-last", "as-imported"]),
-    metavar="L", help="Layout of the convolutions: channels-last or as-imported.",
+@options_of(
+    TuneConfig, "checkpoint", "trials", "trials_per_iter", "early_stop", "layout", "seed", "update", "reuse",
+    "compare_stock",
+    checkpoint="A checkpoint, stock (MetaSchedule's own model) or none. [default: the best fit]",
+    trials_per_iter="Programs of a task in one round at most.",
+    early_stop="End when a round promises to gain less than this share of the latency.",
+    layout="Layout of the convolutions: channels-last or as-imported.",
+    update="How the checkpoint learns meanwhile: auto, none, context or few-shot.",
+    seed="Seed of the searches.",
+    reuse="Begin with what earlier runs measured on this device.",
+    compare_stock="Tune again with MetaSchedule's own model, and compare.",
 )  # fmt: skip
-@seed_option("Seed of the searches.")
 @click.option(
-    "--update", default="auto", type=click.Choice(["auto", "none", "context", "few-shot"]),
-    metavar="U", help="How the checkpoint learns meanwhile: auto, none, context or few-shot.",
+    "--engine", default="auto", type=click.Choice(["auto", "decisions", "metaschedule"]), metavar="E",
+    help="The search: auto, metaschedule, or tchub's over decisions.",
 )  # fmt: skip
-@click.option(
-    "--engine", default="auto", type=click.Choice(["auto", "decisions", "metaschedule"]),
-    metavar="E", help="The search: auto, metaschedule, or tchub's over decisions.",
-)  # fmt: skip
-@click.option("--compare-stock", is_flag=True, help="Tune again with MetaSchedule's own model, and compare.")
-@click.option("--reuse/--no-reuse", default=True, help="Begin with what earlier runs measured on this device.")
+@threads_option
 def tune_command(network: str, out: Path, engine: str, output: Output, **options: Any) -> None:
     """Tune a network with TVM's MetaSchedule, on this machine or on others through TVM's RPC.
 

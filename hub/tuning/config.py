@@ -62,10 +62,10 @@ class TuneConfig:
     linker: str | None = None
     target: dict[str, Any] | None = None
     threads: int | None = None
-    layout: str = LAYOUTS[0]
+    layout: str = field(default=LAYOUTS[0], metadata={"choices": LAYOUTS})
     trials_per_iter: int | None = None
     early_stop: float = 0.0
-    update: str = "auto"
+    update: str = field(default="auto", metadata={"choices": ("auto", "none", "context", "few-shot")})
     online: OnlineSettings | None = None
     search: SearchSettings | None = None
     compare_stock: bool = False
