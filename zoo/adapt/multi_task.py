@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..models import CostModel, Ensemble, ModelConfig, Progressive
+from ..models import CostModel, Ensemble, ModelConfig, ProgressiveNetwork
 from ..training.config import TrainConfig
 from ..training.dataset import RankingDataset
 from ..training.loop import TrainResult, train
@@ -121,7 +121,7 @@ class MultiTask(Method):
         """Return None for programs of other devices, and one network to share."""
         if not sources:
             return "it learns beside programs of other devices: name folders of corpora with --sources"
-        if isinstance(base, Progressive):
+        if isinstance(base, ProgressiveNetwork):
             return "a knowledge base learns devices one after another, not at once"
         if isinstance(base, Ensemble):
             return "the members of an ensemble share no trunk"

@@ -13,7 +13,7 @@ from .config import CheckpointConfig
 from .context import ContextModel
 from .ensemble import Ensemble, register_ensembles
 from .errors import CheckpointError, CorruptCheckpointError, ModelConfigError, UnknownArchitectureError
-from .progressive import Progressive, register_knowledge_bases
+from .progressive import ProgressiveNetwork, register_knowledge_bases
 from .registry import Architecture, create, get_architecture, list_architectures, make_config
 from .scan import selective_scan
 from .tilenet import TileNet
@@ -36,7 +36,7 @@ __all__ = [
     "LightGBMRanker",
     "ModelConfig",
     "ModelConfigError",
-    "Progressive",
+    "ProgressiveNetwork",
     "TileNet",
     "UnknownArchitectureError",
     "XGBoostRanker",

@@ -23,8 +23,8 @@ MAX_DEVICES = 32
 ColumnStart = Literal["base", "previous", "random"]
 
 
-class Progressive(CostModel):
-    """A base that keeps what it knows of all devices so far, and a column that learns the next one.
+class ProgressiveNetwork(CostModel):
+    """A base that keeps what it knows of all devices, and a column that learns the next (TCL, section 6).
 
     The base runs without a gradient, and the input h_{i-1} of each of its linear layers reaches the same layer of
     the column through a `Lateral` (equation 7). Its own weights and the Fisher diagonal of what it has learnt are
@@ -62,14 +62,14 @@ class Progressive(CostModel):
         self._let(answers)
 
     @classmethod
-    def around(cls, model: CostModel, lateral: int = 16) -> Progressive:
+    def around(cls, model: CostModel, lateral: int = 16) -> ProgressiveNetwork:
         """Return a knowledge base whose base is this model, its column a copy; the weights' Fisher diagonal is 0.
 
         Raises:
             UnknownArchitectureError: the model is a knowledge base or an ensemble already.
         """
         network = create(model.arch + SUFFIX, **(model.config.as_dict() | {"lateral": lateral, "column": True}))
-        assert isinstance(network, Progressive)
+        assert isinstance(network, ProgressiveNetwork)
         for part in (network.kb, network.column):
             part.load_state_dict(model.state_dict())
         weight = next(model.parameters())
@@ -107,7 +107,7 @@ class Progressive(CostModel):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             fresh = create(self.arch, **self.config.as_dict())
-        assert isinstance(fresh, Progressive)
+        assert isinstance(fresh, ProgressiveNetwork)
         self.lateral.load_state_dict(fresh.lateral.state_dict())
         self.column.load_state_dict(fresh.column.state_dict() if start == "random" else self.kb.state_dict())
         if start == "random":  # the scales of columns are no weights: they are those of the base's devices
@@ -187,8 +187,8 @@ class Progressive(CostModel):
             return getattr(self.column, method)(x)
 
 
-class ContextProgressive(Progressive, ContextModel):
-    """A `Progressive` of a model that takes measured programs as context: the part that answers corrects the scores."""
+class ContextProgressiveNetwork(ProgressiveNetwork, ContextModel):
+    """A `ProgressiveNetwork` of context models: the part that answers corrects its scores by measured programs."""
 
     def condition(self, scores: Tensor, context: Tensor, measured: Tensor) -> tuple[Tensor, Tensor]:
         return self._process.condition(scores, context, measured)
@@ -205,7 +205,7 @@ class ContextProgressive(Progressive, ContextModel):
 def register_knowledge_bases() -> None:
     """Make `X-kb` known for every network X that is registered by now."""
     register_derived(
-        "knowledge base", Progressive, ContextProgressive,
+        "knowledge base", ProgressiveNetwork, ContextProgressiveNetwork,
         endings=(SUFFIX, "KB"), settings=[("lateral", int, 16), ("column", bool, True)], paper=PAPER,
     )  # fmt: skip
 

@@ -76,7 +76,7 @@ def train(
         TrainingError: the loss is no longer finite.
         TrainingError: the state found is of another recipe, seed or data set, or damaged.
     """
-    run = _Run(model, data, val, config, seed, resume_dir, world)
+    run = _TrainingRun(model, data, val, config, seed, resume_dir, world)
     with torch.random.fork_rng(devices=[]):
         for epoch in range(run.state.epoch, config.epochs):
             entry = run.epoch(epoch)
@@ -85,7 +85,7 @@ def train(
     return run.finish()
 
 
-class _Run:
+class _TrainingRun:
     """The moving parts of one training run."""
 
     def __init__(

@@ -170,7 +170,7 @@ class Material:
 
     @cached_property
     def data(self) -> Any:
-        """Training programs of the corpus and of its source, and test programs; see `training.gather`."""
+        """Training programs of the corpus and of its source, and test programs; see `training.training_data`."""
         from tchub.zoo.training.programs import Share
         from tchub.zoo.training.training_data import load_training_data
 

@@ -15,7 +15,7 @@ from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig, add_device
 from tchub.zoo.adapt.continual.config import steps_per_epoch
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.devices import Device
-from tchub.zoo.models import CostModel, Progressive
+from tchub.zoo.models import CostModel, ProgressiveNetwork
 from tchub.zoo.training import RankingDataset, evaluate_model, train
 
 from scripts.benchmarks.transfer.case import Made, kept_model, train_new
@@ -97,9 +97,9 @@ def knowledge_base(
     return made
 
 
-def is_base(made: Made) -> Progressive:
+def is_base(made: Made) -> ProgressiveNetwork:
     """The model that was made, which is a knowledge base."""
-    if not isinstance(made.model, Progressive):
+    if not isinstance(made.model, ProgressiveNetwork):
         raise TypeError(f"{made.model.arch} is no knowledge base")
     return made.model
 
@@ -110,18 +110,18 @@ def _first(scene: Scene, data: RankingDataset, seed: int, arch: str, config: Con
     return Made(start_base(model, data, config, seed=seed), time.process_time() - started)
 
 
-def next_base(base: Progressive, data: RankingDataset, seed: int, config: ContinualConfig) -> Made:
+def next_base(base: ProgressiveNetwork, data: RankingDataset, seed: int, config: ContinualConfig) -> Made:
     """A base that learnt a further device by both phases."""
     started = time.process_time()
     return Made(add_device(base, data, None, paced(config, base.kb.arch, data), seed).kb, time.process_time() - started)
 
 
-def column_of(base: Progressive, case: Case, config: ContinualConfig = EQUATIONS) -> Progressive:
+def column_of(base: ProgressiveNetwork, case: Case, config: ContinualConfig = EQUATIONS) -> ProgressiveNetwork:
     """The base with a column that learnt what was measured; with few labels it stops by itself."""
     base.new_column(config.column, case.seed)
     if case.protocol == "in-task":
         tuned = fine_tune(base.learning(), case.measured, FineTuneConfig(seed=case.seed)).model
-        assert isinstance(tuned, Progressive)
+        assert isinstance(tuned, ProgressiveNetwork)
         return tuned
     learn(base, case.measured, None, gentle(paced(config, case.arch, case.measured)), case.seed)
     return base.eval()

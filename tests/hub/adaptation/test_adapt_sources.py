@@ -36,7 +36,7 @@ from tchub.zoo.adapt.continual import method as continual_method
 from tchub.zoo.adapt.errors import AdaptError
 from tchub.zoo.corpus import Corpus, EmptyDatasetError
 from tchub.zoo.features import get_schema
-from tchub.zoo.models import Checkpoint, CheckpointError, Progressive, create
+from tchub.zoo.models import Checkpoint, CheckpointError, ProgressiveNetwork, create
 from tchub.zoo.primitives import from_trace_json
 from tchub.zoo.training import RankingDataset
 from tchub.zoo.training.programs import StatementStore, read_programs
@@ -87,7 +87,7 @@ def test_corpora_are_learnt_by_continual_but_for_one_that_harms(
     if harms:
         return
     model = Checkpoint.load(result.path)
-    assert isinstance(model.model, Progressive)
+    assert isinstance(model.model, ProgressiveNetwork)
     assert (model.config.arch, Registry.default().resolve(result.name).entry.arch) == ("tcl-kb", "tcl-kb")
     assert model.config.model["column"], "the column answers"
     known, programs = model.model.known_devices(), make_candidates(make_task(0), {}, 1, 0)
@@ -154,7 +154,7 @@ def test_corpora_that_do_not_fit_are_refused(
 
 def test_a_method_that_one_of_the_starts_cannot_learn_by_is_refused(base: CheckpointChoice, tmp_path: Path):
     """Which start is taken is known when the first batch has been paid for."""
-    known = replace(base.checkpoint, model=Progressive.around(base.checkpoint.model))
+    known = replace(base.checkpoint, model=ProgressiveNetwork.around(base.checkpoint.model))
     other = CheckpointChoice(known, replace(base.entry, name="tcl-kb-cpu"))
     lab, corpus = Lab(), corpus_at(tmp_path / "xeon-corpus")
     with pytest.raises(AdaptError, match="one after another"):
@@ -163,7 +163,7 @@ def test_a_method_that_one_of_the_starts_cannot_learn_by_is_refused(base: Checkp
 
 
 def test_a_knowledge_base_of_a_newer_format_is_refused(base: CheckpointChoice, tmp_path: Path):
-    stored(tmp_path / "kb", "tcl-kb-cpu", Progressive.around(create("tcl", **SMALL)))
+    stored(tmp_path / "kb", "tcl-kb-cpu", ProgressiveNetwork.around(create("tcl", **SMALL)))
     config = tmp_path / "kb" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"format": 99}))
     border = {"choose_checkpoint": lambda _: choose_checkpoint(str(tmp_path / "kb"))}
@@ -208,7 +208,7 @@ def test_an_average_that_ranks_better_than_each_source_is_the_start(measured):
     """What is wrong with one is right in the other: their encoders lie on two sides of a good one."""
     good, data = measured
     one, other = moved(good, "tcl-one", 2.0, "encoder"), moved(good, "tcl-other", -2.0, "encoder")
-    start = choose_start(AdaptationSources((one, other), named=True), data, seed=0)
+    start = choose_start(AdaptationSources((one, other), named=True, corpora=()), data, seed=0)
     assert start.name == "tcl-one@1.0.0 + tcl-other@1.0.0"
     assert start.base is one, "the one that was named is still the one to beat"
     assert all(start.model is not source.checkpoint.model for source in (one, other))
@@ -217,7 +217,7 @@ def test_an_average_that_ranks_better_than_each_source_is_the_start(measured):
 def test_an_average_that_ranks_worse_than_a_source_is_not_the_start(measured):
     good, data = measured
     far = moved(good, "tcl-far", 3.0)
-    start = choose_start(AdaptationSources((far, good), named=True), data, seed=0)
+    start = choose_start(AdaptationSources((far, good), named=True, corpora=()), data, seed=0)
     assert (start.name, start.model, start.base) == (good.entry.id, good.checkpoint.model, far)
     assert f"tcl-far@1.0.0 + {good.entry.id}" in start.reason, "it was looked at"
 
@@ -228,7 +228,7 @@ def test_labels_too_few_to_compare_by_keep_the_first_source(measured, programs: 
     """None, when all of the first batch failed; one, and four of a task, of which chance makes the better source."""
     good, data = measured
     far = moved(good, "tcl-far", 3.0)
-    sources = AdaptationSources((far, good), named=named)
+    sources = AdaptationSources((far, good), named=named, corpora=())
     start = choose_start(sources, data.take(data.members[0][:programs]), seed=0)
     assert (start.model, start.base) == (far.checkpoint.model, far)
     assert (start.name, start.compared) == ("tcl-far@1.0.0", ())
@@ -303,25 +303,23 @@ def test_a_corpus_of_which_all_was_measured_here_is_told_of_and_not_needed(base:
         run(base, Lab(), tmp_path, method="multi-task", **options)
 
 
-def test_a_corpus_of_another_device_teaches_what_is_learnt_here_but_not_what_judges(adapted):
-    """The same programs have other latencies there: what they are here remains to be learnt."""
-    pool, corpus = pool_of(adapted[0]), Corpus.open(adapted[0].measurements.corpus)
+def test_programs_are_known_by_device_computation_and_key(adapted):
+    """On another device they have other latencies, which remain to be learnt; a task may have another name."""
+    result, corpus, pool = adapted[0], Corpus.open(adapted[0].measurements.corpus), pool_of(adapted[0])
     elsewhere, every = replace(pool, device="another device"), range(len(pool))
-    assert withheld(corpus, pool, [], every) == keys_in(corpus, pool, every) != frozenset()
+    keys = keys_in(corpus, pool, every)
+    assert withheld(corpus, pool, [], every) == withheld(corpus, elsewhere, every, []) == keys
     assert withheld(corpus, elsewhere, [], every) == frozenset()
-    assert withheld(corpus, elsewhere, every, []) == keys_in(corpus, pool, every)
-
-
-def test_programs_are_known_by_what_their_task_computes_whatever_its_name(adapted):
-    corpus, pool = Corpus.open(adapted[0].measurements.corpus), pool_of(adapted[0])
 
     class Renamed:
         tasks = {f"x{name}": task for name, task in corpus.tasks.items()}  # noqa: RUF012
 
     renamed: Any = Renamed()
-    keys = keys_in(renamed, pool, range(len(pool)))
-    assert {key for _, key in keys} >= {p.key for task in renamed.tasks for p in corpus.programs(task[1:])}
-    assert all(task.startswith("x") for task, _ in keys)
+    assert keys_in(renamed, pool, every) == {(f"x{task}", key) for task, key in keys}
+    measured = names(result.picks, "learn") | names(result.picks, "hold-out")
+    assert keys == {pool.name(index) for index in every}
+    indices = [index for index in every if pool.name(index) in measured]
+    assert corpus_digests(corpus) == set(pool_digests(pool, indices)), "a corpus of this device counts as learnt"
 
 
 def test_what_a_lineage_learnt_judges_nothing(adapted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -366,11 +364,3 @@ def test_a_pool_that_was_learnt_before_is_what_the_error_tells_of(adapted, tmp_p
     with pytest.raises(AdaptError, match="355 of 360 candidates were learnt before"):
         run(replace(choice, checkpoint=replace(choice.checkpoint, config=config)), lab, tmp_path)
     assert not lab.measured
-
-
-def test_a_corpus_of_this_device_counts_as_learnt(adapted):
-    result, pool = adapted[0], pool_of(adapted[0])
-    measured = names(result.picks, "learn") | names(result.picks, "hold-out")
-    indices = [index for index in range(len(pool)) if pool.name(index) in measured]
-    assert len(indices) == result.measurements.measured
-    assert corpus_digests(Corpus.open(result.measurements.corpus)) >= set(pool_digests(pool, indices))

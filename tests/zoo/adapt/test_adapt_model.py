@@ -15,7 +15,7 @@ from tchub.zoo.adapt.continual import method as continual_method
 from tchub.zoo.adapt.cross_validation import CrossValidation
 from tchub.zoo.adapt.errors import AdaptError, LabelError
 from tchub.zoo.adapt.method import model_digest
-from tchub.zoo.models import CostModel, Progressive
+from tchub.zoo.models import CostModel, ProgressiveNetwork
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +75,9 @@ def test_what_a_method_lacks_is_named_with_a_remedy(model: CostModel):
     for name, base, sources, why in (
         ("telepathy", model, 0, "no method"),
         ("multi-task", model, 0, "--sources"),
-        ("multi-task", Progressive.around(model), 1, "one after another"),
+        ("multi-task", ProgressiveNetwork.around(model), 1, "one after another"),
         ("few-shot", model, 2, "learns nothing from corpora"),
-        ("ensemble", Progressive.around(model), 0, "knowledge base"),
+        ("ensemble", ProgressiveNetwork.around(model), 0, "knowledge base"),
     ):
         with pytest.raises(AdaptError, match=why) as caught:
             applying(name, base, sources)

@@ -12,7 +12,7 @@ from method_kit import NET, tiny_tilenet
 from tchub.zoo.adapt.continual import fisher_average
 from tchub.zoo.adapt.cross_validation import blend
 from tchub.zoo.adapt.errors import AdaptError
-from tchub.zoo.models import CostModel, Progressive, create
+from tchub.zoo.models import CostModel, ProgressiveNetwork, create
 
 
 def mlp(seed: int) -> CostModel:
@@ -50,7 +50,7 @@ def test_what_a_model_depends_on_decides_an_average():
 
 @pytest.mark.parametrize(("answers", "frozen"), [("column", "kb"), ("kb", "column")])
 def test_knowledge_bases_are_averaged_where_they_learn_and_refused_where_frozen_parts_differ(answers, frozen):
-    one = Progressive.around(mlp(0), 4)
+    one = ProgressiveNetwork.around(mlp(0), 4)
     one = one.learning() if answers == "column" else one.distilling()
     other = copy.deepcopy(one)
     weight = next(name for name, p in one.named_parameters() if name.startswith(answers) and p.requires_grad)

@@ -14,7 +14,7 @@ from tchub.zoo.adapt.fine_tune import UPDATES, FineTuneConfig, FineTuneResult, U
 from tchub.zoo.adapt.layers import in_head
 from tchub.zoo.adapt.method import TrainingSet
 from tchub.zoo.devices import get_device
-from tchub.zoo.models import CostModel, Progressive
+from tchub.zoo.models import CostModel, ProgressiveNetwork
 from torch import nn
 
 DATA = make_data(tasks=3, programs=8)
@@ -89,7 +89,7 @@ def test_what_requires_no_gradient_stays_and_does_not_anchor(update: str):
 @pytest.mark.parametrize("arch", ["tilenet", "tcl", "tlp"])
 @pytest.mark.parametrize("update", UPDATES)
 def test_of_a_knowledge_base_the_column_learns_and_the_base_is_kept(arch: str, update: str):
-    model = Progressive.around(small(arch), lateral=2)
+    model = ProgressiveNetwork.around(small(arch), lateral=2)
     before = state_of(model)
     changed = moved(tuned(model, update), before)
     assert changed

@@ -1,4 +1,4 @@
-"""Tiny networks and bases for the tests of `Progressive`."""
+"""Tiny networks and bases for the tests of `ProgressiveNetwork`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import fields
 import torch
 from tchub.zoo.models import (
     CostModel,
-    Progressive,
+    ProgressiveNetwork,
     create,
     get_architecture,
     list_architectures,
@@ -27,7 +27,7 @@ def programs(n: int = 6, rows: int = 3, width: int = 10, seed: int = 0) -> torch
     return torch.randn(n, rows, width, generator=torch.Generator().manual_seed(seed))
 
 
-def apart(base: Progressive) -> Progressive:
+def apart(base: ProgressiveNetwork) -> ProgressiveNetwork:
     """A base whose parts and alphas are all different, as after some training."""
     g = torch.Generator().manual_seed(7)
     with torch.no_grad():

@@ -6,7 +6,7 @@ import pytest
 import torch
 from progressive_kit import NETWORKS, apart, programs, tiny
 from tchub.zoo.models import (
-    Progressive,
+    ProgressiveNetwork,
 )
 from tchub.zoo.models.lateral import lateral_layers
 from torch.nn import functional
@@ -14,7 +14,7 @@ from torch.nn import functional
 
 def test_a_column_computes_equation_7() -> None:
     """Of a TenSet-MLP, layer by layer, from the tensors of the state alone."""
-    base = apart(Progressive.around(tiny("tenset-mlp"), lateral=4)).double()
+    base = apart(ProgressiveNetwork.around(tiny("tenset-mlp"), lateral=4)).double()
     w, x = base.state_dict(), programs(rows=1).double()
 
     def layer(h: torch.Tensor, old: torch.Tensor, name: str) -> torch.Tensor:
@@ -37,7 +37,7 @@ def test_a_column_computes_equation_7() -> None:
 
 @pytest.mark.parametrize("arch", NETWORKS)
 def test_without_alpha_the_column_is_alone(arch: str) -> None:
-    base = apart(Progressive.around(tiny(arch), lateral=3))
+    base = apart(ProgressiveNetwork.around(tiny(arch), lateral=3))
     for lateral in base.lateral.values():
         torch.nn.init.zeros_(lateral.get_parameter("alpha"))
     assert torch.equal(base(programs()), base.column(programs()))
@@ -46,7 +46,7 @@ def test_without_alpha_the_column_is_alone(arch: str) -> None:
 
 @pytest.mark.parametrize("arch", NETWORKS)
 def test_every_lateral_of_every_network_is_heard_and_learns(arch: str) -> None:
-    base = apart(Progressive.around(tiny(arch), lateral=8)).train()
+    base = apart(ProgressiveNetwork.around(tiny(arch), lateral=8)).train()
     x = programs(40)
     (base.describe(x).square().sum() + base.forward_heads(x).square().sum()).backward()
     silent = [n for n, p in base.lateral.named_parameters() if p.grad is None or not p.grad.abs().sum()]
@@ -66,7 +66,7 @@ def test_layers_that_read_raw_features_have_no_lateral(arch: str) -> None:
 @pytest.mark.parametrize("arch", NETWORKS)
 def test_around_a_model_base_and_column_are_that_model(arch: str) -> None:
     model = tiny(arch)
-    base = Progressive.around(model, lateral=2)
+    base = ProgressiveNetwork.around(model, lateral=2)
     for part in (base.kb, base.column):
         for a, b in zip(part.state_dict().values(), model.state_dict().values(), strict=True):
             assert torch.equal(a, b)
@@ -75,7 +75,7 @@ def test_around_a_model_base_and_column_are_that_model(arch: str) -> None:
 
 
 def test_either_the_base_is_frozen_or_the_column() -> None:
-    base = Progressive.around(tiny("tilenet"))
+    base = ProgressiveNetwork.around(tiny("tilenet"))
 
     def trained() -> set[str]:
         return {n.split(".")[0] for n, p in base.named_parameters() if p.requires_grad}
@@ -92,7 +92,7 @@ def test_either_the_base_is_frozen_or_the_column() -> None:
 
 @pytest.mark.parametrize("start", ["base", "previous", "random"])
 def test_a_new_column_starts_from(start: str) -> None:
-    base = apart(Progressive.around(tiny("tilenet")))
+    base = apart(ProgressiveNetwork.around(tiny("tilenet")))
     before = {n: p.clone() for n, p in base.named_parameters()}
     base.new_column(start, seed=1)  # pyright: ignore[reportArgumentType]
 
@@ -109,7 +109,7 @@ def test_another_devices_columns_open_and_what_was_said_of_the_first_stays() -> 
     """A network that learnt on one device has shut the columns that describe it: they had one value."""
     one, other = programs(30, rows=1), programs(30, rows=1, seed=1)
     one[:, :, -2:], other[:, :, -2:] = torch.tensor([3.0, 5.0]), torch.tensor([4.0, 5.0])
-    base = Progressive.around(tiny("tilenet"))
+    base = ProgressiveNetwork.around(tiny("tilenet"))
     base.prepare(one)
     before, blind = base(one), base(other)
     base.admit(other)

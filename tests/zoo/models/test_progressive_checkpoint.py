@@ -15,7 +15,7 @@ from tchub.zoo.models import (
     CheckpointConfig,
     ContextModel,
     CorruptCheckpointError,
-    Progressive,
+    ProgressiveNetwork,
     UnknownArchitectureError,
     create,
     get_architecture,
@@ -23,11 +23,11 @@ from tchub.zoo.models import (
 )
 
 
-def saved(tmp_path, arch: str = "tilenet", column: bool = True) -> tuple[Progressive, CheckpointConfig]:
+def saved(tmp_path, arch: str = "tilenet", column: bool = True) -> tuple[ProgressiveNetwork, CheckpointConfig]:
     schema = get_schema(get_architecture(arch).schemas[0])
     torch.manual_seed(0)
     model = create(f"{arch}-kb", width=schema.width, hardware=schema.hardware, lateral=4, column=column)
-    assert isinstance(model, Progressive)
+    assert isinstance(model, ProgressiveNetwork)
     apart(model)
     config = CheckpointConfig(
         name=f"{arch}-kb-test", version="1.0.0", arch=f"{arch}-kb", model=model.config.as_dict(),
@@ -42,7 +42,7 @@ def test_base_column_and_worth_travel_in_one_checkpoint(tmp_path, column: bool) 
     model, config = saved(tmp_path, column=column)
     loaded = Checkpoint.load(tmp_path).model
     x = programs(rows=1, width=model.config.width).numpy()
-    assert isinstance(loaded, Progressive)
+    assert isinstance(loaded, ProgressiveNetwork)
     np.testing.assert_array_equal(loaded.score(x), model.score(x))
     assert loaded.state_dict().keys() == model.state_dict().keys()
     assert {name.split(".")[0] for name in model.state_dict()} == {"kb", "column", "lateral", "fisher", "devices"}
@@ -53,7 +53,7 @@ def test_measured_programs_correct_the_scores_of_the_part_that_answers(tmp_path)
     model, _ = saved(tmp_path)
     loaded = Checkpoint.load(tmp_path).model
     assert isinstance(loaded, ContextModel)
-    assert isinstance(loaded, Progressive)
+    assert isinstance(loaded, ProgressiveNetwork)
     x = programs(20, rows=1, width=model.config.width).numpy()
     seconds = np.linspace(1e-3, 1e-2, 6)
     informed = loaded.given(x[:6], seconds).score(x)
@@ -78,4 +78,4 @@ def test_a_base_of_impossible_size_is_refused_before_it_takes_memory(tmp_path) -
 def test_every_network_has_a_base_and_a_base_has_none() -> None:
     assert list_architectures() == sorted(NETWORKS)
     with pytest.raises(UnknownArchitectureError):
-        Progressive.around(Progressive.around(tiny("tilenet")))
+        ProgressiveNetwork.around(ProgressiveNetwork.around(tiny("tilenet")))

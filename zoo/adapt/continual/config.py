@@ -34,7 +34,7 @@ class ContinualConfig:
         strength: lambda of equation 9, of elastic weight consolidation; 0 leaves it out.
         rehearsal: weight of the base's earlier scores for the new programs on the devices that it knows (ours; 0 for
             the paper's loss).
-        column: start of the column, see `Progressive.new_column`.
+        column: start of the column, see `ProgressiveNetwork.new_column`.
         select: metric on validation tasks that chooses the first phase's epoch, or "last".
         fisher_groups: groups at most that the Fisher diagonal of a device is the mean of.
     """

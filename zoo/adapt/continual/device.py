@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 
 from ...devices import Device
 from ...devices.registry import distance
-from ...models import CostModel, Progressive
+from ...models import CostModel, ProgressiveNetwork
 from ...training import RankingDataset, TrainResult, evaluate_model
 from ...training.state import ensure_same_run
 from ..errors import LabelError
@@ -49,10 +48,6 @@ class AccuracyChange:
             f"{low:+.3f} to {high:+.3f})"
         )
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self) | {"interval": list(self.interval)}
-
 
 @dataclass(frozen=True)
 class DeviceResult:
@@ -68,8 +63,8 @@ class DeviceResult:
         change: of the base on them, with its uncertainty; None without any, or where no two of their programs differ.
     """
 
-    kb: Progressive
-    adapted: Progressive
+    kb: ProgressiveNetwork
+    adapted: ProgressiveNetwork
     learning: TrainResult
     distilling: TrainResult
     gate: float
@@ -83,12 +78,12 @@ def start_base(
     config: ContinualConfig | None = None,
     lateral: int = 16,
     seed: int = 0,
-) -> Progressive:
+) -> ProgressiveNetwork:
     """Make a knowledge base of a model that was trained on a first device, with laterals of some rank.
 
     `data` are programs of that device: they, config and seed decide the Fisher diagonal.
     """
-    base = Progressive.around(model, lateral)
+    base = ProgressiveNetwork.around(model, lateral)
     base.new_column("base", seed)
     check_features(base, data)
     remember(base, data, config, seed)
@@ -96,7 +91,7 @@ def start_base(
 
 
 def add_device(
-    kb: Progressive,
+    kb: ProgressiveNetwork,
     data: RankingDataset,
     val: RankingDataset | None = None,
     config: ContinualConfig | None = None,

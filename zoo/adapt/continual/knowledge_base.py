@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 import torch
 
 from ...corpus import EmptyDatasetError
-from ...features import FeatureSchema, get_schema
-from ...models import Checkpoint, CheckpointConfig, Progressive, create, get_architecture
+from ...features import get_schema
+from ...models import Checkpoint, CheckpointConfig, ProgressiveNetwork, create, get_architecture
 from ...training import TrainConfig, TrainResult, evaluate_model, evaluate_random, train
 from ...training.programs import StatementStore, corpus_device, resolve_schema
 from ...training.state import ensure_same_run
@@ -60,23 +60,8 @@ class StartingPoint:
 
     @property
     def config(self) -> CheckpointConfig | None:
-        """Of the checkpoint, if any."""
+        """The config of the checkpoint, if any."""
         return self.checkpoint.config if self.checkpoint else None
-
-    @property
-    def devices(self) -> tuple[DeviceRecord, ...]:
-        """Those that the base knows already."""
-        return learnt_devices(self.config) if self.config else ()
-
-    def schema(self, recipe: TrainConfig, kind: str) -> FeatureSchema:
-        """Return the features that the base reads, or those of a new one for a kind of device, `cpu` or `gpu`."""
-        return get_schema(self.config.feature_schema) if self.config else resolve_schema(recipe.feature_schema, kind)
-
-    def identity(self) -> str:
-        """Return one line that differs for different starts."""
-        if self.config is None:
-            return f"new:{self.arch}"
-        return f"{self.config.name}@{self.config.version} {json.dumps([d.sha256[:12] for d in self.devices])}"
 
 
 @dataclass(frozen=True)
@@ -125,17 +110,24 @@ def grow_base(
     settings, store = settings or DistillConfig(), store or StatementStore()
     if not corpora:
         raise EmptyDatasetError("there is no corpus to learn from", remedy="name one: --corpus DIR")
-    schema = start.schema(settings.first(start.arch), corpus_device(corpora[0]).kind)
-    check_corpora(corpora, judged, schema, start.devices)
+    if (config := start.config) is not None:
+        known, schema = learnt_devices(config), get_schema(config.feature_schema)
+        begun_from = f"{config.name}@{config.version} {json.dumps([device.sha256[:12] for device in known])}"
+    else:
+        recipe, kind = settings.first(start.arch), corpus_device(corpora[0]).kind
+        known, schema, begun_from = (), resolve_schema(recipe.feature_schema, kind), f"new:{start.arch}"
+    check_corpora(corpora, judged, schema, known)
     order = list(corpora) if settings.keep_order else ordered(corpora)
     plan = {
-        "start": start.identity(),
+        "start": begun_from,
         "corpora": [programs_digest(corpus) for corpus in order],
         "name": f"{title.name}@{title.version}",
         "settings": asdict(settings),
     }
     ensure_same_run(folder / PLAN_FILE, plan, "give another --out, or the same command as before")
-    run = _Run(start, Curriculum(order, judged, schema, seen_tasks(start.config)), title, settings, store, on_event)
+    run = _GrowthRun(
+        start, Curriculum(order, judged, schema, seen_tasks(start.config)), title, settings, store, on_event
+    )
     checkpoint = start.checkpoint
     for number, corpus in enumerate(order, start=1):
         step = folder / STEPS / f"{number:02d}-{corpus.path.resolve().name}"
@@ -151,12 +143,12 @@ def grow_base(
     # A run that is taken up again may name the licence or the authors that it was begun without.
     config = checkpoint.config
     checkpoint = replace(checkpoint, config=replace(config, lineage=config.lineage | title.lineage))
-    added = learnt_devices(checkpoint.config)[len(start.devices) :]
+    added = learnt_devices(checkpoint.config)[len(known) :]
     return KnowledgeBase(checkpoint, judge(checkpoint, run.curriculum, store), added)
 
 
 @dataclass(frozen=True)
-class _Run:
+class _GrowthRun:
     start: StartingPoint
     curriculum: Curriculum
     title: Title
@@ -176,7 +168,7 @@ class _Run:
             model, training = self._first(programs, recipe, phases, folder / "train", name)
             history = training.history
         else:
-            base = cast("Progressive", before.model)
+            base = cast("ProgressiveNetwork", before.model)
             result = add_device(
                 base, programs.train, programs.val, phases, settings.seed, folder,
                 partial(self.on_event, name),
@@ -189,7 +181,7 @@ class _Run:
 
     def _first(
         self, programs: DevicePrograms, recipe: TrainConfig, phases: ContinualConfig, folder: Path, name: str
-    ) -> tuple[Progressive, TrainResult]:
+    ) -> tuple[ProgressiveNetwork, TrainResult]:
         """Train the network by its recipe; return a base that knows one device."""
         schema, seed = self.curriculum.schema, self.settings.seed
         with torch.random.fork_rng(devices=[]):
@@ -201,7 +193,7 @@ class _Run:
         return start_base(model, programs.train, phases, seed=seed), result
 
     def _record(
-        self, corpus: Corpus, programs: DevicePrograms, model: Progressive, result: DeviceResult | None
+        self, corpus: Corpus, programs: DevicePrograms, model: ProgressiveNetwork, result: DeviceResult | None
     ) -> DeviceRecord:
         """Score base and column on the device's test tasks."""
         data = self.curriculum.test(corpus, self.store)
@@ -226,7 +218,12 @@ class _Run:
         )
 
     def _training(
-        self, old: CheckpointConfig | None, model: Progressive, corpus: Corpus, programs: DevicePrograms, seconds: float
+        self,
+        old: CheckpointConfig | None,
+        model: ProgressiveNetwork,
+        corpus: Corpus,
+        programs: DevicePrograms,
+        seconds: float,
     ) -> dict[str, Any]:
         """`training` of the config: corpora in the order of learning, the first as `corpus`, others as `sources`."""
         earlier = old.training if old else {}
@@ -250,7 +247,7 @@ class _Run:
     def _checkpoint(
         self,
         old: CheckpointConfig | None,
-        model: Progressive,
+        model: ProgressiveNetwork,
         corpus: Corpus,
         device: DeviceRecord,
         training: dict[str, Any],

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import asdict
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import torch
 
-from ...models import CostModel, Progressive, list_architectures
+from ...models import CostModel, ProgressiveNetwork, list_architectures
 from ...training.dataset import RankingDataset
 from ..method import FewShot, SourceData, TrainedModel, TrainingSet, cached_model, model_digest
 from .config import DistillConfig
@@ -35,7 +36,7 @@ class Continual(FewShot):
 
     def missing(self, base: CostModel, sources: int) -> str | None:
         """Return None for a network that has knowledge bases, or is one."""
-        if isinstance(base, Progressive) or f"{base.arch}-kb" in list_architectures("knowledge base"):
+        if isinstance(base, ProgressiveNetwork) or f"{base.arch}-kb" in list_architectures("knowledge base"):
             return None
         return f"no knowledge base is made of a {base.arch}"
 
@@ -51,7 +52,7 @@ class Continual(FewShot):
             extended = _with_source(base.distilling(), by_name[name], training_set)
             change = measure_change(base, extended, training_set.judging, training_set.seed)
             if change is not None and change.fell:
-                left_out[name] = change.as_dict()
+                left_out[name] = asdict(change)
             else:
                 base = extended
                 learnt.append(name)
@@ -60,7 +61,7 @@ class Continual(FewShot):
         return TrainedModel(base.learning().eval(), {"sources": learnt, "left_out": left_out})
 
 
-def _as_knowledge_base(training_set: TrainingSet) -> Progressive:
+def _as_knowledge_base(training_set: TrainingSet) -> ProgressiveNetwork:
     """The base as it is if its column knows a device already, else with a column that is its copy.
 
     The programs that a plain network learnt from are not at hand, so its Fisher diagonal is 0, and consolidation holds
@@ -68,10 +69,10 @@ def _as_knowledge_base(training_set: TrainingSet) -> Progressive:
     there, where it reads devices. From the second source on, consolidation holds what those before it need.
     """
     model, seed = training_set.base, training_set.seed
-    if not isinstance(model, Progressive):
+    if not isinstance(model, ProgressiveNetwork):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            base = Progressive.around(model)
+            base = ProgressiveNetwork.around(model)
         for program in () if training_set.known_devices is None else training_set.known_devices:
             base.note_device(torch.from_numpy(program[None]))
         return base
@@ -81,7 +82,7 @@ def _as_knowledge_base(training_set: TrainingSet) -> Progressive:
     return base
 
 
-def _with_source(base: Progressive, source: SourceData, training_set: TrainingSet) -> Progressive:
+def _with_source(base: ProgressiveNetwork, source: SourceData, training_set: TrainingSet) -> ProgressiveNetwork:
     """A base that knows a source too, learnt by the settings of `tchub distill`.
 
     It is kept even if the labels leave it out: more labels may decide otherwise.
@@ -94,7 +95,7 @@ def _with_source(base: Progressive, source: SourceData, training_set: TrainingSe
 
     key = ("source", model_digest(base), source.name, source.data.fingerprint(), repr(config), str(seed))
     extended = cached_model(training_set.folder, key, train).model
-    assert isinstance(extended, Progressive)
+    assert isinstance(extended, ProgressiveNetwork)
     return extended
 
 

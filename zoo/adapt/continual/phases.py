@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...models import CostModel, ModelConfig, Progressive
+from ...models import CostModel, ModelConfig, ProgressiveNetwork
 from ...training import RankingDataset, TrainResult, get_loss, train
 from ...training.dataset import epoch_batches
 from ..errors import AdaptError
@@ -29,7 +29,7 @@ _LEAST_IMPORTANCE = 1e-3
 
 
 def learn(
-    model: Progressive,
+    model: ProgressiveNetwork,
     data: RankingDataset,
     val: RankingDataset | None = None,
     config: ContinualConfig | None = None,
@@ -42,7 +42,7 @@ def learn(
     With few labels and no validation tasks, `fine_tune` of a model that is `learning()` stops by itself instead.
 
     Args:
-        model: its column is the start (see `Progressive.new_column`).
+        model: its column is the start (see `ProgressiveNetwork.new_column`).
         data: the device's programs; val: chooses the epoch.
         seed: of the order of batches, and of what is dropped.
         folder: keeps the state of every epoch; a state found there is continued.
@@ -68,7 +68,7 @@ def gate(loss: Tensor, least: float, most: float) -> Tensor:
 
 
 def distill(
-    model: Progressive,
+    model: ProgressiveNetwork,
     data: RankingDataset,
     val: RankingDataset | None = None,
     config: ContinualConfig | None = None,
@@ -215,7 +215,7 @@ class DistillationModel(CostModel):
         return self._terms.strength / 2 * torch.stack(distances).sum()
 
 
-def _rehearsal(teacher: Progressive, data: RankingDataset, config: ContinualConfig) -> Rehearsal | None:
+def _rehearsal(teacher: ProgressiveNetwork, data: RankingDataset, config: ContinualConfig) -> Rehearsal | None:
     """Rehearse the known devices but the one to be learnt: its new labels say more than the earlier scores."""
     devices, slot = teacher.known_devices(), teacher.device_slot(torch.from_numpy(data.features[:1]))
     if not config.rehearsal or devices is None or slot is None:
@@ -277,7 +277,9 @@ def fisher_diagonal(
     return {name: total / max(count, 1) for name, total in totals.items()}
 
 
-def remember(model: Progressive, data: RankingDataset, config: ContinualConfig | None = None, seed: int = 0) -> None:
+def remember(
+    model: ProgressiveNetwork, data: RankingDataset, config: ContinualConfig | None = None, seed: int = 0
+) -> None:
     """Add a device's Fisher diagonal to the base's, and note the device; afterwards the base answers."""
     model.distilling()
     importance = fisher_diagonal(model.kb, data, config, seed)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 from tchub.zoo.adapt.continual import ContinualConfig, start_base
-from tchub.zoo.models import CostModel, Progressive, create
+from tchub.zoo.models import CostModel, ProgressiveNetwork, create
 from tchub.zoo.training import RankingDataset, evaluate_model, train
 
 WIDTH = 6
@@ -32,7 +32,7 @@ def new_model(arch: str = "tenset-mlp", seed: int = 0) -> CostModel:
     return create(arch, width=WIDTH, hidden=16)
 
 
-def first_base() -> Progressive:
+def first_base() -> ProgressiveNetwork:
     """A base that knows device 0."""
     model = new_model()
     train(model, device_data(0), None, replace(FAST, learn_epochs=12, learn_rate=0.01).learning())

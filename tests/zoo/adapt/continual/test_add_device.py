@@ -8,24 +8,24 @@ import pytest
 import torch
 from continual_kit import FAST, WIDTH, accuracy, device_data, first_base, moved, weights
 from tchub.zoo.adapt.continual import PAPER, DeviceResult, add_device, distill, start_base
-from tchub.zoo.models import Progressive, create
+from tchub.zoo.models import ProgressiveNetwork, create
 from tchub.zoo.training.errors import TrainingError
 
 
 @pytest.fixture(scope="module")
-def first() -> Progressive:
+def first() -> ProgressiveNetwork:
     """A base that knows device 0."""
     return first_base()
 
 
-def test_teaching_the_base_leaves_the_column_bit_for_bit(first: Progressive) -> None:
-    model = Progressive.around(first.kb)
+def test_teaching_the_base_leaves_the_column_bit_for_bit(first: ProgressiveNetwork) -> None:
+    model = ProgressiveNetwork.around(first.kb)
     before = weights(model)
     distill(model, device_data(1), None, FAST)
     assert moved(before, model) == {"kb"}
 
 
-def test_a_device_is_added_and_the_first_is_kept(first: Progressive) -> None:
+def test_a_device_is_added_and_the_first_is_kept(first: ProgressiveNetwork) -> None:
     was = accuracy(first, 0), accuracy(first, 1)
     before = weights(first)
     added = add_device(first, device_data(1), device_data(1, seed=1), replace(FAST, distill_epochs=12))
@@ -38,7 +38,7 @@ def test_a_device_is_added_and_the_first_is_kept(first: Progressive) -> None:
     assert 0 < added.gate < 1
 
 
-def test_a_base_that_ranks_validation_tasks_worse_than_before_is_told_from_chance(first: Progressive) -> None:
+def test_a_base_that_ranks_validation_tasks_worse_than_before_is_told_from_chance(first: ProgressiveNetwork) -> None:
     """Tasks of another device stand for validation tasks that the training programs say nothing right of."""
     freely = replace(FAST, distill_epochs=12, beta=1.0, gated=False, strength=0.0)
     results = {column: add_device(first, device_data(1), device_data(column, seed=1), freely) for column in (0, 1)}
@@ -51,7 +51,7 @@ def test_a_base_that_ranks_validation_tasks_worse_than_before_is_told_from_chanc
     assert add_device(first, device_data(1), None, replace(FAST, learn_epochs=1, distill_epochs=1)).change is None
 
 
-def test_consolidation_forgets_less(first: Progressive) -> None:
+def test_consolidation_forgets_less(first: ProgressiveNetwork) -> None:
     """On a toy pair of devices that want other columns and look alike (the last column is of no use)."""
     config = replace(FAST, distill_epochs=12, beta=1.0, gated=False)
     data = device_data(1)
@@ -59,7 +59,7 @@ def test_consolidation_forgets_less(first: Progressive) -> None:
     assert accuracy(held, 0) > accuracy(freely, 0) + 0.05
 
 
-def test_a_base_is_as_large_after_five_devices_as_after_one(first: Progressive) -> None:
+def test_a_base_is_as_large_after_five_devices_as_after_one(first: ProgressiveNetwork) -> None:
     base, sizes = first, set()
     for column in range(1, 6):
         base = add_device(
@@ -100,7 +100,7 @@ def test_a_run_that_was_killed_goes_on_to_the_same_weights(first, whole, tmp_pat
 
 
 @pytest.fixture(scope="module")
-def whole(first: Progressive) -> DeviceResult:
+def whole(first: ProgressiveNetwork) -> DeviceResult:
     """The run that was not killed."""
     return add_device(first, device_data(1), device_data(1, seed=1), FAST, 3)
 
@@ -112,7 +112,7 @@ def test_scores_and_gate_of_one_device_are_as_recorded(whole: DeviceResult) -> N
     assert whole.gate == pytest.approx(0.606926800, abs=1e-5)
 
 
-def test_the_folder_of_another_run_is_refused(first: Progressive, tmp_path) -> None:
+def test_the_folder_of_another_run_is_refused(first: ProgressiveNetwork, tmp_path) -> None:
     config = replace(FAST, learn_epochs=1, distill_epochs=1)
     other = add_device(first, device_data(1), None, config, 0, tmp_path).kb
     for base, settings, seed in ((other, config, 0), (first, replace(config, beta=0.9), 0), (first, config, 1)):

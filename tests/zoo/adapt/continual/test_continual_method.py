@@ -17,7 +17,7 @@ from tchub.zoo.adapt.continual.method import Continual
 from tchub.zoo.adapt.fine_tune import FineTuneConfig
 from tchub.zoo.adapt.method import SourceData, TrainingSet, model_digest
 from tchub.zoo.devices import get_device
-from tchub.zoo.models import CostModel, Progressive, create
+from tchub.zoo.models import CostModel, ProgressiveNetwork, create
 from tchub.zoo.training import RankingDataset, evaluate_model, train
 
 WIDTH = 6
@@ -60,9 +60,9 @@ def device_2(model: CostModel, target: RankingDataset, *sources: SourceData, **m
     return TrainingSet(model, target, target.features, get_device("epyc"), sources, **more)
 
 
-def start(training_set: TrainingSet) -> tuple[Progressive, dict[str, Any]]:
+def start(training_set: TrainingSet) -> tuple[ProgressiveNetwork, dict[str, Any]]:
     result = Continual().start(training_set)
-    assert isinstance(result.model, Progressive)
+    assert isinstance(result.model, ProgressiveNetwork)
     return result.model, result.facts
 
 

@@ -17,14 +17,14 @@ from tchub.zoo.adapt.continual import (
     start_base,
 )
 from tchub.zoo.adapt.continual.phases import DistillationModel, drift, reordered
-from tchub.zoo.models import CostModel, Progressive, create
+from tchub.zoo.models import CostModel, ProgressiveNetwork, create
 from tchub.zoo.training import RankingDataset, evaluate_model, get_loss, train
 
 RNG = np.random.default_rng(0)
 
 
 @pytest.fixture(scope="module")
-def first() -> Progressive:
+def first() -> ProgressiveNetwork:
     """A base that knows device 0."""
     return first_base()
 
