@@ -18,9 +18,8 @@ from urllib.parse import urljoin, urlsplit
 
 from .entry import Entry
 from .errors import NotInSourceError, SourceError
-from .files import CONFIG_FILE, MAX_BYTES, FileRecord, Outcome, Verification
-from .index import INDEX_FILE, Index
-from .network import SLOWEST, VARIABLES, StalledError, network_ruled_out, within
+from .files import CONFIG_FILE, FileRecord, Outcome, Verification
+from .network import SLOWEST, VARIABLES, network_ruled_out, within
 
 if TYPE_CHECKING:
     from requests import Response, Session
@@ -95,13 +94,6 @@ class Mirror:
             file=entry.id,
         )
 
-    def index(self, *, offline: bool = False) -> Index:
-        """Return its `index.json`, where it has one; raises SourceError and IndexFileError."""
-        try:
-            return Index.parse(self.read(INDEX_FILE, MAX_BYTES, offline=offline), f"{self.uri}/{INDEX_FILE}")
-        except NotInSourceError:
-            return Index()
-
     def _ask(self, name: str, size: int, offline: bool, call: Callable[[Session], T]) -> T:
         """Return the result of a call with a session, in bounded time; raises SourceError.
 
@@ -121,7 +113,7 @@ class Mirror:
 
         try:
             return within(3 * self.patience + size / SLOWEST, run)
-        except StalledError as error:
+        except TimeoutError as error:
             raise self._error("network", f"{self.uri} hangs, or is too slow: {error}", remedy, name) from error
         except _broken() as error:
             inner = error.args[0] if error.args else None

@@ -25,10 +25,6 @@ _TRUE = ("1", "ON", "YES", "TRUE")  # as huggingface_hub reads its own
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 
 
-class StalledError(Exception):
-    """Nothing came in time; never leaves this package."""
-
-
 def network_ruled_out() -> bool:
     """Return True where TCHUB_OFFLINE or HF_HUB_OFFLINE is set."""
     return any(os.environ.get(name, "").upper() in _TRUE for name in VARIABLES)
@@ -41,7 +37,7 @@ def within(seconds: float, call: Callable[[], T]) -> T:
     a name has none. A thread that does not come back is left behind; it is a daemon, so it keeps no process alive.
 
     Raises:
-        StalledError: the call took longer.
+        TimeoutError: the call took longer.
     """
     results: list[T] = []
     errors: list[BaseException] = []
@@ -58,7 +54,7 @@ def within(seconds: float, call: Callable[[], T]) -> T:
     if errors:
         raise errors[0]
     if not results:
-        raise StalledError(f"nothing came for {seconds:g} s")
+        raise TimeoutError(f"nothing came for {seconds:g} s")
     return results[0]
 
 
@@ -74,7 +70,7 @@ def ask_hub(repo: str, call: Callable[[], T], seconds: float | None = None, **ab
     with hub_errors(repo, **about):
         try:
             return within(seconds, call)
-        except StalledError as error:
+        except TimeoutError as error:
             file = about.get("file")
             raise SourceError(
                 f"the Hub hangs, or is too slow: {f'{file} of ' if file else ''}{repo} did not come in {seconds:.0f} s",

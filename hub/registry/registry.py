@@ -18,7 +18,7 @@ from .index import Index
 from .lock_file import LockFile
 from .network import network_ruled_out
 from .resolve import Resolution, resolve
-from .sources import FolderSource, Source, bundled_root, fetch, parse_source, sources_for
+from .sources import FolderSource, Source, bundled_root, fetch, own_index_of, parse_source, sources_for
 from .store import Store, cache_root, home_root
 from .trust import current_index
 
@@ -138,7 +138,7 @@ class Registry:
             # A source that was named may bring an index of its own, for checkpoints that ours does not list.
             origin = parse_source(source)
             if not (offline and origin.network):
-                known = replace(self, index=self.index.merged(origin.index(offline=offline).entries))
+                known = replace(self, index=self.index.merged(own_index_of(origin, offline=offline).entries))
         return self.fetch(known.resolve(name, device), source=source, offline=offline)
 
     def pinned(self, name: str | None, lock: Path) -> Resolution:

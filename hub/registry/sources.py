@@ -20,7 +20,7 @@ from ...zoo.errors import TchubError
 from ...zoo.untrusted import open_plain, read_plain
 from .entry import Entry
 from .errors import IntegrityError, NotInSourceError, SourceError
-from .files import FileRecord, Outcome, Verification, verify_folder
+from .files import MAX_BYTES, FileRecord, Outcome, Verification, verify_folder
 from .index import INDEX_FILE, Index
 from .mirror import Mirror
 from .network import ask_hub, download, hub_errors, network_ruled_out
@@ -46,10 +46,6 @@ class Source(Protocol):
 
     def fetch(self, entry: Entry, dest: Path, *, offline: bool = False) -> None:
         """Put the entry's files into the folder `dest`; raises SourceError."""
-        ...
-
-    def index(self, *, offline: bool = False) -> Index:
-        """Return the checkpoints that the source lists itself; empty without an index. Raises SourceError."""
         ...
 
     def read(self, name: str, limit: int, *, offline: bool = False) -> bytes:
@@ -81,11 +77,6 @@ class FolderSource:
             with (dest / name).open("wb") as copy:
                 for piece in self._pieces(entry, name, record):
                     copy.write(piece)
-
-    def index(self, *, offline: bool = False) -> Index:
-        """Return its `index.json`, where it has one; raises IndexFileError."""
-        path = self.root / INDEX_FILE
-        return Index.read(path) if path.is_file() else Index()
 
     def read(self, name: str, limit: int, *, offline: bool = False) -> bytes:
         """Return a small file; raises SourceError."""
@@ -162,10 +153,6 @@ class HfSource:
             else:
                 download(self.repo, name, entry.revision, dest, record.size, exact=True, fields=about)
 
-    def index(self, *, offline: bool = False) -> Index:
-        """Return no entries: the index that names a repository lists what it holds."""
-        return Index()
-
     def read(self, name: str, limit: int, *, offline: bool = False) -> bytes:
         """Return a small file of the newest commit, which is asked for once; raises SourceError."""
         if offline or network_ruled_out():
@@ -226,6 +213,20 @@ def parse_source(text: str, *, named: bool = True) -> Source:
     if parts.scheme in ("https", "http"):
         return Mirror(text, named=named)
     raise SourceError(f"{text!r} is not a source", reason="form", remedy=f"write {_FORMS}", source=text)
+
+
+def own_index_of(source: Source, *, offline: bool = False) -> Index:
+    """Return the checkpoints that a folder or a mirror lists itself; empty without an index, and for the Hub.
+
+    Raises:
+        SourceError, IndexFileError: the index cannot be read.
+    """
+    if isinstance(source, HfSource):
+        return Index()
+    try:
+        return Index.parse(source.read(INDEX_FILE, MAX_BYTES, offline=offline), f"{source.uri}/{INDEX_FILE}")
+    except NotInSourceError:
+        return Index()
 
 
 def sources_for(entry: Entry, forced: str | None = None) -> list[Source | SourceError]:
