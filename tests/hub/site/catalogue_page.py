@@ -139,11 +139,6 @@ class Catalogue:
         )
         return {title: cells for title, *cells in lines}
 
-    def accessibility(self) -> list[tuple[str, str]]:
-        """Role and name of everything that a screen reader is told of."""
-        nodes = self.command("Accessibility.getFullAXTree")["nodes"]
-        return [(n["role"]["value"], n.get("name", {}).get("value", "")) for n in nodes if not n["ignored"]]
-
     # What is done
 
     def click(self, selector: str) -> None:
@@ -191,9 +186,6 @@ class Catalogue:
     def prefer(self, theme: str) -> None:
         """What the system prefers: `light` or `dark`."""
         self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": theme}])
-
-    def screen(self, width: int, height: int) -> None:
-        self.command("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=True)
 
     def scripts(self, on: bool) -> None:
         self.command("Emulation.setScriptExecutionDisabled", value=not on)
