@@ -18,7 +18,7 @@ from .index import Index
 from .lock_file import LockFile
 from .network import network_ruled_out
 from .resolve import Resolution, resolve
-from .sources import FolderSource, Source, bundled_root, fetch, own_index_of, parse_source, sources_for
+from .sources import bundled_root, fetch, own_index_of, parse_source, sources_for
 from .store import Store, cache_root, home_root
 from .trust import current_index
 
@@ -164,7 +164,8 @@ class Registry:
         used = ["store"]
 
         def fill(folder: Path) -> None:
-            used[0] = fetch(entry, folder, self._sources(entry, source), offline=offline or network_ruled_out())
+            sources = sources_for(entry, source, self.wheel)
+            used[0] = fetch(entry, folder, sources, offline=offline or network_ruled_out())
 
         try:
             return PulledCheckpoint(self.cache.add(entry, fill), used[0], resolution)
@@ -199,14 +200,6 @@ class Registry:
             return describe(folder, name, version, **facts)
 
         return self.home.add_new(name, fill)
-
-    def _sources(self, entry: Entry, forced: str | None) -> list[Source | SourceError]:
-        return [
-            FolderSource(self.wheel, "bundled")
-            if not isinstance(source, SourceError) and source.uri == "bundled"
-            else source
-            for source in sources_for(entry, forced)
-        ]
 
 
 def find_checkpoint(name_or_folder: str | Path, *, offline: bool = False) -> Path:

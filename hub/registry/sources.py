@@ -229,23 +229,25 @@ def own_index_of(source: Source, *, offline: bool = False) -> Index:
         return Index()
 
 
-def sources_for(entry: Entry, forced: str | None = None) -> list[Source | SourceError]:
+def sources_for(entry: Entry, forced: str | None, wheel: Path) -> list[Source | SourceError]:
     """Return the sources to try for a checkpoint, in order; one that the index lists wrongly is its error.
 
     Raises:
         SourceError: a source that the user wrote is none.
     """
+    bundled = FolderSource(wheel, "bundled")
     if forced is not None:
-        return [parse_source(forced)]
+        return [bundled if forced == "bundled" else parse_source(forced)]
     own = (item.strip() for item in os.environ.get("TCHUB_SOURCES", "").split(","))
-    named = dict.fromkeys(("bundled", *filter(None, own)))
-    sources: list[Source | SourceError] = [parse_source(text) for text in named]
+    named = dict.fromkeys(text for text in own if text not in ("", "bundled"))
+    sources: list[Source | SourceError] = [bundled, *map(parse_source, named)]
     for text in entry.sources:
-        try:
-            sources += [parse_source(text, named=False)] if text not in named else []
-        except SourceError as error:  # others may give the checkpoint
-            error.fields.setdefault("source", text)
-            sources.append(error)
+        if text != "bundled" and text not in named:
+            try:
+                sources.append(parse_source(text, named=False))
+            except SourceError as error:  # others may give the checkpoint
+                error.fields.setdefault("source", text)
+                sources.append(error)
     return sources
 
 
