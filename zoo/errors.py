@@ -10,8 +10,8 @@ class TchubError(Exception):
     error's JSON form.
 
     Attributes:
-        message: what happened, in one line.
-        remedy: what to do about it, in one line, or None.
+        message: the problem, in one line.
+        remedy: the way out of it, in one line, or None.
         fields: the facts behind the message (a path, a name, a limit), JSON-serialisable.
     """
 
@@ -27,11 +27,11 @@ class TchubError(Exception):
 
     @property
     def kind(self) -> str:
-        """The class name, which scripts may rely on."""
+        """Return the class name, which scripts may rely on."""
         return type(self).__name__
 
     def as_dict(self) -> dict[str, object]:
-        """JSON form: error, message, remedy and the fields."""
+        """Return the JSON form: error, message, remedy and the fields."""
         known: dict[str, object] = {"error": self.kind, "message": self.message, "remedy": self.remedy}
         return known | {
             k: v if isinstance(v, str | int | float | bool | list | dict | None) else str(v)
@@ -40,7 +40,7 @@ class TchubError(Exception):
 
 
 class TchubWarning(UserWarning):
-    """Something that a user should know, and that stops nothing."""
+    """A fact that a user should know, and that stops nothing."""
 
 
 class MissingPackageError(TchubError):
@@ -48,6 +48,6 @@ class MissingPackageError(TchubError):
 
 
 def last_line(error: BaseException, most: int = 500) -> str:
-    """What an error of a compiler says in the end, below its stack of frames; its kind where it says nothing."""
+    """Return the last line of a compiler's error, below its stack of frames; its kind where it has no message."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else repr(error))[:most]

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def plain(value: Any) -> Any:
-    """The value with null for every float that is no finite number; keys become text, tuples lists."""
+    """Return the value with null for every float that is no finite number; keys become text, tuples lists."""
     if isinstance(value, float) and not isfinite(value):
         return None
     if isinstance(value, dict):
@@ -19,5 +19,5 @@ def plain(value: Any) -> Any:
 
 
 def json_file(value: Any) -> bytes:
-    """A JSON file of the value, indented."""
+    """Return a JSON file of the value, indented."""
     return (json.dumps(plain(value), indent=2, allow_nan=False) + "\n").encode()

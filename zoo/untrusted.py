@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 MAX_DEPTH = 32
 # An object or a list takes at least two bytes of a file and up to a hundred times as much in memory.
 MAX_CONTAINERS = 200_000
-# What any other reader of the same file holds in a machine word.
+# The range of a machine word, in which any other reader of the same file holds a whole number.
 _MAX_WHOLE = 2**64
 
 

@@ -15,8 +15,7 @@ from tchub.zoo.corpus.canonical import (
     renamed_trace,
     trace_key,
 )
-from tchub.zoo.corpus.tir import operator_class
-from tvm import te, topi
+from tvm import te
 from tvm.s_tir import Schedule
 from tvm.s_tir.schedule import Trace
 from tvm_ffi import structural_equal, structural_hash
@@ -85,24 +84,6 @@ def test_a_renamed_program_has_another_key_and_the_same_decisions(scheduled: tup
     assert json.loads(renamed.trace)[1] == json.loads(program.trace)[1]
     assert "@reduce0" in str(renamed.primitives)
     assert renamed.latency == program.latency
-
-
-@pytest.mark.parametrize(
-    ("op", "made"),
-    [
-        ("softmax", topi.nn.softmax),
-        ("softmax", topi.nn.log_softmax),
-        ("reduce", lambda x: topi.sum(x * x, axis=1) / 8.0),
-        ("reduce", lambda x: topi.argmax(x, axis=1)),
-        ("pool", lambda x: topi.nn.adaptive_pool(topi.reshape(x, (1, 4, 4, 16)), [3, 3], "avg")),
-        ("matmul", lambda x: topi.nn.dense(x, te.compute((4, 64), lambda i, j: i + 0.5))),
-        ("elementwise", topi.tanh),
-    ],
-)
-def test_the_operator_class_does_not_depend_on_names(op: str, made: Any):
-    x = te.placeholder((4, 64), name="x")
-    mod = tvm.IRModule({"main": te.create_prim_func([x, made(x)])})
-    assert operator_class(mod) == operator_class(canonical_module(mod)) == op
 
 
 def _blocks(trace: list[Any]) -> list[str]:

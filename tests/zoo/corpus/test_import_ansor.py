@@ -86,17 +86,6 @@ def test_every_kind_of_file_is_read(tmp_path: Path, name: str) -> None:
 # Tasks
 
 
-def task_id(tmp_path: Path, *key: Any) -> str:
-    return entry(tmp_path, key=key).task.task_id
-
-
-def test_padding_told_in_words_or_numbers_is_one_task(tmp_path: Path) -> None:
-    small, large = ("conv2d_layer", 1, 8, 8, 8, 8, 1, 1, 1), ("conv2d_layer", 1, 8, 8, 8, 8, 3, 3, 1)
-    assert task_id(tmp_path, *small, "SAME") == task_id(tmp_path, *small, "VALID") == task_id(tmp_path, *small, 0)
-    assert task_id(tmp_path, *large, "SAME") == task_id(tmp_path, *large, 1) == task_id(tmp_path, *large, [1, 1])
-    assert task_id(tmp_path, *large, "SAME") != task_id(tmp_path, *large, "VALID")
-
-
 def test_facts_overrule_guesses(tmp_path: Path) -> None:
     key = json.dumps([HASH])
     facts = {key: TaskFacts("attention", "batch_matmul", 7.0, (("bert", 12),))}

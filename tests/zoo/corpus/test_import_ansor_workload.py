@@ -6,8 +6,6 @@ import math
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tchub.zoo.corpus import computation
 from tchub.zoo.corpus.importers.ansor_workload import read_workload
 
@@ -99,15 +97,3 @@ def test_what_is_not_known_is_other_and_keeps_its_name(key: list[Any]) -> None:
     assert found.op == "other"
     assert math.isnan(found.flops)
     assert str(key[0]) in found.text
-
-
-JUNK = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=4)),
-    lambda inner: st.lists(inner, max_size=4),
-    max_leaves=6,
-)
-
-
-@given(st.lists(JUNK, max_size=9), st.sampled_from([HASH, "conv2d_layer", "conv2d", "pool_layer", "reduction_layer"]))
-def test_no_arguments_of_a_workload_key_raise(arguments: list[Any], name: str) -> None:
-    assert read_workload([name, *arguments]).text

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import lzma
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from autotvm_samples import GPU_CONV, SAMPLES, record
 from tchub.zoo.corpus.importers import Broken, ImportContext, LogEntry, TaskFacts
 from tchub.zoo.corpus.importers.autotvm import read_autotvm, workload_text
-from tchub.zoo.corpus.schema import CorpusError
 from tchub.zoo.primitives import from_autotvm
 
 CONV = "conv2d_nchw.cuda"
@@ -70,13 +68,6 @@ def test_facts_complete_the_task(tmp_path: Path) -> None:
     odd = {workload_text(CONV, GPU_CONV): TaskFacts(op="dense", flops=7.0)}  # not one of the operators
     task = entries(tmp_path, record(), facts=odd)[0].task
     assert (task.op, task.flops) == ("conv2d", 7.0)
-
-
-def test_the_key_is_of_the_values_of_the_knobs(tmp_path: Path) -> None:
-    _, entity = SAMPLES[CONV]
-    changed = [*entity[:-1], ["unroll_explicit", "ot", 0]]
-    one, turned, other = entries(tmp_path, record(), record(entity=entity[::-1]), record(entity=changed))
-    assert one.program.key == turned.program.key != other.program.key
 
 
 # Failures
@@ -152,16 +143,6 @@ def test_a_broken_line_is_counted_and_the_next_one_read(tmp_path: Path, line: st
     assert isinstance(second, LogEntry)
 
 
-def test_packed_files_and_folders(tmp_path: Path) -> None:
-    folder = tmp_path / "logs" / "deep"
-    folder.mkdir(parents=True)
-    (folder / "a.json.xz").write_bytes(lzma.compress(record().encode()))
-    (folder.parent / "b.log.gz").write_bytes(gzip.compress(record("dense_pack.x86").encode()))
-    (folder / "README.md").write_text("not a log")
-    items = list(read_autotvm(tmp_path / "logs", ImportContext("box")))
-    assert [item.program.source for item in items if isinstance(item, LogEntry)] == ["b.log.gz", "a.json.xz"]
-
-
 def test_a_cut_file_gives_what_is_before_the_cut(tmp_path: Path) -> None:
     file = tmp_path / "log.json.gz"
     whole = gzip.compress("\n".join(record(costs=[1e-3 * (i + 1)]) for i in range(500)).encode())
@@ -170,10 +151,3 @@ def test_a_cut_file_gives_what_is_before_the_cut(tmp_path: Path) -> None:
     assert 0 < sum(isinstance(item, LogEntry) for item in items) < 500
     assert isinstance(items[-1], Broken)
     assert items[-1].kind == "not-readable"
-
-
-def test_no_log_at_all(tmp_path: Path) -> None:
-    for path in (tmp_path, tmp_path / "missing.json"):
-        with pytest.raises(CorpusError) as error:
-            list(read_autotvm(path, ImportContext("box")))
-        assert error.value.remedy

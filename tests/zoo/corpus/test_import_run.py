@@ -22,9 +22,8 @@ from tchub.zoo.corpus import (
     write_corpus,
 )
 from tchub.zoo.corpus.importers import ImportContext, import_corpus, read_facts, read_protocol, sniff_framework
-from tchub.zoo.corpus.importers.metaschedule import DatabaseTasks, modern_trace
+from tchub.zoo.corpus.importers.metaschedule import modern_trace
 from tchub.zoo.corpus.scope import contradiction
-from tchub.zoo.corpus.tir import operator_class
 
 CONTEXT = ImportContext("toy-gpu", "MIT", "a repository")
 
@@ -266,19 +265,6 @@ def test_todays_database_gives_the_ids_of_todays_tasks(tmp_path: Path):
     from tvm_ffi import structural_hash
 
     assert task.task_id == f"{structural_hash(mod) & (2**64 - 1):016x}"
-
-
-def test_an_imported_task_has_the_operator_class_that_tuning_reads(tmp_path: Path):
-    """Models of statements take it as input. A softmax is no computation with a name: its blocks tell the class."""
-    tvm = pytest.importorskip("tvm")
-    from tvm import te, topi
-
-    data = te.placeholder((4, 16))
-    mod = tvm.IRModule({"main": te.create_prim_func([data, topi.nn.softmax(data)])})
-    packed = base64.b64encode(b"8 bytes." + tvm.ir.save_json(mod).encode()).decode()
-    (tmp_path / "workloads.json").write_text(json.dumps(["a hash", packed]))
-    task = DatabaseTasks(tmp_path, tmp_path / "workloads.json", CONTEXT).get(0, [])
-    assert task.op == operator_class(mod) == "softmax"
 
 
 def test_old_traces_are_told_in_todays_words_and_todays_stay():

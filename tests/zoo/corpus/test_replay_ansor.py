@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import tvm
-from tchub.zoo.corpus.importers.ansor_workload import read_workload
 from tchub.zoo.corpus.replay.ansor import replay, replay_steps
 from tchub.zoo.corpus.replay.operators import ReplayError, workload
 from tchub.zoo.corpus.replay.structure import verify_structure
 from tchub.zoo.primitives.problem import paddings
-from tvm.topi.nn.utils import get_pad_tuple
 
 Steps = list[list[Any]]
 
@@ -188,11 +186,3 @@ def test_what_cannot_be_replayed_says_why(key: list[Any], steps: Steps, reason: 
         replay_steps(json.dumps(key), steps)
     assert caught.value.reason == reason
     assert caught.value.remedy
-
-
-@pytest.mark.parametrize("kernel", [(1, 1), (2, 4), (3, 5)])
-def test_same_padding_is_that_of_topi_and_of_the_task(kernel: tuple[int, int]) -> None:
-    expected = tuple(get_pad_tuple("SAME", kernel))
-    assert paddings("SAME", kernel) == expected
-    task = read_workload(["conv2d_layer", 2, 4, 8, 8, 8, *kernel, 1, "SAME"])
-    assert task.detail == "p" + ".".join(map(str, expected))

@@ -15,7 +15,7 @@ from tchub.zoo.features import get_schema, nest_columns
 from tchub.zoo.features.nest_columns import PROGRAM_COLUMNS, NestEncoder
 from tchub.zoo.primitives import PrimitiveSequence, from_ansor_steps, from_autotvm, from_trace_json
 from test_ansor import gpu_matmul
-from test_one_language import CONV, CONV_REDUCED, CONV_SPATIAL, DENSE, FRAMEWORKS, ansor, knob, metaschedule
+from test_one_language import CONV, DENSE, FRAMEWORKS, ansor, knob, metaschedule
 from trace_samples import matmul_trace, thread_trace
 
 Tile = tuple[int, ...]
@@ -131,32 +131,7 @@ def test_a_program_has_one_row_whatever_its_batch(batch: list[PrimitiveSequence]
     assert np.allclose(together, np.reshape(alone, together.shape), atol=1e-5)
 
 
-def test_convolutions_of_two_layouts_keep_theirs_in_one_batch() -> None:
-    """One structure: only the extents tell which reduction is the channels'."""
-    (n, f, y, x), (rc, ry, rx) = CONV_SPATIAL, CONV_REDUCED
-    first, last = ansor([n, f, y, x], [rc, ry, rx], 4, (1, 2)), ansor([n, y, x, f], [ry, rx, rc], 4, (1, 2))
-    both = NestEncoder().rows([first, last])
-    assert np.allclose(both, [NestEncoder().rows([p])[0] for p in (first, last)])
-    assert [columns(p)["footprint"][12] for p in (first, last)] == [0, 1]
-    at = sum(WIDTHS[: PARTS.index("footprint")])
-    assert np.allclose(*both[:, at : at + 9])  # the same program, with its axes in another order
-
-
 # What holds of every program
-
-
-@settings(max_examples=60, deadline=None)
-@given(tiles(4), tiles(4), tiles(2), st.integers(1, 300), st.booleans())
-def test_levels_of_a_slot_multiply_to_its_extent(rows: Tile, cols: Tile, inner: Tile, size: int, exact: bool) -> None:
-    """...where the factors divide it; otherwise what is more is the padding."""
-    size = size * prod(rows) * prod(cols) * prod(inner) if exact else size
-    row = columns(from_ansor_steps(gpu_matmul(rows, cols, inner, size)))
-    spatial, reduction = row["spatial"].reshape(4, 5).sum(1), row["reduction"].reshape(3, 3).sum(1)
-    assert np.allclose([*spatial, *reduction], row["extents"], atol=1e-4)
-    whole = [tile * -(-size // tile) for tile in map(prod, (rows, cols, inner))]
-    assert np.allclose(row["extents"][[2, 3, 4]], np.log2(whole), atol=1e-4)
-    assert row["totals"][5] == pytest.approx(sum(map(log2, whole)) - 3 * log2(size), abs=1e-4)
-    assert not exact or abs(row["totals"][5]) < 1e-4
 
 
 @settings(max_examples=60, deadline=None)
@@ -189,11 +164,3 @@ def test_a_device_changes_its_own_columns_alone(name: str) -> None:
         assert np.array_equal(row[:program_only], without[:program_only])
         assert np.array_equal(row[PROGRAM_COLUMNS:], device(schema.kind, place).hardware_row(tail))
     assert (rows[0][program_only:PROGRAM_COLUMNS] != rows[1][program_only:PROGRAM_COLUMNS]).any()
-
-
-@given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 300))
-def test_a_grid_that_fills_every_unit_wastes_none(rows: int, cols: int, more: int) -> None:
-    """The logarithms of its factors must not make it a block more."""
-    grid = [(rows, 1, 1, 1), (cols * more, 1, 1, 1)]
-    program = metaschedule("T_matmul_NT", grid, [(1, 1, 1)])
-    assert columns(program, units=rows * cols * more)["device"].tolist() == [0, 1, 0]

@@ -51,13 +51,6 @@ def test_the_last_row_is_the_hardware(name: str) -> None:
     assert np.array_equal(with_device[:-1], without[:-1])
 
 
-@pytest.mark.parametrize("name", ["tlp-cpu", "tlp-gpu"])
-def test_schemas_without_a_hardware_row_ignore_the_device(name: str) -> None:
-    schema = get_schema(name)
-    program = [from_trace_json(matmul_trace())]
-    assert np.array_equal(schema.extract(program, device(schema.kind)), schema.extract(program))
-
-
 def test_a_device_of_the_other_kind_is_refused() -> None:
     with pytest.raises(DeviceKindError, match="tcl-cpu describes programs for a CPU") as caught:
         get_schema("tcl-cpu").extract([], device("gpu"))

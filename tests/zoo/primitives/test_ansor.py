@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import copy
-from math import prod
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.primitives import (
-    NONE,
-    ROOT,
     Primitive,
     PrimitiveSequence,
     TraceFormatError,
@@ -88,29 +85,6 @@ def test_a_gpu_matmul_is_told_step_by_step() -> None:
     ]
 
 
-def test_a_crop_at_any_length_is_the_crop_of_the_sequence() -> None:
-    steps, whole = gpu_matmul(), from_ansor_steps(gpu_matmul()).primitives
-    for length in range(12, len(steps) + 1):  # before, the second copy is not known yet
-        assert from_ansor_steps(steps[:length]).primitives == whole[:length]
-    for length in range(12):
-        assert len(from_ansor_steps(steps[:length])) == length
-
-
-def tile(parts: int) -> st.SearchStrategy[Tile]:
-    return st.tuples(*[st.integers(1, 9)] * parts)
-
-
-@given(tile(4), tile(4), tile(2), st.integers(1, 4000))
-def test_factors_cover_the_extent_and_waste_less_than_one_tile(
-    rows: Tile, columns: Tile, inner: Tile, size: int
-) -> None:
-    for primitive in from_ansor_steps(gpu_matmul(rows, columns, inner, size)):
-        if primitive.kind == "Split":
-            extent, factors = primitive.numbers[2], primitive.numbers[3:]
-            assert extent > 0
-            assert extent <= prod(factors) < extent + prod(factors[1:])
-
-
 @pytest.mark.parametrize("between", [[], [["CA", 1, 2, 0]]])
 def test_stages_are_not_computed_at_each_other_in_a_circle(between: list[Any]) -> None:
     last = 1 + len(between)
@@ -118,23 +92,6 @@ def test_stages_are_not_computed_at_each_other_in_a_circle(between: list[Any]) -
     with pytest.raises(TraceFormatError, match="computed at itself"):
         from_ansor_steps(circle)
     assert len(from_ansor_steps([["CA", 0, 1, 0], *between, ["CR", 0], ["CA", last, 0, 0]])) == 3 + len(between)
-
-
-def test_an_rfactor_puts_its_new_stage_first() -> None:
-    steps = [
-        ["SP", 2, 1, 9, [3], 1],
-        ["RF", 2, 2, 1],
-        ["CR", 3],
-        ["AN", 2, 1, 2],  # stage 2 is the new one
-        ["AN", 3, 1, 6],
-    ]
-    assert lines(steps) == [
-        "Split(0, 1, 9, 3, 3)",
-        "RFactor(0, 2, 1)",
-        f"ComputeAt(0, {ROOT}, {NONE})",
-        "Vectorize(1, 1, -1)",
-        "Bind(0, 1, 3, threadIdx.x)",
-    ]
 
 
 def test_what_else_a_step_can_say() -> None:

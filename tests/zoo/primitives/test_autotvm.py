@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-from math import prod
 from typing import Any
 
 import pytest
-from autotvm_samples import CPU_POINTWISE, DENSE, GPU_CONV, SAMPLES
+from autotvm_samples import GPU_CONV, SAMPLES
 from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.primitives import AUTOTVM_TEMPLATES, Primitive, PrimitiveSequence, TraceFormatError, from_autotvm
@@ -87,65 +86,12 @@ def test_reorder_and_annotation_knobs_name_the_loops_they_mean() -> None:
     assert marks == ["Unroll(1, 6, -1)", "Unroll(1, 8, -1)", "Vectorize(1, 7, -1)"]
 
 
-@pytest.mark.parametrize("template", sorted(SAMPLES))
-def test_extents_and_positions_agree_from_primitive_to_primitive(template: str) -> None:
-    """Follows each block's loops independently: what one primitive leaves is what the next one says it finds."""
-    blocks: dict[int, list[int]] = {}
-    for p in told(template):
-        block, *rest = p.numbers
-        loops = blocks.setdefault(block, [0] * 20)  # 0: not known yet
-        if p.kind == "Split":
-            at, extent, *factors = rest
-            assert loops[at] in (0, extent)
-            # Rounded up, if at all, in one factor alone: the outermost or the innermost.
-            assert extent <= prod(factors) < extent + max(prod(factors[1:]), prod(factors[:-1]))
-            loops[at : at + 1] = factors
-        elif p.kind == "Fuse":
-            assert rest == list(range(rest[0], rest[0] + len(rest)))
-            loops[rest[0] : rest[-1] + 1] = [prod(loops[at] for at in rest)]
-        elif p.kind == "Reorder":
-            moved = [loops[at] for at in rest]
-            for at, extent in zip(sorted(rest), moved, strict=True):
-                loops[at] = extent
-        elif p.kind == "Bind":
-            assert loops[rest[0]] in (0, rest[1])
-        elif p.kind in ("ComputeAt", "RFactor"):
-            blocks[block] = [0] * 20
-            assert p.kind == "RFactor" or rest[1] in blocks
-
-
-@pytest.mark.parametrize("template", sorted(SAMPLES))
-def test_every_block_is_either_named_once_or_made_by_a_primitive(template: str) -> None:
-    primitives = told(template)
-    names = [name for p in primitives for name in p.names if name.startswith("@")]
-    assert names
-    assert len(names) == len(set(names))
-    made = sum(p.kind in ("CacheRead", "CacheWrite", "RFactor") for p in primitives)
-    assert {p.numbers[0] for p in primitives} == set(range(len(names) + made))
-
-
-def test_a_pointwise_kernel_is_tiled_in_rows_too() -> None:
-    entity = [*SAMPLES["conv2d_NCHWc.x86"][1][:3], ["tile_oh", "ot", 2]]
-    primitives = list(from_autotvm("conv2d_NCHWc.x86", CPU_POINTWISE, entity))
-    assert any(p.kind == "Split" and p.numbers[2:] == (14, 7, 1, 1, 2) for p in primitives)
-    assert not any("@data_pad" in p.names for p in primitives)  # no padding, no copy
-
-
 def test_padding_decides_the_output_that_tiles_must_divide() -> None:
     valid = [*GPU_CONV[:3], "VALID", *GPU_CONV[4:]]
     with pytest.raises(TraceFormatError, match="tile_y"):  # 6 x 6 outputs, tiles of 7
         from_autotvm("conv2d_nchw.cuda", valid, SAMPLES["conv2d_nchw.cuda"][1])
     same = [*GPU_CONV[:3], "SAME", *GPU_CONV[4:]]
     assert list(from_autotvm("conv2d_nchw.cuda", same, SAMPLES["conv2d_nchw.cuda"][1])) == told("conv2d_nchw.cuda")
-
-
-def test_weights_in_either_layout_of_a_dense_layer() -> None:
-    """Two arguments alone, 128 x 96: stored k x n."""
-    turned = [DENSE[0], ["TENSOR", [128, 96], "float32"]]
-    primitives = list(from_autotvm("dense_large_batch.gpu", turned, SAMPLES["dense_large_batch.gpu"][1]))
-    assert "@T_matmul_NN" in primitives[0].names
-    fetch = [p.numbers for p in primitives if p.kind == "Split" and p.numbers[0] == 2]
-    assert fetch[0][:3] == (2, 0, 16)  # rows of the reduction first
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,9 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
-from math import prod
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tchub.zoo.primitives import (
     INLINE,
     NONE,
@@ -19,18 +16,11 @@ from tchub.zoo.primitives import (
     TraceFormatError,
     from_trace_json,
 )
-from trace_samples import CHOICES, matmul_trace, thread_trace
+from trace_samples import matmul_trace, thread_trace
 
 
 def lines(trace: Any) -> list[str]:
     return str(from_trace_json(trace)).splitlines()
-
-
-def tiles(extent: int, factors: int) -> st.SearchStrategy[tuple[int, ...]]:
-    """All ways to write a power of two as a product of powers of two."""
-    bits = extent.bit_length() - 1
-    cuts = st.lists(st.integers(0, bits), min_size=factors - 1, max_size=factors - 1).map(sorted)
-    return cuts.map(lambda c: tuple(1 << (b - a) for a, b in zip([0, *c], [*c, bits], strict=True)))
 
 
 def test_a_cpu_program_is_told_step_by_step() -> None:
@@ -80,25 +70,6 @@ def test_what_postprocessors_added_is_ignored() -> None:
 def test_a_sampled_location_stands_in_the_compute_at(answer: int) -> None:
     sequence = from_trace_json(matmul_trace(location=answer))
     assert Primitive("ComputeAt", (2, answer, NONE), ("@relu",)) in sequence.primitives
-
-
-@settings(max_examples=100, deadline=None)
-@given(st.data())
-def test_programs_that_differ_in_any_decision_differ_in_their_sequence(data: st.DataObject) -> None:
-    decisions = st.fixed_dictionaries(
-        {
-            "rows": tiles(128, 4),
-            "columns": tiles(128, 4),
-            "inner": tiles(128, 2),
-            "location": st.integers(-2, 9),
-            "unroll": st.integers(0, len(CHOICES) - 1),
-        }
-    )
-    one, other = data.draw(decisions), data.draw(decisions)
-    a, b = (from_trace_json(matmul_trace(**d)) for d in (one, other))
-    assert (a == b) == (one == other)
-    assert (a.key() == b.key()) == (one == other)
-    assert all(p.numbers[2] == prod(p.numbers[3:]) for p in a if p.kind == "Split")
 
 
 @pytest.mark.parametrize("rows", [(1, 2), (0, 1, 2, 3), (1, 2, 3, "x"), 3, None])
