@@ -12,7 +12,7 @@ from ...zoo.adapt.adapt_model import AdaptedModel, adapt_model
 from ...zoo.adapt.fine_tune import fine_tune
 from ...zoo.adapt.method import TrainingSet, model_digest
 from ...zoo.adapt.sampling import MeasuringCost, PoolPredictions
-from ...zoo.adapt.stopping import CurvePoint, slowdown
+from ...zoo.adapt.stopping import LearningPoint, slowdown
 from ...zoo.training import RankingDataset, pairwise_accuracy
 from .result import Judgement, ModelFeatures, judge
 from .sources import AdaptationSources, choose_start, corpus_name, first_start, learnt_by, read_sources, withheld
@@ -27,13 +27,7 @@ if TYPE_CHECKING:
 
 
 class Learner:
-    """Makes models of the measured candidates of one pool.
-
-    Args:
-        sources: checkpoints to start from, corpora to learn from.
-        local: the device that is measured, whose hardware row the models see.
-        pool: the candidates; measurer: has what is measured of them.
-        context: settings, progress and folder.
+    """Makes models of the measured candidates of one pool, which see the hardware row of the local device.
 
     Attributes:
         start: what learning begins with; the first base until `choose` is called.
@@ -92,11 +86,7 @@ class Learner:
         return learnt_by(self.sources.bases, self.pool)
 
     def finish(self, indices: Sequence[int], held: Sequence[int]) -> AdaptedModel:
-        """Make the last model by the method that was asked for.
-
-        Args:
-            indices: candidates to learn from.
-            held: candidates that judge, which are learnt from no corpus either.
+        """Make the last model by the method that was asked for; those `held` are learnt from no corpus either.
 
         Raises:
             AdaptError, LabelError: see `adapt_model`.
@@ -164,11 +154,11 @@ class Learner:
             self.model, self._features[open_], labeled, latency, task=self.pool.group[open_], cost=self._cost()
         )
 
-    def point(self, learn: Sequence[int], held: Sequence[int]) -> CurvePoint:
+    def point(self, learn: Sequence[int], held: Sequence[int]) -> LearningPoint:
         """Return the learning curve at this moment, on the held-out candidates."""
         known, data = self.dataset(learn), self.dataset(held)
         scores = self._as_here(self.model, held, learn).scores(data, known)
-        return CurvePoint(
+        return LearningPoint(
             len(known),
             self.measurer.seconds,
             slowdown(scores, data.latency, data.group, data.task_weights),

@@ -10,19 +10,14 @@ import numpy as np
 
 from ...zoo.adapt.cross_validation import informed_scores
 from ...zoo.adapt.guard import GuardResult, compare
-from ...zoo.adapt.stopping import CurvePoint, StopDecision
+from ...zoo.adapt.stopping import LearningPoint, StopDecision
 from ...zoo.models import ContextModel, CostModel
 from ...zoo.training import RankingDataset, evaluate_scores
 
 
 @dataclass(frozen=True)
 class ModelFeatures:
-    """A model, and the programs as it sees them: the base keeps its own device's hardware row.
-
-    Attributes:
-        model: the model.
-        held: (H, rows, width) features of the hold-out; known: (K, rows, width) of the programs learnt from.
-    """
+    """A model, and features (N, rows, width) of the hold-out and of the programs learnt from, as it sees them."""
 
     model: CostModel
     held: np.ndarray
@@ -35,12 +30,11 @@ class ModelFeatures:
 
 @dataclass(frozen=True)
 class ContextGain:
-    """What context is worth to the model that tuning will use, base or adapted, in pairwise accuracy on the hold-out.
+    """Pairwise accuracy on the hold-out without the programs learnt from, and with those of each task as context.
 
     Attributes:
-        without, given: the accuracy without the programs learnt from, and with those of each task as context.
-        interval: bounds of `given - without` at `level`, computed as the guard computes its own.
-        level: of the interval, e.g. 0.9.
+        without, given: the two accuracies, of the model that tuning will use.
+        interval: bounds of `given - without` at `level`, e.g. 0.9, computed as the guard computes its own.
     """
 
     without: float
@@ -88,13 +82,7 @@ def judge(
     gain: float | None,
     seed: int,
 ) -> Judgement:
-    """Compare two models.
-
-    Args:
-        base, adapted: the models.
-        held: the held-out programs; known: those learnt from.
-        gain: cross-validated gain, see the guard.
-        seed: of the bootstrap.
+    """Compare two models on the held-out programs, given those learnt from and the cross-validated gain.
 
     Raises:
         LabelError: the hold-out has no order to judge by.
@@ -169,8 +157,7 @@ class AdaptSettings:
         base: `name@version` of the checkpoint to beat; base_reasons: why it was chosen, if no name was given.
         asked: that checkpoint's name or folder as it was asked for; None: nobody named it.
         sources: further checkpoints, and corpora; start: what learning began with, and why.
-        workload, device, method, sampler, rounds, seed: as asked for.
-        target, threads: what programs were compiled for: a TVM target as a dictionary, and their threads.
+        target, threads: what programs were compiled for.
         first_sampler: what picked round 0.
         budget: as it was written, and what that comes to where the pool has fewer programs.
     """
@@ -197,11 +184,10 @@ class MeasuredPool:
     """The measurements of an adaptation.
 
     Attributes:
-        pool_size: candidates.
-        measured: programs measured, failures included; failed: how many failed; reused: how many an earlier run had
-            paid for.
-        measuring_seconds: what building and running the programs cost.
-        journal, corpus: where the measurements are.
+        pool_size: number of candidates.
+        measured: number of programs, of which `failed` failed and `reused` were paid for by an earlier run.
+        measuring_seconds: cost of building and running them.
+        journal, corpus: the files that hold them.
     """
 
     pool_size: int
@@ -232,7 +218,7 @@ class AdaptResult:
     settings: AdaptSettings
     measurements: MeasuredPool
     learning: dict[str, Any]
-    curve: tuple[CurvePoint, ...]
+    curve: tuple[LearningPoint, ...]
     stop: StopDecision | None
     tasks: tuple[TaskCount, ...]
     skipped: tuple[tuple[str, str], ...]

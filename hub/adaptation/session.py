@@ -11,21 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...zoo.adapt.budget import AUTO_LABELS, parse_budget
-from ...zoo.adapt.errors import AdaptError, LabelError
+from ...zoo.adapt import AdaptError, LabelError, Pool, Sampler, choose_holdout, create_sampler, parse_budget
+from ...zoo.adapt.budget import AUTO_LABELS
 from ...zoo.adapt.method import model_digest
-from ...zoo.adapt.sampling import (
-    Pool,
-    RandomSampler,
-    RDUPlusSampler,
-    Reason,
-    Sampler,
-    StrataSampler,
-    StratifiedSampler,
-    create_sampler,
-)
-from ...zoo.adapt.sampling.pool import PROGRAMS_PER_TASK, choose_holdout
-from ...zoo.adapt.stopping import CurvePoint, StopDecision, decide
+from ...zoo.adapt.sampling import RandomSampler, RDUPlusSampler, Reason, StrataSampler, StratifiedSampler
+from ...zoo.adapt.sampling.pool import PROGRAMS_PER_TASK
+from ...zoo.adapt.stopping import LearningPoint, StopDecision, decide
 from ...zoo.corpus.workloads import SUITES
 from .config import check_count
 from .learner import Learner
@@ -82,7 +73,7 @@ class AdaptSession:
     reasons: dict[int, Reason] = field(default_factory=dict)
     learn: list[int] = field(default_factory=list)
     hold_out: list[int] = field(default_factory=list)
-    curve: list[CurvePoint] = field(default_factory=list)
+    curve: list[LearningPoint] = field(default_factory=list)
     stop: StopDecision | None = None
 
     def __post_init__(self) -> None:
@@ -110,7 +101,10 @@ class AdaptSession:
         if budget.kind == "seconds" and not self.learn:
             self._pick_and_measure(PROBE_PROGRAMS, 0, budget.seconds, "probe", self._within)
         affordable = self._affordable()
-        self._measure_hold_out(self._held_count(affordable) - len(self.hold_out))
+        count = round(HOLD_OUT_SHARE * affordable)
+        if budget.kind == "auto":  # which may end early, so its most is not what they share
+            count = min(count, PROGRAMS_PER_TASK * len(self.pool.tasks))
+        self._measure_hold_out(max(PROGRAMS_PER_TASK, count) - len(self.hold_out))
         self._within = self._tasks_within(affordable - len(self.hold_out))
         while budget.kind == "auto" or number <= rounds:
             measured = self._round(number)
@@ -192,13 +186,6 @@ class AdaptSession:
             count = min(count, (AUTO_LABELS + PROGRAMS_PER_TASK) * len(self.pool.tasks))
         check_count(self._budget, count, f"{len(self.pool)} candidates")
         return count
-
-    def _held_count(self, affordable: int) -> int:
-        """Return how many to hold out; a budget that stops itself may end early, so its most is not what they share."""
-        count = round(HOLD_OUT_SHARE * affordable)
-        if self._budget.kind == "auto":
-            count = min(count, PROGRAMS_PER_TASK * len(self.pool.tasks))
-        return max(PROGRAMS_PER_TASK, count)
 
     def _seconds_left(self) -> float:
         return max(0.0, self._budget.seconds - self.measurer.seconds)

@@ -57,7 +57,7 @@ class CrossValidation:
 
     @property
     def accuracy(self) -> float:
-        """Of the best strength, on the pairs that chose it."""
+        """Pairwise accuracy of the best strength, on the pairs that chose it."""
         return self._best(np.ones(len(self.total), dtype=bool))[0]
 
     def best_without(self, fold: int) -> tuple[float, int]:

@@ -1,4 +1,4 @@
-"""What adapting must know of a network's layers: which are its head, and what its last one reads."""
+"""Layers of a network: the head, the features it reads, and the inputs of its last layer."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ POWERS = tuple(np.linspace(0.1, 1.0, 10).tolist())
 
 
 @dataclass(frozen=True)
-class CurvePoint:
+class LearningPoint:
     """One round: labels and seconds of measuring so far; slowdown and held-out pairwise accuracy of the model."""
 
     labels: int
@@ -93,7 +93,7 @@ def _first_of_choice(n: int, m: int) -> np.ndarray:
     return chance
 
 
-def expected_slowdown(points: Sequence[CurvePoint], labels: int) -> float:
+def expected_slowdown(points: Sequence[LearningPoint], labels: int) -> float:
     """Return the curve, fitted to two points or more of different labels, at 1 label or more."""
     points = [point for point in points if point.labels > 0]
     n = np.array([point.labels for point in points], dtype=np.float64)
@@ -114,7 +114,7 @@ def _fit(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float]:
     return float(np.square(y - floor - slope * x).sum()), floor, slope
 
 
-def decide(points: Sequence[CurvePoint], count: int, cost: float, worth: float, least: int) -> StopDecision:
+def decide(points: Sequence[LearningPoint], count: int, cost: float, worth: float, least: int) -> StopDecision:
     """Decide whether to measure one more round of `count` programs.
 
     Args:

@@ -19,7 +19,7 @@ from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.adapt.guard import compare
 from tchub.zoo.adapt.sampling import SAMPLERS, op_budgets, task_budgets
-from tchub.zoo.adapt.stopping import CurvePoint, decide
+from tchub.zoo.adapt.stopping import LearningPoint, decide
 
 GOLDEN = json.loads((Path(__file__).parent / "golden_adaptation.json").read_text())
 TASK = np.repeat(np.arange(8), [60, 40, 50, 10, 80, 30, 60, 20])
@@ -89,7 +89,7 @@ def test_strength_gain_and_accuracy_of_a_method(name: str, monkeypatch: pytest.M
 
 
 def test_decisions_of_the_guard_and_of_the_automatic_budget():
-    points = [CurvePoint(n, float(n), 0.05 + 2 * n**-0.5, 0.7) for n in (16, 32, 48)]
+    points = [LearningPoint(n, float(n), 0.05 + 2 * n**-0.5, 0.7) for n in (16, 32, 48)]
     assert close(asdict(decide(points, 16, 30.0, 60.0, 3)), GOLDEN["stop"])
     rng = np.random.default_rng(0)
     latency, group = rng.uniform(1, 10, 48), np.repeat(np.arange(8), 6)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tchub.zoo.adapt.stopping import CHOICE, CurvePoint, decide, expected_slowdown, slowdown
+from tchub.zoo.adapt.stopping import CHOICE, LearningPoint, decide, expected_slowdown, slowdown
 
 
-def curve(labels: list[int], law) -> list[CurvePoint]:
-    return [CurvePoint(n, float(n), law(n), 0.7) for n in labels]
+def curve(labels: list[int], law) -> list[LearningPoint]:
+    return [LearningPoint(n, float(n), law(n), 0.7) for n in labels]
 
 
 def slowdown_by_counting(scores, latency, choice: int) -> float:
@@ -58,7 +58,7 @@ def test_a_power_law_is_found_again(power):
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.floats(0, 5), min_size=2, max_size=8), st.integers(8, 200))
 def test_the_curve_never_rises_and_never_falls_below_nothing(values, step):
-    points = [CurvePoint(step * (i + 1), 1.0, value, 0.5) for i, value in enumerate(values)]
+    points = [LearningPoint(step * (i + 1), 1.0, value, 0.5) for i, value in enumerate(values)]
     now, later, end = (expected_slowdown(points, n) for n in (points[-1].labels, points[-1].labels + step, 10**9))
     assert now >= later >= end >= 0
 
@@ -85,7 +85,7 @@ def test_a_flat_curve_stops_and_a_short_one_does_not():
 
 def test_rounds_without_a_label_tell_nothing_of_the_curve():
     """A first batch may fail as a whole: its point is at no label, where a power law has no value."""
-    points = [CurvePoint(0, 16.0, 0.5, 0.5), *curve([16, 32], lambda n: 2 * n**-0.5)]
+    points = [LearningPoint(0, 16.0, 0.5, 0.5), *curve([16, 32], lambda n: 2 * n**-0.5)]
     early = decide(points[:2], 16, cost=1.0, worth=60, least=2)
     assert (early.stop, early.gain) == (False, None)
     found = decide(points, 16, cost=1.0, worth=60, least=2)

@@ -125,9 +125,8 @@ def grow_base(
         "settings": asdict(settings),
     }
     ensure_same_run(folder / PLAN_FILE, plan, "give another --out, or the same command as before")
-    run = _GrowthRun(
-        start, Curriculum(order, judged, schema, seen_tasks(start.config)), title, settings, store, on_event
-    )
+    curriculum = Curriculum(order, judged, schema, seen_tasks(start.config))
+    run = _GrowthRun(start, curriculum, title, settings, store, on_event)
     checkpoint = start.checkpoint
     for number, corpus in enumerate(order, start=1):
         step = folder / STEPS / f"{number:02d}-{corpus.path.resolve().name}"
@@ -144,7 +143,7 @@ def grow_base(
     config = checkpoint.config
     checkpoint = replace(checkpoint, config=replace(config, lineage=config.lineage | title.lineage))
     added = learnt_devices(checkpoint.config)[len(known) :]
-    return KnowledgeBase(checkpoint, judge(checkpoint, run.curriculum, store), added)
+    return KnowledgeBase(checkpoint, judge(checkpoint, curriculum, store), added)
 
 
 @dataclass(frozen=True)

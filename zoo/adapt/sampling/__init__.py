@@ -1,4 +1,4 @@
-"""What to measure next: pools of candidates and the samplers that pick from them.
+"""Pools of candidates and the samplers that pick the programs to measure next.
 
 A further sampler is a `Sampler` with `name` and `pick`, added to `SAMPLERS`.
 """

@@ -164,7 +164,7 @@ class _Greedy:
         pull, mean, low, high = self.moments.pull, self.moments.mean, gap.low, gap.high
         middle = high if math.isinf(high) else (low + high) / 2
         top = (high - 2 * pull * mean) / (2 * (1 - pull))
-        found: _Best | None = None
+        top_pick: _Best | None = None
         for op, first, end in gap.ranges:
             if not self.left[op]:
                 continue
@@ -175,12 +175,12 @@ class _Greedy:
                 if first <= at < end:
                     f = values[at]
                     value = f * min(f - low, high - f) + pull * (f - mean) ** 2
-                    if found is None or value > found.value:
-                        found = _Best(value, op, at)
-        return found
+                    if top_pick is None or value > top_pick.value:
+                        top_pick = _Best(value, op, at)
+        return top_pick
 
     def _split(self, gap: _Gap, best: _Best) -> tuple[_Gap, _Gap]:
-        """What is left of a gap on both sides of its best program."""
+        """Return the gaps on both sides of the best program."""
         edge = self.values[best.op][best.at]
         lower: list[tuple[int, int, int]] = []
         upper: list[tuple[int, int, int]] = []

@@ -39,7 +39,7 @@ class RDUPlusSampler(Sampler):
     Diverse: scores compare within a task alone, so each task's open programs are put in the order of their
     scores and cut into as many even strata as there are picks, one pick each. And each pick is taken for measured
     before the next, a rank-one update of the posterior that needs no label: of two programs with like embeddings the
-    second then tells little (greedy, as the mode of a determinantal point process is found).
+    second then adds little (greedy, as one finds the mode of a determinantal point process).
 
     Uncertain: not how far a score lies from the others, but the variance s^2 that the weights of the last layer,
     given all labels, leave to it (`predictions`). Under noise n a label tells log(1 + s^2 / n) / 2 nats of these
@@ -92,7 +92,7 @@ def _by_task(
 
 
 class _Belief:
-    """What is known of the last layer's weights, as picks are taken for measured.
+    """The posterior of the last layer's weights, as picks are taken for measured.
 
     Args:
         layer: the posterior given the labels.
