@@ -32,8 +32,8 @@ TRANSFER = ("pairwise", "top1", "tasks")
 LASTING_FILES = (CONFIG_FILE, WEIGHTS_FILE)  # what makes a version what it is
 OPTIONAL_FILES = (METRICS_FILE, CARD_FILE)
 RECORD = "entry.json"  # the store's own, beside the files of a version
-# A flat folder of weights, JSON and text: no path can leave it, and no pickle can be named.
-_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}\.(?:json|safetensors|md|txt)")
+# A flat folder of weights, JSON and Markdown: no path can leave it, and no pickle can be named.
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,60}\.(?:json|safetensors|md)")
 # One clause of a PEP 440 specifier; `packaging` takes all of these (a test holds them together) and loads slowly.
 _CLAUSE = r"(?:[<>]=?|[=!]=)[0-9]{1,9}(?:\.[0-9]{1,9}){0,3}(?:(?:a|b|rc|\.post|\.dev)[0-9]{1,9})?"
 # Facts of each device of a knowledge base; its scores are in metrics.json.
