@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 _IMAGE = r"n(?P<n>\d+)c(?P<c>\d+)h(?P<h>\d+)w(?P<w>\d+)"
 _WINDOW = r"r(?P<r>\d+x\d+)-s(?P<s>\d+x\d+)"
-# The reverse of the functions below: a text's form, and the same in words.
+# The reverse of the functions below: a text's form, and a sentence for it.
 _SENTENCES = (
     (
         rf"conv2d-{_IMAGE}-k(?P<k>\d+){_WINDOW}-g(?P<g>\d+)",
@@ -73,10 +73,10 @@ def unknown(text: str) -> str:
 
 
 def normal(text: str) -> str:
-    """The spelling by which computations are compared: a stride that moves nothing is told in one way.
+    """Return the spelling by which computations are compared: a stride that moves nothing has one spelling.
 
     A window as large as the image stands still, and front ends write 1 or its own size for that. Here poolings have
-    its size and convolutions 1. Windows that padding lets move, which no text tells, are thereby joined too.
+    its size and convolutions 1. Windows that move thanks to padding, which no text has, are thereby joined too.
     """
     match = _STRIDED.fullmatch(text)
     if match is None:
@@ -88,7 +88,7 @@ def normal(text: str) -> str:
 
 
 def in_words(text: str) -> str | None:
-    """A computation's text for people; None for one that is known by a name alone, see `unknown`."""
+    """Return a computation's text for people; None for one that is known by a name alone, see `unknown`."""
     for form, sentence in _SENTENCES:
         if match := re.fullmatch(form, text):
             return sentence.format(**{name: value.replace(".", ", ") for name, value in match.groupdict().items()})

@@ -79,7 +79,7 @@ class Task:
         flops: floating-point operations of one call.
         workload: what the framework itself needs to make the task again: `tvm.ir.save_json` of the TIR module
             for MetaSchedule, the workload key (a JSON text) for Ansor, JSON `[template, args]` for AutoTVM.
-        computation: what is computed, in the words of `computation`, by which tasks of different corpora are
+        computation: what is computed, in the form of `computation`, by which tasks of different corpora are
             joined; empty when it cannot be known.
         networks: (network, how many times it holds this task), one entry a network.
     """
@@ -121,7 +121,7 @@ class Program:
         strategy: how it was found, one of `STRATEGIES`; `tuned` where a foreign log does not say more.
         latencies: seconds of every repeat; empty when it failed.
         latency: median of `latencies` in seconds; NaN when it failed.
-        error: None, or one of `ERROR_KINDS`; error_message: what the compiler or the run said.
+        error: None, or one of `ERROR_KINDS`; error_message: of the compiler or the run.
         framework: who made the trace, one of `FRAMEWORKS`.
         device, target, cpu_model, tvm_version: where it was measured; `target` is JSON.
         measured_at: Unix time; cost_seconds: seconds spent on building and running it.

@@ -12,7 +12,7 @@ SCOPE = ("device", "family", "cpu_model", "target")
 """Facts of `corpus.json` that must agree before latencies of two corpora compare."""
 CORPUS_SCOPE = (*SCOPE, "tvm_version", "framework", "licence")
 """Facts that must agree before two corpora become one, since `corpus.json` has one of each for all programs."""
-# The words of a target that name a device; everything else (libraries, keys, limits) may differ on one device.
+# The options of a target that name a device; everything else (libraries, keys, limits) may differ on one device.
 _NAMING = ("kind", "model", "mcpu", "arch")
 _OPTION = re.compile(r"-{1,2}([\w-]+)[= ]([^\s]+)")
 
@@ -23,7 +23,7 @@ def difference(one: Mapping[str, Any], other: Mapping[str, Any], names: tuple[st
 
 
 def contradiction(target: str, other: str) -> str | None:
-    """Return the first word in which two targets of a log name different devices, None where there is none.
+    """Return the first option in which two targets of a log name different devices, None where there is none.
 
     Weaker than `difference`: logs spell one device's target in many ways, and one that names nothing may be of any
     device.
@@ -32,13 +32,13 @@ def contradiction(target: str, other: str) -> str | None:
         target, other: JSON (an object, or a text in quotes) or the command-line form of old releases,
             e.g. `cuda -keys=cuda,gpu -model=t4`.
     """
-    one, two = _device_words(target), _device_words(other)
+    one, two = _device_options(target), _device_options(other)
     return next((name for name in _NAMING if name in one and name in two and one[name] != two[name]), None)
 
 
 @cache
-def _device_words(target: str) -> Mapping[str, str]:
-    """Return the words of a target that name its device: any of kind, model, mcpu, arch."""
+def _device_options(target: str) -> Mapping[str, str]:
+    """Return the options of a target that name its device: any of kind, model, mcpu, arch."""
     try:
         parsed: Any = json.loads(target)
     except ValueError:

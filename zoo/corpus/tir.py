@@ -31,7 +31,7 @@ class _Window(NamedTuple):
 
 
 def computation_of_module(mod: IRModule) -> str:
-    """Return the computation of an unscheduled TIR module, in the words of `computation`.
+    """Return the computation of an unscheduled TIR module, in the form of `computation`.
 
     Convolutions (also by Winograd's algorithm), depthwise convolutions, matrix products, poolings, plain
     reductions and elementwise functions are named by their sizes; everything else is `other-` and the
@@ -85,7 +85,7 @@ def _shape(buffer: Any) -> tuple[int, ...]:
 
 
 def _source(buffer: Any, blocks: list[Any]) -> tuple[int, ...]:
-    """Shape of what a padded or repacked buffer was made from."""
+    """Return the shape of the buffer that a padded or repacked one was copied from."""
     while True:
         makers = [block for block in blocks if block.init is None and block.writes[0].source.same_as(buffer)]
         reads = makers[0].reads if makers else ()
@@ -99,7 +99,7 @@ class Reduction:
 
     Attributes:
         extents: of the variables, 0 where one is no number.
-        spatial, reduced: places of the variables that are data-parallel, and of those that are reduced.
+        spatial, reduced: positions of the variables that are data-parallel, and of those that are reduced.
         reads: the regions that are read, less the result's own.
     """
 

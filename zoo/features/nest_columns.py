@@ -188,7 +188,7 @@ class Plan:
         aligned = np.tensordot(twos, self.spatial, 1)
         parts += [*_tiles(s), aligned[:, :, 2], aligned[:, :, 3:].sum(2)]
         padding = s.sum((1, 2)) + r.sum((1, 2)) - logs @ self.extents
-        padding[(values == 0) @ self.extents > 0] = 0  # an extent that was not told
+        padding[(values == 0) @ self.extents > 0] = 0  # an extent that is not known
         parts += [_totals(s, r, padding), np.tensordot(logs, self.others, 1)]
         parts += [footprint(s, r, len(self.outline.spatial), len(self.outline.reduction))]
         parts += [self._lists(values, logs), np.broadcast_to(self.fixed, (n, len(self.fixed))), _waves(s, units)]

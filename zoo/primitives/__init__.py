@@ -1,6 +1,6 @@
 """The schedule-primitive language, and its readers. TVM is needed only to read a live trace.
 
-`language` holds the words and what other frameworks' words map to; `metaschedule` reads traces,
+`language` defines the kinds and how other frameworks' steps map to them; `metaschedule` reads traces,
 `ansor` the steps of auto_scheduler records, `autotvm` the knobs of its templates.
 """
 

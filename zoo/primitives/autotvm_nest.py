@@ -22,7 +22,7 @@ class Loop:
 
 
 class Schedule:
-    """The primitives told so far, and the program's knobs."""
+    """The primitives so far, and the program's knobs."""
 
     def __init__(self, entity: Sequence[Any]) -> None:
         self.primitives: list[Primitive] = []
@@ -33,11 +33,11 @@ class Schedule:
             raise knob_error("the entity is no list of [name, kind, value]", entity) from error
 
     def stage(self, name: str, *extents: int) -> Stage:
-        """A block of the workload itself, with its loops' extents; the first primitive about it tells its name."""
+        """Return a block of the workload itself, with its loops' extents; the first primitive about it carries its name."""
         return Stage(self, name, extents)
 
     def tile(self, name: str, extent: int, parts: int, exact: bool = True) -> tuple[int, ...]:
-        """The factors of a split knob, outermost first.
+        """Return the factors of a split knob, outermost first.
 
         Args:
             name: the knob.
@@ -61,7 +61,7 @@ class Schedule:
         return (outer, *inner)
 
     def choice(self, name: str) -> int:
-        """The number (or truth value) that a plain knob chooses."""
+        """Return the number (or truth value) that a plain knob chooses."""
         value = self._value(name, "ot")
         if not isinstance(value, int):
             raise knob_error("an integer was expected", [name, "ot", value])
@@ -72,14 +72,14 @@ class Schedule:
         return name in self._knobs
 
     def annotations(self, name: str, loops: int) -> list[str]:
-        """One of `none`, `unroll`, `vec` for each loop."""
+        """Return one of `none`, `unroll`, `vec` for each loop."""
         value = self._value(name, "an")
         if not isinstance(value, list) or len(value) != loops or not set(map(str, value)) <= {"none", "unroll", "vec"}:
             raise knob_error(f"no annotation of {loops} loops", [name, "an", value])
         return value
 
     def order(self, name: str, loops: int) -> list[int]:
-        """A permutation of the loops' numbers."""
+        """Return a permutation of the loops' numbers."""
         value = self._value(name, "re")
         if not isinstance(value, list) or len(value) != loops or set(map(repr, value)) != set(map(repr, range(loops))):
             raise knob_error(f"no permutation of {loops} loops", [name, "re", value])
@@ -104,7 +104,7 @@ class Stage:
             self._number_it()
 
     def at(self, loop: Loop) -> int:
-        """The loop's present position."""
+        """Return the loop's present position."""
         return self.loops.index(loop)
 
     # Loops
@@ -234,7 +234,7 @@ class Stage:
 
 
 def knob_error(message: str, knob: Any) -> TraceFormatError:
-    """An error about a knob."""
+    """Return an error about a knob."""
     return TraceFormatError(
         f"{message}: {knob!r:.120}",
         remedy="Pass the template, args and config.entity of one and the same record.",

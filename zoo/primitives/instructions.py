@@ -247,4 +247,4 @@ HANDLERS: dict[str, Handler] = {kind: plain(kind) for kind in KINDS} | {
     "Annotate": annotate,
     "Unannotate": unannotate,
 }
-"""Instruction name -> how it is told; what has no handler of its own is told plainly."""
+"""Instruction name -> its handler; an instruction without a handler of its own lists its operands in order."""

@@ -1,4 +1,4 @@
-"""The schedule-primitive language: what every tuning framework's programs are told in.
+"""The schedule-primitive language: every tuning framework's programs in the same terms.
 
 A program is a *sequence* of primitives; a primitive is a kind, some integers and some names
 (papers: TLP section 4.1, figure 4). Blocks and loops are small ordinals: a block (a stage, for Ansor) is
@@ -136,7 +136,7 @@ class Primitive:
 
 @lru_cache(1 << 16)
 def primitive(kind: str, numbers: tuple[int, ...], names: tuple[str, ...] = ()) -> Primitive:
-    """A primitive that was read; equal ones are one object, for programs of one search share most of theirs.
+    """Return a primitive; equal ones are one object, for programs of one search share most of theirs.
 
     Raises:
         TraceFormatError: a number is too large for any program.
@@ -148,7 +148,7 @@ def primitive(kind: str, numbers: tuple[int, ...], names: tuple[str, ...] = ()) 
 
 @dataclass(frozen=True, slots=True)
 class PrimitiveSequence:
-    """A program, told as its schedule primitives in order."""
+    """A program as its schedule primitives in order."""
 
     primitives: tuple[Primitive, ...]
     framework: str = "metaschedule"
@@ -163,11 +163,11 @@ class PrimitiveSequence:
         return "\n".join(map(str, self.primitives))
 
     def key(self) -> str:
-        """16 hex characters of the sha256 of the primitives; the framework is not part of it."""
+        """Return 16 hex characters of the sha256 of the primitives; the framework is not part of it."""
         return hashlib.sha256(_canonical(self._rows()).encode()).hexdigest()[:16]
 
     def to_json(self) -> str:
-        """A compact JSON text that `from_json` reads back."""
+        """Return a compact JSON text that `from_json` reads back."""
         return _canonical({"framework": self.framework, "primitives": self._rows()})
 
     @classmethod

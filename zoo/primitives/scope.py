@@ -55,17 +55,17 @@ Number = int | Late
 
 
 def settle(number: Number, decisions: Sequence[Decision]) -> int:
-    """The number, once the decisions are known."""
+    """Return the number, once the decisions are known."""
     return number.value(decisions) if isinstance(number, Late) else number
 
 
 def slots_of(numbers: Sequence[Number]) -> tuple[int, ...]:
-    """The decisions that any of the numbers needs, in order."""
+    """Return the decisions that any of the numbers needs, in order."""
     return tuple(sorted(frozenset().union(*(n.slots for n in numbers if isinstance(n, Late)))))
 
 
 def lift(function: Callable[..., int], *numbers: Number) -> Number:
-    """The function of the numbers: at once when all are known, late otherwise."""
+    """Return the function of the numbers: at once when all are known, late otherwise."""
     if not any(isinstance(n, Late) for n in numbers):
         return function(*numbers)
     slots = frozenset(slots_of(numbers))
@@ -81,12 +81,12 @@ def lift(function: Callable[..., int], *numbers: Number) -> Number:
 
 
 def product(*numbers: int) -> int:
-    """The product of integers, 1 for none."""
+    """Return the product of integers, 1 for none."""
     return reduce(mul, numbers, 1)
 
 
 def tile(slot: int, item: int, count: int) -> Late:
-    """Item `item` of a sampled tile of `count` factors."""
+    """Return item `item` of a sampled tile of `count` factors."""
 
     def value(decisions: Sequence[Decision]) -> int:
         sizes = decisions[slot]
@@ -98,7 +98,7 @@ def tile(slot: int, item: int, count: int) -> Late:
 
 
 def choice(slot: int, candidates: Sequence[int]) -> Late:
-    """The chosen one of `candidates`."""
+    """Return the chosen one of `candidates`."""
 
     def value(decisions: Sequence[Decision]) -> int:
         index = decisions[slot]
@@ -110,7 +110,7 @@ def choice(slot: int, candidates: Sequence[int]) -> Late:
 
 
 def location(slot: int) -> Late:
-    """A sampled compute location: a loop's position, -1 (inline) or -2 (root)."""
+    """Return a sampled compute location: a loop's position, -1 (inline) or -2 (root)."""
 
     def value(decisions: Sequence[Decision]) -> int:
         index = decisions[slot]
@@ -154,7 +154,7 @@ class Draft:
 
 
 def variable_kind(operand: Any) -> str | None:
-    """`b`, `l` or `v` for the name of a random variable, None for a constant."""
+    """Return `b`, `l` or `v` for the name of a random variable, None for a constant."""
     return operand[0] if isinstance(operand, str) and _VARIABLE.match(operand) else None
 
 
@@ -164,14 +164,14 @@ def is_none(operand: Any) -> bool:
 
 
 def text(operand: str) -> str:
-    """A string constant without the quotes that inputs (not attributes) are written with."""
+    """Return a string constant without the quotes that inputs (not attributes) are written with."""
     if len(operand) > 1 and operand[0] == operand[-1] == '"':
         return json.loads(operand)
     return operand
 
 
 class Scope:
-    """Names of random variables -> what they stand for, and the primitives told so far."""
+    """Names of random variables -> what they stand for, and the primitives so far."""
 
     def __init__(self) -> None:
         self.drafts: list[Draft] = []
@@ -187,23 +187,23 @@ class Scope:
     # Blocks
 
     def original(self, variable: str, origin: str) -> None:
-        """The variable stands for the workload's block of that name; twice the same name, one block."""
+        """Let the variable stand for the workload's block of that name; the same name is the same block."""
         ordinal = NONE if origin == "root" else None
         self._blocks[variable] = self._originals.setdefault(origin, Block(origin, ordinal))
 
     def add_block(self, variable: str) -> None:
-        """The variable stands for a block that the present instruction makes."""
+        """Let the variable stand for a block that the present instruction makes."""
         self._blocks[variable] = Block(ordinal=self._next_ordinal())
 
     def block(self, variable: Any) -> Block:
-        """The block a variable stands for."""
+        """Return the block that a variable stands for."""
         try:
             return self._blocks[variable]
         except (KeyError, TypeError):
             raise TraceFormatError(f"{variable!r} is no block of this trace") from None
 
     def number(self, block: Block) -> int:
-        """The block's ordinal; a first mention numbers it and lets the primitive carry its name."""
+        """Return the block's ordinal; a first mention numbers it and lets the primitive carry its name."""
         if block.ordinal is None:
             block.ordinal = self._next_ordinal()
             self._introduced.append(f"@{block.origin}")
@@ -216,14 +216,14 @@ class Scope:
     # Loops
 
     def nest(self, variable: Any) -> Nest:
-        """The nest a loop variable belongs to."""
+        """Return the nest that a loop variable belongs to."""
         try:
             return self._nests[variable]
         except (KeyError, TypeError):
             raise TraceFormatError(f"{variable!r} is no loop of this trace") from None
 
     def position(self, variable: Any) -> int:
-        """The loop's present position in its nest."""
+        """Return the loop's present position in its nest."""
         loops = self.nest(variable).loops
         if variable not in loops:
             raise TraceFormatError(f"loop {variable!r} is used after it was split or fused")
@@ -235,14 +235,14 @@ class Scope:
         self._nests.update(dict.fromkeys(loops, nest))
 
     def extent(self, variable: str) -> Number:
-        """The loop's extent, 0 when the trace does not tell."""
+        """Return the loop's extent, 0 when the trace does not have it."""
         return self._extents.get(variable, 0)
 
     def set_extent(self, variable: str, extent: Number) -> None:
         self._extents[variable] = extent
 
     def target(self, variable: Any) -> tuple[int, int]:
-        """(block ordinal, loop position) of a loop variable; (ordinal, NONE) of a block variable."""
+        """Return (block ordinal, loop position) of a loop variable; (ordinal, NONE) of a block variable."""
         if variable_kind(variable) == "l":
             position = self.position(variable)
             return self.number(self.nest(variable).block), position
@@ -251,7 +251,7 @@ class Scope:
     # Constants and everything else
 
     def value(self, operand: Any) -> Number:
-        """An integer operand: a constant or a sampled value."""
+        """Return an integer operand: a constant or a sampled value."""
         if variable_kind(operand) == "v":
             if operand not in self.values:
                 raise TraceFormatError(f"{operand!r} is no sampled value of this trace")
@@ -261,7 +261,7 @@ class Scope:
         raise TraceFormatError(f"an integer or a sampled value was expected, not {operand!r}")
 
     def flatten(self, operand: Any) -> tuple[list[Number], list[str]]:
-        """Any operand as numbers and names; a list is led by its length."""
+        """Return any operand as numbers and names; a list is led by its length."""
         if is_none(operand):
             return [NONE], []
         kind = variable_kind(operand)

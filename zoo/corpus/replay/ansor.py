@@ -152,7 +152,7 @@ def _annotate(sch: Any, stage: _Stage, iterator: int, kind: int | str) -> None:
 
 
 def _pragma(sch: Any, stage: _Stage, iterator: int, text: str) -> None:
-    """`PR`: how large a body may be unrolled below a loop, in MetaSchedule's words."""
+    """`PR`: how large a body may be unrolled below a loop, as MetaSchedule's annotations."""
     key, value, *implicit = text.split("$")
     if key != "auto_unroll_max_step":
         raise ReplayError("unknown-step", f"no pragma is called {key!r}")
