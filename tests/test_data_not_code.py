@@ -28,7 +28,7 @@ ALLOWED = {
     # Outputs of a measured program, written by a worker of the same run; numpy refuses pickles by default.
     ("hub/device/output_check.py", "np.load"),
     # A user's arrays for a tuned network, with `allow_pickle=False`.
-    ("hub/networks/arrays.py", "np.load"),
+    ("hub/networks/tuned.py", "np.load"),
     # A member of a user's `.pt2` file, read as tensors alone, to refuse what PyTorch would unpickle afterwards.
     ("hub/networks/exported_archive.py", "torch.load"),
     # After `check_script`.
