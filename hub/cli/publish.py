@@ -107,10 +107,11 @@ def publish_command(name_or_path: str, repo: str, output: Output, **options: Any
       tchub publish runs/tilenet-epyc --repo me/tilenet-epyc --corpus corpora/epyc-turin
       tchub publish runs/tilenet-epyc --repo lab/tilenet-epyc --corpus corpora/epyc-turin --create-pr
     """
-    from ..publishing.publish import publish
+    from ..publishing.publish import PublishConfig, publish
     from ..registry import find_checkpoint
 
-    result = publish(find_checkpoint(name_or_path), repo, note=output.note, **options)
+    corpora, config = options.pop("corpora"), PublishConfig(**options)
+    result = publish(find_checkpoint(name_or_path), repo, corpora=corpora, config=config, note=output.note)
     output.data(result.as_dict(), "\n".join(_published(result)))
     output.hint(_after_publishing(result))
 

@@ -262,19 +262,14 @@ def evaluate_command(name_or_path: str, corpus: Path, baselines: bool, output: O
 
     from ...zoo.corpus import Corpus
     from ...zoo.models import Checkpoint
-    from ..publishing.evaluate import BASELINES, evaluate
+    from ..publishing.evaluate import BASELINES, EvaluationConfig, evaluate
     from ..registry import cache_root, find_checkpoint
 
     torch.set_num_threads(options["threads"])
     opened = Corpus.open(corpus)
-    result = evaluate(
-        Checkpoint.load(find_checkpoint(name_or_path)),
-        opened,
-        baselines=BASELINES if baselines else (),
-        cache=cache_root().parent / "statements",
-        note=output.note,
-        **options,
-    )
+    cache = cache_root().parent / "statements"
+    config = EvaluationConfig(baselines=BASELINES if baselines else (), cache=cache, **options)
+    result = evaluate(Checkpoint.load(find_checkpoint(name_or_path)), opened, config, output.note)
     output.data(result, lambda console: _draw_scores(result, console))
 
 

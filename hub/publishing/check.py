@@ -153,11 +153,10 @@ def _evaluate_again(subject: CheckSubject, published: list[CorpusScores]) -> Ite
     if subject.card.is_knowledge_base:
         yield from _evaluate_devices(subject, corpora)
         return
-    from .evaluate import evaluate
+    from .evaluate import EvaluationConfig, evaluate
 
-    split = subject.card.metrics.split or "test"
-    cache = cache_root().parent / "statements"
-    result = evaluate(subject.checkpoint, corpora[0], split, threads=subject.threads, cache=cache)
+    split, cache = subject.card.metrics.split or "test", cache_root().parent / "statements"
+    result = evaluate(subject.checkpoint, corpora[0], EvaluationConfig(split, threads=subject.threads, cache=cache))
     yield CorpusScores(result["corpus"], result["results"]["model"], result["tasks"], result["programs"])
 
 

@@ -140,13 +140,12 @@ class ContributionSteps:
         from ...zoo.models import Checkpoint
         from . import evaluate as evaluation
 
-        options: dict[str, Any] = {"seed": self.config.seed, "cache": _statement_cache()}
-        judging, baselines = Corpus.open(corpus), evaluation.BASELINES
-        checkpoint = Checkpoint.load(trained)
-        scores = evaluation.evaluate(checkpoint, judging, baselines=baselines, curves=True, note=self.note, **options)
+        plain = evaluation.EvaluationConfig(seed=self.config.seed, cache=_statement_cache())
+        full, judging = replace(plain, baselines=evaluation.BASELINES, curves=True), Corpus.open(corpus)
+        scores = evaluation.evaluate(Checkpoint.load(trained), judging, full, self.note)
         if self.config.checkpoint:
             self.note("baseline: base")
-            start = evaluation.evaluate(load_base(self.config.checkpoint), judging, **options)
+            start = evaluation.evaluate(load_base(self.config.checkpoint), judging, plain)
             scores["results"]["base"] = start["results"]["model"]
         del scores["checkpoint"]
         metrics = json.loads((trained / METRICS_FILE).read_bytes()) | scores | {"measured_by": "tchub contribute"}
@@ -193,7 +192,7 @@ class ContributionSteps:
 
     def publish(self, folder: Path) -> dict[str, Any]:
         """Publish, or leave the folder ready for it; nothing leaves the machine before this, nor without a yes."""
-        from .publish import publish
+        from .publish import PublishConfig, publish
 
         config, repo, index = self.config, self.config.destination, self.config.index_repo
         if repo is None:
@@ -209,7 +208,8 @@ class ContributionSteps:
                 path=str(folder),
             )
         # The step before has evaluated these very files.
-        result = publish(folder, repo, index_repo=index, index_named=config.index_named, evaluate=False, note=self.note)
+        settings = PublishConfig(index_repo=index, index_named=config.index_named, evaluate=False)
+        result = publish(folder, repo, config=settings, note=self.note)
         self.note(f"published: {result.url}")
         return {"published": result.as_dict()}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,33 +36,42 @@ REPLAYED = 0.9
 _NOTE_EVERY = 100
 
 
-def evaluate(
-    checkpoint: Checkpoint,
-    corpus: Corpus,
-    split: str = "test",
-    *,
-    baselines: Iterable[str] = (),
-    labels: int = 0,
-    curves: bool = False,
-    seed: int = 0,
-    threads: int = 1,
-    cache: Path | None = None,
-    note: Callable[[str], None] = lambda _: None,
-) -> dict[str, Any]:
-    """Return scores in the form of a checkpoint's `metrics.json`.
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Settings of an evaluation.
 
-    Args:
-        checkpoint: to be judged.
-        corpus: measured programs, of any framework.
+    Attributes:
         split: "train", "val" or "test".
         baselines: of `BASELINES`: a random order in expectation; XGBoost trained on the same training tasks (see
-            `evaluate_xgboost`); the checkpoint's own recipe on 10% of the training programs, picked at random,
-            mean of three seeds.
+            `evaluate_xgboost`); the checkpoint's own recipe on 10% of the training programs, picked at random, mean of
+            three seeds.
         labels: also rank with so many programs of each task known, at most half of them, which do not count.
         curves: also the curves of a card: top-k, calibration, failures (see `measure_curves`).
         seed: of the 10%, of the training on them, and of the labels.
         threads: for XGBoost, and processes that replay programs.
         cache: folder for statement features, which statement models and XGBoost read.
+    """
+
+    split: str = "test"
+    baselines: tuple[str, ...] = ()
+    labels: int = 0
+    curves: bool = False
+    seed: int = 0
+    threads: int = 1
+    cache: Path | None = None
+
+
+def evaluate(
+    checkpoint: Checkpoint,
+    corpus: Corpus,
+    config: EvaluationConfig | None = None,
+    note: Callable[[str], None] = lambda _: None,
+) -> dict[str, Any]:
+    """Return scores of a checkpoint on a corpus in the form of its `metrics.json`.
+
+    Args:
+        checkpoint: to be judged.
+        corpus: measured programs, of any framework.
         note: called with a line on what is being done.
 
     Returns:
@@ -75,10 +84,12 @@ def evaluate(
         TrainingError: labels, and the model takes none as context.
         TchubError: a subclass for each other way this can fail.
     """
+    config = config or EvaluationConfig()
+    split, seed, cache = config.split, config.seed, config.cache
     own = checkpoint.device.name == corpus.meta["device"]
     device = checkpoint.device if own else corpus_device(corpus)
     require_kind(checkpoint, device)
-    store = StatementStore(cache, workers=threads)
+    store = StatementStore(cache, workers=config.threads)
     data = load_part(corpus, split, get_schema(checkpoint.config.feature_schema), device, store)
     if data is None:
         raise EmptyDatasetError(
@@ -90,18 +101,18 @@ def evaluate(
     scores = predict(checkpoint.model, data.features)
     results: dict[str, Any] = {"model": evaluate_scores(scores, data.latency, data.group, data.task_weights)}
     more: dict[str, Any] = {}
-    if labels:
-        unknown = few_shot_scores(checkpoint.model, data, labels, seed)
-        more["few_shot"] = {str(labels): evaluate_unknown(data, draw_labels(data, labels, seed), unknown)}
-    if curves:
+    if config.labels:
+        unknown = few_shot_scores(checkpoint.model, data, config.labels, seed)
+        more["few_shot"] = {str(config.labels): evaluate_unknown(data, draw_labels(data, config.labels, seed), unknown)}
+    if config.curves:
         ranked = RankedPrograms(corpus.path.resolve().name, corpus.tasks, data, scores, computations(corpus))
         more["curves"] = measure_curves([ranked])
-    for name in baselines:
+    for name in config.baselines:
         note(f"baseline: {name}")
         if name == "random":
             results[name] = evaluate_random(data.latency, data.group, data.task_weights)
         elif name == "xgboost":
-            results[name] = evaluate_xgboost(corpus, split, seed=seed, threads=threads, cache=cache, note=note)
+            results[name] = evaluate_xgboost(corpus, split, seed=seed, threads=config.threads, cache=cache, note=note)
         else:
             results[name] = _evaluate_ten_percent(checkpoint, corpus, data, seed, store)
     return {

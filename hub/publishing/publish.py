@@ -104,19 +104,36 @@ class PublishPlan:
         return PublishResult(self.entry.name, self.entry.version, repository.id, outcome, files, url, **more)
 
 
+@dataclass(frozen=True)
+class PublishConfig:
+    """Settings of a publication.
+
+    Attributes:
+        version: to publish it as; None for its config's.
+        private: only in a private repository: one that is made is private, and a public one is refused.
+        create_pr: open a pull request in `repo` instead; nothing is tagged and no index asked before it is merged.
+        index_repo: `org/name` of the index that is asked to list it; None for none.
+        index_named: a person named that index; one that is asked by default hears of no private repository.
+        evaluate, threads: see `check`.
+        dry_run: check, and return what would be uploaded.
+    """
+
+    version: str | None = None
+    private: bool = False
+    create_pr: bool = False
+    index_repo: str | None = None
+    index_named: bool = True
+    evaluate: bool = True
+    threads: int = 1
+    dry_run: bool = False
+
+
 def publish(
     path: Path | str,
     repo: str,
     *,
-    version: str | None = None,
-    private: bool = False,
-    create_pr: bool = False,
-    index_repo: str | None = None,
-    index_named: bool = True,
     corpora: Sequence[Path | str | Corpus] = (),
-    evaluate: bool = True,
-    threads: int = 1,
-    dry_run: bool = False,
+    config: PublishConfig | None = None,
     note: Callable[[str], None] = lambda _: None,
 ) -> PublishResult:
     """Publish a checkpoint on the Hub, once: a version never changes.
@@ -126,13 +143,7 @@ def publish(
     Args:
         path: the checkpoint's folder; it stays as it is. Its card is rendered from config.json and metrics.json.
         repo: `org/name`; made when it is not there.
-        version: to publish it as; None for its config's.
-        private: only in a private repository: one that is made is private, and a public one is refused.
-        create_pr: open a pull request in `repo` instead; nothing is tagged and no index asked before it is merged.
-        index_repo: `org/name` of the index that is asked to list it; None for none.
-        index_named: a person named that index; one that is asked by default hears of no private repository.
-        corpora, evaluate, threads: see `check`.
-        dry_run: check, and return what would be uploaded.
+        corpora: see `check`.
         note: called with a line on what is being done.
 
     Raises:
@@ -140,22 +151,24 @@ def publish(
             checkpoint's, the version is taken, or somebody else pushed meanwhile: see its `reason`.
         SourceError: the Hub, the token or the network fails.
     """
-    repository = Repository(repo, private=private)
-    index = Repository(index_repo) if index_repo else None
-    if not dry_run:
+    config = config or PublishConfig()
+    repository = Repository(repo, private=config.private)
+    index = Repository(config.index_repo) if config.index_repo else None
+    if not config.dry_run:
         repository.require_login()
-        if private:
+        if config.private:
             repository.head()  # a public one is refused before anything is evaluated, and again before the upload
     with TemporaryDirectory(prefix="tchub-publish-") as scratch:
         folder = Path(scratch) / "checkpoint"
-        _lay_out(Path(path), folder, version)
-        check(folder, corpora=corpora, evaluate=evaluate, threads=threads, note=note).require()
+        _lay_out(Path(path), folder, config.version)
+        report = check(folder, corpora=corpora, evaluate=config.evaluate, threads=config.threads, note=note)
+        report.require()
         plan = _plan(folder, Path(scratch), repo)
-        if dry_run:
+        if config.dry_run:
             return plan.result(repository, "dry-run", repository.url)
-        if create_pr:
+        if config.create_pr:
             return _propose(plan, repository)
-        return _push(plan, repository, index, index_named, note)
+        return _push(plan, repository, index, config.index_named, note)
 
 
 def _lay_out(source: Path, folder: Path, version: str | None) -> None:

@@ -26,19 +26,13 @@ _LEFT_OUT = ("picks", "tasks", "path", "journal", "corpus")
 def _evaluate(checkpoint: str, corpus: Path, seed: int, work: Path) -> dict[str, Any]:
     import torch
     from tchub import hub
-    from tchub.hub.publishing.evaluate import BASELINES, evaluate
+    from tchub.hub.publishing.evaluate import BASELINES, EvaluationConfig, evaluate
     from tchub.zoo.corpus import Corpus
 
     torch.set_num_threads(1)  # sums in another order train another model
-    return evaluate(
-        hub.load(checkpoint, offline=True),
-        Corpus.open(corpus),
-        "test",
-        baselines=BASELINES,
-        seed=seed,
-        cache=work / "statements",
-        note=lambda text: click.echo(text, err=True),
-    )
+    config = EvaluationConfig(baselines=BASELINES, seed=seed, cache=work / "statements")
+    model = hub.load(checkpoint, offline=True)
+    return evaluate(model, Corpus.open(corpus), config, lambda text: click.echo(text, err=True))
 
 
 def _tune(network: str, checkpoint: str, trials: int, seed: int, work: Path) -> dict[str, Any]:

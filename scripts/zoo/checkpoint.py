@@ -64,7 +64,7 @@ def main(
 ) -> None:
     """Train RECIPE on a corpus and put the checkpoint into zoo/checkpoints."""
     import torch
-    from tchub.hub.publishing.evaluate import BASELINES, evaluate
+    from tchub.hub.publishing.evaluate import BASELINES, EvaluationConfig, evaluate
     from tchub.zoo.corpus import Corpus
     from tchub.zoo.files import write_files
     from tchub.zoo.plain_json import json_file
@@ -74,10 +74,9 @@ def main(
     lineage = {"base": None, "weights_licence": "Apache-2.0", "authors": "the tchub project", "limits": list(limits)}
     fitted = [_fit(recipe, corpus, path, version, seed, lineage, work) for seed in seeds]
     best = max(fitted, key=lambda f: f.result.best["pairwise"])
-    metrics = evaluate(
-        best.checkpoint, corpus, "test", baselines=BASELINES, seed=best.metrics["seed"], threads=threads,
-        cache=ROOT / "runs" / "main-job" / "statements", note=lambda text: click.echo(text, err=True),
-    )  # fmt: skip
+    cache = ROOT / "runs" / "main-job" / "statements"
+    evaluation = EvaluationConfig(baselines=BASELINES, seed=best.metrics["seed"], threads=threads, cache=cache)
+    metrics = evaluate(best.checkpoint, corpus, evaluation, lambda text: click.echo(text, err=True))
     name = best.checkpoint.config.name
     metrics |= {
         "command": f"tchub evaluate {name} --corpus {path} --split test --baselines --seed {metrics['seed']} --json",

@@ -12,7 +12,7 @@ from typing import Any
 from device_corpora import make_corpus
 from hub_client import environment
 from hub_protocol import HubServer
-from tchub.hub.publishing.publish import PublishResult, publish
+from tchub.hub.publishing.publish import PublishConfig, PublishResult, publish
 
 REPO, INDEX = "lab/tcl-epyc", "tchub/index"
 RECIPE = """
@@ -77,7 +77,7 @@ class Desk:
 
     def publish(self, repo: str, **options: Any) -> PublishResult:
         """`publish`, with the corpus."""
-        return publish(self.checkpoint, repo, corpora=[self.corpus], **options)
+        return publish(self.checkpoint, repo, corpora=[self.corpus], config=PublishConfig(**options))
 
     def change(self, **metrics: Any) -> None:
         """Other bytes of the same version, which still pass the check."""

@@ -280,8 +280,8 @@ class FakeHub:
     def __init__(self) -> None:
         self.calls: list[tuple[Path, str, str | None]] = []
 
-    def __call__(self, path: Path, repo: str, *, index_repo: str | None, **_: Any) -> Any:
-        self.calls.append((path, repo, index_repo))
+    def __call__(self, path: Path, repo: str, *, config: Any, **_: Any) -> Any:
+        self.calls.append((path, repo, config.index_repo))
         return type("Result", (), {"url": f"https://hub/{repo}", "as_dict": lambda self: {"repo": repo}})()
 
 

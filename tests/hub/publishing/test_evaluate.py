@@ -9,7 +9,7 @@ from tchub.hub.cli import main
 from tchub.hub.networks.operators import operator_module
 from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.publishing import evaluate as evaluate_module
-from tchub.hub.publishing.evaluate import evaluate
+from tchub.hub.publishing.evaluate import EvaluationConfig, evaluate
 from tchub.hub.search.candidates import random_candidates
 from tchub.zoo.corpus import Corpus, EmptyDatasetError, Program, Task, write_corpus
 from tchub.zoo.corpus.workloads import OperatorSpec
@@ -153,7 +153,7 @@ def test_a_corpus_of_test_tasks_alone_trains_nothing(capsys, tmp_path, corpus, r
     checkpoint = Checkpoint.load(tmp_path / "run")
     assert evaluate(checkpoint, alone)["programs"] == 10
     with pytest.raises(EmptyDatasetError, match="training task"):
-        evaluate(checkpoint, alone, baselines=("xgboost",))
+        evaluate(checkpoint, alone, EvaluationConfig(baselines=("xgboost",)))
 
 
 @pytest.mark.parametrize("kind", ["kb", "ensemble"])
@@ -172,7 +172,7 @@ def test_what_is_made_of_several_networks_is_compared_with_one_from_little_data(
         return fit(data, replace(config, epochs=1), seed)
 
     monkeypatch.setattr(evaluate_module, "fit", quick)
-    found = evaluate(replace(plain, config=config, model=made), corpus, baselines=("ten_percent",))
+    found = evaluate(replace(plain, config=config, model=made), corpus, EvaluationConfig(baselines=("ten_percent",)))
     assert 0 <= found["results"]["ten_percent"]["pairwise"] <= 1
     assert {one.arch for one in asked} == {"tcl"}
     assert all(one.model == plain.config.model for one in asked)
@@ -220,7 +220,8 @@ def test_where_programs_cannot_be_replayed_xgboost_reads_primitives(capsys, tmp_
     run(capsys, "train", recipe, "--corpus", corpus.path, "--out", tmp_path / "run")
     checkpoint = Checkpoint.load(tmp_path / "run")
     foreign = as_foreign(corpus, tmp_path / "foreign")
-    own, other = (evaluate(checkpoint, c, baselines=("xgboost",), cache=tmp_path) for c in (corpus, foreign))
+    config = EvaluationConfig(baselines=("xgboost",), cache=tmp_path)
+    own, other = (evaluate(checkpoint, c, config) for c in (corpus, foreign))
     assert own["results"]["model"] == other["results"]["model"]
     assert own["results"]["xgboost"]["label"] == "XGBoost on PerStoreFeature"
     assert own["results"]["xgboost"]["programs"] == own["programs"]
