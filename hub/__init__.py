@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .adaptation.adapt import adapt
+    from .adaptation.config import AdaptConfig
     from .api import list_checkpoints, load, pull, refresh_index, resolve
     from .device.detect import detect_local
     from .networks.tuned import load_tuned
@@ -32,6 +33,7 @@ _HOME = {
     "refresh_index": ".api",
     "resolve": ".api",
     "adapt": ".adaptation.adapt",
+    "AdaptConfig": ".adaptation.config",
     "tune": ".tuning.tune",
     "TuneConfig": ".tuning.config",
     "load_tuned": ".networks.tuned",
@@ -48,6 +50,7 @@ _HOME = {
 }
 
 __all__ = [
+    "AdaptConfig",
     "PretrainedModel",
     "TuneConfig",
     "adapt",

@@ -93,7 +93,9 @@ def adapt(
         name = network.name
     context = SessionContext(config, Path(), progress)
     with context.timed("prepare"):
-        device = _open_device(config)
+        device, target = config.device, None if config.target is None else dict(config.target)
+        if not isinstance(device, ChosenDevice):
+            device = choose_device(device, config.threads, target=target, linker=config.linker)
         sources = _open_sources(checkpoint, config, device)
         require_kind(sources.bases[0].checkpoint, device.facts.device)
     local = device.facts
@@ -111,7 +113,9 @@ def adapt(
             session.spend()
         try:  # nothing is measured any more: Ctrl-C stops at once, and long training keeps the state of each epoch
             adapted, judgement = session.finish()
-            variant = variant_of(device.asked, _asked_threads(config, device), device.address and device.address.key)
+            # The name tells a number of threads that the device does not have by itself.
+            threads = None if device.address is None and config.threads == usable_cores() else config.threads
+            variant = variant_of(device.asked, threads, device.address and device.address.key)
             return AdaptationRecord(session, adapted, judgement, variant).finish(folder / f"corpus-{scope.key}")
         except KeyboardInterrupt as error:
             raise InterruptedRunError(
@@ -119,13 +123,6 @@ def adapt(
                 remedy="run the same command again: it goes on from there",
                 measured=len(measurer.results),
             ) from error
-
-
-def _open_device(config: AdaptConfig) -> ChosenDevice:
-    if isinstance(config.device, ChosenDevice):
-        return config.device
-    target = None if config.target is None else dict(config.target)
-    return choose_device(config.device, config.threads, target=target, linker=config.linker)
 
 
 def _open_sources(checkpoint: str | None, config: AdaptConfig, device: ChosenDevice) -> AdaptationSources:
@@ -138,16 +135,8 @@ def _open_sources(checkpoint: str | None, config: AdaptConfig, device: ChosenDev
     return sources
 
 
-def _asked_threads(config: AdaptConfig, device: ChosenDevice) -> int | None:
-    """Return the number of threads that the name tells: one that the device does not have by itself."""
-    return None if device.address is None and config.threads == usable_cores() else config.threads
-
-
 def adapt_root() -> Path:
-    """Return the folder of the adaptations' work folders.
-
-    It lies in the user's data, beside the adapted checkpoints: losing it costs measurements.
-    """
+    """Return the folder of the adaptations' work folders, in the user's data: losing it costs measurements."""
     return home_root().parent / "adapt"
 
 

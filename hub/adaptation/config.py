@@ -10,9 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...zoo.adapt.budget import Budget, parse_budget
-from ...zoo.adapt.errors import AdaptError
-from ...zoo.adapt.sampling import Sampler, create_sampler
+from ...zoo.adapt import AdaptError, Budget, Sampler, create_sampler, parse_budget
 from ...zoo.adapt.stopping import WORTH
 
 if TYPE_CHECKING:

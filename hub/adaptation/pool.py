@@ -17,9 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...zoo.adapt.budget import parse_budget
-from ...zoo.adapt.errors import AdaptError
-from ...zoo.adapt.sampling import Pool
+from ...zoo.adapt import AdaptError, Pool, parse_budget
 from ...zoo.corpus.tir import computation_of_module
 from ...zoo.features import get_schema
 from ...zoo.files import storing, write_atomically
@@ -126,13 +124,9 @@ class CandidatePool:
         return [from_trace_json(json.loads(self.entries[int(index)].trace)) for index in indices]
 
     def features(self, checkpoint: Checkpoint, target: dict[str, Any] | str) -> np.ndarray:
-        """Return the matrices of all candidates, float32 (N, rows, width).
+        """Return the matrices of all candidates as a checkpoint reads them, float32 (N, rows, width).
 
         That of a program which is to be lowered and cannot be is zero, as of a program that does nothing.
-
-        Args:
-            checkpoint: its feature schema and its device decide.
-            target: the TVM target of the programs, as a dictionary or a tag.
         """
         from ..search.candidate_features import replayed_features
 
@@ -149,11 +143,7 @@ class CandidatePool:
 
 
 def extract_tasks(workload: str | Network, target: Any) -> list[TuningTask]:
-    """Return the tasks of a network, of an operator or a suite by name, or of a file as `tchub tune` takes it.
-
-    Args:
-        target: a `tvm.target.Target`.
-    """
+    """Return the tasks of a network, of an operator or a suite by name, or of a file as `tchub tune` takes it."""
     from ..networks.sources import open_network
     from ..networks.tasks import extract, tasks_of, workload_names
 
@@ -238,12 +228,7 @@ def _write(file: Path, recipe: dict[str, Any], candidates: list[Candidate]) -> l
 class PoolMeasurer:
     """Measures candidates of a pool: paid measurements are reused, time is counted, hopeless runs are stopped.
 
-    Args:
-        pool: the candidates.
-        device: measures them; its workers start at the first program that the journal lacks.
-        journal: keeps paid measurements.
-        stop: asks the run to end.
-        progress: advances with every program.
+    The device's workers start at the first program that the journal lacks.
 
     Attributes:
         results: the measurement of each measured candidate, by index.
@@ -278,12 +263,9 @@ class PoolMeasurer:
         return np.array([self.results[int(i)].latency for i in indices], dtype=np.float64)
 
     def measure(self, indices: Sequence[int] | np.ndarray, seconds: float = math.inf) -> list[int]:
-        """Measure candidates until they or the seconds run out.
+        """Measure candidates in this order, until they or the seconds of building and running run out.
 
-        Args:
-            indices: what to measure, in this order.
-            seconds: of building and running; a program that was started is finished, and one that was paid for
-                before costs none.
+        A program that was started is finished, and one that was paid for before costs none.
 
         Returns:
             The indices that were measured, sorted.

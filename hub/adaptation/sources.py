@@ -50,7 +50,7 @@ class AdaptationSources:
 
     bases: tuple[CheckpointChoice, ...]
     named: bool
-    corpora: tuple[Corpus, ...] = ()
+    corpora: tuple[Corpus, ...]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -70,8 +70,7 @@ def open_sources(
 
     Args:
         checkpoint: the one to adapt; None for the first among the sources, or what fits the device best.
-        sources: names and folders of checkpoints, and folders of corpora.
-        choose: loads a checkpoint.
+        sources: names and folders of checkpoints, and folders of corpora; choose: loads a checkpoint.
 
     Raises:
         AdaptError: a source is neither a checkpoint nor a corpus, they do not fit, or two corpora have one name.
@@ -157,8 +156,6 @@ def read_sources(
     """Read programs of the corpora in the base's features; a corpus without any task to compare is left out.
 
     Args:
-        base: its feature schema decides.
-        corpora: of other devices, or of this one; each keeps its own hardware row.
         store: folder that keeps features of lowered programs.
         seed: of the choice of programs of large tasks.
         without: (task, key) of a corpus's programs that may not be learnt.
@@ -232,10 +229,6 @@ def withheld(
     """Return (task, key) of a corpus that are not learnt from it: what judges, and labels that are learnt here anyway.
 
     Cross-validation judges by those: a start that knew them of a corpus of this device would win by memory.
-
-    Args:
-        corpus: of any device.
-        pool: the candidates; held: those that judge; learnt: those to learn from.
     """
     here = str(corpus.meta["device"]) == pool.device
     return keys_in(corpus, pool, [*held, *(learnt if here else ())])
@@ -246,13 +239,11 @@ def withheld(
 
 @dataclass(frozen=True)
 class WarmStart:
-    """The weights that an adaptation starts from.
+    """The model that an adaptation starts from.
 
     Attributes:
-        model: the start.
         base: the checkpoint to beat, whose name the result takes.
-        name: of what the start consists of.
-        parts: the checkpoints that it is, or is the average of.
+        parts: the checkpoints that the start is, or is the average of; name: theirs.
         reason: why, in one sentence.
         compared: names of all checkpoints that it was chosen among; empty where there was no choice.
     """
@@ -275,9 +266,8 @@ def choose_start(sources: AdaptationSources, data: RankingDataset, seed: int) ->
     """Score every checkpoint, and their average, on programs of the first batch; too few labels keep the first.
 
     Args:
-        sources: two checkpoints or more.
         data: measured programs, of whose labels no checkpoint has learnt any: it would win by memory.
-        seed: of the estimate that a merge needs.
+        seed: of the estimate that an average needs.
     """
     bases, first = sources.bases, sources.bases[0]
     # Pairs of a task whose latencies are apart by more than the noise of measuring.
@@ -288,6 +278,7 @@ def choose_start(sources: AdaptationSources, data: RankingDataset, seed: int) ->
         return first_start(sources, reason)
     models = [base.checkpoint.model for base in bases]
     accuracies = [pairwise_accuracy(model.score(data.features), data.latency, data.group) for model in models]
+    scored: list[tuple[float, CostModel, tuple[CheckpointChoice, ...]]]
     scored = [(accuracy, model, (base,)) for accuracy, model, base in zip(accuracies, models, bases, strict=True)]
     best = max(scored, key=lambda one: one[0])[2][0]
     if average := _averaged(models, data, seed):

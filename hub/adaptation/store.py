@@ -14,13 +14,11 @@ from typing import Any
 import numpy as np
 
 from ...cards import METRICS_FORMAT
+from ...zoo.adapt import create_sampler, parse_budget
 from ...zoo.adapt.adapt_model import AdaptedModel
-from ...zoo.adapt.budget import parse_budget
-from ...zoo.adapt.sampling import create_sampler
 from ...zoo.corpus import Corpus
 from ...zoo.models import Checkpoint
 from ...zoo.plain_json import json_file
-from ..records.store import MeasuredProgram
 from ..registry import CheckpointName, Registry
 from ..tuning.collect import export_corpus
 from .result import AdaptResult, AdaptSettings, Judgement, MeasuredPool, Pick, TaskCount, top_text
@@ -38,9 +36,7 @@ def variant_of(target: Mapping[str, Any] | None = None, threads: int | None = No
     """Return `local`, and what was asked for beside this machine's own target and threads: `local-x86-64-v2-2t`.
 
     Args:
-        target: TVM target as a dictionary, if one was asked for.
-        threads: of a program, where it is not what the device has by default.
-        key: of RPC servers, where programs are measured on those.
+        target, threads: those that were asked for, if any; key: of the RPC servers that measure.
     """
     parts = [LOCAL, *([_plain(key)] if key else [])]
     if target is not None:
@@ -154,13 +150,9 @@ class AdaptationRecord:
     def _write_corpus(self, path: Path) -> None:
         """Write everything measured as a corpus that `tchub train` can read."""
         session, local = self.session, self.session.learner.local
-        entries = (
-            MeasuredProgram(*session.pool.name(index), entry.strategy, entry.trace, result)
-            for index, result in session.measurer.results.items()
-            for entry in [session.pool.entries[index]]
-        )
+        programs = (session.journal.program(*session.pool.name(index)) for index in session.measurer.results)
         command = f"tchub adapt {session.learner.sources.bases[0].entry.id} --workload {session.workload}"
-        export(entries, session.pool.tasks, local, path, command=command, licence="unpublished")
+        export_corpus(filter(None, programs), session.pool.tasks, local, path, command=command, licence="unpublished")
 
     def _store(self) -> tuple[str, str, Path]:
         import tvm
@@ -288,12 +280,7 @@ def _joined(licences: Iterable[str]) -> str:
 
 
 def local_card(facts: dict[str, Any], judgement: Judgement) -> str:
-    """Return the model card of an adapted checkpoint, as Markdown.
-
-    Args:
-        facts: its lineage, `data_licence`, name and version.
-        judgement: the comparison on the hold-out.
-    """
+    """Return the model card of an adapted checkpoint; `facts` are its lineage, `data_licence`, name and version."""
     counts, guard = facts["measurements"], judgement.guard
     compared, corpora = (", ".join(f"`{name}`" for name in facts[key]) for key in ("compared", "source_licences"))
     start = f"`{facts['start']}`" + (f", chosen among {compared} by the first batch" if compared else "")

@@ -157,15 +157,6 @@ def test_a_module_at_hand_is_a_workload(base: CheckpointChoice, tmp_path: Path):
     assert [(task.op, set(task.networks)) for task in seen] == [("matmul", {"Linear"})]
 
 
-def test_measurements_of_another_target_are_not_reused(base: CheckpointChoice, tmp_path: Path):
-    run(base, Lab(), tmp_path, **LITTLE)
-    lab = Lab()
-    facts = replace(LabDevice().facts, target={"kind": "llvm", "mcpu": "x86-64-v2", "num-cores": 1})
-    result = run(base, lab, tmp_path, device=LabDevice(facts, lab=lab), **LITTLE)
-    assert (len(lab.measured), result.measurements.reused) == (40, 0)
-    assert len(list(tmp_path.glob("corpus-*"))) == 2
-
-
 # Stopped, refused, in the way -----------------------------------------------------------------------------
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 from adapt_kit import LITTLE, Lab, LabDevice, latency_of, make_candidates, make_task, run
-from tchub.hub.adaptation import pool as pool_module
 from tchub.hub.adaptation.config import AdaptProgress
 from tchub.hub.adaptation.pool import CandidatePool, PoolEntry, PoolMeasurer, extract_tasks, replay
 from tchub.hub.api import CheckpointChoice
@@ -119,65 +118,18 @@ def test_labels_that_are_not_numbers_are_failures_and_none_at_all_an_error(base:
     assert run(base, Lab(), tmp_path / "all", **LITTLE).measurements.failed == 0, "nor is such a clock believed again"
 
 
-# Sums over what was measured, read after every program ----------------------------------------------------
-
-
-class Watched(Measurement):
-    """Counts how often it is asked what it cost, or whether it failed."""
-
-    reads = 0
-
-    def __getattribute__(self, name: str) -> Any:
-        Watched.reads += name in {"cost_seconds", "error"}
-        return super().__getattribute__(name)
-
-
-def outcome(index: int) -> Measurement:
-    """Every third program fails, and each costs something else."""
-    failed = index % 3 == 0
-    return Watched(() if failed else (1e-3,), "build" if failed else None, None, 0.25 * index, 0.5)
-
-
-class Journal:
-    """Knows the programs before `paid`."""
-
-    def __init__(self, paid: int) -> None:
-        self.paid = paid
-
-    def get(self, task_id: str, key: str) -> Measurement | None:
-        return outcome(int(key)) if int(key) < self.paid else None
-
-    def put(self, candidate: Candidate, measurement: Measurement) -> None: ...
-
-
-class Machine(Lab):
-    def measure(self, candidates):
-        yield from ((candidate, outcome(int(candidate.key))) for candidate in candidates)
-
-
-def measurer(count: int, paid: int, monkeypatch: pytest.MonkeyPatch) -> PoolMeasurer:
-    monkeypatch.setattr(pool_module, "replay", lambda task, e: Candidate(task.task_id, e.key, "", "random", None))
-    pool = CandidatePool((make_task(0),), tuple(PoolEntry(0, str(i), "", "random") for i in range(count)))
-    journal: Any = Journal(paid)
-    return PoolMeasurer(pool, LabDevice(lab=Machine()), journal, StopFlag(), AdaptProgress())
-
-
-@pytest.mark.parametrize("paid", [0, 200, 400])
-def test_what_a_program_costs_is_looked_at_as_often_in_a_large_run_as_in_a_small_one(
-    paid: int, monkeypatch: pytest.MonkeyPatch
-):
-    """From the journal, from the machine, or both."""
-    run = measurer(400, paid, monkeypatch)
-    Watched.reads = 0
-    run.measure(range(400), seconds=1e9)
-    assert Watched.reads < 400 * 10
-    assert run.seconds == pytest.approx(sum(one.cost_seconds for one in run.results.values()))
-
-
 def test_a_program_that_is_measured_again_is_paid_once(monkeypatch: pytest.MonkeyPatch):
-    run = measurer(30, 30, monkeypatch)
-    run.measure(range(30))
-    before = run.seconds
-    run.measure(np.arange(10))
-    assert run.seconds == before == sum(one.cost_seconds for one in run.results.values())
-    run.check_any()
+    """Every third program fails, and each costs something else; the journal has all of them."""
+
+    class Journal:
+        def get(self, task_id: str, key: str) -> Measurement:
+            failed = int(key) % 3 == 0
+            return Measurement(() if failed else (1e-3,), "build" if failed else None, None, 0.25 * int(key), 0.5)
+
+    journal: Any = Journal()
+    pool = CandidatePool((make_task(0),), tuple(PoolEntry(0, str(i), "", "random") for i in range(30)))
+    measurer = PoolMeasurer(pool, LabDevice(), journal, StopFlag(), AdaptProgress())
+    measurer.measure(range(30))
+    measurer.measure(np.arange(10))
+    assert measurer.seconds == sum(one.cost_seconds for one in measurer.results.values())
+    measurer.check_any()

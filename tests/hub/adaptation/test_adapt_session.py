@@ -194,8 +194,10 @@ def test_a_networks_tasks_are_to_be_ranked_and_a_suites_stand_for_others(
     assert [pool.to_rank for pool in pools] == [to_rank]
 
 
-@pytest.mark.parametrize("sampler", ["rdu", "strata"])
-@pytest.mark.parametrize(("smaller", "larger"), [(30, 60), ("30s", "60s"), (30, "auto"), (60, "100%")])
+@pytest.mark.parametrize(
+    ("sampler", "smaller", "larger"),
+    [("rdu", 30, 60), ("rdu", "30s", "60s"), ("strata", 30, "auto"), ("strata", 60, "100%")],
+)
 def test_a_larger_budget_pays_for_the_difference_only(
     base: CheckpointChoice, tmp_path: Path, sampler: str, smaller, larger
 ):

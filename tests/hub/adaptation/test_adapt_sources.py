@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from adapt_kit import LITTLE, SMALL, Lab, corpus_at, make_candidates, make_task, run, stored
+from adapt_kit import LITTLE, Lab, corpus_at, make_candidates, make_task, run, stored
 from tchub.hub.adaptation import learner as learner_module
 from tchub.hub.adaptation.config import AdaptConfig, AdaptProgress
 from tchub.hub.adaptation.pool import CandidatePool, PoolEntry
@@ -36,7 +35,7 @@ from tchub.zoo.adapt.continual import method as continual_method
 from tchub.zoo.adapt.errors import AdaptError
 from tchub.zoo.corpus import Corpus, EmptyDatasetError
 from tchub.zoo.features import get_schema
-from tchub.zoo.models import Checkpoint, CheckpointError, ProgressiveNetwork, create
+from tchub.zoo.models import Checkpoint, ProgressiveNetwork, create
 from tchub.zoo.primitives import from_trace_json
 from tchub.zoo.training import RankingDataset
 from tchub.zoo.training.programs import StatementStore, read_programs
@@ -115,22 +114,26 @@ def test_a_source_of_other_features_is_refused(base: CheckpointChoice, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"),
-    [("my-corpus", "holds neither a corpus.json"), ("./my-corpus", "holds neither"), ("corpora/x", "no such folder")],
+    ("name", "error", "match"),
+    [
+        ("my-corpus", AdaptError, "^my-corpus is neither a corpus nor a checkpoint: .* holds neither a corpus.json"),
+        ("./my-corpus", AdaptError, "holds neither"),
+        ("corpora/x", AdaptError, "no such folder"),
+        ("tcl-nowhere", UnknownCheckpointError, "no checkpoint is called tcl-nowhere"),
+    ],
 )
-def test_a_folder_that_is_neither_a_corpus_nor_a_checkpoint_is_refused(
-    base: CheckpointChoice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, reason: str
+def test_a_source_that_is_neither_a_corpus_nor_a_checkpoint_is_refused(
+    base: CheckpointChoice,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    error: type[Exception],
+    match: str,
 ):
     (tmp_path / "my-corpus").mkdir()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(AdaptError, match=reason) as caught:
+    with pytest.raises(error, match=match):
         open_sources("tcl-epyc", [name], lambda one: base if one == "tcl-epyc" else choose_checkpoint(one))
-    assert caught.value.message.startswith(f"{name} is neither a corpus nor a checkpoint")
-
-
-def test_a_name_that_no_checkpoint_has_is_the_registrys_to_tell_of(base: CheckpointChoice):
-    with pytest.raises(UnknownCheckpointError, match="no checkpoint is called tcl-nowhere"):
-        open_sources("tcl-epyc", ["tcl-nowhere"], lambda one: base if one == "tcl-epyc" else choose_checkpoint(one))
 
 
 @pytest.mark.parametrize(
@@ -160,16 +163,6 @@ def test_a_method_that_one_of_the_starts_cannot_learn_by_is_refused(base: Checkp
     with pytest.raises(AdaptError, match="one after another"):
         run(base, lab, tmp_path, finder(base, other), sources=f"tcl-kb-cpu,{corpus}", method="multi-task")
     assert lab.opened == 0
-
-
-def test_a_knowledge_base_of_a_newer_format_is_refused(base: CheckpointChoice, tmp_path: Path):
-    stored(tmp_path / "kb", "tcl-kb-cpu", ProgressiveNetwork.around(create("tcl", **SMALL)))
-    config = tmp_path / "kb" / "config.json"
-    config.write_text(json.dumps(json.loads(config.read_text()) | {"format": 99}))
-    border = {"choose_checkpoint": lambda _: choose_checkpoint(str(tmp_path / "kb"))}
-    with pytest.raises(CheckpointError, match="format 99") as caught:
-        run(base, Lab(), tmp_path / "work", border)
-    assert "upgrade" in caught.value.remedy
 
 
 def test_an_adapted_checkpoint_can_be_the_base_by_its_folder(adapted, tmp_path: Path):
