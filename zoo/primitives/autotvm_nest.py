@@ -33,7 +33,7 @@ class Schedule:
             raise knob_error("the entity is no list of [name, kind, value]", entity) from error
 
     def stage(self, name: str, *extents: int) -> Stage:
-        """Return a block of the workload itself, with its loops' extents; the first primitive about it carries its name."""
+        """Return a block of the workload itself with these loops; the first primitive about it carries its name."""
         return Stage(self, name, extents)
 
     def tile(self, name: str, extent: int, parts: int, exact: bool = True) -> tuple[int, ...]:

@@ -43,7 +43,7 @@ def conv2d_nchw(schedule: Schedule, conv: Conv) -> None:
     for load in (data, weights):
         load.compute_at(local, outer[-1])
     for load in (data, weights):
-        _fetch_outer(load, [tile[2] for tile in tiles])
+        _fetch(load, [tile[2] for tile in tiles], neighbours=False)
     _unroll(schedule, output, output.loops[0])
 
 
@@ -68,7 +68,7 @@ def depthwise_conv2d_nchw(schedule: Schedule, conv: Conv) -> None:
     for load, loop in ((data, block), (weights, block), (own_data, thread), (own_weights, thread)):
         load.compute_at(output, loop)
     for load in (data, weights):
-        _fetch_inner(load, [tile[2] for tile in tiles])
+        _fetch(load, [tile[2] for tile in tiles], neighbours=True)
     _unroll(schedule, output, output.loops[0])
 
 
@@ -198,7 +198,7 @@ def _winograd_products(schedule: Schedule, local: Stage, conv: Conv, batch: int,
     for load in loads:
         load.compute_at(local, outer)
     for load in loads:
-        _fetch_inner(load, [tile[2] for tile in tiles])
+        _fetch(load, [tile[2] for tile in tiles], neighbours=True)
     _unroll(schedule, output, output.loops[0])
 
 
@@ -226,21 +226,17 @@ def _tile(output: Stage, axes: Sequence[Loop], tiles: Sequence[Tile], images: Se
     return threads[-1]
 
 
-def _fetch_outer(load: Stage, threads: Sequence[int]) -> None:
-    """Threads take neighbouring runs of what is fetched."""
-    bound, rest = [], load.fuse(*load.loops)
-    for count in threads:
-        loop, rest = load.split_outer(rest, count)
-        bound.append(loop)
-    load.bind(_THREADS, *bound)
-
-
-def _fetch_inner(load: Stage, threads: Sequence[int]) -> None:
-    """Neighbouring threads take neighbouring elements of what is fetched."""
-    bound, rest = [], load.fuse(*load.loops)
-    for count in reversed(threads):
-        rest, loop = load.split_inner(rest, count)
-        bound.insert(0, loop)
+def _fetch(load: Stage, threads: Sequence[int], neighbours: bool) -> None:
+    """Bind threads to a fetch: they take neighbouring elements (`neighbours`) or runs of elements."""
+    bound: list[Loop] = []
+    rest = load.fuse(*load.loops)
+    for count in reversed(threads) if neighbours else threads:
+        if neighbours:
+            rest, loop = load.split_inner(rest, count)
+            bound.insert(0, loop)
+        else:
+            loop, rest = load.split_outer(rest, count)
+            bound.append(loop)
     load.bind(_THREADS, *bound)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from .instructions import GETTERS, HANDLERS, RENAMED, SAMPLERS
 from .language import Primitive, PrimitiveSequence, TraceFormatError, primitive
 from .scope import Decision, Draft, Scope, settle, slots_of
@@ -168,14 +170,14 @@ def from_trace_json(obj: Sequence[Any] | str | bytes) -> PrimitiveSequence:
     Raises:
         TraceFormatError: not JSON, not of that form, or an instruction or a decision is malformed.
     """
-    instructions, decisions = _pair(obj)
+    trace = _stored(obj)
     try:
-        key = str(instructions)
+        key = str(trace.instructions)
         template = _of_text.get(key)
         if template is None:
-            template = Template(_plain(instructions))
+            template = Template(_plain(trace.instructions))
             _remember(_of_text, key, template)
-        return template.fill(_decisions(template, decisions))
+        return template.fill(_decisions(template, trace.decisions))
     except RecursionError:
         raise TraceFormatError("a trace is not nested as deep as this") from None
 
@@ -196,16 +198,16 @@ def _remember(store: dict[Any, Template], key: Any, template: Template) -> None:
     store[key] = template
 
 
-def _pair(obj: Sequence[Any] | str | bytes) -> tuple[list[Any], list[Any]]:
+class _StoredTrace(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    instructions: list[Any]
+    decisions: list[Any]
+
+
+def _stored(obj: Sequence[Any] | str | bytes) -> _StoredTrace:
     try:
-        instructions, decisions = json.loads(obj) if isinstance(obj, str | bytes) else obj
+        return msgspec.convert(json.loads(obj) if isinstance(obj, str | bytes) else obj, _StoredTrace)
     except (ValueError, RecursionError) as error:
         raise TraceFormatError(f"not a trace of the form [instructions, decisions]: {error}") from error
-    except TypeError:
-        raise TraceFormatError(f"not a trace of the form [instructions, decisions]: {obj!r:.80}") from None
-    if not isinstance(instructions, list) or not isinstance(decisions, list):
-        raise TraceFormatError("a trace is a list of instructions and a list of decisions")
-    return instructions, decisions
 
 
 def _live_decisions(template: Template, pairs: Any) -> list[Decision]:

@@ -108,7 +108,7 @@ def broken(change: Any, at: int = 6) -> list:
         ("{", "not a trace of the form"),
         ("[1, 2, 3]", "not a trace of the form"),
         (None, "not a trace of the form"),
-        ([{}, []], "a list of instructions"),
+        ([{}, []], "not a trace of the form"),
         ([[], [[1]]], r"a decision is \[instruction index, answer\]"),
     ],
 )
