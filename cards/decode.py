@@ -38,7 +38,7 @@ def decode(raw: Mapping[str, Any], form: type[T], file: str) -> T:
     """
     try:
         return msgspec.convert(_present(raw, ""), form)
-    except (msgspec.ValidationError, _NoTextError) as error:
+    except msgspec.ValidationError as error:
         match = _AT_PATH.fullmatch(str(error))
         reason, path = match.groups() if match else (str(error), None)
         if absent := _ABSENT.search(reason):
@@ -51,10 +51,6 @@ def bad_field(file: str, path: str, reason: str) -> CardError:
     return CardError(f"{file}: {path}: {reason}", remedy=_REMEDIES[file], field=path)
 
 
-class _NoTextError(ValueError):
-    """A text that no file can hold, in the form of msgspec's own errors."""
-
-
 def _present(value: Any, path: str) -> Any:
     """Return the value without the entries that count as missing."""
     if isinstance(value, Mapping):
@@ -63,7 +59,7 @@ def _present(value: Any, path: str) -> Any:
     if isinstance(value, list | tuple):
         return [_present(entry, f"{path}[{number}]") for number, entry in enumerate(value)]
     if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise _NoTextError(f"it holds half a character - at `${path}`")
+        raise msgspec.ValidationError(f"it holds half a character - at `${path}`")
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
     return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,8 @@ from hub_protocol import running
 from huggingface_hub import snapshot_download
 from registry_kit import refused
 from tchub.hub.cli import main
-from tchub.hub.publishing.check import check
+from tchub.hub.cli.publish import contribute_command
+from tchub.hub.publishing.check import QUESTIONS, check
 from tchub.hub.publishing.contribute import STATE_FILE, STEPS, contribute
 from tchub.hub.publishing.contribute_steps import ContributionSteps, corpus_content, recipe_of
 from tchub.zoo.corpus import Corpus, CorpusError
@@ -385,6 +387,15 @@ def test_the_command_asks_an_index_to_list_it(
     monkeypatch.setenv("TCHUB_INDEX_REPO", variable)
     assert main(command(mine, "--repo", "ada/tcl-epyc", "--yes", *options)) == 0
     assert hub_calls == [(mine / "checkpoint", "ada/tcl-epyc", asked)]
+
+
+def test_the_command_and_contributing_list_the_same_steps_and_questions() -> None:
+    (option,) = (option for option in contribute_command.params if option.name == "step")
+    assert list(getattr(option.type, "choices", ())) == NAMES
+    text = (Path(__file__).resolve().parents[3] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    _, steps, questions = re.split(r"(?m)^## Contributing a checkpoint$|^### What reviewers look at$", text)
+    assert re.findall(r"(?m)^\| `(.*?)` \|", steps) == NAMES
+    assert re.findall(r"(?m)^\| `(.*?)` \|", questions) == list(QUESTIONS)
 
 
 def test_a_licence_of_the_data_belongs_to_what_is_measured(
