@@ -30,7 +30,7 @@ SECTIONS = {
         "run": ("tune", "Run or time a tuned network."),
     },
     "Advanced": {
-        "quickstart": ("tune", "Pull, adapt, tune and compare on a small network."),
+        "quickstart": ("quickstart", "Pull, adapt, tune and compare on a small network."),
         "info": ("zoo", "Show one checkpoint in full, or several side by side."),
         "doctor": ("machine", "Check whether this machine is ready to measure."),
         "devices": ("machine", "List device families and spec sheets; detect this machine."),

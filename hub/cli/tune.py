@@ -1,4 +1,4 @@
-"""`tchub tune`, `run` and `quickstart`: tune a network, run it and time it."""
+"""`tchub tune` and `run`: tune a network, run it and time it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from .options import (
     PATH,
     command,
     device_options,
-    given_again,
     options_of,
     out_option,
     shape_option,
@@ -24,7 +23,6 @@ from .output import Output
 
 if TYPE_CHECKING:
     from ..networks.tuned import TunedNetwork
-    from ..quickstart import QuickstartResult
     from ..tuning.tune import TuneResult
     from .terminal import Column, Terminal
 
@@ -146,14 +144,14 @@ def _suggest(result: TuneResult, output: Output) -> None:
     from ..tuning.report_page import runs_here
 
     if runs_here(result.report):
-        _suggest_use(result.folder, output)
+        suggest_use(result.folder, output)
     pytorch, tuned = (result.latency.get(name) for name in ("pytorch", "tuned"))
     if pytorch is not None and tuned is not None and pytorch < tuned:
         more = 4 * result.report["runs"]["tuned"]["trials_asked"]
         output.hint(f"the same command with --trials {more} goes on from here", "PyTorch is faster")
 
 
-def _suggest_use(folder: str | Path, output: Output) -> None:
+def suggest_use(folder: str | Path, output: Output) -> None:
     """Show how to run the network in an output folder, in Python and in a shell."""
     from ..tuning.report_page import usage
 
@@ -253,47 +251,3 @@ def _time(tuned: TunedNetwork, source: Path | None, arrays: Any, seconds: float,
         )
 
     output.data(result, draw)
-
-
-@command("quickstart")
-@out_option("Output folder.", "quickstart")
-@click.option("--trials", default=64, type=click.IntRange(1), help="Programs that tuning measures.")
-@threads_option
-def quickstart_command(out: Path, trials: int, threads: int | None, output: Output) -> None:
-    """The whole way in under ten minutes on two cores: pull, adapt, tune, compare, on BERT-tiny.
-
-    Pulls the checkpoint that fits this machine best, adapts it with a small budget, tunes BERT-tiny with it and
-    prints the latency before and after, beside PyTorch's, and the output check. Ctrl-C is safe: run the same
-    command again to go on.
-
-    \b
-    Examples:
-      tchub quickstart
-      tchub quickstart --out qs --trials 96 --json
-    """
-    from ..quickstart import quickstart
-    from .native_log import native_output_logged
-    from .progress import shown_progress
-
-    with native_output_logged(output, out) as log, shown_progress(output, log) as progress:
-        result = quickstart(out, trials=trials, threads=threads, progress=progress)
-    output.data(result.as_dict(), lambda console: console.facts(_summary(result)))
-    output.note(f"report: {result.folder}/report.html")
-    if result.output_equal:
-        _suggest_use(result.folder, output)
-    same = given_again(only=["threads"])
-    parts = ["tchub tune resnet-18 --checkpoint", result.tuned_with, same, "--trials 128 --out resnet-18"]
-    output.hint(" ".join(filter(None, parts)))
-
-
-def _summary(result: QuickstartResult) -> dict[str, str]:
-    faster, against = result.untuned / result.tuned, result.pytorch / result.tuned
-    verdict = "equals" if result.output_equal else "DIFFERS FROM"
-    return {
-        "network": f"{result.network}, tuned with {result.tuned_with}",
-        "before": f"{1e3 * result.untuned:.2f} ms, TVM untuned",
-        "after": f"{1e3 * result.tuned:.2f} ms, TVM tuned: {faster:.1f}x faster",
-        "PyTorch": f"{1e3 * result.pytorch:.2f} ms, eager: the tuned network is {against:.2f}x as fast",
-        "output": f"{verdict} PyTorch's (largest difference {result.max_abs_diff:.1e})",
-        "time": f"{result.seconds / 60:.1f} min",
-    }

@@ -10,7 +10,7 @@ import pytest
 from cli_kit import Shell
 from tchub.hub import api
 from tchub.hub.adaptation import adapt as adapt_module
-from tchub.hub.quickstart import quickstart
+from tchub.hub.cli.quickstart import quickstart
 from tchub.hub.search.errors import InterruptedRunError
 from tchub.hub.tuning import tune as tune_module
 

@@ -15,7 +15,8 @@ from tchub.hub.bundle.target import resolve_target
 from tchub.hub.cli.adapt import adapt_command
 from tchub.hub.cli.corpus import bundle_command, collect_command
 from tchub.hub.cli.publish import contribute_command
-from tchub.hub.cli.tune import quickstart_command, tune_command
+from tchub.hub.cli.quickstart import quickstart_command
+from tchub.hub.cli.tune import tune_command
 from tchub.hub.device.device_choice import choose_device
 from tchub.hub.device.host_facts import usable_cores
 from tchub.hub.device.rpc_address import RpcAddress

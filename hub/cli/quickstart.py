@@ -1,4 +1,4 @@
-"""The whole way on a small network: pull a checkpoint, adapt it to this machine, tune with it, compare."""
+"""`tchub quickstart`: pull a checkpoint, adapt it to this machine, tune a small network with it, compare."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..zoo.files import write_atomically
+import click
+
+from ...zoo.files import write_atomically
+from .options import command, given_again, out_option, threads_option
+from .output import Output
+from .tune import suggest_use
 
 if TYPE_CHECKING:
-    from .tuning.tune import TuneResult
+    from ..tuning.tune import TuneResult
 
 NETWORK = "bert-tiny"
 # Sized for ten minutes on two cores: some 100 s of measuring to adapt, as much to tune, the rest searching.
@@ -69,9 +74,9 @@ def quickstart(
     Raises:
         TchubError: any error of `pull`, `adapt` and `tune`.
     """
-    from .search.engines import SearchSettings
-    from .tuning.progress import TuneProgress
-    from .tuning.tune import tune
+    from ..search.engines import SearchSettings
+    from ..tuning.progress import TuneProgress
+    from ..tuning.tune import tune
 
     started, folder, progress = time.monotonic(), Path(out), progress or TuneProgress()
     state = _adapted(folder, threads, progress)
@@ -90,9 +95,9 @@ def quickstart(
 
 def _adapted(folder: Path, threads: int | None, progress: Any) -> dict[str, Any]:
     """Pull and adapt, or return what an earlier call noted about it."""
-    from .adaptation.adapt import adapt
-    from .adaptation.config import AdaptConfig
-    from .api import locate, pull
+    from ..adaptation.adapt import adapt
+    from ..adaptation.config import AdaptConfig
+    from ..api import locate, pull
 
     path = folder / "quickstart.json"
     if path.is_file():
@@ -137,3 +142,46 @@ def _result(state: dict[str, Any], result: TuneResult, seconds: float) -> Quicks
         seconds=seconds,
         folder=str(result.folder),
     )
+
+
+@command("quickstart")
+@out_option("Output folder.", "quickstart")
+@click.option("--trials", default=64, type=click.IntRange(1), help="Programs that tuning measures.")
+@threads_option
+def quickstart_command(out: Path, trials: int, threads: int | None, output: Output) -> None:
+    """The whole way in under ten minutes on two cores: pull, adapt, tune, compare, on BERT-tiny.
+
+    Pulls the checkpoint that fits this machine best, adapts it with a small budget, tunes BERT-tiny with it and
+    prints the latency before and after, beside PyTorch's, and the output check. Ctrl-C is safe: run the same
+    command again to go on.
+
+    \b
+    Examples:
+      tchub quickstart
+      tchub quickstart --out qs --trials 96 --json
+    """
+    from .native_log import native_output_logged
+    from .progress import shown_progress
+
+    with native_output_logged(output, out) as log, shown_progress(output, log) as progress:
+        result = quickstart(out, trials=trials, threads=threads, progress=progress)
+    output.data(result.as_dict(), lambda console: console.facts(_summary(result)))
+    output.note(f"report: {result.folder}/report.html")
+    if result.output_equal:
+        suggest_use(result.folder, output)
+    same = given_again(only=["threads"])
+    parts = ["tchub tune resnet-18 --checkpoint", result.tuned_with, same, "--trials 128 --out resnet-18"]
+    output.hint(" ".join(filter(None, parts)))
+
+
+def _summary(result: QuickstartResult) -> dict[str, str]:
+    faster, against = result.untuned / result.tuned, result.pytorch / result.tuned
+    verdict = "equals" if result.output_equal else "DIFFERS FROM"
+    return {
+        "network": f"{result.network}, tuned with {result.tuned_with}",
+        "before": f"{1e3 * result.untuned:.2f} ms, TVM untuned",
+        "after": f"{1e3 * result.tuned:.2f} ms, TVM tuned: {faster:.1f}x faster",
+        "PyTorch": f"{1e3 * result.pytorch:.2f} ms, eager: the tuned network is {against:.2f}x as fast",
+        "output": f"{verdict} PyTorch's (largest difference {result.max_abs_diff:.1e})",
+        "time": f"{result.seconds / 60:.1f} min",
+    }
