@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from .networks.tuned import load_tuned
     from .publishing.check import check
     from .publishing.contribute import contribute
-    from .publishing.publish import publish
+    from .publishing.contribute_facts import CardFacts, ContributionConfig
+    from .publishing.publish import PublishConfig, publish
     from .records.database import database
     from .registry.pretrained import PretrainedModel
     from .search.cost_model import tvm_cost_model
@@ -45,13 +46,19 @@ _HOME = {
     "detect_local": ".device.detect",
     "check": ".publishing.check",
     "publish": ".publishing.publish",
+    "PublishConfig": ".publishing.publish",
     "contribute": ".publishing.contribute",
+    "ContributionConfig": ".publishing.contribute_facts",
+    "CardFacts": ".publishing.contribute_facts",
     "PretrainedModel": ".registry.pretrained",
 }
 
 __all__ = [
     "AdaptConfig",
+    "CardFacts",
+    "ContributionConfig",
     "PretrainedModel",
+    "PublishConfig",
     "TuneConfig",
     "adapt",
     "check",
