@@ -18,7 +18,9 @@ from tchub.zoo.models import (
 )
 from tchub.zoo.training.losses import get_loss
 
-NETWORKS = [arch for kind in ("model", "knowledge base", "ensemble") for arch in list_architectures(kind)]
+# Knowledge bases and ensembles are combinations of networks: those of a few networks stand for all.
+COMBINED = [f"{arch}{end}" for arch in ("tcl", "mtl-tlp", "tenset-mlp", "tilenet") for end in ("-kb", "-ensemble")]
+NETWORKS = [*list_architectures(), *COMBINED]
 every_network = pytest.mark.parametrize("arch", NETWORKS)
 DEVICE = {"cpu": "epyc", "gpu": "t4"}
 # Knowledge bases and ensembles are made of the networks that the sweep tries in their full size: theirs may be small.
