@@ -176,7 +176,7 @@ class FailureTables(JsonFacts, frozen=True):
 
 
 class RankingCurves(JsonFacts, frozen=True):
-    """How the checkpoint ranks the programs that its scores are of, see `zoo.training.measured_curves`."""
+    """How the checkpoint ranks the programs that its scores are of, see `zoo.training.evaluation`."""
 
     tasks: int | None = None
     programs: int | None = None
