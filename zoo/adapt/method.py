@@ -58,8 +58,7 @@ class TrainingSet:
         known_devices: (K, rows, width) features of any program, each with the hardware row of a device that the base
             has learnt; None where it reads no device, or those devices are unknown.
         incumbent: the model that gains are over, as the guard counts them; None: the base.
-        unseen: (N,) bool, programs that neither base nor incumbent has learnt before: only these judge, since they
-            have memorised the others. None: all.
+        unseen: (N,) bool, programs that neither base nor incumbent has learnt before: only these judge. None: all.
     """
 
     base: CostModel

@@ -28,7 +28,7 @@ class ContinualConfig:
         optimizer, weight_decay, clip_norm, average: of both phases, as in `TrainConfig`.
         learn_rate, learn_period: at the start of the first phase, and the epochs of one cosine (0: all of them).
         distill_rate, distill_period, distill_decay: the second phase's rate is multiplied by the decay once a period.
-        groups_per_batch, programs_per_group: a batch is this many groups of one task each.
+        groups_per_batch, programs_per_group: a batch is so many groups of one task each.
         beta: weight of the labels beside the column's order (equation 9).
         gated: weigh each batch of the column's order by its gate (equations 10 and 11).
         strength: lambda of equation 9, of elastic weight consolidation; 0 leaves it out.
@@ -114,9 +114,8 @@ class DistillConfig:
 
     Attributes:
         seed: of weights, batches and the programs taken.
-        epochs: passes of each phase; 0 for `ContinualConfig`'s own, and more of them where a device has so few
-            programs that a phase would be of fewer than `LEAST_STEPS` steps. A first device has one phase, and twice
-            as many.
+        epochs: passes of each phase; 0 for `ContinualConfig`'s own, and for at least `LEAST_STEPS` steps a phase. A
+            first device has one phase, and twice as many.
         per_task: programs of a task at most, for learning and for choosing an epoch; 0 takes all.
         ewc: hold back weights that earlier devices depend on (equation 9).
         keep_order: learn the corpora in the order given.

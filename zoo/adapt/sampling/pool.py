@@ -88,16 +88,6 @@ class Selection:
     indices: np.ndarray
     reasons: tuple[Reason, ...]
 
-    @classmethod
-    def of(cls, pool: Pool, indices: np.ndarray, round: int, **numbers: np.ndarray) -> Selection:
-        """Make a selection of indices (k,) with `diversity`, `uncertainty` and `total` of each, where there are any."""
-        columns = {name: values.tolist() for name, values in numbers.items()}
-        reasons = tuple(
-            Reason(index, pool.op(index), round, **{name: values[number] for name, values in columns.items()})
-            for number, index in enumerate(indices.tolist())
-        )
-        return cls(indices.astype(np.int64), reasons)
-
 
 def take_turns(task: np.ndarray, done: np.ndarray) -> np.ndarray:
     """Return the turn (n,) in which each program is picked if every task picks one a turn and has picked `done` (T,).

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import AdaptError
-from .pool import Pool, Selection, take_turns, task_budgets
+from .pool import Pool, Reason, Selection, take_turns, task_budgets
 from .predictions import PoolPredictions
 
 
@@ -34,8 +34,13 @@ class SamplingRequest:
         return self.predictions if len(self.labeled) else None
 
     def picked(self, indices: np.ndarray, **numbers: np.ndarray) -> Selection:
-        """Return the answer, see `Selection.of`."""
-        return Selection.of(self.pool, indices, self.round, **numbers)
+        """Return a selection of indices (k,), with `diversity`, `uncertainty` and `total` of each if given."""
+        columns = {name: values.tolist() for name, values in numbers.items()}
+        reasons = tuple(
+            Reason(index, self.pool.op(index), self.round, **{name: values[i] for name, values in columns.items()})
+            for i, index in enumerate(indices.tolist())
+        )
+        return Selection(indices.astype(np.int64), reasons)
 
 
 class Sampler(ABC):
