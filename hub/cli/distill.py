@@ -62,19 +62,9 @@ _PHASES = {"train": "first device", "learn": "column learns", "distill": "base l
 @click.option("--authors", help="Authors of a new base, for its card.")
 @torch_threads_option
 def distill_command(
-    kb: str,
-    corpora: tuple[Path, ...],
-    out: Path,
-    judged: tuple[Path, ...],
-    name: str | None,
-    version: str | None,
-    resume: bool,
-    weights_licence: str | None,
-    authors: str | None,
-    threads: int,
-    output: Output,
-    **options: Any,
-) -> None:
+    kb: str, corpora: tuple[Path, ...], out: Path, judged: tuple[Path, ...], name: str | None, version: str | None,
+    resume: bool, weights_licence: str | None, authors: str | None, threads: int, output: Output, **options: Any,
+) -> None:  # fmt: skip
     """Add devices to a knowledge base. KB is a name of `tchub list`, a folder, or new:ARCH to begin one.
 
     A knowledge base is one checkpoint that has learnt several devices, and is as large after ten as after one. Each

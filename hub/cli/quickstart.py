@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,9 +13,6 @@ from ...zoo.files import write_atomically
 from .options import command, given_again, out_option, threads_option
 from .output import Output
 from .tune import suggest_use
-
-if TYPE_CHECKING:
-    from ..tuning.tune import TuneResult
 
 NETWORK = "bert-tiny"
 # Sized for ten minutes on two cores: some 100 s of measuring to adapt, as much to tune, the rest searching.
@@ -26,43 +22,9 @@ TRIALS = 64
 POPULATION, GENERATIONS = 64, 2
 
 
-@dataclass(frozen=True)
-class QuickstartResult:
-    """The result of `quickstart`.
-
-    Attributes:
-        network: the network.
-        pulled: the checkpoint started from; tuned_with: the one that guided the tuning.
-        adapted: whether the adapted model ranked the held-out programs better and was kept.
-        pairwise_before, pairwise_after: accuracy on those programs.
-        untuned, tuned, pytorch: median end-to-end latency in seconds.
-        output_equal: whether the tuned network's output equals PyTorch's; max_abs_diff: the largest difference.
-        seconds: wall time of this call.
-        folder: the tuning's output.
-    """
-
-    network: str
-    pulled: str
-    tuned_with: str
-    adapted: bool
-    pairwise_before: float | None
-    pairwise_after: float | None
-    untuned: float
-    tuned: float
-    pytorch: float
-    output_equal: bool
-    max_abs_diff: float
-    seconds: float
-    folder: str
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        return asdict(self)
-
-
 def quickstart(
     out: str | Path = "quickstart", *, trials: int = TRIALS, threads: int | None = None, progress: Any = None
-) -> QuickstartResult:
+) -> dict[str, Any]:
     """Pull, adapt, tune and compare on BERT-tiny; called again after a stop, it goes on.
 
     Args:
@@ -70,6 +32,10 @@ def quickstart(
         trials: programs to measure in the tuning.
         threads: threads of a program; None for one a physical core that may be used.
         progress: receives every step, as that of `adapt` and that of `tune`.
+
+    Returns:
+        What was pulled and tuned with; the accuracies before and after adapting; median end-to-end latencies in seconds
+        of the untuned and the tuned network and of PyTorch; the output check; the seconds of this call; the folder.
 
     Raises:
         TchubError: any error of `pull`, `adapt` and `tune`.
@@ -90,7 +56,18 @@ def quickstart(
         search=SearchSettings(population_size=POPULATION, genetic_num_iters=GENERATIONS),
         progress=progress,
     )
-    return _result(state, result, time.monotonic() - started)
+    check = result.report["output_check"]["tuned"]
+    latencies = {name: result.latency[name] for name in ("untuned", "tuned", "pytorch")}
+    tuned_with = {"tuned_with" if key == "name" else key: value for key, value in state.items()}
+    return {
+        "network": NETWORK,
+        **tuned_with,
+        **latencies,
+        "output_equal": check["ok"],
+        "max_abs_diff": check["max_abs_diff"],
+        "seconds": time.monotonic() - started,
+        "folder": str(result.folder),
+    }
 
 
 def _adapted(folder: Path, threads: int | None, progress: Any) -> dict[str, Any]:
@@ -125,25 +102,6 @@ def _adapted(folder: Path, threads: int | None, progress: Any) -> dict[str, Any]
     return state
 
 
-def _result(state: dict[str, Any], result: TuneResult, seconds: float) -> QuickstartResult:
-    check, latency = result.report["output_check"]["tuned"], result.latency
-    return QuickstartResult(
-        network=NETWORK,
-        pulled=state["pulled"],
-        tuned_with=state["name"],
-        adapted=state["adapted"],
-        pairwise_before=state["pairwise_before"],
-        pairwise_after=state["pairwise_after"],
-        untuned=latency["untuned"],
-        tuned=latency["tuned"],
-        pytorch=latency["pytorch"],
-        output_equal=check["ok"],
-        max_abs_diff=check["max_abs_diff"],
-        seconds=seconds,
-        folder=str(result.folder),
-    )
-
-
 @command("quickstart")
 @out_option("Output folder.", "quickstart")
 @click.option("--trials", default=64, type=click.IntRange(1), help="Programs that tuning measures.")
@@ -165,23 +123,23 @@ def quickstart_command(out: Path, trials: int, threads: int | None, output: Outp
 
     with native_output_logged(output, out) as log, shown_progress(output, log) as progress:
         result = quickstart(out, trials=trials, threads=threads, progress=progress)
-    output.data(result.as_dict(), lambda console: console.facts(_summary(result)))
-    output.note(f"report: {result.folder}/report.html")
-    if result.output_equal:
-        suggest_use(result.folder, output)
+    output.data(result, lambda console: console.facts(_summary(result)))
+    output.note(f"report: {result['folder']}/report.html")
+    if result["output_equal"]:
+        suggest_use(result["folder"], output)
     same = given_again(only=["threads"])
-    parts = ["tchub tune resnet-18 --checkpoint", result.tuned_with, same, "--trials 128 --out resnet-18"]
+    parts = ["tchub tune resnet-18 --checkpoint", result["tuned_with"], same, "--trials 128 --out resnet-18"]
     output.hint(" ".join(filter(None, parts)))
 
 
-def _summary(result: QuickstartResult) -> dict[str, str]:
-    faster, against = result.untuned / result.tuned, result.pytorch / result.tuned
-    verdict = "equals" if result.output_equal else "DIFFERS FROM"
+def _summary(result: dict[str, Any]) -> dict[str, str]:
+    faster, against = result["untuned"] / result["tuned"], result["pytorch"] / result["tuned"]
+    verdict = "equals" if result["output_equal"] else "DIFFERS FROM"
     return {
-        "network": f"{result.network}, tuned with {result.tuned_with}",
-        "before": f"{1e3 * result.untuned:.2f} ms, TVM untuned",
-        "after": f"{1e3 * result.tuned:.2f} ms, TVM tuned: {faster:.1f}x faster",
-        "PyTorch": f"{1e3 * result.pytorch:.2f} ms, eager: the tuned network is {against:.2f}x as fast",
-        "output": f"{verdict} PyTorch's (largest difference {result.max_abs_diff:.1e})",
-        "time": f"{result.seconds / 60:.1f} min",
+        "network": f"{result['network']}, tuned with {result['tuned_with']}",
+        "before": f"{1e3 * result['untuned']:.2f} ms, TVM untuned",
+        "after": f"{1e3 * result['tuned']:.2f} ms, TVM tuned: {faster:.1f}x faster",
+        "PyTorch": f"{1e3 * result['pytorch']:.2f} ms, eager: the tuned network is {against:.2f}x as fast",
+        "output": f"{verdict} PyTorch's (largest difference {result['max_abs_diff']:.1e})",
+        "time": f"{result['seconds'] / 60:.1f} min",
     }

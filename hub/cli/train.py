@@ -75,19 +75,10 @@ class NoAcceleratorError(TchubError):
 )  # fmt: skip
 @click.option("--tensorboard", type=FOLDER, help="Folder for TensorBoard's curves, beside curve.csv.")
 def train_command(
-    config: str,
-    corpora: tuple[Path, ...],
-    out: Path,
-    checkpoint: str | None,
-    per_task: int,
-    resume: bool,
-    weights_licence: str | None,
-    threads: int,
-    torch_device: str,
-    tensorboard: Path | None,
-    output: Output,
+    config: str, corpora: tuple[Path, ...], out: Path, checkpoint: str | None, per_task: int, resume: bool,
+    weights_licence: str | None, threads: int, torch_device: str, tensorboard: Path | None, output: Output,
     **options: Any,
-) -> None:
+) -> None:  # fmt: skip
     """Train a cost model on measured programs. CONFIG is a TOML or YAML file, or a recipe that ships (tcl, tlp, ...).
 
     A corpus is what `tchub collect` measured here, or what `tchub corpus import` made of others' logs of Ansor,

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _SCORES = {"top1": "top-1", "top5": "top-5", "pairwise": "pairwise"}
 _IN_SUMMARY = ("base", "weights_licence", "data", "measured_on", "devices")
-_MOST_COMPARED = 4
 
 
 @command("list")
@@ -101,7 +100,7 @@ def info_command(names: tuple[str, ...], card: bool, output: Output) -> None:
     """
     from ..api import describe_checkpoint
 
-    if len(names) > _MOST_COMPARED or (card and len(names) > 1):
+    if len(names) > 4 or (card and len(names) > 1):
         raise click.UsageError("one checkpoint has its card shown, and up to four are compared")
     infos = [describe_checkpoint(name) for name in names]
     if len(infos) > 1:
@@ -234,18 +233,9 @@ def next_step(entry: Entry, name: str) -> str:
 @click.option("--frozen", is_flag=True, help="Pull exactly what the lock file pins; without a NAME, all of it.")
 @click.option("--lock-file", type=FILE, metavar="PATH", help="[default: tchub.lock]")
 def pull_command(
-    names: tuple[str, ...],
-    device: str | None,
-    source: str | None,
-    offline: bool,
-    dry_run: bool,
-    all_versions: bool,
-    verify: bool,
-    lock: bool,
-    frozen: bool,
-    lock_file: Path | None,
-    output: Output,
-) -> None:
+    names: tuple[str, ...], device: str | None, dry_run: bool, all_versions: bool, verify: bool, lock: bool,
+    frozen: bool, lock_file: Path | None, output: Output, **how: Any,
+) -> None:  # fmt: skip
     """Fetch checkpoints into this machine's store and verify their sha256.
 
     NAME is arch-family or arch-family@X.Y.Z, or a device family for the best checkpoint of it; without it, the
@@ -277,7 +267,7 @@ def pull_command(
     elif verify:
         _verify(names, lock_file if frozen else None, output)
     else:
-        _pull(names, device, {"source": source, "offline": offline}, (lock, frozen, lock_file), output)
+        _pull(names, device, how, (lock, frozen, lock_file), output)
 
 
 def _pull(

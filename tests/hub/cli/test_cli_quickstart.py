@@ -49,10 +49,10 @@ def test_the_steps_are_pull_adapt_and_tune_and_a_second_call_does_not_adapt_agai
     result = quickstart(tmp_path / "qs", trials=9)
     tuning = "tune bert-tiny with tcl-epyc+local@1.0.0, 9 trials"
     assert steps == ["pull", "adapt tcl-epyc@1.0.0 on bert-tiny", tuning]
-    assert (result.untuned, result.tuned, result.output_equal) == (70e-3, 2e-3, True)
-    assert (result.pairwise_before, result.pairwise_after) == (0.7, 0.8)
+    assert (result["untuned"], result["tuned"], result["output_equal"]) == (70e-3, 2e-3, True)
+    assert (result["pairwise_before"], result["pairwise_after"]) == (0.7, 0.8)
     steps.clear()
-    assert quickstart(tmp_path / "qs").adapted
+    assert quickstart(tmp_path / "qs")["adapted"]
     assert [call.split()[0] for call in steps] == ["locate", "tune"]
 
 
