@@ -132,7 +132,7 @@ class CardConfig(JsonFacts, frozen=True):
 
 @dataclass(frozen=True)
 class Origin:
-    """Whether the device that a checkpoint is for was measured.
+    """Devices whose programs taught a checkpoint, as far as its own device family is concerned.
 
     Attributes:
         data: `measured`, `transferred`, or None when the training's devices are not known.

@@ -35,7 +35,7 @@ _LASTING = (*QUESTIONS, "limits")
 
 
 class Asker(Protocol):
-    """Asks a person at a terminal."""
+    """Prompt of a person at a terminal."""
 
     def text(self, question: str, wrong: Callable[[str], str | None]) -> str:
         """Return an answer for which `wrong` gives None; its sentence is shown, and the question put again, else."""

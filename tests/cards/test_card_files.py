@@ -78,7 +78,7 @@ def test_what_was_built_is_up_to_date(repository):
 
 
 @pytest.mark.parametrize(
-    ("path", "change", "found"),
+    ("path", "change", "stale_files"),
     [
         (CARD, edit("top-1 score", "best score"), {CARD}),
         (CARD, Path.unlink, {CARD}),
@@ -91,9 +91,9 @@ def test_what_was_built_is_up_to_date(repository):
         (Path("cards/gone.md"), Path.touch, {Path("cards/gone.md")}),
     ],
 )
-def test_each_kind_of_disagreement_is_found_and_mended(repository, path, change, found):
+def test_each_kind_of_disagreement_is_found_and_mended(repository, path, change, stale_files):
     change(repository / path)
-    assert stale(repository) == {str(file) for file in found}
+    assert stale(repository) == {str(file) for file in stale_files}
     build(repository, write=True)
     assert stale(repository) == set()
 
@@ -117,8 +117,8 @@ def test_the_index_counts_its_publications(repository):
 @pytest.mark.parametrize("config", PUBLISHED, ids=lambda path: path.parent.parent.name)
 def test_every_published_card_is_complete_and_the_hub_accepts_its_head(config):
     metrics = json.loads((config.parent / "metrics.json").read_text())
-    told = json.loads(config.read_text())
-    assert missing(CardData.from_files(told, metrics)) == ()
+    facts = json.loads(config.read_text())
+    assert missing(CardData.from_files(facts, metrics)) == ()
     card = ModelCard.load(config.parent / "README.md")
     assert card.data.license in HUB_LICENCES
     assert card.data.library_name == "tchub"
@@ -167,6 +167,6 @@ def test_the_curves_come_out_again_from_the_weights_and_the_corpus(measuring):
     from tchub.zoo.models import Checkpoint
 
     published = measuring.Published(ROOT / FOLDER)
-    found = measuring.curves_of(published, Checkpoint.load(published.folder))
-    assert found["curves"] == published.metrics["curves"]
-    assert found["again"]["epyc-turin"] == pytest.approx(published.metrics["results"]["model"], abs=1e-6)
+    measured = measuring.curves_of(published, Checkpoint.load(published.folder))
+    assert measured["curves"] == published.metrics["curves"]
+    assert measured["again"]["epyc-turin"] == pytest.approx(published.metrics["results"]["model"], abs=1e-6)

@@ -355,10 +355,10 @@ def test_an_index_that_is_no_repository_is_refused_before_anything_is_measured(
 def command(folder: Path, *options: str) -> list[str]:
     """Return the command line of the finished contribution."""
     config = small_config(folder)
-    words = ["contribute", "--out", folder, "--workload", ",".join(config.workload), "--programs", config.programs]
-    words += ["--recipe", config.recipe, "--authors", "Ada Lovelace", "--weights-licence", "Apache-2.0"]
-    words += ["--data-licence", "CC-BY-4.0", "--limit", "A toy.", *options]
-    return [str(word) for word in words]
+    parts = ["contribute", "--out", folder, "--workload", ",".join(config.workload), "--programs", config.programs]
+    parts += ["--recipe", config.recipe, "--authors", "Ada Lovelace", "--weights-licence", "Apache-2.0"]
+    parts += ["--data-licence", "CC-BY-4.0", "--limit", "A toy.", *options]
+    return [str(word) for word in parts]
 
 
 def test_the_command_reports_every_step_and_how_to_publish(
@@ -401,6 +401,6 @@ def test_the_command_and_contributing_list_the_same_steps_and_questions() -> Non
 def test_a_licence_of_the_data_belongs_to_what_is_measured(
     finished: Contribution, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["contribute", "--out", tmp_path, "--corpus", finished.corpus, "--data-licence", "MIT"]
-    assert main([str(word) for word in words]) == 2
+    parts = ["contribute", "--out", tmp_path, "--corpus", finished.corpus, "--data-licence", "MIT"]
+    assert main([str(word) for word in parts]) == 2
     assert "a --corpus says its own" in capsys.readouterr().err

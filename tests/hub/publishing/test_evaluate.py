@@ -36,12 +36,12 @@ def candidates():
     """(task, candidates) of a few matrix products; the last is of a held-out network."""
     import tvm
 
-    found = []
+    groups = []
     for i, (m, n, k) in enumerate(SHAPES):
         spec = OperatorSpec(name=f"dense{i}", op="dense", shape={"m": m, "n": n, "k": k})
         task = TuningTask(f"{i:016x}", spec.name, "matmul", 1, operator_module(spec), 2.0 * m * n * k)
-        found.append((task, random_candidates(task, tvm.target.Target(TARGET), 10)))
-    return found
+        groups.append((task, random_candidates(task, tvm.target.Target(TARGET), 10)))
+    return groups
 
 
 @pytest.fixture
@@ -49,11 +49,11 @@ def corpus(candidates, tmp_path) -> Corpus:
     import tvm
 
     rng, tasks, programs = np.random.default_rng(0), [], []
-    for i, (task, found) in enumerate(candidates):
+    for i, (task, programs_of_task) in enumerate(candidates):
         network = "bert-tiny" if i == len(candidates) - 1 else "mlp"
         workload = tvm.ir.save_json(task.mod)
         tasks.append(Task(task.task_id, task.name, task.op, task.flops, workload, networks=((network, 1 + i),)))
-        for candidate in found:
+        for candidate in programs_of_task:
             seconds = float(np.exp(rng.standard_normal()) * 1e-3)
             programs.append(
                 Program(
@@ -110,10 +110,10 @@ def test_a_second_run_into_the_same_folder_must_be_a_resumed_one(capsys, tmp_pat
 
 
 def test_weights_without_a_licence_are_told_how_to_get_one(capsys, tmp_path, corpus, recipe):
-    words = ["train", str(recipe), "--corpus", str(corpus.path), "--out", str(tmp_path / "run")]
-    assert main(words) == 0
+    parts = ["train", str(recipe), "--corpus", str(corpus.path), "--out", str(tmp_path / "run")]
+    assert main(parts) == 0
     assert "warning: the card names no licence of the weights" in capsys.readouterr().err
-    assert main([*words, "--resume", "--weights-licence", "Apache-2.0"]) == 0
+    assert main([*parts, "--resume", "--weights-licence", "Apache-2.0"]) == 0
     assert "no licence" not in capsys.readouterr().err
     assert Checkpoint.load(tmp_path / "run").config.lineage["weights_licence"] == "Apache-2.0"
 
@@ -163,8 +163,8 @@ def test_what_is_made_of_several_networks_is_compared_with_one_from_little_data(
     """An adapted checkpoint tells no recipe: that of the networks in it is taken, in their size."""
     run(capsys, "train", recipe, "--corpus", corpus.path, "--out", tmp_path / "run")
     plain = Checkpoint.load(tmp_path / "run")
-    made = {"kb": ProgressiveNetwork.around, "ensemble": lambda m: Ensemble.around([m, m], (1, 1))}[kind](plain.model)
-    config = replace(plain.config, arch=made.arch, model=made.config.as_dict(), training={})
+    model = {"kb": ProgressiveNetwork.around, "ensemble": lambda m: Ensemble.around([m, m], (1, 1))}[kind](plain.model)
+    config = replace(plain.config, arch=model.arch, model=model.config.as_dict(), training={})
     asked = []
 
     def quick(data, config, seed):
@@ -172,8 +172,8 @@ def test_what_is_made_of_several_networks_is_compared_with_one_from_little_data(
         return fit(data, replace(config, epochs=1), seed)
 
     monkeypatch.setattr(evaluate_module, "fit", quick)
-    found = evaluate(replace(plain, config=config, model=made), corpus, EvaluationConfig(baselines=("ten_percent",)))
-    assert 0 <= found["results"]["ten_percent"]["pairwise"] <= 1
+    result = evaluate(replace(plain, config=config, model=model), corpus, EvaluationConfig(baselines=("ten_percent",)))
+    assert 0 <= result["results"]["ten_percent"]["pairwise"] <= 1
     assert {one.arch for one in asked} == {"tcl"}
     assert all(one.model == plain.config.model for one in asked)
 

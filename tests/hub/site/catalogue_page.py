@@ -142,9 +142,9 @@ class Catalogue:
     # What is done
 
     def click(self, selector: str) -> None:
-        found = self.browser.find_element(By.CSS_SELECTOR, selector)
-        self.browser.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", found)
-        found.click()
+        element = self.browser.find_element(By.CSS_SELECTOR, selector)
+        self.browser.execute_script("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", element)
+        element.click()
 
     def type(self, field: str, text: str) -> None:
         self.browser.find_element(By.NAME, field).send_keys(text)
