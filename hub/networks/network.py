@@ -17,7 +17,7 @@ from ...zoo.corpus.workloads import NETWORKS, SUITES, NetworkSpec
 from ...zoo.errors import TchubError, last_line
 from .blame import where_in_network
 from .decompose import converters, decomposed
-from .errors import NetworkLoadError, NetworkImportError
+from .errors import NetworkImportError, NetworkLoadError
 from .fold import fold_constants
 from .prepare import LAYOUTS, check_layout, prepare
 from .signature import Signature, drop_constants

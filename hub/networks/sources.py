@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.errors import TchubError, last_line
-from .errors import NetworkLoadError, NetworkImportError
+from .errors import NetworkImportError, NetworkLoadError
 from .network import Network, load_network
 from .shapes import Shapes, choices
 

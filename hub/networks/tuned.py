@@ -22,7 +22,7 @@ from ...zoo.files import storing, write_atomically
 from ..device.errors import TargetError
 from ..device.host_facts import read_host_facts, usable_cpus
 from ..device.local_target import missing_extensions
-from .errors import NetworkLoadError, NetworkInputError
+from .errors import NetworkInputError, NetworkLoadError
 from .latency import Latency
 from .manifest import Manifest, read_manifest
 from .signature import Signature, TensorSpec

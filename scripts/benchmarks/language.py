@@ -165,8 +165,7 @@ def vocabulary(bench: Bench, setting: Setting, sample: int = 50) -> dict[str, An
 
 
 def _structures(bench: Bench, name: str, sample: int) -> Iterator[tuple[Any, ...]]:
-    from tchub.zoo.corpus import Program
-    from tchub.zoo.corpus import sequence_of
+    from tchub.zoo.corpus import Program, sequence_of
     from tchub.zoo.features.nest import shape_of
 
     corpus = bench.corpus(name)

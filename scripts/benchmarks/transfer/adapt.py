@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from tchub.zoo.adapt.continual import fisher_average
-from tchub.zoo.adapt.continual import fisher_diagonal
+from tchub.zoo.adapt.continual import fisher_average, fisher_diagonal
 from tchub.zoo.adapt.continual.method import Continual
 from tchub.zoo.adapt.ensemble import EnsembleMethod
 from tchub.zoo.adapt.method import SourceData, TrainingSet

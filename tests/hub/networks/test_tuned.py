@@ -17,7 +17,7 @@ import torch
 import tvm
 from tchub import hub
 from tchub.hub.device.errors import TargetError
-from tchub.hub.networks.errors import NetworkLoadError, NetworkInputError
+from tchub.hub.networks.errors import NetworkInputError, NetworkLoadError
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.manifest import constant_results, write_manifest
 from tchub.hub.networks.network import import_exported
