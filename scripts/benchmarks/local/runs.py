@@ -45,7 +45,7 @@ SOURCES = {
     OWN: "tilenet-epyc, learnt from programs of an EPYC Turin with all its instructions",
     SCRATCH: "no pretraining: a random TileNet",
     "xeon": "tilenet-xeon, learnt from AutoTVM's programs of another x86 CPU",
-    OTHER: "tilenet-epyc, which learns besides what was measured for another of these targets (`--sources`, all methods)",
+    OTHER: "tilenet-epyc, which learns besides what was measured for another of these targets (with all methods)",
 }
 CHECKPOINTS = {OWN: "tilenet-epyc", "xeon": "tilenet-xeon", OTHER: "tilenet-epyc"}
 ARCHITECTURE = "tilenet"
