@@ -81,10 +81,6 @@ class Learner:
         digests = (model_digest(base.checkpoint.model) for base in self.sources.bases)
         return (*digests, repr(self.context.config.learning))
 
-    def learnt_before(self) -> np.ndarray:
-        """Return (k,) indices that a checkpoint to start from, or the one to beat, has learnt: no judge of them."""
-        return learnt_by(self.sources.bases, self.pool)
-
     def finish(self, indices: Sequence[int], held: Sequence[int]) -> AdaptedModel:
         """Make the last model by the method that was asked for; those `held` are learnt from no corpus either.
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...zoo.adapt import AdaptError, Pool, parse_budget
+from ...zoo.adapt import AdaptError, parse_budget
 from ...zoo.corpus.tir import computation_of_module
 from ...zoo.features import get_schema
 from ...zoo.files import storing, write_atomically
@@ -103,19 +103,10 @@ class CandidatePool:
         entry = self.entries[index]
         return self.tasks[entry.task].task_id, entry.key
 
-    def candidate(self, index: int) -> Candidate:
-        """Return the measurable form of a candidate."""
-        entry = self.entries[index]
-        return replay(self.tasks[entry.task], entry)
-
     def digest(self) -> str:
         """Return 16 hex digits that tell these candidates from any others."""
         names = (" ".join(self.name(index)) for index in range(len(self)))
         return hashlib.sha256("\n".join(names).encode()).hexdigest()[:16]
-
-    def sampling_pool(self, to_rank: bool) -> Pool:
-        """Return the view of a sampler; `to_rank` is `Pool.to_rank`."""
-        return Pool(self.group, tuple(task.op for task in self.tasks), to_rank=to_rank)
 
     def sequences(self, indices: Iterable[int]) -> list[PrimitiveSequence]:
         """Return candidates in the primitive language."""
@@ -310,7 +301,8 @@ class PoolMeasurer:
             for index in fresh:
                 if self.seconds >= limit or self._stop.requested:
                     return
-                candidate = self._pool.candidate(index)
+                entry = self._pool.entries[index]
+                candidate = replay(self._pool.tasks[entry.task], entry)
                 index_of[candidate.task_id, candidate.key] = index
                 yield candidate
 

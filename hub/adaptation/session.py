@@ -20,6 +20,7 @@ from ...zoo.adapt.stopping import LearningPoint, StopDecision, decide
 from ...zoo.corpus.workloads import SUITES
 from .config import check_count
 from .learner import Learner
+from .sources import learnt_by
 
 if TYPE_CHECKING:
     from ...zoo.adapt.adapt_model import AdaptedModel
@@ -82,7 +83,8 @@ class AdaptSession:
         self._budget, self._sampler = parse_budget(config.budget), create_sampler(config.sampler)
         self._progress, self._timed = self.context.progress, self.context.timed
         # A suite's tasks stand for those of other networks; all others are the ones that will be tuned.
-        self._sampling_pool = self.pool.sampling_pool(to_rank=self.workload not in SUITES)
+        ops = tuple(task.op for task in self.pool.tasks)
+        self._sampling_pool = Pool(self.pool.group, ops, to_rank=self.workload not in SUITES)
         self._within = np.ones(len(self.pool), dtype=bool)
         self._update_seconds = 0.0
         # Sessions of one key differ by budget alone.
@@ -197,7 +199,8 @@ class AdaptSession:
     def _measure_hold_out(self, count: int) -> None:
         if self.hold_out and count < PROGRAMS_PER_TASK:
             return
-        learnt = self.learner.learnt_before()
+        # What a checkpoint to start from, or the one to beat, has learnt is no judge of it.
+        learnt = learnt_by(self.learner.sources.bases, self.pool)
         rest = np.setdiff1d(np.arange(len(self.pool)), [*self.learn, *self.hold_out, *learnt])
         rng = np.random.default_rng([self._config.seed, 1])
         try:
