@@ -36,7 +36,7 @@ class Age(click.ParamType):
 @click.option("--keep", type=click.IntRange(min=0), default=1, help="Newest versions of a name kept.")
 @click.option("--unused-for", type=Age(), metavar="AGE", help="Remove only what was not used for 12h, 30d, 8w.")
 @click.option(
-    "--what", type=click.Choice(["checkpoints", "statements", "kernels"]), default="checkpoints",
+    "--what", type=click.Choice(["checkpoints", "statements"]), default="checkpoints",
     help="Prune fetched checkpoints, or empty another part of the cache.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Show what --prune would remove, and remove nothing.")

@@ -24,11 +24,10 @@ CHECKPOINTS = "checkpoints"
 # Folders beside the checkpoints, and what each holds.
 OTHERS = {
     "statements": "features of replayed programs",
-    "kernels": "compiled programs",
     "index": "the refreshed index",
 }
 # Not the index: its folder remembers the newest keys and index, so that nothing older passes for new.
-PRUNABLE = (CHECKPOINTS, "statements", "kernels")
+PRUNABLE = (CHECKPOINTS, "statements")
 
 
 @dataclass(frozen=True)
