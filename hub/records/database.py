@@ -7,6 +7,7 @@ programs; it replays all of them when it is opened; and it does not check that a
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Container, Iterator, Sequence
 from math import isfinite
 from pathlib import Path
@@ -51,9 +52,8 @@ class RunDatabase(PyDatabase):
         self.store = store
         self.unfit: set[str] = set()
         self._target: Any = tvm.target.Target(json.loads(store.scope.target))
-        self._workloads: dict[str, Any] = {
-            name: Workload(tvm.ir.load_json(module)) for name, module in store.modules().items()
-        }
+        modules: dict[str, Any] = {name: tvm.ir.load_json(text) for name, text in store.modules().items()}
+        self._workloads: dict[str, Any] = {name: Workload(mod) for name, mod in modules.items()}
         self._replayed: dict[str, dict[str, Any]] = {}
 
     # For MetaSchedule ------------------------------------------------------------------------------------
@@ -112,8 +112,8 @@ class RunDatabase(PyDatabase):
 
     def latest(self, mod: IRModule, count: int) -> list[Any]:
         """Return the last `count` records of a module, in the order in which they were measured."""
-        programs = [program for program in self.store.programs(task_id(mod)) if program.strategy != "untuned"]
-        records = (self._replay(program, mod) for program in programs[-count:])
+        programs = (program for program in self.store.programs(task_id(mod)) if program.strategy != "untuned")
+        records = (self._replay(program, mod) for program in deque(programs, maxlen=count))
         return [record for record in records if record is not None]
 
     def applies(self, program: MeasuredProgram, mod: IRModule) -> bool:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from ...zoo.models import Checkpoint
     from ...zoo.models.context import TaskPosterior
-    from ...zoo.primitives.scope import Decision
     from ...zoo.primitives.metaschedule import Template
+    from ...zoo.primitives.scope import Decision
 
 UPDATES = ("auto", "none", "context", "few-shot")
 # A task's scores are centred on the first batch that holds this many programs (a search's first

@@ -220,35 +220,24 @@ class GainScheduler(PyTaskScheduler):
     def __init__(self) -> None:
         super().__init__()
         self._tasks: list[TaskProgress] = []
-        self._running: set[int] = set()
+        self._running: int | None = None
 
     def next_task_id(self) -> int:
-        """Return the task of the next round, -1 at the end."""
-        outer: Any = self._outer()
+        """Return the task of the next round, -1 at the end; waits for the results of the last one."""
+        this: Any = self
+        outer = this._outer()  # the TVM object, which has the records of the tasks
         records = list(outer.tasks_)
         if not self._tasks:
             self._tasks = [TaskProgress(float(record.task_weight), cost=float(record.flop)) for record in records]
-        for index, record in enumerate(records):
-            if not record.is_terminated:
-                outer.touch_task(index)
-            self._tasks[index].exhausted = bool(record.is_terminated)
+        if self._running is not None and records[self._running].runner_futures is not None:
+            results = outer.join_running_task(self._running)
+            times = [[float(s) for s in result.run_secs or ()] for result in results]
+            self._tasks[self._running].record([float(np.median(one)) if one else inf for one in times])
+        for task, record in zip(self._tasks, records, strict=True):
+            task.exhausted = bool(record.is_terminated)
         chosen = next_round(self._tasks, batch=1, room=1)
-        if not chosen:
-            return -1
-        ((index, _),) = chosen
-        if index in self._running:
-            outer.join_running_task(index)
-        self._running.add(index)
-        return index
-
-    def join_running_task(self, task_id: int) -> list[Any]:
-        """Wait for the programs of a task, and note its best latency."""
-        results = list(super().join_running_task(task_id))
-        self._running.discard(task_id)
-        latencies = [float(np.median([float(s) for s in r.run_secs])) if r.run_secs else inf for r in results]
-        if latencies:
-            self._tasks[task_id].record(latencies)
-        return results
+        self._running = chosen[0][0] if chosen else None
+        return -1 if self._running is None else self._running
 
 
 def task_scheduler() -> Any:

@@ -114,13 +114,13 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     from tvm import rpc
 
     from ..device.rpc_jobs import set_threads
-    from ..networks.latency_worker import Reference, arrays
+    from ..networks.latency_worker import ReferenceNetwork, arrays
     from ..networks.output_check import check_output
 
     host, port, key = request["address"]
     inputs = torch.load(request["inputs"], weights_only=True)
     with torch.inference_mode():
-        reference = Reference(request["reference"], inputs)
+        reference = ReferenceNetwork(request["reference"], inputs)
         expected = arrays(reference.run())
     session = rpc.connect_tracker(host, port).request(key, session_timeout=ceil(request["timeout"]))
     set_threads(session, request["threads"])

@@ -138,7 +138,7 @@ def tune(
 
 
 @dataclass(frozen=True)
-class _Finished:
+class _VariantResult:
     """A variant of the network, compiled, compared and timed."""
 
     variant: NetworkVariant
@@ -271,7 +271,7 @@ class _Run:
             outcome.seconds = time.monotonic() - start
         export_json(session.database, folder / "database")
 
-    def _finish(self, variant: NetworkVariant) -> _Finished:
+    def _finish(self, variant: NetworkVariant) -> _VariantResult:
         self.progress.stage("compile")
         libraries = {}
         for outcome in self.outcomes:
@@ -281,7 +281,7 @@ class _Run:
             libraries[outcome.label] = build_library(variant.first.mod, self.target, best, path, self.device.linker)
         self._check_stop()
         self.progress.stage("check the output and measure the latency")
-        return _Finished(variant, libraries, *self._compare(variant.network, libraries))
+        return _VariantResult(variant, libraries, *self._compare(variant.network, libraries))
 
     def _compare(
         self, network: Network, libraries: Mapping[str, BuiltLibrary]

@@ -15,6 +15,7 @@ from tchub.hub.device.meta_schedule import make_builder_runner
 from tchub.hub.networks.operators import operator_module
 from tchub.hub.networks.tasks import task_id
 from tchub.hub.records.store import FILE, home_file
+from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.errors import TuningError
 from tchub.zoo.corpus.workloads import OperatorSpec
 from test_cost_model_inputs import tiny
@@ -34,7 +35,8 @@ def tune(workers: Any, target: Any, tmp_path: Path) -> Any:
     """Tunes with stock MetaSchedule, but for what is given."""
 
     def run(mod: Any, **parts: Any) -> Any:
-        settings = {"num_trials_per_iter": BATCH, "cost_model": "random", "seed": 1} | parts
+        small = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1).strategy()
+        settings = {"num_trials_per_iter": BATCH, "cost_model": "random", "strategy": small, "seed": 1} | parts
         pair = {"builder": workers.builder, "runner": workers.runner}
         return ms.tune_tir(mod, target, str(tmp_path / "work"), TRIALS, **pair, **settings)
 
