@@ -25,9 +25,7 @@ from scripts.benchmarks.common import FOLDER, ROOT
 from scripts.zoo.plan import LABELS, RUNS, Job, bases, corpus_folder, jobs, open_corpus, read_plan, statement_store
 from scripts.zoo.publish import build_index, publish_bases, publish_trained
 
-_CORPORA = """# The corpora of the zoo
-
-Written by `python -m scripts.zoo.build import`. *programs* are those with a latency; *duplicates* are records of a
+_CORPORA = """Written by `python -m scripts.zoo.build import`. *programs* are those with a latency; *duplicates* are records of a
 schedule that came before in the same log and were left out. The parts of a split are counted in tasks; tasks of a
 protocol's no part take none. No line of any log was broken unless the JSON beside this page says so
 ([benchmarks/corpora.json](benchmarks/corpora.json)).
@@ -66,10 +64,10 @@ def run_tchub(words: list[str]) -> None:
 
 
 def _count_corpora() -> None:
-    """Writes what every corpus holds: docs/benchmarks/corpora.json, and docs/zoo-corpora.md for people."""
+    """Writes what every corpus holds: docs/benchmarks/corpora.json, and a table of docs/corpora.md."""
     rows = [_corpus_row(name) for name in (*read_plan()["corpora"], "epyc-turin")]
     (FOLDER / "corpora.json").write_text(json.dumps(rows, indent=2) + "\n")
-    head = [
+    titles = [
         "corpus",
         "device",
         "framework",
@@ -80,10 +78,14 @@ def _count_corpora() -> None:
         "train / val / test",
         "licence",
     ]
-    table = [head, ["-" * 3] * len(head), *([str(row[key]) for key in head] for row in rows)]
+    table = [titles, ["-" * 3] * len(titles), *([str(row[key]) for key in titles] for row in rows)]
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in table)
     notes = "".join(f"- {row['corpus']}: {row['source']}\n" for row in rows if row["source"])
-    (ROOT / "docs" / "zoo-corpora.md").write_text(_CORPORA.format(table=text, notes=notes))
+    page = ROOT / "docs" / "corpora.md"
+    head, _, rest = page.read_text().partition("<!-- zoo-corpora -->")
+    tail = rest.partition("<!-- /zoo-corpora -->")[2]
+    block = _CORPORA.format(table=text, notes=notes)
+    page.write_text(f"{head}<!-- zoo-corpora -->\n{block}<!-- /zoo-corpora -->{tail}")
 
 
 def _corpus_row(name: str) -> dict[str, Any]:
