@@ -231,7 +231,7 @@ def _submit(
 ) -> Future[JobResult]:
     import tvm
 
-    args = (str(tvm.ir.save_json(candidate.mod)), target, str(_place(candidate, work)))
+    args = (str(tvm.ir.save_json(candidate.mod)), target, str(_path_of(candidate, work)))
     return pool.submit(_JOB, args, timeout)
 
 
@@ -249,12 +249,12 @@ def _take(waiting: dict[Future[JobResult], tuple[Candidate, float]], work: Path)
         yield _program(candidate, work, outcome)
 
 
-def _place(candidate: Candidate, work: Path) -> Path:
+def _path_of(candidate: Candidate, work: Path) -> Path:
     return work / f"{candidate.task_id}-{candidate.key}.bin"
 
 
 def _keep_outcome(candidate: Candidate, work: Path, outcome: dict[str, Any]) -> None:
-    file = _place(candidate, work).with_suffix(".json")
+    file = _path_of(candidate, work).with_suffix(".json")
     partial = file.with_suffix(f".{os.getpid()}.partial")
     partial.write_text(json.dumps(outcome))
     os.replace(partial, file)
@@ -263,14 +263,14 @@ def _keep_outcome(candidate: Candidate, work: Path, outcome: dict[str, Any]) -> 
 def _known(candidate: Candidate, work: Path) -> BundleProgram | None:
     """Return the program that an earlier call compiled, or None."""
     try:
-        outcome = json.loads(_place(candidate, work).with_suffix(".json").read_text())
+        outcome = json.loads(_path_of(candidate, work).with_suffix(".json").read_text())
     except FileNotFoundError:
         return None
     return _program(candidate, work, outcome)
 
 
 def _program(candidate: Candidate, work: Path, outcome: dict[str, Any]) -> BundleProgram:
-    file = None if outcome.get("error") else _place(candidate, work)
+    file = None if outcome.get("error") else _path_of(candidate, work)
     return BundleProgram(candidate.task_id, candidate.key, candidate.strategy, candidate.trace, file, **outcome)
 
 

@@ -161,7 +161,7 @@ def identify(facts: HostFacts) -> tuple[Device | None, bool, list[str]]:
     Returns:
         the device (None: nothing near), whether its own marks match, and the reasons.
     """
-    seen = _marks(facts)
+    seen = _identity(facts)
     for device in list_devices("cpu"):
         if _matches(device.match, facts):
             hidden = [] if any(c.isdigit() for c in facts.brand) or not facts.brand else [_HIDDEN]
@@ -249,7 +249,7 @@ def _matches(match: Mapping[str, Any], facts: HostFacts) -> bool:
     )
 
 
-def _marks(facts: HostFacts) -> str:
+def _identity(facts: HostFacts) -> str:
     if facts.cpu_family is not None:
         numbers = f"{facts.vendor_id} family {facts.cpu_family} model {facts.model}"
     else:

@@ -157,7 +157,7 @@ def _matched(node: Tree, value: Any, where: str) -> Iterator[tuple[Tree, Any, st
         keys = [key for key, _ in children]
         if set(keys) != set(value):
             raise NetworkInputError(
-                f"{where} has the keys {_words(value)}, expected {_words(keys)}",
+                f"{where} has the keys {_listed_keys(value)}, expected {_listed_keys(keys)}",
                 remedy="give exactly the keys with which the network was exported",
                 argument=where,
             )
@@ -174,7 +174,7 @@ def _matched(node: Tree, value: Any, where: str) -> Iterator[tuple[Tree, Any, st
         yield from ((child, value[i], f"{where}[{i}]") for i, (_, child) in enumerate(children))
 
 
-def _words(keys: Any) -> str:
+def _listed_keys(keys: Any) -> str:
     return ", ".join(map(repr, keys)) or "none"
 
 

@@ -148,7 +148,7 @@ def test_a_key_that_was_seen_to_be_taken_back_stays_taken_back(publisher, cache,
 
 def test_each_root_has_a_state_of_its_own(publisher, epyc, t4, tmp_path, monkeypatch):
     monkeypatch.setenv("TCHUB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(Index, "shipped", lambda: Index())
+    monkeypatch.setattr(Index, "shipped", Index)
     other = Publisher(tmp_path / "other")
     for one, entry in ((publisher, epyc), (other, t4)):
         one.publish(entry)
