@@ -142,5 +142,3 @@ def test_a_download_that_broke_goes_on_where_it_stopped(hub, api, repo, tmp_path
     path = api.hf_hub_download(repo, "model.safetensors", cache_dir=tmp_path)
     assert Path(path).read_bytes() == WEIGHTS
     assert sum(line.startswith("GET /cdn/") for line in hub.requests) == 2
-
-
