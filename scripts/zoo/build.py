@@ -25,9 +25,10 @@ from scripts.benchmarks.common import FOLDER, ROOT
 from scripts.zoo.plan import LABELS, RUNS, Job, bases, corpus_folder, jobs, open_corpus, read_plan, statement_store
 from scripts.zoo.publish import build_index, publish_bases, publish_trained
 
-_CORPORA = """Written by `python -m scripts.zoo.build import`. *programs* are those with a latency; *duplicates* are
-records of a schedule that came before in the same log and were left out. The parts of a split are counted in tasks; tasks of a
-protocol's no part take none. No line of any log was broken unless the JSON beside this page says so
+_CORPORA = """\
+Written by `python -m scripts.zoo.build import`. *programs* are those with a latency; *duplicates* are records of a
+schedule that came before in the same log and were left out. The parts of a split are counted in tasks; tasks in none of
+the parts are not counted. No line of any log was broken unless the JSON beside this page says so
 ([benchmarks/corpora.json](benchmarks/corpora.json)).
 
 {table}
