@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import queue
+import threading
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...zoo.tvm_import import import_tensor_intrinsics
 from ..device.candidate import Candidate, from_measure_candidate, trace_key, tuning_record
@@ -14,6 +16,8 @@ from .errors import NoCandidateError
 if TYPE_CHECKING:
     from ..networks.tasks import TuningTask
 
+T = TypeVar("T")
+_POLL_SECONDS = 0.2
 # A population as large as MetaSchedule's default (512, four generations) takes 6 to 28 s a task; candidates for a
 # corpus need variety around good programs, not the predicted optimum.
 _EVOLVE = {"population_size": 48, "genetic_num_iters": 1, "init_min_unmeasured": 8, "eps_greedy": 0.2}
@@ -147,3 +151,45 @@ def evolved_candidates(
     strategy = ms.search_strategy.EvolutionarySearch(**_EVOLVE)
     context = tune_context(task, target, strategy, seed * 1013 + 7)
     return _distinct(_generate(context, count, database), task.task_id, "evolutionary", seen)[:count]
+
+
+def prefetch(items: Iterable[T], size: int) -> Iterator[T]:
+    """Yield `items`, made up to `size` ahead by a thread; an exception of `items` is raised here, in its place.
+
+    Worth it for candidates: TVM's search runs outside the interpreter's lock, so workers stay busy meanwhile.
+    The thread ends when the iterator is closed.
+    """
+    ready: queue.Queue[tuple[bool, T | BaseException | None]] = queue.Queue(size)
+    closed = threading.Event()
+
+    def put(entry: tuple[bool, T | BaseException | None]) -> bool:
+        while not closed.is_set():
+            try:
+                ready.put(entry, timeout=_POLL_SECONDS)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def fill() -> None:
+        try:
+            for item in items:
+                if not put((True, item)):
+                    return
+            put((False, None))
+        except BaseException as error:  # carried to the reader, which raises it
+            put((False, error))
+
+    thread = threading.Thread(target=fill, name="tchub-prefetch", daemon=True)
+    thread.start()
+    try:
+        while True:
+            more, item = ready.get()
+            if not more:
+                if isinstance(item, BaseException):
+                    raise item
+                return
+            yield item  # type: ignore[misc]
+    finally:
+        closed.set()
+        thread.join()

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import queue
 import re
 import shlex
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from ...zoo.corpus import Corpus, Program, Task, merge_corpus
 from ...zoo.corpus.tir import computation_of_module
@@ -20,6 +18,7 @@ from ..device.measurement import MeasureConfig
 from ..networks.errors import NetworkLoadError
 from ..records.scope import MeasurementScope
 from ..records.store import MeasuredProgram, RunStore, open_store
+from ..search.candidates import prefetch
 from ..search.errors import NoCandidateError, TuningError
 
 if TYPE_CHECKING:
@@ -386,49 +385,3 @@ def _command(device: ChosenDevice, workload: str, programs: int, threads: int, c
     options += ["--shard", str(config.shard)] if config.shard else []
     options += [option for path in config.besides for option in ("--besides", Path(path).name)]
     return shlex.join([*options, "--seed", str(config.seed), "--threads", str(threads), "--out", "DIR"])
-
-
-T = TypeVar("T")
-_POLL_SECONDS = 0.2
-
-
-def prefetch(items: Iterable[T], size: int) -> Iterator[T]:
-    """Yield `items`, made up to `size` ahead by a thread; an exception of `items` is raised here, in its place.
-
-    Worth it for candidates: TVM's search runs outside the interpreter's lock, so workers stay busy meanwhile.
-    The thread ends when the iterator is closed.
-    """
-    ready: queue.Queue[tuple[bool, T | BaseException | None]] = queue.Queue(size)
-    closed = threading.Event()
-
-    def put(entry: tuple[bool, T | BaseException | None]) -> bool:
-        while not closed.is_set():
-            try:
-                ready.put(entry, timeout=_POLL_SECONDS)
-            except queue.Full:
-                continue
-            return True
-        return False
-
-    def fill() -> None:
-        try:
-            for item in items:
-                if not put((True, item)):
-                    return
-            put((False, None))
-        except BaseException as error:  # carried to the reader, which raises it
-            put((False, error))
-
-    thread = threading.Thread(target=fill, name="tchub-prefetch", daemon=True)
-    thread.start()
-    try:
-        while True:
-            more, item = ready.get()
-            if not more:
-                if isinstance(item, BaseException):
-                    raise item
-                return
-            yield item  # type: ignore[misc]
-    finally:
-        closed.set()
-        thread.join()

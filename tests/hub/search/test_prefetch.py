@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tchub.hub.tuning.collect import prefetch
+from tchub.hub.search.candidates import prefetch
 
 
 @given(st.lists(st.integers()), st.integers(1, 5))
