@@ -74,7 +74,7 @@ def open_sources(
 
     Raises:
         AdaptError: a source is neither a checkpoint nor a corpus, they do not fit, or two corpora have one name.
-        EmptyDatasetError: a corpus has no task with programs to compare.
+        CorpusError: a corpus has no task with programs to compare.
         TchubError: whatever loading raises.
     """
     from ...zoo.corpus import Corpus
@@ -123,7 +123,7 @@ def _open_checkpoint(name: str, choose: Callable[[str | None], CheckpointChoice]
 
 
 def _check_corpus(first: CheckpointChoice, corpus: Corpus) -> None:
-    from ...zoo.corpus import EmptyDatasetError, usable_programs
+    from ...zoo.corpus import CorpusError, usable_programs
     from ...zoo.training.programs import corpus_device
 
     schema, device = _schema(first), corpus_device(corpus)
@@ -135,9 +135,7 @@ def _check_corpus(first: CheckpointChoice, corpus: Corpus) -> None:
             source=str(corpus.path),
         )
     if not any(usable_programs(corpus, [task]).programs for task in corpus.tasks):
-        raise EmptyDatasetError(
-            f"{corpus.path} has no task with programs to compare", remedy="leave it out of --sources"
-        )
+        raise CorpusError(f"{corpus.path} has no task with programs to compare", remedy="leave it out of --sources")
 
 
 def _schema(base: CheckpointChoice) -> FeatureSchema:

@@ -55,7 +55,7 @@ def ingest(results: Path, bundle: Bundle, device: str, folder: Path) -> IngestRe
     Raises:
         BundleError: results of another bundle, or lines that are none; nothing is written then.
         BundleError: the bundle is not for this device, or another one measured; nothing is written then.
-        CorpusMismatchError: the corpus is of another device, CPU or target.
+        CorpusError: the corpus is of another device, CPU or target.
     """
     judged = judged_programs(results, bundle, device)
     corpus = merge_corpus(folder, judged.meta, judged.tasks, judged.programs)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...zoo.errors import TchubError
 from .options import (
     FOLDER,
     PATH,
@@ -39,14 +38,6 @@ _REPRODUCED = ("corpora", "checkpoint", "tasks_fraction", "programs_fraction", "
 
 resume_option = click.option("--resume", is_flag=True, help="Continue the run that --out holds.")
 licence_option = click.option("--weights-licence", metavar="SPDX", help="Licence that you give the weights.")
-
-
-class FolderInUseError(TchubError):
-    """The output folder holds a run that was not asked to be resumed; fields: path."""
-
-
-class NoAcceleratorError(TchubError):
-    """PyTorch finds no GPU here."""
 
 
 @command("train")
@@ -137,21 +128,24 @@ def train_command(
 def _torch_device(choice: str) -> str:
     import torch
 
+    from ...zoo.training import TrainingError
+
     available = torch.cuda.is_available()
     if choice == "cuda" and not available:
-        raise NoAcceleratorError(
+        raise TrainingError(
             "PyTorch finds no GPU here", remedy="use --torch-device cpu, or install a PyTorch with CUDA"
         )
     return "cuda" if available and choice != "cpu" else "cpu"
 
 
 def check_folder(folder: Path, resume: bool) -> None:
-    """Raise FolderInUseError where the folder holds a run that is not to be continued."""
+    """Raise TrainingError where the folder holds a run that is not to be continued."""
     from ...zoo.adapt.continual.knowledge_base import has_run
+    from ...zoo.training import TrainingError
     from ...zoo.training.state import has_state
 
     if (has_state(folder) or has_run(folder)) and not resume:
-        raise FolderInUseError(
+        raise TrainingError(
             f"{folder} holds a run already",
             remedy="add --resume to continue it, or give another --out",
             path=str(folder),

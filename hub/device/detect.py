@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...zoo.devices import CpuSpec, Device, distance, list_devices
-from .errors import DeviceChoiceError
+from .errors import DeviceError
 from .host_facts import HostFacts, read_host_facts
 
 _FLAGS_OF_INTEREST = (
@@ -89,7 +89,7 @@ def detect_local(
         ask_llvm: whether TVM may be imported to ask; without, a known device's target or the flags decide.
 
     Raises:
-        DeviceChoiceError: `cores` is less than 1 or more than this process may use.
+        DeviceError: `cores` is less than 1 or more than this process may use.
     """
     facts = facts or read_host_facts()
     why_cores = "all physical cores that this process may use" if cores is None else "asked for"
@@ -130,7 +130,7 @@ def _checked_cores(cores: int | None, facts: HostFacts) -> int:
     if cores is None:
         return facts.usable_cores or facts.usable
     if not 1 <= cores <= facts.usable:
-        raise DeviceChoiceError(
+        raise DeviceError(
             f"cannot use {cores} cores: this process may run on {facts.usable}",
             remedy=f"ask for 1 to {facts.usable} cores, or widen the process's CPU affinity",
             cores=cores,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.devices import UnknownDeviceError, get_device
-from .errors import TargetError
+from .errors import DeviceError
 from .rpc_address import LOCAL, RpcAddress, parse_device
 
 if TYPE_CHECKING:
@@ -78,10 +78,10 @@ def choose_device(
         linker: for programs of another architecture.
 
     Raises:
-        DeviceChoiceError: neither of the two, or more threads than this machine has.
+        DeviceError: neither of the two, or more threads than this machine has.
         NoServerError: no tracker, or no server that answers.
-        TargetError: the device cannot run programs for the target.
-        DeviceSetupError: its programs cannot be compiled here.
+        DeviceError: the device cannot run programs for the target.
+        DeviceError: its programs cannot be compiled here.
     """
     address = parse_device(device)
     if address is None:
@@ -114,7 +114,7 @@ def parse_target(text: str | None) -> dict[str, Any] | None:
     """A `--target`: JSON, a file of JSON, the name of a device of the zoo, or of a CPU or level that LLVM knows here.
 
     Raises:
-        TargetError: none of these.
+        DeviceError: none of these.
     """
     if text is None:
         return None
@@ -134,8 +134,8 @@ def parse_target(text: str | None) -> dict[str, Any] | None:
     return target_dict
 
 
-def _bad_target(text: str) -> TargetError:
-    return TargetError(
+def _bad_target(text: str) -> DeviceError:
+    return DeviceError(
         f"{text!r} is no target",
         remedy='give JSON such as {"kind": "llvm", "mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}, '
         "a file of it, the name of a device from `tchub devices`, or a CPU or level of LLVM such as x86-64-v2",

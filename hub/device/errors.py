@@ -5,16 +5,8 @@ from __future__ import annotations
 from ...zoo.errors import TchubError
 
 
-class DeviceChoiceError(TchubError):
-    """A `--device` or a number of threads that cannot be had. Fields: device, or cores and usable."""
-
-
-class TargetError(TchubError):
-    """A target that is none, or whose programs the device cannot run. Fields: target, missing, address."""
-
-
-class DeviceSetupError(TchubError):
-    """This machine cannot compile, link or start programs. Field: architecture."""
+class DeviceError(TchubError):
+    """A device, target or number of threads that cannot be had, or a machine that cannot compile or start programs."""
 
 
 class NoServerError(TchubError):

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...zoo.errors import last_line
 from .detect import LocalDevice
-from .errors import TargetError
+from .errors import DeviceError
 from .host_facts import HostFacts
 from .rpc_device import architecture_of
 
@@ -44,13 +44,13 @@ def with_target(local: LocalDevice, target: dict[str, Any], facts: HostFacts) ->
         facts: of this machine; without flags nothing is known to be missing.
 
     Raises:
-        TargetError: no target of LLVM's, another architecture's, or one with extensions that this CPU lacks.
+        DeviceError: no target of LLVM's, another architecture's, or one with extensions that this CPU lacks.
     """
     chosen = {**({"mtriple": local.target["mtriple"]} if "mtriple" in local.target else {}), **target}
     chosen["num-cores"] = local.cores
     extensions = _extensions(chosen)
     if missing := missing_extensions(chosen, facts):
-        raise TargetError(
+        raise DeviceError(
             f"programs for {_name(chosen)} may use {', '.join(missing)}, which this CPU lacks",
             remedy=_OTHER_TARGET + "; or measure on a machine that has them, with --device rpc://HOST:PORT/KEY",
             target=chosen,
@@ -80,7 +80,7 @@ def missing_extensions(target: dict[str, Any], facts: HostFacts) -> list[str]:
         facts: of this machine; without flags nothing is known to be missing.
 
     Raises:
-        TargetError: no target of LLVM's, or another architecture's.
+        DeviceError: no target of LLVM's, or another architecture's.
     """
     extensions = _extensions(target)
     flags = {_plain(flag) for flag in facts.flags}
@@ -128,5 +128,5 @@ def _name(target: dict[str, Any]) -> str:
     return str(target.get("mcpu", "generic"))
 
 
-def _refused(target: dict[str, Any], why: str) -> TargetError:
-    return TargetError(why, remedy=_OTHER_TARGET, target=target, missing=[])
+def _refused(target: dict[str, Any], why: str) -> DeviceError:
+    return DeviceError(why, remedy=_OTHER_TARGET, target=target, missing=[])

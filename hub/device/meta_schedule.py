@@ -148,7 +148,7 @@ def make_builder_runner(config: MeasureConfig | None = None) -> BuilderRunner:
     """Forked workers for MetaSchedule on this machine's CPU.
 
     Raises:
-        DeviceSetupError: no C compiler to link with.
+        DeviceError: no C compiler to link with.
     """
     check_compiler()
     config = config or MeasureConfig()

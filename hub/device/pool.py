@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from .errors import DeviceSetupError
+from .errors import DeviceError
 from .patience import STALL_SECONDS, STARVED, TimeLimit, WorkClock, wait_for
 from .worker import WorkerSetup
 
@@ -66,7 +66,7 @@ class Zygote:
         """Wait until workers can be forked.
 
         Raises:
-            DeviceSetupError: TVM could not be imported, or the process was ended by a signal.
+            DeviceError: TVM could not be imported, or the process was ended by a signal.
         """
         with self._lock:
             self._await_ready()
@@ -88,10 +88,10 @@ class Zygote:
         why = wait_for(ready, self._process.pid, _START)
         return (b"", why) if why is not None else (self._control.recv(8), None)
 
-    def _not_ready(self, why: str | None) -> DeviceSetupError:
+    def _not_ready(self, why: str | None) -> DeviceError:
         """Return the error of a zygote that did not import TVM: it hangs, was ended, or TVM is broken."""
         if why is not None:
-            return DeviceSetupError(
+            return DeviceError(
                 f"the process that forks the workers could not be started: {why}",
                 remedy="run the same command again; if it happens again, see whether the disk of TVM answers",
             )
@@ -99,11 +99,11 @@ class Zygote:
             self._process.wait(1.0)
         code = self._process.returncode
         if code is not None and code < 0:
-            return DeviceSetupError(
+            return DeviceError(
                 f"the process that forks the workers was ended by {signal.Signals(-code).name} while it started",
                 remedy="run the same command again; if nobody ended it, this machine may be short of memory",
             )
-        return DeviceSetupError(
+        return DeviceError(
             "the worker process could not import TVM", remedy="run `tchub doctor`; it checks TVM and its ffi version"
         )
 
@@ -111,7 +111,7 @@ class Zygote:
         """A new worker: its process id and the connection to it.
 
         Raises:
-            DeviceSetupError: the zygote could not import TVM, or died.
+            DeviceError: the zygote could not import TVM, or died.
         """
         ours, theirs = socket.socketpair()
         with self._lock, theirs:
@@ -123,7 +123,7 @@ class Zygote:
                 answer = b""
         if len(answer) != 8:
             ours.close()
-            raise DeviceSetupError(
+            raise DeviceError(
                 "the process that forks the workers died",
                 remedy="run the same command again: what was measured before is kept",
             )
@@ -182,7 +182,7 @@ class Worker:
         self.stop()
         if ready.error == "starved":
             return ready
-        raise DeviceSetupError(
+        raise DeviceError(
             f"a worker could not be set up: {ready.message}",
             remedy="run `tchub doctor`; a container may forbid pinning cores or limiting memory",
         )
@@ -303,9 +303,9 @@ def plan_workers(
 
 
 def check_compiler() -> None:
-    """Raises DeviceSetupError when no C compiler can link what TVM builds."""
+    """Raises DeviceError when no C compiler can link what TVM builds."""
     if not any(shutil.which(name) for name in (os.environ.get("CXX", ""), "g++", "clang++", "c++", "gcc", "cc")):
-        raise DeviceSetupError(
+        raise DeviceError(
             "no C compiler was found, and TVM needs one to link programs",
             remedy="install gcc or clang (Debian: apt-get install g++), or set CXX",
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
-from .errors import DeviceChoiceError
+from .errors import DeviceError
 
 LOCAL = "local"
 
@@ -32,7 +32,7 @@ def parse_device(text: str) -> RpcAddress | None:
     """The address in `rpc://host:port/key`; None for `local`.
 
     Raises:
-        DeviceChoiceError: neither of the two.
+        DeviceError: neither of the two.
     """
     if text == LOCAL:
         return None
@@ -55,8 +55,8 @@ def parse_device(text: str) -> RpcAddress | None:
     return RpcAddress(parts.hostname, port, key)
 
 
-def _malformed(text: str, why: str) -> DeviceChoiceError:
-    return DeviceChoiceError(
+def _malformed(text: str, why: str) -> DeviceError:
+    return DeviceError(
         f"cannot measure on the device {text!r}: {why}",
         remedy="give local, or rpc://host:port/key with the tracker's host and port and the servers' key",
         device=text,

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...zoo.devices import Device, list_devices
 from .detect import LocalDevice, generic
-from .errors import DeviceSetupError, TargetError
+from .errors import DeviceError
 from .host_facts import HostFacts
 from .rpc_address import RpcAddress
 from .rpc_jobs import ServerFacts
@@ -30,12 +30,12 @@ def describe_remote(
         target: of the servers, as the user gave it; None for what they say. Its num-cores become `threads`.
 
     Raises:
-        TargetError: no target was given and the servers know none, what was given is another architecture's, or
+        DeviceError: no target was given and the servers know none, what was given is another architecture's, or
             the servers use fewer threads.
     """
     threads = threads or facts.threads or 1
     if facts.threads is not None and facts.threads < threads:
-        raise TargetError(
+        raise DeviceError(
             f"the servers of {address} use {facts.threads} threads at most, not {threads}",
             remedy=f"ask for so many, or start them with TVM_NUM_THREADS={threads} in the environment",
             address=str(address),
@@ -43,7 +43,7 @@ def describe_remote(
     chosen = (target or _target_of(address, facts)) | {"num-cores": threads}
     architecture = architecture_of(chosen)
     if facts.architecture is not None and architecture != facts.architecture:
-        raise TargetError(
+        raise DeviceError(
             f"the target is for {architecture}, and the servers of {address} are {facts.architecture}",
             remedy="give the right --target, or another key",
             address=str(address),
@@ -74,7 +74,7 @@ def describe_remote(
 
 def _target_of(address: RpcAddress, facts: ServerFacts) -> dict[str, Any]:
     if facts.mcpu is None or facts.architecture is None:
-        raise TargetError(
+        raise DeviceError(
             f"the servers of {address} do not say what CPU they have: their TVM has no LLVM",
             remedy='give it, e.g. --target \'{"kind": "llvm", "mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}\'',
             address=str(address),
@@ -106,7 +106,7 @@ def find_linker(target: dict[str, Any], linker: str | None) -> str | None:
         linker: the user's choice, a program's name or path.
 
     Raises:
-        DeviceSetupError: another architecture's programs, and nothing that links them.
+        DeviceError: another architecture's programs, and nothing that links them.
     """
     architecture = architecture_of(target)
     if linker is None and architecture == platform.machine():
@@ -115,7 +115,7 @@ def find_linker(target: dict[str, Any], linker: str | None) -> str | None:
     names = [linker] if linker else [f"{triple}-gcc", f"{triple}-g++", "ld.lld"]
     compiler = next((path for name in names if (path := shutil.which(name))), None)
     if compiler is None:
-        raise DeviceSetupError(
+        raise DeviceError(
             f"nothing here links programs for {architecture}: no {', '.join(names)}",
             remedy=f"install a cross compiler (Debian: apt-get install gcc-{triple.replace('_', '-')}), "
             "or name one with --linker",

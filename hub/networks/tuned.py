@@ -19,7 +19,7 @@ from zipfile import BadZipFile
 
 from ...zoo.errors import TchubWarning
 from ...zoo.files import storing, write_atomically
-from ..device.errors import TargetError
+from ..device.errors import DeviceError
 from ..device.host_facts import read_host_facts, usable_cpus
 from ..device.local_target import missing_extensions
 from .errors import NetworkInputError, NetworkLoadError
@@ -172,7 +172,7 @@ def load_tuned(folder: str | Path) -> TunedNetwork:
 
     Raises:
         NetworkLoadError: the folder holds no tuned network, it was changed, or another version of TVM compiled it.
-        TargetError: this CPU lacks instructions that the network was compiled for.
+        DeviceError: this CPU lacks instructions that the network was compiled for.
     """
     folder = Path(folder)
     manifest = read_manifest(folder)
@@ -185,7 +185,7 @@ def load_tuned(folder: str | Path) -> TunedNetwork:
             path=str(folder),
         )
     if missing := missing_extensions(manifest.target, read_host_facts()):
-        raise TargetError(
+        raise DeviceError(
             f"{folder} was compiled for a CPU with {', '.join(missing)}, which this CPU lacks",
             remedy="tune the network on this machine, or for a target that both have, e.g. --target x86-64-v3",
             target=manifest.target,

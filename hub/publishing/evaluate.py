@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...zoo.corpus import EmptyDatasetError, computations, metric_weight, split_tasks, usable_programs
+from ...zoo.corpus import CorpusError, computations, metric_weight, split_tasks, usable_programs
 from ...zoo.features import get_schema
 from ...zoo.models import get_architecture
 from ...zoo.training import TrainConfig, evaluate_model, evaluate_random, evaluate_scores, predict
@@ -80,7 +80,7 @@ def evaluate(
 
     Raises:
         DeviceKindError: the checkpoint is for the other kind of device.
-        EmptyDatasetError: the corpus has nothing in this split.
+        CorpusError: the corpus has nothing in this split.
         TrainingError: labels, and the model takes none as context.
         TchubError: a subclass for each other way this can fail.
     """
@@ -92,7 +92,7 @@ def evaluate(
     store = StatementStore(cache, workers=config.threads)
     data = load_part(corpus, split, get_schema(checkpoint.config.feature_schema), device, store)
     if data is None:
-        raise EmptyDatasetError(
+        raise CorpusError(
             f"{corpus.path} has no task with enough valid programs in its {split} split",
             remedy="choose another --split, or collect tasks of the held-out networks",
             corpus=str(corpus.path),
@@ -189,7 +189,7 @@ def evaluate_xgboost(
         `programs` of how many `tasks` were ranked, for those that cannot be replayed are left out.
 
     Raises:
-        EmptyDatasetError: no training task has enough programs.
+        CorpusError: no training task has enough programs.
         MissingPackageError: xgboost is not installed.
     """
     judged = _read(corpus, split, threads, cache, note)

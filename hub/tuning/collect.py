@@ -270,7 +270,7 @@ def collect(
     Raises:
         NetworkLoadError: the suite has no task with a choice of programs.
         TuningError: there are more shards than such tasks.
-        DeviceChoiceError, NoServerError, TargetError, DeviceSetupError: the device cannot be used.
+        DeviceError, NoServerError, DeviceError: the device cannot be used.
         MeasurementFailureRateError: nearly every program fails here.
     """
     import tvm

@@ -104,7 +104,7 @@ def tune(
     Raises:
         DeviceKindError: the checkpoint is for the other kind of device.
         TuningError: a setting makes no sense, or nearly every program failed.
-        DeviceChoiceError, NoServerError, TargetError, DeviceSetupError: the device cannot be used; NoServerError also
+        DeviceError, NoServerError, DeviceError: the device cannot be used; NoServerError also
             when its servers went away: the folder holds all that was measured.
         NetworkLoadError, NetworkImportError: the network cannot be tuned.
         LockError: another process tunes into the folder.

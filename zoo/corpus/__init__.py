@@ -7,7 +7,7 @@ A corpus is a folder of one device's programs; `Corpus.open` reads it, `merge_co
 from .check import check_corpus, corpus_stats
 from .corpus import MIN_PROGRAMS, Corpus, sequence_of, usable_programs
 from .merge import merge_corpora, merge_corpus
-from .schema import CorpusError, CorpusMismatchError, EmptyDatasetError, Program, Task
+from .schema import CorpusError, Program, Task
 from .splits import (
     HELD_OUT,
     Split,
@@ -25,9 +25,7 @@ __all__ = [
     "MIN_PROGRAMS",
     "Corpus",
     "CorpusError",
-    "CorpusMismatchError",
     "CorpusWriter",
-    "EmptyDatasetError",
     "Program",
     "Split",
     "Task",

@@ -11,7 +11,7 @@ from typing import Any
 
 from .canonical import renamed_program, with_equal_names
 from .corpus import Corpus
-from .schema import META_FILE, CorpusMismatchError, Program, Task
+from .schema import META_FILE, CorpusError, Program, Task
 from .scope import CORPUS_SCOPE, difference
 from .writer import CorpusWriter, write_corpus
 
@@ -31,14 +31,14 @@ def merge_corpus(
     canonical ones. The new programs are held in memory, the old ones not.
 
     Raises:
-        CorpusMismatchError: the programs are of another device, CPU model or target.
+        CorpusError: the programs are of another device, CPU model or target.
     """
     folder = Path(path)
     if not (folder / META_FILE).exists():
         return write_corpus(folder, meta, tasks, programs)
     old = Corpus.open(folder)
     if name := difference(old.meta, {**old.meta, **meta}):
-        raise CorpusMismatchError(
+        raise CorpusError(
             f"the corpus {folder} is of {name} {old.meta.get(name)!r}, the new programs of {meta[name]!r}",
             remedy="write them to a folder of their own: latencies of two devices do not mix",
             field=name,
@@ -110,7 +110,7 @@ def merge_corpora(path: Path | str, folders: Sequence[Path | str]) -> Merged:
 
     Raises:
         CorpusError: a folder is not a corpus, or damaged, or of a newer format.
-        CorpusMismatchError: they differ in device, target, TVM, framework, licence, or in the tasks of their splits.
+        CorpusError: they differ in device, target, TVM, framework, licence, or in the tasks of their splits.
         StorageError: the disk is full or `path` may not be written; what it held is still there.
     """
     out = Path(path)
@@ -137,7 +137,7 @@ def merge_corpora(path: Path | str, folders: Sequence[Path | str]) -> Merged:
 def _check_alike(first: Corpus, other: Corpus) -> None:
     one, two = ({"framework": _METASCHEDULE, **corpus.meta} for corpus in (first, other))
     if name := difference(one, two, CORPUS_SCOPE):
-        raise CorpusMismatchError(
+        raise CorpusError(
             f"{first.path} is of {name} {one.get(name)!r}, {other.path} of {two.get(name)!r}",
             remedy="merge each kind into a folder of its own; `tchub train` takes several corpora",
             field=name,
@@ -203,7 +203,7 @@ def _split_of(corpora: Sequence[Corpus]) -> dict[str, list[str]]:
     return {name: sorted(t for t, part in parts.items() if part == name) for name in sorted(set(parts.values()))}
 
 
-def _other_split(corpus: Corpus, problem: str) -> CorpusMismatchError:
-    return CorpusMismatchError(
+def _other_split(corpus: Corpus, problem: str) -> CorpusError:
+    return CorpusError(
         f"{corpus.path} {problem}", remedy="import them again with one split file", field="split", path=str(corpus.path)
     )

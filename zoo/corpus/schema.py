@@ -16,14 +16,6 @@ class CorpusError(TchubError):
     """A corpus, a log or a file beside it is missing, incomplete or damaged."""
 
 
-class CorpusMismatchError(CorpusError):
-    """Programs of two devices, targets or TVM releases, whose latencies do not compare. Fields: field."""
-
-
-class EmptyDatasetError(CorpusError):
-    """No task of the selection has enough valid programs to rank."""
-
-
 FORMAT = 2
 """Raise it when a reader of the old number would misread the new files."""
 META_FILE, TASKS_FILE, PROGRAMS_FILE = "corpus.json", "tasks.parquet", "programs.parquet"

@@ -12,7 +12,7 @@ from .checkpoint import Checkpoint
 from .config import CheckpointConfig
 from .context import ContextModel
 from .ensemble import Ensemble, register_ensembles
-from .errors import CheckpointError, CorruptCheckpointError, ModelConfigError, UnknownArchitectureError
+from .errors import CheckpointError, CorruptCheckpointError, ModelConfigError
 from .progressive import ProgressiveNetwork, register_knowledge_bases
 from .registry import Architecture, create, get_architecture, list_architectures, make_config
 from .scan import selective_scan
@@ -38,7 +38,6 @@ __all__ = [
     "ModelConfigError",
     "ProgressiveNetwork",
     "TileNet",
-    "UnknownArchitectureError",
     "XGBoostRanker",
     "create",
     "get_architecture",

@@ -85,7 +85,7 @@ class Checkpoint:
             CheckpointError: a file is missing, the config is of a newer release, or this release does not make the
                 features that the model reads.
             CorruptCheckpointError: the files are damaged or do not fit each other.
-            UnknownArchitectureError: this release does not know the architecture.
+            ModelConfigError: this release does not know the architecture.
             DeviceError: the device is unknown, and the config does not describe it.
         """
         folder = Path(path)

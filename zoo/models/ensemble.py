@@ -52,7 +52,7 @@ class Ensemble(CostModel):
                 to 1, so that the sum is an estimate of -log(latency) as well.
 
         Raises:
-            UnknownArchitectureError: there is no ensemble of such models.
+            ModelConfigError: there is no ensemble of such models.
             ModelConfigError: there are too many.
             ValueError: the models differ in their sizes, or a share is out of range.
         """

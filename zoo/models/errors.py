@@ -9,10 +9,6 @@ class ModelConfigError(TchubError):
     """An architecture was asked for with unknown or impossible settings; fields: arch, setting."""
 
 
-class UnknownArchitectureError(ModelConfigError):
-    """No architecture has this name; fields: arch, known."""
-
-
 class CheckpointError(TchubError):
     """A checkpoint is missing, cannot be written, or needs another release of tchub; fields: path."""
 

@@ -66,7 +66,7 @@ class ProgressiveNetwork(CostModel):
         """Return a knowledge base whose base is this model, its column a copy; the weights' Fisher diagonal is 0.
 
         Raises:
-            UnknownArchitectureError: the model is a knowledge base or an ensemble already.
+            ModelConfigError: the model is a knowledge base or an ensemble already.
         """
         network = create(model.arch + SUFFIX, **(model.config.as_dict() | {"lateral": lateral, "column": True}))
         assert isinstance(network, ProgressiveNetwork)

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, cast
 
 from .base import CostModel, ModelConfig
 from .context import ContextModel
-from .errors import ModelConfigError, UnknownArchitectureError
+from .errors import ModelConfigError
 
 # Above any sensible size, below what would let a hostile config exhaust memory.
 MAX_SIZE = 8192
@@ -119,14 +119,14 @@ def get_architecture(name: str) -> Architecture:
     """Return the entry of one name.
 
     Raises:
-        UnknownArchitectureError: with the nearest names.
+        ModelConfigError: with the nearest names.
     """
     if name not in _ARCHITECTURES:
         known = sorted(_ARCHITECTURES)
         near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
         nearest = f"; nearest: {', '.join(near)}" if near else ""
         names = ", ".join(list_architectures())
-        raise UnknownArchitectureError(
+        raise ModelConfigError(
             f"no architecture is called {name!r:.80}{nearest}",
             remedy=f"use one of: {names} (also with -kb or -ensemble); a newer tchub may know it",
             arch=name,
@@ -139,7 +139,7 @@ def make_config(arch: str, settings: dict[str, Any]) -> ModelConfig:
     """Return the architecture's config from plain settings, each of the right type and a sane size.
 
     Raises:
-        UnknownArchitectureError: no such architecture.
+        ModelConfigError: no such architecture.
         ModelConfigError: an unknown setting, a wrong type, or a size out of its range (`most_of`).
     """
     cls = get_architecture(arch).config

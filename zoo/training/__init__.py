@@ -5,7 +5,7 @@
 
 from .config import TrainConfig, list_recipes
 from .dataset import RankingDataset
-from .errors import TrainConfigError, TrainingError
+from .errors import TrainingError
 from .evaluation import evaluate_model, predict
 from .loop import TrainResult, train
 from .losses import LOSSES, get_loss
@@ -15,7 +15,6 @@ __all__ = [
     "LOSSES",
     "RankingDataset",
     "TrainConfig",
-    "TrainConfigError",
     "TrainResult",
     "TrainingError",
     "evaluate_model",

@@ -15,7 +15,7 @@ import msgspec
 import yaml
 from msgspec import Meta
 
-from .errors import TrainConfigError
+from .errors import TrainingError
 
 _Count = Annotated[int, Meta(ge=1)]
 _Amount = Annotated[float, Meta(ge=0, le=1e308)]  # finite
@@ -88,14 +88,14 @@ class TrainConfig:
         """Check names, types and values of a recipe, and of its second stage.
 
         Raises:
-            TrainConfigError: an unknown key (with the nearest one), a wrong type or an impossible value.
+            TrainingError: an unknown key (with the nearest one), a wrong type or an impossible value.
         """
         known = [f.name for f in fields(cls)]
         for key in data:
             if key not in known:
                 near = difflib.get_close_matches(str(key), known, n=1, cutoff=0.5) or sorted(known)
                 remedy = f"did you mean: {', '.join(near)}?"
-                raise TrainConfigError(f"{source}: unknown key {key!r}", remedy=remedy, key=key, source=source)
+                raise TrainingError(f"{source}: unknown key {key!r}", remedy=remedy, key=key, source=source)
         try:
             config = msgspec.convert(dict(data), cls)
             if config.schedule == "step" and not config.period:
@@ -104,7 +104,7 @@ class TrainConfig:
                 raise ValueError(f"finetune sets {', '.join(fixed)}, which would make it another model")
         except ValueError as error:  # msgspec's errors too
             remedy = "change this setting of the recipe"
-            raise TrainConfigError(f"{source}: {error}", remedy=remedy, key=None, source=source) from error
+            raise TrainingError(f"{source}: {error}", remedy=remedy, key=None, source=source) from error
         if config.finetune:
             _ = cls.from_dict(config.pretraining().as_dict() | config.finetune, f"{source}, [finetune]")
         return config
@@ -114,7 +114,7 @@ class TrainConfig:
         """Read a file: YAML where its name ends so, else TOML.
 
         Raises:
-            TrainConfigError: the file is missing, cannot be parsed, or see `from_dict`.
+            TrainingError: the file is missing, cannot be parsed, or see `from_dict`.
         """
         try:
             text = path.read_text(encoding="utf-8")
@@ -122,7 +122,7 @@ class TrainConfig:
             if not isinstance(data, dict):
                 raise ValueError("it holds no settings")
         except (OSError, ValueError, yaml.YAMLError) as error:
-            raise TrainConfigError(
+            raise TrainingError(
                 f"cannot read the recipe {path}: {error}",
                 remedy=f"give a TOML or YAML file, or one of the recipes that ship: {', '.join(list_recipes())}",
                 key=None,

@@ -5,9 +5,5 @@ from __future__ import annotations
 from ..errors import TchubError
 
 
-class TrainConfigError(TchubError):
-    """A recipe has an unknown key or an impossible value; fields: key, source."""
-
-
 class TrainingError(TchubError):
     """A run cannot go on: its arrays, saved state or start do not fit, or its loss diverged; fields vary."""

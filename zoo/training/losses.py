@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .errors import TrainConfigError
+from .errors import TrainingError
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
@@ -75,11 +75,11 @@ def get_loss(name: str) -> Loss:
     """The loss of this name.
 
     Raises:
-        TrainConfigError: no such loss; the remedy has the nearest.
+        TrainingError: no such loss; the remedy has the nearest.
     """
     if name not in LOSSES:
         near = difflib.get_close_matches(name, LOSSES, n=2, cutoff=0.3) or list(LOSSES)
-        raise TrainConfigError(f"no loss is called {name!r}", remedy=f"did you mean: {', '.join(near)}?", key="loss")
+        raise TrainingError(f"no loss is called {name!r}", remedy=f"did you mean: {', '.join(near)}?", key="loss")
     return LOSSES[name]
 
 

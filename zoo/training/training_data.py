@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ..corpus import HELD_OUT, MIN_PROGRAMS, Corpus, EmptyDatasetError, computations, split_tasks
+from ..corpus import HELD_OUT, MIN_PROGRAMS, Corpus, CorpusError, computations, split_tasks
 from ..corpus.computation import normal
 from ..devices import Device
 from ..features import FeatureSchema
@@ -64,7 +64,7 @@ def load_training_data(
         store: where features of statements are kept.
 
     Raises:
-        EmptyDatasetError: no training task of any corpus has enough programs.
+        CorpusError: no training task of any corpus has enough programs.
         DeviceKindError: a source's device is of another kind than the schema's.
     """
     share = share or Share()
@@ -88,7 +88,7 @@ def load_training_data(
         facts.append(describe_corpus(corpus) | counts)
     if all(data is None for data in trained):
         names = ", ".join(corpus.path.name for corpus in corpora)
-        raise EmptyDatasetError(
+        raise CorpusError(
             f"no training task of {names} has {MIN_PROGRAMS} valid programs",
             remedy="measure more programs of each task (`tchub collect --programs N`), or add a --corpus",
         )

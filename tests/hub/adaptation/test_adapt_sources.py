@@ -33,7 +33,7 @@ from tchub.hub.registry.errors import UnknownCheckpointError
 from tchub.zoo.adapt.continual import AccuracyChange
 from tchub.zoo.adapt.continual import method as continual_method
 from tchub.zoo.adapt.errors import AdaptError
-from tchub.zoo.corpus import Corpus, EmptyDatasetError
+from tchub.zoo.corpus import Corpus, CorpusError
 from tchub.zoo.features import get_schema
 from tchub.zoo.models import Checkpoint, ProgressiveNetwork, create
 from tchub.zoo.primitives import from_trace_json
@@ -140,7 +140,7 @@ def test_a_source_that_is_neither_a_corpus_nor_a_checkpoint_is_refused(
     ("corpora", "options", "error", "match"),
     [
         ([("gpu", {"device": "v100", "family": "v100"})], {"method": "continual"}, AdaptError, "v100"),
-        ([("few", {"each": 3})], {"method": "continual"}, EmptyDatasetError, "no task with programs to compare"),
+        ([("few", {"each": 3})], {"method": "continual"}, CorpusError, "no task with programs to compare"),
         ([("a/mine", {}), ("b/mine", {})], {"method": "auto"}, AdaptError, "two corpora of --sources are called mine"),
         ([], {"method": "multi-task"}, AdaptError, "--sources"),
         ([("xeon", {})], {}, AdaptError, "few-shot learns nothing from corpora"),

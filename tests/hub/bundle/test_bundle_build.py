@@ -88,7 +88,7 @@ def test_programs_of_a_corpus_whose_blocks_have_other_names_are_parents_too(
     assert "T_matmul" in measured[0].trace
     assert len(parents) == 4
     workload = ms.database.Workload(small_task.mod)
-    assert all(tuning_record(small_task.mod, target, workload, json.loads(trace), 1e-3) for trace, _ in parents)
+    assert all(tuning_record(small_task.mod, target, workload, json.loads(trace), [1e-3]) for trace, _ in parents)
     assert set(known) == {candidate.key for candidate in random_candidates(small_task, target, 4)}
 
 

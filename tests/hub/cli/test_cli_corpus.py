@@ -70,7 +70,7 @@ def test_mixed_devices_are_an_error_with_a_remedy(run: Shell, log: Path, tmp_pat
     log.write_text(log.read_text() + "\n" + ansor_line(64, 8, "v100"))
     code, found = run.json("corpus", "import", log, "--device", "t4", "--out", tmp_path / "c")
     assert code == 1
-    assert found["error"] == "CorpusMismatchError"
+    assert found["error"] == "CorpusError"
     assert "--allow-mixed" in found["remedy"]
     imported(run, log, tmp_path / "c", "--allow-mixed")
 
@@ -112,7 +112,7 @@ def test_two_corpora_of_a_device_become_one_and_those_of_two_devices_do_not(run:
     code, _ = run.json("corpus", "import", log, "--device", "v100", "--out", tmp_path / "other", "--min-programs", 0)
     assert code == 0
     code, found = run.json("corpus", "import", one, tmp_path / "other", "--out", tmp_path / "mixed")
-    assert (code, found["error"], found["field"]) == (1, "CorpusMismatchError", "device")
+    assert (code, found["error"], found["field"]) == (1, "CorpusError", "device")
     assert not (tmp_path / "mixed").exists()
 
 

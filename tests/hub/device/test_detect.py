@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tchub.hub.device.detect import detect_local
-from tchub.hub.device.errors import DeviceChoiceError, match_gpu
+from tchub.hub.device.detect import detect_local, match_gpu
+from tchub.hub.device.errors import DeviceError
 from tchub.hub.device.host_facts import HostFacts, read_caches, read_gpus, read_host_facts, usable_cores
 from tchub.zoo.devices import Device, distance, get_device
 
@@ -126,7 +126,7 @@ def test_cores_can_be_asked_for_within_what_is_usable() -> None:
     assert detect_local(3, facts=facts, host_cpu="znver5").target["num-cores"] == 3
     assert detect_local(facts=replace(facts, usable_cores=4), host_cpu="znver5").target["num-cores"] == 4
     for cores in (0, -1, 9):
-        with pytest.raises(DeviceChoiceError) as caught:
+        with pytest.raises(DeviceError) as caught:
             detect_local(cores, facts=facts, host_cpu="znver5")
         assert caught.value.fields == {"cores": cores, "usable": 8}
 

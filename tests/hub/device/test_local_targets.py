@@ -18,7 +18,7 @@ from tchub.hub import api
 from tchub.hub.cli import main
 from tchub.hub.device.detect import LocalDevice, detect_local
 from tchub.hub.device.device_choice import ChosenDevice, choose_device, parse_target
-from tchub.hub.device.errors import TargetError
+from tchub.hub.device.errors import DeviceError
 from tchub.hub.device.host_facts import HostFacts, usable_cores
 from tchub.hub.device.local_target import with_target
 from tchub.hub.networks.errors import NetworkLoadError
@@ -27,7 +27,7 @@ from tchub.hub.search import cost_model
 from tchub.hub.search.models import choose_model
 from tchub.hub.tuning import collect as collecting
 from tchub.hub.tuning import tune as tuning
-from tchub.zoo.corpus import CorpusMismatchError, merge_corpus
+from tchub.zoo.corpus import CorpusError, merge_corpus
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import Checkpoint
 
@@ -102,7 +102,7 @@ def test_a_level_of_llvm_is_a_target_by_its_name() -> None:
 def test_extensions_that_the_cpu_lacks_are_named(local: LocalDevice) -> None:
     older = replace(FACTS, flags=frozenset(flag for flag in V4 if not flag.startswith("avx512")))
     assert level(local, "x86-64-v3", older).mcpu == "x86-64-v3"
-    with pytest.raises(TargetError, match="lacks") as caught:
+    with pytest.raises(DeviceError, match="lacks") as caught:
         level(local, "x86-64-v4", older)
     assert caught.value.fields["missing"] == ["avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"]
     assert "x86-64-v2" in str(caught.value.remedy)
@@ -124,7 +124,7 @@ def test_a_machine_that_hides_its_flags_is_not_held_to_lack_any(local: LocalDevi
     ],
 )
 def test_what_is_no_target_of_this_machine_is_refused(target: dict[str, Any], said: str) -> None:
-    with pytest.raises(TargetError, match=said):
+    with pytest.raises(DeviceError, match=said):
         choose_device("local", 1, target=target)
 
 
@@ -155,11 +155,11 @@ def test_tune_searches_for_the_target(tmp_path: Path, monkeypatch: pytest.Monkey
     seen: list[ChosenDevice] = []
     sheets: list[Any] = []
 
-    def open_job(_network: Any, device: ChosenDevice, *_: Any) -> None:
+    def open_run(_network: Any, device: ChosenDevice, *_: Any) -> None:
         seen.append(device)
         raise Enough
 
-    monkeypatch.setattr(tuning, "open_job", open_job)
+    monkeypatch.setattr(tuning._Run, "open", open_run)
     monkeypatch.setattr(tuning, "choose_model", lambda *_, device, **__: sheets.append(device))
     with pytest.raises(Enough):
         tuning.tune("bert-tiny", target=parse_target("x86-64-v2"), out=tmp_path)
@@ -200,7 +200,7 @@ def test_a_corpus_takes_no_programs_of_another_target(tmp_path: Path, local: Loc
         return facts | {"target": device.target, "tvm_version": "0.27.0", "licence": "CC0-1.0", "command": "-"}
 
     merge_corpus(tmp_path / "corpus", meta(local), [], [])
-    with pytest.raises(CorpusMismatchError, match="target"):
+    with pytest.raises(CorpusError, match="target"):
         merge_corpus(tmp_path / "corpus", meta(level(local, "x86-64-v2")), [], [])
 
 

@@ -13,7 +13,7 @@ import tvm
 from tchub.hub.bundle.onsite.worker import random_arguments
 from tchub.hub.device import measure as measuring
 from tchub.hub.device import rpc_jobs
-from tchub.hub.device.errors import DeviceSetupError, MeasurementFailureRateError
+from tchub.hub.device.errors import DeviceError, MeasurementFailureRateError
 from tchub.hub.device.measure import MeasureConfig, Measurement, Measurer, plan_workers
 from tchub.hub.device.run_job import random_values
 
@@ -133,6 +133,6 @@ def test_builders_need_not_yield_where_the_timed_program_has_real_time_priority(
 def test_no_compiler_is_said_clearly(target_dict: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.delenv("CXX", raising=False)
-    with pytest.raises(DeviceSetupError, match="no C compiler") as caught:
+    with pytest.raises(DeviceError, match="no C compiler") as caught:
         Measurer(target_dict)
     assert "install" in str(caught.value.remedy)

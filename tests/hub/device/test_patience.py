@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 from tchub.hub.device import pool
-from tchub.hub.device.errors import DeviceSetupError
+from tchub.hub.device.errors import DeviceError
 from tchub.hub.device.patience import TimeLimit, run_process, wait_for
 from tchub.hub.device.pool import Worker, Zygote
 from tchub.hub.device.worker import WorkerSetup
@@ -89,7 +89,7 @@ def test_a_start_that_does_nothing_is_told_as_such(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(pool, "_START", TimeLimit(120.0, stall=0.3))
     hanging = Zygote()
     os.kill(hanging._process.pid, signal.SIGSTOP)
-    with pytest.raises(DeviceSetupError, match=r"could not be started: it has done nothing for 0\.3 s"):
+    with pytest.raises(DeviceError, match=r"could not be started: it has done nothing for 0\.3 s"):
         hanging.wait()
     hanging.close()
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import tvm
 from tchub.hub.device import pool
-from tchub.hub.device.errors import DeviceSetupError
+from tchub.hub.device.errors import DeviceError
 from tchub.hub.device.pool import Worker, WorkerPool, Zygote
 from tchub.hub.device.timing import TimingConfig
 from tchub.hub.device.worker import WorkerSetup
@@ -80,7 +80,7 @@ def test_a_dead_zygote_is_an_error_and_no_process_is_hit() -> None:
     dying._process.wait()
     os.kill(pid, signal.SIGKILL)
     assert worker.call("set_up", (WorkerSetup(),), 10).error == "crash"
-    with pytest.raises(DeviceSetupError, match="died") as caught:  # before, process id 0: the tuner's own group
+    with pytest.raises(DeviceError, match="died") as caught:  # before, process id 0: the tuner's own group
         worker.call("set_up", (WorkerSetup(),), 10)
     assert "again" in caught.value.remedy
     dying.close()
@@ -104,7 +104,7 @@ def test_ctrl_c_while_the_workers_start_ends_none_of_them() -> None:
 def test_a_start_that_a_signal_ended_is_not_told_as_a_broken_tvm() -> None:
     dying = Zygote()
     dying._process.kill()
-    with pytest.raises(DeviceSetupError, match="ended by SIGKILL while it started"):
+    with pytest.raises(DeviceError, match="ended by SIGKILL while it started"):
         dying.wait()
     dying.close()
 

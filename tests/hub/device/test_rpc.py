@@ -15,7 +15,7 @@ import pytest
 import torch
 from tchub import hub
 from tchub.hub.device.device_choice import choose_device
-from tchub.hub.device.errors import MeasurementFailureRateError, NoServerError, TargetError
+from tchub.hub.device.errors import DeviceError, MeasurementFailureRateError, NoServerError
 from tchub.hub.device.measure import MeasureConfig, Measurement
 from tchub.hub.device.pool import Zygote
 from tchub.hub.device.rpc import RpcMeasurer
@@ -83,7 +83,7 @@ def test_programs_use_the_threads_that_were_asked_for(monkeypatch: pytest.Monkey
     with Farm(1, "wide") as wide:
         _await_servers(wide.address, 1)
         assert ask_server(wide.address, replace(PATIENT, threads=3)).threads == 3
-        with pytest.raises(TargetError, match="use 4 threads at most, not 9") as caught:
+        with pytest.raises(DeviceError, match="use 4 threads at most, not 9") as caught:
             choose_device(str(wide.address), 9)
         assert "TVM_NUM_THREADS=9" in str(caught.value.remedy)
 

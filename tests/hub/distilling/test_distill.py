@@ -120,7 +120,7 @@ def test_a_run_killed_in_any_phase_goes_on_to_the_same_weights(tmp_path, base, c
 
 def test_a_folder_of_a_run_is_taken_up_by_the_same_command_only(capsys, base, corpora):
     again = ["new:tcl", "--corpus", corpora["epyc"], "--corpus", corpora["xeon"], "--out", base]
-    assert distill(capsys, *again)["error"] == "FolderInUseError"
+    assert distill(capsys, *again)["error"] == "TrainingError"
     other = distill(capsys, *again, "--resume", "--seed", 7, "--recipe", corpora["recipe"])
     assert other["error"] == "TrainingError"
     assert "settings" in other["message"]
@@ -131,10 +131,10 @@ def test_a_folder_of_a_run_is_taken_up_by_the_same_command_only(capsys, base, co
     ("KB", ["t4"], "DeviceKindError", "knowledge base of GPUs"),
     ("KB", ["xeon"], "AdaptError", "leave it out"),
     ("KB", ["graviton", "graviton"], "AdaptError", "this run"),
-    ("KB", ["tiny"], "EmptyDatasetError", "measure more programs"),
+    ("KB", ["tiny"], "CorpusError", "measure more programs"),
     ("tcl-epyc", ["graviton"], "AdaptError", "new:tcl"),
     ("new:tcl-kb", ["graviton"], "AdaptError", "new:tcl"),
-    ("new:tlc", ["graviton"], "UnknownArchitectureError", "tcl"),
+    ("new:tlc", ["graviton"], "ModelConfigError", "tcl"),
     ("no-such-kb", ["graviton"], "UnknownCheckpointError", "tchub list"),
 ])  # fmt: skip
 def test_what_does_not_fit_is_refused_before_anything_is_learnt(

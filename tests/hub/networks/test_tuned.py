@@ -16,7 +16,7 @@ import pytest
 import torch
 import tvm
 from tchub import hub
-from tchub.hub.device.errors import TargetError
+from tchub.hub.device.errors import DeviceError
 from tchub.hub.networks.errors import NetworkInputError, NetworkLoadError
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.manifest import constant_results, write_manifest
@@ -283,13 +283,13 @@ def test_a_library_for_another_cpu_is_refused(
 ) -> None:
     copy = copytree(folder, tmp_path / "copy")
     _changed(copy, target=target)
-    with pytest.raises(TargetError, match=message):
+    with pytest.raises(DeviceError, match=message):
         load_tuned(copy)
 
 
 def test_instructions_that_this_cpu_lacks_are_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tchub.hub.networks.tuned.missing_extensions", lambda *_: ["avx512f"])
-    with pytest.raises(TargetError, match="for a CPU with avx512f, which this CPU lacks"):
+    with pytest.raises(DeviceError, match="for a CPU with avx512f, which this CPU lacks"):
         load_tuned(folder)
 
 

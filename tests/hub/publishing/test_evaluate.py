@@ -11,7 +11,7 @@ from tchub.hub.networks.tasks import TuningTask
 from tchub.hub.publishing import evaluate as evaluate_module
 from tchub.hub.publishing.evaluate import EvaluationConfig, evaluate
 from tchub.hub.search.candidates import random_candidates
-from tchub.zoo.corpus import Corpus, EmptyDatasetError, Program, Task, write_corpus
+from tchub.zoo.corpus import Corpus, CorpusError, Program, Task, write_corpus
 from tchub.zoo.corpus.workloads import OperatorSpec
 from tchub.zoo.features import DeviceKindError
 from tchub.zoo.models import Checkpoint, Ensemble, ProgressiveNetwork
@@ -102,7 +102,7 @@ def test_a_second_run_into_the_same_folder_must_be_a_resumed_one(capsys, tmp_pat
     args = ["train", recipe, "--corpus", corpus.path, "--out", tmp_path / "run"]
     first = run(capsys, *args)
     refused = run(capsys, *args)
-    assert (refused["exit_code"], refused["error"]) == (1, "FolderInUseError")
+    assert (refused["exit_code"], refused["error"]) == (1, "TrainingError")
     assert "--resume" in refused["remedy"]
     again = run(capsys, *args, "--resume")
     assert again["resumed_from"] == 2
@@ -128,7 +128,7 @@ def test_a_tenth_of_the_programs(capsys, tmp_path, corpus, recipe):
 
 def test_an_unknown_recipe_is_an_error_with_a_remedy(capsys, tmp_path, corpus):
     refused = run(capsys, "train", "tlc", "--corpus", corpus.path, "--out", tmp_path / "run")
-    assert (refused["exit_code"], refused["error"]) == (1, "TrainConfigError")
+    assert (refused["exit_code"], refused["error"]) == (1, "TrainingError")
     assert "tcl-paper" in refused["remedy"]
 
 
@@ -139,7 +139,7 @@ def test_a_corpus_without_the_split(capsys, tmp_path, corpus, recipe):
     # A corpus without a held-out network would have a share of its tasks for testing; a protocol need not.
     split = {"train": [t.task_id for t in tasks]}
     rest = write_corpus(tmp_path / "rest", {**corpus.meta, "split": split}, tasks, programs)
-    with pytest.raises(EmptyDatasetError, match="test split"):
+    with pytest.raises(CorpusError, match="test split"):
         evaluate(Checkpoint.load(tmp_path / "run"), rest)
 
 
@@ -149,10 +149,10 @@ def test_a_corpus_of_test_tasks_alone_trains_nothing(capsys, tmp_path, corpus, r
     programs = [p for t in tasks for p in corpus.programs(t.task_id)]
     alone = write_corpus(tmp_path / "alone", corpus.meta, tasks, programs)
     refused = run(capsys, "train", recipe, "--corpus", alone.path, "--out", tmp_path / "other")
-    assert refused["error"] == "EmptyDatasetError"
+    assert refused["error"] == "CorpusError"
     checkpoint = Checkpoint.load(tmp_path / "run")
     assert evaluate(checkpoint, alone)["programs"] == 10
-    with pytest.raises(EmptyDatasetError, match="training task"):
+    with pytest.raises(CorpusError, match="training task"):
         evaluate(checkpoint, alone, EvaluationConfig(baselines=("xgboost",)))
 
 

@@ -15,7 +15,7 @@ from tchub.zoo.models import (
     CheckpointConfig,
     CheckpointError,
     CorruptCheckpointError,
-    UnknownArchitectureError,
+    ModelConfigError,
     create,
 )
 from tchub.zoo.primitives import Primitive, PrimitiveSequence
@@ -116,7 +116,7 @@ def test_a_config_with_a_wrong_field(saved, change):
 
 def test_unknown_architecture(saved):
     edit_config(saved, arch="transformer-9000")
-    with pytest.raises(UnknownArchitectureError):
+    with pytest.raises(ModelConfigError):
         Checkpoint.load(saved)
 
 

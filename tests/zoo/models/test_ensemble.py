@@ -14,8 +14,8 @@ from tchub.zoo.models import (
     ContextModel,
     CostModel,
     Ensemble,
+    ModelConfigError,
     ProgressiveNetwork,
-    UnknownArchitectureError,
     create,
     list_architectures,
 )
@@ -49,7 +49,7 @@ def test_it_says_the_weighted_sum_of_what_its_members_say(arch: str) -> None:
 def test_every_network_has_an_ensemble_and_nothing_else_has() -> None:
     assert sorted(NETWORKS) == list_architectures()
     for model in (ProgressiveNetwork.around(tiny("tilenet")), of_three("tcl")[0]):
-        with pytest.raises(UnknownArchitectureError):
+        with pytest.raises(ModelConfigError):
             Ensemble.around([model, model], (0.5, 0.5))
 
 

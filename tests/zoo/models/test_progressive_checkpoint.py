@@ -15,8 +15,8 @@ from tchub.zoo.models import (
     CheckpointConfig,
     ContextModel,
     CorruptCheckpointError,
+    ModelConfigError,
     ProgressiveNetwork,
-    UnknownArchitectureError,
     create,
     get_architecture,
     list_architectures,
@@ -77,5 +77,5 @@ def test_a_base_of_impossible_size_is_refused_before_it_takes_memory(tmp_path) -
 
 def test_every_network_has_a_base_and_a_base_has_none() -> None:
     assert list_architectures() == sorted(NETWORKS)
-    with pytest.raises(UnknownArchitectureError):
+    with pytest.raises(ModelConfigError):
         ProgressiveNetwork.around(ProgressiveNetwork.around(tiny("tilenet")))

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from tchub.zoo.corpus import Corpus, EmptyDatasetError, Program, Task, write_corpus
+from tchub.zoo.corpus import Corpus, CorpusError, Program, Task, write_corpus
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
 from tchub.zoo.models import create
@@ -198,7 +198,7 @@ def test_every_corpus_trains_its_own_head_and_the_first_one_scores(target, sourc
 def test_a_program_that_cannot_be_replayed_is_left_out_and_counted(target, tmp_path):
     """These programs have no steps, so none of them can."""
     store = StatementStore(tmp_path / "statements")
-    with pytest.raises(EmptyDatasetError):
+    with pytest.raises(CorpusError):
         load_training_data(target, [], "statements", store=store)
     programs = target.programs(next(iter(target.tasks)))
     features, usable = extract(target, programs, get_schema("statements-cpu"), get_device("epyc"), store)

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from tchub.zoo.training import LOSSES, TrainConfigError, get_loss
+from tchub.zoo.training import LOSSES, TrainingError, get_loss
 from tchub.zoo.training.losses import lambda_rank, log_ranknet, pairwise_rank
 
 ALL = torch.ones(1, 2, dtype=torch.bool)
@@ -97,6 +97,6 @@ def test_equal_labels_are_no_pair(loss):
 
 
 def test_unknown_loss_names_the_nearest():
-    with pytest.raises(TrainConfigError) as caught:
+    with pytest.raises(TrainingError) as caught:
         get_loss("lambdarank")
     assert "lambda_rank" in str(caught.value.remedy)

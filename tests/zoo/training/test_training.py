@@ -10,7 +10,6 @@ from tchub.zoo.models import create, get_architecture
 from tchub.zoo.training import (
     RankingDataset,
     TrainConfig,
-    TrainConfigError,
     TrainingError,
     evaluate_model,
     list_recipes,
@@ -115,7 +114,7 @@ def test_a_schema_without_a_kind_is_the_one_of_the_device(name, device, full):
 
 def test_unknown_key_names_the_nearest(tmp_path):
     (tmp_path / "r.toml").write_text("epohcs = 3\n")
-    with pytest.raises(TrainConfigError) as caught:
+    with pytest.raises(TrainingError) as caught:
         TrainConfig.from_file(tmp_path / "r.toml")
     assert "epochs" in str(caught.value.remedy)
 
@@ -127,12 +126,12 @@ def test_unknown_key_names_the_nearest(tmp_path):
 )  # fmt: skip
 def test_impossible_recipes_are_refused(tmp_path, text):
     (tmp_path / "r.toml").write_text(text)
-    with pytest.raises(TrainConfigError):
+    with pytest.raises(TrainingError):
         TrainConfig.from_file(tmp_path / "r.toml")
 
 
 def test_a_missing_recipe_names_those_that_ship(tmp_path):
-    with pytest.raises(TrainConfigError) as caught:
+    with pytest.raises(TrainingError) as caught:
         TrainConfig.find(str(tmp_path / "none.toml"))
     assert "tcl-paper" in str(caught.value.remedy)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...corpus import MIN_PROGRAMS, EmptyDatasetError, computations, split_tasks
+from ...corpus import MIN_PROGRAMS, CorpusError, computations, split_tasks
 from ...features import DeviceKindError, FeatureSchema
 from ...training import RankingDataset
 from ...training.programs import Share, StatementStore, corpus_device, read_programs
@@ -63,14 +63,14 @@ class Curriculum:
         """Read the programs that a device is learnt from, and those that choose its epoch.
 
         Raises:
-            EmptyDatasetError: no task that may teach has enough programs.
+            CorpusError: no task that may teach has enough programs.
         """
         keys, split = self._keys[corpus.path], self._splits[corpus.path]
         share = Share(per_task=per_task, seed=seed)
         teach = sorted(t for part in ("train", "val") for t in split.part(part) if keys[t] not in self._held)
         train, failed = read_programs(corpus, teach, self.schema, store, share)
         if train is None:
-            raise EmptyDatasetError(
+            raise CorpusError(
                 f"no task of {corpus.path} that may be learnt has {MIN_PROGRAMS} valid programs: "
                 f"{len(teach)} of {len(keys)} tasks judge no device",
                 remedy="measure more programs of each task, or other tasks (`tchub collect`)",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from ...corpus import EmptyDatasetError
+from ...corpus import CorpusError
 from ...features import get_schema
 from ...models import Checkpoint, CheckpointConfig, ProgressiveNetwork, create, get_architecture
 from ...training import TrainConfig, TrainResult, evaluate_model, evaluate_random, train
@@ -109,7 +109,7 @@ def grow_base(
     """
     settings, store = settings or DistillConfig(), store or StatementStore()
     if not corpora:
-        raise EmptyDatasetError("there is no corpus to learn from", remedy="name one: --corpus DIR")
+        raise CorpusError("there is no corpus to learn from", remedy="name one: --corpus DIR")
     if (config := start.config) is not None:
         known, schema = learnt_devices(config), get_schema(config.feature_schema)
         begun_from = f"{config.name}@{config.version} {json.dumps([device.sha256[:12] for device in known])}"

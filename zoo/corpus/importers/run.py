@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from ...devices import UnknownDeviceError, get_device
-from ..schema import CorpusError, CorpusMismatchError, Task
+from ..schema import CorpusError, Task
 from ..scope import contradiction
 from ..splits import PARTS
 from ..writer import CorpusWriter
@@ -136,7 +136,7 @@ def import_corpus(
 
     Raises:
         CorpusError: no log, or nothing in it could be read.
-        CorpusMismatchError: its records are of several devices, and `context.allow_mixed` is off.
+        CorpusError: its records are of several devices, and `context.allow_mixed` is off.
         StorageError: the disk is full or the folder may not be written.
     """
     name = framework or sniff_framework(source)
@@ -200,7 +200,7 @@ def _choose(writer: CorpusWriter, report: ImportReport, min_programs: int) -> No
 def _check_one_device(targets: Iterable[str], target: str) -> None:
     for known in targets:
         if word := contradiction(known, target):
-            raise CorpusMismatchError(
+            raise CorpusError(
                 f"the log is of several devices: their targets differ in {word} ({known} and {target})",
                 remedy="import each device's records from a log of their own, or say --allow-mixed",
                 targets=[known, target],
