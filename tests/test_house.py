@@ -37,7 +37,7 @@ BUDGETS = {
     "zoo/adapt": (4_220, 28),
     "cards": (1_410, 10),
     "scripts": (13_200, 76),
-    "tests": (31_500, 235),
+    "tests": (31_600, 236),
 }
 PRODUCT = (50_400, 295)
 MOST_ERRORS = 45

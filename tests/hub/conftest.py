@@ -82,3 +82,14 @@ def fresh_metaschedule_logger() -> None:
     logger = logging.getLogger("tvm.s_tir.meta_schedule")
     logger.propagate = True
     logger.handlers.clear()
+
+
+@pytest.fixture(scope="session")
+def pt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An exported program of a tiny network with two outputs."""
+    import torch
+    from tiny_network import Tiny
+
+    path = tmp_path_factory.mktemp("network") / "tiny.pt2"
+    torch.export.save(torch.export.export(Tiny().eval(), (torch.randn(16, 24),)), path)
+    return path

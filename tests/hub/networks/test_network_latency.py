@@ -13,26 +13,6 @@ from tchub.hub.networks.latency_worker import add_compiled, arrays, measure
 from tchub.hub.networks.sources import open_network
 
 
-class Tiny(torch.nn.Module):
-    """Two layers; two outputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.second = torch.nn.Linear(24, 32), torch.nn.Linear(32, 8)
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        h = torch.relu(self.first(x))
-        return self.second(h), h.sum(1)
-
-
-@pytest.fixture(scope="module")
-def pt2(tmp_path_factory: Any) -> Path:
-    path = tmp_path_factory.mktemp("network") / "tiny.pt2"
-    torch.export.save(torch.export.export(Tiny().eval(), (torch.randn(16, 24),)), path)
-    return path
-
-
 @pytest.mark.parametrize(
     ("script", "message"),
     [("echo boom >&2; kill -SEGV $$", "boom"), ("exit 0", "no message"), ("while :; do :; done", "1 s of comput")],

@@ -12,26 +12,7 @@ from tchub.hub.networks.errors import NetworkImportError, NetworkLoadError
 from tchub.hub.networks.latency_worker import answer
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.sources import open_network
-
-
-class Tiny(torch.nn.Module):
-    """Two layers; two outputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.second = torch.nn.Linear(24, 32), torch.nn.Linear(32, 8)
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        h = torch.relu(self.first(x))
-        return self.second(h), h.sum(1)
-
-
-@pytest.fixture(scope="module")
-def pt2(tmp_path_factory: Any) -> Path:
-    path = tmp_path_factory.mktemp("network") / "tiny.pt2"
-    torch.export.save(torch.export.export(Tiny().eval(), (torch.randn(16, 24),)), path)
-    return path
+from tiny_network import Tiny
 
 
 def test_names_files_and_configs_are_networks(tmp_path: Path, pt2: Path) -> None:

@@ -24,28 +24,9 @@ from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.errors import InterruptedRunError, TuningError
 from tchub.hub.tuning import tune as tune_module
 from tchub.zoo.files import StorageError
+from tiny_network import Tiny
 
 SEARCH = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_iters=1)
-
-
-class Tiny(torch.nn.Module):
-    """Two layers; two outputs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.second = torch.nn.Linear(24, 32), torch.nn.Linear(32, 8)
-
-    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        h = torch.relu(self.first(x))
-        return self.second(h), h.sum(1)
-
-
-@pytest.fixture(scope="module")
-def pt2(tmp_path_factory: Any) -> Path:
-    path = tmp_path_factory.mktemp("network") / "tiny.pt2"
-    torch.export.save(torch.export.export(Tiny().eval(), (torch.randn(16, 24),)), path)
-    return path
 
 
 @pytest.fixture

@@ -232,3 +232,12 @@ def test_check_passes_a_good_corpus_and_names_what_is_wrong(corpus: Corpus):
     assert set(failed) == {"no test task in training", "one id a computation", "failed share", "one device"}
     assert "most often build" in failed["failed share"]
     assert "2 of device" in failed["one device"]
+
+
+def test_check_finds_a_file_whose_hash_differs(corpus: Corpus):
+    meta = json.loads((corpus.path / "corpus.json").read_text())
+    meta["files"]["programs.parquet"]["sha256"] = "0" * 64
+    (corpus.path / "corpus.json").write_text(json.dumps(meta))
+    finding = check_corpus(Corpus.open(corpus.path))[0]
+    assert not finding.ok
+    assert "programs.parquet" in finding.message

@@ -119,3 +119,34 @@ def test_unknown_architecture_names_the_nearest():
     with pytest.raises(ModelConfigError) as caught:
         create("foo")
     assert "nearest" not in caught.value.message
+
+
+def test_sparsemax_by_hand_and_its_gradient():
+    torch.testing.assert_close(sparsemax(torch.tensor([1.0, 0.5, -1.0])), torch.tensor([0.75, 0.25, 0.0]))
+    torch.testing.assert_close(sparsemax(torch.tensor([3.0, 0.5, -1.0])), torch.tensor([1.0, 0.0, 0.0]))
+    z = torch.tensor([[0.9, 0.3, -0.4, 0.5], [2.0, 0.1, 0.2, 0.3]], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(sparsemax, z)
+
+
+def test_tlp_without_its_residual_blocks_has_the_size_in_the_table():
+    tlp = create("tlp")
+    blocks = sum(p.numel() for p in tlp.get_submodule("residuals").parameters())
+    assert round((tlp.parameter_count() - blocks) * 4 / 2**20, 2) == 1.32
+
+
+def test_tcl_as_the_paper_has_it():
+    """Section 5.2 and the best row of table 2."""
+    model = create("tcl")
+    widths = [m.out_features for m in model.modules() if isinstance(m, torch.nn.Linear)]
+    assert widths[:3] == [64, 128, 128]
+    assert widths[-3:] == [64, 32, 1]
+    config = model.config
+    assert (config.d_state, config.expand, config.d_conv, config.d_model) == (8, 1, 4, 128)
+
+
+def test_the_four_of_atformer_differ_as_its_appendix_says():
+    settings = {arch: create(arch).config.as_dict() for arch in ("mha", "atformer-1l", "atformer", "atformer-m")}
+    assert "layers" not in settings["mha"]
+    assert [settings[a]["layers"] for a in ("atformer-1l", "atformer", "atformer-m")] == [1, 2, 2]
+    assert [a for a, s in settings.items() if s["mask"]] == ["atformer-m"]
+    assert {(s["hidden"], s["attention_heads"], s["width"]) for s in settings.values()} == {(512, 4, 174)}

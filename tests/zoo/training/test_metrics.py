@@ -93,3 +93,7 @@ def test_a_nan_score_ranks_last():
 def test_a_task_without_programs_is_left_out():
     assert top_k(SCORES, LATENCY, GROUP + 1, np.array([9.0, 3.0, 1.0]), 1) == pytest.approx(7 / 10)
     assert np.isnan(top_k(np.zeros(0), np.zeros(0), np.zeros(0, int), np.ones(1), 1))
+
+
+def test_mean_top_k_by_hand():
+    assert mean_top_k(SCORES, LATENCY, GROUP, 1) == pytest.approx((1 / 2 + 1) / 2)

@@ -226,3 +226,18 @@ def test_a_stopped_float16_run_goes_on_with_its_scale(tmp_path):
 def _interrupt(entry):
     if entry["epoch"] == 1:
         raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("text", ["- 1", "epochs: [", "learning_rate: fast"])
+def test_a_yaml_file_that_is_no_recipe_is_refused(tmp_path, text):
+    (tmp_path / "r.yml").write_text(text)
+    with pytest.raises(TrainingError):
+        TrainConfig.from_file(tmp_path / "r.yml")
+
+
+def test_a_finished_run_is_not_run_again(tmp_path):
+    model = new_model()
+    train(model, toy_data(), None, RECIPE, resume_dir=tmp_path)
+    again = new_model(seed=9)
+    assert train(again, toy_data(), None, RECIPE, resume_dir=tmp_path).resumed_from == 4
+    assert torch.equal(weights(again), weights(model))
