@@ -9,8 +9,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 # Each writes docs/benchmarks/NAME.json; a folder holds `run.py` and what only this benchmark needs.
 NAMES = (
-    *("choices", "collisions", "corpus", "coverage", "language", "local", "main_job", "measure", "models"),
-    *("predict", "rpc", "sampling", "scale", "soak", "startup", "transfer", "tuning"),
+    *("choices", "corpus", "coverage", "local", "main_job", "measure", "models"),
+    *("predict", "sampling", "scale", "soak", "startup", "transfer", "tuning"),
 )
 
 

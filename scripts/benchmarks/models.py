@@ -167,7 +167,7 @@ def zoo_rows() -> Iterator[dict[str, Any]]:
 
 
 def built_before() -> dict[str, Any]:
-    """The row of tcl-epyc, which `build_checkpoint.py` made of the same corpus and split."""
+    """The row of tcl-epyc, which `tchub train` made of the same corpus and split."""
     folder = ROOT / "zoo" / "checkpoints" / "tcl-epyc" / "1.0.0"
     metrics = json.loads((folder / "metrics.json").read_text())
     return {

@@ -1,4 +1,4 @@
 """The checkpoints that ship in the wheel: `<name>/<version>/` with config, weights, metrics and card.
 
-Written by `scripts/build_checkpoint.py`; `hub.registry` finds them through its index.
+Written by `python -m scripts.zoo.build publish`; `hub.registry` finds them through its index.
 """

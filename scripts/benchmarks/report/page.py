@@ -262,7 +262,6 @@ SECTIONS = (
         shape=local,
         lost=lost_local,
     ),
-    Section("rpc", "Measuring through an RPC tracker", "Programs built here and run by servers on other machines."),
     Section(
         "kills",
         "Killed at random moments",
