@@ -107,6 +107,7 @@ def _serve(what: str, args: Sequence[str]) -> Any:
 
 def _follow() -> None:
     """Start what the lines of stdin ask for; end it all when stdin closes."""
+    sys.modules["torch"] = None  # pyright: ignore[reportArgumentType] (half the time of TVM's import, and not used)
     import tvm  # noqa: F401 (once for all that is forked)
 
     groups = []

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import resource
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -41,14 +42,15 @@ class WorkerSetup:
 
 
 def warm_up() -> None:
-    """Import TVM and everything that a build or a run needs, before workers are forked."""
+    """Import TVM and everything that a build or a run needs, before workers are forked.
+
+    No more than that: PyTorch, which TVM imports where it can, and the intrinsics that MetaSchedule tensorizes with
+    would take three quarters of the time, and only who schedules a program uses them.
+    """
+    sys.modules["torch"] = None  # pyright: ignore[reportArgumentType]
     import numpy  # noqa: F401
     import tvm  # noqa: F401
-    from tvm.s_tir import meta_schedule  # noqa: F401
 
-    from ...zoo.tvm_import import import_tensor_intrinsics
-
-    import_tensor_intrinsics()
     warm_compiler()
     gc.collect()
     gc.freeze()  # what was imported is never garbage: collections in the workers need not look at it
