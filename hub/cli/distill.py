@@ -126,7 +126,7 @@ def _title(
 ) -> tuple[str, str, str]:
     """Return name, version, and the command that makes the same again."""
     from ...zoo.training.programs import corpus_device
-    from ..registry.names import CheckpointName, Version
+    from ..registry.entry import CheckpointName, Version
 
     if start.checkpoint is not None:
         config = start.checkpoint.config

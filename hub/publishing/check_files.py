@@ -12,9 +12,8 @@ from yaml import YAMLError
 
 from ...cards import MISSING, check_card, missing, plots_of
 from ...zoo.devices import Device, UnknownDeviceError, get_device
-from ..registry.entry import LASTING_FILES, RECORD, as_object
+from ..registry.entry import KINDS, LASTING_FILES, RECORD, CheckpointName, as_object
 from ..registry.files import CARD_FILE, CONFIG_FILE, METRICS_FILE, WEIGHTS_FILE, records_of
-from ..registry.names import KINDS, CheckpointName
 from .check_report import MAX_TEXT_BYTES, CheckFinding, CheckSubject, failed, passed
 
 PLOTS = "plots"

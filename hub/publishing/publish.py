@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ...cards import draw, render_card
 from ...zoo.untrusted import parse_json
-from ..registry.entry import Entry, describe
+from ..registry.entry import Entry, Version, describe
 from ..registry.files import CARD_FILE, CONFIG_FILE, METRICS_FILE, WEIGHTS_FILE, read_json, sha256_of
-from ..registry.names import Version
 from .check import check
 from .check_files import CHECKPOINT_FILES, PLOTS
 from .errors import PublishError

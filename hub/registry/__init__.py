@@ -3,13 +3,11 @@
 Light on purpose: neither torch nor TVM is imported here.
 """
 
-from .entry import Entry, describe
+from .entry import CheckpointName, Entry, Version, describe
 from .files import FileRecord, Outcome, Verification, verify_folder
-from .fit import Verdict, judge
 from .index import Index
-from .names import CheckpointName, Version
 from .registry import PulledCheckpoint, Registry, find_checkpoint
-from .resolve import Resolution, resolve
+from .resolve import Resolution, Verdict, judge, resolve
 from .sources import FolderSource, Source, parse_source
 from .store import Store, cache_root, home_root
 

@@ -11,21 +11,19 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from ...zoo.files import LockError
+from .entry import CheckpointName
 from .errors import CheckpointNameError, StoreError
 from .files import WEIGHTS_FILE, Outcome, is_folder
-from .names import CheckpointName
 from .store import Store
 
 CHECKPOINTS = "checkpoints"
 # Folders beside the checkpoints, and what each holds.
-OTHERS = {
-    "statements": "features of replayed programs",
-    "index": "the refreshed index",
-}
+OTHERS = {"statements": "features of replayed programs", "index": "the refreshed index"}
 # Not the index: its folder remembers the newest keys and index, so that nothing older passes for new.
 PRUNABLE = (CHECKPOINTS, "statements")
 
@@ -62,8 +60,7 @@ class CacheItem:
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""
         fields = asdict(self) | {"path": str(self.path)}
-        fields["what"] = fields.pop("kind")
-        return fields
+        return fields | {"what": fields.pop("kind")}
 
 
 def contents(store: Store) -> list[CacheItem]:
@@ -95,31 +92,36 @@ def prune(
     Raises:
         StoreError: the cache cannot be read, or not be written.
     """
-    before = time.time() - unused_for if unused_for is not None else None
+    before = time.time() - unused_for if unused_for is not None else inf
     if what == CHECKPOINTS:
         return [item for name in _names(store) for item in _prune_name(store, name, keep, before, dry_run)]
-    return _empty(store, store.root.parent / what, before, dry_run)
+    folder = store.root.parent / what
+    # Hidden files are being written.
+    files = {p: i.st_size for p, i in _files(folder).items() if not p.name.startswith(".") and _used(i) < before}
+    with store.guarded(folder):
+        for path in () if dry_run else files:
+            path.unlink(missing_ok=True)
+    return [replace(_item(what, what, folder), freed=sum(files.values()), reason=OTHERS[what])] if files else []
 
 
-def _prune_name(store: Store, name: str, keep: int, before: float | None, dry_run: bool) -> list[CacheItem]:
+def _prune_name(store: Store, name: str, keep: int, before: float, dry_run: bool) -> list[CacheItem]:
+    def removable() -> list[CacheItem]:
+        return [*_leftovers(store, name), *_unneeded(_versions(store, name), keep, before)]
+
     try:
         with store.locked(name, seconds=0.0):
-            items = _removable(store, name, keep, before)
+            items = removable()
             for item in () if dry_run else items:
                 if item.outcome is not Outcome.UNREADABLE:
                     store.remove(item.path)
+            return items
     except LockError:
         item = _item(CHECKPOINTS, name, store.root / name)
         return [replace(item, reason="left alone: another process is writing it")]
     except StoreError as error:
         if dry_run and error.read_only:  # where nobody can write, nobody has to be kept out
-            return _removable(store, name, keep, before)
+            return removable()
         raise
-    return items
-
-
-def _removable(store: Store, name: str, keep: int, before: float | None) -> list[CacheItem]:
-    return [*_leftovers(store, name), *_unneeded(_versions(store, name), keep, before)]
 
 
 def _leftovers(store: Store, name: str) -> list[CacheItem]:
@@ -127,7 +129,7 @@ def _leftovers(store: Store, name: str) -> list[CacheItem]:
     return [replace(item, freed=item.size, reason="left behind by a process that was stopped") for item in items]
 
 
-def _unneeded(versions: list[CacheItem], keep: int, before: float | None) -> Iterator[CacheItem]:
+def _unneeded(versions: list[CacheItem], keep: int, before: float) -> Iterator[CacheItem]:
     whole = [item for item in versions if item.outcome is Outcome.OK]
     older = whole[: max(0, len(whole) - keep)]
     for item in versions:
@@ -135,23 +137,8 @@ def _unneeded(versions: list[CacheItem], keep: int, before: float | None) -> Ite
             yield replace(item, reason="left alone: it cannot be read")
         elif item.outcome is not Outcome.OK:
             yield replace(item, freed=item.size, reason=f"damaged: {item.outcome}")
-        elif item in older and (before is None or (item.used or 0.0) < before):
-            reason = f"not among the newest {keep}" if keep else "no version is kept"
-            yield replace(item, freed=item.size, reason=reason)
-
-
-def _empty(store: Store, folder: Path, before: float | None, dry_run: bool) -> list[CacheItem]:
-    """Remove a folder's files, but for hidden ones, which are being written."""
-    files = {
-        path: info.st_size
-        for path, info in _files(folder).items()
-        if not path.name.startswith(".") and (before is None or _used(info) < before)
-    }
-    with store.guarded(folder):
-        for path in () if dry_run else files:
-            path.unlink(missing_ok=True)
-    item = _item(folder.name, folder.name, folder)
-    return [replace(item, freed=sum(files.values()), reason=OTHERS[folder.name])] if files else []
+        elif item in older and (item.used or 0.0) < before:
+            yield replace(item, freed=item.size, reason=f"not among the newest {keep}")
 
 
 def _names(store: Store) -> list[str]:
@@ -187,7 +174,9 @@ def _versions(store: Store, name: str) -> list[CacheItem]:
 
 def _checked(store: Store, name: str, path: Path) -> CacheItem:
     before = _files(path)
+    # Listing checkpoints reads their records, so that the weights alone show a use.
     weights = [info for file, info in before.items() if file.name == WEIGHTS_FILE]
+    item = _item(CHECKPOINTS, f"{name}@{path.name}", path, weights)
     entry = store.record(path)
     if entry:
         outcome = store.verify(entry).outcome
@@ -196,7 +185,7 @@ def _checked(store: Store, name: str, path: Path) -> CacheItem:
     for file, info in before.items():
         with suppress(OSError):  # looking at the cache is no use of it
             os.utime(file, ns=(info.st_atime_ns, info.st_mtime_ns))
-    return replace(_item(CHECKPOINTS, f"{name}@{path.name}", path, weights), outcome=outcome)
+    return replace(item, outcome=outcome)
 
 
 def _item(kind: str, name: str, path: Path, read: Iterable[os.stat_result] = ()) -> CacheItem:

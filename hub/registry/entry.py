@@ -1,4 +1,8 @@
-"""`Entry`: the facts of one version of one checkpoint, as an index lists them and as a folder of files gives them."""
+"""Names, versions, and `Entry`: the facts of one version of a checkpoint, from an index or from a folder's files.
+
+A name is `arch-family`, with `+local` for one adapted here, and `@1.2.0` for a version. A knowledge base is of a kind
+of device, not of a family: `arch-kb-cpu`, `arch-kb-gpu`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, TypeGuard
+from typing import Annotated, Any, NamedTuple, TypedDict, TypeGuard
 
 from msgspec import Meta
 
@@ -24,7 +28,19 @@ from .files import (
     records_of,
     unusable,
 )
-from .names import KINDS, CheckpointName, Version
+
+# Names become folder names, so the alphabet is what every file system takes, and ".." cannot occur.
+_NAME = re.compile(
+    r"(?P<arch>[a-z0-9]+(?:_[a-z0-9]+)*)-(?P<family>[a-z0-9]+(?:[._-][a-z0-9]+)*)"
+    r"(?:\+(?P<variant>[a-z0-9]+(?:[._-][a-z0-9]+)*))?"
+)
+_VERSION = re.compile(r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})")
+_MAX_LENGTH = 128
+KINDS = ("cpu", "gpu")  # stands for a family in a knowledge base's entry, which has learnt several devices
+_REMEDY = (
+    "write arch-family, e.g. tcl-epyc, tcl-epyc@1.0.0 or tcl-epyc+local (`tchub list` shows all names), "
+    "or a device family (`tchub devices`)"
+)
 
 ORIGINS = ("measured", "transferred")
 METRICS = ("top1", "top5", "pairwise")
@@ -41,6 +57,65 @@ _DEVICE_FACTS = ("corpus", "device", "licence", "version", "gate")
 
 Number = int | float
 _Text = Annotated[str, Meta(min_length=1)]
+
+
+class Version(NamedTuple):
+    """A version `X.Y.Z`; ordered, and it never changes once published."""
+
+    major: int
+    minor: int
+    patch: int
+
+    @classmethod
+    def parse(cls, text: str) -> Version:
+        """Read `X.Y.Z`; raises CheckpointNameError for anything else."""
+        if match := _VERSION.fullmatch(text):
+            return cls(*map(int, match.groups()))
+        message = f"{text[:_MAX_LENGTH]!r} is not a version"
+        raise CheckpointNameError(message, remedy="write X.Y.Z, e.g. 1.0.0", version=text)
+
+    def next_patch(self) -> Version:
+        """Return the version after this one."""
+        return self._replace(patch=self.patch + 1)
+
+    def next_minor(self) -> Version:
+        """Return the first version of the next minor number."""
+        return Version(self.major, self.minor + 1, 0)
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}.{self.patch}"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointName:
+    """A parsed name. `variant` is set for checkpoints made on this machine, e.g. `local`."""
+
+    arch: str
+    family: str
+    variant: str | None = None
+    version: Version | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> CheckpointName:
+        """Read `arch-family[+variant][@X.Y.Z]`; raises CheckpointNameError for anything else."""
+        name, at, version = text.partition("@")
+        match = _NAME.fullmatch(name) if len(name) <= _MAX_LENGTH else None
+        if not match:
+            raise CheckpointNameError(f"{text[:_MAX_LENGTH]!r} is not a checkpoint name", remedy=_REMEDY, name=text)
+        return cls(match["arch"], match["family"], match["variant"], Version.parse(version) if at else None)
+
+    @property
+    def base(self) -> str:
+        """The name without variant and version."""
+        return f"{self.arch}-{self.family}"
+
+    @property
+    def name(self) -> str:
+        """The name without its version, which is also its folder's name."""
+        return self.base + (f"+{self.variant}" if self.variant else "")
+
+    def __str__(self) -> str:
+        return self.name + (f"@{self.version}" if self.version else "")
 
 
 class DeviceScores(TypedDict, total=False):
@@ -212,11 +287,10 @@ def scores_of(metrics: Mapping[str, Any]) -> dict[str, Number]:
     return {key: value for key in (*METRICS, "tasks") if is_number(value := row.get(key))}
 
 
-def transfer_of(metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _transfer_of(metrics: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """Return device -> scores there, from a metrics.json; of several corpora of a device those of most tasks."""
-    rows = metrics.get("transfer")
     transfer: dict[str, dict[str, Any]] = {}
-    for row in map(as_object, rows if isinstance(rows, list) else ()):
+    for row in _objects(metrics.get("transfer")):
         values = as_object(row.get("metrics")) | {"tasks": row.get("tasks")}
         scores: dict[str, Any] = {key: value for key in TRANSFER if is_number(value := values.get(key))}
         device = row.get("device")
@@ -243,38 +317,30 @@ def _facts(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, A
     """Return licences, lineage, data and scores; of a knowledge base the data of all its corpora together."""
     from ...zoo.primitives.metaschedule import TVM_RELEASES
 
-    lineage = as_object(config.get("lineage"))
-    own, *others = _corpora(config)
-    corpora = [own, *others]
-    licences = dict.fromkeys(str(corpus["licence"]) for corpus in corpora if corpus.get("licence"))
+    training, lineage = as_object(config.get("training")), as_object(config.get("lineage"))
+    named = training.get("corpus")
+    own = {"name": named} if isinstance(named, str) else as_object(named)
+    corpora = [own, *_objects(training.get("sources"))]
     if config.get("family") in KINDS:
-        devices = lineage.get("devices")
-        lineage = lineage | {
-            "devices": [
-                {key: device.get(key) for key in _DEVICE_FACTS}
-                for device in map(as_object, devices if isinstance(devices, list) else ())
-            ]
+        devices = _objects(lineage.get("devices"))
+        lineage = lineage | {"devices": [{key: device.get(key) for key in _DEVICE_FACTS} for device in devices]}
+        data = {"name": ", ".join(str(corpus["name"]) for corpus in corpora if corpus.get("name"))} | {
+            key: sum(c[key] for c in corpora if isinstance(c.get(key), int)) for key in ("programs", "tasks")
         }
-        counts = {key: sum(c[key] for c in corpora if isinstance(c.get(key), int)) for key in ("programs", "tasks")}
-        data = {"name": ", ".join(str(corpus["name"]) for corpus in corpora if corpus.get("name"))} | counts
     else:
         device = as_object(config.get("device")).get("name")
         known = ({"device": device} if device else {}) | own
         data = {key: known[key] for key in ("name", "device", "cpu_model", "programs", "tasks") if key in known}
     return {
         "weights_licence": lineage.get("weights_licence"),
-        "data_licence": ", ".join(licences) or None,
+        "data_licence": ", ".join(dict.fromkeys(str(c["licence"]) for c in corpora if c.get("licence"))) or None,
         "lineage": lineage,
         "data": data,
         "metrics": scores_of(metrics),
-        "transfer": transfer_of(metrics),
+        "transfer": _transfer_of(metrics),
         "tvm_range": TVM_RELEASES,
     }
 
 
-def _corpora(config: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return every corpus that it learnt from or was judged by: the target's first, then the sources."""
-    training = as_object(config.get("training"))
-    corpus, sources = training.get("corpus"), training.get("sources")
-    own = corpus if isinstance(corpus, dict) else {"name": corpus} if isinstance(corpus, str) else {}
-    return [own, *map(as_object, sources if isinstance(sources, list) else ())]
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [as_object(one) for one in value] if isinstance(value, list) else []

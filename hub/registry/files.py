@@ -31,7 +31,7 @@ _MAX_TEXT = 20_000  # characters of one text
 _CHUNK = 1 << 20
 _REMEDY = "fetch the file again, or reinstall tchub"
 _FOLDER_REMEDY = "check its permissions, or fetch the checkpoint again"
-_STAGED, _REPLACED, _REMOVED = ".partial-", ".old", ".gone"
+_STAGED = ".partial-"
 
 
 # Documents
@@ -44,12 +44,31 @@ def read_document(path: Path) -> dict[str, Any]:
 
 def read_bytes(path: Path, limit: int = MAX_BYTES) -> bytes:
     """Return the bytes of a plain file; raises IndexFileError, also for more than `limit` bytes."""
+    data = _read(path, limit, _REMEDY)
+    if data is None:
+        raise unusable(str(path), "there is no such file", "check the path")
+    return data
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a JSON object of a checkpoint's folder; {} without the file. Raises IndexFileError."""
+    data = _read(path, MAX_BYTES, _FOLDER_REMEDY)
+    return {} if data is None else parse_document(data, str(path), _FOLDER_REMEDY)
+
+
+def read_card(folder: Path) -> str:
+    """Return the card of a checkpoint's folder without control characters; empty without one. Raises IndexFileError."""
+    text = (_read(folder / CARD_FILE, MAX_BYTES, _FOLDER_REMEDY) or b"").decode(errors="replace")
+    return "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")
+
+
+def _read(path: Path, limit: int, remedy: str) -> bytes | None:
     try:
         return read_plain(path, limit)
-    except FileNotFoundError as error:
-        raise unusable(str(path), "there is no such file", "check the path") from error
+    except FileNotFoundError:
+        return None
     except (OSError, ValueError) as error:
-        raise unusable(str(path), getattr(error, "strerror", None) or str(error)) from error
+        raise unusable(str(path), getattr(error, "strerror", None) or str(error), remedy) from error
 
 
 def parse_document(data: bytes, path: str, remedy: str = _REMEDY) -> dict[str, Any]:
@@ -102,27 +121,6 @@ def check_format(raw: Mapping[str, Any], newest: int, path: str) -> None:
 def unusable(path: str, reason: str, remedy: str = _REMEDY) -> IndexFileError:
     """Return the error of a file (or of an entry in it) that cannot be used."""
     return IndexFileError(f"{path} cannot be used: {reason}", remedy=remedy, path=path)
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """Return a JSON object of a checkpoint's folder; {} without the file. Raises IndexFileError."""
-    data = _read_optional(path)
-    return {} if data is None else parse_document(data, str(path), _FOLDER_REMEDY)
-
-
-def read_card(folder: Path) -> str:
-    """Return the card of a checkpoint's folder without control characters; empty without one. Raises IndexFileError."""
-    text = (_read_optional(folder / CARD_FILE) or b"").decode(errors="replace")
-    return "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")
-
-
-def _read_optional(path: Path) -> bytes | None:
-    try:
-        return read_plain(path, MAX_BYTES)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise unusable(str(path), getattr(error, "strerror", None) or str(error), _FOLDER_REMEDY) from error
 
 
 def _check_texts(value: object) -> None:
@@ -216,10 +214,19 @@ def is_folder(path: Path) -> bool:
         return True
 
 
-def verify_folder(folder: Path, files: Mapping[str, FileRecord]) -> Verification:
-    """Check size and sha256 of every listed file; files that are not listed are not looked at, nor loaded."""
-    checks = (verify_file(folder / name, record) for name, record in sorted(files.items()))
-    return next((check for check in checks if not check.ok), Verification(Outcome.OK, folder))
+def verify_folder(
+    folder: Path, files: Mapping[str, FileRecord], corrected: Mapping[str, FileRecord] | None = None
+) -> Verification:
+    """Check size and sha256 of every listed file; files that are not listed are not looked at, nor loaded.
+
+    Args:
+        corrected: another listing of the same version, by which a file may be as well.
+    """
+    for name, record in sorted(files.items()):
+        check, other = verify_file(folder / name, record), (corrected or {}).get(name)
+        if not check.ok and not (other and verify_file(folder / name, other).ok):
+            return check
+    return Verification(Outcome.OK, folder)
 
 
 def verify_file(path: Path, record: FileRecord) -> Verification:
@@ -254,12 +261,12 @@ def records_of(folder: Path, names: tuple[str, ...]) -> dict[str, FileRecord]:
     return {name: FileRecord((folder / name).stat().st_size, sha256_of(folder / name)) for name in names}
 
 
-# Folders that appear, are replaced and go by renames, so that a killed process leaves none half-written. One process
-# at a time calls these; whatever raises OSError leaves the earlier folder.
+# Folders that appear and go by one rename, so that a killed process leaves none half-written. One process at a time
+# calls these; whatever raises OSError leaves the earlier folder.
 
 
 def leftovers(parent: Path) -> list[Path]:
-    """Return folders that are being written, replaced or removed; [] for a parent that cannot be read.
+    """Return folders that are being written or removed; [] for a parent that cannot be read.
 
     While no process writes, each belongs to a process that was killed.
     """
@@ -283,56 +290,33 @@ def staged_folder(parent: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def put_folder(folder: Path, final: Path) -> None:
-    """Move a staged folder to its final path; an earlier one goes aside first, as no folder is renamed onto another.
-
-    A process that is killed in between leaves the earlier one aside, for `put_back`.
-    """
-    for path in folder.iterdir():
+def put_folder(folder: Path, final: Path, last: str) -> None:
+    """Move a staged folder to its final path; into one that is there file by file, and `last` as the last one."""
+    files = sorted(folder.iterdir(), key=lambda path: path.name == last)
+    for path in files:
         with path.open("rb") as file:
             os.fsync(file.fileno())  # on the disk before the rename that makes it count
-    aside = final.with_name(f"{_STAGED}{final.name}{_REPLACED}")
-    if final.exists():
-        os.rename(final, aside)
-    try:
+    if not final.is_dir():
         os.rename(folder, final)
-    except BaseException:
-        put_back(final.parent)
-        raise
-    shutil.rmtree(aside, ignore_errors=True)
-
-
-def put_back(parent: Path) -> None:
-    """Undo replacements that were killed before the new folder had its final path."""
-    for folder in leftovers(parent):
-        if (final := original_path(folder)) != folder and not final.exists():
-            os.rename(folder, final)
-
-
-def original_path(folder: Path) -> Path:
-    """Return the path of a folder before it went aside for another; of any other folder its own."""
-    if folder.name.startswith(_STAGED) and folder.name.endswith(_REPLACED):
-        return folder.with_name(folder.name.removeprefix(_STAGED).removesuffix(_REPLACED))
-    return folder
+        return
+    for path in files:
+        os.replace(path, final / path.name)
 
 
 def remove_folder(folder: Path) -> None:
     """Remove a folder, or a leftover; it is gone by one rename."""
     if not folder.name.startswith(_STAGED):
-        folder = folder.rename(folder.with_name(f"{_STAGED}{folder.name}{_REMOVED}"))
+        folder = folder.rename(folder.with_name(f"{_STAGED}{folder.name}"))
     shutil.rmtree(folder)
 
 
 def store_error(error: OSError, path: Path, variable: str = "TCHUB_CACHE") -> StoreError:
     """Return the StoreError for an error of the operating system; `variable` moves what could not be written."""
+    message, remedy = f"{path} cannot be written: {error.strerror or error}", f"check the disk, or set {variable}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         message, remedy = f"no space left to write {path}", f"free some space, or set {variable} to a larger disk"
     elif error.errno in NO_PERMISSION:
-        message, remedy = f"{path} cannot be written: {error.strerror}", f"set {variable} to a folder you may write"
+        remedy = f"set {variable} to a folder you may write"
     elif error.errno in (errno.ENOTDIR, errno.EEXIST):
-        message = f"{path} cannot be written: a file is where a folder should be"
-        remedy = f"set {variable} to another folder"
-    else:
-        message = f"{path} cannot be written: {error.strerror or error}"
-        remedy = f"check the disk, or set {variable}"
+        remedy = f"a file is where a folder should be: set {variable} to another folder"
     return StoreError(message, remedy=f"{remedy}; nothing was half-written", path=str(path), errno=error.errno)

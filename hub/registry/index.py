@@ -13,10 +13,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from .entry import Entry, checked
+from .entry import CheckpointName, Entry, checked
 from .errors import CheckpointNameError
 from .files import check_format, convert, parse_document, read_document, unusable
-from .names import CheckpointName
 
 INDEX_FORMAT = 1
 INDEX_FILE = "index.json"

@@ -12,11 +12,10 @@ from typing import Any
 from ...zoo.devices import get_device
 from ...zoo.devices.registry import UnknownDeviceError
 from ..text import data_text, number_text, size_text
-from .entry import METRICS, Entry, as_object, is_number
+from .entry import KINDS, METRICS, Entry, as_object, is_number
 from .errors import SourceError
 from .files import METRICS_FILE, read_card, read_json, verify_folder
 from .index import INDEX_FILE, Index
-from .names import KINDS
 from .registry import Registry
 from .sources import FolderSource, parse_source
 
@@ -230,11 +229,6 @@ def by_family(entries: Iterable[Entry]) -> list[tuple[str, list[Entry]]]:
     return [(family, list(group)) for family, group in groupby(in_list_order(entries), lambda entry: entry.family)]
 
 
-def newest(versions: Iterable[Entry]) -> Entry:
-    """Return the newest release, or the newest pre-release where there is no release."""
-    return max(versions, key=lambda entry: (not entry.semver.pre, entry.semver))
-
-
 def _order_by(key: str) -> Callable[[Entry], Any]:
     def score(entry: Entry, name: str) -> tuple[bool, float]:
         value = entry.metrics.get(name)
@@ -326,8 +320,7 @@ def published(registry: Registry) -> list[CatalogueItem]:
 
 
 def _item(registry: Registry, versions: list[Entry]) -> CatalogueItem:
-    entry = newest(versions)
-    older = sorted((e for e in versions if e is not entry), key=lambda e: e.semver, reverse=True)
+    entry, *older = sorted(versions, key=lambda entry: entry.semver, reverse=True)
     aliases = sorted(old for old, name in registry.index.aliases.items() if name == entry.name)
     item = CatalogueItem(entry, tuple(older), aliases=tuple(aliases))
     folder = registry.folder(entry)

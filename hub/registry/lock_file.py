@@ -13,11 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ...zoo.files import locked, write_atomically
-from .entry import Entry
+from .entry import CheckpointName, Entry
 from .errors import IndexFileError
 from .files import check_format, read_document, store_error, unusable
 from .index import Index
-from .names import CheckpointName
 
 LOCK_FILE = "tchub.lock"
 LOCK_FORMAT = 1

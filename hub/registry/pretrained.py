@@ -13,9 +13,9 @@ from huggingface_hub import ModelHubMixin
 
 from ...cards import render_card
 from ...zoo.models import Checkpoint
+from .entry import Version
 from .errors import CheckpointNameError
 from .files import CARD_FILE, CONFIG_FILE, WEIGHTS_FILE, Outcome, Verification
-from .names import Version
 from .network import ANSWER_SECONDS, SLOWEST, ask_hub, network_ruled_out
 from .registry import find_checkpoint
 
@@ -73,13 +73,12 @@ class PretrainedModel(Checkpoint, ModelHubMixin, library_name="tchub", pipeline_
 
 
 def newest_version(tags: Iterable[str]) -> str | None:
-    """Return the newest of the tags that are versions, `vX.Y.Z`; a pre-release only where there is no release."""
-    versions: list[tuple[Version, str]] = []
+    """Return the newest of the tags that are versions, `vX.Y.Z`."""
+    versions: list[Version] = []
     for tag in tags:
         with suppress(CheckpointNameError):
-            versions += [(Version.parse(tag.removeprefix("v")), tag)] if tag.startswith("v") else []
-    released = [pair for pair in versions if not pair[0].pre]
-    return max(released or versions, key=lambda pair: pair[0], default=(None, None))[1]
+            versions += [Version.parse(tag[1:])] if tag.startswith("v") else []
+    return f"v{max(versions)}" if versions else None
 
 
 def _client_is_offline() -> bool:

@@ -13,11 +13,10 @@ from ...zoo.errors import TchubWarning
 from .entry import Entry, describe
 from .errors import IntegrityError, SourceError, StoreError
 from .files import CONFIG_FILE, Outcome, Verification, is_folder, read_card, verify_folder
-from .fit import require_loadable
 from .index import Index
 from .lock_file import LockFile
 from .network import network_ruled_out
-from .resolve import Resolution, resolve
+from .resolve import Resolution, require_loadable, resolve
 from .sources import bundled_root, fetch, own_index_of, parse_source, sources_for
 from .store import Store, cache_root, home_root
 from .trust import current_index

@@ -1,20 +1,81 @@
-"""From a name, a device family or a device to one checkpoint; every other one is passed over with a reason."""
+"""From a name, a device family or a device to one checkpoint; every other one is passed over with a reason.
+
+For a device the nearest checkpoint is taken; of equally near ones that which was measured on this very device, then on
+its family, then nowhere there, and last what ranked no better than chance; then the highest top-1 and pairwise
+accuracy measured there, the nearest spec sheet, the highest top-1 on its own held-out networks, the first by name.
+"""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from ...zoo.devices import Device, UnknownDeviceError, get_device, list_devices
-from .entry import Entry
+from ...zoo.devices import Device, UnknownDeviceError, distance, get_device, list_devices
+from ...zoo.devices.registry import OTHER
+from ...zoo.errors import TchubError
+from .entry import TRANSFER, CheckpointName, Entry
 from .errors import CheckpointNameError, UnknownCheckpointError
-from .fit import Verdict, in_order, judge, rejected, require_loadable, why_not
-from .names import CheckpointName
 
+CHECKPOINT_FORMAT = 1  # equal to `zoo.models`' own number (a test holds them together); importing that loads torch
 NO_ALIASES: Mapping[str, str] = {}
+_TVM = "apache-tvm"
+_CHANCE = 0.5  # the pairwise accuracy of choosing at random
 _SHOWN = 3  # verdicts that an error's sentence has room for; its field `verdicts` has all
+
+
+@dataclass(frozen=True)
+class Score:
+    """A checkpoint's scores on a device, on programs that it had not seen.
+
+    Attributes:
+        here: True for the very device that is asked about, False for one of its family.
+    """
+
+    device: str
+    here: bool
+    pairwise: float | None = None
+    top1: float | None = None
+    tasks: float | None = None
+
+    @property
+    def by_chance(self) -> bool:
+        """True where it ranked pairs of programs no better than a coin would."""
+        return self.pairwise is not None and self.pairwise <= _CHANCE
+
+    def __str__(self) -> str:
+        names = {"top1": "top-1", "pairwise": "pairwise"}
+        scores = [f"{text} {value:.2f}" for key, text in names.items() if (value := getattr(self, key)) is not None]
+        tasks = "" if self.tasks is None else f" of {self.tasks:g} task{'s' if self.tasks != 1 else ''}"
+        return f"measured on {'this device' if self.here else 'its family'} ({self.device}): {', '.join(scores)}{tasks}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The judgement of the resolution on one checkpoint.
+
+    Attributes:
+        reason: why it fits, or why it does not.
+        rank: the device distance's rank, smaller is nearer; None when it was rejected.
+        gap: how far the spec sheets are apart; None when it was rejected.
+        measured: its score on the device or its family; None where there is none.
+        passed_over: why another one was chosen; empty for the chosen one.
+    """
+
+    id: str
+    accepted: bool
+    reason: str
+    rank: int | None = None
+    gap: float | None = None
+    measured: Score | None = None
+    passed_over: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -41,8 +102,7 @@ def resolve(
 ) -> Resolution:
     """Choose a checkpoint by name, by family, or the one that fits a device best.
 
-    A name without a version means the newest version that can be used here and is not deprecated. Without a name,
-    and within a family, `fit` decides.
+    A name without a version means the newest version that can be used here and is not deprecated.
 
     Args:
         entries: all known versions of all checkpoints.
@@ -55,49 +115,132 @@ def resolve(
         UnknownCheckpointError: no such name or version, it cannot be used here, or none fits.
     """
     entries = list(entries)
-    if name is not None:
-        return _called(entries, name, device, aliases)
-    if device is None:
-        raise CheckpointNameError("neither a checkpoint nor a device was given", remedy="name one: see `tchub list`")
-    return _best(_newest(entries), device, f"no checkpoint fits {device.name}")
-
-
-def trace_text(verdicts: Sequence[Verdict]) -> str:
-    """Return the first verdicts as one line: `tcl-epyc@1.0.0 fits: ...; tcl-t4@1.0.0 does not: ...`."""
-    lines = [f"{v.id} {'fits' if v.accepted else 'does not'}: {v.reason}" for v in verdicts[:_SHOWN]]
-    lines += [f"and {len(verdicts) - _SHOWN} more"] if len(verdicts) > _SHOWN else []
-    return "; ".join(lines) or "no checkpoint is published"
-
-
-def _called(entries: list[Entry], name: str, device: Device | None, aliases: Mapping[str, str]) -> Resolution:
-    """Choose by a checkpoint's own name, else by an old one, else by a family."""
+    if name is None:
+        if device is None:
+            raise CheckpointNameError(
+                "neither a checkpoint nor a device was given", remedy="name one: see `tchub list`"
+            )
+        return _best(_newest(entries), device, f"no checkpoint fits {device.name}")
     plain, at, version = name.partition("@")
     if all(entry.name != plain for entry in entries):
         if plain in aliases:
             resolution = _named(entries, aliases[plain] + at + version, device)
             note = f"{plain} is called {aliases[plain]} now"
             return replace(resolution, warnings=(note, *resolution.warnings))
-        if family := None if at else _family_of(name):
-            of_family = [entry for entry in _newest(entries) if entry.family == family]
-            return _best(of_family, get_device(name), f"no checkpoint of the family {family} can be used")
+        if named := _device(name):
+            of_family = [entry for entry in _newest(entries) if entry.family == named.family]
+            return _best(of_family, named, f"no checkpoint of the family {named.family} can be used")
     return _named(entries, name, device)
 
 
-def _family_of(name: str) -> str | None:
-    """Return the family of a device or family name; None for another name."""
+# Can this machine use it at all?
+
+
+def require_loadable(entry: Entry) -> None:
+    """Raise UnknownCheckpointError for a checkpoint that this tchub or the installed TVM cannot use."""
+    if objection := _objection(entry):
+        reason, remedy = objection
+        fields = {key: getattr(entry, key) for key in ("name", "version", "format", "feature_schema", "tvm_range")}
+        raise UnknownCheckpointError(f"{entry.id} cannot be used: {reason}", remedy=remedy, **fields)
+
+
+@cache
+def installed_tvm() -> str | None:
+    """Return the version of the TVM that is installed, which is not imported for it; None for no TVM."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
-        return get_device(name).family
+        return version(_TVM)
+    except PackageNotFoundError:
+        return None
+
+
+def _objection(entry: Entry) -> tuple[str, str] | None:
+    """Return why a checkpoint cannot be used, and the remedy."""
+    from packaging.specifiers import SpecifierSet
+
+    from ...zoo.features import get_schema
+
+    upgrade = "pip install -U tchub, or choose an older version of the checkpoint"
+    if entry.format > CHECKPOINT_FORMAT:
+        return f"its format {entry.format} is newer than this tchub's {CHECKPOINT_FORMAT}: upgrade tchub", upgrade
+    try:
+        schema = get_schema(entry.feature_schema)
+    except TchubError:
+        return f"it reads features {entry.feature_schema}, which this tchub does not make: upgrade tchub", upgrade
+    if schema.version != entry.feature_version:
+        wanted = f"version {entry.feature_version} of the features {schema.name}"
+        return f"it reads {wanted}, this tchub makes version {schema.version}", upgrade
+    tvm = installed_tvm()
+    # Without a TVM there are no candidates to score, and nothing to object to: the files can be looked at.
+    if tvm is None or SpecifierSet(entry.tvm_range).contains(tvm, prereleases=True):
+        return None
+    reason = f"it scores candidates of TVM {entry.tvm_range}, and TVM {tvm} is installed"
+    return reason, f"pip install '{_TVM}{entry.tvm_range}', or choose another version of the checkpoint"
+
+
+def _why_not(entry: Entry) -> str | None:
+    """Return why a checkpoint is out of the question unless it is named, or None."""
+    objection = _objection(entry)
+    return objection[0] if objection else f"deprecated: {entry.deprecated}" if entry.deprecated else None
+
+
+# Which one fits a device best?
+
+
+def judge(entry: Entry, device: Device) -> Verdict:
+    """Judge whether a checkpoint fits a device."""
+    if reason := _why_not(entry):
+        return _rejected(entry, reason)
+    score = _score_near(entry, device)
+    if entry.is_knowledge_base:
+        # It knows several devices and is tuned to none: every family of the instruction set is nearer.
+        if entry.family != device.kind:
+            return _rejected(entry, f"{device.name} is a {device.kind}, it has learnt {entry.family}s")
+        known = f"a knowledge base of {entry.family}s ({', '.join(entry.measured_on)})"
+        reason = f"{known}, to adapt from; a family's own checkpoint goes before it"
+        return Verdict(entry.id, True, reason, OTHER, 0.0, score)
+    trained_on = _device(str(entry.data.get("device"))) or _device(entry.family)
+    if trained_on is None:
+        return _rejected(entry, f"no spec sheet of its device family {entry.family} is known")
+    gap = distance(device, trained_on)
+    if not gap.compatible:
+        return _rejected(entry, gap.reason)
+    return Verdict(entry.id, True, f"{gap.reason}; {score}" if score else gap.reason, gap.rank, gap.gap, score)
+
+
+def _rejected(entry: Entry, reason: str) -> Verdict:
+    return Verdict(entry.id, False, reason, passed_over=reason)
+
+
+def _score_near(entry: Entry, device: Device) -> Score | None:
+    """Return its score on this device, else the best-known one on a device of the family (of most tasks)."""
+    rows: dict[str, Mapping[str, Any]] = dict(entry.transfer)
+    if not entry.is_knowledge_base:  # its own held-out networks were measured on its corpus's device
+        rows[str(entry.data.get("device"))] = entry.metrics
+    scores = [
+        Score(known.name, known.name == device.name, **{key: row.get(key) for key in TRANSFER})
+        for name, row in rows.items()
+        if (known := _device(name)) and known.family == device.family
+    ]
+    telling = [score for score in scores if score.top1 is not None or score.pairwise is not None]
+    return max(telling, key=lambda score: (score.here, score.tasks or 0, score.device), default=None)
+
+
+def _device(name: str) -> Device | None:
+    try:
+        return get_device(name)
     except UnknownDeviceError:
         return None
 
 
 def _best(candidates: list[Entry], device: Device, none_fits: str) -> Resolution:
     """Choose the one that fits the device best."""
-    ranked = in_order((judge(entry, device), entry) for entry in candidates)
+    ranked = _in_order(candidates, device)
     verdicts = tuple(verdict for verdict, _ in ranked)
-    if not ranked or not ranked[0][0].accepted:
+    if not ranked or not verdicts[0].accepted:
         raise UnknownCheckpointError(
-            f"{none_fits} ({trace_text(verdicts)})",
+            f"{none_fits} ({_trace_text(verdicts)})",
             remedy="collect and train one: tchub collect --device local, then tchub train",
             device=device.name,
             verdicts=[verdict.as_dict() for verdict in verdicts],
@@ -105,19 +248,69 @@ def _best(candidates: list[Entry], device: Device, none_fits: str) -> Resolution
     return Resolution(ranked[0][1], verdicts)
 
 
+def _in_order(entries: Iterable[Entry], device: Device) -> list[tuple[Verdict, Entry]]:
+    """Return the chosen one first, every other one with the reason why it was passed over; rejected ones last."""
+
+    def preference(judged: tuple[Verdict, Entry]) -> tuple[Any, ...]:
+        verdict, entry = judged
+        score = verdict.measured
+        rank = (
+            not verdict.accepted,
+            verdict.rank or 0,
+            2 if score is None else 3 if score.by_chance else not score.here,
+        )
+        accuracy = (-((score and score.top1) or 0.0), -((score and score.pairwise) or 0.0))
+        return *rank, *accuracy, verdict.gap or 0.0, -(entry.metrics.get("top1") or 0.0), entry.id
+
+    ranked = sorted(((judge(entry, device), entry) for entry in entries), key=preference)
+    return [(_compared(verdict, ranked[0][0]), entry) for verdict, entry in ranked]
+
+
+def _compared(verdict: Verdict, chosen: Verdict) -> Verdict:
+    """Return a verdict with the reason why the chosen one goes before it."""
+    own, best = verdict.measured, chosen.measured
+    if verdict is chosen or not verdict.accepted:
+        return verdict
+    if verdict.rank != chosen.rank:
+        reason = f"farther: {verdict.reason}"
+    elif own and own.by_chance and not (best and best.by_chance):
+        reason = f"no better than chance: {own}"
+    elif own or best:
+        reason = f"{own or 'not measured on this device or its family'}; {chosen.id} was {best}"
+    else:
+        reason = f"{verdict.reason}; {chosen.id}: {chosen.reason}"
+    return replace(verdict, passed_over=reason)
+
+
+def _trace_text(verdicts: Sequence[Verdict]) -> str:
+    """Return the first verdicts as one line: `tcl-epyc@1.0.0 fits: ...; tcl-t4@1.0.0 does not: ...`."""
+    lines = [f"{v.id} {'fits' if v.accepted else 'does not'}: {v.reason}" for v in verdicts[:_SHOWN]]
+    lines += [f"and {len(verdicts) - _SHOWN} more"] if len(verdicts) > _SHOWN else []
+    return "; ".join(lines) or "no checkpoint is published"
+
+
+# Names and versions
+
+
 def _named(entries: list[Entry], name: str, device: Device | None) -> Resolution:
     wanted = _parsed(entries, name)
     versions = [entry for entry in entries if entry.name == wanted.name]
     if not versions:
-        if wanted.variant and any(entry.name == wanted.base for entry in entries):
-            raise _unadapted(entries, wanted)
-        raise _unknown(entries, wanted.name, device)
-    if wanted.version is not None:
-        versions = _exactly(versions, wanted)
-    chosen = _newest_of(versions)
+        raise _unknown(entries, wanted, device)
+    exact = [entry for entry in versions if wanted.version in (None, entry.semver)]
+    if not exact:
+        known = [str(version) for version in sorted((entry.semver for entry in versions), reverse=True)]
+        raise UnknownCheckpointError(
+            f"{wanted.name} has no version {wanted.version}",
+            remedy=f"use one of: {', '.join(known)}",
+            name=wanted.name,
+            version=str(wanted.version),
+            known=known,
+        )
+    chosen = _newest_of(exact)
     require_loadable(chosen)
     verdict = Verdict(chosen.id, True, "named" if wanted.version else "the newest version that can be used here")
-    newer = tuple(_other_version(entry, chosen) for entry in versions if entry.semver > chosen.semver)
+    newer = tuple(_other_version(entry, chosen) for entry in exact if entry.semver > chosen.semver)
     note = (f"{chosen.id} is deprecated: {chosen.deprecated}",) if chosen.deprecated else ()
     return Resolution(chosen, (verdict, *newer), note)
 
@@ -126,29 +319,16 @@ def _parsed(entries: list[Entry], name: str) -> CheckpointName:
     try:
         return CheckpointName.parse(name)
     except CheckpointNameError as error:
+        message = error.message
         if Path(name).is_dir():
-            lacks = "it is a folder" + ("" if (Path(name) / "config.json").is_file() else " without a config.json")
-            raise CheckpointNameError(f"{error.message}; {lacks}", remedy=error.remedy, name=name) from None
+            lacks = "" if (Path(name) / "config.json").is_file() else " without a config.json"
+            raise CheckpointNameError(f"{message}; it is a folder{lacks}", remedy=error.remedy, name=name) from None
         known = {entry.name for entry in entries}.union(*((d.name, d.family, *d.aliases) for d in list_devices()))
         nearest = difflib.get_close_matches(name.lower(), sorted(known), n=3, cutoff=0.75)
         if not nearest or "@" in name:
             raise
-        message = f"{error.message}; nearest: {', '.join(nearest)}"
-        raise CheckpointNameError(message, remedy=f"try {nearest[0]}; {error.remedy}", name=name) from None
-
-
-def _exactly(versions: list[Entry], wanted: CheckpointName) -> list[Entry]:
-    exact = [entry for entry in versions if entry.version == str(wanted.version)]
-    if not exact:
-        known = sorted((entry.semver for entry in versions), reverse=True)
-        raise UnknownCheckpointError(
-            f"{wanted.name} has no version {wanted.version}",
-            remedy=f"use one of: {', '.join(map(str, known))}",
-            name=wanted.name,
-            version=str(wanted.version),
-            known=[str(version) for version in known],
-        )
-    return exact
+        remedy = f"try {nearest[0]}; {error.remedy}"
+        raise CheckpointNameError(f"{message}; nearest: {', '.join(nearest)}", remedy=remedy, name=name) from None
 
 
 def other_versions(entries: Iterable[Entry], verdicts: Iterable[Verdict]) -> list[Verdict]:
@@ -161,14 +341,9 @@ def other_versions(entries: Iterable[Entry], verdicts: Iterable[Verdict]) -> lis
 
 
 def _other_version(entry: Entry, taken: Entry) -> Verdict:
-    if reason := why_not(entry):
-        return rejected(entry, reason)
-    if entry.deprecated:
-        return rejected(entry, f"deprecated: {entry.deprecated}")
-    if entry.semver.pre and not taken.semver.pre:
-        reason = "a pre-release, taken only by its name"
-    else:
-        reason = f"{'older' if entry.semver < taken.semver else 'newer'} than {taken.version}"
+    if reason := _why_not(entry):
+        return _rejected(entry, reason)
+    reason = f"{'older' if entry.semver < taken.semver else 'newer'} than {taken.version}"
     return Verdict(entry.id, True, "can be used here", passed_over=reason)
 
 
@@ -182,46 +357,28 @@ def _newest(entries: list[Entry]) -> list[Entry]:
 
 
 def _newest_of(versions: list[Entry]) -> Entry:
-    """Return the newest that can be used; a deprecated one or a pre-release only when there is no other.
-
-    Of those that cannot be used the newest, to say why.
-    """
-    return max(
-        versions,
-        key=lambda entry: (why_not(entry) is None, not entry.deprecated, not entry.semver.pre, entry.semver),
-    )
+    """Return the newest that can be used; a deprecated one only when there is no other, and else the newest."""
+    return max(versions, key=lambda entry: (_objection(entry) is None, not entry.deprecated, entry.semver))
 
 
-def _unadapted(entries: list[Entry], wanted: CheckpointName) -> UnknownCheckpointError:
-    """Return the error of a checkpoint that would be made on this machine."""
-    local = sorted({entry.name for entry in entries if entry.is_local})
-    near = difflib.get_close_matches(wanted.name, local, n=3, cutoff=0.6)
-    why = "nobody adapted it on this machine, or adapting did not rank programs better and kept the base"
-    remedy = f"run: tchub adapt {wanted.base}; or use {wanted.base} itself"
-    return UnknownCheckpointError(
-        f"there is no {wanted.name}: {why}" + (f"; nearest: {', '.join(near)}" if near else ""),
-        remedy=f"try {near[0]}; or {remedy}" if near else remedy,
-        name=wanted.name,
-        nearest=near,
-        verdicts=[],
-    )
-
-
-def _unknown(entries: list[Entry], name: str, device: Device | None) -> UnknownCheckpointError:
+def _unknown(entries: list[Entry], wanted: CheckpointName, device: Device | None) -> UnknownCheckpointError:
+    """Return the error of a name that no checkpoint has, with the nearest names and what fits the device."""
     names = sorted({entry.name for entry in entries})
-    nearest = difflib.get_close_matches(name, names, n=3, cutoff=0.6)
-    message = f"no checkpoint is called {name}"
-    if nearest:
-        message += f"; nearest: {', '.join(nearest)}"
-    verdicts = [v for v, _ in in_order((judge(entry, device), entry) for entry in _newest(entries))] if device else []
-    if device:
-        message += f". For this device ({device.name}): {trace_text(verdicts)}"
-    fitting = next((verdict.id.partition("@")[0] for verdict in verdicts if verdict.accepted), None)
-    choice = nearest[0] if nearest else fitting
+    message, remedy = f"no checkpoint is called {wanted.name}", "`tchub list` shows all"
+    unadapted = wanted.variant is not None and wanted.base in names
+    if unadapted:
+        why = "nobody adapted it on this machine, or adapting did not rank programs better and kept the base"
+        message, remedy = f"there is no {wanted.name}: {why}", f"run: tchub adapt {wanted.base}; or use {wanted.base}"
+        names = [name for name in names if "+" in name]
+    nearest = difflib.get_close_matches(wanted.name, names, n=3, cutoff=0.6)
+    verdicts = [v for v, _ in _in_order(_newest(entries), device)] if device and not unadapted else []
+    message += f"; nearest: {', '.join(nearest)}" if nearest else ""
+    message += f". For this device ({device.name}): {_trace_text(verdicts)}" if device and verdicts else ""
+    choices = [*nearest, *(verdict.id.partition("@")[0] for verdict in verdicts if verdict.accepted)]
     return UnknownCheckpointError(
         message,
-        remedy=f"try {choice}; `tchub list` shows all" if choice else "`tchub list` shows all",
-        name=name,
+        remedy=f"try {choices[0]}; {'or ' if unadapted else ''}{remedy}" if choices else remedy,
+        name=wanted.name,
         nearest=nearest,
         verdicts=[verdict.as_dict() for verdict in verdicts],
     )

@@ -1,8 +1,9 @@
 """Checkpoints on this machine: a cache of fetched ones, and a home for those that were adapted here.
 
 Layout: `<root>/<name>/<version>/{config.json, model.safetensors, README.md, metrics.json, entry.json}`, where
-`entry.json` is the index entry the files were checked against. A version appears whole, by one rename, or not
-at all; one that is replaced is back at the next lock when a process was killed before the new one was there.
+`entry.json` is the index entry the files were checked against. A version appears whole, by one rename, or not at all.
+Of one that is repaired, or whose card was corrected, each file is replaced by a rename: at any moment it is the old or
+the new one, and both count.
 """
 
 from __future__ import annotations
@@ -17,15 +18,13 @@ from pathlib import Path
 import platformdirs
 
 from ...zoo.files import LockError, locked
-from .entry import RECORD, Entry
+from .entry import RECORD, CheckpointName, Entry, Version
 from .errors import CheckpointNameError, IndexFileError, StoreError
 from .files import (
     Outcome,
     Verification,
     is_folder,
     leftovers,
-    original_path,
-    put_back,
     put_folder,
     read_document,
     remove_folder,
@@ -33,7 +32,6 @@ from .files import (
     store_error,
     verify_folder,
 )
-from .names import CheckpointName, Version
 
 
 def cache_root() -> Path:
@@ -73,8 +71,7 @@ class Store:
         """Return stored entries by name and version; a folder without a readable record is no checkpoint."""
         with suppress(PermissionError):
             records = map(self.record, (path.parent for path in sorted(self.root.glob(f"*/*/{RECORD}"))))
-            # A version that went aside for its replacement sorts first, and counts while nothing has its path.
-            return list({entry.id: entry for entry in records if entry is not None}.values())
+            return [entry for entry in records if entry is not None]
         return []
 
     def record(self, folder: Path) -> Entry | None:
@@ -83,7 +80,7 @@ class Store:
             entry = Entry.from_dict(read_document(folder / RECORD), str(folder / RECORD))
         except IndexFileError:
             return None
-        return entry if self.path(entry) == original_path(folder) else None
+        return entry if self.path(entry) == folder else None
 
     def verify(self, entry: Entry) -> Verification:
         """Check the stored files against an entry; a card or metrics that were corrected since may be as they came."""
@@ -91,7 +88,9 @@ class Store:
         if not is_folder(folder):
             return Verification(Outcome.NOT_INSTALLED, folder)
         stored = self.record(folder)
-        return verify_folder(folder, (entry if stored is None or stored.changed_in(entry) else stored).files)
+        if stored is None or stored.changed_in(entry):
+            return verify_folder(folder, entry.files)
+        return verify_folder(folder, stored.files, entry.files)
 
     def require(self, entry: Entry) -> Path:
         """Return the folder of a stored version, verified.
@@ -101,7 +100,7 @@ class Store:
         """
         check = self.verify(entry)
         if not check.ok and is_folder(self.path(entry).parent):
-            # Once more while nobody replaces it: between two renames neither copy has its path.
+            # Once more while nobody replaces it: by now it may be repaired.
             with suppress(StoreError, LockError), self.locked(entry.name):
                 check = self.verify(entry)
         remedy = f"run: tchub pull {entry.id}" if not entry.is_local else f"adapt again; remove {check.path}"
@@ -118,15 +117,15 @@ class Store:
             StoreError: the store cannot be written, or holds this version with another model; nothing changed.
             LockError: another process has been writing this name for two minutes.
         """
-        if self._holds(entry):  # also before the lock, which a read-only store cannot take
-            return self.path(entry)
-        with self.locked(entry.name):
-            if self._holds(entry):
-                return self.path(entry)
-            with self._staging(entry.name) as staging:
-                fill(staging)
-                verify_folder(staging, entry.files).require("try again, or another --source")
-                self._commit(entry, staging)
+
+        def filled(folder: Path) -> Entry:
+            fill(folder)
+            return entry
+
+        if not self._holds(entry):  # before the lock, which a read-only store cannot take
+            with self.locked(entry.name):
+                if not self._holds(entry):
+                    self._put(entry.name, filled, "try again, or another --source")
         return self.path(entry)
 
     def add_new(self, name: str, fill: Callable[[Path, str], Entry]) -> Entry:
@@ -140,10 +139,17 @@ class Store:
             StoreError: the store cannot be written.
         """
         CheckpointName.parse(name)
-        with self.locked(name), self._staging(name) as staging:
-            entry = fill(staging, str(self.next_version(name)))
-            verify_folder(staging, entry.files).require("this is a fault of the writer")
-            self._commit(entry, staging)
+        with self.locked(name):
+            version = str(self.next_version(name))
+            return self._put(name, lambda folder: fill(folder, version), "this is a fault of the writer")
+
+    def _put(self, name: str, fill: Callable[[Path], Entry], remedy: str) -> Entry:
+        with self.guarded(self.root / name), staged_folder(self.root / name) as folder:
+            entry = fill(folder)
+            verify_folder(folder, entry.files).require(remedy)
+            text = json.dumps(entry.as_dict(), indent=2, sort_keys=True) + "\n"
+            (folder / RECORD).write_text(text, encoding="utf-8")
+            put_folder(folder, self.path(entry), last=RECORD)
         return entry
 
     def next_version(self, name: str) -> Version:
@@ -180,7 +186,6 @@ class Store:
             with self.guarded(self.root):
                 self.root.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(locked(self.root / f".{name}.lock", seconds))
-                put_back(self.root / name)
             yield
 
     @contextmanager
@@ -202,13 +207,3 @@ class Store:
                 path=str(path),
             )
         return stored is not None and verify_folder(path, entry.files).ok
-
-    def _commit(self, entry: Entry, staging: Path) -> None:
-        (staging / RECORD).write_text(json.dumps(entry.as_dict(), indent=2, sort_keys=True) + "\n", encoding="utf-8")
-        put_folder(staging, self.path(entry))
-
-    @contextmanager
-    def _staging(self, name: str) -> Iterator[Path]:
-        """Make a folder beside the versions of `name`."""
-        with self.guarded(self.root / name), staged_folder(self.root / name) as staging:
-            yield staging

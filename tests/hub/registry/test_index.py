@@ -52,8 +52,8 @@ def test_a_licence_has_no_default(tmp_path, licence):
     ("change", "why"),
     [
         ({"name": "../../tmp"}, "not a checkpoint name"),
-        ({"name": "tcl-epyc@1.0.0"}, "not a semantic version"),
-        ({"version": "latest"}, "not a semantic version"),
+        ({"name": "tcl-epyc@1.0.0"}, "is not a version"),
+        ({"version": "latest"}, "is not a version"),
         ({"format": "1"}, "format"),
         ({"format": True}, "format"),
         ({"arch": None}, "arch"),

@@ -17,7 +17,7 @@ from tchub.zoo.errors import TchubError
         ("tcl-epyc@1.2.3", "tcl", "epyc", None, "1.2.3"),
         ("tcl-epyc+local", "tcl", "epyc", "local", None),
         ("tcl-epyc+local@1.0.1", "tcl", "epyc", "local", "1.0.1"),
-        ("tenset_mlp-rtx-3080@2.0.0-rc.1", "tenset_mlp", "rtx-3080", None, "2.0.0-rc.1"),
+        ("tenset_mlp-rtx-3080@2.0.0", "tenset_mlp", "rtx-3080", None, "2.0.0"),
     ],
 )
 def test_names_have_an_architecture_a_family_and_maybe_more(text, arch, family, variant, version):
@@ -50,24 +50,14 @@ def test_no_text_makes_the_parser_fail_otherwise_or_yields_a_path(text):
     assert ".." not in name
 
 
-def test_versions_are_ordered_as_semver_says():
-    texts = ["1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta.2", "1.0.0-beta.11", "1.0.0-rc.1",
-             "1.0.0", "1.0.1", "1.2.0", "1.10.0", "2.0.0"]  # fmt: skip
+def test_versions_are_ordered_by_their_numbers():
+    texts = ["0.9.0", "1.0.0", "1.0.1", "1.2.0", "1.10.0", "2.0.0"]
     assert [str(version) for version in sorted({Version.parse(text) for text in texts})] == texts
 
 
 @pytest.mark.parametrize(
-    "text", ["1", "1.0", "v1.0.0", "01.0.0", "1.0.0+build", "1.0.0-", "1.0.0-01", "1.0.x", "١.0.0"]
+    "text", ["1", "1.0", "v1.0.0", "01.0.0", "1.0.0+build", "1.0.0-", "1.0.0-rc.1", "1.0.x", "١.0.0"]
 )
-def test_only_whole_semantic_versions_count(text):
+def test_only_three_numbers_are_a_version(text):
     with pytest.raises(CheckpointNameError):
         Version.parse(text)
-
-
-version = st.builds(Version, *[st.integers(0, 99)] * 3)
-
-
-@given(version, version)
-def test_order_agrees_with_the_three_numbers(a, b):
-    assert (a < b) == ((a.major, a.minor, a.patch) < (b.major, b.minor, b.patch))
-    assert a < a.next_patch()

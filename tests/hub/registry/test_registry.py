@@ -14,7 +14,7 @@ from tchub import hub
 from tchub.hub.api import locate
 from tchub.hub.registry import Registry, describe
 from tchub.hub.registry.errors import UnknownCheckpointError
-from tchub.hub.registry.fit import CHECKPOINT_FORMAT
+from tchub.hub.registry.resolve import CHECKPOINT_FORMAT
 from tchub.zoo.devices import get_device
 from tchub.zoo.errors import TchubWarning
 from tchub.zoo.models import Checkpoint

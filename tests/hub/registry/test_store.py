@@ -6,7 +6,6 @@ import errno
 import hashlib
 import os
 import shutil
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,14 +102,11 @@ def test_each_damage_has_its_own_outcome_and_a_remedy(store, entry, fill, damage
 def test_a_rename_that_fails_keeps_what_was_there(store, entry, fill, monkeypatch):
     path = store.add(entry, fill)
     (path / "README.md").write_text("damaged")
-    rename = os.rename
 
     def refuse(source, target):
-        if not str(source).endswith(".old") and Path(target) == path:
-            raise OSError(errno.ENOSPC, "No space left on device", str(target))
-        rename(source, target)
+        raise OSError(errno.ENOSPC, "No space left on device", str(target))
 
-    monkeypatch.setattr(os, "rename", refuse)
+    monkeypatch.setattr(os, "replace", refuse)
     with pytest.raises(StoreError, match="no space left"):
         store.add(entry, fill)
     assert (path / "README.md").read_text() == "damaged"
@@ -186,25 +182,27 @@ def test_a_version_whose_card_was_corrected_still_serves_and_the_next_pull_bring
     assert store.require(entry) == path, "an older index serves as well"
 
 
-def test_who_looks_while_a_version_is_replaced_waits_and_gets_the_new_one(store, entry, fill, monkeypatch):
+def test_whoever_looks_while_a_version_is_replaced_sees_a_whole_one(store, entry, fill, monkeypatch):
     path = store.add(entry, fill)
-    (path / "README.md").write_text("damaged")
-    rename, found, waited = os.rename, [], []
+    corrected = {"README.md": b"corrected", "metrics.json": b"{}"}
+    records = {name: FileRecord(len(data), hashlib.sha256(data).hexdigest()) for name, data in corrected.items()}
+    listed = replace(entry, files=dict(entry.files) | records)
+    moves = []
 
-    def look_in_between(source, target):
-        reader = threading.Thread(target=lambda: found.append(store.require(entry)))
-        if Path(target) == path:
-            assert not path.exists(), "the old one was moved aside"
-            reader.start()
-            reader.join(0.3)
-            waited.append(reader)
-            assert reader.is_alive()
-        rename(source, target)
+    def fill_corrected(folder: Path) -> None:
+        fill(folder)
+        for name, data in corrected.items():
+            (folder / name).write_bytes(data)
 
-    monkeypatch.setattr(os, "rename", look_in_between)
-    store.add(entry, fill)
-    waited[0].join(10)
-    assert found == [path]
+    def move(source, target, replace=os.replace):
+        replace(source, target)
+        moves.append(Path(target).name)
+        assert store.verify(listed).ok, "a process that is killed here loses nothing"
+
+    monkeypatch.setattr(os, "replace", move)
+    store.add(listed, fill_corrected)
+    assert (len(moves), moves[-1]) == (5, "entry.json")
+    assert store.require(listed) == path
 
 
 def test_the_roots_follow_the_environment(monkeypatch, tmp_path):
