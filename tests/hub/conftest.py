@@ -84,6 +84,15 @@ def fresh_metaschedule_logger() -> None:
     logger.handlers.clear()
 
 
+@pytest.fixture
+def compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run compiled networks in this process and time them briefly: one of their own takes four seconds to start."""
+    from tchub.hub.networks import latency, latency_worker
+
+    monkeypatch.setattr(latency, "_ask", lambda request, *_: latency_worker.answer(request))
+    monkeypatch.setattr(latency_worker, "REPEAT_SECONDS", 1e-4)
+
+
 @pytest.fixture(scope="session")
 def pt2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An exported program of a tiny network with two outputs."""

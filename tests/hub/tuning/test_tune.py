@@ -30,7 +30,7 @@ SEARCH = SearchSettings(population_size=16, init_min_unmeasured=8, genetic_num_i
 
 
 @pytest.fixture
-def fake_pair() -> dict[str, Any]:
+def fake_pair(compared_here: None) -> dict[str, Any]:
     """A builder and a runner that compile nothing, for the search; the library is compiled for real."""
     return {"builder": FakeBuilder(), "runner": FakeRunner(), "search": SEARCH, "target": {"kind": "llvm"}}
 
