@@ -11,26 +11,76 @@ import ipaddress
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO
 from urllib.parse import urljoin, urlsplit
+
+from requests import PreparedRequest, RequestException, Response, Session
+from requests.adapters import HTTPAdapter
+from requests.exceptions import InvalidURL
+from urllib3.exceptions import HTTPError, MaxRetryError
+from urllib3.util import Retry
 
 from .entry import Entry
 from .errors import NotInSourceError, SourceError
 from .files import CONFIG_FILE, FileRecord, Outcome, Verification
 from .network import SLOWEST, VARIABLES, network_ruled_out, within
 
-if TYPE_CHECKING:
-    from requests import Response, Session
-
-T = TypeVar("T")
-
 TOKEN_VARIABLE = "TCHUB_MIRROR_TOKEN"
 _TRIES = 4  # of a request that fails, and of a download that breaks off and goes on where it stopped
 _LONGEST_PAUSE = 20.0  # seconds that a server may ask for before the next try
-_REDIRECTS = 4
 _PIECE = 1 << 16
+_BROKEN = (RequestException, HTTPError, OverflowError)  # the last one of a pause beyond all calendars
+
+
+class PatientRetry(Retry):
+    """Waits as long as the server asks for, and gives up where that is too long."""
+
+    def increment(self, method: Any = None, url: Any = None, response: Any = None, *args: Any, **kw: Any) -> Any:
+        """Return the next state; raises MaxRetryError at once where the server asks for a long pause."""
+        if response is not None and (self.get_retry_after(response) or 0.0) > _LONGEST_PAUSE:
+            raise MaxRetryError(kw["_pool"], url)  # raise_on_status is off: the answer itself is given back
+        return super().increment(method, url, response, *args, **kw)
+
+
+class MirrorSession(Session):
+    """Tries again, follows a few safe redirects, and keeps the token to one host."""
+
+    def __init__(self, token: str | None) -> None:
+        super().__init__()
+        self.max_redirects = 4
+        # Compressed bytes would have another size than the index says, and might unpack to any size.
+        self.headers.update({"Accept-Encoding": "identity", "User-Agent": "tchub"})
+        if token:  # not a header of the session: requests drops this one when a redirect leads to another host
+            self.auth = lambda request: request.headers.update(Authorization=f"Bearer {token}") or request
+        retry = PatientRetry(
+            total=_TRIES - 1,
+            backoff_factor=0.3,  # pauses of 0, 0.6 and 1.2 s where the server asks for none
+            status_forcelist=(429, 500, 502, 503, 504),
+            allowed_methods=("GET",),
+            raise_on_status=False,
+        )
+        for scheme in ("https://", "http://"):
+            self.mount(scheme, HTTPAdapter(max_retries=retry))
+
+    def send(self, request: PreparedRequest, **kwargs: Any) -> Response:
+        """Send a request, by no proxy to this machine's own servers."""
+        # All of plain http would be read by a proxy. trust_env stays, for ~/.netrc.
+        if (request.url or "").startswith("http:"):
+            kwargs["proxies"] = {}
+            request.headers.pop("Proxy-Authorization", None)  # a redirect brings it along
+        return super().send(request, **kwargs)
+
+    def get_redirect_target(self, resp: Response) -> str | None:
+        """Return where an answer leads to; raises SourceError where that is not safe."""
+        target = super().get_redirect_target(resp)
+        if target is not None:
+            try:
+                target = urljoin(resp.url, target)
+                _require_private(target, inside=resp.url)
+            except ValueError as error:  # an address that is none
+                raise InvalidURL("a redirect leads to no address") from error
+        return target
 
 
 class Mirror:
@@ -72,30 +122,27 @@ class Mirror:
             IntegrityError: a file has another size than in the index; refused before it is stored.
         """
 
-        self._ask(entry.id, entry.size, offline, lambda session: self._fetch(session, entry, dest))
-
-    def _fetch(self, session: Session, entry: Entry, dest: Path) -> None:
-        names = sorted(entry.files, key=lambda name: name != CONFIG_FILE)
-        for folder in (f"{entry.name}/{entry.version}", entry.name):
-            for name in names:
-                try:
-                    self._download(session, f"{folder}/{name}", dest / name, entry.files[name])
-                except NotInSourceError:
-                    if name != CONFIG_FILE:
-                        raise
+        def run(session: Session) -> None:
+            for folder in (f"{entry.name}/{entry.version}", entry.name):
+                with suppress(NotInSourceError):
+                    self._download(session, f"{folder}/{CONFIG_FILE}", dest / CONFIG_FILE, entry.files[CONFIG_FILE])
                     break
             else:
-                return
-        path = f"{self.uri}/{entry.name}/{entry.version}/{CONFIG_FILE}"
-        raise NotInSourceError(
-            f"{self.uri} does not hold {entry.id}",
-            remedy=f"check the address: {path}, or use another --source",
-            source=self.uri,
-            file=entry.id,
-        )
+                remedy = f"check the address: {self.uri}/{entry.name}/{entry.version}/{CONFIG_FILE}"
+                raise NotInSourceError(
+                    f"{self.uri} does not hold {entry.id}",
+                    remedy=f"{remedy}, or use another --source",
+                    source=self.uri,
+                    file=entry.id,
+                )
+            for name, record in entry.files.items():
+                if name != CONFIG_FILE:
+                    self._download(session, f"{folder}/{name}", dest / name, record)
 
-    def _ask(self, name: str, size: int, offline: bool, call: Callable[[Session], T]) -> T:
-        """Return the result of a call with a session, in bounded time; raises SourceError.
+        self._ask(entry.id, entry.size, offline, run)
+
+    def _ask(self, name: str, size: int, offline: bool, call: Callable[[Session], object]) -> None:
+        """Call with a session, in bounded time; raises SourceError.
 
         The texts of the session's errors are left out: they hold addresses that a redirect may have led to, with what
         is secret in them.
@@ -104,21 +151,21 @@ class Mirror:
             message = f"{name} of {self.uri} needs the network, which is ruled out"
             remedy = f"run once without --offline (and without {' and '.join(VARIABLES)}), or use file:///folder"
             raise self._error("offline", message, remedy, name)
-        remedy = "check the connection and HTTPS_PROXY, try again later, or use another --source"
         token = _token() if self.named else None
 
-        def run() -> T:
-            with _session_type()(token) as session:
-                return call(session)
+        def run() -> None:
+            with MirrorSession(token) as session:
+                call(session)
 
         try:
-            return within(3 * self.patience + size / SLOWEST, run)
-        except TimeoutError as error:
-            raise self._error("network", f"{self.uri} hangs, or is too slow: {error}", remedy, name) from error
-        except _broken() as error:
+            within(3 * self.patience + size / SLOWEST, run)
+        except (TimeoutError, *_BROKEN) as error:
             inner = error.args[0] if error.args else None
             cause = type(getattr(inner, "reason", None) or error).__name__  # e.g. NameResolutionError
-            raise self._error("network", f"{self.uri} could not be read: {cause}", remedy, name) from error
+            slow = isinstance(error, TimeoutError)
+            message = f"{self.uri} {f'hangs, or is too slow: {error}' if slow else f'could not be read: {cause}'}"
+            remedy = "check the connection and HTTPS_PROXY, try again later, or use another --source"
+            raise self._error("network", message, remedy, name) from error
 
     def _download(self, session: Session, name: str, dest: Path, record: FileRecord) -> None:
         """Store a file of exactly the size of the index."""
@@ -126,9 +173,8 @@ class Mirror:
         with dest.open("wb") as file:
             for _ in range(_TRIES):
                 etag = self._receive(session, name, file, record.size, exact=True, etag=etag)
-                if file.tell() == record.size:
+                if (size := file.tell()) == record.size:
                     return
-            size = file.tell()
         message = f"{self.uri}/{name} broke off {_TRIES} times, the last time after {size} of {record.size} bytes"
         raise self._error("network", message, "try again; use another --source if it happens again", name)
 
@@ -152,7 +198,7 @@ class Mirror:
             announced = response.headers.get("Content-Length", "")
             if announced.isascii() and announced.isdecimal() and len(announced) < 20:
                 self._require_size(name, file.tell() + int(announced), limit, exact)
-            with suppress(*(_broken() if exact else ())):
+            with suppress(*(_BROKEN if exact else ())):
                 while piece := response.raw.read(_PIECE, decode_content=False):
                     if file.tell() + len(piece) > limit:
                         self._require_size(name, file.tell() + len(piece), limit, exact)
@@ -168,27 +214,24 @@ class Mirror:
             raise self._error("content", message, "check the address, or use another --source", name)
 
     def _require_good(self, response: Response, name: str) -> None:
-        status = response.status_code
+        status, pause = response.status_code, response.headers.get("Retry-After", "")
         if response.headers.get("Content-Encoding", "identity") != "identity":
             message = f"{self.uri} sends {name} compressed, which it was not asked for"
-            raise self._error(
-                "content", message, "have the server send files as they are, or use another --source", name
-            )
+            remedy = "have the server send files as they are, or use another --source"
+            raise self._error("content", message, remedy, name)
         if status in (401, 403):
             remedy = f"set {TOKEN_VARIABLE}, or check that it is right and still valid"
             if not self.named:
                 remedy = f"name {self.uri} by --source or in TCHUB_SOURCES: {TOKEN_VARIABLE} goes to no other mirror"
             remedy += "; some servers say the same of a file that is not there"
-            message = f"{self.uri} refused to give {name} (HTTP {status})"
-            raise self._error("token", message, remedy, name, status=status)
+            raise self._error("token", f"{self.uri} refused to give {name} (HTTP {status})", remedy, name)
         if status in (404, 410):
             message, remedy = f"{self.uri} has no {name}", "use another --source"
-            raise NotInSourceError(message, remedy=remedy, source=self.uri, file=name, status=status)
+            raise NotInSourceError(message, remedy=remedy, source=self.uri, file=name)
         if status not in (200, 206):
-            pause = _session_type().retry.get_retry_after(response.raw)
-            remedy = f"try again {f'in {pause:.0f} s' if pause else 'later'}, or use another --source"
+            remedy = f"try again {f'in {pause} s' if pause.isdecimal() else 'later'}, or use another --source"
             message = f"{self.uri} answered HTTP {status} for {name}"
-            raise self._error("network", message, remedy, name, status=status, retry_after=pause)
+            raise self._error("network", message, remedy, name, status=status)
 
     def _error(self, reason: str, message: str, remedy: str, name: str, **fields: object) -> SourceError:
         return SourceError(message, reason=reason, remedy=remedy, source=self.uri, file=name, **fields)
@@ -200,75 +243,6 @@ def _token() -> str | None:
         remedy = "set it again, to the token alone, or unset it"
         raise SourceError(f"{TOKEN_VARIABLE} holds characters that no token has", reason="token", remedy=remedy)
     return token or None
-
-
-def _broken() -> tuple[type[Exception], ...]:
-    """Return the errors of a connection that breaks, or never comes about."""
-    from requests import RequestException
-    from urllib3.exceptions import HTTPError
-
-    return RequestException, HTTPError
-
-
-@cache  # made when a mirror is asked, so that nothing else pays for the import
-def _session_type() -> Any:
-    """Return the class of sessions that try again, follow a few safe redirects, and keep the token to one host."""
-    from requests import PreparedRequest, Session
-    from requests.adapters import HTTPAdapter
-    from requests.exceptions import InvalidURL
-    from urllib3.exceptions import InvalidHeader, MaxRetryError
-    from urllib3.util import Retry
-
-    class PatientRetry(Retry):
-        """Waits as long as the server asks for, and gives up where that is too long."""
-
-        def get_retry_after(self, response: Any) -> float | None:
-            with suppress(InvalidHeader, OverflowError):
-                return super().get_retry_after(response)
-            return None
-
-        def increment(self, method: Any = None, url: Any = None, response: Any = None, *args: Any, **kw: Any) -> Any:
-            if response is not None and (self.get_retry_after(response) or 0.0) > _LONGEST_PAUSE:
-                raise MaxRetryError(kw["_pool"], url)  # raise_on_status is off: the answer itself is given back
-            return super().increment(method, url, response, *args, **kw)
-
-    class MirrorSession(Session):
-        retry = PatientRetry(
-            total=_TRIES - 1,
-            backoff_factor=0.3,  # pauses of 0, 0.6 and 1.2 s where the server asks for none
-            status_forcelist=(429, 500, 502, 503, 504),
-            allowed_methods=("GET",),
-            raise_on_status=False,
-        )
-
-        def __init__(self, token: str | None) -> None:
-            super().__init__()
-            self.max_redirects = _REDIRECTS
-            # Compressed bytes would have another size than the index says, and might unpack to any size.
-            self.headers.update({"Accept-Encoding": "identity", "User-Agent": "tchub"})
-            if token:  # not a header of the session: requests drops this one when a redirect leads to another host
-                self.auth = lambda request: request.headers.update(Authorization=f"Bearer {token}") or request
-            for scheme in ("https://", "http://"):
-                self.mount(scheme, HTTPAdapter(max_retries=self.retry))
-
-        def send(self, request: PreparedRequest, **kwargs: Any) -> Response:
-            # Only this machine is asked by plain http, all of which a proxy would read. trust_env stays, for ~/.netrc.
-            if (request.url or "").startswith("http:"):
-                kwargs["proxies"] = {}
-                request.headers.pop("Proxy-Authorization", None)  # a redirect brings it along
-            return super().send(request, **kwargs)
-
-        def get_redirect_target(self, resp: Response) -> str | None:
-            target = super().get_redirect_target(resp)
-            if target is not None:
-                try:
-                    target = urljoin(resp.url, target)
-                    _require_private(target, inside=resp.url)
-                except ValueError as error:  # an address that is none
-                    raise InvalidURL("a redirect leads to no address") from error
-            return target
-
-    return MirrorSession
 
 
 def _require_folder(url: str) -> None:
@@ -298,19 +272,15 @@ def _require_private(url: str, inside: str = "") -> None:
         ValueError: no address at all.
     """
     parts = urlsplit(url)
-    local = parts.scheme == "http" and _is_loopback(parts.hostname or "")
-    if parts.scheme == "https" or (local and not inside.startswith("https:")):
+    host = parts.hostname or ""
+    local = host == "localhost"
+    with suppress(ValueError):
+        local = local or ipaddress.ip_address(host).is_loopback
+    if parts.scheme == "https" or (parts.scheme == "http" and local and not inside.startswith("https:")):
         return
     raise SourceError(
-        f"{parts.scheme}://{parts.hostname} is not encrypted: anyone on the way could read and change what it sends",
+        f"{parts.scheme}://{host} is not encrypted: anyone on the way could read and change what it sends",
         reason="insecure",
         remedy="use https:// or file:///folder; plain http is for addresses of this machine",
-        host=parts.hostname,
+        host=host,
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

@@ -71,42 +71,52 @@ def ask_hub(repo: str, call: Callable[[], T], seconds: float | None = None, **ab
         try:
             return within(seconds, call)
         except TimeoutError as error:
-            file = about.get("file")
+            asked = f"{about['file']} of {repo}" if about.get("file") else repo
+            way_out = about.get("alternative", ELSEWHERE)
             raise SourceError(
-                f"the Hub hangs, or is too slow: {f'{file} of ' if file else ''}{repo} did not come in {seconds:.0f} s",
+                f"the Hub hangs, or is too slow: {asked} did not come in {seconds:.0f} s",
                 reason="network",
-                remedy="check the connection, proxy and HF_ENDPOINT, try again later, "
-                f"or {about.get('alternative', ELSEWHERE)}",
+                remedy=f"check the connection, proxy and HF_ENDPOINT, try again later, or {way_out}",
                 **about.get("fields", {"source": f"hf://{repo}"}),
             ) from error
 
 
-def download(
-    repo: str, file: str, revision: str, folder: Path, size: int, *, exact: bool = False, **about: Any
+def require_size(
+    repo: str, file: str, size: int, options: dict[str, Any], *, exact: bool = False, **about: Any
 ) -> None:
-    """Download a repository's file straight into a folder; another size is refused before a byte is fetched.
+    """Refuse a repository's file that is too large, before a byte of it is fetched.
 
     Args:
         size: the most bytes that it may have, or with `exact` the only number.
+        options: of `huggingface_hub.hf_hub_download`.
         about: as of `hub_errors`.
 
     Raises:
         SourceError: the Hub does not give it.
         IntegrityError: it has another size.
-        StoreError: the folder cannot be written.
     """
+    from huggingface_hub import hf_hub_download
+
+    head = ask_hub(repo, lambda: hf_hub_download(repo, file, dry_run=True, **options), file=file, **about)
+    actual = head.file_size
+    if actual is not None and (actual > size or (exact and actual != size)):
+        check = Verification(Outcome.SIZE_MISMATCH, f"hf://{repo}/{file}", size, actual)
+        check.require("check the repository's name; else report it to its authors")
+
+
+def download(
+    repo: str, file: str, revision: str, folder: Path, size: int, *, exact: bool = False, **about: Any
+) -> None:
+    """Download a repository's file straight into a folder; arguments and errors as of `require_size`."""
     from huggingface_hub import hf_hub_download
 
     options: dict[str, Any] = {"revision": revision, "local_dir": folder, "library_name": "tchub"}
     options["cache_dir"] = folder / ".cache"  # not its own: a damaged copy there would stay in the way
-    about |= {"file": file, "revision": revision}
+    about |= {"revision": revision}
     try:
-        head = ask_hub(repo, lambda: hf_hub_download(repo, file, dry_run=True, **options), **about)
-        if head.file_size is not None and (head.file_size > size or (exact and head.file_size != size)):
-            check = Verification(Outcome.SIZE_MISMATCH, f"hf://{repo}/{file}", size, head.file_size)
-            check.require("check the repository's name; else report it to its authors")
+        require_size(repo, file, size, options, exact=exact, **about)
         seconds = 2 * ANSWER_SECONDS + size / SLOWEST
-        ask_hub(repo, lambda: hf_hub_download(repo, file, **options), seconds, **about)
+        ask_hub(repo, lambda: hf_hub_download(repo, file, **options), seconds, file=file, **about)
     finally:
         shutil.rmtree(folder / ".cache", ignore_errors=True)  # the client's own notes on the download
 
@@ -133,9 +143,8 @@ def hub_errors(
     from huggingface_hub import errors as hub
     from huggingface_hub.constants import is_offline_mode
 
-    def failed(
-        reason: str, message: str, remedy: str, kind: type[SourceError] = SourceError, **more: Any
-    ) -> SourceError:
+    def failed(reason: str, message: str, remedy: str, **more: Any) -> SourceError:
+        kind = NotInSourceError if reason in ("missing", "revision") else SourceError
         return kind(message, reason=reason, remedy=remedy, **(fields or {"source": f"hf://{repo}"}), **more)
 
     try:
@@ -148,18 +157,16 @@ def hub_errors(
         raise failed("gated", f"{repo} is gated: its terms have to be accepted first", remedy) from error
     except hub.RevisionNotFoundError as error:
         remedy = "the repository was rewritten; report it, or use another --source"
-        raise failed("revision", f"{repo} has no commit {revision}", remedy, NotInSourceError) from error
+        raise failed("revision", f"{repo} has no commit {revision}", remedy) from error
     except hub.RemoteEntryNotFoundError as error:
-        message = f"{repo} has no file {file} at {revision}"
-        raise failed("missing", message, "use another --source", NotInSourceError) from error
+        raise failed("missing", f"{repo} has no file {file} at {revision}", "use another --source") from error
     except hub.RepositoryNotFoundError as error:
-        message = f"{repo} does not exist, or is private and you are not logged in"
         remedy = "check the name; for a private repository: hf auth login"
-        raise failed("missing", message, remedy, NotInSourceError) from error
+        raise failed("missing", f"{repo} does not exist, or is private and you are not logged in", remedy) from error
     except UnicodeEncodeError:  # not chained: it holds the header, and so the token
         remedy = "hf auth login, or set HF_TOKEN again"
         raise failed("token", "the access token holds characters that no token has", remedy) from None
-    except (hub.LocalEntryNotFoundError, hub.OfflineModeIsEnabled, OSError, *_transport_errors()) as error:
+    except (OSError, json.JSONDecodeError, *_transport_errors()) as error:
         cause: Any = error
         if isinstance(error, hub.LocalEntryNotFoundError | hub.OfflineModeIsEnabled):
             if offline or is_offline_mode():
@@ -170,31 +177,28 @@ def hub_errors(
         elif isinstance(error, OSError) and error.errno in _DISK:
             raise store_error(error, Path(error.filename or ".")) from error
         if not isinstance(cause, hub.HfHubHTTPError):
-            text = without_token(str(cause).splitlines()[0] if str(cause) else "")
+            text = _without_token(str(cause).partition("\n")[0])
             message = f"{repo} could not be {action}: {type(cause).__name__}{': ' + text if text else ''}"
             remedy = f"check the connection, proxy and HF_ENDPOINT, or {alternative}"
             raise failed("network", message, remedy) from error
         status, pause = cause.response.status_code, cause.response.headers.get("Retry-After", "")
-        if status in (401, 403):
-            remedy = "it may be expired or lack read permission: hf auth login, or check HF_TOKEN"
-            raise failed(
-                "token", f"the Hub refused the token for {repo} (HTTP {status})", remedy, status=status
-            ) from error
+        reason, message = "network", f"the Hub answered HTTP {status} for {repo}"
         remedy = f"try again {f'in {pause} s' if pause.isdecimal() else 'later'}, or {alternative}"
-        raise failed("network", f"the Hub answered HTTP {status} for {repo}", remedy, status=status) from error
+        if status in (401, 403):
+            reason, message = "token", f"the Hub refused the token for {repo} (HTTP {status})"
+            remedy = "it may be expired or lack read permission: hf auth login, or check HF_TOKEN"
+        raise failed(reason, message, remedy, status=status) from error
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:
-    # The Hub's client lets its HTTP library's errors through when a download breaks (which library that is depends on
-    # the client's version), and those of JSON when a login page stands in the Hub's place.
+    # The Hub's client lets its HTTP library's errors through when a download breaks; which library that is depends on
+    # the client's version.
     from huggingface_hub.errors import HfHubHTTPError
 
-    names = ("HTTPError", "RequestException")
-    bases = (base for base in HfHubHTTPError.__mro__[1:] if base.__name__ in names)
-    return (HfHubHTTPError, json.JSONDecodeError, *bases)
+    return tuple(base for base in HfHubHTTPError.__mro__ if base.__name__ in ("HTTPError", "RequestException"))
 
 
-def without_token(text: str) -> str:
+def _without_token(text: str) -> str:
     """Return the text without the access token: a client may quote a header that it could not send."""
     from huggingface_hub import get_token
 

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import ModelHubMixin
+from huggingface_hub.constants import is_offline_mode
 
 from ...cards import render_card
 from ...zoo.models import Checkpoint
 from .entry import Version
 from .errors import CheckpointNameError
-from .files import CARD_FILE, CONFIG_FILE, WEIGHTS_FILE, Outcome, Verification
-from .network import ANSWER_SECONDS, SLOWEST, ask_hub, network_ruled_out
+from .files import CARD_FILE, CONFIG_FILE, WEIGHTS_FILE
+from .network import ANSWER_SECONDS, SLOWEST, ask_hub, network_ruled_out, require_size
 from .registry import find_checkpoint
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class PretrainedModel(Checkpoint, ModelHubMixin, library_name="tchub", pipeline_
             TchubError: a subclass for each way in which a name can fail, see `tchub.hub.pull`.
         """
         name = pretrained_model_name_or_path
-        offline = local_files_only or network_ruled_out() or _client_is_offline()
+        offline = local_files_only or network_ruled_out() or is_offline_mode()
         if isinstance(name, str) and name.count("/") == 1 and not Path(name).is_dir():
             options = {"token": token, "cache_dir": cache_dir, "local_files_only": offline}
             return cls.load(_snapshot(name, revision, options, force_download))  # pyright: ignore[reportReturnType]
@@ -81,30 +81,20 @@ def newest_version(tags: Iterable[str]) -> str | None:
     return f"v{max(versions)}" if versions else None
 
 
-def _client_is_offline() -> bool:
-    from huggingface_hub.constants import is_offline_mode
-
-    return is_offline_mode()
-
-
 def _snapshot(repo: str, revision: str | None, options: dict[str, Any], force: bool) -> Path:
     """Return the Hub cache's folder of a revision; files larger than a checkpoint's are refused before a byte."""
-    from huggingface_hub import hf_hub_download, snapshot_download
+    from huggingface_hub import snapshot_download
 
     from ...zoo.models.checkpoint import MAX_WEIGHT_BYTES
     from ...zoo.models.config import MAX_CONFIG_BYTES
 
-    offline = options["local_files_only"]
     commit = revision or newest_version(_tags(repo, options)) or MAIN
+    options |= {"revision": commit}
     limits = {CONFIG_FILE: MAX_CONFIG_BYTES, WEIGHTS_FILE: MAX_WEIGHT_BYTES}
-    about: dict[str, Any] = {"revision": commit, "offline": offline}
+    about: dict[str, Any] = {"revision": commit, "offline": options["local_files_only"]}
     for file, limit in limits.items():
-        ask: Any = partial(hf_hub_download, repo, file, revision=commit, dry_run=True, **options)
-        size = ask_hub(repo, ask, file=file, **about).file_size
-        if size is not None and size > limit:
-            check = Verification(Outcome.SIZE_MISMATCH, f"hf://{repo}/{file}", limit, size)
-            check.require("it is no checkpoint of tchub; check the repository's name")
-    options |= {"revision": commit, "force_download": force, "allow_patterns": list(limits), "library_name": "tchub"}
+        require_size(repo, file, limit, options, **about)
+    options |= {"force_download": force, "allow_patterns": list(limits), "library_name": "tchub"}
     seconds = 2 * ANSWER_SECONDS + sum(limits.values()) / SLOWEST
     return Path(ask_hub(repo, lambda: snapshot_download(repo, **options), seconds, **about))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
@@ -22,7 +22,6 @@ from .entry import Entry
 from .errors import IntegrityError, NotInSourceError, SourceError
 from .files import MAX_BYTES, FileRecord, Outcome, Verification, verify_folder
 from .index import INDEX_FILE, Index
-from .mirror import Mirror
 from .network import ask_hub, download, hub_errors, network_ruled_out
 
 _FORMS = "bundled, file:///folder, https://host/folder or hf://org/name"
@@ -91,20 +90,17 @@ class FolderSource:
 
     def _pieces(self, entry: Entry, name: str, record: FileRecord) -> Iterator[bytes]:
         """Yield a file in pieces, of the size that the index says."""
+        path = self._folder(entry) / name
         try:
-            path = self._folder(entry) / name
             with open_plain(path) as (file, size):
                 if size != record.size:
                     Verification(Outcome.SIZE_MISMATCH, path, record.size, size).require(f"{self.uri} {_OTHER_FILES}")
                 for _ in range(0, size, _PIECE):
                     yield file.read(_PIECE)
         except (OSError, ValueError) as error:
-            raise NotInSourceError(
-                f"{name} of {self.uri} cannot be read: {getattr(error, 'strerror', None) or error}",
-                remedy="copy the checkpoint's whole folder, and check the files' permissions",
-                source=self.uri,
-                checkpoint=entry.id,
-            ) from error
+            message = f"{name} of {self.uri} cannot be read: {getattr(error, 'strerror', None) or error}"
+            remedy = "copy the checkpoint's whole folder, and check the files' permissions"
+            raise NotInSourceError(message, remedy=remedy, source=self.uri, checkpoint=entry.id) from error
 
     def _folder(self, entry: Entry) -> Path:
         for folder in (self.root / entry.name / entry.version, self.root / entry.name, self.root):
@@ -140,12 +136,9 @@ class HfSource:
         """
         about = {"source": self.uri, "checkpoint": entry.id}
         if entry.revision is None:
-            raise NotInSourceError(
-                f"the index pins no commit of {self.repo} for {entry.id}",
-                reason="revision",
-                remedy="use an index that pins a commit; tchub never follows a branch",
-                **about,
-            )
+            message = f"the index pins no commit of {self.repo} for {entry.id}"
+            remedy = "use an index that pins a commit; tchub never follows a branch"
+            raise NotInSourceError(message, reason="revision", remedy=remedy, **about)
         for name, record in entry.files.items():
             if offline or network_ruled_out():
                 with hub_errors(self.repo, file=name, offline=True, fields=about):
@@ -211,6 +204,8 @@ def parse_source(text: str, *, named: bool = True) -> Source:
     if parts.scheme == "hf" and text.removeprefix("hf://").count("/") == 1:
         return HfSource(text.removeprefix("hf://"))
     if parts.scheme in ("https", "http"):
+        from .mirror import Mirror  # brings requests
+
         return Mirror(text, named=named)
     raise SourceError(f"{text!r} is not a source", reason="form", remedy=f"write {_FORMS}", source=text)
 
@@ -229,8 +224,8 @@ def own_index_of(source: Source, *, offline: bool = False) -> Index:
         return Index()
 
 
-def sources_for(entry: Entry, forced: str | None, wheel: Path) -> list[Source | SourceError]:
-    """Return the sources to try for a checkpoint, in order; one that the index lists wrongly is its error.
+def sources_for(entry: Entry, forced: str | None, wheel: Path) -> list[Source | str]:
+    """Return the sources to try for a checkpoint, in order; those that the index lists as they are written there.
 
     Raises:
         SourceError: a source that the user wrote is none.
@@ -240,43 +235,37 @@ def sources_for(entry: Entry, forced: str | None, wheel: Path) -> list[Source | 
         return [bundled if forced == "bundled" else parse_source(forced)]
     own = (item.strip() for item in os.environ.get("TCHUB_SOURCES", "").split(","))
     named = dict.fromkeys(text for text in own if text not in ("", "bundled"))
-    sources: list[Source | SourceError] = [bundled, *map(parse_source, named)]
-    for text in entry.sources:
-        if text != "bundled" and text not in named:
-            try:
-                sources.append(parse_source(text, named=False))
-            except SourceError as error:  # others may give the checkpoint
-                error.fields.setdefault("source", text)
-                sources.append(error)
-    return sources
+    others = [*map(parse_source, named), *(text for text in entry.sources if text != "bundled" and text not in named)]
+    return [bundled, *others] if (wheel / entry.name / entry.version).is_dir() or not others else others
 
 
-def fetch(entry: Entry, dest: Path, sources: list[Source | SourceError], *, offline: bool = False) -> str:
+def fetch(entry: Entry, dest: Path, sources: Sequence[Source | str], *, offline: bool = False) -> str:
     """Fetch from the first source that has it, whole, and return that source's uri.
 
+    Args:
+        sources: to be tried in this order; a text is one that an index or a lock file lists.
+
     Raises:
-        SourceError, IntegrityError: of the only telling source, or with the reason `sources` and each one's error.
+        SourceError, IntegrityError: of the only source, or with the reason `sources` and each one's error.
         OSError: `dest` cannot be written.
     """
     failed: dict[str, TchubError] = {}
     for source in sources:
+        uri = source if isinstance(source, str) else source.uri
         try:
-            if isinstance(source, SourceError):
-                raise source
-            source.fetch(entry, dest, offline=offline)
-            verify_folder(dest, entry.files).require(f"{source.uri} {_OTHER_FILES}")
-            return source.uri
+            one = parse_source(source, named=False) if isinstance(source, str) else source
+            one.fetch(entry, dest, offline=offline)
+            verify_folder(dest, entry.files).require(f"{uri} {_OTHER_FILES}")
+            return uri
         except (SourceError, IntegrityError) as error:
-            failed[str(source.fields["source"]) if isinstance(source, SourceError) else source.uri] = error
+            failed[uri] = error
             for path in dest.iterdir():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
-    # That the wheel does not hold it is no news when there was another source.
-    telling = {uri: e for uri, e in failed.items() if uri != "bundled" or isinstance(e, IntegrityError)} or failed
-    last = list(telling.values())[-1]
-    if len(telling) == 1:
+    *_, last = failed.values()
+    if len(failed) == 1:
         raise last
     raise SourceError(
-        f"no source gave {entry.id} ({'; '.join(f'{uri}: {e.message}' for uri, e in telling.items())})",
+        f"no source gave {entry.id} ({'; '.join(f'{uri}: {e.message}' for uri, e in failed.items())})",
         reason="sources",
         remedy=last.remedy,
         checkpoint=entry.id,

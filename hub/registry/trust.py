@@ -203,25 +203,14 @@ class TrustedIndexes:
         from tuf.api.metadata import Metadata, Timestamp
         from tuf.ngclient import Updater, UpdaterConfig
 
-        metadata = self.folder / METADATA
-        fetcher = _fetcher(source)
+        metadata, fetcher, before, unusable = self.folder / METADATA, _fetcher(source), None, None
+        config = UpdaterConfig(root_max_length=_MAX_ROOT, prefix_targets_with_hash=False)
         with _tuf_errors(source.uri):
-            updater = Updater(
-                str(metadata),
-                f"{source.uri}/{METADATA}/",
-                fetcher=fetcher,
-                config=UpdaterConfig(root_max_length=_MAX_ROOT, prefix_targets_with_hash=False),
-                bootstrap=self.root,
-            )
+            url = f"{source.uri}/{METADATA}/"
+            updater = Updater(str(metadata), url, fetcher=fetcher, config=config, bootstrap=self.root)
             updater.refresh()
-            target = updater.get_targetinfo(INDEX_FILE)
-        if target is None or target.length > MAX_BYTES:
-            reason = "has no index.json" if target is None else f"has an index.json of more than {MAX_BYTES} bytes"
-            remedy = "tell who publishes it"
-            raise UntrustedError(
-                f"the signed list of {source.uri} {reason}", reason="content", remedy=remedy, path=source.uri
-            )
-        before, unusable = None, None
+            if (target := updater.get_targetinfo(INDEX_FILE)) is None:
+                raise KeyError(f"no {INDEX_FILE} in the signed list")
         try:  # after TUF's checks: a key that was taken back meanwhile vouches for nothing
             before = self.stored()
         except TchubError as error:
@@ -230,24 +219,23 @@ class TrustedIndexes:
             if before and hashlib.sha256(before.index.encode()).hexdigest() == target.hashes.get("sha256"):
                 data = before.index.encode()
             else:
-                data = fetcher.download_bytes(f"{source.uri}/{INDEX_FILE}", target.length)
+                data = fetcher.download_bytes(f"{source.uri}/{INDEX_FILE}", min(target.length, MAX_BYTES))
             target.verify_length_and_hashes(data)
         index = Index.parse(data, f"{source.uri}/{INDEX_FILE}")
+        known = shipped.joined(before.parsed) if before else shipped
+        _require_same_versions(index, (shipped, *([before.parsed] if before else [])))
         timestamp = Metadata[Timestamp].from_file(str(metadata / "timestamp.json")).signed
         commit, date = source.head if isinstance(source, HfSource) else (None, None)
-        now = datetime.now(UTC)
         refreshed = RefreshedIndex(
             source=source.uri,
-            fetched=now.isoformat(timespec="seconds"),
+            fetched=datetime.now(UTC).isoformat(timespec="seconds"),
             expires=timestamp.expires.isoformat(timespec="seconds"),
             index=data.decode(),
             targets=(metadata / "targets.json").read_text(encoding="utf-8"),
             commit=commit,
             date=date,
         )
-        _require_same_versions(index, (shipped, *([before.parsed] if before else [])))
         write_atomically(self.folder / REFRESHED, json.dumps(asdict(refreshed), indent=2).encode())
-        known = shipped.joined(before.parsed) if before else shipped
         old = {entry.id: entry.deprecated for entry in known.entries}
         return IndexUpdate(
             source=source.uri,
@@ -358,9 +346,24 @@ def _tuf_errors(path: str) -> Iterator[None]:
     """Turn TUF's errors into SourceError and UntrustedError."""
     from tuf.api import exceptions as tuf
 
-    def untrusted(error: Exception, reason: str, message: str, remedy: str) -> UntrustedError:
-        return UntrustedError(f"{path} {message}: {error}", reason=reason, remedy=remedy, path=path)
-
+    faults: dict[type[Exception], tuple[str, str, str]] = {
+        tuf.ExpiredMetadataError: (
+            *("expired", "was to be replaced by now"),
+            "check this machine's clock; else newer ones are held back from you: use another --source",
+        ),
+        tuf.UnsignedMetadataError: (
+            *("signature", "is not signed by the keys that are trusted here"),
+            f"check where it comes from; to trust another publisher set {ROOT_VARIABLE} to their root.json",
+        ),
+        tuf.BadVersionNumberError: (
+            *("rollback", "is older than what was seen before"),
+            "use an up-to-date --source; an older state stands in place of a newer one",
+        ),
+        Exception: (
+            *("content", "is not what was signed"),
+            "fetch it again from another source; if it stays so, tell who publishes it",
+        ),
+    }
     try:
         yield
     except tuf.DownloadHTTPError as error:
@@ -368,15 +371,6 @@ def _tuf_errors(path: str) -> Iterator[None]:
     except tuf.DownloadLengthMismatchError as error:
         message, remedy = f"{path} sends too much: {error}", "check the address, or use another --source"
         raise SourceError(message, reason="content", remedy=remedy, source=path) from error
-    except tuf.ExpiredMetadataError as error:
-        remedy = "check this machine's clock; else newer ones are held back from you: use another --source"
-        raise untrusted(error, "expired", "was to be replaced by now", remedy) from error
-    except tuf.UnsignedMetadataError as error:
-        remedy = f"check where it comes from; to trust another publisher set {ROOT_VARIABLE} to their root.json"
-        raise untrusted(error, "signature", "is not signed by the keys that are trusted here", remedy) from error
-    except tuf.BadVersionNumberError as error:
-        remedy = "use an up-to-date --source; an older state stands in place of a newer one"
-        raise untrusted(error, "rollback", "is older than what was seen before", remedy) from error
     except (tuf.RepositoryError, KeyError) as error:
-        remedy = "fetch it again from another source; if it stays so, tell who publishes it"
-        raise untrusted(error, "content", "is not what was signed", remedy) from error
+        reason, what, remedy = next(fault for kind, fault in faults.items() if isinstance(error, kind))
+        raise UntrustedError(f"{path} {what}: {error}", reason=reason, remedy=remedy, path=path) from error

@@ -73,7 +73,6 @@ def test_a_server_that_asks_for_a_long_pause_is_not_waited_for(server, entry, so
     with refused("network", "HTTP 429") as caught:
         source.fetch(entry, dest)
     assert "in 3600 s" in caught.value.remedy
-    assert caught.value.fields["retry_after"] == 3600
     assert len(server.seen) == 1
 
 
