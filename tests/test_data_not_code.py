@@ -26,7 +26,7 @@ ALLOWED = {
     ("hub/networks/latency_worker.py", "torch.load"),
     ("hub/tuning/remote_latency.py", "torch.load"),
     # Outputs of a measured program, written by a worker of the same run; numpy refuses pickles by default.
-    ("hub/device/output_check.py", "np.load"),
+    ("hub/device/jobs.py", "np.load"),
     # A user's arrays for a tuned network, with `allow_pickle=False`.
     ("hub/networks/tuned.py", "np.load"),
     # A member of a user's `.pt2` file, read as tensors alone, to refuse what PyTorch would unpickle afterwards.
@@ -38,7 +38,7 @@ ALLOWED = {
 # network by its user, from the folder that they name, after its checksums.
 LIBRARIES = {
     "hub/networks/tuned.py",
-    "hub/device/run_job.py",
+    "hub/device/jobs.py",
     "hub/device/rpc_jobs.py",
     "hub/networks/latency_worker.py",
     "hub/tuning/remote_latency.py",

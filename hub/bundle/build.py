@@ -25,7 +25,8 @@ from ...zoo.corpus.tir import computation_of_module
 from ..device.candidate import Candidate
 from ..device.measure import cores
 from ..device.pool import JobResult, WorkerPool, Zygote
-from ..device.worker import TimingConfig, WorkerSetup
+from ..device.timing import TimingConfig
+from ..device.worker import WorkerSetup
 from ..networks.errors import NetworkLoadError
 from ..networks.tasks import TuningTask, tasks_of
 from ..search.candidates import evolved_candidates, has_choice, random_candidates, tune_context

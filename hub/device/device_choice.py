@@ -1,22 +1,29 @@
-"""The device to measure on: on this machine, or on the servers behind an RPC tracker."""
+"""The device to measure on: this machine, or the servers behind an RPC tracker; its target, and what links for it."""
 
 from __future__ import annotations
 
 import json
+import platform
+import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...zoo.devices import UnknownDeviceError, get_device
+from ...zoo.devices import UnknownDeviceError, get_device, list_devices
+from .detect import LocalDevice, detect_local, generic
 from .errors import DeviceError
-from .rpc_address import LOCAL, RpcAddress, parse_device
+from .host_facts import HostFacts, read_host_facts
+from .local_target import architecture_of, cpu_target, with_target
+from .rpc_jobs import ServerFacts
+from .rpc_tracker import LOCAL, RpcAddress, parse_device
 
 if TYPE_CHECKING:
     from ...zoo.devices import Device
-    from .detect import LocalDevice
     from .measure import MeasureConfig, Measurer
     from .rpc import RpcMeasurer
+
+_ISA = {"x86_64": "x86-64", "aarch64": "aarch64"}
 
 
 @dataclass(frozen=True)
@@ -53,13 +60,12 @@ class ChosenDevice:
         return self.facts.device if self.asked and self.address is None else None
 
     def measurer(self, config: MeasureConfig, note: Callable[[str], None] = lambda _: None) -> Measurer | RpcMeasurer:
-        """Starts what measures there, a context manager; `note` is told once when this machine is busy."""
+        """Start the workers that measure there, a context manager; `note` is called once when this machine is busy."""
         if self.address is None:
             from .measure import Measurer
 
             return Measurer(self.facts.target, config, note)
-        from .rpc import RpcMeasurer
-        from .rpc_fleet import RpcConfig
+        from .rpc import RpcConfig, RpcMeasurer
 
         return RpcMeasurer(self.address, self.facts.target, config, RpcConfig(linker=self.linker))
 
@@ -67,7 +73,7 @@ class ChosenDevice:
 def choose_device(
     device: str = LOCAL, threads: int | None = None, *, target: dict[str, Any] | None = None, linker: str | None = None
 ) -> ChosenDevice:
-    """The device of a `--device`; asks one of its servers what it is.
+    """Return the device of a `--device`; asks one of its servers what it is.
 
     Args:
         device: `local`, or `rpc://host:port/key`.
@@ -78,31 +84,24 @@ def choose_device(
         linker: for programs of another architecture.
 
     Raises:
-        DeviceError: neither of the two, or more threads than this machine has.
+        DeviceError: neither of the two, more threads than it has, a target that it cannot run, or nothing here
+            compiles for it.
         NoServerError: no tracker, or no server that answers.
-        DeviceError: the device cannot run programs for the target.
-        DeviceError: its programs cannot be compiled here.
     """
     address = parse_device(device)
     if address is None:
-        from .detect import detect_local
-
         local = detect_local(threads)
         if target is None:
             return ChosenDevice(local)
-        from .host_facts import read_host_facts
-        from .local_target import with_target
-
         return ChosenDevice(with_target(local, target, read_host_facts()), asked=target)
-    from .rpc_device import describe_remote, find_linker
-    from .rpc_fleet import RpcConfig, ask_server
+    from .rpc import RpcConfig, ask_server
 
     facts = describe_remote(address, ask_server(address, RpcConfig(threads=threads)), threads, target)
     return ChosenDevice(facts, address, find_linker(facts.target, linker), target)
 
 
 def fitting_checkpoint(device: ChosenDevice) -> str | None:
-    """The checkpoint that fits an RPC device best; None for this machine, which the registry detects itself."""
+    """Return the checkpoint that fits an RPC device best; None for this machine, which the registry detects itself."""
     if device.address is None:
         return None
     from ..registry import Registry
@@ -111,7 +110,7 @@ def fitting_checkpoint(device: ChosenDevice) -> str | None:
 
 
 def parse_target(text: str | None) -> dict[str, Any] | None:
-    """A `--target`: JSON, a file of JSON, the name of a device of the zoo, or of a CPU or level that LLVM knows here.
+    """Return a `--target`: JSON, a file of it, the name of a device of the zoo, or of a CPU or level of LLVM's here.
 
     Raises:
         DeviceError: none of these.
@@ -123,21 +122,107 @@ def parse_target(text: str | None) -> dict[str, Any] | None:
     except (ValueError, OSError):
         try:
             return dict(get_device(text).target)
-        except UnknownDeviceError as error:
-            from .local_target import cpu_target
-
-            if target_dict := cpu_target(text):
-                return target_dict
-            raise _bad_target(text) from error
+        except UnknownDeviceError:
+            target_dict = cpu_target(text)
     if not isinstance(target_dict, dict) or "kind" not in target_dict:
-        raise _bad_target(text)
+        raise DeviceError(
+            f"{text!r} is no target",
+            remedy='give JSON such as {"kind": "llvm", "mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}, '
+            "a file of it, the name of a device from `tchub devices`, or a CPU or level of LLVM such as x86-64-v2",
+            address="",
+        )
     return target_dict
 
 
-def _bad_target(text: str) -> DeviceError:
-    return DeviceError(
-        f"{text!r} is no target",
-        remedy='give JSON such as {"kind": "llvm", "mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}, '
-        "a file of it, the name of a device from `tchub devices`, or a CPU or level of LLVM such as x86-64-v2",
-        address="",
+def describe_remote(
+    address: RpcAddress, facts: ServerFacts, threads: int | None, target: dict[str, Any] | None = None
+) -> LocalDevice:
+    """Return an RPC device in the form that this machine has, so that all that follows treats both alike.
+
+    Its name and CPU model hold the key, so that its measurements never mix with those of this machine.
+
+    Args:
+        facts: what a server says of itself.
+        threads: threads of a program; None for as many as the servers use, 1 where they do not say.
+        target: of the servers, as the user gave it; None for what they say. Its num-cores become `threads`.
+
+    Raises:
+        DeviceError: no target was given and the servers know none, what was given is another architecture's, or
+            the servers use fewer threads.
+    """
+    threads = threads or facts.threads or 1
+    if facts.threads is not None and facts.threads < threads:
+        raise DeviceError(
+            f"the servers of {address} use {facts.threads} threads at most, not {threads}",
+            remedy=f"ask for so many, or start them with TVM_NUM_THREADS={threads} in the environment",
+            address=str(address),
+        )
+    chosen = (target or _target_of(address, facts)) | {"num-cores": threads}
+    architecture = architecture_of(chosen)
+    if facts.architecture is not None and architecture != facts.architecture:
+        raise DeviceError(
+            f"the target is for {architecture}, and the servers of {address} are {facts.architecture}",
+            remedy="give the right --target, or another key",
+            address=str(address),
+        )
+    mcpu = str(chosen.get("mcpu", facts.mcpu or "generic"))
+    isa = _ISA.get(architecture, architecture)
+    # Of several devices with this CPU the numbers differ in cores and caches only.
+    known = (d for d in list_devices("cpu") if d.isa == isa and d.target.get("mcpu") == mcpu)
+    base = next(known, None) or generic(HostFacts(arch=isa))
+    device = replace(
+        base,
+        name=f"rpc-{address.key}",
+        title=f"servers {address.key!r} behind RPC, {mcpu}",
+        aliases=(),
+        target=chosen,
+        match={},
+        notes=f"Measured through RPC; the numbers are those of {base.name}, not read on the servers.",
     )
+    return LocalDevice(
+        device=device,
+        family=device.family,
+        cpu_model=f"{mcpu} behind rpc key {address.key}",
+        isa=(),
+        cores=threads,
+        mcpu=mcpu,
+        target=chosen,
+        exact=False,
+        reasons=(f"servers of {address}: mcpu {facts.mcpu}, triple {facts.triple}", f"spec sheet: {base.name}"),
+    )
+
+
+def _target_of(address: RpcAddress, facts: ServerFacts) -> dict[str, Any]:
+    if facts.mcpu is None or facts.architecture is None:
+        raise DeviceError(
+            f"the servers of {address} do not say what CPU they have: their TVM has no LLVM",
+            remedy='give it, e.g. --target \'{"kind": "llvm", "mcpu": "neoverse-n1", "mtriple": "aarch64-linux-gnu"}\'',
+            address=str(address),
+        )
+    triple = {} if facts.architecture == platform.machine() else {"mtriple": f"{facts.architecture}-linux-gnu"}
+    return {"kind": "llvm", "mcpu": facts.mcpu, **triple}
+
+
+def find_linker(target: dict[str, Any], linker: str | None) -> str | None:
+    """Return the linker of programs for the target, or None for this machine's own tools.
+
+    Args:
+        linker: the user's choice, a program's name or path.
+
+    Raises:
+        DeviceError: another architecture's programs, and nothing that links them.
+    """
+    architecture = architecture_of(target)
+    if linker is None and architecture == platform.machine():
+        return None
+    triple = f"{architecture}-linux-gnu"
+    names = [linker] if linker else [f"{triple}-gcc", f"{triple}-g++", "ld.lld"]
+    compiler = next((path for name in names if (path := shutil.which(name))), None)
+    if compiler is None:
+        raise DeviceError(
+            f"nothing here links programs for {architecture}: no {', '.join(names)}",
+            remedy=f"install a cross compiler (Debian: apt-get install gcc-{triple.replace('_', '-')}), "
+            "or name one with --linker",
+            architecture=architecture,
+        )
+    return compiler

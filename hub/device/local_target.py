@@ -10,7 +10,6 @@ from ...zoo.errors import last_line
 from .detect import LocalDevice
 from .errors import DeviceError
 from .host_facts import HostFacts
-from .rpc_device import architecture_of
 
 # LLVM names the extensions of a CPU, its habits of tuning, and what only the system uses; these begin an extension
 # that compiled programs may use.
@@ -30,6 +29,12 @@ _SYSTEM_WORDS = {
 }
 _SIMD_BYTES = (("avx512f", 64.0), ("avx", 32.0), ("sse2", 16.0), ("neon", 16.0))
 _OTHER_TARGET = 'give a level such as x86-64-v2, or JSON such as {"kind": "llvm", "mcpu": "x86-64-v3"}'
+
+
+def architecture_of(target: dict[str, Any]) -> str:
+    """Return e.g. `aarch64`: by the target's triple, this machine's where it has none."""
+    triple = target.get("mtriple")
+    return str(triple).partition("-")[0] if triple else platform.machine()
 
 
 def with_target(local: LocalDevice, target: dict[str, Any], facts: HostFacts) -> LocalDevice:

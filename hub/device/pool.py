@@ -46,13 +46,13 @@ class JobResult:
 
 
 class Zygote:
-    """Starts and owns the process of `zygote.py`; asks it for workers."""
+    """Starts and owns the process of `worker.py` that imports TVM once; asks it for workers."""
 
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         self._lock = threading.Lock()
         self._control = ours
-        command = [sys.executable, "-m", "tchub.hub.device.zygote", str(theirs.fileno())]
+        command = [sys.executable, "-m", "tchub.hub.device.worker", str(theirs.fileno())]
         env = os.environ | {"OMP_NUM_THREADS": "1"}
         # A group of its own: Ctrl-C belongs to the tuner, and would end a process that still imports TVM.
         self._process = subprocess.Popen(

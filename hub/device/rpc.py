@@ -2,34 +2,268 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import math
+import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from threading import Event
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from .measure import MeasureConfig, Measurement, check_compiler, cores
-from .measurement import FailureWatch
-from .pool import JobResult, WorkerPool, Zygote
-from .rpc_address import RpcAddress
-from .rpc_fleet import Endpoint, Fleet, RpcConfig, Session, no_server
-from .rpc_jobs import CROSS_BUILD, RemoteRun
+from .errors import NoServerError
+from .measure import MeasureConfig, Measurement, MeasuringJob, ProgramMeasurer, check_compiler, cores
+from .pool import JobResult, Worker, Zygote
+from .rpc_jobs import CONNECT, RUN, ServerFacts, ServerFault
+from .rpc_tracker import Endpoint, RpcAddress, TrackerClient
 from .worker import WorkerSetup
 
 if TYPE_CHECKING:
     from .candidate import Candidate
-    from .measure import MeasureConfig
+
+# One thread and one process of this machine serve one program under way; both mostly wait.
+_MOST_PROGRAMS = 1024
+# A session is opened anew after so many programs: TVM's client and server keep memory from one to the next.
+_PROGRAMS_PER_SESSION = 100
+_POLL_SECONDS = 0.5
 
 
-class RpcMeasurer:
-    """Measures candidates on the servers of one key. Use as a context manager: it owns processes and a folder.
+@dataclass(frozen=True)
+class RpcConfig:
+    """Settings of using servers.
+
+    Attributes:
+        attempts: servers that a program is tried on before the loss of a server is held against the program. TVM's
+            server does not survive a program that crashes it, so many attempts let one program end many servers.
+        connect_timeout: seconds for a reserved server to open a session.
+        request_timeout: seconds to wait in the tracker's queue before asking again.
+        lease: seconds that a session is used at most, so that others get their turn; the server ends one that is
+            older, which frees it from a program that never ends.
+        patience: seconds without any server before the run ends.
+        refresh: seconds between two looks at the tracker's list.
+        quarantine: seconds that a server which could not load a program is passed over, while there are others.
+        linker: links programs for another architecture: called as `LINKER -shared -o LIBRARY OBJECTS`.
+        threads: that programs use on a server; None: as many as it likes.
+    """
+
+    attempts: int = 2
+    connect_timeout: float = 10.0
+    request_timeout: float = 5.0
+    lease: float = 60.0
+    patience: float = 120.0
+    refresh: float = 1.0
+    quarantine: float = 30.0
+    linker: str | None = None
+    threads: int | None = None
+
+
+@dataclass(eq=False)
+class ServerSession:
+    """An open session with a server.
+
+    Attributes:
+        worker: the process that holds the session.
+        opened: `time.monotonic()`.
+        programs: how many it was used for.
+    """
+
+    endpoint: Endpoint
+    facts: ServerFacts
+    worker: Worker
+    opened: float = field(default_factory=time.monotonic)
+    programs: int = 0
+
+
+class ServerPool:
+    """The servers of one key: sessions with them, lent to one thread at a time.
+
+    Attributes:
+        servers: those registered at the last look at the tracker's list.
+        last_fault: the latest reason why a server could not be used.
+    """
+
+    def __init__(self, address: RpcAddress, config: RpcConfig, zygote: Zygote) -> None:
+        self.address, self.config = address, config
+        self.servers: list[Endpoint] = []
+        self.last_fault = "no server is registered"
+        self._zygote, self._tracker = zygote, TrackerClient(address)
+        self._changed = threading.Condition()
+        self._sessions: set[ServerSession] = set()
+        self._free: list[ServerSession] = []
+        self._opening = 0
+        self._quarantine: dict[Endpoint, float] = {}
+        self._expected: ServerFacts | None = None
+        self._look_due = self._served = -math.inf
+
+    def acquire(self, tried: Sequence[Endpoint], over: Event) -> ServerSession | None:
+        """Return a session with a server that is not in `tried`, unless no other answers; None when `over` is set.
+
+        Raises:
+            NoServerError: no server could be used for `config.patience` seconds.
+        """
+        self._zygote.wait()
+        began = time.monotonic()
+        while not over.is_set():
+            self._look()
+            with self._changed:
+                if (session := self._take(tried)) is not None:
+                    return session
+                may_open = len(self._sessions) + self._opening < len(self.servers)
+                self._opening += may_open
+            opened = self.open() if may_open else None
+            with self._changed:
+                self._opening -= may_open
+                if opened is not None and not over.is_set():
+                    self._sessions.add(opened)
+                    self._free.append(opened)
+                    self._changed.notify_all()
+                    continue
+                if self._sessions:
+                    self._served = time.monotonic()
+                elif time.monotonic() - max(began, self._served) > self.config.patience:
+                    raise self._no_server()
+                self._changed.wait(_POLL_SECONDS)
+            if opened is not None:
+                opened.worker.stop()
+        return None
+
+    def _take(self, tried: Sequence[Endpoint]) -> ServerSession | None:
+        for session in [one for one in self._free if self._is_spent(one)]:
+            self._forget(session)
+        alone = all(session.endpoint in tried for session in self._sessions)
+        session = next((one for one in self._free if alone or one.endpoint not in tried), None)
+        if session is not None:
+            self._free.remove(session)
+            session.programs += 1
+        return session
+
+    def _is_spent(self, session: ServerSession) -> bool:
+        """Return whether a session is too old, or has served too much, for one more program."""
+        age = time.monotonic() - session.opened
+        return session.programs >= _PROGRAMS_PER_SESSION or age > self.config.lease / 2
+
+    def give_back(self, session: ServerSession) -> None:
+        """Lend a session to the next."""
+        with self._changed:
+            if session in self._sessions:
+                self._free.append(session)
+            self._changed.notify_all()
+
+    def drop(self, session: ServerSession, fault: str, *, refused: bool) -> None:
+        """End a session with a server at fault, and pass over one that refused a program for a while."""
+        with self._changed:
+            self.last_fault = f"{_name(session.endpoint)}: {fault}"
+            if refused:
+                self._suspect(session.endpoint)
+            self._forget(session)
+            self._changed.notify_all()
+
+    def recall(self) -> None:
+        """End all sessions, those in use as well; the servers register as free."""
+        with self._changed:
+            for session in list(self._sessions):
+                self._forget(session)
+
+    def _forget(self, session: ServerSession) -> None:
+        session.worker.stop()
+        self._sessions.discard(session)
+        if session in self._free:
+            self._free.remove(session)
+        self._served = time.monotonic()
+
+    def _look(self) -> None:
+        """Read the tracker's list from time to time; a tracker that does not answer has no servers."""
+        with self._changed:
+            if time.monotonic() < self._look_due:
+                return
+            self._look_due = math.inf
+        try:
+            servers = self._tracker.servers()
+        except NoServerError as error:
+            servers, self.last_fault = [], error.message
+        with self._changed:
+            self.servers, self._look_due = servers, time.monotonic() + self.config.refresh
+
+    def open(self) -> ServerSession | None:
+        """Return a new session with a free server; None when there is none, or it cannot be used."""
+        try:
+            offer = self._tracker.request(self.config.request_timeout)
+        except NoServerError as error:
+            self.last_fault = error.message
+            return None
+        if offer is None:
+            self.last_fault = "no server is free"
+            return None
+        endpoint, matchkey = offer
+        if self._is_suspect(endpoint):
+            return None  # the offer lapses, and the server registers again
+        worker = Worker(self._zygote, WorkerSetup(), waits=True)
+        args = (*endpoint, matchkey, self.config.lease, self.config.threads)
+        result = worker.call(CONNECT, args, self.config.connect_timeout)
+        if result.error is not None:
+            self.last_fault = f"{_name(endpoint)} does not open a session: {result.message}"
+        elif self._is_expected(endpoint, result.value):
+            return ServerSession(endpoint, result.value, worker)
+        worker.stop()
+        return None
+
+    def _is_expected(self, endpoint: Endpoint, facts: ServerFacts) -> bool:
+        """Return whether a server is of the kind of the first one: latencies of a key are compared."""
+        with self._changed:
+            self._expected = self._expected or facts
+            if (facts.mcpu, facts.architecture) == (self._expected.mcpu, self._expected.architecture):
+                return True
+            self.last_fault = f"{_name(endpoint)} is a {facts.mcpu}, not a {self._expected.mcpu}"
+            self._suspect(endpoint)
+            return False
+
+    def _suspect(self, endpoint: Endpoint) -> None:
+        self._quarantine[endpoint] = time.monotonic() + self.config.quarantine
+
+    def _is_suspect(self, endpoint: Endpoint) -> bool:
+        """Return whether to pass over a server: only while another is not at fault, else the fault is the program's."""
+        with self._changed:
+            suspects = {server for server, until in self._quarantine.items() if until > time.monotonic()}
+            return endpoint in suspects and not set(self.servers) <= suspects
+
+    def _no_server(self) -> NoServerError:
+        address = self.address
+        return NoServerError(
+            f"no server of {address} could be used for {self.config.patience:g} s "
+            f"({len(self.servers)} registered): {self.last_fault}",
+            remedy=f"start one: python -m tvm.exec.rpc_server --tracker {address.host}:{address.port} "
+            f"--key {address.key}; then run the same command again: what was measured is kept",
+            address=str(address),
+            last=self.last_fault,
+        )
+
+
+def _name(endpoint: Endpoint) -> str:
+    return f"{endpoint[0]}:{endpoint[1]}"
+
+
+def ask_server(address: RpcAddress, config: RpcConfig) -> ServerFacts:
+    """Return the facts of the servers of a key, from the first that answers.
+
+    Raises:
+        NoServerError: no tracker, or none of its servers answers for `config.patience` seconds.
+    """
+    TrackerClient(address).servers()  # an absent tracker is an error at once
+    zygote = Zygote()
+    pool = ServerPool(address, config, zygote)
+    try:
+        session = pool.acquire((), Event())
+        assert session is not None
+        return session.facts
+    finally:
+        pool.recall()
+        zygote.close()
+
+
+class RpcMeasurer(ProgramMeasurer):
+    """Measures candidates on the servers of one key.
 
     A program whose server dies or hangs goes to another server. Servers may come and go while it measures.
 
@@ -39,292 +273,73 @@ class RpcMeasurer:
         config: time-outs and repeats, as for this machine.
         rpc: how servers are used.
         zygote: forks the workers and stays open; None for one of its own.
-
-    Attributes:
-        overlaps: whether programs are built while others are timed, as they always are.
-        used: the servers that programs were measured on, with how many.
     """
-
-    overlaps = True
 
     def __init__(
         self, address: RpcAddress, target: dict[str, Any], config: MeasureConfig | None = None,
         rpc: RpcConfig | None = None, zygote: Zygote | None = None,
     ) -> None:  # fmt: skip
-        self.target, self.config, rpc = target, config or MeasureConfig(), rpc or RpcConfig()
+        config, rpc = config or MeasureConfig(), rpc or RpcConfig()
         threads = rpc.threads or int(target.get("num-cores", 1))
-        self.rpc = replace(rpc, lease=max(rpc.lease, 2 * self.config.run_timeout), threads=threads)
-        if self.rpc.linker is None:
+        rpc = replace(rpc, lease=max(rpc.lease, 2 * config.run_timeout), threads=threads)
+        if rpc.linker is None:
             check_compiler()
-        self._scratch = Path(tempfile.mkdtemp(prefix="tchub-rpc-"))
-        self._zygote, self._owned = zygote or Zygote(), zygote is None
         memory = psutil.virtual_memory().total
-        self._cores = cores()
-        self._builders = WorkerPool(self._zygote, [WorkerSetup((core,), memory_bytes=memory) for core in self._cores])
-        self._fleet = Fleet(address, self.rpc, self._zygote)
-        self._failures = FailureWatch(self.config, "check `--target` and the servers' logs; a busy server needs time")
-        self._best: dict[str, float] = {}
-        self._serial = 0
-        self.used: dict[Endpoint, int] = {}
-
-    @property
-    def outcomes(self) -> dict[str, int]:
-        """Count of programs by outcome."""
-        return self._failures.outcomes
+        builders = [WorkerSetup((core,), memory_bytes=memory) for core in cores()]
+        super().__init__(target, config, builders, "check `--target` and the servers' logs", zygote)
+        self.linker = rpc.linker
+        self._cores = len(builders)
+        self._servers = ServerPool(address, rpc, self._zygote)
+        self._threads = ThreadPoolExecutor(_MOST_PROGRAMS, thread_name_prefix="tchub-rpc")
+        self._over = Event()
 
     def __enter__(self) -> RpcMeasurer:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """End the sessions and workers, and remove the scratch folder."""
-        self._fleet.close()
-        self._builders.close()
-        if self._owned:
-            self._zygote.close()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        self._over.set()
+        self._servers.recall()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        super().close()
 
-    def know(self, task_id: str, latency: float) -> None:
-        """Tell the latency of a program measured earlier, so that clearly slower ones stop early."""
-        self._best[task_id] = min(latency, self._best.get(task_id, float("inf")))
+    def window(self) -> int:
+        """Return how many programs may be on their way: every core and every server has a next one."""
+        return min(_MOST_PROGRAMS, 2 * (self._cores + len(self._servers.servers)))
 
     def measure(self, candidates: Iterable[Candidate]) -> Iterator[tuple[Candidate, Measurement]]:
-        """Measure candidates; yields each with its measurement as soon as it is known.
+        """Measure candidates; yields each with its measurement as soon as it is known, and gives the servers back.
 
         Raises:
             NoServerError: no server could be used for `rpc.patience` seconds; what was measured was yielded before.
             MeasurementFailureRateError: nearly every program failed.
         """
-        batch = RemoteBatch(self, self._fleet, candidates)
+        self._over = over = Event()
         try:
-            for program, measurement in batch.results():
-                if measurement.error is None:
-                    self.know(program.candidate.task_id, measurement.latency)
-                yield program.candidate, self._failures.count(measurement)
+            yield from super().measure(candidates)
         finally:
-            batch.end()
+            over.set()
+            self._servers.recall()
 
-    def build(self, candidate: Candidate) -> tuple[RemoteProgram, Future[JobResult]]:
-        """Start to compile a candidate."""
-        import tvm
+    def _start_run(self, job: MeasuringJob) -> Future[JobResult]:
+        return self._threads.submit(self._run, job, self._over)
 
-        self._serial += 1
-        program = RemoteProgram(candidate, self._scratch / f"{self._serial}.so")
-        args = (tvm.ir.save_json(candidate.mod), self.target, str(program.library))
-        job = "build" if self.rpc.linker is None else CROSS_BUILD
-        linker = () if self.rpc.linker is None else (self.rpc.linker,)
-        return program, self._builders.submit(job, (*args, *linker), self.config.build_timeout)
-
-    def window(self) -> int:
-        """Return how many programs may be on their way: every core and every server has a next one."""
-        return 2 * (len(self._cores) + len(self._fleet.servers))
-
-    def run(self, session: Session, program: RemoteProgram) -> JobResult:
-        """Run a built program on a server; waits."""
-        candidate = program.candidate
-        best = self._best.get(candidate.task_id)
-        args = (str(program.library), candidate.args_info, self.config.timing, best)
-        result = session.run(args, self.config.run_timeout)
-        if result.error is None and result.value.fault is None:
-            self.used[session.endpoint] = self.used.get(session.endpoint, 0) + 1
-        return result
-
-
-_POLL_SECONDS = 0.5
-_LOST = "the server was lost, or the program crashed it"
-
-
-@dataclass
-class RemoteProgram:
-    """A candidate on its way.
-
-    Attributes:
-        library: what it is compiled into.
-        tried: servers that were lost, or at fault, while they had it.
-    """
-
-    candidate: Candidate
-    library: Path
-    build_seconds: float = 0.0
-    tried: list[Endpoint] = field(default_factory=list)
-
-
-class BuildAndRun(Protocol):
-    """The part of the measurer that a batch uses."""
-
-    config: MeasureConfig
-
-    def window(self) -> int:
-        """Return how many programs may be on their way."""
-        ...
-
-    def build(self, candidate: Candidate) -> tuple[RemoteProgram, Future[JobResult]]:
-        """Start to compile."""
-        ...
-
-    def run(self, session: Session, program: RemoteProgram) -> JobResult:
-        """Run on a server; waits."""
-        ...
-
-
-Finished = tuple[RemoteProgram, Measurement]
-
-
-class RemoteBatch:
-    """One call of `measure`. All that waits is a future with what to do at its end; one thread does all of that.
-
-    Args:
-        measurer: builds and runs.
-        fleet: opens sessions.
-        candidates: what to measure; read as far ahead as `measurer.window()` says.
-    """
-
-    def __init__(self, measurer: BuildAndRun, fleet: Fleet, candidates: Iterable[Candidate]) -> None:
-        self._measurer, self._fleet = measurer, fleet
-        self._waiting: Iterator[Candidate] | None = iter(candidates)
-        self._ready: deque[RemoteProgram] = deque()
-        self._sessions: dict[int, Session] = {}
-        self._free: list[Session] = []
-        self._opening: set[Future[Session | None]] = set()
-        self._events: dict[Future[Any], Callable[[Any], Finished | None]] = {}
-        self._underway = 0
-        self._look_due = self._served = time.monotonic()
-
-    def results(self) -> Iterator[Finished]:
-        """Programs with their measurements, as they end.
-
-        Raises:
-            NoServerError: no server could be used for `patience` seconds while programs waited.
-        """
-        while True:
-            self._start_builds()
-            if not self._underway:
-                return
-            self._look()
-            self._open_sessions()
-            self._start_runs()
-            self._check_patience()
-            done, _ = wait(self._events, _POLL_SECONDS, FIRST_COMPLETED)
-            for future in done:
-                finished = self._events.pop(future)(future)
-                if finished is not None:
-                    self._underway -= 1
-                    finished[0].library.unlink(missing_ok=True)
-                    yield finished
-
-    def end(self) -> None:
-        """Give back the servers, those too that answer only now."""
-        for session in list(self._sessions.values()):
-            self._fleet.give_back(session)
-        for future in self._opening:
-            future.add_done_callback(self._give_back_late)
-
-    def _give_back_late(self, future: Future[Session | None]) -> None:
-        session = None if future.cancelled() or future.exception() else future.result()
-        if session is not None:
-            self._fleet.give_back(session)
-
-    # Starting ----------------------------------------------------------------------------------------
-
-    def _start_builds(self) -> None:
-        while self._waiting is not None and self._underway < self._measurer.window():
-            candidate = next(self._waiting, None)
-            if candidate is None:
-                self._waiting = None
-                return
-            program, future = self._measurer.build(candidate)
-            self._events[future] = partial(self._built, program)
-            self._underway += 1
-
-    def _look(self) -> None:
-        """Read the tracker's list from time to time, and now when there is work at first."""
-        if time.monotonic() >= self._look_due:
-            self._look_due = float("inf")
-            self._events[self._fleet.submit(self._fleet.look)] = self._looked
-
-    def _open_sessions(self) -> None:
-        """Open as many sessions as there are servers and programs that wait."""
-        room = len(self._fleet.servers) - len(self._sessions) - len(self._opening)
-        need = len(self._ready) - len(self._free) - len(self._opening)
-        for _ in range(min(room, need)):
-            future = self._fleet.submit(self._fleet.open)
-            self._opening.add(future)
-            self._events[future] = self._opened
-
-    def _start_runs(self) -> None:
-        for session in list(self._free):
-            program = self._next_for(session)
-            if program is None:
-                continue
-            self._free.remove(session)
-            if self._fleet.is_spent(session, self._measurer.config.run_timeout):
-                self._drop(session)
-                continue
-            self._ready.remove(program)
-            future = self._fleet.submit(self._measurer.run, session, program)
-            self._events[future] = partial(self._ran, session, program)
-
-    def _next_for(self, session: Session) -> RemoteProgram | None:
-        """The first ready program that this server did not fail on, unless no other server answers."""
-        alone = all(other.endpoint == session.endpoint for other in self._sessions.values())
-        return next((p for p in self._ready if alone or session.endpoint not in p.tried), None)
-
-    def _check_patience(self) -> None:
-        now = time.monotonic()
-        if self._sessions or not self._ready or (self._opening and not self._fleet.ready):
-            self._served = now
-        elif now - self._served > self._fleet.config.patience:
-            raise no_server(self._fleet)
-
-    # What to do at the end of each -------------------------------------------------------------------
-
-    def _looked(self, _: Future[None]) -> None:
-        self._look_due = time.monotonic() + self._fleet.config.refresh
-
-    def _opened(self, future: Future[Session | None]) -> None:
-        self._opening.remove(future)
-        session = future.result()
-        if session is not None:
-            self._sessions[id(session)] = session
-            self._free.append(session)
-
-    def _built(self, program: RemoteProgram, future: Future[JobResult]) -> Finished | None:
-        result = future.result()
-        if result.error is not None:
-            error = {"exception": "build", "timeout": "build_timeout", "crash": "crash"}[result.error]
-            return program, Measurement((), error, result.message, measured_at=time.time())
-        program.build_seconds = float(result.value)
-        self._ready.append(program)
-        return None
-
-    def _ran(self, session: Session, program: RemoteProgram, future: Future[JobResult]) -> Finished | None:
-        result = future.result()
-        outcome = result.value if result.error is None else RemoteRun(fault=result.message)
-        if outcome.fault is None:
-            self._free.append(session)
-            error = None if outcome.error is None else "run"
-            return program, _measurement(program, outcome, error)
-        self._drop(session)
-        if outcome.refused:
-            self._fleet.suspect(session.endpoint)
-        self._fleet.last_fault = f"{session.endpoint[0]}:{session.endpoint[1]}: {outcome.fault}"
-        program.tried.append(session.endpoint)
-        if len(program.tried) < self._fleet.config.attempts:
-            self._ready.appendleft(program)
-            return None
-        error = "run_timeout" if result.error == "timeout" else "run" if outcome.refused else "crash"
-        message = outcome.fault if error != "crash" else f"{_LOST}: {outcome.fault}"
-        return program, _measurement(program, RemoteRun(error=message), error)
-
-    def _drop(self, session: Session) -> None:
-        """Forget a session; its server registers anew when it can."""
-        del self._sessions[id(session)]
-        self._fleet.give_back(session)
-
-
-def _measurement(program: RemoteProgram, outcome: RemoteRun, error: str | None) -> Measurement:
-    return Measurement(
-        outcome.latencies, error, outcome.error, program.build_seconds, outcome.seconds, measured_at=time.time()
-    )
+    def _run(self, job: MeasuringJob, over: Event) -> JobResult:
+        """Run a built program on a server, or on another one where that fails; waits."""
+        tried: list[Endpoint] = []
+        while (session := self._servers.acquire(tried, over)) is not None:
+            best = self._best.get(job.candidate.task_id)
+            args = (str(job.library), job.candidate.args_info, self.config.timing, best)
+            result = session.worker.call(RUN, args, self.config.run_timeout)
+            fault = result.value if result.error is None else ServerFault(str(result.message))
+            if not isinstance(fault, ServerFault) or result.error == "exception":
+                self._servers.give_back(session)
+                return result
+            self._servers.drop(session, fault.message, refused=fault.refused)
+            tried.append(session.endpoint)
+            if len(tried) >= self._servers.config.attempts:
+                if fault.refused or result.error == "timeout":
+                    return JobResult(error="exception" if fault.refused else "timeout", message=fault.message)
+                lost = "the server was lost, or the program crashed it"
+                return JobResult(error="crash", message=f"{lost}: {fault.message}")
+        return JobResult(error="crash", message="the run was stopped")

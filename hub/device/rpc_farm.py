@@ -6,18 +6,37 @@ interrupted. These are TVM's own tracker and server, on the loopback interface o
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import signal
-import subprocess
 import sys
-import threading
-from collections.abc import Sequence
 from typing import Any
 
-from .rpc_address import RpcAddress
+from .errors import DeviceError
+from .host_facts import usable_cpus
+from .pool import Worker, Zygote
+from .rpc_tracker import RpcAddress
+from .worker import WorkerSetup
 
 HOST = "127.0.0.1"
+_SERVE = "tchub.hub.device.rpc_farm:serve"
+_serving: list[Any] = []
+
+
+def serve(key: str | None = None, tracker: int = 0) -> tuple[int, int]:
+    """Start a tracker, or a server for a key, in a worker that becomes a group; returns the group's id and the port."""
+    os.setsid()
+    ports: dict[str, Any] = {"host": HOST, "port": 20000, "port_end": 60000, "silent": True}
+    if key is None:
+        from tvm.rpc.tracker import PopenTrackerServerState
+
+        _serving.append(PopenTrackerServerState(**ports))
+    else:
+        from tvm.rpc.server import PopenRPCServerState
+
+        _serving.append(PopenRPCServerState(**ports, tracker_addr=(HOST, tracker), key=key))
+    return os.getpid(), _serving[-1].port
 
 
 class Farm:
@@ -33,13 +52,10 @@ class Farm:
     """
 
     def __init__(self, servers: int = 1, key: str = "loopback") -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tchub.hub.device.rpc_farm", "--follow"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        )  # fmt: skip
-        self._lock = threading.Lock()
+        self._zygote = Zygote()
+        self._workers: list[Worker] = []  # which serve as long as they are there
         self.servers: list[int] = []
-        _, port = self._ask("tracker")
+        self._tracker, port = self._serve()
         self.address = RpcAddress(HOST, port, key)
         for _ in range(servers):
             self.start_server()
@@ -50,19 +66,19 @@ class Farm:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, request: str) -> tuple[int, int]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with self._lock:
-            self._process.stdin.write(request + "\n")
-            self._process.stdin.flush()
-            pid, port = self._process.stdout.readline().split()
-        return int(pid), int(port)
+    def _serve(self, *args: Any) -> tuple[int, int]:
+        self._zygote.wait()
+        threads = int(os.environ.get("TVM_NUM_THREADS") or usable_cpus())
+        self._workers.append(Worker(self._zygote, WorkerSetup(threads=threads)))
+        result = self._workers[-1].call(_SERVE, args, 60.0)
+        if result.error is not None:
+            raise DeviceError(f"no RPC server could be started here: {result.message}", remedy="run `tchub doctor`")
+        return result.value
 
     def start_server(self, key: str | None = None) -> int:
-        """One more server, under the farm's key or another; returns its place in `servers`."""
-        pid, _ = self._ask(f"server {self.address.port} {key or self.address.key}")
-        self.servers.append(pid)
+        """Start one more server, under the farm's key or another; returns its index in `servers`."""
+        group, _ = self._serve(key or self.address.key, self.address.port)
+        self.servers.append(group)
         return len(self.servers) - 1
 
     def signal(self, server: int, number: int) -> None:
@@ -71,72 +87,23 @@ class Farm:
 
     def close(self) -> None:
         """Kill the tracker and the servers."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()
-        self._process.wait()
-
-
-def _start(what: str, args: Sequence[str]) -> tuple[int, int]:
-    """Fork a tracker or a server into a process group of its own; returns its id and its port."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.setsid()
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        os.write(writer, str(_serve(what, args).port).encode())
-        os.close(writer)
-        signal.pause()
-    os.close(writer)
-    with os.fdopen(reader) as answer:
-        return pid, int(answer.read())
-
-
-def _serve(what: str, args: Sequence[str]) -> Any:
-    """TVM's own state object, which starts a thread that serves."""
-    ports = (20000, 60000)
-    if what == "tracker":
-        from tvm.rpc.tracker import PopenTrackerServerState
-
-        return PopenTrackerServerState(HOST, *ports, silent=True)
-    from tvm.rpc.server import PopenRPCServerState
-
-    port, key = args
-    return PopenRPCServerState(HOST, *ports, tracker_addr=(HOST, int(port)), key=key, silent=True)
-
-
-def _follow() -> None:
-    """Start what the lines of stdin ask for; end it all when stdin closes."""
-    sys.modules["torch"] = None  # pyright: ignore[reportArgumentType] (half the time of TVM's import, and not used)
-    import tvm  # noqa: F401 (once for all that is forked)
-
-    groups = []
-    for line in sys.stdin:
-        what, *args = line.split()
-        pid, port = _start(what, args)
-        groups.append(pid)
-        print(pid, port, flush=True)
-    for pid in groups:
-        with contextlib.suppress(ProcessLookupError):  # it ended before
-            os.killpg(pid, signal.SIGKILL)
+        for group in (self._tracker, *self.servers):
+            with contextlib.suppress(ProcessLookupError):  # it ended before
+                os.killpg(group, signal.SIGKILL)
+        for worker in self._workers:
+            worker.stop()
+        self._zygote.close()
 
 
 def main() -> None:
-    """The command of this module's docstring."""
-    import argparse
-
+    """Run the command of this module's docstring."""
     parser = argparse.ArgumentParser(description="TVM's RPC tracker and servers on this machine.")
     parser.add_argument("--servers", type=int, default=1)
     parser.add_argument("--key", default="loopback")
-    parser.add_argument("--follow", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.follow:
-        _follow()
-        return
-    with Farm(options.servers, options.key) as farm:
-        print(farm.address, flush=True)
-        with contextlib.suppress(KeyboardInterrupt):
-            signal.pause()
+    with Farm(options.servers, options.key) as farm, contextlib.suppress(KeyboardInterrupt):
+        print(farm.address, file=sys.stdout, flush=True)
+        signal.pause()
 
 
 if __name__ == "__main__":

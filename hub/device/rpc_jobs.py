@@ -1,26 +1,25 @@
 """Jobs of a worker for a remote server: hold one RPC session, and time one program after another through it.
 
-Runs in a process forked by the zygote: TVM's client waits without end for a server that hangs, so its caller must be
-able to kill it. The session lives as long as the process.
+TVM's client waits without end for a server that hangs, so its caller must be able to kill it: the session lives in a
+worker, as long as that process.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import Any
 
 from ...zoo.errors import last_line
-from .run_job import random_integers
-from .worker import ArgsInfo, TimingConfig, time_kernel
+from .jobs import ArgsInfo, RunResult, random_integers
+from .timing import TimingConfig, time_kernel
 
-_HERE = __name__
-CONNECT, RUN, CROSS_BUILD = f"{_HERE}:connect", f"{_HERE}:run", f"{_HERE}:cross_build"
+CONNECT, RUN = f"{__name__}:connect", f"{__name__}:run"
+# Of TVM's ways to place threads (`AffinityMode`) the usual one: fast cores first.
+_BIG_CORES = 1
 
 
 @dataclass(frozen=True)
@@ -43,39 +42,36 @@ class ServerFacts:
         return self.triple.partition("-")[0] if self.triple else None
 
 
-# Of TVM's ways to place threads (`AffinityMode`) the usual one: fast cores first.
-_BIG_CORES = 1
-
-
 @dataclass(frozen=True)
-class RemoteRun:
-    """Result of running a program.
+class ServerFault:
+    """A program was not run, and may do well on another server.
 
     Attributes:
-        latencies: seconds a run, one entry a repeat.
-        seconds: what the run cost, the transfer included.
-        error: what the program did wrong.
-        fault: what the server did wrong; the program may do well on another one.
-        refused: whether the fault was that it could not load the program.
+        refused: whether the server could not load the program.
     """
 
-    latencies: tuple[float, ...] = ()
-    seconds: float = 0.0
-    error: str | None = None
-    fault: str | None = None
+    message: str
     refused: bool = False
 
 
 @dataclass
-class _Session:
-    """The connection of this process; the arguments of the last program are kept for the next with the same ones."""
+class _Connection:
+    """The session of this process; the arguments of the last program are kept for the next with the same ones."""
 
     remote: Any
     args_info: ArgsInfo | None = None
     args: Sequence[Any] = ()
 
+    def is_alive(self) -> bool:
+        """Return whether the server still answers: the error was the program's then."""
+        try:
+            self.remote.get_function("runtime.NumThreads")
+        except Exception:
+            return False
+        return True
 
-_session: _Session | None = None
+
+_connection: _Connection | None = None
 
 
 def connect(host: str, port: int, matchkey: str, lease: float, threads: int | None = None) -> ServerFacts:
@@ -85,11 +81,11 @@ def connect(host: str, port: int, matchkey: str, lease: float, threads: int | No
         lease: seconds after which the server ends the session, whatever becomes of this client.
         threads: that programs use there; None: as many as the server likes.
     """
-    global _session  # noqa: PLW0603 (one session a process is the point of the process)
+    global _connection  # noqa: PLW0603 (one session a process is the point of the process)
     from tvm import rpc
 
     remote = rpc.connect(host, port, matchkey, session_timeout=ceil(lease))
-    _session = _Session(remote)
+    _connection = _Connection(remote)
     if threads is not None:
         set_threads(remote, threads)
     return ServerFacts(
@@ -113,40 +109,36 @@ def _optional(remote: Any, name: str) -> Any:
     return int(value) if isinstance(value, int) else str(value)
 
 
-def run(library: str, args_info: ArgsInfo, config: TimingConfig, best: float | None) -> RemoteRun:
-    """Send a library to the server and time its `main` there; see `worker.run`."""
-    start = time.perf_counter()
-    session = _session
-    if session is None:
-        return RemoteRun(fault="no session is open")
+def run(library: str, args_info: ArgsInfo, config: TimingConfig, best: float | None) -> RunResult | ServerFault:
+    """Send a library to the server and time its `main` there; raises what the program does wrong. See `jobs.run`."""
+    start, connection = time.perf_counter(), _connection
+    assert connection is not None  # `connect` came first
     name = Path(library).name
     try:
-        session.remote.upload(library, name)
-        module = session.remote.load_module(name)
-        device = session.remote.cpu()
+        connection.remote.upload(library, name)
+        module, device = connection.remote.load_module(name), connection.remote.cpu()
     except Exception as error:
         fault = f"the server cannot load the program: {last_line(error)}"
-        return RemoteRun(fault=fault, refused=_is_alive(session))
+        return ServerFault(fault, refused=connection.is_alive())
     try:
-        costs = time_kernel(module, _arguments(session, args_info), device, config, best)
-        session.remote.remove(name)
+        costs = time_kernel(module, _arguments(connection, args_info), device, config, best)
+        connection.remote.remove(name)
     except Exception as error:
-        message = last_line(error)
-        if _is_alive(session):
-            return RemoteRun(error=message)
-        return RemoteRun(fault=f"the server is gone: {message}")
-    return RemoteRun(tuple(costs), time.perf_counter() - start)
+        if connection.is_alive():
+            raise
+        return ServerFault(f"the server is gone: {last_line(error)}")
+    return RunResult(costs, time.perf_counter() - start)
 
 
-def _arguments(session: _Session, args_info: ArgsInfo) -> Sequence[Any]:
-    """Random contents on the server; integers are those that `worker.run` has."""
+def _arguments(connection: _Connection, args_info: ArgsInfo) -> Sequence[Any]:
+    """Return random contents on the server; integers are those that `jobs.run` has."""
     import numpy as np
     import tvm
 
-    if session.args_info == args_info:
-        return session.args
-    device = session.remote.cpu()
-    fill = session.remote.get_function("tvm.contrib.random.random_fill_for_measure")
+    if connection.args_info == args_info:
+        return connection.args
+    device = connection.remote.cpu()
+    fill = connection.remote.get_function("tvm.contrib.random.random_fill_for_measure")
     generator = np.random.default_rng(0)
     args = []
     for shape, dtype in args_info:
@@ -157,37 +149,5 @@ def _arguments(session: _Session, args_info: ArgsInfo) -> Sequence[Any]:
             integers = random_integers(generator, shape, dtype, args_info)
             tensor = tvm.runtime.tensor(integers.astype(dtype), device)
         args.append(tensor)
-    session.args_info, session.args = args_info, args
+    connection.args_info, connection.args = args_info, args
     return args
-
-
-def _is_alive(session: _Session) -> bool:
-    """Return whether the server still answers: the error was the program's then."""
-    try:
-        session.remote.get_function("runtime.NumThreads")
-    except Exception:
-        return False
-    return True
-
-
-def linked_by(linker: str) -> Callable[..., None]:
-    """Return the function by which TVM's `export_library` links: runs `LINKER -shared -o LIBRARY OBJECTS`."""
-
-    def link(output: str, objects: Sequence[str], **_: Any) -> None:
-        subprocess.run([linker, "-shared", "-o", output, *objects], check=True, capture_output=True)
-
-    return link
-
-
-def cross_build(module_json: str, target: dict[str, Any], library: str, linker: str) -> float:
-    """`worker.build` for another architecture, linked by `linked_by(linker)`; returns seconds."""
-    import tvm
-    from tvm.driver import build as tvm_build
-    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
-
-    start = time.perf_counter()
-    mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(tvm.ir.load_json(module_json))
-    partial = f"{library}.{os.getpid()}.so"
-    tvm_build(mod, target=tvm.target.Target(target)).export_library(partial, fcompile=linked_by(linker))
-    os.replace(partial, library)
-    return time.perf_counter() - start

@@ -1,11 +1,19 @@
-"""The worker: a forked process that sets itself up and answers jobs (compile a module, run a program)."""
+"""Worker processes, and the process that imports TVM once and forks them, so that a new one costs milliseconds.
+
+Run as `python -m tchub.hub.device.worker FD`. It reads requests from the Unix socket FD: each carries the worker's own
+socket as a file descriptor and is answered by the worker's process id. It ends when FD closes. A plain fork of the
+tuner would copy its threads' locks (torch, OpenMP); this process never starts a thread.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import os
 import resource
+import signal
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,11 +22,10 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from ...zoo.errors import last_line
-from .build_job import build, warm_compiler
-from .run_job import ArgsInfo, make_reference, run
-from .timing import POOL_ENVIRONMENT, TimingConfig, time_kernel
+from .jobs import build, make_reference, run, warm_compiler
+from .timing import POOL_ENVIRONMENT
 
-__all__ = ["ArgsInfo", "TimingConfig", "WorkerSetup", "serve", "set_up", "time_kernel", "warm_up"]
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
@@ -41,43 +48,6 @@ class WorkerSetup:
     memory_bytes: int | None = None
 
 
-def warm_up() -> None:
-    """Import TVM and everything that a build or a run needs, before workers are forked.
-
-    No more than that: PyTorch, which TVM imports where it can, and the intrinsics that MetaSchedule tensorizes with
-    would take three quarters of the time, and only who schedules a program uses them.
-    """
-    sys.modules["torch"] = None  # pyright: ignore[reportArgumentType]
-    import numpy  # noqa: F401
-    import tvm  # noqa: F401
-
-    warm_compiler()
-    gc.collect()
-    gc.freeze()  # what was imported is never garbage: collections in the workers need not look at it
-
-
-def serve(connection: Connection) -> None:
-    """Answer jobs until the other side closes: (True, value) or (False, exception name, message)."""
-    while True:
-        try:
-            job, args = connection.recv()
-        except EOFError:
-            return
-        try:
-            answer = (True, _find(job)(*args))
-        except Exception as error:
-            answer = (False, type(error).__name__, last_line(error))
-        connection.send(answer)
-
-
-def _find(job: str) -> Callable[..., Any]:
-    """A job of this module by its name, or one of another module as `package.module:function`."""
-    if ":" not in job:
-        return _JOBS[job]
-    module, _, name = job.partition(":")
-    return getattr(import_module(module), name)
-
-
 def set_up(setup: WorkerSetup) -> int:
     """Apply a `WorkerSetup`; returns the process id."""
     os.environ |= {"TVM_NUM_THREADS": str(setup.threads)} | POOL_ENVIRONMENT
@@ -93,4 +63,76 @@ def set_up(setup: WorkerSetup) -> int:
     return os.getpid()
 
 
-_JOBS = {"set_up": set_up, "build": build, "run": run, "make_reference": make_reference}
+_JOBS: dict[str, Callable[..., Any]] = {
+    "set_up": set_up, "build": build, "run": run, "make_reference": make_reference,
+}  # fmt: skip
+
+
+def _job(name: str) -> Callable[..., Any]:
+    """Return a job by its name, or one of another module as `package.module:function`."""
+    module, _, function = name.rpartition(":")
+    return getattr(import_module(module), function) if module else _JOBS[name]
+
+
+def _answer_jobs(connection: Connection) -> None:
+    """Answer jobs until the other side closes: (True, value) or (False, exception name, message)."""
+    while True:
+        try:
+            name, args = connection.recv()
+        except EOFError:
+            return
+        try:
+            answer = (True, _job(name)(*args))
+        except Exception as error:
+            answer = (False, type(error).__name__, last_line(error))
+        connection.send(answer)
+
+
+def _become_worker(fd: int) -> None:
+    """Serve jobs from the socket `fd` until it closes; never returns."""
+    # A tuner that is killed closes the zygote's socket; its workers must not finish an endless job alone.
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # compilers and linkers are waited for here
+    code = 1
+    try:
+        _answer_jobs(Connection(fd))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _warm_up() -> None:
+    """Import TVM and everything that a build or a run needs, before workers are forked.
+
+    No more than that: PyTorch, which TVM imports where it can, and the intrinsics that MetaSchedule tensorizes with
+    would take three quarters of the time, and only who schedules a program uses them.
+    """
+    sys.modules["torch"] = None  # pyright: ignore[reportArgumentType]
+    import tvm  # noqa: F401
+
+    warm_compiler()
+    gc.collect()
+    gc.freeze()  # what was imported is never garbage: collections in the workers need not look at it
+
+
+def main() -> None:
+    """Import TVM, then fork a worker for each request."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C belongs to the tuner, which ends its workers itself
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # workers leave no zombies
+    control = socket.socket(fileno=int(sys.argv[1]))
+    _warm_up()
+    control.sendall(b"ready\0\0\0")
+    while True:
+        request, fds, _, _ = socket.recv_fds(control, 1, 1)
+        if not request or not fds:
+            return
+        pid = os.fork()
+        if pid == 0:
+            control.close()
+            _become_worker(fds[0])
+        os.close(fds[0])
+        control.sendall(pid.to_bytes(8, "little"))
+
+
+if __name__ == "__main__":
+    main()

@@ -55,7 +55,7 @@ def build_library(
     import tvm
     from tvm import relax
 
-    from ..device.rpc_jobs import linked_by
+    from ..device.jobs import linked_by
 
     counts = {"functions": 0, "tuned": 0}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..device.patience import TimeLimit, run_process
-from ..device.rpc_address import RpcAddress
+from ..device.rpc_tracker import RpcAddress
 from ..networks.errors import LatencyError
 from ..networks.latency import Comparison, Latency, reference_file
 from ..networks.output_check import OutputCheck

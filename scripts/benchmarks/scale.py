@@ -93,7 +93,7 @@ def merge(folder: Path, _: int) -> dict[str, Any]:
 def tracker(_: Path, cycles: int) -> dict[str, Any]:
     """Reserve a server, open a session, close it; then upload."""
     from tchub.hub.device.rpc_farm import Farm
-    from tchub.hub.device.rpc_fleet import TrackerClient
+    from tchub.hub.device.rpc_tracker import TrackerClient
     from tvm import rpc
 
     library = bytearray(random.Random(0).randbytes(4 << 20))
@@ -106,7 +106,7 @@ def tracker(_: Path, cycles: int) -> dict[str, Any]:
             if offer is None:
                 raise click.ClickException("the tracker offered no server for a minute")
             asked.append(time.perf_counter() - start)
-            remote = rpc.connect(*offer.endpoint, offer.matchkey)
+            remote = rpc.connect(*offer[0], offer[1])
             sessions.append(time.perf_counter() - start)
             del remote
         start = time.perf_counter()
@@ -115,7 +115,7 @@ def tracker(_: Path, cycles: int) -> dict[str, Any]:
         answered = questions / (time.perf_counter() - start)
         offer = client.request(60.0)
         assert offer is not None
-        remote = rpc.connect(*offer.endpoint, offer.matchkey)
+        remote = rpc.connect(*offer[0], offer[1])
         upload = _seconds_each(lambda: remote.upload(library, "library.so"), 8)
     return {
         "programs": cycles, "request_ms": 1e3 * median(asked), "session_ms": 1e3 * median(sessions),

@@ -193,7 +193,7 @@ def open_machine(name: str) -> AbstractContextManager[Any]:
     if name == "workers":
         return workers()
     from tchub.hub.device.rpc import RpcMeasurer
-    from tchub.hub.device.rpc_address import parse_device
+    from tchub.hub.device.rpc_tracker import parse_device
 
     address = parse_device(name)
     assert address is not None

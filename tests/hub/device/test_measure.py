@@ -14,8 +14,8 @@ from tchub.hub.bundle.onsite.worker import random_arguments
 from tchub.hub.device import measure as measuring
 from tchub.hub.device import rpc_jobs
 from tchub.hub.device.errors import DeviceError, MeasurementFailureRateError
+from tchub.hub.device.jobs import random_values
 from tchub.hub.device.measure import MeasureConfig, Measurement, Measurer, plan_workers
-from tchub.hub.device.run_job import random_values
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +40,7 @@ def test_a_measurement_holds_its_repeats_and_what_it_cost(measured: list[Any]) -
 def _served(args_info: Any) -> list[Any]:
     """The arguments of an RPC session, on this machine."""
     remote: Any = SimpleNamespace(cpu=tvm.cpu, get_function=lambda _: lambda _: None)
-    return [tensor.numpy() for tensor in rpc_jobs._arguments(rpc_jobs._Session(remote), args_info)]
+    return [tensor.numpy() for tensor in rpc_jobs._arguments(rpc_jobs._Connection(remote), args_info)]
 
 
 @pytest.mark.parametrize("contents", [random_values, random_arguments, _served])

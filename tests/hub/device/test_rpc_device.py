@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.cli import main
 from tchub.hub.device.detect import detect_local
-from tchub.hub.device.device_choice import choose_device, parse_target
+from tchub.hub.device.device_choice import choose_device, describe_remote, find_linker, parse_target
 from tchub.hub.device.errors import DeviceError
-from tchub.hub.device.rpc_address import RpcAddress, parse_device
-from tchub.hub.device.rpc_device import describe_remote, find_linker
-from tchub.hub.device.rpc_jobs import ServerFacts, cross_build
+from tchub.hub.device.jobs import build
+from tchub.hub.device.rpc_jobs import ServerFacts
+from tchub.hub.device.rpc_tracker import RpcAddress, parse_device
 from tchub.hub.records.scope import MeasurementScope
 
 ADDRESS = RpcAddress("tracker.lan", 9190, "turin")
@@ -152,7 +152,7 @@ def test_programs_for_another_architecture_are_compiled_here(tmp_path: Path, sma
     library = tmp_path / "program.so"
     found = find_linker(GRAVITON, str(linker))
     assert found is not None
-    seconds = cross_build(tvm.ir.save_json(small_candidates[0].mod), GRAVITON, str(library), found)
+    seconds = build(tvm.ir.save_json(small_candidates[0].mod), GRAVITON, str(library), found)
     (machine,) = struct.unpack_from("<H", library.read_bytes(), 18)
     assert machine == AARCH64_IN_ELF
     assert seconds > 0

@@ -17,11 +17,10 @@ from tchub.hub.cli.corpus import bundle_command, collect_command
 from tchub.hub.cli.publish import contribute_command
 from tchub.hub.cli.quickstart import quickstart_command
 from tchub.hub.cli.tune import tune_command
-from tchub.hub.device.device_choice import choose_device
+from tchub.hub.device.device_choice import choose_device, describe_remote
 from tchub.hub.device.host_facts import usable_cores
-from tchub.hub.device.rpc_address import RpcAddress
-from tchub.hub.device.rpc_device import describe_remote
 from tchub.hub.device.rpc_jobs import ServerFacts
+from tchub.hub.device.rpc_tracker import RpcAddress
 from tchub.hub.search.models import choose_model
 
 COMMANDS = {

@@ -1,0 +1,288 @@
+"""Jobs of a worker: compile a scheduled module, run a compiled program, and check what it computes."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .timing import DriftConfig, DriftWatch, TimingConfig, make_reference_kernel, measure_watched, time_kernel
+
+ArgsInfo = Sequence[tuple[Sequence[int], str]]
+Array = np.ndarray[Any, Any]
+
+
+@lru_cache(maxsize=16)
+def _target(text: str) -> Any:
+    import tvm
+
+    return tvm.target.Target(json.loads(text))
+
+
+def build(module_json: str, target: dict[str, Any], library: str, linker: str | None = None) -> float:
+    """Compile a scheduled module into the shared library `library`; returns seconds.
+
+    The passes are those of stock's `LocalBuilder`. The write is atomic: a killed build leaves no library that
+    looks whole.
+
+    Args:
+        linker: for another architecture; None for this machine's own.
+    """
+    import tvm
+    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+
+    start = time.perf_counter()
+    mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(tvm.ir.load_json(module_json))
+    built = tvm.tirx.build(mod, target=_target(json.dumps(target)))
+    partial = Path(f"{library}.{os.getpid()}.so")
+    try:
+        _export(built, partial, linker or shutil.which("ld"))
+        os.replace(partial, library)
+    finally:
+        partial.unlink(missing_ok=True)
+    return time.perf_counter() - start
+
+
+def _export(built: Any, library: Path, linker: str | None) -> None:
+    """Write a library, with `ld` itself where it can be: the driver that TVM calls costs a tenth of a second.
+
+    What the kernel takes from libc and libm is resolved when it is loaded into this interpreter.
+    """
+    if built.imports or built.kind != "llvm" or linker is None:
+        built.export_library(str(library))
+        return
+    compiled = library.with_suffix(".o")
+    try:
+        built.write_to_file(str(compiled), "o")
+        linked_by(linker)(str(library), [str(compiled)])
+    finally:
+        compiled.unlink(missing_ok=True)
+
+
+def linked_by(linker: str) -> Callable[..., None]:
+    """Return a function, as TVM's `export_library` takes one, that runs `LINKER -shared -o LIBRARY OBJECTS`."""
+
+    def link(output: str, objects: Sequence[str], **_: Any) -> None:
+        subprocess.run([linker, "-shared", "-o", output, *objects], check=True, capture_output=True)
+
+    return link
+
+
+def warm_compiler() -> None:
+    """Compile a small program, so that forked workers need not set LLVM up (0.1 s each)."""
+    import tvm
+    from tvm import te
+
+    a = te.placeholder((16,), name="a")
+    b: Any = te.compute((16,), lambda i: a[i] + 1.0, name="b")
+    func = te.create_prim_func([a, b])
+    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    # Without a linker that works, every program will say so itself; LLVM is set up before it is called.
+    tolerated = contextlib.suppress(subprocess.CalledProcessError, RuntimeError, OSError)
+    with tempfile.TemporaryDirectory() as folder, tolerated:
+        build(tvm.ir.save_json(module), {"kind": "llvm"}, f"{folder}/warm.so")
+
+
+# Running --------------------------------------------------------------------------------------------
+
+# Arguments of recent tasks stay, since the programs of a task take the same ones, up to this size.
+_KEPT_BYTES = 256 << 20
+_arguments: dict[str, tuple[int, list[Any]]] = {}
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """Result of running one program.
+
+    Attributes:
+        latencies: seconds a run, one entry a repeat; empty for a wrong program.
+        seconds: what all of it took.
+        wrong: what is wrong with the output, or None.
+        repeated: times that it was timed again because the machine was disturbed.
+        disturbed: whether the machine was disturbed at the end too.
+    """
+
+    latencies: list[float]
+    seconds: float
+    wrong: str | None = None
+    repeated: int = 0
+    disturbed: bool = False
+
+
+def random_values(args_info: ArgsInfo) -> list[Array]:
+    """Random contents, the same for the same shapes: zeros let a processor take short cuts."""
+    generator = np.random.default_rng(0)
+    values = []
+    for shape, dtype in args_info:
+        if dtype.startswith(("int", "uint", "bool")):
+            contents = random_integers(generator, shape, dtype, args_info)
+        else:
+            contents = generator.random(size=tuple(shape), dtype=np.float32) + 0.1
+        values.append(contents.astype(_numpy_dtype(dtype)))
+    return values
+
+
+def random_integers(generator: np.random.Generator, shape: Sequence[int], dtype: str, args_info: ArgsInfo) -> Array:
+    """Both booleans, or integers that may be indices or divisors: 1 and 2, where a dimension has extent 2 only 1."""
+    drawn = generator.integers(0, 2, size=tuple(shape))
+    if dtype.startswith("bool"):
+        return drawn
+    return np.minimum(drawn + 1, 1 if any(2 in extents for extents, _ in args_info) else 2)
+
+
+def _numpy_dtype(dtype: str) -> Any:
+    try:
+        return np.dtype(dtype)
+    except TypeError:
+        import ml_dtypes  # bfloat16 and the 8-bit floats, which numpy alone does not know
+
+        return np.dtype(getattr(ml_dtypes, dtype))
+
+
+def _tensors(args_info: ArgsInfo) -> list[Any]:
+    import tvm
+
+    key = repr(args_info)
+    if key not in _arguments:
+        values = random_values(args_info)
+        size = sum(contents.nbytes for contents in values)
+        if size + sum(kept for kept, _ in _arguments.values()) > _KEPT_BYTES:
+            _arguments.clear()
+        _arguments[key] = size, [tvm.runtime.tensor(contents) for contents in values]
+    return _arguments[key][1]
+
+
+@lru_cache(maxsize=1)
+def _watcher(config: DriftConfig) -> tuple[DriftWatch, Callable[[], float]]:
+    several = int(os.environ.get("TVM_NUM_THREADS", "1")) > 1
+    return DriftWatch(config), make_reference_kernel(sorted(os.sched_getaffinity(0)) if several else ())
+
+
+def run(
+    library: str,
+    args_info: ArgsInfo,
+    config: TimingConfig,
+    best: float | None,
+    drift: DriftConfig | None = None,
+    reference: str | None = None,
+) -> RunResult:
+    """Time a compiled program on random inputs.
+
+    Args:
+        best: latency in seconds of the task's fastest known program, or None.
+        drift: how the machine is watched, or None.
+        reference: file with the task's right outputs, or None.
+    """
+    import tvm
+
+    start = time.perf_counter()
+    module = tvm.runtime.load_module(library)
+    args = _tensors(args_info)
+    wrong = None if reference is None else _check(module, args, load_reference(reference))
+    if wrong is not None:
+        _arguments.clear()  # it may have written its inputs
+        return RunResult([], time.perf_counter() - start, wrong)
+    watch, kernel = _watcher(drift or DriftConfig(retries=0))
+    watched = measure_watched(lambda: time_kernel(module, args, tvm.cpu(), config, best), kernel, watch)
+    return RunResult(watched.value, time.perf_counter() - start, None, watched.repeated, watched.disturbed)
+
+
+# Checking -------------------------------------------------------------------------------------------
+
+# Wrong programs are wrong by far. A float32 sum of 25,000 terms in another order is off by a tenth of what is allowed,
+# a half-precision one by up to 5%.
+_ALLOWED_EPSILONS, _MOST = 4096.0, 0.05
+# TVM drops the block that permutes rewritten weights before it builds (`RemoveWeightLayoutRewriteBlock`), so such a
+# program takes its weights in another order than the task's.
+_REWRITTEN = "meta_schedule.layout_rewrite_preproc"
+
+
+def is_comparable(module_json: str) -> bool:
+    """Return whether a scheduled module takes its weights in the task's own order."""
+    return _REWRITTEN not in module_json
+
+
+def make_reference(library: str, args_info: ArgsInfo, path: str) -> int:
+    """Run a task's unscheduled program once and write its outputs to `path`; returns how many there are."""
+    import tvm
+
+    before = random_values(args_info)
+    args = [tvm.runtime.tensor(contents) for contents in before]
+    tvm.runtime.load_module(library)["main"](*args)
+    save_reference(path, before, [arg.numpy() for arg in args])
+    return len(load_reference(path))
+
+
+def save_reference(path: str, before: Sequence[Array], after: Sequence[Array]) -> None:
+    """Write those arguments that a right program has changed to a file that `load_reference` reads."""
+    changed = {i: a for i, (b, a) in enumerate(zip(before, after, strict=True)) if not np.array_equal(b, a)}
+    # numpy's format has no name for the types of ml_dtypes.
+    plain = {str(i): a.astype(np.float32) if a.dtype.kind == "V" else a for i, a in changed.items()}
+    with Path(path).open("wb") as file:
+        np.savez(file, **plain)  # type: ignore[arg-type]
+
+
+@lru_cache(maxsize=4)
+def load_reference(path: str) -> dict[int, Array]:
+    """Return right outputs by the number of the argument, kept in memory for the programs to come."""
+    with np.load(path) as data:
+        return {int(name): data[name] for name in data.files}
+
+
+def _check(module: Any, args: Sequence[Any], right: Mapping[int, Array]) -> str | None:
+    for argument in right:
+        args[argument].copyfrom(np.zeros_like(args[argument].numpy()))  # what the program before left there is right
+    module["main"](*args)
+    return complaint({argument: args[argument].numpy() for argument in right}, right)
+
+
+def complaint(outputs: Mapping[int, Array], right: Mapping[int, Array]) -> str | None:
+    """Return what is wrong with a program's outputs, or None."""
+    for argument, values in right.items():
+        allowed, distance = tolerance(outputs[argument].dtype), difference(outputs[argument], values)
+        if distance > allowed:
+            return f"argument {argument} is off by {distance:.2g} (allowed {allowed:.2g})"
+    return None
+
+
+def tolerance(dtype: np.dtype[Any]) -> float:
+    """Largest relative difference of two right outputs of a dtype; 0 for integers."""
+    if not _is_float(dtype):
+        return 0.0
+    from ml_dtypes import finfo
+
+    return float(min(_MOST, _ALLOWED_EPSILONS * float(finfo(dtype).eps)))
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    """Return whether it is one of numpy's floats, or of those that ml_dtypes adds: bfloat16, and floats of 8 bits."""
+    return np.issubdtype(dtype, np.floating) or (dtype.kind == "V" and "float" in dtype.name)
+
+
+def difference(output: Array, right: Array) -> float:
+    """Return the largest difference, relative to the right values and their mean size; inf where only one is finite."""
+    if right.size == 0:
+        return 0.0
+    if not _is_float(right.dtype):
+        return 0.0 if np.array_equal(output, right) else math.inf
+    ours, theirs = output.astype(np.float64), right.astype(np.float64)
+    finite = np.isfinite(theirs)
+    if not np.array_equal(finite, np.isfinite(ours)):
+        return math.inf
+    ours, theirs = ours[finite], theirs[finite]
+    if ours.size == 0:
+        return 0.0
+    size = np.abs(theirs)
+    return float(np.max(np.abs(ours - theirs) / np.maximum(size + size.mean(), np.finfo(np.float64).tiny)))
