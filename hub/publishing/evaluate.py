@@ -235,7 +235,7 @@ def _read(
     with tempfile.TemporaryDirectory() as passing:
         features, failures = statement_features(corpus, programs, cache or passing, workers)
     good = np.ones(len(programs), dtype=bool)
-    good[[failure.index for failure in failures]] = False
+    good[list(failures)] = False
     kept = np.flatnonzero(good & (np.bincount(group[good], minlength=len(usable))[group] > 1))
     return StatementPrograms(
         features=[features[i] for i in kept],

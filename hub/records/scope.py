@@ -1,4 +1,4 @@
-"""The scope in which two latencies may be compared; that of whole corpora is in `zoo.corpus.scope`."""
+"""The scope in which two latencies may be compared; that of whole corpora is in `zoo.corpus.schema`."""
 
 from __future__ import annotations
 

@@ -14,8 +14,7 @@ import numpy as np
 
 from .computation import normal
 from .corpus import Corpus
-from .schema import PROGRAMS_FILE, TASKS_FILE
-from .scope import contradiction
+from .schema import PROGRAMS_FILE, TASKS_FILE, contradiction
 from .splits import PARTS, is_held_out, split_tasks
 
 # Above this share of failed programs something is wrong with the machine or the design space.

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ..primitives.problem import Matmul, Problem
+
 _IMAGE = r"n(?P<n>\d+)c(?P<c>\d+)h(?P<h>\d+)w(?P<w>\d+)"
 _WINDOW = r"r(?P<r>\d+x\d+)-s(?P<s>\d+x\d+)"
 # The reverse of the functions below: a text's form, and a sentence for it.
@@ -65,6 +67,17 @@ def reduction(shape: Sequence[int], axes: Sequence[int]) -> str:
 def elementwise(shape: Sequence[int]) -> str:
     """An elementwise function of a tensor."""
     return f"elementwise-{'x'.join(map(str, shape))}"
+
+
+def of_problem(problem: Problem) -> tuple[str, str]:
+    """Return the operator class and the computation of a convolution or a matrix product."""
+    if isinstance(problem, Matmul):
+        op = "matmul" if problem.dense else "batch_matmul"
+        return op, matmul(problem.m, problem.n, problem.k, problem.batch)
+    op, data = "depthwise" if problem.depthwise else "conv2d", (problem.n, problem.c, problem.h, problem.w)
+    if problem.depthwise and problem.k == problem.c:
+        return op, depthwise(*data, problem.kernel, problem.stride)
+    return op, conv2d(*data, problem.k, problem.kernel, problem.stride, problem.c if problem.depthwise else 1)
 
 
 def unknown(text: str) -> str:

@@ -18,8 +18,7 @@ from typing import Annotated, Any
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyarrow import compute as pc
+from pyarrow import dataset
 
 from ..primitives import PrimitiveSequence, from_trace_json
 from ..untrusted import parse_json, read_plain
@@ -84,32 +83,20 @@ class Corpus:
         meta, files = _read_meta(folder)
         settle(folder, files)
         _check_sizes(folder, files)
-        tasks = _open_parquet(folder / TASKS_FILE)
-        for file, schema in ((tasks, TASKS_SCHEMA), (_open_parquet(folder / PROGRAMS_FILE), PROGRAMS_SCHEMA)):
-            _check_columns(folder, file.schema_arrow, schema)
-        rows = _with_all_columns(tasks.read(), TASKS_SCHEMA, TASKS_SCHEMA.names).to_pylist()
+        tasks = _open_table(folder / TASKS_FILE, TASKS_SCHEMA)
+        _open_table(folder / PROGRAMS_FILE, PROGRAMS_SCHEMA)
+        rows = tasks.to_table().to_pylist()
         return cls(folder, meta, {row["task_id"]: Task.from_row(row) for row in rows})
 
     @cached_property
-    def _footer(self) -> pq.FileMetaData:
-        """The footer of `programs.parquet`: read once, since it grows with the number of row groups."""
-        return _open_parquet(self.path / PROGRAMS_FILE).metadata
-
-    @cached_property
-    def _groups(self) -> dict[str, list[int]]:
-        """Row groups of `programs.parquet` that hold programs of a task, by their statistics where possible."""
-        groups: dict[str, list[int]] = {}
-        file = _open_parquet(self.path / PROGRAMS_FILE, self._footer)
-        leaf = [file.schema.column(i).path for i in range(len(file.schema.names))].index("task_id")
-        for index in range(file.num_row_groups):
-            facts = self._footer.row_group(index).column(leaf).statistics
-            if facts is not None and facts.has_min_max and facts.min == facts.max and not facts.null_count:
-                names = [facts.min]
-            else:
-                names = file.read_row_group(index, columns=["task_id"])["task_id"].unique().to_pylist()
-            for task_id in names:
-                groups.setdefault(task_id, []).append(index)
-        return groups
+    def _groups(self) -> tuple[dataset.ParquetFileFragment, dict[str | None, list[int]]]:
+        """`programs.parquet`, and its row groups by task; under None those whose statistics do not name one task."""
+        (file,) = _open_table(self.path / PROGRAMS_FILE, PROGRAMS_SCHEMA).get_fragments()
+        groups: dict[str | None, list[int]] = {}
+        for group in file.row_groups:
+            facts = (group.statistics or {}).get("task_id", {"min": 0, "max": 1})
+            groups.setdefault(facts["min"] if facts["min"] == facts["max"] else None, []).append(group.id)
+        return file, groups
 
     def table(self, task_id: str, columns: list[str] | None = None) -> pa.Table:
         """Return the programs of a task as an Arrow table, failed ones included; empty when it has none.
@@ -119,11 +106,10 @@ class Corpus:
         """
         if task_id not in self.tasks:
             raise CorpusError(f"the corpus {self.path} has no task {task_id}", task_id=task_id)
-        names = [name for name in PROGRAMS_SCHEMA.names if columns is None or name in columns or name == "task_id"]
-        file = _open_parquet(self.path / PROGRAMS_FILE, self._footer)
-        stored = [name for name in names if name in file.schema_arrow.names]
-        rows = file.read_row_groups(self._groups.get(task_id, []), columns=stored)
-        return _with_all_columns(rows.filter(pc.field("task_id") == task_id), PROGRAMS_SCHEMA, names)
+        names = [name for name in PROGRAMS_SCHEMA.names if columns is None or name in (*columns, "task_id")]
+        file, groups = self._groups
+        rows = file.subset(row_group_ids=groups.get(task_id, []) + groups.get(None, []))
+        return rows.to_table(PROGRAMS_SCHEMA, names, filter=dataset.field("task_id") == task_id)
 
     def programs(self, task_id: str) -> list[Program]:
         """Return the programs of a task, failed ones included, in the order of their keys.
@@ -234,31 +220,22 @@ def _check_sizes(folder: Path, files: Mapping[str, FileFacts]) -> None:
             )
 
 
-def _open_parquet(file: Path, metadata: pq.FileMetaData | None = None) -> pq.ParquetFile:
+def _open_table(file: Path, schema: pa.Schema) -> dataset.Dataset:
+    """Open a table, which may lack the columns that may be null."""
     try:
-        return pq.ParquetFile(file, metadata=metadata)
+        columns = dataset.dataset(file, format="parquet").schema
     except (OSError, pa.ArrowException) as error:
         raise CorpusError(f"{file} cannot be read: {error}", remedy=_AGAIN, path=str(file)) from error
-
-
-def _with_all_columns(table: pa.Table, schema: pa.Schema, names: list[str]) -> pa.Table:
-    """Return the columns in the order of the names; a file may lack those that may be null."""
-    for name in names:
-        if name not in table.column_names:
-            table = table.append_column(schema.field(name), pa.nulls(len(table), schema.field(name).type))
-    return table.select(names)
-
-
-def _check_columns(folder: Path, columns: pa.Schema, wanted: pa.Schema) -> None:
     wrong = [
         field.name
-        for field in wanted
+        for field in schema
         if (columns.field(field.name).type != field.type if field.name in columns.names else not field.nullable)
     ]
     if wrong:
         raise CorpusError(
-            f"{folder} lacks the column{'s' * (len(wrong) > 1)} {', '.join(wrong)} (or has another type)",
+            f"{file} lacks the column{'s' * (len(wrong) > 1)} {', '.join(wrong)} (or has another type)",
             remedy=_AGAIN,
-            path=str(folder),
+            path=str(file),
             columns=wrong,
         )
+    return dataset.dataset(file, schema, format="parquet")

@@ -6,17 +6,17 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from .canonical import renamed_program, with_equal_names
 from .corpus import Corpus
-from .schema import META_FILE, CorpusError, Program, Task
-from .scope import CORPUS_SCOPE, difference
+from .schema import CORPUS_SCOPE, META_FILE, CorpusError, Program, Task, difference
 from .writer import CorpusWriter, write_corpus
 
 # Facts that the writer fills in, or that merge by a rule of their own.
-_OWN = ("files", "format", "tasks", "programs", "created", "command", "commands", "source", "split", "device_sheet")
+_OWN = ("files", "format", "tasks", "programs", "created", "command", "source", "split", "device_sheet")
 _MERGE_COMMAND = "tchub corpus import DIR... --out DIR"
 _METASCHEDULE = "metaschedule"  # the framework of a corpus that names none
 
@@ -28,7 +28,7 @@ def merge_corpus(
 
     A program that is there already stays as it is, unless it had failed and the new one did not. A task that
     is there already gains the networks that it lacked; where its blocks have other names, it and all its programs get
-    canonical ones. The new programs are held in memory, the old ones not.
+    canonical ones.
 
     Raises:
         CorpusError: the programs are of another device, CPU model or target.
@@ -57,7 +57,7 @@ def merge_corpus(
         networks = tuple(sorted((dict(known.networks) | dict(task.networks)).items()))
         merged[name] = replace(known, networks=networks, computation=known.computation or task.computation)
     kept = {k: v for k, v in old.meta.items() if k not in meta} | {"created": old.meta["created"]}
-    both = _grown(_under(old_names, old.iter_programs()), _under(new_names, programs))
+    both = chain(_under(old_names, old.iter_programs()), _under(new_names, programs))
     return write_corpus(folder, {**meta, **kept}, merged.values(), both)
 
 
@@ -69,18 +69,6 @@ def _has_modules(corpus: Corpus) -> bool:
 def _under(new_names: Mapping[str, Mapping[str, str]], programs: Iterable[Program]) -> Iterator[Program]:
     """Yield programs under the new names of their tasks, by task id."""
     return (renamed_program(program, new_names.get(program.task_id, {})) for program in programs)
-
-
-def _grown(old: Iterable[Program], programs: Iterable[Program]) -> Iterator[Program]:
-    new: dict[tuple[str, str], Program] = {}
-    for program in programs:
-        known = new.setdefault((program.task_id, program.key), program)
-        if not known.valid and program.valid:
-            new[program.task_id, program.key] = program
-    for program in old:
-        better = new.pop((program.task_id, program.key), program)
-        yield better if not program.valid and better.valid else program
-    yield from new.values()
 
 
 # Whole corpora ---------------------------------------------------------------------------------------
@@ -127,7 +115,12 @@ def merge_corpora(path: Path | str, folders: Sequence[Path | str]) -> Merged:
             if _has_modules(corpora[0]):
                 held, new_names = with_equal_names(held)
             writer.add_task(_task_of(held))
-            for program in _best_programs(holders, task_id, new_names):
+            programs = [
+                renamed_program(program, names)
+                for corpus, names in zip(holders, new_names, strict=True)
+                for program in corpus.programs(task_id)
+            ]
+            for program in sorted(programs, key=_rank):
                 writer.add(program)
     whole = Corpus.open(out)
     given = sum(corpus.meta["programs"] for corpus in inputs)
@@ -145,19 +138,8 @@ def _check_alike(first: Corpus, other: Corpus) -> None:
         )
 
 
-def _best_programs(corpora: Sequence[Corpus], task_id: str, new_names: Sequence[dict[str, str]]) -> Iterator[Program]:
-    best: dict[str, Program] = {}
-    for corpus, names in zip(corpora, new_names, strict=True):
-        for program in _under({task_id: names}, corpus.programs(task_id)):
-            known = best.setdefault(program.key, program)
-            if known is not program and _rank(program) < _rank(known):
-                best[program.key] = program
-    for key in sorted(best):
-        yield best[key]
-
-
 def _rank(program: Program) -> tuple[bool, float, str]:
-    """Return a rank: of two measurements of a program, the one with the smaller rank is kept."""
+    """Return the order in which the writer sees measurements: of those of one program it keeps the first."""
     at = program.measured_at
     return not program.valid, math.inf if math.isnan(at) else at, repr(program)
 
@@ -176,11 +158,8 @@ def _meta_of(corpora: Sequence[Corpus]) -> dict[str, Any]:
     metas = [corpus.meta for corpus in corpora]
     meta = {k: v for k, v in metas[0].items() if k not in _OWN and all(k in m and m[k] == v for m in metas)}
     meta["created"] = min(each["created"] for each in metas)
-    commands = sorted({c for each in metas for c in each.get("commands", [each.get("command")]) if c})
-    if commands:
-        meta["command"] = commands[0] if len(commands) == 1 else _MERGE_COMMAND
-    if len(commands) > 1:
-        meta["commands"] = commands
+    commands = {each.get("command") for each in metas}
+    meta["command"] = commands.pop() if len(commands) == 1 else _MERGE_COMMAND
     if sources := sorted({s for each in metas for s in str(each.get("source") or "").split("; ") if s}):
         meta["source"] = "; ".join(sources)
     if sheets := [each["device_sheet"] for each in metas if "device_sheet" in each]:

@@ -6,8 +6,11 @@ import contextlib
 import hashlib
 import json
 import os
+import sqlite3
 import time
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -35,8 +38,9 @@ from .schema import (
     Program,
     Task,
 )
-from .spill import Spill, TaskPrograms
 
+# A row group holds programs of one task, so that a reader of the task touches its pages only.
+GROUP_ROWS = 8192
 # Level 12 halves the traces against the default of 1; a page of 8 MiB lets the compressor see the traces of a
 # task together, which differ in a few numbers only.
 _PARQUET: dict[str, Any] = {
@@ -45,30 +49,65 @@ _PARQUET: dict[str, Any] = {
     "data_page_size": 8 << 20,
     "write_statistics": ["task_id"],
 }
+# The scratch file lives as long as the writer: nothing is lost with it, so that it needs neither journal nor sync.
+_SCRATCH = """
+PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; PRAGMA cache_size=-65536;
+CREATE TABLE programs (task_id TEXT, key TEXT, error TEXT, size INT, row BLOB, PRIMARY KEY (task_id, key));
+BEGIN
+"""
+_PUT = """
+INSERT INTO programs VALUES (?, ?, ?, ?, ?) ON CONFLICT DO UPDATE
+SET error = NULL, size = excluded.size, row = excluded.row WHERE error IS NOT NULL AND excluded.error IS NULL
+"""
+_CODEC = "lz4"
+
+
+@dataclass
+class TaskPrograms:
+    """Count of the programs of a task.
+
+    Attributes:
+        added: how many were added.
+        valid: how many of those that are kept have a latency.
+        failed: the others that are kept, by kind of error.
+    """
+
+    added: int
+    valid: int
+    failed: Counter[str]
+
+    @property
+    def total(self) -> int:
+        """Return how many programs are kept."""
+        return self.valid + self.failed.total()
+
+    @property
+    def duplicates(self) -> int:
+        """Return how many programs are left out because another one has their key."""
+        return self.added - self.total
 
 
 class CorpusWriter:
     """A corpus folder in the making, as a context manager; it is there once the block was left without an error.
 
-    Tasks and programs may come in any order and number; of programs with one (task_id, key) the first that has a
-    latency stays. All files take the place of the old ones by one rename (see `corpus`): an interrupted writer leaves
-    the old corpus or the new.
+    Tasks and programs may come in any order and number; they wait by task in a scratch file. Of programs with one
+    (task_id, key) the first that has a latency stays: the fastest of several measurements would be too fast. All files
+    take the place of the old ones by one rename (see `corpus`): an interrupted writer leaves the old corpus or the new.
 
     Attributes:
         meta: the content of `corpus.json`; it may be completed until the end. At least `device`, `family`,
             `target`, `tvm_version` and `licence`; counts, format and time of creation are filled in.
         tasks: the tasks so far, by id.
-        added: how many programs were added.
+        added: how many programs of each task were added.
     """
 
     def __init__(self, path: Path | str, meta: Mapping[str, Any]) -> None:
         self.path = Path(path)
         self.meta = dict(meta)
         self.tasks: dict[str, Task] = {}
-        self.added = 0
+        self.added = Counter[str]()
         self._cleanup = contextlib.ExitStack()
-        self._spill: Spill | None = None
-        self._chosen: dict[str, TaskPrograms] | None = None
+        self._scratch: sqlite3.Connection | None = None
 
     def __enter__(self) -> CorpusWriter:
         return self
@@ -98,45 +137,67 @@ class CorpusWriter:
             StorageError: the disk is full or the folder may not be written.
         """
         _check_program(program, self.tasks)
-        with storing(self.path):
-            self._open().add(program)
-        self.added += 1
+        row = msgspec.msgpack.encode([getattr(program, name) for name in PROGRAMS_SCHEMA.names])
+        packed = pa.compress(row, _CODEC, asbytes=True)
+        self._query(_PUT, program.task_id, program.key, program.error, len(row), packed)
+        self.added[program.task_id] += 1
 
-    def choose(self) -> dict[str, TaskPrograms]:
-        """Choose the programs to keep and count them by task; nothing can be added after."""
-        if self._chosen is None:
-            with storing(self.path):
-                self._chosen = self._open().choose()
-        return self._chosen
+    def count(self) -> dict[str, TaskPrograms]:
+        """Count the programs so far, by task."""
+        counts = {task_id: TaskPrograms(self.added[task_id], 0, Counter()) for task_id in sorted(self.added)}
+        for task_id, error, number in self._query("SELECT task_id, error, COUNT(*) FROM programs GROUP BY 1, 2"):
+            if error is None:
+                counts[task_id].valid = number
+            else:
+                counts[task_id].failed[error] = number
+        return counts
 
     def discard(self, task_id: str) -> None:
-        """Leave out a task and its programs, which were chosen."""
-        self._open().discard(task_id)
-        self.choose().pop(task_id, None)
+        """Leave out a task and its programs so far."""
+        self._query("DELETE FROM programs WHERE task_id = ?", task_id)
+        self.added.pop(task_id, None)
         del self.tasks[task_id]
 
-    def _open(self) -> Spill:
-        if self._spill:
-            return self._spill
+    def _query(self, query: str, *values: object) -> sqlite3.Cursor:
+        with storing(self.path):
+            if self._scratch is None:
+                self._scratch = self._open()
+            try:
+                return self._scratch.execute(query, values)
+            except sqlite3.OperationalError as error:
+                raise OSError(f"{error} ({self._temporary('scratch')})") from error
+
+    def _open(self) -> sqlite3.Connection:
         if not self.path.exists():
             self.path.mkdir(parents=True)
             self._cleanup.callback(_remove_if_empty, self.path)
-        for name in (TASKS_FILE, PROGRAMS_FILE, META_FILE):
+        for name in (TASKS_FILE, PROGRAMS_FILE, META_FILE, "scratch"):
             self._cleanup.callback(self._temporary(name).unlink, missing_ok=True)
-        self._spill = Spill(self._temporary("spill"), self._cleanup)
-        return self._spill
+        scratch = sqlite3.connect(self._temporary("scratch"), isolation_level=None)
+        self._cleanup.callback(scratch.close)
+        scratch.executescript(_SCRATCH)
+        return scratch
 
     def _temporary(self, name: str) -> Path:
         return self.path / f".{name}.{os.getpid()}.tmp"
+
+    def _groups(self) -> Iterator[pa.Table]:
+        """Yield the programs by task id, at most `GROUP_ROWS` of one task at a time, sorted by key."""
+        names = PROGRAMS_SCHEMA.names
+        for task_id in sorted(self.added):
+            cursor = self._query("SELECT row, size FROM programs WHERE task_id = ? ORDER BY key", task_id)
+            while packed := cursor.fetchmany(GROUP_ROWS):
+                rows = [msgspec.msgpack.decode(pa.decompress(row, size, _CODEC)) for row, size in packed]
+                yield pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)), schema=PROGRAMS_SCHEMA)
 
     def _finish(self) -> None:
         missing = [name for name in REQUIRED_META if not self.meta.get(name)]
         if missing:
             raise CorpusError(f"corpus.json lacks {', '.join(missing)}", remedy="pass them to the writer as `meta`")
-        chosen, spill = self.choose(), self._open()
+        programs = sum(counts.total for counts in self.count().values())
         layout: dict[str, Any] = {"use_dictionary": DICTIONARY_COLUMNS, **_PARQUET}
         with pq.ParquetWriter(self._temporary(PROGRAMS_FILE), PROGRAMS_SCHEMA, **layout) as file:
-            for table in spill.groups():
+            for table in self._groups():
                 file.write_table(table, row_group_size=len(table))
         rows = [self.tasks[task_id].as_row() for task_id in sorted(self.tasks)]
         pq.write_table(pa.Table.from_pylist(rows, schema=TASKS_SCHEMA), self._temporary(TASKS_FILE), **_PARQUET)
@@ -146,7 +207,7 @@ class CorpusWriter:
             **self.meta,
             "format": FORMAT,
             "tasks": len(self.tasks),
-            "programs": sum(programs.total for programs in chosen.values()),
+            "programs": programs,
             "files": msgspec.to_builtins(files),
         }
         text = json.dumps(document, indent=2, sort_keys=True) + "\n"
@@ -166,13 +227,13 @@ def write_corpus(
         path: the folder; created when missing.
         meta: see `CorpusWriter`.
         tasks: the tasks, one for every `task_id` of `programs`.
-        programs: measured programs; (task_id, key) is unique. They may be an iterator over the old corpus.
+        programs: measured programs; they may be an iterator over the old corpus.
 
     Returns:
         The corpus, opened.
 
     Raises:
-        CorpusError: a record is not valid, or a program occurs twice.
+        CorpusError: a record is not valid.
         StorageError: the disk is full or the folder may not be written.
     """
     with CorpusWriter(path, meta) as writer:
@@ -180,8 +241,6 @@ def write_corpus(
             writer.add_task(task)
         for program in programs:
             writer.add(program)
-        if twice := [task_id for task_id, counts in writer.choose().items() if counts.duplicates]:
-            raise CorpusError(f"a program of task {twice[0]} occurs twice", remedy="merge by (task_id, key) first")
     return Corpus.open(path)
 
 

@@ -74,7 +74,7 @@ def _statements(
     with tempfile.TemporaryDirectory() as scratch:
         features, failures = statement_features(corpus, programs, store.folder or scratch, store.workers)
     usable = np.ones(len(programs), dtype=bool)
-    usable[[failure.index for failure in failures]] = False
+    usable[list(failures)] = False
     kept = np.flatnonzero(usable).tolist()
     ops = [OPS.index(corpus.tasks[programs[i].task_id].op) for i in kept]
     return statement_matrices([features[i] for i in kept], ops, schema.rows), usable

@@ -75,7 +75,6 @@ def test_programs_of_another_device_are_refused(corpus: Corpus):
     [
         ({"licence": ""}, {}, [], "licence"),
         ({}, {"op": "teleport"}, [], "operator type"),
-        ({}, {}, [make_program("a"), make_program("a")], "occurs twice"),
         ({}, {}, [make_program("a", "22" * 8)], "which the corpus lacks"),
         ({}, {}, [make_program("a", error="gremlin")], "error kind"),
         ({}, {}, [make_program("a", latency=None, error=None)], "no usable latency"),

@@ -122,10 +122,10 @@ def test_failed_programs_say_why(tmp_path: Path, result: list[Any], error: str) 
     ("line", "kind"),
     [
         ("{", "not-json"),
-        ("[" * 100_000, "not-json"),
+        ("[" * 100_000, "wrong-shape"),
         ("[]", "wrong-shape"),
         ({"i": [], "r": OK}, "wrong-shape"),
-        ({"i": [["key", CUDA], [[], STEPS]], "r": OK}, "wrong-shape"),
+        ({"i": [["key", CUDA], [[], STEPS]], "r": OK}, "not-json"),
         (record(key={}), "wrong-shape"),
         (record(target=3), "wrong-shape"),
         (record(steps={}), "wrong-shape"),
@@ -133,10 +133,10 @@ def test_failed_programs_say_why(tmp_path: Path, result: list[Any], error: str) 
         (record(steps=[["SP", 0]]), "bad-steps"),
         (record(result=[[], 0, 1, 2]), "bad-result"),
         (record(result=[[-1.0], 0, 1, 2]), "bad-result"),
-        (record(result=[[math.nan], 0, 1, 2]), "bad-result"),
+        (record(result=[[math.nan], 0, 1, 2]), "not-json"),
         (record(result=[[0.1], 99, 1, 2]), "bad-result"),
-        (record(result=None), "bad-result"),
-        (record(steps=[["PR", 1, 0, "\ud800"]]), "wrong-shape"),
+        (record(result=None), "wrong-shape"),
+        (record(steps=[["PR", 1, 0, "\ud800"]]), "not-json"),
     ],
 )
 def test_a_broken_line_is_named_and_the_rest_is_read(tmp_path: Path, line: Any, kind: str) -> None:

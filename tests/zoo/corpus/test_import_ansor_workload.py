@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tchub.zoo.corpus import computation
-from tchub.zoo.corpus.importers.ansor_workload import read_workload
+from tchub.zoo.corpus.importers.ansor import read_workload
 
 HASH = "0123456789abcdef0123456789abcdef"
 
@@ -22,12 +22,6 @@ def conv2d(*sizes: int, stride: tuple[int, int] = (1, 1), kernel: tuple[int, int
         (["conv2d_layer", 2, 16, 8, 8, 32, 3, 3, 2, "SAME"], "conv2d", 294912, conv2d(2, 16, 8, 8, 32, stride=(2, 2))),
         (["conv2d", 1, 8, 8, 32, 16, 3, 3, [1, 1], [0, 0]], "conv2d", 331776, conv2d(1, 16, 8, 8, 32)),
         (
-            ["conv2d_nchw_bn_relu_auto_scheduler_test", 1, 8, 8, 16, 32, 3, 1, 1],
-            "conv2d",
-            589824,
-            conv2d(1, 16, 8, 8, 32),
-        ),
-        (
             ["depthwise_conv2d_layer", 2, 16, 8, 8, 3, 3, 1, "VALID"],
             "depthwise",
             20736,
@@ -41,7 +35,6 @@ def conv2d(*sizes: int, stride: tuple[int, int] = (1, 1), kernel: tuple[int, int
         ),
         (["matmul_layer", 8, 64, 16], "matmul", 16384, computation.matmul(8, 16, 64)),
         (["matmul_add", 8, 64, 16, "float32"], "matmul", 16384, computation.matmul(8, 16, 64)),
-        (["matmul_auto_scheduler_test", 8, 16, 64], "matmul", 16384, computation.matmul(8, 16, 64)),
         (["reduction_layer", [8, 4, 4], [1, 2], False], "reduce", 128, computation.reduction([8, 4, 4], [1, 2])),
         (["reduction_layer", [8, 4, 4], 2, False], "reduce", 128, computation.reduction([8, 4, 4], [2])),
         (["relu_layer", 8, 4], "elementwise", 32, computation.elementwise([8, 4])),

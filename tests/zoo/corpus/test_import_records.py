@@ -16,7 +16,7 @@ from scripts.fuzz.seeds import ansor
 
 
 @pytest.mark.parametrize("framework", ["ansor", "autotvm"])
-def test_a_line_without_end_is_broken_in_pieces_and_the_rest_is_read(tmp_path: Path, framework: str) -> None:
+def test_a_log_that_unpacks_to_far_more_than_it_is_ends_there(tmp_path: Path, framework: str) -> None:
     log = tmp_path / "log.json.xz"
     good = ansor()[0]
     with lzma.open(log, "wb", preset=0) as file:
@@ -30,8 +30,8 @@ def test_a_line_without_end_is_broken_in_pieces_and_the_rest_is_read(tmp_path: P
             entry.kind if isinstance(entry, Broken) else "taken"
             for entry in read_entries(log, framework, ImportContext("v100"))
         )
-    assert found["not-json"] == 20
-    assert found["taken"] == (2 if framework == "ansor" else 0)
+    assert 4 <= found["wrong-shape"] < 10, "pieces of the line"
+    assert (found["not-readable"], found["taken"]) == (1, 1 if framework == "ansor" else 0)
 
 
 @pytest.mark.parametrize("name", ["tasks.json.xz", "workload_tvmscript.json.xz"])

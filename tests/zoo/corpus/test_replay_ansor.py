@@ -10,7 +10,6 @@ import pytest
 import tvm
 from tchub.zoo.corpus.replay.ansor import replay, replay_steps
 from tchub.zoo.corpus.replay.operators import ReplayError, workload
-from tchub.zoo.corpus.replay.structure import verify_structure
 from tchub.zoo.primitives.problem import paddings
 
 Steps = list[list[Any]]
@@ -114,13 +113,12 @@ def by_numpy(key: list[Any], inputs: list[np.ndarray]) -> np.ndarray:
 @pytest.mark.parametrize(("key", "steps"), [p[1:] for p in CPU_PROGRAMS], ids=[p[0] for p in CPU_PROGRAMS])
 def test_a_replayed_program_computes_what_numpy_computes(key: list[Any], steps: Steps) -> None:
     task = workload(json.dumps(key))
-    replayed = replay(task, steps)
-    verify_structure(task, steps, replayed)
+    schedule = replay(task, steps)
     rng = np.random.default_rng(0)
     inputs = [rng.standard_normal(info.shape).astype(np.float32) for info in task.stages if info.placeholder]
     output = np.full(task.stages[-1].shape, np.nan, np.float32)
     tensors = [tvm.runtime.tensor(x) for x in (*inputs, output)]
-    tvm.compile(replayed.schedule.mod, target=tvm.target.Target("llvm"))["main"](*tensors)
+    tvm.compile(schedule.mod, target=tvm.target.Target("llvm"))["main"](*tensors)
     np.testing.assert_allclose(tensors[-1].numpy(), by_numpy(key, inputs), rtol=1e-4, atol=1e-5)
 
 
@@ -140,26 +138,6 @@ def test_a_gpu_program_has_the_records_blocks_threads_and_tiles() -> None:
         *((4, ""), (4, ""), (3, ""), (2, ""), (2, "")),
     ]
     assert loops_of(schedule, "input0_shared")[-3:] == [(8, ""), (16, "threadIdx.x"), (1, "")]
-
-
-@pytest.mark.parametrize(
-    ("told", "other"),
-    [
-        (["SP", 2, 0, 16, [2, 4, 1, 2], 1], ["SP", 2, 0, 16, [2, 2, 1, 2], 1]),
-        (["PR", 4, 0, "auto_unroll_max_step$64"], ["PR", 4, 0, "auto_unroll_max_step$16"]),
-        (["AN", 5, 2, 6], ["AN", 5, 2, 8]),
-        (["AN", 1, 1, 6], ["AN", 1, 1, 8]),
-        (["RE", 2, [0, 5, 1, 6, 2, 7, 10, 11, 3, 8, 12, 4, 9]], ["RE", 2, [0, 5, 1, 6, 2, 7, 10, 11, 3, 12, 8, 4, 9]]),
-    ],
-    ids=["tile", "unroll", "thread axis", "fetching threads", "order"],
-)
-def test_a_schedule_of_another_record_is_told_apart(told: list[Any], other: list[Any]) -> None:
-    task, steps = workload(json.dumps(MATMUL)), gpu_matmul()
-    changed = [other if step == told else step for step in steps]
-    assert changed != steps
-    with pytest.raises(ReplayError) as caught:
-        verify_structure(task, changed, replay(task, steps))
-    assert caught.value.reason == "different"
 
 
 @pytest.mark.parametrize(

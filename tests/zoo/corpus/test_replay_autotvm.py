@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import tvm
-from tchub.zoo.corpus.replay.ansor import replay
-from tchub.zoo.corpus.replay.autotvm import knob_steps, replay_knobs, template_workload
+from tchub.zoo.corpus.replay.autotvm import replay_knobs
 from tchub.zoo.corpus.replay.operators import ReplayError
 from tchub.zoo.corpus.replay.statements import Unlowered, features_of
-from tchub.zoo.corpus.replay.structure import verify_structure
 
 
 def key(template: str, *args: Any) -> str:
@@ -64,24 +61,22 @@ GPU = [
 
 @pytest.mark.parametrize(("task", "knobs"), X86)
 def test_a_cpu_template_computes_what_numpy_computes(task: str, knobs: list[Any]) -> None:
-    replayed = replay_knobs(task, knobs)
-    verify_structure(template_workload(task), knob_steps(task, knobs), replayed)
+    mod = replay_knobs(task, knobs).mod
     rng = np.random.default_rng(0)
-    stages = template_workload(task).stages
-    a, b = (rng.random(info.shape, np.float32) for info in stages if info.placeholder)
-    tensors = [tvm.runtime.tensor(x) for x in (a, b, np.zeros(stages[-1].shape, np.float32))]
-    tvm.compile(replayed.schedule.mod, target=tvm.target.Target("llvm"))["main"](*tensors)
-    np.testing.assert_allclose(tensors[2].numpy(), a @ np.swapaxes(b, -1, -2), rtol=1e-5)
+    a, b = (rng.random(shape, np.float32) for _, shape, _ in json.loads(task)[1][:2])
+    expected = a @ np.swapaxes(b, -1, -2)
+    tensors = [tvm.runtime.tensor(x) for x in (a, b, np.zeros_like(expected))]
+    tvm.compile(mod, target=tvm.target.Target("llvm"))["main"](*tensors)
+    np.testing.assert_allclose(tensors[2].numpy(), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("task", "knobs", "threads"), GPU, ids=[json.loads(g[0])[0] for g in GPU])
 def test_a_gpu_template_has_its_threads_in_every_stage_and_lowers(
     task: str, knobs: list[Any], threads: set[int]
 ) -> None:
-    steps = knob_steps(task, knobs)
-    replayed = replay(template_workload(task), steps)
-    verify_structure(template_workload(task), steps, replayed)
-    loops = [replayed.schedule.get(rv) for b in replayed.blocks if b for rv in replayed.schedule.get_loops(b)]
+    schedule = replay_knobs(task, knobs)
+    blocks = schedule.get_child_blocks(schedule.get_sblock("root"))
+    loops = [schedule.get(rv) for block in blocks for rv in schedule.get_loops(block)]
     axes: dict[str, set[int]] = {}
     for loop in loops:
         if loop.thread_binding is not None:
@@ -116,5 +111,5 @@ def test_what_cannot_be_replayed_says_why(task: str, knobs: list[Any], reason: s
 def test_a_workload_or_trace_that_is_no_json_costs_one_program_not_its_batch() -> None:
     task, knobs = X86[0]
     good = Unlowered("autotvm", task, json.dumps(knobs), gpu=False)
-    told = features_of([replace(good, workload="{"), good, replace(good, trace="[")])
+    told = features_of([good._replace(workload="{"), good, good._replace(trace="[")])
     assert [getattr(found, "reason", None) for found in told] == ["unknown-workload", None, "wrong-shape"]

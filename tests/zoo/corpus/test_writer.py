@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import Counter
 from dataclasses import replace
@@ -14,7 +13,7 @@ from corpus_kit import META
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import dataset
-from tchub.zoo.corpus import Corpus, CorpusError, CorpusWriter, Program, Task, spill, write_corpus
+from tchub.zoo.corpus import Corpus, CorpusError, CorpusWriter, Program, Task, write_corpus, writer
 
 
 def task_of(letter: str) -> Task:
@@ -39,14 +38,14 @@ def test_all_columns_are_read_back_and_other_readers_take_the_table_as_it_is(tmp
 
 
 def test_interleaved_programs_are_grouped_by_task_and_repeated_ones_left_out(tmp_path: Path):
-    with CorpusWriter(tmp_path / "c", META) as writer:
+    with CorpusWriter(tmp_path / "c", META) as written:
         for letter in "ab":
-            writer.add_task(task_of(letter))
+            written.add_task(task_of(letter))
         for number in (3, 1, 3, 2):
             for letter in "ba":
-                writer.add(program_of(letter, number))
-        counts = writer.choose()["a" * 16]
-    assert (writer.added, counts.valid, counts.failed, counts.duplicates) == (8, 3, Counter(), 1)
+                written.add(program_of(letter, number))
+        counts = written.count()["a" * 16]
+    assert (written.added.total(), counts.valid, counts.failed, counts.duplicates) == (8, 3, Counter(), 1)
     corpus = Corpus.open(tmp_path / "c")
     assert [p.key for p in corpus.programs("a" * 16)] == ["0001", "0002", "0003"]
     assert corpus.meta["programs"] == 6
@@ -54,18 +53,16 @@ def test_interleaved_programs_are_grouped_by_task_and_repeated_ones_left_out(tmp
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.booleans()), min_size=1, max_size=40))
 def test_the_first_measurement_stays_and_a_failure_only_where_there_is_none(tmp_path_factory, log):
-    """Of the same programs, in any order and with any of them waiting or on disk already."""
     folder, expected = tmp_path_factory.mktemp("corpus"), {}
-    with pytest.MonkeyPatch.context() as patch, CorpusWriter(folder, META) as writer:
-        patch.setattr(spill, "GROUP_ROWS", 3)
-        patch.setattr(spill, "BUFFER_BYTES", 8000)
+    with pytest.MonkeyPatch.context() as patch, CorpusWriter(folder, META) as written:
+        patch.setattr(writer, "GROUP_ROWS", 3)
         for letter in "ab":
-            writer.add_task(task_of(letter))
+            written.add_task(task_of(letter))
         for place, (letter, number, failed) in enumerate(log, 1):
             program = program_of(letter, number, 1e-3 * place)
             if failed:
                 program = replace(program, latencies=(), latency=math.nan, error="run")
-            writer.add(program)
+            written.add(program)
             kept = expected.setdefault((letter * 16, program.key), program)
             if not kept.valid and program.valid:
                 expected[letter * 16, program.key] = program
@@ -78,64 +75,43 @@ def test_the_first_measurement_stays_and_a_failure_only_where_there_is_none(tmp_
 
 
 def test_a_heavily_interleaved_log_gives_one_row_group_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(spill, "GROUP_ROWS", 100)
-    monkeypatch.setattr(spill, "BUFFER_BYTES", 8000)
-    with CorpusWriter(tmp_path / "c", META) as writer:
+    monkeypatch.setattr(writer, "GROUP_ROWS", 100)
+    with CorpusWriter(tmp_path / "c", META) as written:
         for letter in "abcdef":
-            writer.add_task(task_of(letter))
+            written.add_task(task_of(letter))
         for i in range(40):
             for letter in "abcdef":
-                writer.add(program_of(letter, 39 - i))
+                written.add(program_of(letter, 39 - i))
     file = pq.ParquetFile(tmp_path / "c" / "programs.parquet")
     assert file.num_row_groups == 6
     assert [p.key for p in Corpus.open(tmp_path / "c").programs("d" * 16)] == [f"{i:04d}" for i in range(40)]
 
 
 def test_an_error_while_writing_leaves_nothing(tmp_path: Path):
-    writer = CorpusWriter(tmp_path / "c", META)
-    writer.add_task(task_of("a"))
-    writer.add(program_of("a", 0))
+    written = CorpusWriter(tmp_path / "c", META)
+    written.add_task(task_of("a"))
+    written.add(program_of("a", 0))
     error = RuntimeError("the log ends here")
-    writer.__exit__(RuntimeError, error, None)
+    written.__exit__(RuntimeError, error, None)
     assert not (tmp_path / "c").exists()
 
 
 def test_a_writer_that_was_killed_leaves_nothing_that_opens(tmp_path: Path):
-    writer = CorpusWriter(tmp_path / "c", META)
-    writer.add_task(task_of("a"))
+    written = CorpusWriter(tmp_path / "c", META)
+    written.add_task(task_of("a"))
     for i in range(9000):
-        writer.add(program_of("a", i))
+        written.add(program_of("a", i))
     assert list((tmp_path / "c").iterdir()), "a row group is on disk already"
     with pytest.raises(CorpusError, match="not a corpus"):
         Corpus.open(tmp_path / "c")
 
 
 def test_a_discarded_task_is_not_written(tmp_path: Path):
-    with CorpusWriter(tmp_path / "c", META) as writer:
+    with CorpusWriter(tmp_path / "c", META) as written:
         for letter in "ab":
-            writer.add_task(task_of(letter))
-            writer.add(program_of(letter, 0))
-        writer.choose()
-        writer.discard("a" * 16)
+            written.add_task(task_of(letter))
+            written.add(program_of(letter, 0))
+        written.discard("a" * 16)
     corpus = Corpus.open(tmp_path / "c")
     assert list(corpus.tasks) == ["b" * 16]
     assert corpus.meta["programs"] == 1
-
-
-@given(st.lists(st.sampled_from("abc"), max_size=60), st.integers(1, 5), st.integers(1500, 20_000))
-def test_memory_is_bounded_and_everything_comes_out_once(tmp_path_factory, letters, rows, limit):
-    file = tmp_path_factory.mktemp("spill") / "file"
-    programs = [program_of(letter, i) for i, letter in enumerate(letters)]
-    with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as cleanup:
-        patch.setattr(spill, "GROUP_ROWS", rows)
-        patch.setattr(spill, "BUFFER_BYTES", limit)
-        waiting = spill.Spill(file, cleanup)
-        for program in programs:
-            waiting.add(program)
-            assert waiting._bytes.total() <= limit
-        counts = waiting.choose()
-        groups = [group.to_pylist() for group in waiting.groups()]
-    assert {task_id[0]: count.total for task_id, count in counts.items()} == Counter(letters)
-    assert all(len({row["task_id"] for row in group}) == 1 for group in groups)
-    assert sorted(row["key"] for group in groups for row in group) == [p.key for p in programs]
-    assert not file.exists()

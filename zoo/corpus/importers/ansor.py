@@ -1,25 +1,45 @@
 """Ansor (TVM auto_scheduler) and TenSet measurement records -> entries.
 
 One record a line, `{"i": [task, state], "r": result, "v": version}`. The versions that were ever in use (v0.2 to
-v0.6) differ in how much of the task they hold: key and target; hardware parameters; host target and layout
-option; input names. Key and target are what is needed here.
+v0.6) differ in how much of the task they hold; key and target are what is needed here.
+
+A workload key is a JSON list: a function's name, or the hash of a computation graph, then arguments. A function that
+is known here gives its operator exactly. Behind a hash stand the shapes of the graph's tensors (nested lists, or
+TenSet's flat integers, where borders between shapes are lost): its heaviest operator, the *anchor*, is guessed
+from shapes that fit together, an operand, a weight after it, and the result at the end. A hash alone says nothing.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
-from functools import lru_cache, partial
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import pairwise
+from math import nan, prod
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from ...primitives import TraceFormatError, from_ansor_steps
+from ...primitives.problem import Conv, Matmul, Problem, paddings, pair
+from .. import computation
 from ..schema import Task
-from .ansor_workload import read_workload
-from .records import Broken, ImportContext, LogEntry, TaskCache, TaskFacts, decode, find_logs, measurement, read_records
+from .records import (
+    Broken,
+    ImportContext,
+    LogEntry,
+    Result,
+    TaskFacts,
+    canonical,
+    decode,
+    find_logs,
+    measurement,
+    read_records,
+)
 
 _SENTINEL = 1e10
 """The cost in seconds that Ansor writes for a program without one."""
@@ -35,14 +55,9 @@ class _State(msgspec.Struct, array_like=True):
     steps: list[Any]
 
 
-class _Input(msgspec.Struct, array_like=True):
-    task: _TaskInput
-    state: _State
-
-
 class _Record(msgspec.Struct):
-    i: _Input
-    r: Any
+    i: tuple[_TaskInput, _State]
+    r: Result
 
 
 def read_ansor(path: str | Path, context: ImportContext) -> Iterator[LogEntry | Broken]:
@@ -54,40 +69,32 @@ def read_ansor(path: str | Path, context: ImportContext) -> Iterator[LogEntry | 
     Raises:
         CorpusError: there is no such file, or no log below the folder.
     """
-    tasks = TaskCache()
+
+    @cache
+    def task_of(key: str) -> Task:
+        return _make_task(key, context.facts.get(canonical(key), TaskFacts()))
+
+    def read(line: str, where: str) -> LogEntry:
+        record = decode(line, _Record)
+        recorded, state = record.i
+        task = task_of(recorded.key)
+        columns = measurement(record.r, _SENTINEL)
+        try:
+            primitives = from_ansor_steps(state.steps).to_json()
+        except TraceFormatError as error:
+            raise Broken("unknown-step" if error.unknown else "bad-steps", error.message) from None
+        trace = json.dumps(state.steps, separators=(",", ":"))
+        key = hashlib.sha256(trace.encode()).hexdigest()[:16]
+        columns |= {"key": key, "trace": trace, "primitives": primitives, "target": _json_text(recorded.target)}
+        return LogEntry(task, context.program("ansor", task, where, **columns))
+
     for file in find_logs(Path(path)):
-        yield from read_records(file, partial(_read, tasks=tasks, context=context))
-
-
-def _read(line: str, where: str, tasks: TaskCache, context: ImportContext) -> LogEntry:
-    record = decode(line, _Record)
-    key, steps = record.i.task.key, record.i.state.steps
-    task = tasks.get(key, lambda: _make_task(key, context.facts.get(key, TaskFacts())))
-    columns = measurement(record.r, _SENTINEL)
-    try:
-        primitives = from_ansor_steps(steps).to_json()
-    except TraceFormatError as error:
-        raise Broken("unknown-step" if error.unknown else "bad-steps", error.message) from None
-    trace = json.dumps(steps, separators=(",", ":"))
-    program = context.program(
-        "ansor",
-        task,
-        where,
-        key=hashlib.sha256(trace.encode()).hexdigest()[:16],
-        trace=trace,
-        primitives=primitives,
-        target=_json_text(record.i.task.target),
-        **columns,
-    )
-    return LogEntry(task, program, key)
+        yield from read_records(file, read)
 
 
 def _make_task(key: str, facts: TaskFacts) -> Task:
-    try:
-        parsed = json.loads(key)
-    except (ValueError, RecursionError):
-        parsed = None
-    if not isinstance(parsed, list) or not parsed or not isinstance(parsed[0], str):
+    parsed = decode(key, list[Any])
+    if not parsed or not isinstance(parsed[0], str):
         raise Broken("wrong-shape", f"a workload key is a JSON list led by a name: {key!r:.80}")
     workload = read_workload(parsed)
     task_id = hashlib.sha256(f"{workload.text}|{workload.detail}".encode()).hexdigest()[:16]
@@ -97,3 +104,202 @@ def _make_task(key: str, facts: TaskFacts) -> Task:
 @lru_cache(1024)
 def _json_text(target: str) -> str:
     return json.dumps(target)
+
+
+# Workload keys -------------------------------------------------------------------------------------------
+
+Shape = list[int]
+_HASH = re.compile(r"[0-9a-f]{32}\Z")
+_WINOGRAD = (4, 6)
+"""Sides of a 3x3 kernel transformed for output tiles of 2x2 and 4x4."""
+_LARGEST = 16
+"""Side of the largest kernel believed: a residual input of c channels otherwise looks like a 1 x c kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedComputation:
+    """The computation of a workload key.
+
+    Attributes:
+        op: one of `columns.OPS`; flops: of one call (of the anchor alone, for a graph), NaN when unknown.
+        text: the common text of `computation`.
+        detail: what `text` leaves out and tells tasks apart: padding, or the graph's hash and shapes.
+    """
+
+    op: str
+    flops: float
+    text: str
+    detail: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return a name for people: the computation, then padding or the first digits of the graph's hash."""
+        return f"{self.text}-{self.detail[:8]}" if self.detail else self.text
+
+
+def read_workload(key: list[Any]) -> KeyedComputation:
+    """Read a workload key, already parsed: a name, then arguments; an unknown one is of operator `other`."""
+    name, arguments = str(key[0]), key[1:]
+    whole = " ".join(map(str, key)).replace(" ", "")
+    unknown = KeyedComputation("other", nan, computation.unknown(whole))
+    try:
+        if name in PROBLEMS:
+            return _of_problem(PROBLEMS[name](*arguments))
+        if not _HASH.match(name):
+            return _FUNCTIONS[name](*arguments)
+        anchor = _anchor(arguments) or unknown
+        return KeyedComputation(anchor.op, anchor.flops, anchor.text, whole)
+    except (KeyError, TypeError, ValueError, IndexError, ArithmeticError):
+        return unknown
+
+
+def _of_problem(problem: Problem) -> KeyedComputation:
+    op, text = computation.of_problem(problem)
+    detail = problem.dtype if isinstance(problem, Matmul) else _pads(problem.padding)
+    return KeyedComputation(op, problem.flops, text, detail)
+
+
+def _pads(padding: Sequence[int]) -> str:
+    return "p" + ".".join(map(str, padding))
+
+
+def _product(shape: Sequence[int]) -> int:
+    """Return a product; Python would multiply a text or a list by a length too, and take as much memory."""
+    if not all(type(extent) is int for extent in shape):
+        raise TypeError(f"a shape holds something else than whole numbers: {shape!r:.80}")
+    return prod(shape)
+
+
+# Functions by name
+
+
+def _conv2d_layer(n: int, *arguments: Any) -> Conv:
+    """Stride as a number: (n, c, h, w, k, ...); as a list: TVM's tutorial, (n, h, w, k, c, ...)."""
+    *sizes, kh, kw, stride, padding = arguments
+    c, h, w, k = sizes if isinstance(stride, int) else (sizes[3], *sizes[:3])
+    return Conv(n, c, h, w, k, (kh, kw), pair(stride), paddings(padding, (kh, kw)))
+
+
+def _depthwise_layer(n: int, c: int, h: int, w: int, kh: int, kw: int, stride: Any, padding: Any) -> Conv:
+    return Conv(n, c, h, w, c, (kh, kw), pair(stride), paddings(padding, (kh, kw)), depthwise=True)
+
+
+def _matmul(m: int, n: int, k: int, batch: int = 1, dtype: str = "") -> Matmul:
+    return Matmul(batch, m, n, k, "NN", dtype, dense=batch == 1)
+
+
+PROBLEMS: dict[str, Callable[..., Problem]] = {
+    "conv2d_layer": _conv2d_layer,
+    "conv2d": _conv2d_layer,
+    "depthwise_conv2d_layer": _depthwise_layer,
+    "matmul_layer": lambda m, k, n: _matmul(m, n, k),
+    "matmul_add": lambda m, k, n, dtype: _matmul(m, n, k, dtype=dtype),
+}
+"""Functions of workload keys that are convolutions and matrix products, by name."""
+
+
+def _pool_layer(
+    kind: str, n: int, c: int, h: int, w: int, kh: int, kw: int, stride: Any, padding: Any
+) -> KeyedComputation:
+    window = _depthwise_layer(n, c, h, w, kh, kw, stride, padding)
+    text = computation.pool(str(kind), n, c, h, w, window.kernel, window.stride)
+    return KeyedComputation("pool", window.flops / 2, text, _pads(window.padding))
+
+
+def _reduction_layer(shape: Shape, axes: Any, *_: Any) -> KeyedComputation:
+    axes = [axes] if isinstance(axes, int) else axes
+    return KeyedComputation("reduce", float(_product(shape)), computation.reduction(shape, axes))
+
+
+def _relu_layer(*shape: int) -> KeyedComputation:
+    return KeyedComputation("elementwise", float(_product(shape)), computation.elementwise(shape))
+
+
+_FUNCTIONS: dict[str, Callable[..., KeyedComputation]] = {
+    "pool_layer": _pool_layer,
+    "reduction_layer": _reduction_layer,
+    "relu_layer": _relu_layer,
+}
+
+
+# Graphs by the shapes of their tensors
+
+
+def _anchor(arguments: list[Any]) -> KeyedComputation | None:
+    """Return the first operator whose three shapes fit; None without one."""
+    for data, weight, out in _triples(arguments):
+        guess = _GUESSES.get(len(data))
+        computed = guess(data, weight, out) if guess else None
+        if computed:
+            return computed
+    return None
+
+
+def _triples(arguments: list[Any]) -> Iterator[tuple[Shape, Shape, Shape]]:
+    """Yield (operand, weight, result): neighbours among nested shapes, first and last of each rank in a flat key."""
+    if arguments and all(type(size) is int for size in arguments):
+        for rank in (4, 3, 2):
+            if len(arguments) >= 3 * rank:
+                yield arguments[:rank], arguments[rank : 2 * rank], arguments[-rank:]
+    elif all(isinstance(shape, list) and all(type(size) is int and size > 0 for size in shape) for shape in arguments):
+        for data, weight in pairwise(arguments[:-1]):
+            yield data, weight, arguments[-1]
+
+
+def _guess_convolution(data: Shape, weight: Shape, out: Shape) -> KeyedComputation | None:
+    """Try NHWC with kernels (r, s, c, k), NCHW with (k, c, r, s), also blocked (k/b, c, r, s, b) or Winograd's."""
+    if len(out) != 4 or data[0] != out[0] or min(*data, *weight, *out) < 1:
+        return None
+    for channel, (rows, columns) in ((3, (1, 2)), (1, (2, 3))):
+        c, k = data[channel], out[channel]
+        size, result = (data[rows], data[columns]), (out[rows], out[columns])
+        for kernel, depthwise in _kernels(weight, c, k, blocked=channel == 1, same=size == result):
+            if all(o <= i and 1 <= r <= min(max(i, 3), _LARGEST) for i, o, r in zip(size, result, kernel, strict=True)):
+                return _convolution(data[0], c, k, size, result, kernel, depthwise)
+    return None
+
+
+def _kernels(weight: Shape, c: int, k: int, *, blocked: bool, same: bool) -> Iterator[tuple[tuple[int, int], bool]]:
+    """Yield (kernel, whether depthwise) for every way in which a weight fits c input and k output channels."""
+    first, second, third, fourth, *block = weight if len(weight) >= 4 else [0] * 4
+    if not block and (third, fourth) == (c, 1) and c == k > 1:
+        yield (first, second), True
+    if not block and (third, fourth) == (c, k):
+        yield ((3, 3) if same and first == second and first in _WINOGRAD else (first, second)), False
+    if blocked and len(block) < 2 and first * prod(block) == k:
+        if second == c:
+            yield (third, fourth), False
+        elif second == 1 and c == k:
+            yield (third, fourth), True
+
+
+def _convolution(
+    n: int, c: int, k: int, size: tuple[int, int], out: tuple[int, int], kernel: tuple[int, int], depthwise: bool
+) -> KeyedComputation:
+    stride = _stride(size[0], out[0], kernel[0]), _stride(size[1], out[1], kernel[1])
+    flops = 2.0 * n * k * prod(out) * prod(kernel)
+    if depthwise:
+        return KeyedComputation("depthwise", flops, computation.depthwise(n, c, *size, kernel, stride))
+    return KeyedComputation("conv2d", flops * c, computation.conv2d(n, c, *size, k, kernel, stride))
+
+
+def _stride(size: int, out: int, kernel: int) -> int:
+    """Return the stride that the sizes suggest; the unknown padding nearly always keeps size / stride pixels."""
+    return 1 if size - kernel + 1 == out else max(1, round(size / out))
+
+
+def _guess_batch_matmul(data: Shape, weight: Shape, out: Shape) -> KeyedComputation | None:
+    batch, m, k = data
+    if out[:2] == [batch, m] and len(out) == 3 and weight in ([batch, out[2], k], [batch, k, out[2]]):
+        return _of_problem(_matmul(m, out[2], k, batch))
+    return None
+
+
+def _guess_matmul(data: Shape, weight: Shape, out: Shape) -> KeyedComputation | None:
+    m, k = data
+    if len(out) == 2 and out[0] == m and weight in ([out[1], k], [k, out[1]]):
+        return _of_problem(_matmul(m, out[1], k))
+    return None
+
+
+_GUESSES = {4: _guess_convolution, 3: _guess_batch_matmul, 2: _guess_matmul}

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,9 @@ from .records import (
     Broken,
     ImportContext,
     LogEntry,
-    TaskCache,
+    Result,
     TaskFacts,
+    canonical,
     decode,
     find_logs,
     measurement,
@@ -54,12 +55,12 @@ class _Config(msgspec.Struct):
 class _Record(msgspec.Struct):
     input: _Input
     config: _Config
-    result: Any
-    tvm_version: Any = None
+    result: Result
+    tvm_version: str | float | None = None
 
 
 def read_autotvm(path: str | Path, context: ImportContext) -> Iterator[LogEntry | Broken]:
-    """Read a log, or every log below a folder; `context.facts` is by `workload_text(template, args)`.
+    """Read a log, or every log below a folder; `context.facts` is by `canonical([template, args])`.
 
     Broken lines have the kinds `not-json`, `wrong-shape`, `bad-knobs` (they do not fit the task), `bad-result`
     and, for the rest of a damaged file, `not-readable`. `import_corpus` tells records of several devices apart.
@@ -67,47 +68,49 @@ def read_autotvm(path: str | Path, context: ImportContext) -> Iterator[LogEntry 
     Raises:
         CorpusError: there is no such file, or no log below the folder.
     """
-    tasks = TaskCache()
     for file in find_logs(Path(path)):
-        yield from read_records(file, partial(_read, tasks=tasks, context=context, unpadded=_unpadded_tasks(file)))
+        yield from read_records(file, _Reader(context, _unpadded_tasks(file)))
 
 
-def _read(line: str, where: str, tasks: TaskCache, context: ImportContext, unpadded: frozenset[str]) -> LogEntry:
-    record = decode(line, _Record)
-    template, args, entity = record.input.template, record.input.args, record.config.entity
-    workload = workload_text(template, args)
-    if workload in unpadded:
-        args = _without_padding(args)
-    try:
-        task = tasks.get(
-            workload, lambda: _make_task(workload, template, args, context.facts.get(workload, TaskFacts()))
+class _Reader:
+    """Records of one file as entries. `unpadded`: its tasks that were measured without padding."""
+
+    def __init__(self, context: ImportContext, unpadded: frozenset[str]) -> None:
+        self._context, self._unpadded = context, unpadded
+        self._tasks: dict[str, Task] = {}
+
+    def __call__(self, line: str, where: str) -> LogEntry:
+        record = decode(line, _Record)
+        template, args, entity = record.input.template, record.input.args, record.config.entity
+        workload = canonical([template, args])
+        if workload in self._unpadded:
+            args = _without_padding(args)
+        try:
+            if workload not in self._tasks:
+                facts = self._context.facts.get(workload, TaskFacts())
+                self._tasks[workload] = _make_task(workload, template, args, facts)
+            primitives = from_autotvm(template, args, entity).to_json()
+        except TraceFormatError as error:
+            raise Broken("bad-knobs" if error.fields["instruction"] else "wrong-shape", error.message) from None
+        task = self._tasks[workload]
+        program = self._context.program(
+            "autotvm",
+            task,
+            where,
+            key=_key(entity),
+            trace=json.dumps(entity, separators=(",", ":")),
+            primitives=primitives,
+            target=json.dumps(record.input.target),
+            tvm_version=None if record.tvm_version is None else str(record.tvm_version),
+            **measurement(record.result, _SENTINEL),
         )
-        primitives = from_autotvm(template, args, entity).to_json()
-    except TraceFormatError as error:
-        raise Broken("bad-knobs" if error.fields["instruction"] else "wrong-shape", error.message) from None
-    program = context.program(
-        "autotvm",
-        task,
-        where,
-        key=_key(entity),
-        trace=json.dumps(entity, separators=(",", ":")),
-        primitives=primitives,
-        target=json.dumps(record.input.target),
-        tvm_version=None if record.tvm_version is None else str(record.tvm_version),
-        **measurement(record.result, _SENTINEL),
-    )
-    return LogEntry(task, program, workload)
+        return LogEntry(task, program)
 
 
 def _key(entity: list[Any]) -> str:
     """Return the name of a program in its task: the knobs' values, in whatever order they stand."""
     canonical = json.dumps(sorted(entity, key=lambda knob: str(knob[0])), separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]
-
-
-def workload_text(template: str, args: Sequence[Any]) -> str:
-    """Return the key of a task in a log: compact JSON of `[template, args]`."""
-    return json.dumps([template, args], separators=(",", ":"))
 
 
 def _make_task(workload: str, template: str, args: Sequence[Any], facts: TaskFacts) -> Task:
@@ -119,7 +122,7 @@ def _make_task(workload: str, template: str, args: Sequence[Any], facts: TaskFac
         TraceFormatError: the arguments are not the template's.
     """
     task = problem(template, args) if template in AUTOTVM_TEMPLATES else None
-    text, detail, op, name = _identity(task, workload)
+    op, text, detail, name = _identity(task, workload)
     task_id = hashlib.sha256(f"{text}|{detail}|{template}".encode()).hexdigest()[:16]
     return facts.task(task_id, workload, text, f"{template}/{name}", op, task.flops if task else math.nan)
 
@@ -147,28 +150,21 @@ def _without_padding(args: Sequence[Any]) -> list[Any]:
 
 
 def _identity(task: Problem | None, workload: str) -> tuple[str, str, str, str]:
-    """Return computation, what it leaves out, operator and name."""
+    """Return operator, computation, what that leaves out, and name."""
+    if task is None:
+        digest = hashlib.sha256(workload.encode()).hexdigest()[:16]
+        return "other", computation.unknown(digest), "", digest
+    op, text = computation.of_problem(task)
     if isinstance(task, Matmul):
-        sizes, stored = f"m{task.m}n{task.n}k{task.k}", f"{task.weights}-{task.dtype}"
-        text = computation.matmul(task.m, task.n, task.k, task.batch)
-        if task.dense:
-            return text, stored, "matmul", f"dense-{sizes}-{stored}"
-        return text, stored, "batch_matmul", f"batch_matmul-b{task.batch}{sizes}-{stored}"
-    if isinstance(task, Conv):
-        padding, dilation = ".".join(map(str, task.padding)), "x".join(map(str, task.dilation))
-        detail = f"p{padding}-d{dilation}-{task.dtype}"
-        (kh, kw), (sh, sw) = task.kernel, task.stride
-        name = f"n{task.n}c{task.c}h{task.h}w{task.w}-o{task.k}k{kh}x{kw}-s{sh}x{sw}-{detail}"
-        data = task.n, task.c, task.h, task.w
-        if task.depthwise and task.k == task.c:
-            text = computation.depthwise(*data, task.kernel, task.stride)
-        else:
-            groups = task.c if task.depthwise else 1
-            text = computation.conv2d(*data, task.k, task.kernel, task.stride, groups)
-        op, prefix = ("depthwise", "depthwise_conv2d") if task.depthwise else ("conv2d", "conv2d")
-        return text, detail, op, f"{prefix}-{name}"
-    digest = hashlib.sha256(workload.encode()).hexdigest()[:16]
-    return computation.unknown(digest), "", "other", digest
+        detail = f"{task.weights}-{task.dtype}"
+        prefix = "dense-" if task.dense else f"batch_matmul-b{task.batch}"
+        return op, text, detail, f"{prefix}m{task.m}n{task.n}k{task.k}-{detail}"
+    padding, dilation = ".".join(map(str, task.padding)), "x".join(map(str, task.dilation))
+    detail = f"p{padding}-d{dilation}-{task.dtype}"
+    (kh, kw), (sh, sw) = task.kernel, task.stride
+    prefix = "depthwise_conv2d" if task.depthwise else "conv2d"
+    sizes = f"n{task.n}c{task.c}h{task.h}w{task.w}-o{task.k}k{kh}x{kw}-s{sh}x{sw}"
+    return op, text, detail, f"{prefix}-{sizes}-{detail}"
 
 
 def _judge(line: str, padded_fails: set[str], plain_fails: set[str]) -> None:
@@ -178,7 +174,7 @@ def _judge(line: str, padded_fails: set[str], plain_fails: set[str]) -> None:
         template, args = record["input"][1:3]
         tiles = {name: value for name, kind, value in record["config"]["entity"] if kind == "sp"}
         rows, columns = (math.prod(tiles[name][1:]) for name in ("tile_y", "tile_x"))
-        workload = workload_text(template, args)
+        workload = canonical([template, args])
         for fails, (height, width) in zip((padded_fails, plain_fails), _outputs(workload), strict=True):
             if rows and columns and (height % rows or width % columns):
                 fails.add(workload)

@@ -10,10 +10,10 @@ import gzip
 import json
 import lzma
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import IO, Any, TypeVar, cast
@@ -44,8 +44,10 @@ SUFFIXES = tuple(end + packed for packed in ("", *_OPENERS) for end in (".json",
 """Endings of the names of logs."""
 LONGEST_LINE = 16 << 20
 """Characters; a record has some thousands, a module in a database up to a million."""
-# JSON spells a character beyond 16 bits as two halves, e.g. `\ud83d\ude00`.
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+# What a packed log may unpack to: so many characters, and so many for each of its bytes. Real logs have 6 to 172.
+_LEAST, _RATIO = 64 << 20, 1000
+DATABASE = "database_tuning_record.json", "database_workload.json"
+"""The files of a MetaSchedule database: records, and the workloads that they name."""
 _LOOK = 20  # lines to look at before a file is nobody's
 # A line of a framework's log is an object with these keys.
 _KEYS = {"ansor": {"i", "r"}, "autotvm": {"input", "config", "result"}}
@@ -67,18 +69,10 @@ class Broken(Exception):  # counted and reported, no failure of the import
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One measured program of a foreign log.
-
-    Attributes:
-        task: its task; the same object for every program of a task.
-        program: with `task_id` of that task and its `primitives`.
-        spelling: the task as this record's workload spells it, where a log may spell one task in several ways;
-            `task.workload` is the spelling met first.
-    """
+    """One measured program of a foreign log, with its `primitives`, and its task as this record spells it."""
 
     task: Task
     program: Program
-    spelling: str | None = None
 
 
 class TaskFacts(msgspec.Struct, frozen=True):
@@ -110,7 +104,7 @@ class ImportContext:
     Attributes:
         device: name of the device that all programs were measured on.
         licence, source: of the log, kept with every program.
-        facts: of tasks, by workload key.
+        facts: of tasks, by workload key in its `canonical` spelling.
         allow_mixed: whether records of several devices in one log are taken, not refused.
     """
 
@@ -131,22 +125,6 @@ class ImportContext:
             source=self.source or where.rpartition(":")[0],
             **columns,
         )
-
-
-class TaskCache:
-    """The tasks so far; spellings of one computation share a task."""
-
-    def __init__(self) -> None:
-        self._of_spelling: dict[str, Task] = {}
-        self._of_id: dict[str, Task] = {}
-
-    def get(self, spelling: str, make: Callable[[], Task]) -> Task:
-        """Return the task of a spelling; `make` makes it when the spelling is new."""
-        task = self._of_spelling.get(spelling)
-        if task is None:
-            task = make()
-            task = self._of_spelling[spelling] = self._of_id.setdefault(task.task_id, task)
-        return task
 
 
 # Lines ---------------------------------------------------------------------------------------------------
@@ -172,9 +150,7 @@ def read_records(file: Path, read: Callable[[str, str], LogEntry]) -> Iterator[L
 
 def _read_one(read: Callable[[str, str], LogEntry], line: str, where: str) -> LogEntry | Broken:
     try:
-        entry = read(line, where)
-        check_texts(line)
-        return entry
+        return read(line, where)
     except Broken as broken:
         return Broken(broken.kind, broken.message, where)
     except MISSHAPEN as error:
@@ -184,48 +160,56 @@ def _read_one(read: Callable[[str, str], LogEntry], line: str, where: str) -> Lo
 def decode(line: str, form: type[_Form]) -> _Form:
     """Return a line as the struct of its framework's records; raises Broken."""
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise Broken("not-json", str(error)) from None
-    try:
-        return msgspec.convert(record, form)
+        return msgspec.json.decode(line, type=form)
     except msgspec.ValidationError as error:
         raise Broken("wrong-shape", f"not a record of this framework: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise Broken("not-json", str(error)) from None
 
 
-class _Result(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+def canonical(workload: Any) -> str:
+    """Return a workload key in one spelling: compact JSON where it is JSON or the value of one."""
+    try:
+        value = msgspec.json.decode(workload) if isinstance(workload, str) else workload
+        return json.dumps(value, separators=(",", ":"))
+    except (ValueError, RecursionError):
+        return workload
+
+
+class Result(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
+    """The measurement in a record of Ansor or AutoTVM: costs in seconds (or messages), error number, times in s."""
+
     costs: list[Any]
     error: int
     spent: float
     time: float
 
 
-class _Costs(msgspec.Struct):
-    seconds: tuple[float, ...]
-
-
-def measurement(result: Any, sentinel: float) -> dict[str, Any]:
-    """Return the columns of a program's measurement from `[costs, error number, seconds, time]`.
+def measurement(result: Result, sentinel: float) -> dict[str, Any]:
+    """Return the columns of a program's measurement.
 
     Args:
         sentinel: seconds that the framework writes for a program without a latency.
     """
-    try:
-        parsed = msgspec.convert(result, _Result)
-        seconds = () if parsed.error else msgspec.convert({"seconds": parsed.costs}, _Costs).seconds
-    except (msgspec.ValidationError, OverflowError):
-        raise Broken("bad-result", "a result is [costs, error number, seconds, time]") from None
-    number = parsed.error
+    number = result.error
     if number and number not in ERRORS:
         raise Broken("bad-result", f"{number!r:.40} is no error number")
-    if not number and not (seconds and all(math.isfinite(cost) and cost > 0 for cost in seconds)):
-        raise Broken("bad-result", f"no latencies: {parsed.costs!r:.80}")
-    if seconds and max(seconds) >= sentinel:
-        seconds, number = (), 8
-    kind, message = ERRORS[number] if number else (None, None)
+    seconds = () if number else latencies(result.costs, sentinel)
+    kind, message = (None, None) if seconds else ERRORS[number or 8]
     latency = median(seconds) if seconds else math.nan
     columns = {"latencies": seconds, "latency": latency, "error": kind, "error_message": message}
-    return columns | {"measured_at": parsed.time, "cost_seconds": parsed.spent}
+    return columns | {"measured_at": result.time, "cost_seconds": result.spent}
+
+
+def latencies(costs: Any, sentinel: float) -> tuple[float, ...]:
+    """Return the repeats of a program in seconds; none for one that failed."""
+    try:
+        seconds = msgspec.convert(costs, tuple[float, ...])
+    except (msgspec.ValidationError, OverflowError):
+        seconds = ()
+    if not seconds or not all(0 < cost < math.inf for cost in seconds):
+        raise Broken("bad-result", f"no latencies: {costs!r:.80}")
+    return () if max(seconds) >= sentinel else seconds
 
 
 # Files ---------------------------------------------------------------------------------------------------
@@ -240,20 +224,19 @@ def open_text(file: Path) -> IO[str]:
 def open_lines(file: Path) -> Iterator[Iterator[str]]:
     """Open the lines of a text file, unpacked; one that is longer than any record comes in pieces, which are none.
 
-    A packed file of some kilobytes may hold a line of gigabytes.
+    A packed file of some kilobytes may hold gigabytes, as one line or many: OSError where it unpacks to too many.
     """
+
+    def lines(text: IO[str]) -> Iterator[str]:
+        left = _LEAST + _RATIO * file.stat().st_size
+        while line := text.readline(LONGEST_LINE):
+            left -= len(line)
+            if left < 0:
+                raise OSError("it unpacks to more than a log of its size does")
+            yield line
+
     with open_text(file) as text:
-        yield iter(lambda: text.readline(LONGEST_LINE), "")
-
-
-def check_texts(text: str) -> None:
-    """Raise ValueError where JSON holds half a character, which no file and no hash takes."""
-    if _HALF.search(text):
-        try:
-            json.dumps(json.loads(text), ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:
-            half = f"{ord(error.object[error.start]):04x}"
-            raise ValueError(f"a text holds half a character, \\u{half}") from None
+        yield lines(text)
 
 
 def find_packed(folder: Path, name: str) -> Path | None:
@@ -281,37 +264,20 @@ def sniff_framework(source: Path | str) -> str:
     """Return the framework that wrote a log, by its first lines.
 
     Raises:
-        CorpusError: none of `FRAMEWORKS` writes such lines.
+        CorpusError: there is no log, or none of `FRAMEWORKS` writes such lines.
     """
     path = Path(source)
-    if path.is_dir() and find_packed(path, "database_tuning_record.json"):
+    if path.is_dir() and find_packed(path, DATABASE[0]):
         return "metaschedule"
-    files = sorted(f for f in path.rglob("*") if f.is_file()) if path.is_dir() else [path]
-    for file in files:
-        for line in _first_lines(file):
-            if framework := _framework_of(line):
-                return framework
+    for file in find_logs(path):
+        with suppress(*PACKED_ERRORS), open_lines(file) as lines:
+            for line in islice(lines, _LOOK):
+                with suppress(Broken):
+                    record = decode(line, dict[str, Any])
+                    if names := [name for name, keys in _KEYS.items() if keys <= record.keys()]:
+                        return names[0]
     raise CorpusError(
         f"{source} is no tuning log of {', '.join(FRAMEWORKS)}",
-        remedy="name a log file, a folder of logs, or a folder with database_tuning_record.json and "
-        "database_workload.json; or say --framework",
+        remedy=f"name a log file, a folder of logs, or a folder with {' and '.join(DATABASE)}; or say --framework",
         path=str(source),
     )
-
-
-def _first_lines(file: Path) -> Iterator[str]:
-    try:
-        with open_lines(file) as lines:
-            for _, line in zip(range(_LOOK), lines, strict=False):
-                yield line
-    except PACKED_ERRORS as error:
-        if not file.exists():
-            raise CorpusError(f"there is no {file}", remedy="check the path", path=str(file)) from error
-
-
-def _framework_of(line: str) -> str | None:
-    try:
-        record = decode(line, dict[str, Any])
-    except Broken:
-        return None
-    return next((name for name, keys in _KEYS.items() if keys <= record.keys()), None)

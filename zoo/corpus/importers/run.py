@@ -7,22 +7,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from ...devices import UnknownDeviceError, get_device
-from ..schema import CorpusError, Task
-from ..scope import contradiction
+from ..schema import CorpusError, Task, contradiction
 from ..splits import PARTS
 from ..writer import CorpusWriter
-from .records import Broken, ImportContext, LogEntry, TaskFacts, check_texts, sniff_framework
+from .records import Broken, ImportContext, LogEntry, TaskFacts, canonical, sniff_framework
 
 # Examples of broken lines that are reported, of each kind.
 EXAMPLES = 3
 # Programs between two calls of `progress`.
 _REPORT_EVERY = 10_000
 
+_Form = TypeVar("_Form")
 TaskNames = Mapping[str, Sequence[str]]
 """Part of a split -> names of tasks."""
 
@@ -31,27 +31,29 @@ class _TaskEntry(msgspec.Struct):
     """A task of a task file."""
 
     workload_key: str | None = None
-    other_workload_keys: list[str] | None = None
+    other_workload_keys: list[str] = []
     template: str | None = None
-    args: list[Any] | None = None
+    args: list[Any] = []
     op: str | None = None
     flops: float | None = None
-    networks: dict[str, int] | list[str | tuple[str, int]] | None = None
+    networks: dict[str, int] | list[str] = []
     network: str | None = None
 
-    def keys(self) -> list[str]:
-        """Return the spellings of the task's workload."""
-        if self.template is not None and self.args is not None:
-            pair = [self.template, self.args]
-            return [json.dumps(pair), json.dumps(pair, separators=(",", ":"))]
-        return [key for key in (self.workload_key, *(self.other_workload_keys or ())) if key]
-
-    def occurrences(self) -> tuple[tuple[str, int], ...]:
-        """Return how often each network has the task; names alone mean one occurrence each."""
+    def facts(self, name: str) -> dict[str, TaskFacts]:
+        """Return the facts by each spelling of the task's workload; a network without a number has it once."""
         networks = self.networks or ([self.network] if self.network else [])
-        if isinstance(networks, dict):
-            return tuple(networks.items())
-        return tuple((item, 1) if isinstance(item, str) else item for item in networks)
+        counts = networks if isinstance(networks, dict) else dict.fromkeys(networks, 1)
+        keys = [self.workload_key, *self.other_workload_keys] if self.template is None else [[self.template, self.args]]
+        facts = TaskFacts(name, self.op, self.flops, tuple(counts.items()))
+        return {canonical(key): facts for key in keys if key is not None}
+
+
+class _Protocol(msgspec.Struct):
+    """A protocol of a split file: names of tasks."""
+
+    train: list[str]
+    test: list[str]
+    val: list[str] | None = None
 
 
 @dataclass
@@ -63,7 +65,7 @@ class ImportReport:
         valid, failed: programs taken, by task id.
         names: task id -> name.
         errors: failed programs by kind, also those of tasks that are too small.
-        duplicates: programs left out because the same one is there (see `Spill.choose`).
+        duplicates: programs left out because the same one is there (see `CorpusWriter`).
         broken: records that could not be read, by kind.
         examples: kind of broken record -> where the first ones are, and what is wrong.
         too_small: tasks left out because they have too few valid programs.
@@ -154,12 +156,12 @@ def import_corpus(
                 _check_one_device(targets, target)
             targets[target] += 1
             tvm_version = tvm_version or item.program.tvm_version
-            spellings[item.spelling or item.task.workload] = item.task.task_id
+            spellings[item.task.workload] = item.task.task_id
             if item.task.task_id not in writer.tasks:
                 writer.add_task(item.task)
             writer.add(item.program)
-            if writer.added % _REPORT_EVERY == 0:
-                progress(writer.added)
+            if (count := targets.total()) % _REPORT_EVERY == 0:
+                progress(count)
         _choose(writer, report, min_programs)
         if not writer.tasks:
             raise CorpusError(
@@ -182,9 +184,9 @@ def import_corpus(
 
 def _choose(writer: CorpusWriter, report: ImportReport, min_programs: int) -> None:
     """Count the programs that are kept, and leave out the tasks that have too few."""
-    chosen = writer.choose()
+    counts = writer.count()
     for task_id, task in list(writer.tasks.items()):
-        programs = chosen[task_id]
+        programs = counts[task_id]
         report.duplicates += programs.duplicates
         report.errors += programs.failed
         if programs.valid < min_programs:
@@ -237,17 +239,10 @@ def read_facts(file: Path | str, device: str) -> dict[str, TaskFacts]:
     Raises:
         CorpusError: not such a file, or it does not know the device.
     """
+    tasks = _part(_load(file), device, file)
     facts: dict[str, TaskFacts] = {}
-    for name, entry in _entry(_load(file), device, file).items():
-        try:
-            task = msgspec.convert(entry, _TaskEntry)
-        except msgspec.ValidationError as error:
-            raise CorpusError(
-                f"{file}: the task {name!r} cannot be read: {error}",
-                remedy='correct it; the form is {"workload_key": ..., "op": ..., "networks": {"resnet-18": 2}}',
-                path=str(file),
-            ) from error
-        facts |= dict.fromkeys(task.keys(), TaskFacts(name, task.op, task.flops, task.occurrences()))
+    for name in tasks:
+        facts |= _convert(tasks[name], _TaskEntry, f"{file}: the task {name!r}").facts(name)
     return facts
 
 
@@ -258,13 +253,9 @@ def read_protocol(file: Path | str, name: str) -> dict[str, list[str]]:
         CorpusError: not such a file, or no protocol of that name.
     """
     data = _load(file)
-    protocol = data if "train" in data and "test" in data else _entry(data, name, file)
-    if not {"train", "test"} <= protocol.keys():
-        raise CorpusError(f"{file}: {name} lists no train and test tasks", remedy="name another: FILE.json:NAME")
-    for part in PARTS:
-        if not isinstance(protocol.get(part) or [], list):
-            raise CorpusError(f"{file}: {part} of {name} is no list of task names", remedy="correct the split file")
-    return {part: [str(task) for task in protocol.get(part) or ()] for part in PARTS}
+    protocol = data if {"train", "test"} <= data.keys() else _part(data, name, file)
+    lists = _convert(protocol, _Protocol, f"{file}: the protocol {name!r}")
+    return {part: getattr(lists, part) or [] for part in PARTS}
 
 
 def resolve_protocol(
@@ -283,18 +274,20 @@ def resolve_protocol(
     Raises:
         CorpusError: no name is a task's, or names of two parts stand for one task.
     """
-    named = {_canonical(key): task.name for key, task in facts.items() if task.name}
     known = {task.task_id: task for task in tasks}
     ids = {task.name: task.task_id for task in known.values()}
     for workload, task_id in spellings.items():
-        if task_id in known and _canonical(workload) in named:
-            ids[named[_canonical(workload)]] = task_id
+        name = facts.get(canonical(workload), TaskFacts()).name
+        if task_id in known and name:
+            ids[name] = task_id
     split = {part: sorted({ids[name] for name in names.get(part, ()) if name in ids}) for part in PARTS}
-    twice = [t for i, part in enumerate(PARTS) for t in split[part] if any(t in split[p] for p in PARTS[:i])]
-    if twice:
-        raise CorpusError(f"the protocol has the task {twice[0]} in two parts", remedy="correct the split file")
+    parts = Counter(task_id for part in split.values() for task_id in part)
+    if parts.total() > len(parts):
+        raise CorpusError(
+            f"the protocol has the task {parts.most_common(1)[0][0]} in two parts", remedy="correct the split file"
+        )
     missing = sorted({name for part in PARTS for name in names.get(part, ())} - ids.keys())
-    if missing and not any(split.values()):
+    if missing and not parts:
         raise CorpusError(
             f"the log has no task of the protocol, e.g. {missing[0]}",
             remedy="name the task file (--tasks) that says which workloads the names stand for",
@@ -302,25 +295,15 @@ def resolve_protocol(
     return split, missing
 
 
-def _canonical(text: str) -> str:
-    """Return JSON text in one spelling; other text as it is."""
-    try:
-        return json.dumps(json.loads(text), separators=(",", ":"))
-    except ValueError:
-        return text
-
-
 def _load(file: Path | str) -> dict[str, Any]:
     try:
-        text = Path(file).read_text(encoding="utf-8")
-        check_texts(text)
-        return msgspec.json.decode(text, type=dict[str, Any])
+        return msgspec.json.decode(Path(file).read_bytes(), type=dict[str, Any])
     except (OSError, ValueError, RecursionError) as error:
         remedy = "name a JSON file of the form {name: {...}}"
         raise CorpusError(f"{file} cannot be read: {error}", remedy=remedy, path=str(file)) from error
 
 
-def _entry(data: Mapping[str, Any], name: str, file: Path | str) -> dict[str, Any]:
+def _part(data: Mapping[str, Any], name: str, file: Path | str) -> dict[str, Any]:
     if not isinstance(data.get(name), dict):
         raise CorpusError(
             f"{file} knows no {name!r}; it knows {', '.join(map(str, data))}",
@@ -328,3 +311,10 @@ def _entry(data: Mapping[str, Any], name: str, file: Path | str) -> dict[str, An
             path=str(file),
         )
     return data[name]
+
+
+def _convert(value: Any, form: type[_Form], name: str) -> _Form:
+    try:
+        return msgspec.convert(value, form)
+    except msgspec.ValidationError as error:
+        raise CorpusError(f"{name} cannot be read: {error}", remedy="correct the file: docs/corpora.md") from error

@@ -168,14 +168,6 @@ _LOOP_STEPS: dict[str, Callable[..., None]] = {"RE": _reorder, "FU": _fuse, "AN"
 _DATA_PARALLEL = 0  # the type of a block's axis
 
 
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """A replayed record: the schedule, and the block of every stage at the end (None for one without)."""
-
-    schedule: Any
-    blocks: tuple[Any, ...]
-
-
 def replay_steps(workload_key: str, steps: Sequence[Step]) -> Any:
     """Return the `tvm.s_tir.Schedule` of a record.
 
@@ -186,11 +178,11 @@ def replay_steps(workload_key: str, steps: Sequence[Step]) -> Any:
     Raises:
         ReplayError: an operator or a step that is not known, or one that TVM refuses.
     """
-    return replay(workload(workload_key), steps).schedule
+    return replay(workload(workload_key), steps)
 
 
-def replay(task: UnscheduledTask, steps: Sequence[Step]) -> Replayed:
-    """Replay a record for any program; the result has the blocks of the stages too."""
+def replay(task: UnscheduledTask, steps: Sequence[Step]) -> Any:
+    """Return the `tvm.s_tir.Schedule` of a record of any program; errors as of `replay_steps`."""
     from tvm.s_tir import Schedule
 
     return _Replay(Schedule(task.mod, error_render_level="fast"), task, steps).run()
@@ -217,13 +209,13 @@ class _Replay:
             for info in task.stages
         ]
 
-    def run(self) -> Replayed:
+    def run(self) -> Any:
         for index in range(len(self.steps)):
             self._guarded(index, self._change_graph)
         for stage in reversed(self.stages):
             if stage.block is not None:
                 self._work_off(stage)
-        return Replayed(self.schedule, tuple(stage.block for stage in self.stages))
+        return self.schedule
 
     def _guarded(self, index: int, act: Callable[..., None], *args: Any) -> None:
         """Do something for a step; whatever goes wrong names the step."""
@@ -302,6 +294,14 @@ class _Replay:
                 attached.at = stage.loops[: self.steps[index][3] + 1]
             else:
                 self._guarded(index, self._change_loops, stage)
+        self._check_extents(stage)
+
+    def _check_extents(self, stage: _Stage) -> None:
+        """Compare the loops that TVM has with those that the record's numbers give."""
+        wanted = [loop.extent for loop in stage.loops if loop.rv is not None]
+        actual = [int(self.sch.get(loop.rv).extent) for loop in stage.loops if loop.rv is not None]
+        if actual != wanted:
+            raise ReplayError("different", f"the loops of a stage are {actual}, the record says {wanted}")
 
     def _move(self, stage: _Stage) -> list[Any]:
         """Move a block to where it is computed; return its new loops, data-parallel ones first as Ansor has them."""

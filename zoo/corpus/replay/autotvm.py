@@ -14,10 +14,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
 
+import msgspec
+
+from ...errors import last_line
 from ...primitives import Primitive, TraceFormatError, from_autotvm
 from ...primitives.ansor import PARALLEL, UNROLL, VECTORIZE
 from ...primitives.problem import problem
-from .ansor import Replayed, replay
+from .ansor import replay
 from .operators import ReplayError, UnscheduledTask, make_workload, problem_tensors
 
 TEMPLATES = (
@@ -29,18 +32,8 @@ TEMPLATES = (
 _KINDS = {"Parallel": PARALLEL, "Vectorize": VECTORIZE}
 
 
-def knob_steps(workload_key: str, entity: Sequence[Any]) -> list[list[Any]]:
-    """The steps of a record, for `replay` and `verify_structure`; arguments and errors as of `replay_knobs`."""
-    template, args = _template(workload_key)
-    try:
-        sequence = from_autotvm(template, args, entity)
-    except TraceFormatError as error:
-        raise ReplayError("wrong-shape", error.message) from error
-    return _Steps(template_workload(workload_key)).convert(sequence.primitives)
-
-
-def replay_knobs(workload_key: str, entity: Sequence[Any]) -> Replayed:
-    """The schedule of an AutoTVM record, and the blocks of its stages.
+def replay_knobs(workload_key: str, entity: Sequence[Any]) -> Any:
+    """Return the `tvm.s_tir.Schedule` of an AutoTVM record.
 
     Args:
         workload_key: JSON `[template, args]`.
@@ -49,40 +42,31 @@ def replay_knobs(workload_key: str, entity: Sequence[Any]) -> Replayed:
     Raises:
         ReplayError: a template that is not known, knobs that do not fit it, or a step that TVM refuses.
     """
-    return replay(template_workload(workload_key), knob_steps(workload_key, entity))
+    task = _template_workload(workload_key)
+    template, args = json.loads(workload_key)
+    try:
+        sequence = from_autotvm(template, args, entity)
+    except TraceFormatError as error:
+        raise ReplayError("wrong-shape", error.message) from error
+    return replay(task, _Steps(task).convert(sequence.primitives))
 
 
 @lru_cache(256)
-def template_workload(workload_key: str) -> UnscheduledTask:
-    """The program of a template's arguments.
-
-    Raises:
-        ReplayError: no template and arguments, a template that is not known, or arguments that it does not take.
-    """
-    template, args = _template(workload_key)
-    if template not in TEMPLATES:
-        raise ReplayError(
-            "unknown-workload",
-            f"the template {template} is not known",
-            remedy=f"only these templates can be replayed: {', '.join(TEMPLATES)}",
-        )
+def _template_workload(workload_key: str) -> UnscheduledTask:
     try:
+        template, args = msgspec.json.decode(workload_key, type=tuple[str, list[Any]])
+        if template not in TEMPLATES:
+            raise ReplayError(
+                "unknown-workload",
+                f"the template {template} is not known",
+                remedy=f"only these templates can be replayed: {', '.join(TEMPLATES)}",
+            )
         task = problem(template, args)
-    except TraceFormatError as error:
-        raise ReplayError("unknown-workload", error.message) from error
+    except (ValueError, RecursionError, TraceFormatError) as error:
+        raise ReplayError("unknown-workload", f"no template and its arguments: {last_line(error)}") from error
     if task is None or task.dtype != "float32":
         raise ReplayError("unknown-workload", f"no float32 operator: {workload_key[:120]}")
     return make_workload(problem_tensors(task))
-
-
-def _template(workload_key: str) -> tuple[str, list[Any]]:
-    try:
-        template, args = json.loads(workload_key)
-    except (ValueError, TypeError, RecursionError) as error:
-        raise ReplayError("unknown-workload", f"no JSON [template, args]: {workload_key[:120]}") from error
-    if not isinstance(args, list):
-        raise ReplayError("unknown-workload", f"the arguments are no list: {workload_key[:120]}")
-    return template, args
 
 
 @dataclass(eq=False, slots=True)

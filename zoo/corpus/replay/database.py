@@ -10,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..importers.ansor import read_ansor
-from ..importers.metaschedule import RECORDS, WORKLOADS
-from ..importers.records import Broken, ImportContext, LogEntry
+from ..importers.records import DATABASE, Broken, ImportContext, LogEntry
 from .ansor import replay
 from .operators import ReplayError, workload
-from .structure import verify_structure
 
 
 @dataclass(slots=True)
@@ -71,7 +69,8 @@ def replay_log(
     from tvm.s_tir import meta_schedule as ms
 
     Path(folder).mkdir(parents=True, exist_ok=True)
-    database = ms.database.JSONDatabase(str(Path(folder) / WORKLOADS), str(Path(folder) / RECORDS))
+    records, workloads = (str(Path(folder) / name) for name in DATABASE)
+    database = ms.database.JSONDatabase(workloads, records)
     report, tried = ReplayReport(), Counter[str]()
     # A database may hold records of several devices: a record names its target.
     for entry in read_ansor(log, ImportContext(device="unknown")):
@@ -94,8 +93,7 @@ def _add(database: Any, entry: LogEntry, target: str, report: ReplayReport) -> N
     report.tried[op] += 1
     try:
         task = workload(entry.task.workload)
-        replayed = replay(task, steps)
-        verify_structure(task, steps, replayed)
+        schedule = replay(task, steps)
     except ReplayError as error:
         report.reasons[op, error.reason] += 1
         report.examples.setdefault(error.reason, error.message)
@@ -103,7 +101,7 @@ def _add(database: Any, entry: LogEntry, target: str, report: ReplayReport) -> N
     arguments = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=False)
     database.commit_tuning_record(
         ms.database.TuningRecord(
-            replayed.schedule.trace,
+            schedule.trace,
             database.commit_workload(task.mod),
             list(entry.program.latencies),
             _target(target),

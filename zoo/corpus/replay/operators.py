@@ -16,7 +16,7 @@ from typing import Any
 
 from ...errors import TchubError
 from ...primitives.problem import Conv, Matmul, Problem, paddings, pair
-from ..importers.ansor_workload import PROBLEMS
+from ..importers.ansor import PROBLEMS
 
 
 class ReplayError(TchubError):
@@ -81,18 +81,15 @@ def workload(key: str) -> UnscheduledTask:
     """
     try:
         name, *arguments = json.loads(key)
-    except (ValueError, TypeError) as error:
-        raise ReplayError("unknown-workload", f"not a workload key: {key[:80]!r}") from error
-    if name not in OPERATORS:
-        raise ReplayError(
-            "unknown-workload",
-            f"no operator is called {str(name)[:40]!r}",
-            remedy=f"only tasks of plain operators can be replayed: {', '.join(OPERATORS)}",
-        )
-    try:
+        if name not in OPERATORS:
+            raise ReplayError(
+                "unknown-workload",
+                f"no operator is called {str(name)[:40]!r}",
+                remedy=f"only tasks of plain operators can be replayed: {', '.join(OPERATORS)}",
+            )
         return make_workload(OPERATORS[name](*arguments))
     except (TypeError, ValueError, IndexError) as error:
-        raise ReplayError("unknown-workload", f"{name} does not take {json.dumps(arguments)}: {error}") from error
+        raise ReplayError("unknown-workload", f"{key[:120]} cannot be made: {error}") from error
 
 
 def make_workload(tensors: Sequence[Any]) -> UnscheduledTask:
@@ -184,12 +181,11 @@ def _relu_layer(*shape: int) -> list[Any]:
     return [data, topi.nn.relu(data)]
 
 
-def _problem_layer(name: str) -> Callable[..., list[Any]]:
-    return lambda *arguments: problem_tensors(PROBLEMS[name](*arguments))
-
-
 OPERATORS: dict[str, Callable[..., list[Any]]] = {
-    **{name: _problem_layer(name) for name in ("conv2d_layer", "conv2d", "depthwise_conv2d_layer", "matmul_layer")},
+    **{
+        name: lambda *arguments, function=PROBLEMS[name]: problem_tensors(function(*arguments))
+        for name in ("conv2d_layer", "conv2d", "depthwise_conv2d_layer", "matmul_layer")
+    },
     "batch_matmul_layer": lambda batch, m, k, n: problem_tensors(Matmul(batch, m, n, k, "NN", "float32")),
     "pool_layer": _pool_layer,
     "reduction_layer": _reduction_layer,

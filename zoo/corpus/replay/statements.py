@@ -19,7 +19,7 @@ from functools import lru_cache
 from importlib.metadata import version
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -41,8 +41,7 @@ _GPU_TARGETS = ("cuda", "nvidia", "rocm", "opencl", "metal", "vulkan")
 _NOTHING = np.zeros((0, PERSTORE_WIDTH), np.float32)
 
 
-@dataclass(frozen=True, slots=True)
-class Unlowered:
+class Unlowered(NamedTuple):
     """A program whose features are wanted.
 
     Attributes:
@@ -55,6 +54,12 @@ class Unlowered:
     workload: str
     trace: str
     gpu: bool
+
+    @property
+    def key(self) -> str:
+        """32 hex digits of everything that the features depend on."""
+        parts = (REVISION, version("apache-tvm"), self.framework, self.gpu, self.workload, self.trace)
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +75,7 @@ class NoFeatures:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Failure(NoFeatures):
-    """A program of a corpus without statement features.
-
-    Attributes:
-        index: its position among the programs asked for; key, task_id: the program's own.
-    """
-
-    index: int
-    task_id: str
-    key: str
-
-
 _Features = np.ndarray | NoFeatures
-_Keyed = list[tuple[str, Unlowered]]
 
 
 def statement_features(
@@ -93,7 +84,7 @@ def statement_features(
     cache_dir: Path | str,
     workers: int = 1,
     progress: Callable[[int], None] | None = None,
-) -> tuple[list[np.ndarray], list[Failure]]:
+) -> tuple[list[np.ndarray], dict[int, NoFeatures]]:
     """Return statement features of programs of a corpus.
 
     Args:
@@ -105,34 +96,22 @@ def statement_features(
 
     Returns:
         One float32 array (statements, 164) a program, without any row for a program that failed; and the failures,
-        in the order of the programs.
+        by the position of the program.
     """
     wanted = [
-        Unlowered(
-            p.framework, corpus.tasks[p.task_id].workload, p.trace, any(name in p.target for name in _GPU_TARGETS)
-        )
+        Unlowered(p.framework, corpus.tasks[p.task_id].workload, p.trace, any(gpu in p.target for gpu in _GPU_TARGETS))
         for p in programs
     ]
-    keys = [_key(program) for program in wanted]
+    keys = [program.key for program in wanted]
     with closing(_open(Path(cache_dir))) as store:
         missing = {key: one for key, one in zip(keys, wanted, strict=True) if _load(store, key) is None}
-        for batch in _make(list(missing.items()), workers):
-            _save(store, batch)
+        for batch, results in _make(list(missing.values()), workers):
+            _save(store, batch, results)
             if progress:
                 progress(len(batch))
-        results = [_load(store, key) for key in keys]
-    failures = [
-        Failure(result.reason, result.message, index, program.task_id, program.key)
-        for index, (program, result) in enumerate(zip(programs, results, strict=True))
-        if isinstance(result, NoFeatures)
-    ]
-    return [result if isinstance(result, np.ndarray) else _NOTHING for result in results], failures
-
-
-def _key(program: Unlowered) -> str:
-    tvm_version = version("apache-tvm")
-    parts = (REVISION, tvm_version, program.framework, program.gpu, program.workload, program.trace)
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+        features = [_load(store, key) for key in keys]
+    failures = {index: result for index, result in enumerate(features) if isinstance(result, NoFeatures)}
+    return [result if isinstance(result, np.ndarray) else _NOTHING for result in features], failures
 
 
 # One program ---------------------------------------------------------------------------------------------
@@ -162,7 +141,7 @@ def _schedule(program: Unlowered) -> Any:
     if program.framework == "ansor":
         return replay_steps(program.workload, trace)
     if program.framework == "autotvm":
-        return replay_knobs(program.workload, trace).schedule
+        return replay_knobs(program.workload, trace)
     if program.framework == "metaschedule":
         return _apply(program.workload, trace)
     raise ReplayError("unknown-framework", f"no replay of {program.framework} programs is known")
@@ -225,43 +204,29 @@ def _extractor(gpu: bool) -> tuple[Any, Any]:
 # Many programs -------------------------------------------------------------------------------------------
 
 
-def _make(wanted: _Keyed, workers: int) -> Iterator[list[tuple[str, _Features]]]:
-    """Yield features of all, batch by batch, in any order.
+def _make(programs: list[Unlowered], workers: int) -> Iterator[tuple[list[Unlowered], list[_Features]]]:
+    """Yield batches with their features, in any order.
 
-    A batch in whose time a worker died is tried again in halves, until the program is known that TVM dies of.
+    Where a worker dies, TVM may have died of any program in hand: each of these then has a process of its own.
     """
-    batches = [wanted[start : start + _BATCH] for start in range(0, len(wanted), _BATCH)]
+    batches = [programs[start : start + _BATCH] for start in range(0, len(programs), _BATCH)]
     if workers <= 1:
-        yield from map(_make_batch, batches)
+        yield from ((batch, features_of(batch)) for batch in batches)
         return
-    while batches:
-        again: list[_Keyed] = []
-        with ProcessPoolExecutor(workers, get_context("forkserver")) as pool:
-            futures = {pool.submit(_make_batch, batch): batch for batch in batches}
-            for future in as_completed(futures):
-                batch = futures[future]
-                try:
-                    yield future.result()
-                except BrokenProcessPool:
-                    half = len(batch) // 2
-                    if half:
-                        again += [batch[:half], batch[half:]]
-                    else:
-                        yield [(batch[0][0], _make_alone(batch))]
-        batches = again
-
-
-def _make_alone(batch: _Keyed) -> _Features:
-    """Return the features of one program, made in a process of its own: it alone can be the one that TVM dies of."""
-    with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
-        try:
-            return pool.submit(_make_batch, batch).result()[0][1]
-        except BrokenProcessPool:
-            return NoFeatures("crash", "the process that replayed it died")
-
-
-def _make_batch(batch: _Keyed) -> list[tuple[str, _Features]]:
-    return list(zip([key for key, _ in batch], features_of([program for _, program in batch]), strict=True))
+    left: list[Unlowered] = []
+    with ProcessPoolExecutor(workers, get_context("forkserver")) as pool:
+        futures = {pool.submit(features_of, batch): batch for batch in batches}
+        for future in as_completed(futures):
+            try:
+                yield futures[future], future.result()
+            except BrokenProcessPool:
+                left += futures[future]
+    for program in left:
+        with ProcessPoolExecutor(1, get_context("forkserver")) as pool:
+            try:
+                yield [program], pool.submit(features_of, [program]).result()
+            except BrokenProcessPool:
+                yield [program], [NoFeatures("crash", "the process that replayed it died")]
 
 
 # The file ------------------------------------------------------------------------------------------------
@@ -274,12 +239,12 @@ def _open(folder: Path) -> sqlite3.Connection:
     return store
 
 
-def _save(store: sqlite3.Connection, batch: list[tuple[str, _Features]]) -> None:
+def _save(store: sqlite3.Connection, batch: list[Unlowered], results: list[_Features]) -> None:
     rows = [
-        (key, None, features.reason, features.message)
-        if isinstance(features, NoFeatures)
-        else (key, zlib.compress(features.tobytes(), 1), None, None)
-        for key, features in batch
+        (program.key, None, result.reason, result.message)
+        if isinstance(result, NoFeatures)
+        else (program.key, zlib.compress(result.tobytes(), 1), None, None)
+        for program, result in zip(batch, results, strict=True)
     ]
     with store:
         store.executemany("INSERT OR REPLACE INTO features VALUES (?, ?, ?, ?)", rows)
