@@ -8,7 +8,7 @@ from typing import Any
 
 from ...zoo.devices import CpuSpec, Device, distance, list_devices
 from .errors import DeviceError
-from .host_facts import HostFacts, read_host_facts
+from .host_facts import GpuFacts, HostFacts, read_host_facts
 
 _FLAGS_OF_INTEREST = (
     *("sse4_2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512_vnni", "avx512_bf16"),
@@ -20,16 +20,6 @@ _X86_LEVELS = (
     ("x86-64-v3", {"avx2", "fma", "bmi1", "bmi2", "movbe", "f16c"}),
     ("x86-64-v2", {"sse4_2", "ssse3", "popcnt", "cx16"}),
 )
-
-
-@dataclass(frozen=True)
-class LocalGpu:
-    """A GPU of this machine; `device` is its name in `zoo.devices`, None where it has no spec sheet."""
-
-    name: str
-    memory_gib: float
-    driver: str
-    device: str | None
 
 
 @dataclass(frozen=True)
@@ -59,7 +49,7 @@ class LocalDevice:
     target: dict[str, Any]
     exact: bool
     reasons: tuple[str, ...]
-    gpus: tuple[LocalGpu, ...] = ()
+    gpus: tuple[GpuFacts, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """JSON form."""
@@ -113,7 +103,7 @@ def detect_local(
         target=target,
         exact=exact,
         reasons=tuple(reasons),
-        gpus=tuple(LocalGpu(g.name, g.memory_gib, g.driver, match_gpu(g.name)) for g in facts.gpus),
+        gpus=tuple(replace(gpu, device=match_gpu(gpu.name)) for gpu in facts.gpus),
     )
 
 
@@ -181,8 +171,8 @@ def identify(facts: HostFacts) -> tuple[Device | None, bool, list[str]]:
 
 def match_gpu(name: str) -> str | None:
     """The known device of a GPU by its driver's name, the longest match first; None where there is none."""
-    parts = name.replace("-", " ").split()
-    matches = [d for d in list_devices("gpu") if _in_order(d.match["gpu_name"].split(), parts)]
+    whole = f" {name.replace('-', ' ')} "
+    matches = [d for d in list_devices("gpu") if f" {d.match['gpu_name']} " in whole]
     best = max(matches, key=lambda d: len(d.match["gpu_name"]), default=None)
     return best.name if best else None
 
@@ -255,8 +245,3 @@ def _identity(facts: HostFacts) -> str:
     else:
         numbers = f"{facts.vendor_id or 'a CPU'} {facts.arm_part or ''}".strip()
     return f"{numbers} ({facts.brand})" if facts.brand else numbers
-
-
-def _in_order(needle: list[str], parts: list[str]) -> bool:
-    """Return whether `needle` stands in `words` as whole words, in a row."""
-    return any(parts[i : i + len(needle)] == needle for i in range(len(parts) - len(needle) + 1))

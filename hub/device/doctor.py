@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -18,9 +19,9 @@ from typing import Any, Literal
 from ..registry.store import cache_root, home_root
 from .detect import LocalDevice, detect_local
 from .host_facts import usable_cpus
-from .quietness import Business, Spread, measure_spread, read_governor, watch_business
 
 PINNED = {"apache-tvm": "tvm", "apache-tvm-ffi": "tvm_ffi"}
+GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 NOISE_LIMIT = 0.05
 BUSY_LIMIT = 0.25
 STOLEN_LIMIT = 0.02
@@ -67,9 +68,9 @@ def run_checks() -> Iterator[Check]:
     local = detect_local(ask_llvm=sound)  # a TVM that does not fit its ffi is not imported: it may crash
     yield check_device(local)
     yield check_cores(usable_cpus(), os.cpu_count() or usable_cpus())
-    yield check_business(watch_business(usable_cpus()))
-    yield check_noise(measure_spread())
-    yield check_governor(read_governor())
+    yield check_business(*watch_business())
+    yield check_noise(*measure_spread())
+    yield check_governor()
     yield check_disk(cache_root())
     yield check_disk(Path(tempfile.gettempdir()), "temporary files", "TMPDIR")
     yield check_writable("cache", cache_root(), "TCHUB_CACHE")
@@ -179,28 +180,53 @@ def check_cores(usable: int, total: int) -> Check:
     return Check("cores", "warn", value, "with one core, compiling disturbs measuring: allow two or more")
 
 
-def check_business(seen: Business) -> Check:
+def watch_business(seconds: float = 0.5) -> tuple[float, float, float]:
+    """Return the shares of the CPUs' time that are taken, and given to others by the hypervisor, and the load a CPU."""
+    import psutil
+
+    share = psutil.cpu_times_percent(seconds)
+    stolen = getattr(share, "steal", 0.0)
+    busy = max(0.0, 100.0 - share.idle - getattr(share, "iowait", 0.0) - stolen)
+    return busy / 100, stolen / 100, os.getloadavg()[0] / usable_cpus()
+
+
+def check_business(busy: float, stolen: float, load: float) -> Check:
     """Nobody else runs on the cores that are to measure."""
-    value = f"{seen.busy:.0%} busy, {seen.stolen:.1%} stolen, load {seen.load:.2f} per core"
-    if seen.stolen > STOLEN_LIMIT:
+    value = f"{busy:.0%} busy, {stolen:.1%} stolen, load {load:.2f} per core"
+    if stolen > STOLEN_LIMIT:
         return Check("neighbours", "warn", value, "the host gives time to others: measure at another hour")
-    if seen.busy > BUSY_LIMIT or seen.load > 1:
+    if busy > BUSY_LIMIT or load > 1:
         return Check("neighbours", "warn", value, "stop what else runs here before measuring")
     return Check("neighbours", "ok", value)
 
 
-def check_noise(spread: Spread) -> Check:
+def measure_spread(repeats: int = 30) -> tuple[float, float]:
+    """Return how far repeats of a matrix product are from their median: the median and the 90th percentile."""
+    import numpy as np
+
+    a, b = np.random.default_rng(0).random((2, 160, 160), dtype=np.float32)
+    seconds = []
+    for _ in range(3 + repeats):
+        start = time.perf_counter()
+        # einsum without optimize runs a plain loop on one thread: no BLAS, whose threads would blur the clock.
+        np.einsum("ij,jk->ik", a, b)
+        seconds.append(time.perf_counter() - start)
+    usual = np.median(seconds[3:])
+    p50, p90 = np.percentile(np.abs(np.asarray(seconds[3:]) / usual - 1), [50, 90])
+    return float(p50), float(p90)
+
+
+def check_noise(p50: float, p90: float) -> Check:
     """Repeats of one kernel agree."""
-    value = f"repeats differ by {spread.p50:.1%} (median), {spread.p90:.1%} (90th percentile)"
-    if spread.p90 <= NOISE_LIMIT:
+    value = f"repeats differ by {p50:.1%} (median), {p90:.1%} (90th percentile)"
+    if p90 <= NOISE_LIMIT:
         return Check("clock noise", "ok", value)
     return Check("clock noise", "warn", value, "quieten the machine, or expect more repeats a program")
 
 
-def check_governor(governor: str | None) -> Check:
-    """A clock that does not wander."""
-    if governor is None:
-        return Check("governor", "ok", "not told by this system")
+def check_governor(path: Path = GOVERNOR) -> Check:
+    """A clock that does not wander; virtual machines do not say."""
+    governor = path.read_text(encoding="utf-8").strip() if path.is_file() else "not told by this system"
     if governor in ("powersave", "ondemand", "conservative"):
         return Check("governor", "warn", governor, "set it to performance: `cpupower frequency-set -g performance`")
     return Check("governor", "ok", governor)

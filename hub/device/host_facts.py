@@ -22,11 +22,12 @@ _SIZE_UNITS = {"": 1 / 1024, "K": 1, "M": 1024, "G": 1024**2}
 
 @dataclass(frozen=True)
 class GpuFacts:
-    """One NVIDIA GPU as its driver names it."""
+    """One NVIDIA GPU as its driver names it; `device` is its name in `zoo.devices`, None where it has no spec sheet."""
 
     name: str
     memory_gib: float
     driver: str
+    device: str | None = None
 
 
 @dataclass(frozen=True)
@@ -129,26 +130,17 @@ def physical_cores(cpus: Sequence[int], root: Path = SYS_CPU) -> list[tuple[int,
 
 
 def cpu_quota(root: Path = SYS_CGROUP, own: Path = OWN_CGROUPS) -> float | None:
-    """CPUs that this process's cgroup, or one around it, may use at a time; None without a limit (a container's
-    `--cpus`)."""
+    """Return the CPUs that this process's cgroup, or one around it, may use at a time; None without a limit (a
+    container's `--cpus`)."""
     quotas = []
     for line in _text(own).splitlines():
         _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        top = root if not controllers else next((p for p in (root / controllers, root / "cpu") if p.is_dir()), root)
-        inner = top / path.lstrip("/")
-        quotas += [quota for folder in (inner, *inner.parents) if (quota := _quota_of(folder)) is not None]
+        inner = root / path.lstrip("/")
+        for folder in () if controllers else (inner, *inner.parents):  # a controller's name means version 1
+            quota, _, period = _text(folder / "cpu.max").strip().partition(" ")  # microseconds, or "max"
+            if quota.isdigit():
+                quotas.append(int(quota) / int(period))
     return min(quotas, default=None)
-
-
-def _quota_of(folder: Path) -> float | None:
-    """Return the quota of one cgroup, of version 2 (`cpu.max`: quota and period in microseconds) or 1."""
-    fields = _text(folder / "cpu.max").split()
-    fields = fields or [_text(folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")]
-    if len(fields) != 2 or not all(field.isdigit() for field in fields):  # "max", -1 or no file: no limit
-        return None
-    return int(fields[0]) / int(fields[1])
 
 
 def read_caches(root: Path, threads_per_core: int) -> dict[str, float | None]:
@@ -185,13 +177,9 @@ def read_gpus() -> tuple[GpuFacts, ...]:
         return ()
     try:
         handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
-        driver = _decoded(pynvml.nvmlSystemGetDriverVersion())
+        driver = str(pynvml.nvmlSystemGetDriverVersion())
         return tuple(
-            GpuFacts(
-                _decoded(pynvml.nvmlDeviceGetName(h)),
-                int(pynvml.nvmlDeviceGetMemoryInfo(h).total) / 2**30,
-                driver,
-            )
+            GpuFacts(str(pynvml.nvmlDeviceGetName(h)), int(pynvml.nvmlDeviceGetMemoryInfo(h).total) / 2**30, driver)
             for h in handles
         )
     except pynvml.NVMLError:
@@ -228,7 +216,3 @@ def _count_cpus(ranges: str) -> int:
         low, _, high = part.partition("-")
         count += int(high or low) - int(low) + 1
     return max(1, count)
-
-
-def _decoded(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value

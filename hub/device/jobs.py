@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,12 @@ def build(module_json: str, target: dict[str, Any], library: str, linker: str | 
     start = time.perf_counter()
     mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(tvm.ir.load_json(module_json))
     built = tvm.tirx.build(mod, target=_target(json.dumps(target)))
-    partial = Path(f"{library}.{os.getpid()}.so")
+    unfinished = Path(f"{library}.{os.getpid()}.so")
     try:
-        _export(built, partial, linker or shutil.which("ld"))
-        os.replace(partial, library)
+        _export(built, unfinished, linker or shutil.which("ld"))
+        os.replace(unfinished, library)
     finally:
-        partial.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
     return time.perf_counter() - start
 
 
@@ -195,8 +195,9 @@ def run(
         _arguments.clear()  # it may have written its inputs
         return RunResult([], time.perf_counter() - start, wrong)
     watch, kernel = _watcher(drift or DriftConfig(retries=0))
-    watched = measure_watched(lambda: time_kernel(module, args, tvm.cpu(), config, best), kernel, watch)
-    return RunResult(watched.value, time.perf_counter() - start, None, watched.repeated, watched.disturbed)
+    measure = partial(time_kernel, module, args, tvm.cpu(), config, best)
+    latencies, repeated, disturbed = measure_watched(measure, kernel, watch)
+    return RunResult(latencies, time.perf_counter() - start, None, repeated, disturbed)
 
 
 # Checking -------------------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from .candidate import args_of
 from .host_facts import physical_cores
 from .jobs import RunResult, is_comparable
 from .measurement import FailureWatch, MeasureConfig, Measurement
+from .patience import Neighbours
 from .pool import JobResult, WorkerPool, Zygote, check_compiler, cores, plan_workers
-from .quietness import Neighbours
 from .worker import WorkerSetup
 
 if TYPE_CHECKING:

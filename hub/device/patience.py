@@ -1,7 +1,8 @@
-"""Time limits that count the work of a process, because the clock runs on while other processes compute."""
+"""A busy machine: time limits that count the work of a process, and a note where others take the cores."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,9 +10,13 @@ from dataclasses import dataclass
 
 import psutil
 
+from .host_facts import usable_cpus
+
+BUSY_SHARE = 0.4
 STALL_SECONDS = 120.0
 STARVED = "it got too little of a core"
 _LOOK_SECONDS, _LEAST_LOOK = 1.0, 0.05
+_NEIGHBOUR_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -139,3 +144,50 @@ def run_process(
             process.kill()
             raise
     return subprocess.CompletedProcess(command, process.returncode, *answer[0])
+
+
+class Neighbours:
+    """Says once when other processes take most of the CPUs that this one may use.
+
+    Args:
+        note: called with a sentence.
+    """
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+        self._noted = False
+        self._before = _spent()
+
+    def look(self) -> None:
+        """Look at what was spent since the last look; does nothing within some seconds of it."""
+        before = self._before
+        if self._noted or time.monotonic() - before.at < _NEIGHBOUR_SECONDS:
+            return
+        now = self._before = _spent()
+        # A process that has ended meanwhile takes its seconds with it: only what the others used is known.
+        own = sum(max(0.0, seconds - before.own.get(pid, 0.0)) for pid, seconds in now.own.items())
+        share = (now.busy - before.busy - own) / ((now.at - before.at) * usable_cpus())
+        if share > BUSY_SHARE:
+            self._noted = True
+            self._note(
+                f"this machine is busy: other processes take {min(share, 1.0):.0%} of its cores; the run goes on, "
+                "slower, and latencies are less sure"
+            )
+
+
+@dataclass(frozen=True)
+class _Spent:
+    """The clock; seconds that the CPUs of this process were busy or stolen; those of its own family, by process."""
+
+    at: float
+    busy: float
+    own: dict[int, float]
+
+
+def _spent() -> _Spent:
+    mine = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    cpus = [times for cpu, times in enumerate(psutil.cpu_times(percpu=True)) if mine is None or cpu in mine]
+    idle = sum(times.idle + getattr(times, "iowait", 0.0) for times in cpus)
+    counted = (name for name in cpus[0]._fields if name not in ("guest", "guest_nice"))
+    busy = sum(getattr(times, name) for name in counted for times in cpus) - idle
+    return _Spent(time.monotonic(), busy, family_seconds(os.getpid()))

@@ -8,8 +8,8 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -56,8 +56,7 @@ def median_error(costs: Sequence[float]) -> float:
     return _QUARTILES_TO_ERROR * (high - low) / (middle * math.sqrt(len(costs))) if middle > 0 else 0.0
 
 
-def is_slow(cost: float, best: float | None, config: TimingConfig) -> bool:
-    """Return whether a program is clearly slower than the best of its task."""
+def _is_slow(cost: float, best: float | None, config: TimingConfig) -> bool:
     return best is not None and cost > config.slow_factor * best
 
 
@@ -71,7 +70,7 @@ def is_enough(costs: Sequence[float], best: float | None, seconds: float, config
     """
     if len(costs) >= config.max_repeats:
         return True
-    if costs and is_slow(min(costs), best, config):
+    if costs and _is_slow(min(costs), best, config):
         return True
     if len(costs) < config.min_repeats:
         return False
@@ -90,7 +89,7 @@ def take_repeats(run: Callable[[int, int], list[float]], config: TimingConfig, b
     # The faster of two, so that one preempted run (10 ms) does not make a program of 0.3 ms look slow.
     firsts = run(1, 2)
     first = min(firsts)
-    if first > config.min_repeat_seconds and is_slow(first, best, config):
+    if first > config.min_repeat_seconds and _is_slow(first, best, config):
         return [first]
     number = 1 if config.flush else max(1, int(config.min_repeat_seconds / max(first, 1e-9)))
     # A long program's first runs are repeats as good as any.
@@ -133,17 +132,11 @@ class DriftConfig:
     window: int = 64
 
 
-@dataclass
 class DriftWatch:
-    """Learns the reference kernel's usual time and tells deviations from it. Pure: takes times, takes none.
+    """Learns the reference kernel's usual time and tells deviations from it."""
 
-    Attributes:
-        config: see `DriftConfig`.
-    """
-
-    config: DriftConfig = field(default_factory=DriftConfig)
-
-    def __post_init__(self) -> None:
+    def __init__(self, config: DriftConfig) -> None:
+        self.config = config
         self._times: deque[float] = deque(maxlen=self.config.window)
 
     @property
@@ -158,33 +151,21 @@ class DriftWatch:
         return usual is not None and seconds > (1.0 + self.config.tolerance) * usual
 
 
-@dataclass(frozen=True)
-class Watched(Generic[T]):
-    """A measurement and what the reference said about it.
+def measure_watched(measure: Callable[[], T], reference: Callable[[], float], watch: DriftWatch) -> tuple[T, int, bool]:
+    """Measure; measure again while the reference after it is out of the usual, at most `retries` times.
 
-    Attributes:
-        value: the measurement, the last one taken.
-        repeated: times that it was taken again.
-        disturbed: whether the reference was out of the usual after the last one too.
+    Returns:
+        the last measurement, how often it was repeated, and whether the reference was out of the usual after it too.
     """
-
-    value: T
-    repeated: int
-    disturbed: bool
-
-
-def measure_watched(measure: Callable[[], T], reference: Callable[[], float], watch: DriftWatch) -> Watched[T]:
-    """Measure; measure again while the reference after it is out of the usual, at most `retries` times."""
-    while watch.config.retries and watch.usual is None:
+    retries = watch.config.retries
+    while retries and watch.usual is None:
         watch.is_disturbed(reference())
     value, repeated = measure(), 0
-    if not watch.config.retries:
-        return Watched(value, 0, False)
-    disturbed = watch.is_disturbed(reference())
-    while disturbed and repeated < watch.config.retries:
+    disturbed = retries > 0 and watch.is_disturbed(reference())
+    while disturbed and repeated < retries:
         value, repeated = measure(), repeated + 1
         disturbed = watch.is_disturbed(reference())
-    return Watched(value, repeated, disturbed)
+    return value, repeated, disturbed
 
 
 _MOST_CPUS = 4

@@ -33,8 +33,7 @@ def test_hyper_threads_are_of_one_core(tmp_path: Path) -> None:
         ("0::/\n", {"cpu.max": "max 100000"}, None),
         ("0::/\n", {"cpu.max": "150000 100000"}, 1.5),
         ("0::/pod/app\n", {"pod/cpu.max": "200000 100000", "pod/app/cpu.max": "max 100000"}, 2.0),
-        ("3:cpuset:/\n1:cpu,cpuacct:/\n", {"cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, 3.0),
-        ("1:cpu:/far\n", {"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, None),
+        ("1:cpu:/far\n", {"far/cpu.max": "100000 100000"}, None),  # version 1 is not read
     ],
 )
 def test_a_containers_quota_is_read(tmp_path: Path, own: str, files: dict[str, str], quota: float | None) -> None:
