@@ -1,15 +1,17 @@
-"""What every benchmark script shares: machine facts, the file in docs/benchmarks, and the `--json` output."""
+"""What every benchmark shares: its command, results that are kept, machine facts, and the file in docs/benchmarks."""
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import platform
 import shlex
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -18,15 +20,136 @@ import click
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "benchmarks"
-# Figures of docs/benchmarks that were measured before an architecture's recipe changed are of these.
-_RECIPES = {"tilenet": "tilenet-sheets"}
 _INLINE_DEPTH, _INLINE_WIDTH = 3, 100
 _PACKAGES = ("tchub", "apache-tvm", "torch", "xgboost-cpu", "numpy")
 
+# What a benchmark comes to: the figures that documents quote, all that they were computed from, and the seeds.
+Document = tuple[Mapping[str, Any], Mapping[str, Any], Sequence[int]]
 
-def recipe_of(arch: str) -> str:
-    """The recipe that the figures of an architecture were measured with, so that a command gives them again."""
-    return _RECIPES.get(arch, arch)
+
+def benchmark(name: str, *options: Any) -> Callable[[Callable[..., Document | None]], click.Command]:
+    """Return a decorator that makes a command of a function: it writes and prints the document that this returns.
+
+    Args:
+        options: decorators of click; `--json` is added.
+    """
+
+    def decorate(measure: Callable[..., Document | None]) -> click.Command:
+        @click.option("--json", "as_json", is_flag=True, help="Print the whole document.")
+        @functools.wraps(measure)
+        def run(*, as_json: bool, **arguments: Any) -> None:
+            started = time.time()
+            if (document := measure(**arguments)) is not None:
+                finish(name, *document, as_json, started)
+
+        for option in reversed(options):
+            run = option(run)
+        return click.command(run)
+
+    return decorate
+
+
+def work_option(name: str) -> Any:
+    """`--work`, the folder of a benchmark's results; a run that was killed goes on with what it holds."""
+    folder = ROOT / "runs" / name
+    return click.option(
+        "--work", default=folder, show_default=True, type=click.Path(path_type=Path), help="Results are kept here."
+    )
+
+
+class Clock:
+    """When nothing new is to be begun: after so many minutes, or never."""
+
+    def __init__(self, minutes: float | None = None) -> None:
+        self._end = time.monotonic() + 60 * (float("inf") if minutes is None else minutes)
+
+    @property
+    def is_over(self) -> bool:
+        return time.monotonic() >= self._end
+
+
+def note(text: str) -> None:
+    """A line of progress."""
+    click.echo(f"{time.strftime('%H:%M:%S')} {text}", err=True)
+
+
+def read_json(path: Path) -> Any:
+    """The value of a JSON file."""
+    return json.loads(path.read_text())
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_text(text)
+    os.replace(part, path)
+
+
+def kept(path: Path, make: Callable[[], Any]) -> Any:
+    """A result in a JSON file of its own, made only when it is not there yet."""
+    if not path.is_file():
+        write_text(path, json.dumps(make()))
+    return read_json(path)
+
+
+class Journal:
+    """Results in a file of JSON lines; what is there is not made again, and a line cut short by a kill is left out."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def rows(self) -> list[dict[str, Any]]:
+        """All results, read anew, for another run may share the file."""
+        rows = []
+        for line in self.path.read_text().splitlines() if self.path.is_file() else ():
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                continue
+        return rows
+
+    def find(self, **key: Any) -> dict[str, Any] | None:
+        """The last result that has these values."""
+        same = (row for row in reversed(self.rows()) if all(row.get(name) == key[name] for name in key))
+        return next(same, None)
+
+    def get(self, make: Callable[[], dict[str, Any]], **key: Any) -> dict[str, Any]:
+        """The result of a key, made and written where it is missing."""
+        row = self.find(**key)
+        if row is None:
+            row = key | make()
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("a") as file:
+                file.write("\n" + json.dumps(row) + "\n")  # on a line of its own, whatever the last one is
+        return row
+
+
+def spread(values: Sequence[float], digits: int = 17) -> dict[str, Any]:
+    """Mean, standard deviation, which one value does not have, and the number of seeds."""
+    deviation = round(statistics.stdev(values), digits) if len(values) > 1 else None
+    return {"mean": round(statistics.mean(values), digits), "stdev": deviation, "seeds": len(values)}
+
+
+def monotone(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The nearest curve that never falls (least squares), at the same efforts.
+
+    Where a noisy curve first has a score is early by chance; a curve that never falls has no such luck.
+
+    Args:
+        points: (effort, score), the least effort first.
+    """
+    from sklearn.isotonic import isotonic_regression
+
+    if not points:
+        return []
+    fitted = isotonic_regression([score for _, score in points])
+    return [(effort, float(score)) for (effort, _), score in zip(points, fitted, strict=True)]
+
+
+def lacking(number: int, planned: int, what: str) -> list[str]:
+    """What is not run, for `not_done` of the details."""
+    return [f"{number} of {planned} {what}"] if number > 0 else []
 
 
 def _version(name: str) -> str | None:
@@ -36,19 +159,14 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _commit() -> str:
-    result = subprocess.run(
-        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return result.stdout.strip() or "unknown"
-
-
 def machine_facts() -> dict[str, Any]:
     """CPU, cores, memory, versions and load: what a figure depends on."""
     import psutil
     from tchub.hub.device.detect import detect_local
 
     local = detect_local()
+    describe = ["git", "describe", "--always", "--dirty"]
+    commit = subprocess.run(describe, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
     return {
         "device": local.device.name,
         "cpu_model": local.cpu_model,
@@ -58,7 +176,7 @@ def machine_facts() -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _PACKAGES},
         "load_at_start": round(os.getloadavg()[0], 2),
-        "commit": _commit(),
+        "commit": commit or "unknown",
     }
 
 
@@ -91,30 +209,26 @@ def as_text(value: Any, depth: int = 0) -> str:
 
 
 def finish(
-    name: str, summary: Mapping[str, Any], details: Mapping[str, Any], seeds: list[int], as_json: bool, started: float
+    name: str,
+    summary: Mapping[str, Any],
+    details: Mapping[str, Any],
+    seeds: Sequence[int],
+    as_json: bool,
+    started: float,
 ) -> None:
-    """Write `docs/benchmarks/<name>.json` and print the summary.
-
-    Args:
-        summary: the figures that the README and the cards quote.
-        details: everything that they were computed from.
-        started: `time.time()` at the start.
-    """
+    """Write `docs/benchmarks/<name>.json` and print the summary; `started`: `time.time()` at the start."""
     document = {
         "benchmark": name,
         "command": repeatable(name, sys.argv[1:]),
         "date": time.strftime("%Y-%m-%d", time.gmtime(started)),
         "seconds": round(time.time() - started, 1),
-        "seeds": seeds,
+        "seeds": list(seeds),
         "machine": machine_facts(),
         "summary": dict(summary),
         "details": dict(details),
     }
-    FOLDER.mkdir(parents=True, exist_ok=True)
     path = FOLDER / f"{name}.json"
-    partial = path.with_suffix(".tmp")
-    partial.write_text(as_text(document) + "\n")
-    os.replace(partial, path)
+    write_text(path, as_text(document) + "\n")
     if as_json:
         click.echo(json.dumps(document, indent=2))
         return
@@ -122,27 +236,3 @@ def finish(
     for key, value in summary.items():
         click.echo(f"{key:<{width}}  {value:.4g}" if isinstance(value, float) else f"{key:<{width}}  {value}")
     click.echo(f"written to {path.relative_to(ROOT)}", err=True)
-
-
-def listed(names: Sequence[object], every: Sequence[object] = (), kind: str = "") -> str:
-    """Names as a sentence has them: `a, b and c`; all of `every`, if there are some, as `every` and their kind."""
-    if len(names) > 1 and set(names) == set(every):
-        return f"every {kind}"
-    told = [str(name) for name in names]
-    return " and ".join(filter(None, (", ".join(told[:-1]), *told[-1:])))
-
-
-def monotone(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """The nearest curve that never falls (least squares), at the same places.
-
-    Where a noisy curve first has a score is early by chance; a curve that never falls has no such luck.
-
-    Args:
-        points: (effort, score), the least effort first.
-    """
-    from sklearn.isotonic import isotonic_regression
-
-    if not points:
-        return []
-    fitted = isotonic_regression([score for _, score in points])
-    return [(effort, float(score)) for (effort, _), score in zip(points, fitted, strict=True)]

@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 
-from scripts.benchmarks.common import finish
+from scripts.benchmarks.common import Document, benchmark
 
 ROUND = 64
 # TenSet has about this many programs a task.
@@ -35,12 +35,12 @@ TASKS = 16
 
 def _lines(programs: int) -> Iterator[str]:
     """Distinct records, round after round over the tasks, as a task scheduler measures them."""
-    rng, tasks, made = random.Random(0), max(1, programs // PROGRAMS_A_TASK), 0
-    while made < programs:
+    rng, tasks, written = random.Random(0), max(1, programs // PROGRAMS_A_TASK), 0
+    while written < programs:
         for task in range(tasks):
-            for _ in range(min(ROUND, programs - made)):
-                yield _line(rng, task, made)
-                made += 1
+            for _ in range(min(ROUND, programs - written)):
+                yield _line(rng, task, written)
+                written += 1
 
 
 def _line(rng: random.Random, task: int, number: int) -> str:
@@ -53,8 +53,8 @@ def _line(rng: random.Random, task: int, number: int) -> str:
     steps += [["AN", 2, 0, 5], ["PR", 2, 0, f"auto_unroll_max_step${number}"]]
     result = [[1e-4 * (1 + rng.random())], 0, 0.5, 1_600_000_000 + number]
     target = "cuda -keys=cuda,gpu -max_num_threads=1024 -thread_warp_size=32"
-    told = [key, target, [-1, 16, 64, 49152, 2147483647, 1024, 8, 32], "", 0, []]
-    return json.dumps({"i": [told, [[], steps]], "r": result, "v": "v0.6"}) + "\n"
+    task_key = [key, target, [-1, 16, 64, 49152, 2147483647, 1024, 8, 32], "", 0, []]
+    return json.dumps({"i": [task_key, [[], steps]], "r": result, "v": "v0.6"}) + "\n"
 
 
 def make_log(folder: Path, programs: int) -> dict[str, Any]:
@@ -108,6 +108,9 @@ def train_epoch(folder: Path, _: int) -> dict[str, Any]:
     return {"programs": programs, "batches": batches, "mean_loss": losses / batches}
 
 
+STAGES = {"make": make_log, "import": import_log, "train": train_epoch}
+
+
 def _child(pipe: Any, stage: Callable[[Path, int], dict[str, Any]], folder: Path, programs: int) -> None:
     start = time.perf_counter()
     result = stage(folder, programs)
@@ -126,31 +129,26 @@ def measured(stage: Callable[[Path, int], dict[str, Any]], folder: Path, program
     process.start()
     theirs.close()
     try:
-        return ours.recv()
+        result = ours.recv()
     except EOFError:
         raise click.ClickException(f"{stage.__name__} ended without a result; see above") from None
     finally:
         process.join()
+    click.echo(f"{stage.__name__}: {json.dumps(result)}", err=True)
+    return result
 
 
-@click.command(help=__doc__.split("\n")[0] if __doc__ else None)
-@click.option("--programs", default=5_000_000, show_default=True, help="Programs of the made-up log.")
-@click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Where to work; a temporary one.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def main(programs: int, folder: Path | None, as_json: bool) -> None:
-    """Run the three stages one after the other."""
-    started = time.time()
-    stages: dict[str, dict[str, Any]] = {}
+@benchmark(
+    "corpus",
+    click.option("--programs", default=5_000_000, show_default=True, help="Programs of the made-up log."),
+    click.option("--folder", type=click.Path(path_type=Path, file_okay=False), help="Where to work; a temporary one."),
+)
+def main(programs: int, folder: Path | None) -> Document:
+    """Import a large made-up corpus and train on it, one stage after the other."""
     with tempfile.TemporaryDirectory(dir=folder, prefix="tchub-bench-") as work:
-        for name, stage in (("make", make_log), ("import", import_log), ("train", train_epoch)):
-            stages[name] = measured(stage, Path(work), programs)
-            click.echo(f"{name}: {json.dumps(stages[name])}", err=True)
+        stages = {name: measured(stage, Path(work), programs) for name, stage in STAGES.items()}
     summary: dict[str, Any] = {"programs": programs, "tasks": stages["import"]["tasks"]}
     for name in ("import", "train"):
         summary |= {f"{name}_{key}": stages[name][key] for key in ("programs_per_second", "peak_resident_gib")}
     summary["under_2_gib"] = all(stages[name]["peak_resident_gib"] < LIMIT_GIB for name in ("import", "train"))
-    finish("corpus", summary, stages, [0], as_json, started)
-
-
-if __name__ == "__main__":
-    main()
+    return summary, stages, [0]

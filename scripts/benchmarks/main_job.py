@@ -9,15 +9,13 @@ for each network; (3) `tune` with the adapted checkpoint beside MetaSchedule's X
 
 from __future__ import annotations
 
-import json
-import math
-import time
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import click
 
-from scripts.benchmarks.common import ROOT, finish
+from scripts.benchmarks.common import ROOT, Document, benchmark, read_json, work_option
 
 # Long, or paths of the machine that ran it.
 _LEFT_OUT = ("picks", "tasks", "path", "journal", "corpus")
@@ -45,7 +43,6 @@ def _tune(network: str, checkpoint: str, trials: int, seed: int, work: Path) -> 
     config = AdaptConfig(budget="10%", seed=seed, threads=1, out=folder / "adapt")
     adapted = hub.adapt(checkpoint, network, config=config)
     chosen = f"{adapted.name}@{adapted.version}" if adapted.version else adapted.name
-    chosen = f"{adapted.name}@{adapted.version}" if adapted.version else adapted.name
     click.echo(f"tune {network} with {chosen}", err=True)
     result = hub.tune(
         network, checkpoint=chosen, trials=trials, seed=seed, out=folder / "tune", threads=1, compare_stock=True
@@ -64,44 +61,35 @@ def _tune(network: str, checkpoint: str, trials: int, seed: int, work: Path) -> 
     }
 
 
-def _geometric_mean(values: list[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values))
-
-
-@click.command()
-@click.option("--corpus", default=ROOT / "corpora" / "epyc-turin", show_default=True, type=click.Path(path_type=Path))
-@click.option("--checkpoint", default="tcl-epyc", show_default=True)
-@click.option("--network", "networks", multiple=True, default=("bert-tiny", "resnet-18"), show_default=True)
-@click.option("--trials", default=128, show_default=True)
-@click.option("--seed", "seeds", multiple=True, type=int, default=(0,), show_default=True)
-@click.option("--work", default=ROOT / "runs" / "main-job", show_default=True, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True)
+@benchmark(
+    "main_job",
+    click.option(
+        "--corpus", default=ROOT / "corpora" / "epyc-turin", show_default=True, type=click.Path(path_type=Path)
+    ),
+    click.option("--checkpoint", default="tcl-epyc", show_default=True),
+    click.option("--network", "networks", multiple=True, default=("bert-tiny", "resnet-18"), show_default=True),
+    click.option("--trials", default=128, show_default=True),
+    click.option("--seed", "seeds", multiple=True, type=int, default=(0,), show_default=True),
+    work_option("main-job"),
+)
 def main(
-    corpus: Path, checkpoint: str, networks: tuple[str, ...], trials: int, seeds: tuple[int, ...], work: Path,
-    as_json: bool,
-) -> None:  # fmt: skip
+    corpus: Path, checkpoint: str, networks: tuple[str, ...], trials: int, seeds: tuple[int, ...], work: Path
+) -> Document:
     """Measure the main job and write docs/benchmarks/main_job.json."""
-    started = time.time()
     work.mkdir(parents=True, exist_ok=True)
     scores = _evaluate(checkpoint, corpus, seeds[0], work)
     tuned = [_tune(network, checkpoint, trials, seed, work) for network in networks for seed in seeds]
-    meta = json.loads((corpus / "corpus.json").read_text())
-    results = scores["results"]
+    results, meta = scores["results"], read_json(corpus / "corpus.json")
     summary = {
-        "tcl_top1": results["model"]["top1"],
-        "tcl_top5": results["model"]["top5"],
-        "tcl_pairwise": results["model"]["pairwise"],
-        "xgb_top1": results["xgboost"]["top1"],
-        "xgb_pairwise": results["xgboost"]["pairwise"],
+        **{f"tcl_{key}": results["model"][key] for key in ("top1", "top5", "pairwise")},
+        **{f"xgb_{key}": results["xgboost"][key] for key in ("top1", "pairwise")},
         "random_top1": results["random"]["top1"],
         "tcl_10pct_pairwise": results["ten_percent"]["pairwise"],
-        "tuned_latency_ratio_vs_stock": _geometric_mean([row["ratio_vs_stock"] for row in tuned]),
-        "tuned_latency_ratio_vs_untuned": _geometric_mean([row["ratio_vs_untuned"] for row in tuned]),
+        **{
+            f"tuned_latency_{key}": geometric_mean(row[key] for row in tuned)
+            for key in ("ratio_vs_stock", "ratio_vs_untuned")
+        },
         "corpus_programs": meta["programs"],
         "corpus_tasks": meta["tasks"],
     }
-    finish("main_job", summary, {"evaluation": scores, "tuning": tuned}, list(seeds), as_json, started)
-
-
-if __name__ == "__main__":
-    main()
+    return summary, {"evaluation": scores, "tuning": tuned}, seeds

@@ -9,22 +9,22 @@ of the very task) is trained here. Each result is kept under `runs/zoo/bench`, s
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
-from scripts.benchmarks.common import ROOT, finish, machine_facts, recipe_of
+from scripts.benchmarks.common import Clock, Document, benchmark, kept, note, read_json
 from scripts.zoo.plan import LABELS, RUNS, Job, jobs, open_corpus, read_plan, statement_store
-from scripts.zoo.publish import SCORES, random_scores, spread
+from scripts.zoo.publish import SCORES, WHEEL, random_scores, spread
 
-SEEDS = (0, 1, 2)
+# Figures of docs/benchmarks that were measured before an architecture's recipe changed are of these.
+_RECIPES = {"tilenet": "tilenet-sheets"}
+BENCH = RUNS / "bench"
 _TIMED = 2048
 
 
@@ -34,7 +34,7 @@ class Transfer:
 
     Attributes:
         key: in the summary; corpus: whose test split judges; sources: what is learnt from besides.
-        share: of the corpus's own training programs; words: the protocol as a sentence.
+        share: of the corpus's own training programs; text: the protocol as a sentence.
         models: architecture -> how many seeds.
     """
 
@@ -42,7 +42,7 @@ class Transfer:
     corpus: str
     sources: tuple[str, ...]
     share: float
-    words: str
+    text: str
     models: dict[str, int]
 
 
@@ -72,18 +72,8 @@ TRANSFERS = (
 KEYS = {"v100": "v100", "k80": "k80", "mi50": "mi50", "2080ti": "2080ti", "epyc": "epyc"}
 
 
-def kept(path: Path, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """A result, made only when it is not there yet."""
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(".part")
-        part.write_text(json.dumps(make()))
-        part.replace(path)
-    return json.loads(path.read_text())
-
-
 def run_transfer(protocol: Transfer, arch: str, seed: int, read: dict[Any, Any]) -> dict[str, Any]:
-    """Trains one model of one protocol and judges it."""
+    """Train one model of one protocol and judge it."""
     from dataclasses import replace
 
     from tchub.zoo.training import TrainConfig
@@ -92,7 +82,7 @@ def run_transfer(protocol: Transfer, arch: str, seed: int, read: dict[Any, Any])
     from tchub.zoo.training.programs import Share
     from tchub.zoo.training.training_data import load_training_data
 
-    recipe = TrainConfig() if arch in TREES else replace(TrainConfig.find(recipe_of(arch)), finetune={})
+    recipe = TrainConfig() if arch in TREES else replace(TrainConfig.find(_RECIPES.get(arch, arch)), finetune={})
     schema = TREES[arch][0] if arch in TREES else recipe.feature_schema
     target, sources = open_corpus(protocol.corpus), [open_corpus(name) for name in protocol.sources]
     few = 0 < protocol.share < 1
@@ -109,39 +99,32 @@ def run_transfer(protocol: Transfer, arch: str, seed: int, read: dict[Any, Any])
         fitted = fit(read[key], recipe, seed)
         scores, seconds = fitted.metrics["results"]["model"], fitted.metrics["seconds"]
         parameters = fitted.checkpoint.model.parameter_count()
-    click.echo(f"{time.strftime('%H:%M:%S')} {protocol.key} {arch} seed {seed}: {scores['pairwise']:.4f}", err=True)
-    return {
-        "scores": scores,
-        "parameters": parameters,
-        "seconds": seconds,
-        "learnt_from": [{k: c[k] for k in ("name", "tasks", "programs")} for c in read[key].corpora],
-    }
+    note(f"{protocol.key} {arch} seed {seed}: {scores['pairwise']:.4f}")
+    return {"scores": scores, "parameters": parameters, "seconds": seconds}
 
 
-def transfer_rows(allowed: float) -> Iterator[dict[str, Any]]:
-    """Rows of `TRANSFERS`; nothing new is trained once `allowed` seconds have passed."""
-    started, read = time.monotonic(), {}
+def transfer_rows(clock: Clock) -> Iterator[dict[str, Any]]:
+    """Rows of `TRANSFERS`; nothing new is trained once the time is over."""
+    read: dict[Any, Any] = {}
     for protocol in TRANSFERS:
         for arch, seeds in protocol.models.items():
-            found = []
-            for seed in range(seeds):
-                place = RUNS / "bench" / f"{protocol.key}-{'.'.join(protocol.sources) or 'own'}" / f"{arch}-{seed}.json"
-                if place.is_file() or time.monotonic() - started < allowed:
-                    found.append(kept(place, lambda p=protocol, a=arch, s=seed: run_transfer(p, a, s, read)))
-            if found:
-                yield _row(protocol, arch, found)
-
-
-def _row(protocol: Transfer, arch: str, found: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "corpus": protocol.key,
-        "protocol": protocol.words,
-        "model": arch,
-        "seeds": list(range(len(found))),
-        **spread([one["scores"] for one in found]),
-        "parameters": found[0]["parameters"],
-        "train_seconds": statistics.mean(one["seconds"] for one in found),
-    }
+            folder = BENCH / f"{protocol.key}-{'.'.join(protocol.sources) or 'own'}"
+            paths = [folder / f"{arch}-{seed}.json" for seed in range(seeds)]
+            runs = [
+                kept(path, lambda p=protocol, a=arch, s=seed: run_transfer(p, a, s, read))
+                for seed, path in enumerate(paths)
+                if path.is_file() or not clock.is_over
+            ]
+            if runs:
+                yield {
+                    "corpus": protocol.key,
+                    "protocol": protocol.text,
+                    "model": arch,
+                    "seeds": list(range(len(runs))),
+                    **spread([run["scores"] for run in runs]),
+                    "parameters": runs[0]["parameters"],
+                    "train_seconds": statistics.mean(run["seconds"] for run in runs),
+                }
 
 
 def zoo_rows() -> Iterator[dict[str, Any]]:
@@ -150,7 +133,7 @@ def zoo_rows() -> Iterator[dict[str, Any]]:
         seeds = list(job.seeds())
         if not seeds:
             continue
-        runs = [json.loads((job.folder(seed) / "metrics.json").read_text()) for seed in seeds]
+        runs = [read_json(job.folder(seed) / "metrics.json") for seed in seeds]
         key = KEYS.get(job.family, job.family)
         yield {
             "corpus": key,
@@ -166,16 +149,16 @@ def zoo_rows() -> Iterator[dict[str, Any]]:
             yield {"corpus": key, "protocol": _learnt_from(job), "model": "random", "seeds": [], **exact}
 
 
-def built_before() -> dict[str, Any]:
+def shipped_tcl() -> dict[str, Any]:
     """The row of tcl-epyc, which `tchub train` made of the same corpus and split."""
-    folder = ROOT / "zoo" / "checkpoints" / "tcl-epyc" / "1.0.0"
-    metrics = json.loads((folder / "metrics.json").read_text())
+    folder = WHEEL / "tcl-epyc" / "1.0.0"
+    seeds = read_json(folder / "metrics.json")["seeds"]
     return {
         "corpus": "epyc",
         "protocol": "learnt from the training tasks of epyc-turin",
         "model": "tcl",
-        "seeds": list(range(metrics["seeds"]["count"])),
-        **{name: metrics["seeds"][name] for name in SCORES},
+        "seeds": list(range(seeds["count"])),
+        **{name: seeds[name] for name in SCORES},
         "bytes": (folder / "model.safetensors").stat().st_size,
         "notes": "45 epochs",
     }
@@ -194,7 +177,7 @@ def _facts(job: Job, seed: int) -> dict[str, Any]:
     def measure() -> dict[str, Any]:
         folder = job.folder(seed)
         if not (folder / "config.json").is_file():
-            return {"parameters": json.loads((folder / "metrics.json").read_text())["parameters"]}
+            return {"parameters": read_json(folder / "metrics.json")["parameters"]}
         loaded = Checkpoint.load(folder)
         schema = get_schema(loaded.config.feature_schema)
         x = np.random.default_rng(0).random((_TIMED, schema.rows, schema.width), dtype=np.float32)
@@ -210,7 +193,7 @@ def _facts(job: Job, seed: int) -> dict[str, Any]:
             "programs_per_second": round(_TIMED / statistics.median(times[1:])),
         }
 
-    return kept(RUNS / "bench" / "facts" / f"{job.name}-{seed}.json", measure)
+    return kept(BENCH / "facts" / f"{job.name}-{seed}.json", measure)
 
 
 def label_rows() -> Iterator[dict[str, Any]]:
@@ -218,18 +201,17 @@ def label_rows() -> Iterator[dict[str, Any]]:
     job = Job("tilenet", "k80", read_plan())
     seeds = list(job.seeds())
     for labels in (0, *LABELS):
-        found: dict[str, list[dict[str, float]]] = {}
-        for seed in seeds:
-            place = RUNS / "bench" / "labels" / f"{labels}-{seed}.json"
-            for name, scores in kept(place, lambda n=labels, s=seed: _rivals(job, n, s)).items():
-                found.setdefault(name, []).append(scores)
-        for name, rows in found.items():
+        runs = [
+            kept(BENCH / "labels" / f"{labels}-{seed}.json", lambda n=labels, s=seed: _rivals(job, n, s))
+            for seed in seeds
+        ]
+        for name in runs[0] if runs else ():
             yield {
                 "corpus": f"k80_{labels}_labels",
                 "protocol": f"tilenet-k80, and {labels} random programs of each test task measured; judged on the rest",
                 "model": name,
                 "seeds": seeds,
-                **spread(rows),
+                **spread([run[name] for run in runs]),
             }
 
 
@@ -245,18 +227,18 @@ def _rivals(job: Job, labels: int, seed: int) -> dict[str, dict[str, float]]:
     data = load_part(open_corpus(job.corpora[0]), "test", resolve_schema("nest", "gpu"))
     model = Checkpoint.load(job.folder(seed)).model
     known = draw_labels(data, labels, seed)
-    found = {"tilenet": few_shot_scores(model, data, labels, seed)}
+    scores = {"tilenet": few_shot_scores(model, data, labels, seed)}
     if labels:
         measured = data.take(np.flatnonzero(known))
-        found["tilenet, fine-tuned"] = fine_tune(model, measured).model.score(data.features)
-        found["xgboost"] = np.full(len(data), np.nan)
+        scores["tilenet, fine-tuned"] = fine_tune(model, measured).model.score(data.features)
+        scores["xgboost"] = np.full(len(data), np.nan)
         for members in data.members:
             have, rest = members[known[members]], members[~known[members]]
             speed = -np.log(data.latency[have])
             trees = grow_task_trees(np.ascontiguousarray(data.features[have, 0]), speed - speed.mean())
-            found["xgboost"][rest] = trees.inplace_predict(data.features[rest, 0])
-    click.echo(f"{time.strftime('%H:%M:%S')} {labels} labels, seed {seed}", err=True)
-    return {name: evaluate_unknown(data, known, scores) for name, scores in found.items()}
+            scores["xgboost"][rest] = trees.inplace_predict(data.features[rest, 0])
+    note(f"{labels} labels, seed {seed}")
+    return {name: evaluate_unknown(data, known, own) for name, own in scores.items()}
 
 
 def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -277,18 +259,11 @@ def summarise(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return summary
 
 
-@click.command()
-@click.option("--seconds", default=float("inf"), help="Train nothing new after so long.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-def main(seconds: float, as_json: bool) -> None:
+@benchmark("models", click.option("--seconds", default=float("inf"), help="Train nothing new after so long."))
+def main(seconds: float) -> Document:
     """Judge every model; writes docs/benchmarks/models.json, from which `leaderboard.py` writes its page."""
     import torch
 
     torch.set_num_threads(1)
-    started = time.time()
-    rows = [*zoo_rows(), built_before(), *transfer_rows(seconds), *label_rows()]
-    finish("models", summarise(rows), {"rows": rows, "machine": machine_facts()}, list(SEEDS), as_json, started)
-
-
-if __name__ == "__main__":
-    main()
+    rows = [*zoo_rows(), shipped_tcl(), *transfer_rows(Clock(seconds / 60)), *label_rows()]
+    return summarise(rows), {"rows": rows}, (0, 1, 2)

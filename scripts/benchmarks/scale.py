@@ -23,7 +23,7 @@ from typing import Any
 
 import click
 
-from scripts.benchmarks.common import finish
+from scripts.benchmarks.common import Document, benchmark
 from scripts.benchmarks.corpus import measured
 
 SHARDS, TASKS, TRACE_BYTES = 8, 64, 4000
@@ -68,8 +68,8 @@ def _programs(shard: int, programs: int) -> Iterator[Any]:
     for task in range(shard, TASKS, SHARDS):
         for number in range(programs // TASKS):
             times = (1e-3 * (1 + rng.random()),)
-            told = (f"{task:016x}", f"{number:016x}", _trace(rng), "random", times, times[0], "made-up", "llvm")
-            yield Program(*told, measured_at=float(number))
+            facts = (f"{task:016x}", f"{number:016x}", _trace(rng), "random", times, times[0], "made-up", "llvm")
+            yield Program(*facts, measured_at=float(number))
 
 
 def shards(folder: Path, programs: int) -> dict[str, Any]:
@@ -86,8 +86,8 @@ def merge(folder: Path, _: int) -> dict[str, Any]:
     """`tchub corpus import`."""
     from tchub.zoo.corpus import merge_corpora
 
-    found = merge_corpora(folder / "whole", [folder / f"shard-{shard}" for shard in range(SHARDS)])
-    return {"programs": found.corpus.meta["programs"]}
+    merged = merge_corpora(folder / "whole", [folder / f"shard-{shard}" for shard in range(SHARDS)])
+    return {"programs": merged.corpus.meta["programs"]}
 
 
 def tracker(_: Path, cycles: int) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _seconds_each(call: Any, times: int) -> float:
     return (time.perf_counter() - start) / times
 
 
-def programs(folder: Path, count: int) -> dict[str, Any]:
+def build_and_run(_: Path, count: int) -> dict[str, Any]:
     """Build and run real programs on this machine."""
     import tvm
     from tchub.hub.device.detect import detect_local
@@ -145,44 +145,38 @@ def programs(folder: Path, count: int) -> dict[str, Any]:
     tasks = [task for name in OPERATORS for task in tasks_of(name, target)]
     drawn = [c for task in tasks for c in random_candidates(task, target, max(1, count // len(tasks)), 0)]
     with Measurer(local.target, MeasureConfig()) as measurer:
-        found = [m for _, m in measurer.measure(drawn) if m.error is None]
+        ran = [m for _, m in measurer.measure(drawn) if m.error is None]
     with make_builder_runner() as workers:
         built = workers.builder.build([BuilderInput(c.mod, target) for c in drawn[:: max(1, len(drawn) // 8)]])
         sizes = [Path(str(b.artifact_path)).stat().st_size for b in built if b.error_msg is None]
     return {
-        "programs": len(drawn), "failed": len(drawn) - len(found),
-        "build_seconds": median(m.build_seconds for m in found), "run_seconds": median(m.run_seconds for m in found),
+        "programs": len(drawn), "failed": len(drawn) - len(ran),
+        "build_seconds": median(m.build_seconds for m in ran), "run_seconds": median(m.run_seconds for m in ran),
         "library_kib": median(sizes) / 1024,
     }  # fmt: skip
 
 
-STAGES = {"journal": journal, "shards": shards, "merge": merge, "tracker": tracker, "programs": programs}
+STAGES = {"journal": journal, "shards": shards, "merge": merge, "tracker": tracker, "programs": build_and_run}
 
 
-@click.command()
-@click.option("--records", default=50_000, show_default=True, type=click.IntRange(TASKS), help="For journal and merge.")
-@click.option("--cycles", default=200, show_default=True, type=click.IntRange(1), help="Sessions of the tracker.")
-@click.option("--programs", "count", default=60, show_default=True, type=click.IntRange(8), help="To build and run.")
-@click.option("--work", type=click.Path(path_type=Path, file_okay=False), help="Where to work; a temporary folder.")
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def main(records: int, cycles: int, count: int, work: Path | None, as_json: bool) -> None:
+@benchmark(
+    "scale",
+    click.option("--records", default=50_000, show_default=True, type=click.IntRange(TASKS), help="To write."),
+    click.option("--cycles", default=200, show_default=True, type=click.IntRange(1), help="Sessions of the tracker."),
+    click.option("--programs", default=60, show_default=True, type=click.IntRange(8), help="To build and run."),
+    click.option("--work", type=click.Path(path_type=Path, file_okay=False), help="Where to work; a temporary folder."),
+)
+def main(records: int, cycles: int, programs: int, work: Path | None) -> Document:
     """Measure every engine and write docs/benchmarks/scale.json."""
-    started, sizes = time.time(), {"tracker": cycles, "programs": count}
-    found: dict[str, dict[str, Any]] = {}
+    sizes = {"tracker": cycles, "programs": programs}
     with tempfile.TemporaryDirectory(dir=work, prefix="tchub-scale-") as folder:
-        for name, stage in STAGES.items():
-            found[name] = measured(stage, Path(folder), sizes.get(name, records))
-            click.echo(f"{name}: {json.dumps(found[name])}", err=True)
+        rows = {name: measured(stage, Path(folder), sizes.get(name, records)) for name, stage in STAGES.items()}
     summary = {
-        "journal_writes_per_second": found["journal"]["programs_per_second"],
-        "merge_programs_per_second": found["merge"]["programs_per_second"],
-        "merge_peak_resident_gib": found["merge"]["peak_resident_gib"],
-        **{name: found["tracker"][name] for name in ("request_ms", "session_ms")},
-        **{f"tracker_{n}": found["tracker"][n] for n in ("questions_per_second", "upload_mib_per_second")},
-        **{name: found["programs"][name] for name in ("build_seconds", "run_seconds", "library_kib")},
+        "journal_writes_per_second": rows["journal"]["programs_per_second"],
+        "merge_programs_per_second": rows["merge"]["programs_per_second"],
+        "merge_peak_resident_gib": rows["merge"]["peak_resident_gib"],
+        **{name: rows["tracker"][name] for name in ("request_ms", "session_ms")},
+        **{f"tracker_{n}": rows["tracker"][n] for n in ("questions_per_second", "upload_mib_per_second")},
+        **{name: rows["programs"][name] for name in ("build_seconds", "run_seconds", "library_kib")},
     }
-    finish("scale", summary, found, [0], as_json, started)
-
-
-if __name__ == "__main__":
-    main()
+    return summary, rows, [0]

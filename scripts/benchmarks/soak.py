@@ -10,19 +10,18 @@ Two runs, both of the real session with its search, cost model, database, log an
 
 Resident memory of the tuner, and of zygote and workers together, is read every `--every` trials and written to
 `--work` as it is read; a run that ended is not repeated. The slope is fitted by least squares to what comes after the
-warm-up, and said in KiB per 1,000 trials. The warm-up is the first fifth: until then the model's context of each task
+warm-up, in KiB per 1,000 trials. The warm-up is the first fifth: until then the model's context of each task
 (512 programs) fills up, and workers load what they need.
 """
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import multiprocessing
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,16 @@ import click
 import numpy as np
 import psutil
 
-from scripts.benchmarks.common import ROOT, finish
+from scripts.benchmarks.common import (
+    Document,
+    Journal,
+    benchmark,
+    kept,
+    lacking,
+    note,
+    read_json,
+    work_option,
+)
 from scripts.kills.session import TARGET, Pretended, workers
 
 BATCH = 16
@@ -52,51 +60,34 @@ class Job:
     checkpoint: str
     engine: str
 
-    @property
-    def name(self) -> str:
-        """Of its files."""
-        return f"{self.machine}-{self.trials}-{self.checkpoint}-{self.engine}"
-
-
-def tasks() -> list[Any]:
-    """The cheap tasks."""
-    from tchub.hub.networks.operators import operator_module
-    from tchub.hub.networks.tasks import make_task
-    from tchub.zoo.corpus.workloads import OperatorSpec
-
-    specs = [OperatorSpec(f"{op}-{number}", op, shape) for number, (op, shape) in enumerate(SHAPES)]
-    return [make_task(operator_module(spec), spec.name) for spec in specs]
+    def file(self, work: Path, suffix: str) -> Path:
+        """A file of the run."""
+        return work / f"{self.machine}-{self.trials}-{self.checkpoint}-{self.engine}{suffix}"
 
 
 class Watch:
     """Passes a measure function on, and reads the memory every so many programs."""
 
-    def __init__(self, inner: Any, every: int, label: str, journal: Path) -> None:
-        self.inner, self.every, self.label, self.journal = inner, every, label, journal
+    def __init__(self, inner: Any, job: Job, journal: Path) -> None:
+        self.inner, self.job, self.journal = inner, job, Journal(journal)
         self.room = getattr(inner, "room", BATCH)
         self.count = 0
-        self.samples: list[dict[str, float]] = []
         self._process, self._started = psutil.Process(), time.monotonic()
 
     def __call__(self, jobs: Sequence[Any]) -> Iterator[Any]:
-        for found in self.inner(jobs):
+        for result in self.inner(jobs):
             self.count += 1
-            if self.count % self.every == 0:
-                self._sample()
-            yield found
+            if self.count % self.job.every == 0:
+                note(f"{self.job.machine}: {self.journal.get(self._sample, trials=self.count)}")
+            yield result
 
-    def _sample(self) -> None:
+    def _sample(self) -> dict[str, float]:
         children = self._process.children(recursive=True)
-        sample = {
-            "trials": self.count,
+        return {
             "seconds": round(time.monotonic() - self._started, 1),
             "tuner_mib": round(self._process.memory_info().rss / 2**20, 2),
             "workers_mib": round(sum(map(_resident, children)) / 2**20, 2),
         }
-        self.samples.append(sample)
-        with self.journal.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(sample) + "\n")
-        print(f"{self.label}: {sample}", file=sys.stderr, flush=True)
 
 
 def _resident(process: psutil.Process) -> int:
@@ -106,142 +97,101 @@ def _resident(process: psutil.Process) -> int:
         return 0
 
 
-def soak(job: Job, journal: Path, folder: Path) -> dict[str, Any]:
-    """One watched run; returns its samples and slopes."""
-    from tchub.hub.search.measuring import WorkerMeasure
-
-    if job.machine == "workers":
-        with workers() as measurer:
-            return _soak(Watch(WorkerMeasure(measurer), job.every, job.machine, journal), job, folder)
-    return _soak(Watch(Pretended(), job.every, job.machine, journal), job, folder)
-
-
-def _soak(watch: Watch, job: Job, folder: Path) -> dict[str, Any]:
+def soak(job: Job, work: Path) -> None:
+    """One watched run; its samples go into its journal, and facts into its answer."""
     import tvm
+    from tchub.hub.networks.operators import operator_module
+    from tchub.hub.networks.tasks import make_task
     from tchub.hub.records.scope import MeasurementScope
     from tchub.hub.records.store import FILE, RunStore
     from tchub.hub.search.engines import SearchSettings
     from tchub.hub.search.interrupt import StopFlag
+    from tchub.hub.search.measuring import WorkerMeasure
     from tchub.hub.search.models import choose_model
     from tchub.hub.tuning.config import TuneConfig
     from tchub.hub.tuning.session import TuningSession
+    from tchub.zoo.corpus.workloads import OperatorSpec
 
+    specs = [OperatorSpec(f"{op}-{number}", op, shape) for number, (op, shape) in enumerate(SHAPES)]
+    tasks = [make_task(operator_module(spec), spec.name) for spec in specs]
     search = SearchSettings(engine=job.engine)
     config = TuneConfig(trials=job.trials, trials_per_iter=BATCH, search=search, untuned=False)
     model, target = choose_model(job.checkpoint).make(), tvm.target.Target(TARGET)
-    start = time.monotonic()
-    scope = MeasurementScope.of("soak", "any", target, 1)
-    with RunStore(folder / FILE, scope, RunStore(folder / "home" / FILE, scope)) as store:
-        view = TuningSession(tasks(), target, model, watch, store, config, StopFlag()).run()
+    job.file(work, ".jsonl").unlink(missing_ok=True)
+    scope, start = MeasurementScope.of("soak", "any", target, 1), time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="tchub-soak-") as name:
+        folder = Path(name)
+        with (
+            workers() if job.machine == "workers" else nullcontext() as measurer,
+            RunStore(folder / FILE, scope, RunStore(folder / "home" / FILE, scope)) as store,
+        ):
+            measure = WorkerMeasure(measurer) if measurer else Pretended()
+            watch = Watch(measure, job, job.file(work, ".jsonl"))
+            view = TuningSession(tasks, target, model, watch, store, config, StopFlag()).run()
+        size = (folder / FILE).stat().st_size
     facts = {"trials": view.done, "seconds": round(time.monotonic() - start, 1), "phases": dict(view.phases)}
-    database = (folder / FILE).stat().st_size
-    return facts | {"database_mib": round(database / 2**20, 1), "samples": watch.samples} | slopes(watch.samples)
+    kept(job.file(work, ".json"), lambda: facts | {"database_mib": round(size / 2**20, 1)})
 
 
 def slopes(samples: Sequence[dict[str, float]]) -> dict[str, Any]:
     """KiB per 1,000 trials of tuner and workers after the warm-up; None with fewer than three samples."""
-    late = [s for s in samples if s["trials"] >= WARM_UP * samples[-1]["trials"]] if samples else []
-    if len(late) < 3:
-        return {"tuner_kib_per_1000": None, "workers_kib_per_1000": None}
-    count = np.array([s["trials"] for s in late])
-    return {
-        f"{who}_kib_per_1000": float(np.polyfit(count, [s[f"{who}_mib"] for s in late], 1)[0] * 1024 * 1000)
-        for who in ("tuner", "workers")
-    } | {f"{who}_mib_largest": max(s[f"{who}_mib"] for s in samples) for who in ("tuner", "workers")}
+    late = [s for s in samples if s["trials"] >= WARM_UP * samples[-1]["trials"]]
+    row: dict[str, Any] = {}
+    for who in ("tuner", "workers"):
+        points = [s["trials"] for s in late], [s[f"{who}_mib"] for s in late]
+        row[f"{who}_kib_per_1000"] = float(np.polyfit(*points, 1)[0] * 1024 * 1000) if len(late) > 2 else None
+        row[f"{who}_mib_largest"] = max(s[f"{who}_mib"] for s in samples)
+    return row
 
 
-def in_a_process(job: Job, work: Path, as_is: bool) -> dict[str, Any] | None:
-    """`soak` in a fresh process, so that the first run's memory is not the second's; the answer of an ended run.
+def answer(job: Job, work: Path, as_is: bool) -> dict[str, Any] | None:
+    """The result of a run, done in a process of its own unless it is there; None where nothing is known of it.
 
     Args:
-        as_is: run nothing, and take what the journal of an unfinished run says; None where there is none.
+        as_is: run nothing, and take what the journal of an unfinished run has.
     """
-    answer = work / f"{job.name}.json"
-    if as_is and not answer.is_file():
-        return so_far(work / f"{job.name}.jsonl")
-    if not answer.is_file():
-        command = [sys.executable, "-m", "scripts.benchmarks", "soak"]
-        command += ["--work", str(work.resolve()), "--one", json.dumps(asdict(job))]
-        subprocess.run(command, cwd=ROOT, check=True)
-    return json.loads(answer.read_text())
-
-
-def so_far(journal: Path) -> dict[str, Any] | None:
-    """What is known of a run that did not end."""
-    if not journal.is_file():
+    path = job.file(work, ".json")
+    if not path.is_file() and not as_is:
+        process = multiprocessing.get_context("spawn").Process(target=soak, args=(job, work))
+        process.start()
+        process.join()
+        if process.exitcode:
+            raise click.ClickException(f"{job.machine}: the run ended with exit code {process.exitcode}; see above")
+    samples = Journal(job.file(work, ".jsonl")).rows()
+    if not samples:
         return None
-    text = journal.read_text(encoding="utf-8")
-    samples = [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
-    last = samples[-1]
-    return {"trials": last["trials"], "seconds": last["seconds"], "samples": samples} | slopes(samples)
+    facts = read_json(path) if path.is_file() else {name: samples[-1][name] for name in ("trials", "seconds")}
+    return facts | {"samples": samples} | slopes(samples)
 
 
-def one(job: Job, work: Path) -> None:
-    """The child's side of `in_a_process`."""
-    journal = work / f"{job.name}.jsonl"
-    journal.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(prefix="tchub-soak-") as folder:
-        result = soak(job, journal, Path(folder))
-    partial = work / f"{job.name}.part"
-    partial.write_text(json.dumps(result))
-    partial.replace(work / f"{job.name}.json")
-
-
-@click.command()
-@click.option("--trials", default=10_000, show_default=True)
-@click.option("--real", default=300, show_default=True, help="Trials of the run with real workers; 0: none.")
-@click.option("--every", default=100, show_default=True, help="Trials between two looks; a fifth with real workers.")
-@click.option("--checkpoint", default="tilenet-epyc", show_default=True, help="Or `none` for a random model.")
-@click.option("--engine", default="decisions", show_default=True, help="Search engine.")
-@click.option("--work", default=ROOT / "runs" / "soak", show_default=True, type=click.Path(path_type=Path))
-@click.option("--as-is", is_flag=True, help="Run nothing: say what is known of these runs, however far they came.")
-@click.option("--json", "as_json", is_flag=True)
-@click.option("--one", "text", hidden=True)
-def main(
-    trials: int,
-    real: int,
-    every: int,
-    checkpoint: str,
-    engine: str,
-    work: Path,
-    as_is: bool,
-    as_json: bool,
-    text: str | None,
-) -> None:
+@benchmark(
+    "soak",
+    click.option("--trials", default=10_000, show_default=True),
+    click.option("--real", default=300, show_default=True, help="Trials of the run with real workers; 0: none."),
+    click.option("--every", default=100, show_default=True, help="Trials between two looks; a fifth with workers."),
+    click.option("--checkpoint", default="tilenet-epyc", show_default=True, help="Or `none` for a random model."),
+    click.option("--engine", default="decisions", show_default=True, help="Search engine."),
+    click.option("--as-is", is_flag=True, help="Run nothing: write what is known of these runs."),
+    work_option("soak"),
+)
+def main(trials: int, real: int, every: int, checkpoint: str, engine: str, as_is: bool, work: Path) -> Document:
     """Soak, and write docs/benchmarks/soak.json."""
     work.mkdir(parents=True, exist_ok=True)
-    if text is not None:
-        one(Job(**json.loads(text)), work)
-        return
-    started = time.time()
     jobs = [
         Job("pretended", trials, every, checkpoint, engine),
         Job("workers", real, max(1, every // 5), checkpoint, engine),
     ]
-    ended = {job: in_a_process(job, work, as_is) for job in jobs if job.trials}
-    runs = {job.machine: run for job, run in ended.items() if run is not None}
-    left = [
-        f"{job.machine}, {job.trials} trials" for job, run in ended.items() if not run or run["trials"] < job.trials
-    ]
-    details = {"machines": MACHINES, "model": checkpoint, "engine": engine, "runs": runs}
-    details |= {"not_done": left} if left else {}
-    finish("soak", summary(runs), details, [0], as_json, started)
-
-
-def summary(runs: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Of the tuner after all trials, and of the workers after the real ones."""
-    found: dict[str, Any] = {}
-    for machine, who in (("pretended", "tuner"), ("workers", "workers")):
-        if machine in runs:
-            run = runs[machine]
-            found |= {
+    runs, summary, left = {}, {}, []
+    for job, who in zip(jobs, ("tuner", "workers"), strict=True):
+        run = answer(job, work, as_is) if job.trials else None
+        left += lacking(job.trials - (run["trials"] if run else 0), job.trials, f"trials, {job.machine}")
+        if run:
+            runs[job.machine] = run
+            summary |= {
                 f"{who}_trials": run["trials"],
                 f"{who}_slope_kib_per_1000_trials": run[f"{who}_kib_per_1000"],
                 f"{who}_largest_mib": run[f"{who}_mib_largest"],
                 f"{who}_seconds": run["seconds"],
             }
-    return found
-
-
-if __name__ == "__main__":
-    main()
+    details = {"machines": MACHINES, "model": checkpoint, "engine": engine, "runs": runs}
+    return summary, details | ({"not_done": left} if left else {}), [0]

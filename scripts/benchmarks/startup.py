@@ -19,7 +19,7 @@ from typing import Any
 
 import click
 
-from scripts.benchmarks.common import finish
+from scripts.benchmarks.common import Document, benchmark
 
 BIN = Path(sys.executable).parent
 COMMANDS: dict[str, list[str]] = {
@@ -43,8 +43,8 @@ def seconds_of(command: list[str]) -> float:
 
 def imported_by(command: list[str]) -> set[str]:
     """Every module that Python imports on the way."""
-    told = [sys.executable, "-X", "importtime", *(command[1:] if command[0] == sys.executable else command)]
-    run = subprocess.run(told, check=True, capture_output=True, text=True)
+    watched = [sys.executable, "-X", "importtime", *(command[1:] if command[0] == sys.executable else command)]
+    run = subprocess.run(watched, check=True, capture_output=True, text=True)
     lines = (line for line in run.stderr.splitlines() if line.startswith("import time:"))
     return {line.rpartition("|")[2].strip() for line in lines} - {"imported package"}
 
@@ -62,28 +62,22 @@ def row_of(command: list[str], seconds: list[float], base: float) -> dict[str, A
     }
 
 
-@click.command()
-@click.option("--repeats", default=21, show_default=True)
-@click.option("--json", "as_json", is_flag=True)
-def main(repeats: int, as_json: bool) -> None:
+@benchmark("startup", click.option("--repeats", default=21, show_default=True))
+def main(repeats: int) -> Document:
     """Measure and write docs/benchmarks/startup.json."""
-    started = time.time()
     with tempfile.TemporaryDirectory() as empty:
         os.environ |= {"TCHUB_CACHE": f"{empty}/cache", "TCHUB_HOME": f"{empty}/home", "HF_HUB_OFFLINE": "1"}
         rounds = [{name: seconds_of(command) for name, command in COMMANDS.items()} for _ in range(repeats + 1)][1:]
         seconds = {name: [one[name] for one in rounds] for name in COMMANDS}
         base = statistics.median(seconds["python -c pass"])
         rows = {name: row_of(command, seconds[name], base) for name, command in COMMANDS.items()}
+    ms = {name: row["median_ms"] for name, row in rows.items()}
     summary = {
-        "python_ms": rows["python -c pass"]["median_ms"],
-        "help_ms": rows["tchub --help"]["median_ms"],
-        "list_ms": rows["tchub list"]["median_ms"],
-        "hf_help_ms": rows["hf --help"]["median_ms"],
-        "help_beside_hf": round(rows["hf --help"]["median_ms"] / rows["tchub --help"]["median_ms"], 2),
+        "python_ms": ms["python -c pass"],
+        "help_ms": ms["tchub --help"],
+        "list_ms": ms["tchub list"],
+        "hf_help_ms": ms["hf --help"],
+        "help_beside_hf": round(ms["hf --help"] / ms["tchub --help"], 2),
         "torch_or_tvm_imported": sum(bool({"torch", "tvm"} & set(row["heavy_modules"])) for row in rows.values()),
     }
-    finish("startup", summary, {"repeats": repeats, "commands": rows}, [], as_json, started)
-
-
-if __name__ == "__main__":
-    main()
+    return summary, {"repeats": repeats, "commands": rows}, []

@@ -1,5 +1,87 @@
-"""Fuzz every reader of foreign files: `python -m scripts.fuzz`."""
+"""Feed every reader of foreign files with damaged and hostile ones: no crash but a typed error, and no hang.
 
-from scripts.fuzz.run import main
+    python -m scripts.fuzz [--target index --target lock] [--inputs 100000] [--seed 0] [--json]
 
-main()
+Each target runs in a process of its own, so that code of other libraries may die there too. Inputs that crash or hang
+are kept in `runs/fuzzing/TARGET`; a file of a bug that was mended goes to `tests/fuzz_inputs/TARGET`, where the tests
+read it for ever.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from scripts.benchmarks.common import FOLDER, ROOT, Document, benchmark, note, read_json
+from scripts.fuzz.targets import TARGETS
+
+KEPT = ROOT / "runs" / "fuzzing"
+# A target that dies this often has shown enough.
+_MAX_DEATHS = 20
+
+
+def fuzz(target: str, inputs: int, seed: int) -> dict[str, Any]:
+    """All inputs of a target, in as many processes as die of them; the last one's result, and the deaths."""
+    folder, first = KEPT / target, 0
+    folder.mkdir(parents=True, exist_ok=True)
+    deaths: dict[str, str] = {}
+    while first < inputs and len(deaths) < _MAX_DEATHS:
+        command = [sys.executable, "-m", "scripts.fuzz.one", target, "--folder", str(folder)]
+        command += ["--inputs", str(inputs), "--seed", str(seed), "--first", str(first)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        if not done.returncode:
+            row = json.loads(done.stdout.splitlines()[-1])
+            refused = dict(Counter(row["refused"]).most_common())
+            note(f"{target}: {row['inputs']} inputs, {row['accepted']} accepted, refused {refused}")
+            return row | {"refused": refused, "crashes": deaths | row["crashes"]}
+        number = int((folder / "number").read_text())
+        input_file = (folder / "current").replace(folder / f"{number}-death")
+        deaths[f"the process ended with {done.returncode}, {len(deaths) + 1}"] = input_file.name
+        first = number + 1
+    nothing = {"inputs": 0, "accepted": 0, "refused": {}, "hangs": {}, "slowest_ms": 0.0, "seconds": 0.0}
+    return {"target": target, "crashes": deaths} | nothing
+
+
+def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """All targets together."""
+    return {
+        "targets": len(rows),
+        "inputs": sum(row["inputs"] for row in rows),
+        "fewest_inputs": min(row["inputs"] for row in rows),
+        "accepted": sum(row["accepted"] for row in rows),
+        "refused": sum(sum(row["refused"].values()) for row in rows),
+        "crashes": sum(len(row["crashes"]) for row in rows),
+        "hangs": sum(len(row["hangs"]) for row in rows),
+        "slowest_ms": max(row["slowest_ms"] for row in rows),
+    }
+
+
+@benchmark(
+    "fuzz",
+    click.option("--target", "targets", multiple=True, type=click.Choice(list(TARGETS)), help="All without it."),
+    click.option("--inputs", default=100_000, show_default=True),
+    click.option("--seed", default=0, show_default=True),
+)
+def main(targets: tuple[str, ...], inputs: int, seed: int) -> Document:
+    """Run the targets one after the other and write docs/benchmarks/fuzz.json.
+
+    The rows of targets that are not run again stay.
+    """
+    sys.argv[1:] = ["--inputs", str(inputs), "--seed", str(seed)]  # what makes every row again, whichever is new
+    path = Path(FOLDER / "fuzz.json")
+    rows = {row["target"]: row for row in (read_json(path)["details"]["targets"] if path.exists() else ())}
+    rows |= {name: fuzz(name, inputs, seed) for name in targets or TARGETS}
+    if bad := [name for name, row in rows.items() if row["crashes"] or row["hangs"]]:
+        click.echo(f"crashes or hangs of {', '.join(bad)}: see {KEPT.relative_to(ROOT)}", err=True)
+    ordered = [rows[name] for name in TARGETS if name in rows]
+    return summary(ordered), {"targets": ordered}, [seed]
+
+
+if __name__ == "__main__":
+    main()

@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -58,7 +59,7 @@ def make_input(target: Target, seed: int, number: int) -> bytes:
     if number < len(seeds):
         return seeds[number]
     rng = Random(f"{seed}/{target.name}/{number}")
-    return target.mend(rng, mutate(rng, rng.choice(seeds), seeds, target.form))
+    return mutate(rng, rng.choice(seeds), seeds, target.form)
 
 
 def run(target: Target, inputs: int, seed: int, folder: Path, first: int = 0) -> Result:
@@ -80,20 +81,20 @@ def run(target: Target, inputs: int, seed: int, folder: Path, first: int = 0) ->
 
 
 def _one(target: Target, data: bytes, number: int, folder: Path, result: Result) -> None:
-    started = time.perf_counter()
+    started, keep = time.perf_counter(), partial(_keep, folder, data, number)
     try:
         with limited_time(target.seconds):
             kind = target.run(data)
     except TchubError as error:
-        if not error.remedy:
-            result.crashes[f"{error.kind} without a remedy"] = _keep(folder, data, number)
         kind = error.kind
+        if not error.remedy:
+            result.crashes[f"{kind} without a remedy"] = keep()
     except TooSlowError:
-        result.hangs[f"longer than {target.seconds} s"] = _keep(folder, data, number)
         kind = "hang"
+        result.hangs[f"longer than {target.seconds} s"] = keep()
     except Exception as error:  # whatever it is, it should have been a TchubError
-        result.crashes[f"{type(error).__name__}: {error}"[:200]] = _keep(folder, data, number)
         kind = "crash"
+        result.crashes[f"{type(error).__name__}: {error}"[:200]] = keep()
     result.inputs += 1
     result.slowest_ms = max(result.slowest_ms, round(1000 * (time.perf_counter() - started), 1))
     if kind:
@@ -103,7 +104,7 @@ def _one(target: Target, data: bytes, number: int, folder: Path, result: Result)
 
 
 def _keep(folder: Path, data: bytes, number: int) -> str:
-    """Keeps an input as a file and says which."""
+    """Keep an input as a file; returns its name."""
     path = folder / f"{number}-{hashlib.sha256(data).hexdigest()[:8]}"
     path.write_bytes(data)
     return path.name

@@ -112,7 +112,7 @@ def metrics() -> list[bytes]:
 def cards() -> list[bytes]:
     """What a card is made of: of a checkpoint of one family, of one from another device, of a knowledge base."""
     names = ("tcl-epyc", "tilenet-graviton", "tcl-kb-cpu")
-    return [_json({"config": config, "metrics": told}) for config, told in map(_published, names)]
+    return [_json({"config": config, "metrics": own}) for config, own in map(_published, names)]
 
 
 @cache
@@ -127,23 +127,13 @@ def ansor() -> list[bytes]:
         ["RF", 2, 3, 4], ["FU", 3, [0, 1]], ["AN", 3, 0, 5], ["AN", 3, 1, 6], ["PR", 2, 0, "auto_unroll_max_step$64"],
         ["SA", 2, 3, 4, 12],
     ]  # fmt: skip
-    oldest = {
-        "i": [[_text(["relu_layer", 64, 64]), cuda], [[], [["FU", 1, [0, 1]]]]],
-        "r": [[0.1], 0, 1, 2],
-        "v": "v0.2",
-    }
-    key = _text(["conv2d_layer", [1, 16, 14, 14], [32, 16, 3, 3], 1, 1])
-    newest = {
-        "i": [[key, cuda, hardware, "", 0, []], [[], steps]],
-        "r": [[0.002, 0.001], 0, 2.5, 1600000000],
-        "v": "v0.6",
-    }
+    relu = [[json.dumps(["relu_layer", 64, 64]), cuda], [[], [["FU", 1, [0, 1]]]]]
+    oldest = {"i": relu, "r": [[0.1], 0, 1, 2], "v": "v0.2"}
+    key = json.dumps(["conv2d_layer", [1, 16, 14, 14], [32, 16, 3, 3], 1, 1])
+    program = [[key, cuda, hardware, "", 0, []], [[], steps]]
+    newest = {"i": program, "r": [[0.002, 0.001], 0, 2.5, 1600000000], "v": "v0.6"}
     failed = oldest | {"r": [[1e10], 6, 1, 2]}
     return [b"".join(_json(record) + b"\n" for record in records) for records in ([oldest], [newest], [failed, newest])]
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value)
 
 
 @cache
@@ -160,13 +150,13 @@ def autotvm() -> list[bytes]:
     ]  # fmt: skip
     dense = [["TENSOR", [64, 128], "float32"], ["TENSOR", [96, 128], "float32"], None, "float32"]
     tiles = [["tile_y", "sp", [-1, 8]], ["tile_x", "sp", [-1, 8]], ["tile_k", "sp", [-1, 4]]]
-    made = (("cuda", "conv2d_nchw.cuda", conv, knobs), ("llvm", "dense_nopack.x86", dense, tiles))
+    records = (("cuda", "conv2d_nchw.cuda", conv, knobs), ("llvm", "dense_nopack.x86", dense, tiles))
     return [
         _json({
             "input": [target, template, args, {}], "config": {"index": 7, "code_hash": None, "entity": entity},
             "result": [[2e-3], 0, 1.5, 1600000000.0], "version": 0.2, "tvm_version": "0.10.0",
         }) + b"\n"
-        for target, template, args, entity in made
+        for target, template, args, entity in records
     ]  # fmt: skip
 
 
@@ -199,16 +189,8 @@ def bundle() -> Any:
     program = {"key": "k", "trace": "[]", "strategy": "random", "error": None, "message": None, "build_seconds": 0.1}
     programs = [program | {"id": number, "task_id": "t", "sha256": f"{number}" * 64} for number in range(3)]
     task = {"task_id": "t", "name": "dense", "op": "matmul", "flops": 1e6, "networks": {"bert": 2}}
-    manifest = {"programs": programs, "tasks": [task], "target": {"kind": "llvm"}, "tvm_version": "0.27"}
-    manifest |= {
-        "command": "",
-        "timing": {},
-        "threads": 1,
-        "device": None,
-        "device_kind": "cpu",
-        "arch": "x86_64",
-        "code": "so",
-    }
+    manifest = {"programs": programs, "tasks": [task], "target": {"kind": "llvm"}, "tvm_version": "0.27", "threads": 1}
+    manifest |= {"command": "", "timing": {}, "device": None, "device_kind": "cpu", "arch": "x86_64", "code": "so"}
     origin = {"t": {"workload": "w", "computation": "c"}}
     return SimpleNamespace(path="bundle.zip", identity="b" * 64, manifest=manifest, origin=origin)
 
@@ -217,17 +199,11 @@ def bundle() -> Any:
 def results() -> list[bytes]:
     """Results of that bundle."""
     machine = {"kind": "machine", "bundle": "b" * 64, "cpu_model": "AMD EPYC", "gpu": None, "libraries": []}
-    lines: list[dict[str, Any]] = [machine]
-    for number in range(3):
-        fact = {
-            "kind": "program",
-            "id": number,
-            "task_id": "t",
-            "sha256": f"{number}" * 64,
-            "message": None,
-            "seconds": 0.5,
-        }
-        ran = {"latencies": [0.001, 0.002], "error": None, "fingerprint": [[1.0, 2.0], [3.0, 4.0]]}
-        failed = {"latencies": [], "error": "run", "fingerprint": None}
-        lines.append(fact | (failed if number == 2 else ran) | {"measured_at": 1.7e9})
-    return [b"".join(_json(line) + b"\n" for line in lines)]
+    ran = {"latencies": [0.001, 0.002], "error": None, "fingerprint": [[1.0, 2.0], [3.0, 4.0]]}
+    failed = {"latencies": [], "error": "run", "fingerprint": None}
+    common = {"kind": "program", "task_id": "t", "message": None, "seconds": 0.5, "measured_at": 1.7e9}
+    lines = [
+        common | {"id": number, "sha256": f"{number}" * 64} | outcome
+        for number, outcome in enumerate((ran, ran, failed))
+    ]
+    return [b"".join(_json(line) + b"\n" for line in (machine, *lines))]

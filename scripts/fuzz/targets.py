@@ -9,17 +9,12 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from random import Random
 
 from scripts.fuzz import seeds as real
-
-
-def _as_it_is(_rng: Random, data: bytes) -> bytes:
-    return data
 
 
 @dataclass(frozen=True)
@@ -27,10 +22,9 @@ class Target:
     """One reader.
 
     Attributes:
-        form: how its files are built, see `fuzz_mutate.mutate`.
+        form: how its files are built, see `mutate.mutate`.
         seeds: real files, small ones.
         run: reads one.
-        mend: makes sums in a mutated file right again, so that what is behind them is reached too.
         seconds: that one input may take.
     """
 
@@ -38,7 +32,6 @@ class Target:
     form: str
     seeds: Callable[[], list[bytes]]
     run: Callable[[bytes], str | None]
-    mend: Callable[[Random, bytes], bytes] = _as_it_is
     seconds: float = 5.0
 
 
@@ -51,8 +44,25 @@ def scratch() -> Path:
 
 def _file(name: str, data: bytes) -> Path:
     path = scratch() / name
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     return path
+
+
+def planted(name: str, files: Callable[[], Mapping[str, bytes]], file: str) -> Callable[[bytes], Path]:
+    """Return what puts an input in the place of one file of a folder, and returns the folder."""
+
+    @cache
+    def folder() -> Path:
+        for other, data in files().items():
+            _file(f"{name}/{file}/{other}", data)
+        return scratch() / name / file
+
+    def put(data: bytes) -> Path:
+        (folder() / file).write_bytes(data)
+        return folder()
+
+    return put
 
 
 def read_index(data: bytes) -> None:
@@ -71,45 +81,29 @@ def read_lock(data: bytes) -> None:
 
 def read_metadata(file: str) -> Callable[[bytes], None]:
     """Refreshes the index from a folder in which one file of the signed metadata is the input."""
-
-    @cache
-    def folder() -> Path:
-        path = scratch() / "mirror" / file
-        for name, data in real.signed_index().items():
-            (path / name).parent.mkdir(parents=True, exist_ok=True)
-            (path / name).write_bytes(data)
-        return path
+    put = planted("mirror", real.signed_index, file)
 
     def run(data: bytes) -> None:
         from tchub.hub.registry import FolderSource, Index
         from tchub.hub.registry.trust import TrustedIndexes
 
-        (folder() / "metadata" / file).write_bytes(data)
-        root = real.signed_index()["metadata/1.root.json"]
-        state = folder() / "state"
-        shutil.rmtree(state, ignore_errors=True)
-        TrustedIndexes(root, state).refresh(FolderSource(folder()), Index())
+        folder = put(data)
+        shutil.rmtree(folder / "state", ignore_errors=True)
+        trusted = TrustedIndexes(real.signed_index()["metadata/1.root.json"], folder / "state")
+        trusted.refresh(FolderSource(folder), Index())
 
     return run
 
 
 def read_checkpoint(file: str, arch: str) -> Callable[[bytes], None]:
     """Loads a checkpoint of which one file is the input, and scores with it, as its user would."""
-
-    @cache
-    def folder() -> Path:
-        path = scratch() / arch / file
-        for name, data in real.checkpoint(arch).items():
-            path.mkdir(parents=True, exist_ok=True)
-            (path / name).write_bytes(data)
-        return path
+    put = planted(arch, lambda: real.checkpoint(arch), file)
 
     def run(data: bytes) -> None:
         import numpy as np
         from tchub.zoo.models import Checkpoint
 
-        (folder() / file).write_bytes(data)
-        checkpoint = Checkpoint.load(folder())
+        checkpoint = Checkpoint.load(put(data))
         checkpoint.model.score(np.ones((2, 1, checkpoint.model.config.width), np.float32))
 
     return run
@@ -139,40 +133,15 @@ def read_metrics(data: bytes) -> None:
     scores_of(read_json(_file("metrics.json", data)))
 
 
-def read_log(framework: str) -> Callable[[bytes], str | None]:
-    """Imports a log of another framework; broken lines are counted, not fatal."""
+def read_log(framework: str, device: str, put: Callable[[bytes], Path]) -> Callable[[bytes], str | None]:
+    """Imports a log of a framework, or a database, which `put` writes; broken lines are counted, not fatal."""
 
     def run(data: bytes) -> str | None:
         from tchub.zoo.corpus.importers.records import Broken, ImportContext
         from tchub.zoo.corpus.importers.run import read_entries
 
         broken = None
-        for entry in read_entries(_file(f"{framework}.json", data), framework, ImportContext("v100")):
-            if isinstance(entry, Broken):
-                broken = entry.kind
-        return broken
-
-    return run
-
-
-def read_database(file: str) -> Callable[[bytes], str | None]:
-    """Imports a MetaSchedule database of which one file is the input."""
-
-    @cache
-    def folder() -> Path:
-        path = scratch() / "database" / file
-        path.mkdir(parents=True)
-        for name, data in real.database().items():
-            (path / name).write_bytes(data)
-        return path
-
-    def run(data: bytes) -> str | None:
-        from tchub.zoo.corpus.importers.records import Broken, ImportContext
-        from tchub.zoo.corpus.importers.run import read_entries
-
-        (folder() / file).write_bytes(data)
-        broken = None
-        for entry in read_entries(folder(), "metaschedule", ImportContext("epyc-turin")):
+        for entry in read_entries(put(data), framework, ImportContext(device)):
             if isinstance(entry, Broken):
                 broken = entry.kind
         return broken
@@ -201,27 +170,29 @@ def _all() -> dict[str, Target]:
         file, name = FILES[kind], archs[0]
         return Target(kind, form, lambda: [real.checkpoint(arch)[file] for arch in archs], read_checkpoint(file, name))
 
-    found = [
+    timestamp, root = "metadata/timestamp.json", "metadata/2.root.json"
+    database = planted("database", real.database, RECORDS)
+    targets = [
         weights("config", "json", *["tilenet"] * 6, "tilenet-kb", "tilenet-ensemble"),
         weights("safetensors", "tensors", "tilenet"),
-        Target("ansor", "lines", real.ansor, read_log("ansor")),
-        Target("autotvm", "lines", real.autotvm, read_log("autotvm")),
-        Target("metaschedule", "lines", lambda: [real.database()[RECORDS]], read_database(RECORDS)),
+        Target("ansor", "lines", real.ansor, read_log("ansor", "v100", partial(_file, "ansor.json"))),
+        Target("autotvm", "lines", real.autotvm, read_log("autotvm", "v100", partial(_file, "autotvm.json"))),
+        Target(
+            "metaschedule",
+            "lines",
+            lambda: [real.database()[RECORDS]],
+            read_log("metaschedule", "epyc-turin", database),
+        ),
         Target("trace", "json", real.traces, read_trace),
         Target("results", "lines", real.results, read_results),
         Target("index", "json", real.indexes, read_index),
         Target("lock", "json", real.locks, read_lock),
-        Target(
-            "signature",
-            "json",
-            lambda: [real.signed_index()["metadata/timestamp.json"]],
-            read_metadata("timestamp.json"),
-        ),
-        Target("keys", "json", lambda: [real.signed_index()["metadata/2.root.json"]], read_metadata("2.root.json")),
+        Target("signature", "json", lambda: [real.signed_index()[timestamp]], read_metadata(timestamp)),
+        Target("keys", "json", lambda: [real.signed_index()[root]], read_metadata(root)),
         Target("metrics", "json", real.metrics, read_metrics),
         Target("card", "json", real.cards, read_card),
     ]
-    return {target.name: target for target in found}
+    return {target.name: target for target in targets}
 
 
 TARGETS = _all()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Any
 
 import click
+
+from scripts.benchmarks.common import Journal
 
 TARGET = {"kind": "llvm", "num-cores": 1}
 BATCH = 6
@@ -69,12 +72,9 @@ class Witness:
         for index, measurement in self.inner(jobs):
             yield index, measurement
             task, candidate = jobs[index]
-            self._write(task.task_id, program_key(candidate.sch.trace), measurement.error)
-
-    def _write(self, task_id: str, key: str, error: Any) -> None:
-        line = json.dumps({"task": task_id, "key": key, "failed": error is not None})
-        with self.path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
+            line = json.dumps({"task": task.task_id, "key": program_key(candidate.sch.trace)})
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(line + "\n")
 
 
 def workers() -> AbstractContextManager[Any]:
@@ -141,8 +141,7 @@ class Verdict:
 
 def check(folder: Path) -> Verdict:
     """Compare the store, the database that it exports, and what was seen."""
-    import tempfile
-
+    from tchub.hub.device.candidate import trace_key
     from tchub.hub.records.database import FAILED_SECONDS, RunDatabase, export_json
     from tvm.s_tir import meta_schedule as ms
 
@@ -151,10 +150,10 @@ def check(folder: Path) -> Verdict:
         export_json(RunDatabase(store), Path(exported))
         records = ms.database.JSONDatabase(work_dir=exported).get_all_tuning_records()
     held = {(program.task_id, program.key) for program in programs}
-    untuned = program_key_of_nothing()
-    seen = Counter((s["task"], s["key"]) for s in _lines(folder / "seen.jsonl") if s["key"] != untuned)
-    differing = Counter(_mark(min(map(float, record.run_secs))) for record in records)
-    differing.subtract(_mark(min(p.measurement.latencies, default=FAILED_SECONDS)) for p in programs)
+    untuned = trace_key([[], []])
+    seen = Counter((s["task"], s["key"]) for s in Journal(folder / "seen.jsonl").rows() if s["key"] != untuned)
+    differing = Counter(_digits(min(map(float, record.run_secs))) for record in records)
+    differing.subtract(_digits(min(p.measurement.latencies, default=FAILED_SECONDS)) for p in programs)
     return Verdict(
         trials=len(programs),
         logged=len(records),
@@ -166,24 +165,9 @@ def check(folder: Path) -> Verdict:
     )
 
 
-def program_key_of_nothing() -> str:
-    """The key of a task as extracted."""
-    from tchub.hub.device.candidate import trace_key
-
-    return trace_key([[], []])
-
-
-def _mark(latency: float) -> str:
+def _digits(latency: float) -> str:
     """Return a latency to the digits that the database's JSON keeps."""
     return f"{latency:.4e}"
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    """Whole lines: a kill may have cut the last one, which then was not finished."""
-    if not path.exists():
-        return []
-    text = path.read_text(encoding="utf-8")
-    return [json.loads(line) for line in text[: text.rfind("\n") + 1].splitlines()]
 
 
 def open_machine(name: str) -> AbstractContextManager[Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import pytest
 
-from scripts.benchmarks.common import repeatable
+from scripts.benchmarks.common import Journal, kept, repeatable
 from scripts.benchmarks.startup import imported_by
 
 
@@ -27,3 +28,22 @@ def test_what_a_command_imports_is_seen_in_a_run_of_it() -> None:
     modules = imported_by([sys.executable, "-c", "import json.tool"])
     assert {"json", "json.tool"} <= modules
     assert "torch" not in modules
+
+
+def test_what_a_journal_holds_is_not_made_again_and_a_line_that_was_cut_short_is(tmp_path: Path) -> None:
+    journal, calls = Journal(tmp_path / "work" / "journal.jsonl"), []
+
+    def make() -> dict[str, int]:
+        calls.append(1)
+        return {"value": len(calls)}
+
+    assert journal.get(make, name="a", seed=0) == journal.get(make, name="a", seed=0)
+    assert journal.get(make, name="a", seed=1)["value"] == 2
+    with journal.path.open("a") as file:
+        file.write('{"name": "b", "seed": 0, "val')
+    assert journal.get(make, name="b", seed=0)["value"] == 3
+    assert [row["value"] for row in journal.rows()] == [1, 2, 3]
+
+
+def test_a_result_in_a_file_of_its_own_is_made_once(tmp_path: Path) -> None:
+    assert [kept(tmp_path / "a" / "b.json", lambda n=n: {"n": n}) for n in (1, 2)] == [{"n": 1}, {"n": 1}]

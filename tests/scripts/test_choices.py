@@ -31,7 +31,7 @@ def test_every_part_begins_with_what_the_product_does_and_changes_one_setting_at
 
 
 def test_no_two_answers_share_a_file(tools: Any) -> None:
-    places = [choice.place("k80", 0, labels) for choice in every_choice(tools) for labels in choice.labels]
+    places = [choice.path("k80", 0, labels) for choice in every_choice(tools) for labels in choice.labels]
     assert len(set(places)) == len(places)
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from script_kit import scripts_fixture
 
+from scripts.benchmarks import common
+
 tools = scripts_fixture(
     bench="benchmarks.coverage.run", run="benchmarks.coverage.one", networks="benchmarks.coverage.networks"
 )
@@ -103,7 +105,7 @@ def test_what_the_journal_holds_is_written_and_what_was_not_run_is_named(
 ) -> None:
     (tmp_path / "journal-8.jsonl").write_text(json.dumps(row("gpt2")) + "\n")
     written: list[Any] = []
-    monkeypatch.setattr(bench, "finish", lambda *arguments: written.append(arguments))
+    monkeypatch.setattr(common, "finish", lambda *arguments: written.append(arguments))
     bench.main(["--done", "--work", str(tmp_path)], standalone_mode=False)
     ((_, summary, details, *_),) = written
     assert (summary["networks"], summary["passed"]) == (1, 1)

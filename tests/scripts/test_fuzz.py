@@ -12,7 +12,6 @@ from tchub.zoo.errors import TchubError
 from scripts.fuzz.limits import limited_memory, limited_time
 from scripts.fuzz.mutate import FORMS, mutate
 from scripts.fuzz.one import make_input, run
-from scripts.fuzz.run import summary
 from scripts.fuzz.targets import TARGETS, Target
 
 KEPT = sorted(path for path in (Path(__file__).parent.parent / "fuzz_inputs").rglob("*") if path.is_file())
@@ -78,15 +77,3 @@ def test_every_form_of_file_is_bent_and_damaged(form: str) -> None:
     data = {"tensors": b"\x0c\0\0\0\0\0\0\0" + b'{"a": [1,2]}' + b"1234"}.get(form, b'{"a": [1, 2]}\n')
     made = {mutate(Random(seed), data, [data], form) for seed in range(200)}
     assert len(made) > 100
-
-
-def test_the_fuzzer_sums_its_targets_up() -> None:
-    def row(target: str, **changes: object) -> dict[str, object]:
-        facts = {"target": target, "inputs": 100_000, "accepted": 20_000, "refused": {"IndexFileError": 80_000}}
-        return facts | {"crashes": {}, "hangs": {}, "slowest_ms": 12.5, "seconds": 40.0} | changes
-
-    rows = [row("a"), row("b", inputs=7, accepted=3, refused={"x": 4}, hangs={"long": "1-ab"}, slowest_ms=99.0)]
-    assert summary(rows) == {
-        "targets": 2, "inputs": 100_007, "fewest_inputs": 7, "accepted": 20_003, "refused": 80_004, "crashes": 0,
-        "hangs": 1, "slowest_ms": 99.0,
-    }  # fmt: skip

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +18,7 @@ SHARES = (0.02, 0.05, 0.1, 0.2)
 tools = scripts_fixture(
     figures="benchmarks.sampling.figures",
     results="benchmarks.sampling.results",
-    in_task="benchmarks.sampling.in_task",
+    rounds="benchmarks.sampling.rounds",
 )
 
 
@@ -68,12 +66,6 @@ def test_a_higher_score_needs_no_smaller_share(figures: Any, values: list[float]
     less, more = (figures.first_share(points, wanted).share for wanted in sorted((one, other)))
     assert SHARES[0] <= less <= more * (1 + 1e-9)
     assert more <= SHARES[-1] * (1 + 1e-9)
-
-
-@given(st.lists(st.floats(0, 1), min_size=4, max_size=4).map(sorted), st.integers(0, 3))
-def test_a_curve_that_never_falls_is_taken_as_it_is(figures: Any, values: list[float], place: int) -> None:
-    points = dict(zip(SHARES, values, strict=True))
-    assert figures.first_share(points, values[place]).share <= SHARES[place] * (1 + 1e-9)
 
 
 # Budgets
@@ -130,7 +122,7 @@ def test_without_a_curve_of_rdu_plus_there_is_no_ratio(figures: Any) -> None:
 # Means
 
 
-def test_means_are_over_the_runs_that_all_samplers_have(tools: Any, figures: Any) -> None:
+def test_means_are_over_the_runs_that_all_samplers_have(figures: Any) -> None:
     rows = [line("rdu", 0.1, 0.8, 0), line("rdu", 0.1, 0.9, 1), line("random", 0.1, 0.7, 1), line("all", 1.0, 0.9)]
     found = figures.means(rows)
     assert [(row["sampler"], row["runs"], row["pairwise"]) for row in found] == [("random", 1, 0.7), ("rdu", 1, 0.9)]
@@ -160,23 +152,12 @@ def test_no_result_gives_empty_figures(figures: Any) -> None:
 # What is kept
 
 
-def test_a_line_without_the_programs_of_a_task_was_made_with_the_default(tools: Any, tmp_path: Path) -> None:
+def test_of_a_result_that_was_made_twice_the_last_counts_and_other_settings_are_left_out(tools: Any) -> None:
     results = tools["results"]
-    old = line("rdu", 0.1, 0.8)
-    assert results.key_of(old) == results.key_of(old | {"per_task": results.PER_TASK})
-    lines = [old, old | {"per_task": 20}, old | {"per_task": results.PER_TASK, "programs": 5}]
-    (tmp_path / "results.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
-    journal = results.Journal(tmp_path)
-    assert [row["programs"] for row in results.kept_rows(journal, results.PER_TASK)] == [5], "made twice, the last"
-    assert [row["per_task"] for row in results.kept_rows(journal, 20)] == [20]
-
-
-def test_what_is_missing_is_told_by_share(tools: Any) -> None:
-    results = tools["results"]
-    missing = [results.Key("k80", "scratch", name, 0.1, seed) for name in ("rdu", "rdu+") for seed in (3, 4)]
-    told = results.not_done([*missing, results.Key("mi50", "scratch", "all", 1.0, 0)])
-    assert told == ["4 results with 10% of the programs (seeds 3 and 4; k80)",
-                    "1 results with 100% of the programs (seeds 0; mi50)"]  # fmt: skip
+    old = line("rdu", 0.1, 0.8) | {"per_task": results.PER_TASK}
+    rows = [old, old | {"per_task": 20}, old | {"programs": 5}]
+    assert [row["programs"] for row in results.by_key(rows, results.Key, results.PER_TASK).values()] == [5]
+    assert [row["per_task"] for row in results.by_key(rows, results.Key, 20).values()] == [20]
 
 
 # Where the tasks that are measured are ranked
@@ -188,9 +169,9 @@ def in_task(sampler: str, value: float, seed: int = 0, labels: int = 8) -> dict[
     return place | {"scores": scores, "measuring_seconds": 10.0}
 
 
-def test_means_of_measured_tasks_are_over_the_runs_that_all_samplers_have(tools: Any) -> None:
+def test_means_of_measured_tasks_are_over_the_runs_that_all_samplers_have(figures: Any) -> None:
     rows = [in_task("rdu", 0.6), in_task("rdu", 0.9, seed=1), in_task("rdu+", 0.7), in_task("rdu+", 0.5, labels=4)]
-    found = tools["in_task"].in_task_means(rows)
+    found = figures.in_task_means(rows)
     assert [(row["labels"], row["sampler"], row["runs"], row["pairwise"]) for row in found] == [
         (4, "rdu+", 1, 0.5),
         (8, "rdu", 1, 0.6),
@@ -202,16 +183,8 @@ def test_means_of_measured_tasks_are_over_the_runs_that_all_samplers_have(tools:
 def test_programs_to_pick_from_and_to_rank_are_apart_and_of_every_task(tools: Any, sizes: list[int], seed: int) -> None:
     ends = np.cumsum([0, *sizes])
     members = [np.arange(low, high) for low, high in itertools.pairwise(ends)]
-    pool, test = tools["in_task"].halves(members, seed)
+    pool, test = tools["rounds"].halves(members, seed)
     assert not set(pool) & set(test)
     for own in members:
         assert len(np.intersect1d(pool, own)) == min(64, min(len(own), 300) // 2)
         assert len(np.intersect1d(test, own)) == min(len(own), 300) - len(np.intersect1d(pool, own))
-
-
-def test_what_is_missing_of_measured_tasks_is_told(tools: Any) -> None:
-    part = tools["in_task"]
-    planned = set(part.in_task_keys(("k80",), range(1)))
-    assert len(planned) == 24
-    (told,) = part.in_task_not_done(planned, 120, 1)
-    assert told == "96 of 120 results of the tasks that are measured"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from script_kit import scripts_fixture
-from transfer_kit import answer
 
-tools = scripts_fixture(
-    split="benchmarks.transfer.data", figures="benchmarks.transfer.figures", kept="benchmarks.transfer.runs"
-)
+tools = scripts_fixture(split="benchmarks.transfer.data", figures="benchmarks.transfer.figures")
+
+
+def answer(method: str, value: float, seed: int = 0, **where: Any) -> dict[str, Any]:
+    """An answer of which every score is the same."""
+    asked = {"target": "k80", "seen": False, "protocol": "cross-task", "labels": 0}
+    asked |= {"sources": ("v100",), "taught": ()} | where
+    scores = dict.fromkeys(("pairwise", "mean_top1", "mean_top5", "top1", "top5"), value)
+    facts = {"drawn": asked["labels"], "seconds": 1.0, "pretraining_seconds": 2.0, "parameters": 10, "tasks": 3}
+    return facts | asked | {"method": method, "seed": seed, "scores": scores}
 
 
 @pytest.fixture(scope="module")
@@ -244,45 +249,3 @@ def test_sources_are_told_by_who_taught_and_in_which_order(figures: Any) -> None
         ("v100 > a100", 0.75),
         ("all, as given", 0.8),
     ]
-
-
-# What is missing
-
-
-def question(method: str, seed: int, **where: Any) -> Any:
-    return SimpleNamespace(**answer(method, 0.0, seed, **where))
-
-
-def test_what_lacks_as_many_seeds_is_told_together(tools: Any) -> None:
-    answers = [answer("ours", 0.9, seed, target=target) for seed in range(3) for target in ("k80", "mi50")]
-    answers += [answer("full", 0.9, seed, target=target) for seed in range(3) for target in ("k80", "mi50")]
-    answers += [answer("scratch", 0.9, seed) for seed in range(5)]
-    kept = tools["kept"].Kept([*answers, answer("random", 0.5)], [question("trees", 0, protocol="in-task", labels=4)])
-    assert tools["kept"].shortfalls(kept, fixed=["random"], targets=["mi50", "k80"]) == [
-        "2 of 5 seeds of ours and full (cross-task; every target)",
-        "5 of 5 seeds of trees (in-task; k80)",
-    ]
-
-
-def test_of_several_numbers_of_labels_the_poorest_counts(tools: Any) -> None:
-    more = {"protocol": "in-task"}
-    answers = [answer("ours", 0.9, seed, labels=4, **more) for seed in range(5)]
-    kept = tools["kept"].Kept([*answers, answer("ours", 0.9, 0, labels=8, **more)])
-    assert tools["kept"].shortfalls(kept) == ["4 of 5 seeds of ours (in-task; k80)"]
-    kept = tools["kept"].Kept(answers, [question("ours", 0, labels=4, seen=True, **more)])
-    assert tools["kept"].shortfalls(kept) == ["5 of 5 seeds of ours (in-task, seen; k80)"]
-
-
-def test_a_run_that_has_no_more_time_tells_what_it_has_from_what_it_lacks(tools: Any) -> None:
-    """One answer is there, one is not, and one question has no meaning for its target."""
-
-    class Runs:
-        left = 0
-
-        def answer(self, asked: Any) -> Any:
-            self.left += asked.seed == 1
-            return answer(asked.method, 0.9) if asked.seed == 0 else None
-
-    found = tools["kept"].collect(Runs(), [question("ours", seed) for seed in (0, 1, 2)])
-    assert tools["kept"].used_seeds(found.answers) == [0]
-    assert [asked.seed for asked in found.missing] == [1]

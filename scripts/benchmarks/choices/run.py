@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import product
@@ -23,8 +22,7 @@ from tchub.zoo.training import TrainConfig
 from tchub.zoo.training.evaluation import evaluate_unknown
 
 from scripts.benchmarks.choices.settings import PARTS, Choice
-from scripts.benchmarks.common import ROOT, finish
-from scripts.benchmarks.models import kept
+from scripts.benchmarks.common import Clock, Document, benchmark, kept, lacking, note, work_option
 from scripts.benchmarks.transfer.case import Case
 from scripts.benchmarks.transfer.data import TARGETS, Library, Scene
 from scripts.benchmarks.transfer.methods import CAP, SOURCE_CAP
@@ -38,11 +36,10 @@ Scores = Mapping[str, float]
 
 
 class Answers:
-    """Scores of single cases, each kept as a file under a folder."""
+    """Scores of single cases, each kept as a file under a folder; nothing new is begun once the time is over."""
 
-    def __init__(self, folder: Path, deadline: float) -> None:
-        """`deadline`: `time.monotonic()` after which nothing new is begun."""
-        self.folder, self.deadline = folder, deadline
+    def __init__(self, folder: Path, clock: Clock) -> None:
+        self.folder, self.clock = folder, clock
         libraries = {"tilenet": Library(folder / "data"), "tcl": Library(folder / "data", CAP, SOURCE_CAP)}
 
         def scene(target: str, arch: str) -> Scene:
@@ -52,25 +49,22 @@ class Answers:
 
     def of(self, choice: Choice, target: str, seed: int) -> dict[Where, Scores]:
         """Those that are there or that time allows."""
-        found = {}
+        own = {}
         for labels in choice.labels:
-            path = self.folder / "answers" / choice.place(target, seed, labels)
-            if path.is_file() or time.monotonic() < self.deadline:
-                ask = partial(self._ask, choice, target, seed, labels)
-                found[target, seed, labels] = kept(path, ask)
-        return found
+            path = self.folder / "answers" / choice.path(target, seed, labels)
+            if path.is_file() or not self.clock.is_over:
+                own[target, seed, labels] = kept(path, partial(self._ask, choice, target, seed, labels))
+        return own
 
     def _ask(self, choice: Choice, target: str, seed: int, labels: int) -> dict[str, float]:
         scene = self._scene(target, choice.arch)
         case = Case(scene, choice.protocol, labels, seed, self.folder / "models", choice.arch)
-        started = time.process_time()
         scores = evaluate_unknown(case.judged, case.known, choice.run(case))
-        told = f"{choice.place(target, seed, labels)}: {scores['pairwise']:.4f}"
-        click.echo(f"{time.strftime('%H:%M:%S')} {told} in {time.process_time() - started:.0f} s", err=True)
+        note(f"{choice.path(target, seed, labels)}: {scores['pairwise']:.4f}")
         return {name: scores[name] for name in SCORES}
 
 
-def row(choice: Choice, found: Mapping[Where, Scores], default: Mapping[Where, Scores]) -> dict[str, Any]:
+def row(choice: Choice, own: Mapping[Where, Scores], default: Mapping[Where, Scores]) -> dict[str, Any]:
     """A line of the table: for each number of labels the scores, and what they are above the product's, case by case.
 
     Returns:
@@ -79,32 +73,30 @@ def row(choice: Choice, found: Mapping[Where, Scores], default: Mapping[Where, S
     """
     scores = {}
     for labels in choice.labels:
-        both = sorted(key for key in found.keys() & default.keys() if key[2] == labels)
+        both = sorted(key for key in own.keys() & default.keys() if key[2] == labels)
         if both:
-            told = {
-                name: _score(choice, [found[k][name] for k in both], [default[k][name] for k in both])
-                for name in SCORES
+            scores[str(labels)] = {"cases": len(both)} | {
+                name: _score(choice, [own[k][name] for k in both], [default[k][name] for k in both]) for name in SCORES
             }
-            scores[str(labels)] = {"cases": len(both)} | told
     facts = {name: getattr(choice, name) for name in ("part", "setting", "value", "default", "protocol")}
     return facts | {"scores": scores}
 
 
 def _score(choice: Choice, own: list[float], default: list[float]) -> dict[str, float | None]:
-    told: dict[str, float | None] = {"mean": statistics.mean(own)}
+    score: dict[str, float | None] = {"mean": statistics.mean(own)}
     if choice.setting:
         gains = [a - b for a, b in zip(own, default, strict=True)]
         error = statistics.stdev(gains) / math.sqrt(len(gains)) if len(gains) > 1 else None
-        told |= {"gain": statistics.mean(gains), "error": error}
-    return told
+        score |= {"gain": statistics.mean(gains), "error": error}
+    return score
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """How many values were tried, and how many rank better than the default, in the mean over labels."""
     gains = [
-        statistics.mean(told["pairwise"]["gain"] for told in found["scores"].values())
-        for found in rows
-        if found["setting"] and found["scores"]
+        statistics.mean(score["pairwise"]["gain"] for score in row["scores"].values())
+        for row in rows
+        if row["setting"] and row["scores"]
     ]
     return {
         "values_tried": len(gains),
@@ -113,47 +105,33 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-@click.command()
-@click.option("--target", "targets", multiple=True, type=click.Choice(list(TARGETS)), default=CHOSEN_ON)
-@click.option("--seeds", default=2, show_default=True, help="How many.")
-@click.option(
-    "--part", "parts", multiple=True, type=click.Choice([part.title for part in PARTS]), help="All by default."
+@benchmark(
+    "choices",
+    click.option("--target", "targets", multiple=True, type=click.Choice(list(TARGETS)), default=CHOSEN_ON),
+    click.option("--seeds", default=2, show_default=True, help="How many."),
+    click.option(
+        "--part", "parts", multiple=True, type=click.Choice([part.title for part in PARTS]), help="All by default."
+    ),
+    click.option("--minutes", type=float, help="Begin nothing new after so long."),
+    work_option("choices"),
 )
-@click.option("--minutes", default=math.inf, help="Begin nothing new after so long.")
-@click.option("--work", default=ROOT / "runs" / "choices", type=click.Path(path_type=Path), help="Folder of results.")
-@click.option("--json", "as_json", is_flag=True, help="Print the document.")
-def main(
-    targets: tuple[str, ...], seeds: int, parts: tuple[str, ...], minutes: float, work: Path, as_json: bool
-) -> None:
+def main(targets: tuple[str, ...], seeds: int, parts: tuple[str, ...], minutes: float | None, work: Path) -> Document:
     """Judge every value of every setting, and write docs/benchmarks/choices.json of all that is kept."""
     import torch
 
     torch.set_num_threads(1)
-    started = time.time()
-    answers = Answers(work, time.monotonic() + 60 * minutes)
+    answers = Answers(work, Clock(minutes))
     for seed, target, part in product(range(seeds), targets, PARTS):
         for choice in part.choices() if part.title in (parts or (part.title,)) else ():
             answers.of(choice, target, seed)
-    answers.deadline = -math.inf  # nothing new
+    answers.clock = Clock(0)  # nothing new
     rows, missing = [], []
     for part in PARTS:
-        found = {choice: {} for choice in part.choices()}
-        for choice, (seed, target) in product(found, product(range(seeds), targets)):
-            found[choice] |= answers.of(choice, target, seed)
-        default = next(iter(found.values()))
-        rows += [row(choice, own, default) for choice, own in found.items()]
-        asked = len(found) * seeds * len(targets) * len(part.labels)
-        if lack := asked - sum(map(len, found.values())):
-            missing.append(f"{lack} of {asked} answers of {part.title}")
-    finish(
-        "choices",
-        summary(rows),
-        {"targets": list(targets), "rows": rows, "not_done": missing},
-        list(range(seeds)),
-        as_json,
-        started,
-    )
-
-
-if __name__ == "__main__":
-    main()
+        known: dict[Choice, dict[Where, Scores]] = {choice: {} for choice in part.choices()}
+        for choice, seed, target in product(known, range(seeds), targets):
+            known[choice] |= answers.of(choice, target, seed)
+        default = next(iter(known.values()))
+        rows += [row(choice, own, default) for choice, own in known.items()]
+        asked = len(known) * seeds * len(targets) * len(part.labels)
+        missing += lacking(asked - sum(map(len, known.values())), asked, f"answers of {part.title}")
+    return summary(rows), {"targets": list(targets), "rows": rows, "not_done": missing}, range(seeds)

@@ -14,7 +14,7 @@ from tchub.zoo.training import TrainConfig
 
 from scripts.benchmarks.sampling.results import PER_TASK
 from scripts.benchmarks.sampling.rounds import Material, from_pretrained, run_rounds
-from scripts.benchmarks.transfer.case import CROSS, IN_TASK, Case, kept_model, train_new
+from scripts.benchmarks.transfer.case import CROSS, IN_TASK, Case, train_new
 from scripts.benchmarks.transfer.continual import (
     EQUATIONS,
     GENTLE,
@@ -30,7 +30,7 @@ from scripts.benchmarks.transfer.data import cut
 from scripts.benchmarks.transfer.devices import CHAIN_CAP
 from scripts.benchmarks.transfer.local_model import LocalModelConfig, fit_local
 from scripts.benchmarks.transfer.methods import SOURCE_CAP
-from scripts.zoo.build import open_corpus
+from scripts.zoo.plan import open_corpus
 
 Run = Callable[[Case], np.ndarray]
 NO_LABEL = (0,)
@@ -56,7 +56,7 @@ class Choice:
     labels: tuple[int, ...]
     arch: str = "tilenet"
 
-    def place(self, target: str, seed: int, labels: int) -> str:
+    def path(self, target: str, seed: int, labels: int) -> str:
         """The name of an answer."""
         changed = f"{self.setting}={self.value}" if self.setting else "default"
         return f"{self.part}/{changed}/{target}-{labels}-{seed}.json".replace(" ", "-")
@@ -96,21 +96,19 @@ def pretrained(**changed: Any) -> Run:
 
     def run(case: Case) -> np.ndarray:
         if not changed:
-            return case.told(case.base().model)
-        name = "-".join(map(str, (case.arch, *(f"{setting}={value}" for setting, value in changed.items()), case.seed)))
-        made = kept_model(
-            case.models / case.scene.place / name,
-            case.scene,
-            lambda: train_new(case.scene, case.scene.all_given, case.seed, case.arch, changed),
-        )
-        return case.told(made.model)
+            return case.scores(case.base().model)
+        settings = (f"{setting}={value}" for setting, value in changed.items())
+        name = "-".join((case.arch, *settings, str(case.seed)))
+        scene = case.scene
+        model = case.kept(name, lambda: train_new(scene, scene.all_given, case.seed, case.arch, changed)).model
+        return case.scores(model)
 
     return run
 
 
 def tuned(**changed: Any) -> Run:
     """The model of the sources, fine-tuned on the labels, which are context too."""
-    return lambda case: case.told(
+    return lambda case: case.scores(
         fine_tune(case.base().model, case.measured, FineTuneConfig(seed=case.seed, **changed)).model
     )
 
@@ -148,7 +146,7 @@ def _base_of_two(case: Case, config: ContinualConfig, before: bool) -> np.ndarra
     order = both if before else dict(reversed(both.items()))
     most = CHAIN_CAP if case.arch == "tilenet" else SOURCE_CAP
     one, two = [(name, cut(data, data.task_ids, most)) for name, data in order.items()]
-    folder = case.models / case.scene.place / "two"
+    folder = case.folder / "two"
     (base,) = knowledge_base(case.scene, [one], case.seed, folder, case.arch, config)
     return next_base(is_base(base), two[1], case.seed, config).model.score(case.judged.features)
 

@@ -25,7 +25,7 @@ from typing import Any
 
 import click
 
-from scripts.benchmarks.common import ROOT, finish
+from scripts.benchmarks.common import ROOT, Document, Journal, benchmark, note, work_option
 
 PASSED, REFUSED, FAILED, TRACEBACK = "passed", "refused_before_measuring", "failed_after_measuring", "traceback"
 
@@ -38,43 +38,37 @@ def run_network(name: str, work: Path, trials: int, check_only: bool, timeout: f
     row, log = folder / "row.json", folder / "log.txt"
     command = [sys.executable, "-m", "scripts.benchmarks.coverage.one", name, str(folder), str(trials)]
     start = time.monotonic()
+    command += ["--check-only"] * check_only
+    home = os.environ | {"TCHUB_HOME": str(work / "home")}
     with log.open("w") as output:
-        child = subprocess.Popen(
-            command + ["--check-only"] * check_only,
-            cwd=ROOT,
-            stdout=output,
-            stderr=output,
-            env=os.environ | {"TCHUB_HOME": str(work / "home")},
-        )
         try:
-            ending = f"exit code {child.wait(timeout)}"
+            child = subprocess.run(
+                command, cwd=ROOT, stdout=output, stderr=output, env=home, timeout=timeout, check=False
+            )
+            ending = f"exit code {child.returncode}"
         except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
             ending = f"killed after {timeout:g} s"
     seconds = round(time.monotonic() - start, 1)
     if row.is_file():
-        return json.loads(row.read_text()) | {"process_seconds": seconds}
-    last = (log.read_text(errors="replace").strip().splitlines() or ["no message"])[-1]
-    facts = {"name": name, "status": TRACEBACK, "error": f"{ending}: {last[:300]}"}
-    return facts | {"seconds_to_error": seconds, "process_seconds": seconds}
+        facts = json.loads(row.read_text())
+    else:
+        last = (log.read_text(errors="replace").strip().splitlines() or ["no message"])[-1]
+        facts = {"name": name, "status": TRACEBACK, "error": f"{ending}: {last[:300]}", "seconds_to_error": seconds}
+    note(f"{name}: {facts['status']}, {seconds:.0f} s {facts.get('error', '')}".rstrip())
+    return facts | {"process_seconds": seconds}
 
 
 def all_rows(names: Sequence[str], work: Path, trials: int, check_only: bool, timeout: float) -> Iterator[dict]:
     """A row a network; those in the journal are not done again."""
-    journal = work / ("checks.jsonl" if check_only else f"journal-{trials}.jsonl")
-    work.mkdir(parents=True, exist_ok=True)
-    for number, name in enumerate(names, 1):
-        # Read anew: another run may share the work.
-        lines = journal.read_text().splitlines() if journal.exists() else []
-        row = {row["name"]: row for row in map(json.loads, lines)}.get(name)
-        if row is None:
-            row = run_network(name, work, trials, check_only, timeout)
-            with journal.open("a") as file:
-                file.write(json.dumps(row) + "\n")
-            note = f"{number}/{len(names)} {name}: {row['status']}, {row['process_seconds']:.0f} s"
-            click.echo(f"{time.strftime('%H:%M:%S')} {note} {row.get('error', '')}".rstrip(), err=True)
+    journal = journal_of(work, trials, check_only)
+    for name in names:
+        row = journal.get(lambda name=name: run_network(name, work, trials, check_only, timeout), name=name)
         yield row | {"error": row["error"].replace(f"{work / 'networks' / name}/", "")} if "error" in row else row
+
+
+def journal_of(work: Path, trials: int, check_only: bool) -> Journal:
+    """The rows of all networks, by how they were tried."""
+    return Journal(work / ("checks.jsonl" if check_only else f"journal-{trials}.jsonl"))
 
 
 def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -105,42 +99,32 @@ def summarise(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-@click.command()
-@click.option("--only", "chosen", multiple=True, metavar="NAME", help="These networks alone.")
-@click.option("--sample", is_flag=True, help="The sample of the test suite alone.")
-@click.option("--done", is_flag=True, help="Run nothing: write what the journal holds, and name what was not run.")
-@click.option("--check-only", is_flag=True, help="Compile and compare with the original, without tuning.")
-@click.option("--trials", default=8, show_default=True, type=click.IntRange(1))
-@click.option("--timeout", default=600.0, show_default=True, help="Seconds that a network may take.")
-@click.option("--work", default=ROOT / "runs" / "coverage", show_default=True, type=click.Path(path_type=Path))
-@click.option("--json", "as_json", is_flag=True)
+@benchmark(
+    "coverage",
+    click.option("--only", "chosen", multiple=True, metavar="NAME", help="These networks alone."),
+    click.option("--sample", is_flag=True, help="The sample of the test suite alone."),
+    click.option("--done", is_flag=True, help="Run nothing: write what the journal holds, and name what was not run."),
+    click.option("--check-only", is_flag=True, help="Compile and compare with the original, without tuning."),
+    click.option("--trials", default=8, show_default=True, type=click.IntRange(1)),
+    click.option("--timeout", default=600.0, show_default=True, help="Seconds that a network may take."),
+    work_option("coverage"),
+)
 def main(
-    chosen: tuple[str, ...],
-    sample: bool,
-    done: bool,
-    check_only: bool,
-    trials: int,
-    timeout: float,
-    work: Path,
-    as_json: bool,
-) -> None:
+    chosen: tuple[str, ...], sample: bool, done: bool, check_only: bool, trials: int, timeout: float, work: Path
+) -> Document | None:
     """Tune every network and write docs/benchmarks/coverage.json."""
     from scripts.benchmarks.coverage.networks import SAMPLE, networks
 
-    started, known = time.time(), networks()
+    known = networks()
     if unknown := [name for name in chosen if name not in known]:
         raise click.UsageError(f"no network is called {', '.join(unknown)}")
     names = chosen or (SAMPLE if sample else tuple(known))
     if done:
-        kept = {json.loads(line)["name"] for line in (work / f"journal-{trials}.jsonl").read_text().splitlines()}
-        names = tuple(name for name in names if name in kept)
+        tried = {row["name"] for row in journal_of(work, trials, check_only).rows()}
+        names = tuple(name for name in names if name in tried)
     rows = list(all_rows(names, work.resolve(), trials, check_only, timeout))
     summary = summarise(rows) | {"not_run": [name for name in known if name not in names]}
     if chosen or sample or check_only:
-        click.echo(json.dumps({"summary": summary, "networks": rows} if as_json else summary, indent=2))
-        return
-    finish("coverage", summary, {"trials": trials, "networks": rows}, [0], as_json, started)
-
-
-if __name__ == "__main__":
-    main()
+        click.echo(json.dumps(summary, indent=2))
+        return None
+    return summary, {"trials": trials, "networks": rows}, [0]

@@ -11,10 +11,11 @@ A run lives in `WORK/NETWORK/TARGET-SOURCE-SEED-LABELS-TRIALS-POOL-SAMPLER-METHO
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from scripts.benchmarks.common import read_json
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,13 @@ class LocalTarget:
     """A target of this machine.
 
     Attributes:
-        words: for a reader.
+        text: for a reader.
         level: LLVM's name of a CPU or level; None for all that the CPU has.
         threads: of a program.
         other: the target whose measurements the source `other` has.
     """
 
-    words: str
+    text: str
     level: str | None
     threads: int
     other: str
@@ -97,16 +98,7 @@ class LocalRun:
         """For progress lines."""
         return f"{self.network}, {self.target}, from {self.source}, seed {self.seed}"
 
-    @property
-    def adapted_file(self) -> Path:
-        """The file that marks its adapting as done."""
-        return self.folder / "adapted.json"
-
-    @property
-    def row_file(self) -> Path:
-        """The file that marks it as done."""
-        return self.folder / "row.json"
-
     def row(self) -> dict[str, Any] | None:
         """What it came to; None while it is not done."""
-        return json.loads(self.row_file.read_text()) if self.row_file.is_file() else None
+        path = self.folder / "row.json"
+        return read_json(path) if path.is_file() else None

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from scripts.benchmarks.common import kept, note, read_json
 from scripts.benchmarks.local.runs import ARCHITECTURE, CHECKPOINTS, OTHER, OWN, SCRATCH, LocalRun
-from scripts.benchmarks.tuning.runs import read_json, write_json
 
 # What is neither measuring nor learning.
 _PREPARING = ("prepare", "tasks", "candidates", "features", "store")
@@ -22,21 +22,16 @@ _SECONDS_PER_SYSTEM = 6.0
 
 def do_run(run: LocalRun) -> dict[str, Any]:
     """Adapt, tune, and keep the row. A step that was cut short is done anew: its clock cannot be taken up."""
-    from tchub.hub.device.device_choice import parse_target
-
-    target = parse_target(run.at.level)
-    if not run.adapted_file.is_file():
-        _adapt(run, target)
-    adapted = read_json(run.adapted_file)
-    row = {name: getattr(run, name) for name in ("network", "target", "source", "seed", "labels", "sampler", "method")}
-    row |= adapted | {"tune": _tune(run, target, adapted["checkpoint"], adapted["update"])}
-    write_json(run.row_file, row)
-    return row
+    adapted = kept(run.folder / "adapted.json", lambda: _adapt(run))
+    names = ("network", "target", "source", "seed", "labels", "sampler", "method")
+    row = {name: getattr(run, name) for name in names} | adapted
+    return kept(run.folder / "row.json", lambda: row | {"tune": _tune(run, adapted["checkpoint"], adapted["update"])})
 
 
-def _adapt(run: LocalRun, target: dict[str, Any] | None) -> None:
+def _adapt(run: LocalRun) -> dict[str, Any]:
     from tchub import hub
     from tchub.hub.adaptation.config import AdaptConfig
+    from tchub.hub.device.device_choice import parse_target
     from tchub.zoo.adapt.fine_tune import FineTuneConfig
 
     start, taught, folder = starting_point(run), corpora(run), _fresh(run.folder / "adapt")
@@ -44,7 +39,7 @@ def _adapt(run: LocalRun, target: dict[str, Any] | None) -> None:
     # All sources of a network and target pick among the same candidates.
     (folder / "pool").symlink_to(run.pool_folder.resolve(), target_is_directory=True)
     config = AdaptConfig(
-        target=target,
+        target=parse_target(run.at.level),
         budget=f"{min(100.0, 125.0 * run.labels / run.pool):g}%",  # a fifth of it is held out
         sampler=run.sampler,
         method="auto" if taught else run.method,
@@ -55,23 +50,27 @@ def _adapt(run: LocalRun, target: dict[str, Any] | None) -> None:
         threads=run.at.threads,
         fine_tune=FineTuneConfig(**_FROM_NOTHING) if run.source == SCRATCH else None,
     )
-    found = hub.adapt(start, run.network, config=config)
-    checkpoint = f"{found.name}@{found.version}" if found.version else start
-    told = {"start": start, "checkpoint": checkpoint, "corpus": str(found.measurements.corpus), "update": found.update}
-    told |= {"adapt": _adapt_facts(found)}
-    write_json(run.adapted_file, told)
+    result = hub.adapt(start, run.network, config=config)
+    return {
+        "start": start,
+        "checkpoint": f"{result.name}@{result.version}" if result.version else start,
+        "corpus": str(result.measurements.corpus),
+        "update": result.update,
+        "adapt": _adapt_facts(result),
+    }
 
 
-def _tune(run: LocalRun, target: dict[str, Any] | None, checkpoint: str, update: str) -> dict[str, Any]:
+def _tune(run: LocalRun, checkpoint: str, update: str) -> dict[str, Any]:
     """Tunes as the command that `tchub adapt` prints at its end would."""
     from tchub import hub
+    from tchub.hub.device.device_choice import parse_target
 
     tuned = hub.tune(
         run.network,
         checkpoint=checkpoint,
         trials=run.trials,
         out=_fresh(run.folder / "tune"),
-        target=target,
+        target=parse_target(run.at.level),
         threads=run.at.threads,
         seed=run.seed,
         update=update,
@@ -122,19 +121,19 @@ def _random_start(run: LocalRun) -> Path:
     return folder
 
 
-def _adapt_facts(found: Any) -> dict[str, Any]:
-    judgement, measurements, seconds = found.judgement, found.measurements, found.seconds
+def _adapt_facts(result: Any) -> dict[str, Any]:
+    judgement, measurements, seconds = result.judgement, result.measurements, result.seconds
     guard, alone = judgement.guard, judgement.zero_shot or {"before": judgement.before, "after": judgement.after}
     measuring = seconds.get("measure", 0.0)
     return {
-        "tasks": len(found.tasks),
+        "tasks": len(result.tasks),
         "pool": measurements.pool_size,
         "programs": measurements.measured,
         "failed": measurements.failed,
         "measuring_seconds": measuring,
         "learning_seconds": sum(seconds.values()) - measuring - sum(seconds.get(name, 0.0) for name in _PREPARING),
         "seconds": seconds,
-        "learning": found.learning,
+        "learning": result.learning,
         "zero_shot_before": alone["before"]["pairwise"],
         "zero_shot_after": alone["after"]["pairwise"],
         "before": guard.base,
@@ -153,34 +152,32 @@ def judge(runs: Sequence[LocalRun]) -> dict[str, Any]:
 
     Each run's own latency was measured at another time; here one process runs all libraries again.
     """
+
+    first = runs[0]
+    sources = [run.source for run in runs]
+    path = first.folder.parent / f"judged-{first.folder.name}-{'-'.join(sources)}.json"
+    return kept(path, lambda: _judge(runs))
+
+
+def _judge(runs: Sequence[LocalRun]) -> dict[str, Any]:
     from tchub.hub.networks.latency import compare
     from tchub.hub.networks.network import load_network
 
-    first = runs[0]
-    path = first.folder.parent / f"judged-{first.folder.name}.json"
-    sources = [run.source for run in runs]
-    if path.is_file() and read_json(path)["sources"] == sources:
-        return read_json(path)
-    rows: list[Mapping[str, Any]] = [row for run in runs if (row := run.row())]
+    note(f"judge: {', '.join(run.label for run in runs)}")
+    first, rows = runs[0], [row for run in runs if (row := run.row())]
     libraries = {"untuned": Path(rows[0]["tune"]["libraries"]["untuned"])}
     libraries |= {row["source"]: Path(row["tune"]["libraries"]["tuned"]) for row in rows}
-    compared = compare(
-        load_network(first.network),
-        libraries,
-        threads=first.at.threads,
-        max_seconds=_SECONDS_PER_SYSTEM * (len(libraries) + 1),
-    )
-    found = {
+    seconds = _SECONDS_PER_SYSTEM * (len(libraries) + 1)
+    compared = compare(load_network(first.network), libraries, threads=first.at.threads, max_seconds=seconds)
+    return {
         "network": first.network,
         "target": first.target,
         "seed": first.seed,
-        "sources": sources,
+        "sources": [run.source for run in runs],
         "latency": {name: latency.as_dict() for name, latency in compared.latencies.items()},
         "wrong_output": [name for name, check in compared.checks.items() if not check.ok],
         "errors": compared.errors,
     }
-    write_json(path, found)
-    return found
 
 
 SCORES = ("pairwise", "mean_top1")
@@ -198,20 +195,17 @@ def further(run: LocalRun) -> dict[str, dict[str, float]]:
         `start` and `decided`, each `pairwise`, `mean_top1`, and `given_pairwise`, `given_mean_top1`; `programs` has the
         number of those that judge.
     """
-    path = run.folder / f"further-{run.judging}.json"
-    if not path.is_file():
-        write_json(path, _scored(run))
-    return read_json(path)
+    return kept(run.folder / f"further-{run.judging}.json", lambda: _scored(run))
 
 
 def _scored(run: LocalRun) -> dict[str, dict[str, float]]:
     from tchub.hub.api import choose_checkpoint
     from tchub.zoo.corpus import Corpus
 
-    adapted = read_json(run.adapted_file)
+    adapted = read_json(run.folder / "adapted.json")
     judging, learnt = Corpus.open(_measure(run)), Corpus.open(adapted["corpus"])
     starts = {"start": adapted["start"], "decided": adapted["checkpoint"]}
-    return {name: _scores(choose_checkpoint(words).checkpoint, judging, learnt) for name, words in starts.items()}
+    return {name: _scores(choose_checkpoint(start).checkpoint, judging, learnt) for name, start in starts.items()}
 
 
 def _measure(run: LocalRun) -> str:
@@ -221,7 +215,7 @@ def _measure(run: LocalRun) -> str:
 
     target = parse_target(run.at.level)
     out = run.work / run.network / f"further-{run.target}-{run.seed}-{run.judging}"
-    count = run.judging * read_json(run.adapted_file)["adapt"]["tasks"]
+    count = run.judging * read_json(run.folder / "adapted.json")["adapt"]["tasks"]
     return hub.collect(run.network, count, out, target=target, threads=run.at.threads, seed=_SEED + run.seed).path
 
 
@@ -247,9 +241,9 @@ def _scores(checkpoint: Any, judging: Any, learnt: Any) -> dict[str, float]:
         task_ids=held.task_ids,
         task_weights=held.task_weights,
     )
-    found = {"programs": float(len(held))}
+    figures = {"programs": float(len(held))}
     given = informed_scores(checkpoint.model, held.features, held.group, known)
     for prefix, scores in (("", checkpoint.model.score(held.features)), ("given_", given)):
         metrics = evaluate_scores(scores, held.latency, held.group, held.task_weights)
-        found |= {prefix + name: metrics[name] for name in SCORES}
-    return found
+        figures |= {prefix + name: metrics[name] for name in SCORES}
+    return figures

@@ -2,27 +2,26 @@
 
 Stock is `LocalBuilder` and `LocalRunner` as TVM makes them. Each task's candidates are measured by each system on an
 idle machine and beside a process that keeps one core busy. TVM's import, which ours does once a session, in the
-background, is told apart (`start_seconds`). Ours measures them again, for the spread of repeats.
+background, is counted apart (`start_seconds`). Ours measures them again, for the spread of repeats.
 What was measured is in a journal, and a second start goes on where the first one ended.
 """
 
 from __future__ import annotations
 
-import json
 import multiprocessing
-import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import click
 
-from scripts.benchmarks.common import ROOT, finish
-from scripts.benchmarks.measure.systems import SYSTEMS
+from scripts.benchmarks.common import Document, Journal, benchmark, note, work_option
+from scripts.benchmarks.measure.systems import SYSTEMS, local_target
 
 TASKS = ("conv2d-3x3", "depthwise-3x3", "dense-square", "batch-matmul-scores", "softmax-rows", "pool-max-3x3")
 CONDITIONS = ("idle", "busy")
@@ -46,39 +45,8 @@ class Pass:
 
     @property
     def failed(self) -> set[int]:
-        """Places of the failed candidates."""
+        """Indices of the failed candidates."""
         return {i for i, latency in enumerate(self.latencies) if latency is None}
-
-
-class BenchJournal:
-    """Passes by task, system, condition and repeat, one JSON line each.
-
-    Args:
-        path: the file; another setting must have another one.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._passes: dict[str, Pass] = {}
-        for line in filter(None, path.read_text().splitlines() if path.exists() else ()):
-            try:
-                entry = json.loads(line)
-            except json.JSONDecodeError:  # the line that a killed run was writing
-                continue
-            key = entry.pop("key")
-            self._passes[key] = Pass(**entry)
-
-    def get(self, key: str, measure: Callable[[], Pass]) -> Pass:
-        """The pass of a key, measured now unless it was before."""
-        if key not in self._passes:
-            taken = self._passes[key] = measure()
-            with self._path.open("a") as file:
-                file.write("\n" + json.dumps({"key": key, **vars(taken)}) + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            click.echo(f"{key}: {len(taken.latencies) / taken.seconds:.2f} programs/s", err=True)
-        return self._passes[key]
 
 
 def _spin() -> None:
@@ -162,86 +130,63 @@ def summarise(details: dict[str, dict[str, dict[str, Any]]], spreads: dict[str, 
         "stock_rate": statistics.geometric_mean(of("idle", "ours", "stock_rate")),
         "ours_rate": statistics.geometric_mean(of("idle", "ours", "ours_rate")),
     }
-    if forked := of("idle", "forked", "rate_ratio"):
-        summary["rate_ratio_forked"] = statistics.geometric_mean(forked)
-    if busy := of("busy", "ours", "rate_ratio") if "busy" in details else []:
-        summary["rate_ratio_busy"] = statistics.geometric_mean(busy)
+    summary["rate_ratio_forked"] = statistics.geometric_mean(of("idle", "forked", "rate_ratio"))
+    if "busy" in details:
+        summary["rate_ratio_busy"] = statistics.geometric_mean(of("busy", "ours", "rate_ratio"))
         summary["failed_only_ours_busy"] = int(sum(of("busy", "ours", "failed_only_ours")))
         summary["rank_correlation_busy"] = statistics.mean(of("busy", "ours", "rank_correlation"))
     return summary
 
 
-class Bench:
-    """Measures tasks by systems, each pass once.
+@lru_cache(1)
+def task_candidates(name: str, programs: int, seed: int) -> tuple[Any, list[Any]]:
+    """A task of this machine, and at most so many of its candidates."""
+    from tchub.hub.networks.tasks import tasks_of
+    from tchub.hub.search.candidates import random_candidates
+    from tvm.target import Target
 
-    Args:
-        journal: what was measured before.
-        programs: candidates a task at most.
-        seed: of the candidates.
-    """
-
-    def __init__(self, journal: BenchJournal, programs: int, seed: int) -> None:
-        self._journal, self._programs, self._seed = journal, programs, seed
-        self._made: dict[str, tuple[Any, list[Any]]] = {}
-
-    def _candidates(self, name: str) -> tuple[Any, list[Any]]:
-        if name not in self._made:
-            from tchub.hub.networks.tasks import tasks_of
-            from tchub.hub.search.candidates import random_candidates
-            from tvm.target import Target
-
-            from scripts.benchmarks.measure.systems import local_target
-
-            target = Target(local_target())
-            task = tasks_of(name, target)[0]
-            self._made[name] = task, random_candidates(task, target, self._programs, self._seed)
-        return self._made[name]
-
-    def take(self, name: str, system: str, condition: str, repeat: int = 0) -> Pass:
-        """One system's pass over a task's candidates."""
-
-        def measure() -> Pass:
-            task, candidates = self._candidates(name)
-            with SYSTEMS[system]() as prepared, neighbour(condition == "busy"):
-                start = time.perf_counter()
-                results = prepared(task, candidates)
-                seconds = time.perf_counter() - start
-            latencies = [result.latency for result in results.programs]
-            errors = {str(i): r.error for i, r in enumerate(results.programs) if r.error is not None}
-            return Pass(seconds, latencies, errors, results.facts)
-
-        return self._journal.get(f"{name}/{system}/{condition}/{repeat}", measure)
+    target = Target(local_target())
+    task = tasks_of(name, target)[0]
+    return task, random_candidates(task, target, programs, seed)
 
 
-@click.command()
-@click.option("--programs", type=click.IntRange(min=4), default=64, show_default=True, help="Candidates a task.")
-@click.option("--repeats", type=click.IntRange(min=2), default=3, show_default=True, help="Passes for the spread.")
-@click.option("--tasks", "names", default=",".join(TASKS), show_default=True, help="Operators, comma-separated.")
-@click.option("--conditions", default=",".join(CONDITIONS), show_default=True, help="idle, busy or both.")
-@click.option("--forked/--no-forked", default=True, show_default=True, help="Also tchub behind MetaSchedule's classes.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of the candidates.")
-@click.option(
-    "--work", type=click.Path(path_type=Path), default=ROOT / "runs" / "measure", help="The journal's folder."
+def take(name: str, system: str, condition: str, programs: int, seed: int) -> Pass:
+    """One system's pass over a task's candidates."""
+    task, candidates = task_candidates(name, programs, seed)
+    with SYSTEMS[system]() as prepared, neighbour(condition == "busy"):
+        start = time.perf_counter()
+        results = prepared(task, candidates)
+        seconds = time.perf_counter() - start
+    note(f"{name}/{system}/{condition}: {len(candidates) / seconds:.2f} programs/s")
+    errors = {str(i): r.error for i, r in enumerate(results.programs) if r.error is not None}
+    return Pass(seconds, [result.latency for result in results.programs], errors, results.facts)
+
+
+@benchmark(
+    "measure",
+    click.option("--programs", type=click.IntRange(4), default=64, show_default=True, help="Candidates a task."),
+    click.option("--repeats", type=click.IntRange(2), default=3, show_default=True, help="Passes for the spread."),
+    click.option("--tasks", "names", default=",".join(TASKS), show_default=True, help="Operators, comma-separated."),
+    click.option("--conditions", default=",".join(CONDITIONS), show_default=True, help="idle, or idle and busy."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Of the candidates."),
+    work_option("measure"),
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the whole document.")
-def main(
-    programs: int, repeats: int, names: str, conditions: str, forked: bool, seed: int, work: Path, as_json: bool
-) -> None:
+def main(programs: int, repeats: int, names: str, conditions: str, seed: int, work: Path) -> Document:
     """Programs a second, failures and agreement: stock LocalBuilder and LocalRunner against ours."""
-    started = time.time()
-    bench = Bench(BenchJournal(work / f"journal-{programs}-{seed}.jsonl"), programs, seed)
+    journal = Journal(work / f"journal-{programs}-{seed}.jsonl")
+
+    def taken(name: str, system: str, condition: str, repeat: int = 0) -> Pass:
+        key = f"{name}/{system}/{condition}/{repeat}"
+        row = journal.get(lambda: vars(take(name, system, condition, programs, seed)), key=key)
+        return Pass(**{field: row[field] for field in Pass.__annotations__})
+
     details: dict[str, dict[str, dict[str, Any]]] = {}
     spreads: dict[str, float] = {}
     for name in names.split(","):
         for condition in conditions.split(","):
-            rows = details.setdefault(condition, {})
-            stock = bench.take(name, "stock", condition)
-            for system in ("ours", "forked") if forked and condition == "idle" else ("ours",):
-                rows[f"{name}/{system}"] = compare(stock, bench.take(name, system, condition))
-        spreads[name] = median_spread([bench.take(name, "ours", "idle", i) for i in range(repeats)])
-    details.setdefault("idle", {})
-    finish("measure", summarise(details, spreads), {**details, "spreads": spreads}, [seed], as_json, started)
-
-
-if __name__ == "__main__":
-    main()
+            stock = taken(name, "stock", condition)
+            for system in ("ours", "forked") if condition == "idle" else ("ours",):
+                row = compare(stock, taken(name, system, condition))
+                details.setdefault(condition, {})[f"{name}/{system}"] = row
+        spreads[name] = median_spread([taken(name, "ours", "idle", i) for i in range(repeats)])
+    return summarise(details, spreads), {**details, "spreads": spreads}, [seed]

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 
@@ -40,12 +41,6 @@ def local_target() -> dict[str, Any]:
     return {"kind": "llvm", "mcpu": detect_local().mcpu, "num-cores": 1}
 
 
-def _median(seconds: Sequence[Any]) -> float:
-    from statistics import median
-
-    return float(median(float(x) for x in seconds))
-
-
 def _through(builder: Any, runner: Any, candidates: Sequence[Any]) -> Results:
     """Measure as MetaSchedule's task scheduler does: build the batch, run what was built, collect."""
     from tvm.s_tir import meta_schedule as ms
@@ -64,7 +59,7 @@ def _through(builder: Any, runner: Any, candidates: Sequence[Any]) -> Results:
         if result is None or error is not None:
             programs.append(Program(None, str(error).strip().splitlines()[-1][:300]))
         else:
-            programs.append(Program(_median(result.run_secs)))
+            programs.append(Program(median(map(float, result.run_secs))))
         if build.artifact_path is not None:
             remove_build_dir(build.artifact_path)
     return Results(programs)
@@ -77,17 +72,8 @@ def _args_info(candidate: Any) -> list[Any]:
 
 
 @contextmanager
-def stock_light() -> Iterator[Prepared]:
-    """The same with PyTorch hidden from its workers."""
-    with without_pytorch(), stock() as measure:
-        yield measure
-
-
-@contextmanager
 def stock() -> Iterator[Prepared]:
     """TVM's LocalBuilder and LocalRunner at their defaults, one thread a program."""
-    import os
-
     from tvm.s_tir import meta_schedule as ms
 
     os.environ["TVM_NUM_THREADS"] = "1"
@@ -117,28 +103,20 @@ def ours() -> Iterator[Prepared]:
 
         def measure(task: Any, candidates: Sequence[Any]) -> Results:
             measurer.refer(task.task_id, task.mod)
-            found = {candidate.key: measurement for candidate, measurement in measurer.measure(candidates)}
-            taken = [found[candidate.key] for candidate in candidates]
+            by_key = {candidate.key: measurement for candidate, measurement in measurer.measure(candidates)}
+            taken = [by_key[candidate.key] for candidate in candidates]
             programs = [
                 Program(m.latency) if m.error is None else Program(None, f"{m.error}: {m.message}") for m in taken
             ]
-            costs = {
-                "start_seconds": start_seconds,
-                "build_seconds": sum(m.build_seconds for m in taken),
-                "run_seconds": sum(m.run_seconds for m in taken),
+            facts = {"start_seconds": start_seconds} | {
+                name: sum(getattr(m, name) for m in taken) for name in ("build_seconds", "run_seconds")
             }
-            facts = {**costs, "watched": dict(measurer.watched), "unchecked": measurer.unchecked}
-            return Results(programs, facts)
+            return Results(programs, facts | {"watched": dict(measurer.watched), "unchecked": measurer.unchecked})
 
         yield measure
 
 
-SYSTEMS: dict[str, Callable[[], AbstractContextManager[Prepared]]] = {
-    "stock": stock,
-    "stock-light": stock_light,
-    "ours": ours,
-    "forked": forked,
-}
+SYSTEMS: dict[str, Callable[[], AbstractContextManager[Prepared]]] = {"stock": stock, "ours": ours, "forked": forked}
 
 
 @contextmanager
@@ -147,11 +125,9 @@ def without_pytorch() -> Iterator[None]:
     before = os.environ.get("PYTHONPATH")
     with tempfile.TemporaryDirectory(prefix="tchub-bench-") as folder:
         Path(folder, "torch.py").write_text("raise ImportError('hidden from this process')\n")
-        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *([before] if before else [])])
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [folder, before]))
         try:
             yield
         finally:
-            if before is None:
-                del os.environ["PYTHONPATH"]
-            else:
-                os.environ["PYTHONPATH"] = before
+            os.environ.pop("PYTHONPATH")
+            os.environ |= {"PYTHONPATH": before} if before is not None else {}

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from scripts.benchmarks.predict.subjects import clock
+from scripts.benchmarks.predict.subjects import clock, microseconds
 
 Forward = Callable[[], np.ndarray]
 
@@ -39,14 +39,10 @@ def forms(name: str, sizes: tuple[int, ...], repeats: int, seed: int) -> list[di
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     call = make(model, x)
-                    found = call()
-                times = clock(call, repeats)
-                row |= {
-                    "us": round(1e6 * float(np.median(times)) / size, 2),
-                    "error": float(np.abs(found - wanted).max()),
-                }
-            except ImportError as error:  # ONNX Runtime is no dependency
-                row["unavailable"] = f"{type(error).__name__}: {error}"[:120]
+                    error = float(np.abs(call() - wanted).max())
+                row |= {"us": microseconds(clock(call, repeats), size), "error": error}
+            except ImportError as missing:  # ONNX Runtime is no dependency
+                row["unavailable"] = f"{type(missing).__name__}: {missing}"[:120]
             rows.append(row)
     return rows
 

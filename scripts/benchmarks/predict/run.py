@@ -13,48 +13,22 @@ Programs and results are kept in the work folder: a run that was stopped goes on
 
 from __future__ import annotations
 
-import json
 import os
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import click
-import numpy as np
 
-from scripts.benchmarks.common import ROOT, finish
+from scripts.benchmarks.common import Document, Journal, benchmark, work_option
 
 TARGETS = {"llvm": "epyc", "nvidia": "t4"}
 SEED = 0
 
 
-class Results:
-    """Rows of the benchmark in a file of JSON lines; what it holds is not measured again."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        lines = path.read_text().splitlines() if path.exists() else []
-        self._known: dict[str, list[dict[str, Any]]] = {}
-        for line in lines:
-            entry = json.loads(line)
-            self._known[entry["key"]] = entry["rows"]
-
-    def get(self, key: str, make: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
-        """The rows of this key, made and written where they are missing."""
-        if key not in self._known:
-            started = time.monotonic()
-            self._known[key] = make()
-            with self._path.open("a") as file:
-                file.write(json.dumps({"key": key, "rows": self._known[key]}) + "\n")
-            click.echo(f"{key}: {time.monotonic() - started:.0f} s", err=True)
-        return self._known[key]
-
-
-def measure_task(
-    results: Results, task: str, target: str, options: dict[str, Any], folder: Path
-) -> dict[str, dict[str, Any]]:
+def measure_task(task: str, target: str, options: dict[str, Any], folder: Path) -> dict[str, dict[str, Any]]:
     """Rows of every subject for one task on one target."""
     from tvm.target import Target
 
@@ -62,32 +36,35 @@ def measure_task(
 
     family, sizes, repeats = TARGETS[target], tuple(options["batches"]), options["repeats"]
     count, threads = max(*sizes, options["train"]), options["threads"]
-    loaded: list[Any] = []
 
-    def found() -> Any:
-        if not loaded:
-            tvm_target = Target("nvidia/nvidia-t4") if target == "nvidia" else Target(_local_llvm(threads))
-            loaded.append(programs(task, tvm_target, count, SEED, threads, folder))
-        return loaded[0]
+    @cache
+    def drawn() -> Any:
+        tvm_target = Target("nvidia/nvidia-t4") if target == "nvidia" else Target(_local_llvm(threads))
+        return programs(task, tvm_target, count, SEED, threads)
 
     def ours(name: str, update: str) -> Callable[[], list[dict[str, Any]]]:
-        return lambda: pretrained(found(), name, options["train"], sizes, repeats, update)
+        return lambda: pretrained(drawn(), name, options["train"], sizes, repeats, update)
 
     subjects: dict[str, Callable[[], list[dict[str, Any]]]] = {
-        "programs": lambda: [{"batch": 0, "distinct": len(found().candidates)}],
-        "stock": lambda: stock(found(), options["train"], sizes, repeats, threads),
+        "programs": lambda: [{"batch": 0, "distinct": len(drawn().candidates)}],
+        "stock": lambda: stock(drawn(), options["train"], sizes, repeats, threads),
         "tilenet": ours(f"tilenet-{family}", "context"),
         "tilenet-blind": ours(f"tilenet-{family}", "none"),
         "tcl": ours(f"tcl-{family}", "none"),
         "tenset-mlp": ours(f"tenset-mlp-{family}", "none"),
-        "tilenet-decisions": lambda: from_decisions(found(), f"tilenet-{family}", sizes, repeats),
-        "tcl-decisions": lambda: from_decisions(found(), f"tcl-{family}", sizes, repeats),
+        "tilenet-decisions": lambda: from_decisions(drawn(), f"tilenet-{family}", sizes, repeats),
+        "tcl-decisions": lambda: from_decisions(drawn(), f"tcl-{family}", sizes, repeats),
     }
     setting = f"{'-'.join(map(str, sizes))}/{options['train']}/{repeats}/{threads}"
     return {
-        subject: {str(row["batch"]): row for row in results.get(f"{target}/{task}/{subject}/{setting}", make)}
+        subject: {str(row["batch"]): row for row in rows(folder, f"{target}/{task}/{subject}/{setting}", make)}
         for subject, make in subjects.items()
     }
+
+
+def rows(folder: Path, key: str, make: Callable[[], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """The rows of a key; what the journal has is not measured again."""
+    return Journal(folder / "journal.jsonl").get(lambda: {"rows": make()}, key=key)["rows"]
 
 
 def _local_llvm(threads: int) -> dict[str, Any]:
@@ -102,42 +79,41 @@ def summarise(
     """Geometric means over tasks and batches: `<target>_ratio`, and microseconds a candidate."""
     out: dict[str, Any] = {}
     for target, tasks in details.items():
-        pairs = [(rows, size) for rows in tasks.values() for size in rows["stock"]]
-        out[f"{target}_ratio"] = _mean(
-            [rows["stock"][size]["us"] / rows["tilenet"][size]["us"] for rows, size in pairs]
-        )
-        for other in ("tcl", "tenset-mlp"):
-            ratios = [rows["stock"][size]["us"] / rows[other][size]["us"] for rows, size in pairs]
-            out[f"{target}_ratio_{other.replace('-', '_')}"] = _mean(ratios)
+        cells = [
+            {subject: own[size] for subject, own in task.items() if size in own}
+            for task in tasks.values()
+            for size in task["stock"]
+        ]
+        for other, end in (("tilenet", ""), ("tcl", "_tcl"), ("tenset-mlp", "_tenset_mlp")):
+            out[f"{target}_ratio{end}"] = _mean(cell["stock"]["us"] / cell[other]["us"] for cell in cells)
         for subject in ("stock", "tilenet", "tcl", "tenset-mlp"):
             for part in ("us", "features_us", "forward_us"):
-                values = [rows[subject][size][part] for rows, size in pairs]
-                out[f"{target}_{subject.replace('-', '_')}_{part}"] = _mean(values)
+                out[f"{target}_{subject.replace('-', '_')}_{part}"] = _mean(cell[subject][part] for cell in cells)
         for subject in ("tilenet", "tcl"):
-            values = [rows[f"{subject}-decisions"][size]["us"] for rows, size in pairs]
-            out[f"{target}_{subject}_decisions_us"] = _mean(values)
-        out[f"{target}_fewest_distinct"] = min(rows["programs"]["0"]["distinct"] for rows in tasks.values())
+            out[f"{target}_{subject}_decisions_us"] = _mean(cell[f"{subject}-decisions"]["us"] for cell in cells)
+        out[f"{target}_fewest_distinct"] = min(task["programs"]["0"]["distinct"] for task in tasks.values())
     for row in forward:
         if "us" in row:
             out[f"forward_{row['model']}_{row['batch']}_{row['form']}_us"] = row["us"]
     return out
 
 
-def _mean(values: list[float]) -> float:
-    return round(float(np.exp(np.mean(np.log(values)))), 2)
+def _mean(values: Iterable[float]) -> float:
+    return round(geometric_mean(values), 2)
 
 
-@click.command(help=__doc__)
-@click.option("--json", "as_json", is_flag=True, help="Print the whole result as JSON.")
-@click.option("--task", "tasks", multiple=True, help="Operators; all six without it.")
-@click.option("--target", "targets", multiple=True, type=click.Choice(list(TARGETS)), help="Targets; both without it.")
-@click.option("--batch", "batches", multiple=True, type=int, default=(64, 512), show_default=True)
-@click.option("--train", default=256, show_default=True, help="Programs whose latencies are known.")
-@click.option("--repeats", default=5, show_default=True, help="Timed predictions of each batch.")
-@click.option("--threads", default=2, show_default=True, help="Of stock's features and trees.")
-@click.option("--work", type=click.Path(path_type=Path), default=ROOT / "runs" / "predict", show_default=True)
-def main(as_json: bool, tasks: tuple[str, ...], targets: tuple[str, ...], work: Path, **options: Any) -> None:
-    started = time.time()
+@benchmark(
+    "predict",
+    click.option("--task", "tasks", multiple=True, help="Operators; all six without it."),
+    click.option("--target", "targets", multiple=True, type=click.Choice(list(TARGETS)), default=tuple(TARGETS)),
+    click.option("--batch", "batches", multiple=True, type=int, default=(64, 512), show_default=True),
+    click.option("--train", default=256, show_default=True, help="Programs whose latencies are known."),
+    click.option("--repeats", default=5, show_default=True, help="Timed predictions of each batch."),
+    click.option("--threads", default=2, show_default=True, help="Of stock's features and trees."),
+    work_option("predict"),
+)
+def main(tasks: tuple[str, ...], targets: tuple[str, ...], work: Path, **options: Any) -> Document:
+    """Time the predictions of stock and the zoo's models, and write docs/benchmarks/predict.json."""
     os.environ["OMP_NUM_THREADS"] = str(options["threads"])  # before TVM, XGBoost and PyTorch are imported
     from tchub.zoo.tvm_import import import_tensor_intrinsics
 
@@ -145,21 +121,12 @@ def main(as_json: bool, tasks: tuple[str, ...], targets: tuple[str, ...], work: 
     from scripts.benchmarks.predict.subjects import TASKS
 
     import_tensor_intrinsics()
-    results = Results(work / "journal.jsonl")
     details = {
-        target: {task: measure_task(results, task, target, options, work) for task in tasks or TASKS}
-        for target in targets or TARGETS
+        target: {task: measure_task(task, target, options, work) for task in tasks or TASKS} for target in targets
     }
-    forward = [
-        row
-        for name in ("tilenet-epyc", "tcl-epyc", "tenset-mlp-epyc")
-        for row in results.get(
-            f"forward/{name}/{'-'.join(map(str, options['batches']))}",
-            lambda name=name: forms(name, tuple(options["batches"]), max(20, options["repeats"]), SEED),
-        )
-    ]
-    finish("predict", summarise(details, forward), {"tasks": details, "forward": forward}, [SEED], as_json, started)
-
-
-if __name__ == "__main__":
-    main()
+    sizes, repeats = tuple(options["batches"]), max(20, options["repeats"])
+    forward = []
+    for name in ("tilenet-epyc", "tcl-epyc", "tenset-mlp-epyc"):
+        key = f"forward/{name}/{'-'.join(map(str, sizes))}"
+        forward += rows(work, key, lambda name=name: forms(name, sizes, repeats, SEED))
+    return summarise(details, forward), {"tasks": details, "forward": forward}, [SEED]

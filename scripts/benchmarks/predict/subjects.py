@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import click
@@ -27,24 +25,21 @@ def clock(call: Callable[[], Any], repeats: int) -> list[float]:
 
 def stock(programs: Programs, train: int, sizes: tuple[int, ...], repeats: int, threads: int) -> list[dict[str, Any]]:
     """`XGBModel` on PerStoreFeature, trained on `train` programs of the task with random labels first."""
-    from tvm.s_tir import meta_schedule as ms
     from tvm.s_tir.meta_schedule.cost_model.xgb_model import XGBModel
 
     model: Any = XGBModel(num_tuning_cores=threads, verbose_eval=0)
-    model.update(programs.context, programs.batch(train), _results(ms, train))
+    model.update(programs.context, programs.batch(train), _results(train))
     assert model.booster is not None
     rows = []
     for size in sizes:
         batch = programs.batch(size)
-        made = [x.numpy().astype("float32") for x in model.extractor.extract_from(programs.context, batch)]
-        rows.append(
-            _row(
-                size,
-                clock(lambda batch=batch: model.predict(programs.context, batch), repeats),
-                clock(lambda batch=batch: model.extractor.extract_from(programs.context, batch), repeats),
-                clock(lambda made=made: model._predict(xs=made), repeats),
-            )
+        features = [x.numpy().astype("float32") for x in model.extractor.extract_from(programs.context, batch)]
+        parts = (
+            partial(model.predict, programs.context, batch),
+            partial(model.extractor.extract_from, programs.context, batch),
+            partial(model._predict, xs=features),
         )
+        rows.append(_row(size, *(clock(part, repeats) for part in parts)))
     return rows
 
 
@@ -54,7 +49,6 @@ def pretrained(
     """A checkpoint as MetaSchedule calls it, told the latencies of `train` programs where `update` is `context`."""
     from tchub import hub
     from tchub.hub.search.candidate_features import candidate_features
-    from tvm.s_tir import meta_schedule as ms
     from tvm.s_tir.meta_schedule.utils import shash2hex
 
     checkpoint, task = hub.load(name), shash2hex(programs.context.mod)
@@ -62,22 +56,16 @@ def pretrained(
     for size in sizes:
         model: Any = hub.tvm_cost_model(checkpoint, update=update)
         if update == "context":
-            model.update(programs.context, programs.batch(train), _results(ms, train))
+            model.update(programs.context, programs.batch(train), _results(train))
         batch = programs.batch(size)
-        first = clock(lambda model=model, batch=batch: model.predict(programs.context, batch), 1)
+        first = clock(partial(model.predict, programs.context, batch), 1)
         features, usable = candidate_features(checkpoint, programs.context, batch)
-        rows.append(
-            _row(
-                size,
-                clock(lambda model=model, batch=batch: model.predict(programs.context, batch), repeats),
-                clock(lambda batch=batch: candidate_features(checkpoint, programs.context, batch), repeats),
-                clock(
-                    lambda model=model, features=features, usable=usable: model.scorer.predict(task, features, usable),
-                    repeats,
-                ),
-            )
-            | {"first_us": round(1e6 * first[0] / size, 2)}
+        parts = (
+            partial(model.predict, programs.context, batch),
+            partial(candidate_features, checkpoint, programs.context, batch),
+            partial(model.scorer.predict, task, features, usable),
         )
+        rows.append(_row(size, *(clock(part, repeats) for part in parts)) | {"first_us": microseconds(first, size)})
     return rows
 
 
@@ -95,19 +83,21 @@ def from_decisions(programs: Programs, name: str, sizes: tuple[int, ...], repeat
     device = checkpoint.device if schema.hardware else None
     read = [read_trace(candidate.sch.trace) for candidate in programs.candidates]
     template = read[0][0]
-    decided = [decisions for found, decisions in read if found is template]
-    made = Skeleton(template, schema, device)
+    decided = [decisions for own, decisions in read if own is template]
+    skeleton = Skeleton(template, schema, device)
     rows = []
     for size in sizes:
         batch = [decided[i % len(decided)] for i in range(size)]
         first = clock(lambda batch=batch: Skeleton(template, schema, device).features(batch), 1)
-        times = clock(lambda batch=batch: made.features(batch), max(repeats, 20))
-        rows.append({"batch": size, "us": _us(times, size), "first_us": round(1e6 * first[0] / size, 2)})
+        times = clock(partial(skeleton.features, batch), max(repeats, 20))
+        rows.append({"batch": size, "us": microseconds(times, size), "first_us": microseconds(first, size)})
     return rows
 
 
-def _results(ms: Any, count: int) -> list[Any]:
+def _results(count: int) -> list[Any]:
     """Latencies of no program in particular, in seconds."""
+    from tvm.s_tir import meta_schedule as ms
+
     return [ms.runner.RunnerResult([float(x)], None) for x in np.random.default_rng(0).uniform(1e-4, 1e-3, count)]
 
 
@@ -115,20 +105,18 @@ def _row(size: int, total: list[float], features: list[float], forward: list[flo
     """Microseconds a candidate: medians, and the fastest and slowest whole prediction."""
     return {
         "batch": size,
-        "us": _us(total, size),
-        "features_us": _us(features, size),
-        "forward_us": _us(forward, size),
+        "us": microseconds(total, size),
+        "features_us": microseconds(features, size),
+        "forward_us": microseconds(forward, size),
         "range_us": [round(1e6 * x / size, 2) for x in (min(total), max(total))],
     }
 
 
-def _us(times: list[float], size: int) -> float:
+def microseconds(times: list[float], size: int) -> float:
     return round(1e6 * float(np.median(times)) / size, 2)
 
 
 TASKS = ("conv2d-3x3", "depthwise-3x3", "dense-square", "batch-matmul-scores", "softmax-rows", "pool-max-3x3")
-_ROUND = 64
-_IDLE_ROUNDS = 2
 
 
 @dataclass(frozen=True)
@@ -144,41 +132,17 @@ class Programs:
         return [self.candidates[i % len(self.candidates)] for i in range(size)]
 
 
-def programs(name: str, target: Any, count: int, seed: int, threads: int, folder: Path) -> Programs:
-    """At most `count` distinct valid programs of an operator; fewer when two rounds of sampling bring nothing new."""
+def programs(name: str, target: Any, count: int, seed: int, threads: int) -> Programs:
+    """At most `count` distinct valid programs of an operator; fewer when its space is smaller."""
     from tchub.hub.networks.operators import operator_module
     from tchub.hub.networks.tasks import make_task
-    from tchub.hub.search.candidates import tune_context
+    from tchub.hub.search.candidates import random_candidates, tune_context
     from tchub.zoo.corpus.workloads import OPERATORS
 
     task = make_task(operator_module(OPERATORS[name]), name)
-    file = folder / f"programs-{name}-{target.kind.name}-{seed}.json.gz"
-    kept = json.loads(gzip.decompress(file.read_bytes())) if file.exists() else {"rounds": 0, "idle": 0, "traces": {}}
-    while len(kept["traces"]) < count and kept["idle"] < _IDLE_ROUNDS:
-        before = len(kept["traces"])
-        kept["traces"].update(_sample(task, target, seed * 1009 + kept["rounds"], threads))
-        kept["rounds"] += 1
-        kept["idle"] = 0 if len(kept["traces"]) > before else kept["idle"] + 1
-        _write(file, kept)
-        click.echo(f"{name} for {target.kind.name}: {len(kept['traces'])} programs", err=True)
-    context = tune_context(task, target, "replay-trace", seed, threads)
-    live = [_replay(task.mod, trace) for trace in list(kept["traces"].values())[:count]]
-    return Programs(name, context, live)
-
-
-def _sample(task: Any, target: Any, seed: int, threads: int) -> Iterator[tuple[str, Any]]:
-    """A round of programs by their keys, as JSON."""
-    from tchub.hub.device.candidate import trace_json, trace_key
-    from tchub.hub.search.candidates import tune_context
-    from tvm.s_tir import meta_schedule as ms
-
-    context = tune_context(task, target, ms.search_strategy.ReplayTrace(), seed, threads)
-    spaces, database = context.generate_design_space(), ms.database.MemoryDatabase()
-    context.pre_tuning(_ROUND, _ROUND, spaces, database, ms.cost_model.RandomModel())
-    for candidate in context.generate_measure_candidates() or ():
-        trace = trace_json(candidate.sch.trace)
-        yield trace_key(trace), trace
-    context.post_tuning()
+    live = [_replay(task.mod, json.loads(c.trace)) for c in random_candidates(task, target, count, seed)]
+    click.echo(f"{name} for {target.kind.name}: {len(live)} programs", err=True)
+    return Programs(name, tune_context(task, target, "replay-trace", seed, threads), live)
 
 
 def _replay(mod: Any, trace: Any) -> Any:
@@ -189,10 +153,3 @@ def _replay(mod: Any, trace: Any) -> Any:
     schedule: Any = Schedule(mod)
     Trace.apply_json_to_schedule(trace, schedule)
     return ms.MeasureCandidate(schedule, [])
-
-
-def _write(file: Path, kept: dict[str, Any]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    partial = file.with_suffix(".part")
-    partial.write_bytes(gzip.compress(json.dumps(kept).encode(), 3))
-    os.replace(partial, file)

@@ -16,37 +16,29 @@ import click
 from scripts.benchmarks.common import FOLDER, ROOT
 from scripts.benchmarks.report.blocks import render
 from scripts.benchmarks.report.leaderboard import leaderboard_markdown
-from scripts.benchmarks.report.page import SECTIONS, load, page
-from scripts.benchmarks.report.picture import draw, fingerprint, is_current
-
-PICTURE = FOLDER / "speed.svg"
+from scripts.benchmarks.report.page import page
+from scripts.benchmarks.report.picture import draw, is_current
 
 
 def documents() -> Iterator[tuple[Path, str]]:
     """Yield the path and the text of every document that quotes figures."""
-    results = load(FOLDER)
-    for section in SECTIONS:
-        if section.name not in results:
-            click.echo(f"not run yet: {section.name}", err=True)
+    results = {path.stem: json.loads(path.read_text()) for path in FOLDER.glob("*.json")}
     yield ROOT / "docs/benchmarks.md", page(results)
-    yield ROOT / "docs/leaderboard.md", leaderboard_markdown(json.loads((FOLDER / "models.json").read_text()))
+    yield ROOT / "docs/leaderboard.md", leaderboard_markdown(results["models"])
     for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         if (text := path.read_text()) != (new := render(text, results)):
             yield path, new
-    if "tuning" in results:
-        current = is_current(PICTURE, fingerprint(results))
-        yield PICTURE, PICTURE.read_text() if current else draw(results)
+    picture = FOLDER / "speed.svg"
+    if not is_current(picture, results):
+        yield picture, draw(results)
 
 
 @click.command()
 @click.option("--check", is_flag=True, help="Change nothing; exit 1 when something would change.")
 def main(check: bool) -> None:
     """Write docs/benchmarks.md, docs/leaderboard.md, the marked blocks of README and docs, and the README's picture."""
-    stale = False
-    for path, text in documents():
-        if path.is_file() and path.read_text() == text:
-            continue
-        stale = True
+    stale = [(path, text) for path, text in documents() if not path.is_file() or path.read_text() != text]
+    for path, text in stale:
         if check:
             click.echo(f"{path.relative_to(ROOT)} is out of date: run python -m scripts.benchmarks.report", err=True)
         else:

@@ -1,4 +1,4 @@
-"""What the page shows of the benchmarks of adapting: samplers, and what other devices' programs are worth.
+"""What the page shows of the benchmarks of adapting: samplers, other devices' programs, and settings.
 
 A figure of several seeds is shown as mean ± deviation (number of seeds). What was not run has no column.
 """
@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from scripts.benchmarks.transfer.figures import spread
-
-Row = Mapping[str, Any]
+from scripts.benchmarks.common import spread
+from scripts.benchmarks.report.tables import Row, pick
 
 PROTOCOLS = {"cross-task": "Cross-task", "in-task": "In-task", "both": "Both"}
 SCORES = {"pairwise": "pairwise accuracy", "mean_top1": "top-1"}
@@ -29,193 +28,218 @@ _PLAIN = {
     "papers": "The papers' own networks",
     "ablation": "Parts of TCL, added one by one",
 }
+# A gain is called one where it is so many standard errors above none.
+CLEAR = 2.0
 
 
-def sampling(job: Mapping[str, Any]) -> dict[str, Any]:
+def pivot(rows: Iterable[Row], index: Callable[[Row], Row], column: Any, value: Any) -> list[dict[str, Any]]:
+    """Return a row for each `index` of the rows, beside it a cell for each `column`: three functions of a row."""
+    table: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        key = index(row)
+        table.setdefault(tuple(key.values()), dict(key))[column(row)] = value(row)
+    return list(table.values())
+
+
+def plain(rows: Any) -> list[dict[str, Any]]:
+    """Rows with their figures of several seeds in one cell each; of a mapping, a row for each key."""
+    if isinstance(rows, Mapping):
+        rows = [{"of": name} | dict(row) for name, row in rows.items()]
+    return [{name: figure(v) if isinstance(v, Mapping) else v for name, v in row.items()} for row in rows or ()]
+
+
+def figure(value: Row) -> str:
+    """Mean, deviation and number of seeds; one seed has no deviation."""
+    deviation = f" ± {value['stdev']:.3f}" if value["stdev"] is not None else ""
+    return f"{value['mean']:.3f}{deviation} ({value['seeds']})"
+
+
+def _filled(shown: Mapping[str, Any]) -> dict[str, Any]:
+    return {title: table for title, table in shown.items() if table}
+
+
+def sampling(job: Row) -> dict[str, Any]:
     """A table for each start and score, a column a sampler; then differences, budgets and the time of picking."""
     details = job["details"]
-    found: dict[str, Any] = {
+    shown: dict[str, Any] = {
         "Means over corpora and seeds, pairwise accuracy (top-1)": _means(
-            details.get("means", ()), lambda row: f"{row['share']:.0%} {BLOCKS[row['block']]}"
-        )
+            details["means"], lambda row: f"{row['share']:.0%} {BLOCKS[row['block']]}"
+        ),
+        "Where the tasks that are measured are ranked, pairwise accuracy (top-1)": _means(
+            details["in_task"], lambda row: f"{row['labels']} labels"
+        ),
     }
-    found["Where the tasks that are measured are ranked, pairwise accuracy (top-1)"] = _means(
-        details.get("in_task", ()), lambda row: f"{row['labels']} labels"
-    )
-    for block, words in BLOCKS.items():
-        own = [row for row in details.get("table", ()) if row["block"] == block]
-        for score, named in SCORES.items():
-            found[f"{named.capitalize()}, {words}"] = _by_sampler(own, score)
-    found["Differences at a tenth, seed by seed"] = plain(details.get("cells", ()))
-    found["Share of RDU's tenth that gives RDU's score"] = _budget_means(job.get("summary", {}))
-    found["The same for each corpus and start"] = plain(details.get("budgets", ()))
-    found["Seconds to pick"] = plain(details.get("pool", ()))
-    return {title: table for title, table in found.items() if table}
+    rows = sorted(details["table"], key=lambda row: (row["corpus"], row["share"]))
+    for block, start in BLOCKS.items():
+        for score, title in SCORES.items():
+            shown[f"{title.capitalize()}, {start}"] = pivot(
+                [row for row in rows if row["block"] == block],
+                lambda row: {"corpus": row["corpus"], "share": f"{row['share']:.0%}", "programs": row["programs"]},
+                lambda row: row["sampler"],
+                lambda row, score=score: figure(row[score]),
+            )
+    shown["Differences at a tenth, seed by seed"] = plain(details["cells"])
+    shown["Share of RDU's tenth that gives RDU's score"] = list(_budget_means(job["summary"]))
+    shown["The same for each corpus and start"] = plain(details["budgets"])
+    shown["Seconds to pick"] = plain(details["pool"])
+    return _filled(shown)
 
 
-def _means(rows: Sequence[Row], named: Callable[[Row], str]) -> list[dict[str, Any]]:
-    """A row a sampler, the best pairwise accuracy first; a column for each place, `named` by its rows."""
-    found: dict[str, dict[str, Any]] = {}
+def _means(rows: Sequence[Row], column: Callable[[Row], str]) -> list[dict[str, Any]]:
+    """A row a sampler, the best pairwise accuracy first."""
     total = Counter[str]()
     for row in rows:
-        told = f"{row['pairwise']:.3f} ({row['mean_top1']:.3f})"
-        found.setdefault(row["sampler"], {"sampler": row["sampler"]})[f"{named(row)} ({row['runs']})"] = told
         total[row["sampler"]] += row["pairwise"]
-    return sorted(found.values(), key=lambda told: -total[told["sampler"]])
+    return pivot(
+        sorted(rows, key=lambda row: -total[row["sampler"]]),
+        lambda row: {"sampler": row["sampler"]},
+        lambda row: f"{column(row)} ({row['runs']})",
+        lambda row: f"{row['pairwise']:.3f} ({row['mean_top1']:.3f})",
+    )
 
 
-def _budget_means(summary: Row) -> list[dict[str, Any]]:
+def _budget_means(summary: Row) -> Iterator[dict[str, Any]]:
     """Means over corpora and starts: rdu+, and RDU itself as the control."""
-    found = []
-    for sampler, named in (("rdu+", "rdu_plus"), ("rdu itself, the control", "rdu_control")):
+    for sampler, name in (("rdu+", "rdu_plus"), ("rdu itself, the control", "rdu_control")):
         for end, score in (("", "top-1"), ("_pairwise", "pairwise accuracy")):
-            key = f"{named}_budget_ratio{end}"
+            key = f"{name}_budget_ratio{end}"
             if summary.get(key) is not None:
-                told = {
-                    "sampler": sampler,
-                    "score": score,
-                    "mean": summary[key],
-                    "median": summary.get(f"{key}_median"),
-                    "mean, in seconds": summary.get(f"{named}_seconds_ratio{end}"),
-                }
-                told |= {"corpora and starts": summary.get(f"budget_ratio_cells{end}")}
-                told |= {
-                    "never reached": summary.get(f"{key}_never"),
-                    "smallest is enough": summary.get(f"{key}_at_once"),
-                }
-                found.append(told)
-    return found
+                columns = {"mean": key, "median": f"{key}_median", "mean, in seconds": f"{name}_seconds_ratio{end}"}
+                columns |= {"corpora and starts": f"budget_ratio_cells{end}"}
+                columns |= {"never reached": f"{key}_never", "smallest is enough": f"{key}_at_once"}
+                yield {"sampler": sampler, "score": score} | pick([summary], columns)[0]
 
 
-def _by_sampler(rows: Sequence[Row], score: str) -> list[dict[str, Any]]:
-    """A row for each corpus and share."""
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in sorted(rows, key=lambda row: (row["corpus"], row["share"])):
-        place = row["corpus"], row["share"]
-        told = found.setdefault(place, {"corpus": place[0], "share": f"{place[1]:.0%}", "programs": row["programs"]})
-        told[row["sampler"]] = figure(row[score])
-    return list(found.values())
-
-
-def transfer(job: Mapping[str, Any]) -> dict[str, Any]:
-    """Every protocol's tables, told apart by whether the tasks were seen, then sources, forgetting and cost."""
+def transfer(job: Row) -> dict[str, Any]:
+    """Every protocol's tables, by whether the tasks were seen, then sources, forgetting and cost."""
     details = job["details"]
-    rows, titles = _spread_rows(details), details.get("methods", {})
-    found: dict[str, Any] = {}
+    titles = details["methods"]
+    rows = [row for row in _spread_rows(details) if row["method"] in titles]
+    shown: dict[str, Any] = {}
     for protocol, title in PROTOCOLS.items():
-        for seen, words in ((False, "unseen"), (True, "seen")):
-            own = [r for r in rows if r["protocol"] == protocol and r["seen"] is seen and r["method"] in titles]
-            for score, named in SCORES.items():
-                heading = f"{title}, {words}: {named}"
-                found[heading] = _by_target(own, score, titles)
+        for seen, known in ((False, "unseen"), (True, "seen")):
+            own = [row for row in rows if row["protocol"] == protocol and row["seen"] is seen]
+            for score, name in SCORES.items():
+                heading = f"{title}, {known}: {name}"
+                shown[heading] = _by_target(own, score, titles)
                 if any(row["labels"] for row in own):
-                    found[f"{heading}, mean over targets"] = _by_labels(own, score, titles)
-    for score, named in SCORES.items():
-        found[f"Differences cross-task, seed by seed: {named}"] = _by_difference(details.get("differences", ()), score)
-    found |= {title: plain(_listed(details.get(name))) for name, title in _PLAIN.items()}
-    return {title: table for title, table in found.items() if table}
+                    shown[f"{heading}, mean over targets"] = list(_by_labels(own, score, titles))
+    for score, name in SCORES.items():
+        shown[f"Differences cross-task, seed by seed: {name}"] = pivot(
+            details["differences"],
+            lambda row: {"difference": row["difference"]},
+            lambda row: row["target"],
+            lambda row, score=score: figure(row[score]),
+        )
+    return _filled(shown | {title: plain(details.get(name)) for name, title in _PLAIN.items()})
 
 
 def _spread_rows(details: Row) -> list[dict[str, Any]]:
     """The rows, with mean and deviation of their scores, which are kept seed by seed."""
-    rows = [dict(zip(details["columns"], row, strict=True)) for row in details.get("rows", ())]
-    return [row | {score: spread(row[score]) for score in SCORES} for row in rows]
-
-
-def _by_difference(rows: Sequence[Row], score: str) -> list[dict[str, Any]]:
-    """A row for each difference, a column for each target."""
-    found: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        found.setdefault(row["difference"], {"difference": row["difference"]})[row["target"]] = figure(row[score])
-    return list(found.values())
-
-
-def _listed(value: Any) -> Sequence[Row]:
-    if isinstance(value, Mapping):
-        return [{"of": name} | dict(row) for name, row in value.items()]
-    return value or ()
-
-
-def plain(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Rows with their figures of several seeds in one cell each."""
-    return [{name: figure(v) if _is_spread(v) else v for name, v in row.items()} for row in rows]
+    rows = [dict(zip(details["columns"], row, strict=True)) for row in details["rows"]]
+    return [row | {score: spread(row[score]) | {"values": row[score]} for score in SCORES} for row in rows]
 
 
 def _by_target(rows: Sequence[Row], score: str, titles: Mapping[str, str]) -> list[dict[str, Any]]:
     """A row for each target and number of labels, a column for each method."""
-    places = dict.fromkeys((row["target"], row["labels"]) for row in sorted(rows, key=lambda row: row["labels"]))
-    targets = list(dict.fromkeys(row["target"] for row in rows))
-    found = []
-    for target, labels in sorted(places, key=lambda place: targets.index(place[0])):
-        own = {r["method"]: figure(r[score]) for r in rows if (r["target"], r["labels"]) == (target, labels)}
-        told = {"target": target, "labels a task": labels} if labels else {"target": target}
-        found.append(told | {title: own[name] for name, title in titles.items() if name in own})
-    return found
+    targets, methods = list(dict.fromkeys(row["target"] for row in rows)), list(titles)
+    return pivot(
+        sorted(rows, key=lambda r: (targets.index(r["target"]), r["labels"], methods.index(r["method"]))),
+        lambda r: {"target": r["target"]} | ({"labels a task": r["labels"]} if r["labels"] else {}),
+        lambda r: titles[r["method"]],
+        lambda r: figure(r[score]),
+    )
 
 
-def _by_labels(rows: Sequence[Row], score: str, titles: Mapping[str, str]) -> list[dict[str, Any]]:
+def _by_labels(rows: Sequence[Row], score: str, titles: Mapping[str, str]) -> Iterator[dict[str, Any]]:
     """A row for each method, a column for each number of labels: the mean over all targets, where it has them all."""
     targets = {row["target"] for row in rows}
-    found = []
-    for name in titles:
-        told: dict[str, Any] = {}
+    for name, title in titles.items():
+        cells = {}
         for labels in sorted({row["labels"] for row in rows}):
             own = [row for row in rows if (row["method"], row["labels"]) == (name, labels)]
             if len(own) == len(targets) and (mean := over_targets(own, score)):
-                told[f"{labels} labels"] = figure(mean)
-        if told:
-            found.append({"method": titles[name], "targets": len(targets)} | told)
-    return found
+                cells[f"{labels} labels"] = figure(mean)
+        if cells:
+            yield {"method": title, "targets": len(targets)} | cells
 
 
 def over_targets(rows: Sequence[Row], score: str) -> dict[str, Any] | None:
     """The mean over targets of each seed that all of them have: its mean and deviation; None without such a seed."""
-    if not rows:
-        return None
-    seeds = set.intersection(*(set(row["seeds"]) for row in rows))
+    seeds = set.intersection(*(set(row["seeds"]) for row in rows)) if rows else set()
     values = [statistics.mean(row[score]["values"][row["seeds"].index(seed)] for row in rows) for seed in sorted(seeds)]
-    if not values:
-        return None
-    deviation = statistics.stdev(values) if len(values) > 1 else None
-    return {"mean": statistics.mean(values), "stdev": deviation, "seeds": len(values)}
+    return spread(values) if values else None
 
 
-def _is_spread(value: Any) -> bool:
-    return isinstance(value, Mapping) and {"mean", "stdev", "seeds"} <= set(value)
-
-
-def figure(spread: Mapping[str, Any]) -> str:
-    """Mean, deviation and number of seeds; one seed has no deviation."""
-    told = f"{spread['mean']:.3f}"
-    return told + (f" ± {spread['stdev']:.3f}" if spread["stdev"] is not None else "") + f" ({spread['seeds']})"
-
-
-def lost_sampling(job: Mapping[str, Any]) -> Iterator[str]:
+def lost_sampling(job: Row) -> Iterator[str]:
     """Corpora and starts on which RDU's tenth teaches more than rdu+'s."""
-    for row in job["details"].get("cells", ()):
-        for end, words in (("pairwise", "pairwise accuracy"), ("top1", "top-1")):
+    for row in job["details"]["cells"]:
+        for end, score in (("pairwise", "pairwise accuracy"), ("top1", "top-1")):
             gap = row.get(f"rdu_plus_minus_rdu_{end}")
             if gap and gap["mean"] < 0:
-                yield f"{row['corpus']} {BLOCKS[row['block']]}: rdu+ less RDU at a tenth, {words}: {figure(gap)}."
+                yield f"{row['corpus']} {BLOCKS[row['block']]}: rdu+ less RDU at a tenth, {score}: {figure(gap)}."
 
 
-def lost_transfer(job: Mapping[str, Any]) -> Iterator[str]:
+def lost_transfer(job: Row) -> Iterator[str]:
     """In-task: where the best method without any source is ahead of ours, or of fine-tuning."""
-    titles = job["details"].get("methods", {})
+    titles = job["details"]["methods"]
     rows = [row for row in _spread_rows(job["details"]) if row["protocol"] == "in-task"]
     for target, seen in sorted({(row["target"], row["seen"]) for row in rows}):
         own = [row for row in rows if (row["target"], row["seen"]) == (target, seen)]
-        for score, named in SCORES.items():
+        for score, name in SCORES.items():
             for method in ("ours", "fine-tune"):
-                if ahead := list(_ahead(own, method, score, titles)):
-                    place = f"{target}, {'seen' if seen else 'unseen'}, {named}, {titles[method]}"
-                    yield f"{place}: {'; '.join(ahead)}."
+                if ahead := "; ".join(_ahead(own, method, score, titles)):
+                    yield f"{target}, {'seen' if seen else 'unseen'}, {name}, {titles[method]}: {ahead}."
 
 
 def _ahead(rows: Sequence[Row], method: str, score: str, titles: Mapping[str, str]) -> Iterator[str]:
     """For each number of labels at which a method without sources is ahead of a method: both scores, and its name."""
     for labels in sorted({row["labels"] for row in rows}):
-        found = {row["method"]: row[score]["mean"] for row in rows if row["labels"] == labels}
-        best = max((name for name in ALONE if name in found), key=found.__getitem__, default=None)
-        if best and method in found and found[best] > found[method]:
-            yield f"{found[method]:.3f} with {labels} labels a task, {titles[best]} {found[best]:.3f}"
+        means = {row["method"]: row[score]["mean"] for row in rows if row["labels"] == labels}
+        best = max((name for name in ALONE if name in means), key=means.__getitem__, default=None)
+        if best and method in means and means[best] > means[method]:
+            yield f"{means[method]:.3f} with {labels} labels a task, {titles[best]} {means[best]:.3f}"
+
+
+def choices(job: Row) -> dict[str, Any]:
+    """A table a part: pairwise accuracy (top-1) of what is, and what each other value gains over it."""
+    shown: dict[str, list[dict[str, Any]]] = {}
+    for row in job["details"]["rows"]:
+        cells = {_heading(row, labels): _gain(scores) for labels, scores in row["scores"].items()}
+        changed = (row["setting"].replace("_", " "), _value(row["default"]), _value(row["value"]))
+        names = changed if row["setting"] else ("as it is", "", "")
+        if cells:
+            head = dict(zip(("setting", "instead of", "value"), names, strict=True))
+            shown.setdefault(row["part"][:1].upper() + row["part"][1:], []).append(head | cells)
+    return shown
+
+
+def _heading(row: Row, labels: str) -> str:
+    return f"{labels} labels" if row["protocol"] == "in-task" else "pairwise (top-1)"
+
+
+def _value(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _gain(scores: Row) -> str:
+    pairwise, top1 = scores["pairwise"], scores["mean_top1"]
+    if "gain" not in pairwise:
+        return f"{pairwise['mean']:.3f} ({top1['mean']:.3f})"
+    error = "" if pairwise["error"] is None else f" ± {pairwise['error']:.3f}"
+    return f"{pairwise['gain']:+.3f}{error} ({top1['gain']:+.3f})"
+
+
+def lost_choices(job: Row) -> Iterator[str]:
+    """Values that rank better than the default, for some number of labels, beyond two standard errors."""
+    for row in job["details"]["rows"]:
+        better = [
+            f"{_gain(scores)} with {_heading(row, labels)}" if row["protocol"] == "in-task" else _gain(scores)
+            for labels, scores in row["scores"].items()
+            if row["setting"]
+            and scores["pairwise"]["error"] is not None
+            and scores["pairwise"]["gain"] > CLEAR * scores["pairwise"]["error"]
+        ]
+        if better:
+            value = f"{row['setting'].replace('_', ' ')} {_value(row['value'])} instead of {_value(row['default'])}"
+            yield f"{row['part']}, {value}, ranks better than the default: {'; '.join(better)}."

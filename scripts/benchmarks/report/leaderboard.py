@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+from scripts.benchmarks.report.tables import Row, seeds_of, table
 
 BASELINES = {"random": "random choice", "xgboost": "XGBoost", "lightgbm": "LightGBM", "tenset-mlp": "TenSet-MLP"}
 SCORES = {
@@ -14,6 +15,14 @@ SCORES = {
     "top5": "top-5",
     "mean_top5": "mean top-5",
 }
+# Facts of a model: title, key, factor, format.
+_FACTS = (
+    ("parameters", "parameters", 1, "{:,.0f}"),
+    ("size", "bytes", 2**-20, "{:.2f} MiB"),
+    ("training", "train_seconds", 1, "{:,.0f} s"),
+    ("programs/s", "programs_per_second", 1, "{:,.0f}"),
+)
+_SUMMARY = ("pairwise", "mean_top1", "top5", "xgb_pairwise", "xgb_mean_top1")
 _INTRO = """# Leaderboard
 
 Written by `python -m scripts.benchmarks.report` from [benchmarks/models.json](benchmarks/models.json).
@@ -27,102 +36,53 @@ baselines are in italics. Size is that of the weights' file. `tilenet` is TileNe
 version 1.0.0 of the zoo; scores of the present version stand on its
 [cards](../cards).
 """
-_HEAD = (*SCORES.values(), "parameters", "size", "training", "programs/s")
 
 
-def leaderboard_markdown(document: Mapping[str, Any]) -> str:
-    """The leaderboard: a summary, then a table for each corpus and protocol.
-
-    Args:
-        document: models.json: `command`, `seeds`, `machine`, `summary` (corpus -> best_model and scores, beside
-            XGBoost's) and `details.rows`, each with `corpus`, `protocol`, `model`, `seeds`, scores as numbers or
-            {mean, stdev}, `parameters`, `bytes`, `train_seconds`, `programs_per_second`, `notes`.
-    """
-    groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for row in document["details"]["rows"]:
-        groups.setdefault((row["corpus"], row.get("protocol") or ""), []).append(row)
-    parts = [_INTRO, _made(document), _summary(document["summary"])]
-    parts += [_table(corpus, protocol, rows) for (corpus, protocol), rows in groups.items()]
-    return "\n".join(parts)
-
-
-def _made(document: Mapping[str, Any]) -> str:
-    machine = document.get("machine") or document["details"].get("machine") or {}
-    facts = [f"{machine[key]} {word}".strip() for key, word in _MACHINE.items() if machine.get(key) is not None]
-    seeds = ", ".join(map(str, document.get("seeds", ())))
-    lines = [f"Made by `{document['command']}`" if document.get("command") else "", f"seeds {seeds}" if seeds else ""]
-    lines += [f"on {', '.join(facts)}" if facts else "", str(document.get("date") or "")]
-    return ", ".join(filter(None, lines)) + ".\n"
-
-
-_MACHINE = {"device": "", "cpu_model": "", "gpu": "", "cores": "cores", "memory_gib": "GiB"}
-
-
-def _summary(summary: Mapping[str, Mapping[str, Any]]) -> str:
+def leaderboard_markdown(job: Mapping[str, Any]) -> str:
+    """Return the leaderboard: a summary, then a table for each corpus and protocol."""
+    facts = job["machine"]
+    machine = f"{facts['device']}, {facts['cpu_model']}, {facts['cores']} cores, {facts['memory_gib']} GiB"
+    lines = [_INTRO, f"Made by `{job['command']}`, seeds {seeds_of(job)}, on {machine}, {job['date']}.", ""]
     head = ("corpus", "best model", "pairwise", "mean top-1", "top-5", "XGBoost: pairwise", "mean top-1")
-    rows = [_row(head), _row(["---", "---", *["---:"] * 5])]
-    for corpus, best in summary.items():
-        scores = (best.get(key) for key in ("pairwise", "mean_top1", "top5", "xgb_pairwise", "xgb_mean_top1"))
-        rows.append(_row([f"`{corpus}`", best["best_model"], *map(_score, scores)]))
-    return "\n".join(["## Summary", "", *rows, ""])
+    rows = [
+        (f"`{corpus}`", best["best_model"], *(_score(best.get(key)) for key in _SUMMARY))
+        for corpus, best in job["summary"].items()
+    ]
+    lines += ["## Summary", "", *table(head, rows, 2)]
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in job["details"]["rows"]:
+        groups.setdefault((row["corpus"], row["protocol"]), []).append(row)
+    for (corpus, protocol), own in groups.items():
+        lines += [f"## {corpus}", "", protocol, "", *_ranked(own)]
+    return "\n".join(lines)
 
 
-def _table(corpus: str, protocol: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    ranked = sorted(rows, key=lambda row: (-_mean(row.get("pairwise")), row["model"]))
-    best = {name: max((_mean(row.get(name)) for row in rows), default=-math.inf) for name in SCORES}
-    lines = [f"## {corpus}", "", *([protocol, ""] if protocol else [])]
-    lines += [_row(["model", *_HEAD]), _row(["---", *["---:"] * len(_HEAD)])]
-    lines += [_line(row, best) for row in ranked]
-    seeds = {row["model"]: ", ".join(map(str, row.get("seeds") or ())) for row in ranked}
-    common = {told for told in seeds.values() if told}
-    lines += ["", *([f"Seeds: {common.pop()}."] if len(common) == 1 else _differing(seeds))]
-    lines += [f"- {row['model']}: {row['notes']}" for row in ranked if row.get("notes")]
-    return "\n".join(lines).rstrip() + "\n"
-
-
-def _differing(seeds: Mapping[str, str]) -> list[str]:
-    told = [f"{model} {numbers}" for model, numbers in seeds.items() if numbers]
-    return [f"Seeds: {'; '.join(told)}."] if told else []
-
-
-def _line(row: Mapping[str, Any], best: Mapping[str, float]) -> str:
-    name = row["model"]
-    title = f"*{BASELINES[name]}*" if name in BASELINES else name
-    scores = []
-    for key, top in best.items():
-        text = _score(row.get(key))
-        scores.append(f"**{text}**" if text != "-" and f"{_mean(row[key]):.3f}" == f"{top:.3f}" else text)
-    size, seconds, speed = (row.get(key) for key in ("bytes", "train_seconds", "programs_per_second"))
-    return _row(
-        [
-            title,
-            *scores,
-            _number(row.get("parameters"), "{:,.0f}"),
-            _number(None if size is None else size / 2**20, "{:.2f} MiB"),
-            _number(seconds, "{:,.0f} s"),
-            _number(speed, "{:,.0f}"),
-        ]
+def _ranked(rows: Sequence[Row]) -> Iterator[str]:
+    """A corpus's table, the best model first, and the seeds below it."""
+    ranked = sorted(rows, key=lambda row: (-row["pairwise"]["mean"], row["model"]))
+    best = {name: f"{max(row[name]['mean'] for row in rows):.3f}" for name in SCORES}
+    yield from table(
+        ("model", *SCORES.values(), *(title for title, *_ in _FACTS)), [list(_cells(row, best)) for row in ranked], 1
     )
+    seeds = {row["model"]: seeds_of(row) for row in ranked if row["seeds"]}
+    same = len(set(seeds.values())) == 1
+    yield f"Seeds: {next(iter(seeds.values())) if same else '; '.join(map(' '.join, seeds.items()))}."
+    yield from (f"- {row['model']}: {row['notes']}" for row in ranked if row.get("notes"))
+    yield ""
 
 
-def _mean(score: Any) -> float:
-    """Of a number or {mean, stdev}; one that is missing is below all."""
-    value = score.get("mean") if isinstance(score, Mapping) else score
-    return -math.inf if value is None or math.isnan(value) else float(value)
+def _cells(row: Row, best: Mapping[str, str]) -> Iterator[str]:
+    name = row["model"]
+    yield f"*{BASELINES[name]}*" if name in BASELINES else name
+    for key, top in best.items():
+        text = _score(row[key])
+        yield f"**{text}**" if text.startswith(top) else text
+    for _, key, factor, form in _FACTS:
+        yield form.format(factor * row[key]) if row.get(key) is not None else "-"
 
 
 def _score(score: Any) -> str:
-    mean = _mean(score)
-    if mean == -math.inf:
-        return "-"
-    spread = score.get("stdev") if isinstance(score, Mapping) else None
-    return f"{mean:.3f}" if spread is None else f"{mean:.3f} ± {spread:.3f}"
-
-
-def _number(value: Any, form: str) -> str:
-    told = value.get("mean") if isinstance(value, Mapping) else value
-    return "-" if told is None else form.format(told)
-
-
-def _row(cells: Sequence[object]) -> str:
-    return "| " + " | ".join(str(cell).replace("|", "\\|") for cell in cells) + " |"
+    """A number, or the mean and deviation of several seeds."""
+    if isinstance(score, Mapping):
+        return f"{score['mean']:.3f} ± {score['stdev']:.3f}"
+    return "-" if score is None else f"{score:.3f}"

@@ -1,12 +1,29 @@
-"""Markdown tables of figures, by the shape of what a benchmark wrote."""
+"""Markdown tables of figures: from rows and columns, or by the shape of what a benchmark wrote."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 # Longer tables stay in the JSON.
 MOST_ROWS = 60
+Row = Mapping[str, Any]
+
+
+def pick(rows: Iterable[Row], columns: Mapping[str, str | Callable[[Row], Any]]) -> list[dict[str, Any]]:
+    """Return a table's rows: columns by their titles, each a path of keys (`a.b`) or a function of the row."""
+
+    def value(row: Row, key: str | Callable[[Row], Any]) -> Any:
+        return at(row, key) if isinstance(key, str) else key(row)
+
+    return [{title: value(row, key) for title, key in columns.items()} for row in rows]
+
+
+def at(row: Any, path: str) -> Any:
+    """Return what lies under a path of keys; None where one of them is missing."""
+    for key in path.split("."):
+        row = (row or {}).get(key)
+    return row
 
 
 def tables(key: str, value: Any) -> Iterator[str]:
@@ -29,27 +46,26 @@ def tables(key: str, value: Any) -> Iterator[str]:
         yield from (f"{title}: {cell(value)}", "")
 
 
-def _rows(title: str, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    told = [(name, value) for row in rows for name, value in row.items() if _is_cell(value)]
-    names = [
-        name for name in dict.fromkeys(name for name, _ in told) if any(v is not None for n, v in told if n == name)
-    ]
+def _rows(title: str, rows: Sequence[Row]) -> Iterator[str]:
+    names = dict.fromkeys(name for row in rows for name, value in row.items() if value is not None and _is_cell(value))
     if len(names) < 2 or len(rows) > MOST_ROWS:
         return
     yield from (f"**{title}**", "") if title else ()
-    cells = [tuple(cell(row[name]) if name in row and _is_cell(row[name]) else "" for name in names) for row in rows]
-    yield from table(tuple(name.replace("_", " ") for name in names), cells)
+    cells = [[cell(row[name]) if name in row and _is_cell(row[name]) else "" for name in names] for row in rows]
+    yield from table([name.replace("_", " ") for name in names], cells)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """The lines of one table, figures to the right; none without rows."""
+def table(head: Sequence[str], rows: Sequence[Sequence[Any]], left: int | None = None) -> Iterator[str]:
+    """Yield the lines of one table; none without rows.
+
+    Args:
+        left: columns that are aligned to the left, the first ones; None: those that hold other than figures.
+    """
     if not rows:
         return
-    right = [all(_numeric(row[i]) for row in rows) for i in range(len(head))]
-    yield "| " + " | ".join(head) + " |"
-    yield "| " + " | ".join("---:" if r else "---" for r in right) + " |"
-    for row in rows:
-        yield "| " + " | ".join(row) + " |"
+    right = [all(_numeric(row[i]) for row in rows) if left is None else i >= left for i in range(len(head))]
+    for line in (head, ["---:" if r else "---" for r in right], *rows):
+        yield "| " + " | ".join(map(str, line)) + " |"
     yield ""
 
 
@@ -77,3 +93,14 @@ def cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
     return f"{value:,}" if isinstance(value, int) else str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def measured_on(job: Row, more: str = "") -> str:
+    """The machine that a benchmark ran on."""
+    facts = job["machine"]
+    return f"{facts['device']} ({facts['cpu_model']}, {facts['cores']} cores{more})"
+
+
+def seeds_of(job: Row) -> str:
+    """The seeds of a benchmark, as text."""
+    return ", ".join(map(str, job["seeds"]))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from scripts.benchmarks.common import monotone
+from scripts.benchmarks.common import monotone, spread
 
 SCORES = ("pairwise", "mean_top1", "mean_top5")
 # What is quoted, and how it is named.
@@ -48,16 +48,10 @@ def table(rows: Iterable[Row]) -> list[dict[str, Any]]:
 def _summed_up(key: tuple[Any, ...], rows: Sequence[Row]) -> dict[str, Any]:
     out: dict[str, Any] = dict(zip(("corpus", "block", "sampler", "share"), key, strict=True))
     out |= {"seeds": sorted(row["seed"] for row in rows), "programs": rows[0]["programs"]}
-    out |= {name: spread([row["scores"][name] for row in rows]) for name in SCORES}
+    out |= {name: spread([row["scores"][name] for row in rows], 4) for name in SCORES}
     for name in ("measuring_seconds", "select_seconds", "learn_seconds"):
         out[name] = round(statistics.mean(row[name] for row in rows), 2)
     return out
-
-
-def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Mean, standard deviation, which one seed does not have, and number of seeds."""
-    deviation = round(statistics.stdev(values), 4) if len(values) > 1 else None
-    return {"mean": round(statistics.mean(values), 4), "stdev": deviation, "seeds": len(values)}
 
 
 def means(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -65,21 +59,26 @@ def means(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return common_means([row for row in rows if row["sampler"] != ALL], ("block", "share"))
 
 
-def common_means(rows: Iterable[Row], place: Sequence[str]) -> list[dict[str, Any]]:
-    """One row for each place, whose keys are given, and sampler: means over the runs that all samplers have there."""
+def common_means(rows: Iterable[Row], keys: Sequence[str]) -> list[dict[str, Any]]:
+    """One row for each value of some keys and sampler: means over the runs that all samplers have there."""
     groups: dict[tuple[Any, ...], dict[str, dict[tuple[str, int], Row]]] = defaultdict(lambda: defaultdict(dict))
     for row in rows:
-        groups[tuple(row[key] for key in place)][row["sampler"]][row["corpus"], row["seed"]] = row
-    found = []
-    for where, by_sampler in sorted(groups.items()):
+        groups[tuple(row[key] for key in keys)][row["sampler"]][row["corpus"], row["seed"]] = row
+    table = []
+    for values, by_sampler in sorted(groups.items()):
         common = set.intersection(*map(set, by_sampler.values()))
         for sampler, own in sorted(by_sampler.items()) if common else ():
             runs = [own[run] for run in common]
-            told = dict(zip(place, where, strict=True)) | {"sampler": sampler, "runs": len(runs)}
-            told["measuring_seconds"] = round(statistics.mean(run["measuring_seconds"] for run in runs), 1)
+            line = dict(zip(keys, values, strict=True)) | {"sampler": sampler, "runs": len(runs)}
+            line["measuring_seconds"] = round(statistics.mean(run["measuring_seconds"] for run in runs), 1)
             scores = {name: round(statistics.mean(run["scores"][name] for run in runs), 4) for name in SCORES}
-            found.append(told | scores)
-    return found
+            table.append(line | scores)
+    return table
+
+
+def in_task_means(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """The same where the tasks that are measured judge: a row for each number of labels and sampler."""
+    return common_means(rows, ("labels",))
 
 
 def cells(rows: Sequence[Row]) -> list[tuple[str, str]]:
@@ -89,31 +88,28 @@ def cells(rows: Sequence[Row]) -> list[tuple[str, str]]:
 
 def curves(rows: Iterable[Row], cell: tuple[str, str], figure: str) -> Curves:
     """A score, or another figure, of every seed by sampler and share, of one corpus and block."""
-    found: Curves = defaultdict(lambda: defaultdict(dict))
+    own: Curves = defaultdict(lambda: defaultdict(dict))
     for row in rows:
         if (row["corpus"], row["block"]) == cell:
             value = row["scores"][figure] if figure in SCORES else row[figure]
-            found[row["sampler"]][row["share"]][row["seed"]] = value
-    return found
+            own[row["sampler"]][row["share"]][row["seed"]] = value
+    return own
 
 
 def by_cell(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """Each difference at a tenth for each corpus and block, over the seeds that both samplers have."""
-    found = []
+    table = []
     for cell in cells(rows):
-        told: dict[str, Any] = {}
+        line: dict[str, Any] = {}
         for suffix, score in QUOTED.items():
             own = curves(rows, cell, score)
             for name, better, worse in DIFFERENCES:
-                if gaps := _gaps(own[better][AT], own[worse][AT]):
-                    told[f"{name}_{suffix}"] = spread(gaps)
-        if told:
-            found.append({"corpus": cell[0], "block": cell[1]} | told)
-    return found
-
-
-def _gaps(better: Mapping[int, float], worse: Mapping[int, float]) -> list[float]:
-    return [better[seed] - worse[seed] for seed in sorted(better.keys() & worse.keys())]
+                one, other = own[better][AT], own[worse][AT]
+                if seeds := sorted(one.keys() & other.keys()):
+                    line[f"{name}_{suffix}"] = spread([one[seed] - other[seed] for seed in seeds], 4)
+        if line:
+            table.append({"corpus": cell[0], "block": cell[1]} | line)
+    return table
 
 
 def budgets(rows: Sequence[Row]) -> list[dict[str, Any]]:
@@ -138,14 +134,14 @@ def _budget(rows: Sequence[Row], cell: tuple[str, str], score: str) -> dict[str,
     if not seeds:
         return None
     wanted = statistics.mean(own["rdu"][AT][seed] for seed in seeds)
-    told: dict[str, Any] = {"corpus": cell[0], "block": cell[1], "score": score, "seeds": len(seeds)}
+    line: dict[str, Any] = {"corpus": cell[0], "block": cell[1], "score": score, "seeds": len(seeds)}
     for sampler in ("rdu+", "rdu"):
         reached = first_share(_mean_curve(own[sampler], seeds) | _mean_curve(own[ALL], seeds), wanted)
         seconds = _at(reached.share, _mean_curve(costs[sampler], seeds) | _mean_curve(costs[ALL], seeds))
         spent = seconds / _at(AT, _mean_curve(costs["rdu"], seeds))
-        told |= {sampler: round(reached.share / AT, 4), f"{sampler} is": reached.bound}
-        told[f"{sampler} seconds"] = round(spent, 4)
-    return told
+        line |= {sampler: round(reached.share / AT, 4), f"{sampler} is": reached.bound}
+        line[f"{sampler} seconds"] = round(spent, 4)
+    return line
 
 
 def _at(share: float, curve: Mapping[float, float]) -> float:
@@ -156,7 +152,7 @@ def _at(share: float, curve: Mapping[float, float]) -> float:
 
 def _mean_curve(points: Mapping[float, Mapping[int, float]], seeds: set[int]) -> dict[float, float]:
     """Means over these seeds; everything at once has fewer of them, and is taken by those that it has."""
-    known = {share: [value for seed, value in found.items() if seed in seeds] for share, found in points.items()}
+    known = {share: [value for seed, value in own.items() if seed in seeds] for share, own in points.items()}
     return {share: statistics.mean(values) for share, values in known.items() if values}
 
 
@@ -178,30 +174,26 @@ def first_share(curve: Mapping[float, float], wanted: float) -> Reached:
 def summary(rows: Sequence[Row]) -> dict[str, float | None]:
     """The figures that are quoted, means over corpora and blocks; None where the runs for one are missing.
 
-    A ratio that is only known to be at least or at most something counts as that; `..._never` tells how many cells
-    did not reach the score with the largest share that was run, `..._at_once` how many had it with the smallest.
+    A ratio that is only known to be at least or at most something counts as that; `..._never` is how many cells did
+    not reach the score with the largest share that was run, `..._at_once` how many had it with the smallest.
     """
     compared, ratios = by_cell(rows), budgets(rows)
-    found: dict[str, float | None] = {}
+    quoted: dict[str, float | None] = {}
     for suffix, score in QUOTED.items():
         for name, _, _ in DIFFERENCES:
             key = f"{name}_{suffix}"
-            found[key] = _mean([row[key]["mean"] for row in compared if key in row])
+            quoted[key] = _mean([row[key]["mean"] for row in compared if key in row])
         own = [row for row in ratios if row["score"] == score]
-        found |= _quoted_budgets(own, "" if score == "mean_top1" else f"_{suffix}")
-    return found
-
-
-def _quoted_budgets(rows: Sequence[Row], suffix: str) -> dict[str, float | None]:
-    found: dict[str, float | None] = {}
-    for sampler, named in (("rdu+", "rdu_plus"), ("rdu", "rdu_control")):
-        values, key = [row[sampler] for row in rows], f"{named}_budget_ratio{suffix}"
-        found[key] = _mean(values)
-        found[f"{key}_median"] = round(statistics.median(values), 4) if values else None
-        found[f"{named}_seconds_ratio{suffix}"] = _mean([row[f"{sampler} seconds"] for row in rows])
-        found[f"{key}_never"] = sum(row[f"{sampler} is"] == "at least" for row in rows)
-        found[f"{key}_at_once"] = sum(row[f"{sampler} is"] == "at most" for row in rows)
-    return found | {f"budget_ratio_cells{suffix}": len(rows)}
+        end = "" if score == "mean_top1" else f"_{suffix}"
+        for sampler, name in (("rdu+", "rdu_plus"), ("rdu", "rdu_control")):
+            values, key = [row[sampler] for row in own], f"{name}_budget_ratio{end}"
+            quoted[key] = _mean(values)
+            quoted[f"{key}_median"] = round(statistics.median(values), 4) if values else None
+            quoted[f"{name}_seconds_ratio{end}"] = _mean([row[f"{sampler} seconds"] for row in own])
+            quoted[f"{key}_never"] = sum(row[f"{sampler} is"] == "at least" for row in own)
+            quoted[f"{key}_at_once"] = sum(row[f"{sampler} is"] == "at most" for row in own)
+        quoted[f"budget_ratio_cells{end}"] = len(own)
+    return quoted
 
 
 def _mean(values: Sequence[float]) -> float | None:

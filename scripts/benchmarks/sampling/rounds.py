@@ -9,9 +9,23 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
+from pyarrow import parquet
+from tchub.hub.adaptation.session import first_sampler
+from tchub.zoo.adapt.cross_validation import informed_scores
+from tchub.zoo.adapt.errors import LabelError
+from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
+from tchub.zoo.adapt.sampling import MeasuringCost, Pool, PoolPredictions, RandomSampler, create_sampler
+from tchub.zoo.models import create
+from tchub.zoo.training import evaluate_scores
+from tchub.zoo.training.config import TrainConfig
+from tchub.zoo.training.loop import train
+from tchub.zoo.training.programs import Share
+from tchub.zoo.training.training_data import load_training_data
 
-from scripts.benchmarks.sampling.results import SOURCES
-from scripts.zoo.build import open_corpus
+from scripts.benchmarks.sampling.figures import SCORES
+from scripts.benchmarks.sampling.results import SOURCES, InTaskKey
+from scripts.zoo.plan import open_corpus
 
 ROUNDS = 3
 # A recipe counts passes over thousands of programs; a few hundred need as many steps, hence more passes.
@@ -77,8 +91,6 @@ def run_rounds(
         known: models of the starts, by (budget, seed), which are every sampler's that has this opening.
         opening: how to begin; at random unless given.
     """
-    from tchub.zoo.adapt.sampling import Pool, PoolPredictions, RandomSampler
-
     opening = opening or Opening(RandomSampler())
     pool = Pool(data.group, tuple(ops), to_rank=opening.to_rank)
     known = {} if known is None else known
@@ -111,8 +123,6 @@ def run_rounds(
 
 
 def _view(model: Any, data: Any, picked: np.ndarray, cost: Any) -> Any:
-    from tchub.zoo.adapt.sampling import PoolPredictions
-
     if model is None:
         return None
     return PoolPredictions.of(model, data.features, picked, data.latency[picked], task=data.group, cost=cost)
@@ -124,11 +134,6 @@ def _nothing() -> np.ndarray:
 
 def from_scratch(data: Any, seed: int) -> Any:
     """TileNet from random weights, by the recipe of the zoo's own, no program of a validation task asked."""
-    import torch
-    from tchub.zoo.models import create
-    from tchub.zoo.training.config import TrainConfig
-    from tchub.zoo.training.loop import train
-
     recipe = TrainConfig.find("tilenet").as_dict()
     batches = -(-len(np.unique(data.group)) // recipe["groups_per_batch"])
     passes = max(recipe["epochs"], min(MOST_PASSES, STEPS // batches))
@@ -148,9 +153,6 @@ def from_pretrained(start: Any) -> Learner:
     """
 
     def learn(data: Any, seed: int) -> Any:
-        from tchub.zoo.adapt.errors import LabelError
-        from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
-
         try:
             return fine_tune(start, data, FineTuneConfig(seed=seed)).model
         except LabelError:
@@ -160,6 +162,8 @@ def from_pretrained(start: Any) -> Learner:
 
 
 TEST_PER_TASK = 400
+# Of each judging task: programs to pick from, at most half of the task, and all that are used.
+POOL, MOST = 64, 300
 
 
 class Material:
@@ -171,9 +175,6 @@ class Material:
     @cached_property
     def data(self) -> Any:
         """Training programs of the corpus and of its source, and test programs; see `training.training_data`."""
-        from tchub.zoo.training.programs import Share
-        from tchub.zoo.training.training_data import load_training_data
-
         share = Share(per_task=self.per_task)
         return load_training_data(open_corpus(self.corpus), [open_corpus(SOURCES[self.corpus])], "nest", share)
 
@@ -199,8 +200,6 @@ class Material:
     @cached_property
     def cost(self) -> tuple[float, float]:
         """Seconds to build a program, and how often its latency a measurement takes, by the corpus's own times."""
-        from pyarrow import parquet
-
         programs = parquet.read_table(
             open_corpus(self.corpus).path / "programs.parquet", columns=["latency", "cost_seconds"]
         )
@@ -213,3 +212,46 @@ class Material:
     def learner(self, block: str) -> Learner:
         """What makes a model of picks."""
         return from_scratch if block == "scratch" else from_pretrained(self.start)
+
+
+def run_in_task(key: InTaskKey, material: Material, known: dict[Any, Any]) -> dict[str, Any]:
+    """One result where the tasks that are measured judge, as `tchub adapt --workload NETWORK` uses a sampler.
+
+    A pretrained TileNet learns some programs of each judging task, picked from 64 of them, and ranks the others, the
+    measured ones being its context. The first batch is that of `tchub adapt`, two programs of each task at least; the
+    rest comes in three rounds. `known` has the models of first batches, by what picked them.
+    """
+    whole = getattr(material.data, material.split)
+    pool, test = (whole.take(half) for half in halves(whole.members, key.seed))
+    tasks = open_corpus(key.corpus).tasks
+    sampler, cost = create_sampler(key.sampler), MeasuringCost(*material.cost)
+    first = first_sampler(sampler)
+    picked = run_rounds(
+        pool,
+        tuple(tasks[task].op for task in pool.task_ids),
+        sampler,
+        key.labels * len(pool.task_ids),
+        key.seed,
+        material.learner("pretrained"),
+        cost,
+        known.setdefault(first.name, {}),
+        Opening(first, material.start, 2 * len(pool.task_ids), to_rank=True),
+    )
+    learnt = pool.take(np.sort(picked.indices))
+    scores = informed_scores(picked.model, test.features, test.group, learnt)
+    metrics = evaluate_scores(scores, test.latency, test.group, test.task_weights)
+    return {
+        "programs": len(learnt),
+        "scores": {name: round(metrics[name], 5) for name in SCORES},
+        "measuring_seconds": round(float(cost.seconds(learnt.latency).sum()), 1),
+    }
+
+
+def halves(members: Sequence[np.ndarray], seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Indices, ascending, of the programs to pick from and of those to be ranked, drawn from each task."""
+    rng = np.random.default_rng(seed)
+    drawn = [rng.permutation(own)[:MOST] for own in members]
+    cuts = [min(POOL, len(own) // 2) for own in drawn]
+    parts = [own[:cut] for own, cut in zip(drawn, cuts, strict=True)]
+    rest = [own[cut:] for own, cut in zip(drawn, cuts, strict=True)]
+    return np.sort(np.concatenate(parts)), np.sort(np.concatenate(rest))

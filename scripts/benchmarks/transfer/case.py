@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,11 +15,36 @@ from tchub.zoo.adapt.ensemble import recipe_for
 from tchub.zoo.adapt.multi_task import MultiHead, multi_task
 from tchub.zoo.models import Checkpoint, CheckpointConfig, CostModel, create, get_architecture
 from tchub.zoo.training import RankingDataset, TrainConfig, train
+from tchub.zoo.training.evaluation import draw_labels, scores_given
 from tchub.zoo.training.programs import resolve_schema
 
+from scripts.benchmarks.common import kept, read_json
 from scripts.benchmarks.transfer.data import SHARE, Scene, draw
 
 CROSS, IN_TASK, BOTH = PROTOCOLS = ("cross-task", "in-task", "both")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a method came to.
+
+    Attributes:
+        scores: (N,) of the judging tasks' programs.
+        parameters: of its model; 0: it has none.
+        known: (N,) bool, the programs that it had measured where it chose them itself; None: the case's.
+    """
+
+    scores: np.ndarray
+    parameters: int = 0
+    known: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A model and the seconds that training took."""
+
+    model: CostModel
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -35,7 +58,7 @@ class Case:
         models: where trained models are kept.
         arch: of all models.
         order: of the sources, some of them or all; empty: all, as in the scene.
-        drawn: places of the programs of the training tasks that are measured; None: a tenth at random.
+        drawn: indices of the programs of the training tasks that are measured; None: a tenth at random.
         chosen: (N,) bool, programs of the judging tasks that are measured; None: `labels` of each at random.
     """
 
@@ -58,14 +81,12 @@ class Case:
     def judged(self) -> RankingDataset:
         """All programs of the judging tasks."""
         if self.scene.judged is None:
-            raise ValueError(f"{self.scene.place} has no judging task")
+            raise ValueError(f"{self.scene.path} has no judging task")
         return self.scene.judged
 
     @cached_property
     def known(self) -> np.ndarray:
         """(N,) bool: programs of the judging tasks that are measured."""
-        from tchub.zoo.training.evaluation import draw_labels
-
         if self.chosen is not None:
             return self.chosen
         if not self.labels:
@@ -73,39 +94,27 @@ class Case:
         return draw_labels(self.judged, self.labels, self.seed)
 
     @cached_property
-    def tenth(self) -> RankingDataset:
-        """The measured programs of the target's training tasks."""
-        places = draw(self.scene.own, SHARE, self.seed) if self.drawn is None else self.drawn
-        return self.scene.own.take(places)
-
-    @cached_property
-    def own_labels(self) -> RankingDataset:
-        """The measured programs of the judging tasks."""
-        return self.judged.take(np.flatnonzero(self.known))
-
-    @cached_property
     def measured(self) -> RankingDataset:
-        """All programs of the target that are measured."""
-        parts = {CROSS: [self.tenth], IN_TASK: [self.own_labels], BOTH: [self.tenth, self.own_labels]}
-        return RankingDataset.concat(parts[self.protocol])
-
-    def base(self, seed: int | None = None) -> Made:
-        """The model that was trained on the sources, all at once, by the case's seed or another."""
-        seed = self.seed if seed is None else seed
-        folder = self.models / self.scene.place / f"{self.arch}-{seed}"
-        return kept_model(folder, self.scene, lambda: train_new(self.scene, self.scene.all_given, seed, self.arch))
-
-    def informed(self) -> Made:
-        """The model that was trained on the sources and on all programs of the target's training tasks at once."""
-        folder = self.models / self.scene.place / f"{self.arch}-informed-{self.seed}"
-        return kept_model(
-            folder, self.scene, lambda: self.train(RankingDataset.concat([self.scene.own, self.scene.all_given]))
-        )
+        """All programs of the target that are measured: of its training tasks, of the judging tasks, or of both."""
+        own = self.scene.own
+        tenth = own.take(draw(own, SHARE, self.seed) if self.drawn is None else self.drawn)
+        labels = self.judged.take(np.flatnonzero(self.known))
+        return RankingDataset.concat({CROSS: [tenth], IN_TASK: [labels], BOTH: [tenth, labels]}[self.protocol])
 
     @property
-    def bases(self) -> Path:
-        """Where knowledge bases are kept, and models of single sources."""
-        return self.models / self.scene.place / "bases"
+    def folder(self) -> Path:
+        """Where the models of the scene are kept."""
+        return self.models / self.scene.path
+
+    def base(self, seed: int | None = None) -> TrainedModel:
+        """The model that was trained on the sources, all at once, by the case's seed or another."""
+        seed = self.seed if seed is None else seed
+        return self.kept(f"{self.arch}-{seed}", lambda: train_new(self.scene, self.scene.all_given, seed, self.arch))
+
+    def informed(self) -> TrainedModel:
+        """The model that was trained on the sources and on all programs of the target's training tasks at once."""
+        data = [self.scene.own, self.scene.all_given]
+        return self.kept(f"{self.arch}-informed-{self.seed}", lambda: self.train(RankingDataset.concat(data)))
 
     def given(self, source: str) -> RankingDataset:
         """The programs of a source."""
@@ -113,45 +122,43 @@ class Case:
 
     def alone(self, source: str) -> CostModel:
         """The model that was trained on one source alone."""
-        folder = self.bases / f"alone-{source}-{self.seed}"
-        return kept_model(folder, self.scene, lambda: self.train(self.given(source))).model
+        return self.kept(f"bases/alone-{source}-{self.seed}", lambda: self.train(self.given(source))).model
 
-    def train(self, data: RankingDataset) -> Made:
+    def kept(self, name: str, make: Callable[[], TrainedModel]) -> TrainedModel:
+        """A model of the scene, made only when it is not there yet."""
+        return kept_model(self.folder / name, self.scene, make)
+
+    def train(self, data: RankingDataset) -> TrainedModel:
         """A new model of the case's architecture and seed."""
         return train_new(self.scene, data, self.seed, self.arch)
 
-    def told(self, model: CostModel) -> np.ndarray:
+    def scores(self, model: CostModel) -> np.ndarray:
         """(N,) scores of the judging tasks' programs by a model that takes the labels as context.
 
         Those of the measured programs are NaN; without labels, the model's own scores.
         """
-        from tchub.zoo.training.evaluation import scores_given
-
         return scores_given(model, self.judged, self.known) if self.labels else model.score(self.judged.features)
 
-
-@dataclass(frozen=True)
-class Made:
-    """A model and what it took to make it."""
-
-    model: CostModel
-    seconds: float
+    def answer(self, *models: CostModel, more: int = 0) -> Answer:
+        """The mean of what models say, and their parameters; `more`: of what was trained beside them."""
+        scores = np.mean([self.scores(model) for model in models], axis=0)
+        return Answer(scores, more + sum(model.parameter_count() for model in models), self.chosen)
 
 
 def train_new(
     scene: Scene, data: RankingDataset, seed: int, arch: str = "tilenet", changed: Mapping[str, Any] | None = None
-) -> Made:
+) -> TrainedModel:
     """A model of random weights, trained on some programs by the recipe, of which some settings may be changed."""
-    started, found = time.process_time(), recipe_for(arch, data)
+    started, recipe = time.process_time(), recipe_for(arch, data)
     if changed:
-        model = found.model | {name: value for name, value in changed.items() if name in found.model}
-        found = replace(found, model=model, **{name: changed[name] for name in changed if name not in model})
+        model = recipe.model | {name: value for name, value in changed.items() if name in recipe.model}
+        recipe = replace(recipe, model=model, **{name: changed[name] for name in changed if name not in model})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = create(arch, **{"width": scene.schema.width, "hardware": scene.schema.hardware} | found.model)
+        model = create(arch, **{"width": scene.schema.width, "hardware": scene.schema.hardware} | recipe.model)
     model.prepare(torch.from_numpy(data.features))
-    train(model, data, None, found, seed)
-    return Made(model.eval(), time.process_time() - started)
+    train(model, data, None, recipe, seed)
+    return TrainedModel(model.eval(), time.process_time() - started)
 
 
 def train_heads(
@@ -170,26 +177,15 @@ def train_heads(
     return multi_task(heads, target, sources, config, seed)[0]
 
 
-def kept_model(folder: Path, scene: Scene, make: Callable[[], Made]) -> Made:
+def kept_model(folder: Path, scene: Scene, make: Callable[[], TrainedModel]) -> TrainedModel:
     """A model of a folder, made only when it is not there yet; a folder without `made.json` is not finished."""
-    done = folder / "made.json"
-    if not done.is_file():
-        made = make()
-        Checkpoint(_config(scene, made.model, folder.name), made.model, scene.device).save(folder)
-        part = folder / "made.part"
-        part.write_text(json.dumps({"seconds": made.seconds}))
-        os.replace(part, done)
-    return Made(Checkpoint.load(folder).model, json.loads(done.read_text())["seconds"])
-
-
-def _config(scene: Scene, model: CostModel, name: str) -> CheckpointConfig:
-    return CheckpointConfig(
-        name=name,
-        version="1.0.0",
-        arch=model.arch,
-        model=model.config.as_dict(),
-        feature_schema=scene.schema.name,
-        feature_version=scene.schema.version,
-        family=scene.device.family,
-        device=scene.device.to_dict(),
-    )
+    if not (folder / "made.json").is_file():
+        trained = make()
+        model, schema = trained.model, scene.schema
+        config = CheckpointConfig(
+            folder.name, "1.0.0", model.arch, model.config.as_dict(), schema.name, scene.device.family,
+            feature_version=schema.version, device=scene.device.to_dict(),
+        )  # fmt: skip
+        Checkpoint(config, model, scene.device).save(folder)
+        kept(folder / "made.json", lambda: {"seconds": trained.seconds})
+    return TrainedModel(Checkpoint.load(folder).model, read_json(folder / "made.json")["seconds"])

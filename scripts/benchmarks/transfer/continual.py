@@ -8,22 +8,18 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-import numpy as np
 from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig, add_device, learn, learning_order, start_base
 from tchub.zoo.adapt.continual.config import steps_per_epoch
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.devices import Device
 from tchub.zoo.models import CostModel, ProgressiveNetwork
 from tchub.zoo.training import RankingDataset, evaluate_model, train
+from tchub.zoo.training.programs import corpus_device
 
-from scripts.benchmarks.transfer.case import Made, kept_model, train_new
+from scripts.benchmarks.transfer.case import IN_TASK, Answer, Case, TrainedModel, kept_model, train_new
 from scripts.benchmarks.transfer.data import Scene
-
-if TYPE_CHECKING:
-    from scripts.benchmarks.transfer.case import Case
-
+from scripts.zoo.plan import open_corpus
 
 # As for all other trainings here, the last epoch is kept: no label is left to choose one by.
 SETTINGS = ContinualConfig(select="last")
@@ -35,6 +31,8 @@ GENTLE = 0.3
 # Steps of each phase of a base's further device at most: all of a source's programs taught a column more in so many
 # than a hundred a task in the recipe's epochs, in twice the time.
 MOST_STEPS = 400
+# Rank agreement, -1 to 1, below which a source misleads; share of the best source's below which it dilutes.
+LEAST_AGREEMENT, LEAST_SHARE = 0.05, 0.5
 
 
 def paced(config: ContinualConfig, arch: str, data: RankingDataset) -> ContinualConfig:
@@ -50,9 +48,14 @@ def paced(config: ContinualConfig, arch: str, data: RankingDataset) -> Continual
     )
 
 
+def gentle(config: ContinualConfig, rate: float = GENTLE) -> ContinualConfig:
+    """The settings by which a trained model learns more."""
+    return replace(config, learn_rate=rate * config.learn_rate)
+
+
 def gone_on(model: CostModel, case: Case) -> CostModel:
     """A copy of a model that learnt what was measured, gently; with few labels it stops by itself."""
-    if case.protocol == "in-task":
+    if case.protocol == IN_TASK:
         return fine_tune(model, case.measured, FineTuneConfig(seed=case.seed)).model
     return learn_more(model, case.measured, case.arch, case.seed)
 
@@ -64,11 +67,6 @@ def learn_more(model: CostModel, data: RankingDataset, arch: str, seed: int, rat
     return more.eval()
 
 
-def gentle(config: ContinualConfig, rate: float = GENTLE) -> ContinualConfig:
-    """The settings by which a trained model learns more."""
-    return replace(config, learn_rate=rate * config.learn_rate)
-
-
 def knowledge_base(
     scene: Scene,
     taught: Sequence[tuple[str, RankingDataset]],
@@ -76,7 +74,7 @@ def knowledge_base(
     folder: Path,
     arch: str = "tilenet",
     config: ContinualConfig = SETTINGS,
-) -> list[Made]:
+) -> list[TrainedModel]:
     """A base after each device: a network trained on the first one, then both phases for every further one.
 
     Args:
@@ -85,41 +83,40 @@ def knowledge_base(
         seed: of the first weights and all that is drawn.
         folder: where the base of every prefix of the devices is kept.
     """
-    made: list[Made] = []
-    for count in range(1, len(taught) + 1):
+    bases: list[TrainedModel] = []
+    for count, (_, data) in enumerate(taught, 1):
         names = "+".join(name for name, _ in taught[:count])
-        place = folder / f"{arch}-{names}-{seed}"
-        data = taught[count - 1][1]
-        if count == 1:
-            made.append(kept_model(place, scene, lambda d=data: _first(scene, d, seed, arch, config)))
-        else:
-            made.append(kept_model(place, scene, lambda d=data: next_base(is_base(made[-1]), d, seed, config)))
-    return made
+
+        def make(data: RankingDataset = data) -> TrainedModel:
+            if bases:
+                return next_base(is_base(bases[-1]), data, seed, config)
+            first = train_new(scene, data, seed, arch)
+            started = time.process_time()
+            base = start_base(first.model, data, config, seed=seed)
+            return TrainedModel(base, first.seconds + time.process_time() - started)
+
+        bases.append(kept_model(folder / f"{arch}-{names}-{seed}", scene, make))
+    return bases
 
 
-def is_base(made: Made) -> ProgressiveNetwork:
-    """The model that was made, which is a knowledge base."""
-    if not isinstance(made.model, ProgressiveNetwork):
-        raise TypeError(f"{made.model.arch} is no knowledge base")
-    return made.model
+def is_base(trained: TrainedModel) -> ProgressiveNetwork:
+    """The model, which is a knowledge base."""
+    if not isinstance(trained.model, ProgressiveNetwork):
+        raise TypeError(f"{trained.model.arch} is no knowledge base")
+    return trained.model
 
 
-def _first(scene: Scene, data: RankingDataset, seed: int, arch: str, config: ContinualConfig) -> Made:
-    started = time.process_time()
-    model = train_new(scene, data, seed, arch).model
-    return Made(start_base(model, data, config, seed=seed), time.process_time() - started)
-
-
-def next_base(base: ProgressiveNetwork, data: RankingDataset, seed: int, config: ContinualConfig) -> Made:
+def next_base(base: ProgressiveNetwork, data: RankingDataset, seed: int, config: ContinualConfig) -> TrainedModel:
     """A base that learnt a further device by both phases."""
     started = time.process_time()
-    return Made(add_device(base, data, None, paced(config, base.kb.arch, data), seed).kb, time.process_time() - started)
+    more = add_device(base, data, None, paced(config, base.kb.arch, data), seed).kb
+    return TrainedModel(more, time.process_time() - started)
 
 
 def column_of(base: ProgressiveNetwork, case: Case, config: ContinualConfig = EQUATIONS) -> ProgressiveNetwork:
     """The base with a column that learnt what was measured; with few labels it stops by itself."""
     base.new_column(config.column, case.seed)
-    if case.protocol == "in-task":
+    if case.protocol == IN_TASK:
         tuned = fine_tune(base.learning(), case.measured, FineTuneConfig(seed=case.seed)).model
         assert isinstance(tuned, ProgressiveNetwork)
         return tuned
@@ -127,42 +124,33 @@ def column_of(base: ProgressiveNetwork, case: Case, config: ContinualConfig = EQ
     return base.eval()
 
 
-def continual(case: Case) -> tuple[np.ndarray, int]:
-    """The paper's way: the sources in their order, the target last, nothing distilled after it (7.4.3)."""
-    return _learnt(case, case.taught, EQUATIONS)
+def continual(case: Case) -> Answer:
+    """A knowledge base of the sources, in their order, and a column on the target, not distilled (TCL, 7.4.3)."""
+    return _answer(case, case.taught, EQUATIONS)
 
 
-def chosen(case: Case) -> tuple[np.ndarray, int]:
+def chosen(case: Case) -> Answer:
     """tchub's way: sources whose own model orders what was measured rightly, the best last, and rehearsal."""
-    from tchub.zoo.training.programs import corpus_device
-
-    from scripts.zoo.build import open_corpus
-
     scene = case.scene
     agreement = {name: rank_agreement(case.alone(name), case.measured) for name in scene.sources}
     devices = {name: corpus_device(open_corpus(name)) for name in scene.sources}
-    return _learnt(case, agreeing_sources(scene.device, devices, agreement) or scene.sources, SETTINGS)
+    return _answer(case, agreeing_sources(scene.device, devices, agreement) or scene.sources, SETTINGS)
 
 
-def _learnt(case: Case, order: Sequence[str], config: ContinualConfig) -> tuple[np.ndarray, int]:
-    model = column_of(is_base(bases(case, order, config)[-1]), case, config)
-    return case.told(model), model.parameter_count()
+def _answer(case: Case, order: Sequence[str], config: ContinualConfig) -> Answer:
+    return case.answer(column_of(is_base(bases(case, order, config)[-1]), case, config))
 
 
 def base_seconds(case: Case) -> float:
     """What the base of the sources took, in the case's order."""
-    return sum(made.seconds for made in bases(case, case.taught, EQUATIONS))
+    return sum(base.seconds for base in bases(case, case.taught, EQUATIONS))
 
 
-def bases(case: Case, order: Sequence[str], config: ContinualConfig) -> list[Made]:
+def bases(case: Case, order: Sequence[str], config: ContinualConfig) -> list[TrainedModel]:
     """The base after each of some of the sources, in an order."""
-    folder = case.bases / f"{config.strength:g}-{config.rehearsal:g}"
+    folder = case.folder / "bases" / f"{config.strength:g}-{config.rehearsal:g}"
     taught = [(name, case.given(name)) for name in order]
     return knowledge_base(case.scene, taught, case.seed, folder, case.arch, config)
-
-
-# Rank agreement, -1 to 1, below which a source misleads; share of the best source's below which it dilutes.
-LEAST_AGREEMENT, LEAST_SHARE = 0.05, 0.5
 
 
 def rank_agreement(model: CostModel, labels: RankingDataset) -> float:

@@ -14,7 +14,8 @@ import click
 import numpy as np
 from tchub.zoo.training import RankingDataset
 
-from scripts.zoo.build import open_corpus
+from scripts.benchmarks.common import note
+from scripts.zoo.plan import open_corpus
 
 # The target, and the devices that teach, in the order in which a continual learner meets them.
 TARGETS: dict[str, tuple[str, ...]] = {
@@ -54,7 +55,7 @@ class Scene:
     judged: RankingDataset | None
 
     @property
-    def place(self) -> Path:
+    def path(self) -> Path:
         """Of what belongs to it, under the folder of the runs."""
         return Path(self.split) / "+".join((self.target, *self.sources)) / ("seen" if self.seen else "unseen")
 
@@ -96,7 +97,7 @@ class Library:
         data, _ = read_programs(open_corpus(name), ids, schema, share=Share(per_task=self.cap))
         if data is None:
             raise click.ClickException(f"no task of {name} has enough programs")
-        click.echo(f"{name}: {len(data)} programs read in {time.perf_counter() - started:.0f} s", err=True)
+        note(f"{name}: {len(data)} programs read in {time.perf_counter() - started:.0f} s")
         return data
 
     def scene(
@@ -151,7 +152,7 @@ def cut(data: RankingDataset, tasks: Collection[str], per_task: int = 0, seed: i
 
 
 def draw(data: RankingDataset, share: float, seed: int) -> np.ndarray:
-    """Places, ascending, of a share of each task's programs at random, two at the least."""
+    """Indices, ascending, of a share of each task's programs at random, two at the least."""
     rng = np.random.default_rng(seed)
     parts = [rng.permutation(m)[: max(2, round(share * len(m)))] for m in data.members]
     return np.sort(np.concatenate(parts))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
 import numpy as np
 import torch
 from tchub.zoo.adapt.continual import ContinualConfig
@@ -22,11 +21,10 @@ from tchub.zoo.training import RankingDataset, evaluate_model
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from scripts.benchmarks.models import kept
+from scripts.benchmarks.common import Clock, kept, note, spread
 from scripts.benchmarks.transfer.case import train_heads
 from scripts.benchmarks.transfer.continual import EQUATIONS, SETTINGS, knowledge_base
 from scripts.benchmarks.transfer.data import Library, Scene, cut
-from scripts.benchmarks.transfer.figures import spread
 
 if TYPE_CHECKING:
     from scripts.benchmarks.transfer.runs import Runs
@@ -53,13 +51,13 @@ def forget(scenes: Sequence[Scene], seed: int, config: ContinualConfig, folder: 
         learnt; `seconds`: that each device took.
     """
     taught = [(scene.target, cut(scene.own, scene.own.task_ids, CHAIN_CAP)) for scene in scenes]
-    place = folder / f"chain-{config.strength:g}-{config.rehearsal:g}"
-    bases = knowledge_base(scenes[0], taught, seed, place, config=config)
+    chain = folder / f"chain-{config.strength:g}-{config.rehearsal:g}"
+    bases = knowledge_base(scenes[0], taught, seed, chain, config=config)
     scores = []
     for count, base in enumerate(bases, 1):
-        found = [evaluate_model(base.model, scene.judged) for scene in scenes[:count] if scene.judged is not None]
-        scores.append([{name: one[name] for name in ("pairwise", "mean_top1")} for one in found])
-    click.echo(f"{time.strftime('%H:%M:%S')} forgetting, {place.name}, seed {seed}: {scores[-1]}", err=True)
+        own = [evaluate_model(base.model, scene.judged) for scene in scenes[:count] if scene.judged is not None]
+        scores.append([{name: one[name] for name in ("pairwise", "mean_top1")} for one in own])
+    note(f"forgetting, {chain.name}, seed {seed}: {scores[-1]}")
     return {"scores": scores, "seconds": [base.seconds for base in bases]}
 
 
@@ -72,11 +70,11 @@ def lost(scores: Sequence[Sequence[dict[str, float]]], name: str) -> float:
 def forgetting_rows(runs: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
     """A row for each device and variant: its score when it was learnt, and after each further device."""
     rows = []
-    for variant, found in runs.items():
+    for variant, own in runs.items():
         for i, device in enumerate(CHAIN):
-            row: dict[str, Any] = {"base": variant, "device": device, "seeds": len(found)}
+            row: dict[str, Any] = {"base": variant, "device": device, "seeds": len(own)}
             for count in range(i, len(CHAIN)):
-                row[f"after {count + 1}"] = spread([run["scores"][count][i]["pairwise"] for run in found])
+                row[f"after {count + 1}"] = spread([run["scores"][count][i]["pairwise"] for run in own])
             rows.append(row)
     return rows
 
@@ -89,7 +87,7 @@ def share_trunk(scenes: Sequence[Scene], seed: int, count: int) -> float:
     return time.process_time() - started
 
 
-def cost_rows(scenes: Sequence[Scene], chain: dict[str, Any], folder: Path, go_on: Callable[[], bool]) -> list[Any]:
+def cost_rows(scenes: Sequence[Scene], chain: dict[str, Any], folder: Path, clock: Clock) -> list[Any]:
     """Parameters, work and training seconds beside the number of devices: a base, and a trunk with heads."""
     features = scenes[0].own.features[:64]
     settings = {"width": scenes[0].schema.width, "hardware": scenes[0].schema.hardware}
@@ -98,7 +96,7 @@ def cost_rows(scenes: Sequence[Scene], chain: dict[str, Any], folder: Path, go_o
     rows = []
     for count in range(1, len(scenes) + 1):
         path = folder / f"multi-task-{count}.json"
-        if not path.is_file() and not go_on():
+        if not path.is_file() and clock.is_over:
             break
         trained = kept(path, lambda n=count: {"seconds": share_trunk(scenes, 0, n)})
         heads = footprint(plain, features, count)
@@ -122,28 +120,25 @@ def devices_block(runs: Runs, seeds: Sequence[int]) -> dict[str, Any]:
         over `forgetting_seeds`.
     """
     scenes = cache(lambda: chain_scenes(runs.library, runs.split))
-    models, costs = runs.folder / "models" / runs.split, runs.folder / "results" / runs.split / "cost"
-    found: dict[str, list[dict[str, Any]]] = {}
-    used: dict[str, list[int]] = {}
+    models, results = runs.folder / "models" / runs.split, runs.folder / "results" / runs.split
+    chains: dict[str, dict[int, dict[str, Any]]] = {}
     for seed, (variant, config) in product(seeds, VARIANTS.items()):
-        path = runs.folder / "results" / runs.split / "forgetting" / f"{variant}-{seed}.json"
-        if not path.is_file() and not runs.in_time:
-            runs.left += 1
-            continue
-        run = kept(path, lambda s=seed, c=config: forget(scenes(), s, c, models))
-        found.setdefault(variant, []).append(run)
-        used.setdefault(variant, []).append(seed)
-    if not found:
+        path = results / "forgetting" / f"{variant}-{seed}.json"
+        if path.is_file() or not runs.clock.is_over:
+            run = kept(path, lambda s=seed, c=config: forget(scenes(), s, c, models))
+            chains.setdefault(variant, {})[seed] = run
+    if not chains:
         return {}
-    names = ("pairwise", "mean_top1")
+    every = {variant: list(own.values()) for variant, own in chains.items()}
+    first = next(iter(every.values()))[0]
     return {
-        "forgetting": forgetting_rows(found),
-        "cost": cost_rows(scenes(), next(iter(found.values()))[0], costs, lambda: runs.in_time),
+        "forgetting": forgetting_rows(every),
+        "cost": cost_rows(scenes(), first, results / "cost", runs.clock),
         "lost": {
-            variant: {name: spread([lost(run["scores"], name) for run in every]) for name in names}
-            for variant, every in found.items()
+            variant: {name: spread([lost(run["scores"], name) for run in own]) for name in ("pairwise", "mean_top1")}
+            for variant, own in every.items()
         },
-        "forgetting_seeds": used,
+        "forgetting_seeds": {variant: list(own) for variant, own in chains.items()},
     }
 
 

@@ -5,12 +5,12 @@ Whatever is subtracted or divided is a mean over the seeds that both sides have.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
-from scripts.benchmarks.common import monotone
+from scripts.benchmarks import common
 
 Row = Mapping[str, Any]
 Curve = Sequence[tuple[float, float]]
@@ -61,9 +61,8 @@ def _mean_row(found: Sequence[Row]) -> dict[str, Any]:
 
 
 def spread(values: Sequence[float]) -> dict[str, Any]:
-    """Mean and standard deviation, which one value does not have; the number of seeds, and their values in order."""
-    deviation = statistics.stdev(values) if len(values) > 1 else None
-    return {"mean": statistics.mean(values), "stdev": deviation, "seeds": len(values), "values": list(values)}
+    """Mean, deviation, number of seeds, and their values in order."""
+    return common.spread(values) | {"values": list(values)}
 
 
 def find(rows: Iterable[Row], **wanted: Any) -> list[Row]:
@@ -162,7 +161,7 @@ def label_ratio(scratch: Curve, ours: Curve) -> float | None:
     """
     if not scratch or not ours or scratch[-1][0] != ours[-1][0]:
         return None
-    scratch, ours = monotone(scratch), monotone(ours)
+    scratch, ours = common.monotone(scratch), common.monotone(ours)
     most = scratch[-1][0]
     need = labels_needed(ours, scratch[-1][1])
     if need is not None:
@@ -177,9 +176,9 @@ def ratio_rows(rows: Sequence[Row]) -> list[dict[str, Any]]:
         `of` names the method that learns from sources; `ratio` is that of the mean curves; `of seeds` has those of
         single seeds; `at_least` says that the fewest labels that the method was asked with were enough.
     """
-    places = [(seen, target) for seen in (False, True) for target in dict.fromkeys(row["target"] for row in rows)]
-    sides = [(method, rival) for method in HOPES for rival in RIVALS]
-    return [row for place in places for side in sides if (row := _ratio_row(rows, *place, *side))]
+    targets = dict.fromkeys(row["target"] for row in rows)
+    asked = product((False, True), targets, HOPES, RIVALS)
+    return [row for one in asked if (row := _ratio_row(rows, *one))]
 
 
 def _ratio_row(rows: Sequence[Row], seen: bool, target: str, method: str, rival: str) -> dict[str, Any] | None:
@@ -187,41 +186,35 @@ def _ratio_row(rows: Sequence[Row], seen: bool, target: str, method: str, rival:
         return label_ratio(*(curve(rows, target, seen, name, used) for name in (rival, method)))
 
     seeds = common_seeds(rows, target, seen, (rival, method))
-    found = ratio(seeds)
-    if found is None:
+    mean = ratio(seeds)
+    if mean is None:
         return None
     ours = curve(rows, target, seen, method, seeds)
     single = [value for seed in seeds if (value := ratio([seed])) is not None]
-    told = {"target": target, "seen": seen, "of": method, "versus": rival, "ratio": found, "seeds": len(seeds)}
+    row = {"target": target, "seen": seen, "of": method, "versus": rival, "ratio": mean, "seeds": len(seeds)}
     first = max(1.0, ours[0][0])
-    return told | {"of seeds": spread(single), "at_least": ours[0][0] > 0 and found == ours[-1][0] / first}
-
-
-def geometric_mean(values: Iterable[float | None]) -> float | None:
-    """Of those that are known; None without any."""
-    known = [value for value in values if value is not None]
-    return math.exp(statistics.mean(map(math.log, known))) if known else None
+    return row | {"of seeds": spread(single), "at_least": ours[0][0] > 0 and mean == ours[-1][0] / first}
 
 
 def summary(rows: Sequence[Row], forgetting: Mapping[str, float | None]) -> dict[str, Any]:
     """The figures that are quoted; one that was not measured is left out."""
-    found: dict[str, Any] = {}
+    quoted: dict[str, Any] = {}
     for name, one, other in DIFFERENCES:
-        found[name] = difference(rows, one, other, "mean_top1")
-        found[f"{name}_pairwise"] = difference(rows, one, other, "pairwise")
+        quoted[name] = difference(rows, one, other, "mean_top1")
+        quoted[f"{name}_pairwise"] = difference(rows, one, other, "pairwise")
     # Of the same model on all of the target's data, and of one training on that and the sources.
     for name, other in (("continual_over_full", "continual-all"), ("continual_over_joint", "full")):
-        found[name] = share(rows, "continual", other, "mean_top1")
-        found[f"{name}_pairwise"] = share(rows, "continual", other, "pairwise")
-    found["forgetting"], found["forgetting_pairwise"] = forgetting.get("mean_top1"), forgetting.get("pairwise")
+        quoted[name] = share(rows, "continual", other, "mean_top1")
+        quoted[f"{name}_pairwise"] = share(rows, "continual", other, "pairwise")
+    quoted["forgetting"], quoted["forgetting_pairwise"] = forgetting.get("mean_top1"), forgetting.get("pairwise")
     ratios = ratio_rows(rows)
-    for method, told in HOPES.items():
+    for method, title in HOPES.items():
         for rival in RIVALS:
             for seen, end in ((False, ""), (True, "_seen")):
                 own = [row["ratio"] for row in find(ratios, of=method, versus=rival, seen=seen)]
-                name = f"{told}_vs_{rival.replace('-', '_')}{end}"
-                found[name], found[f"{name}_least"] = geometric_mean(own), min(own, default=None)
-    return {name: value for name, value in found.items() if value is not None}
+                name = f"{title}_vs_{rival.replace('-', '_')}{end}"
+                quoted |= {name: statistics.geometric_mean(own), f"{name}_least": min(own)} if own else {}
+    return {name: value for name, value in quoted.items() if value is not None}
 
 
 def source_rows(rows: Sequence[Row], ordered: Sequence[Row]) -> list[dict[str, Any]]:
@@ -236,7 +229,7 @@ def source_rows(rows: Sequence[Row], ordered: Sequence[Row]) -> list[dict[str, A
     found = [(row, " > ".join(row["taught"])) for row in ordered]
     found += [(row, titles[row["method"]]) for row in whole if row["method"] in titles]
     return [
-        {"target": row["target"], "sources": words, "seeds": len(row["seeds"])}
+        {"target": row["target"], "sources": order, "seeds": len(row["seeds"])}
         | {name: row[name] for name in ("pairwise", "mean_top1", "mean_top5")}
-        for row, words in sorted(found, key=lambda pair: pair[0]["target"])
+        for row, order in sorted(found, key=lambda pair: pair[0]["target"])
     ]
