@@ -22,7 +22,7 @@ from .options import (
 from .output import Output, Prompt
 
 if TYPE_CHECKING:
-    from ..publishing.check_report import CheckReport
+    from ..publishing.check import CheckReport
     from ..publishing.contribute import StepResult
     from ..publishing.contribute_facts import ContributionConfig
     from ..publishing.publish import PublishResult
@@ -195,12 +195,11 @@ def contribute_command(
 
 def _publish(config: ContributionConfig, steps: list[StepResult]) -> str:
     """Return the command by which the finished folder goes where this one would have brought it."""
-    from ..publishing.contribute_steps import corpus_folders
     from ..registry.trust import index_to_ask
 
     (device,) = (step.facts["device"] for step in steps if step.name == "device")
     parts = ["tchub", "publish", str(config.out / "checkpoint")]
-    parts += [word for folder in corpus_folders(config, device) for word in ("--corpus", str(folder))]
+    parts += [word for folder in config.corpus_folders(device) for word in ("--corpus", str(folder))]
     parts += ["--repo", config.repo or "ORGANISATION/NAME"]
     if config.index_repo != index_to_ask():
         parts += ["--index-repo", config.index_repo] if config.index_repo else ["--no-index"]

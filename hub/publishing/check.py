@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from ...cards import SCORES, CardData, CorpusFacts, ScoreLine
+from ...cards import SCORES, CardData, CorpusFacts
 from ...zoo.errors import TchubError
 from ..registry import Registry
 from ..registry.entry import as_object
@@ -15,6 +15,8 @@ from ..registry.files import CONFIG_FILE, read_json
 from ..registry.index import Index
 from ..registry.store import cache_root
 from .check_files import (
+    TOLERANCE,
+    CheckSubject,
     check_device,
     check_facts,
     check_files,
@@ -24,8 +26,10 @@ from .check_files import (
     check_text,
     check_version,
     check_weights,
+    failed,
+    open_question,
 )
-from .check_report import TOLERANCE, CheckFinding, CheckReport, CheckSubject, failed, not_checked, passed
+from .errors import PublishError
 
 if TYPE_CHECKING:
     from ...zoo.corpus import Corpus
@@ -38,13 +42,60 @@ _OTHER_START = "start from random weights, or from a checkpoint that did not lea
 
 
 @dataclass(frozen=True)
-class CorpusScores:
-    """Scores on one corpus, as published or as evaluated again."""
+class CheckFinding:
+    """The answer to one question.
 
-    corpus: str
-    scores: dict[str, float | None]
-    tasks: int | None
-    programs: int | None
+    Attributes:
+        name: question, e.g. `licences`.
+        outcome: `ok`, `failed`, or `not-checked` where something that the check needs was not given.
+        detail: the fact behind the answer, in one line.
+        remedy: what to do about it; None where all is well.
+    """
+
+    name: str
+    outcome: Literal["ok", "failed", "not-checked"]
+    detail: str
+    remedy: str | None = None
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """All findings, in the order in which a reviewer asks.
+
+    Attributes:
+        unchecked_allowed: a question without an answer does not forbid publishing.
+    """
+
+    findings: tuple[CheckFinding, ...]
+    unchecked_allowed: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """True if the checkpoint may be published."""
+        return not self.failed and (self.unchecked_allowed or not self.not_checked)
+
+    @property
+    def failed(self) -> tuple[CheckFinding, ...]:
+        """Findings that forbid publishing."""
+        return tuple(finding for finding in self.findings if finding.outcome == "failed")
+
+    @property
+    def not_checked(self) -> tuple[CheckFinding, ...]:
+        """Questions without an answer."""
+        return tuple(finding for finding in self.findings if finding.outcome == "not-checked")
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return {"ok": self.ok, "findings": [asdict(finding) for finding in self.findings]}
+
+    def require(self) -> None:
+        """Raise PublishError (reason `check`, with all `findings`) for a checkpoint that may not be published."""
+        if not self.ok:
+            wrong = self.failed or self.not_checked
+            details = "; ".join(f"{finding.name}: {finding.detail}" for finding in wrong)
+            message = f"{'failed' if self.failed else 'not checked'}: {details}"
+            findings = self.as_dict()["findings"]
+            raise PublishError(message, reason="check", remedy=wrong[0].remedy, findings=findings)
 
 
 def check(
@@ -86,22 +137,24 @@ def check(
 
 
 def _ask(name: str, subject: CheckSubject, evaluate: bool) -> CheckFinding:
-    if name in ("scores", "leak") and not evaluate:
-        return not_checked(name, "left out", "give the corpora, and leave out --no-evaluate")
-    if name != "files" and not (subject.folder / CONFIG_FILE).is_file():
-        return not_checked(name, f"there is no {CONFIG_FILE}", "give the folder of a checkpoint")
     try:
-        return QUESTIONS[name](subject)
+        if name in ("scores", "leak") and not evaluate:
+            raise open_question("left out", "give the corpora, and leave out --no-evaluate")
+        if name != "files" and not (subject.folder / CONFIG_FILE).is_file():
+            raise open_question(f"there is no {CONFIG_FILE}", "give the folder of a checkpoint")
+        return CheckFinding(name, "ok", QUESTIONS[name](subject))
     except TchubError as error:
-        return failed(name, error.message, error.remedy)
+        is_open = isinstance(error, PublishError) and error.reason == "open"
+        return CheckFinding(name, "not-checked" if is_open else "failed", error.message, error.remedy)
     except OSError as error:  # a file that another question misses too, or that may not be read
-        return failed(name, f"{error.filename}: {error.strerror}", "give a folder whose files are all there to be read")
+        remedy = "give a folder whose files are all there to be read"
+        return CheckFinding(name, "failed", f"{error.filename}: {error.strerror}", remedy)
 
 
 # Scores
 
 
-def check_metrics(subject: CheckSubject) -> CheckFinding:
+def check_metrics(subject: CheckSubject) -> str:
     """All five scores of the checkpoint and those of a random order, each between 0 and 1."""
     run = subject.card.metrics
     values = [(line.key, key, line.value(key)) for line in run.scores for key in SCORES]
@@ -111,88 +164,44 @@ def check_metrics(subject: CheckSubject) -> CheckFinding:
     problems += [f"no {name}.{key}" for name, key in wanted if (name, key) not in measured]
     problems += [] if run.split else ["no split"]
     if problems:
-        return failed("metrics", "; ".join(problems), _AGAIN)
-    return passed("metrics", f"{len(SCORES)} scores on the {run.split} split of {run.corpus}, random choice beside")
+        raise failed("; ".join(problems), _AGAIN)
+    return f"{len(SCORES)} scores on the {run.split} split of {run.corpus}, random choice beside"
 
 
-def check_scores(subject: CheckSubject) -> CheckFinding:
+def check_scores(subject: CheckSubject) -> str:
     """The evaluation that metrics.json names gives the published scores again, within the tolerance."""
-    published = _published(subject.card)
-    names = ", ".join(scores.corpus for scores in published)
-    if absent := subject.missing([scores.corpus for scores in published]):
-        return not_checked("scores", f"needs the corpus {', '.join(absent)}", _give(absent))
-    subject.note(f"evaluating again: {names}")
-    again = {scores.corpus: scores for scores in _evaluate_again(subject, published)}
-    compared = [(scores, again[scores.corpus]) for scores in published if scores.corpus in again]
-    differences = [text for one, other in compared for text in _differences(one, other, subject.tolerance)]
-    if differences or len(compared) != len(published):
-        return failed("scores", "; ".join(differences) or "nothing could be evaluated", _AGAIN)
-    largest = max((abs(b - a) for one, other in compared for _, a, b in _pairs(one, other)), default=0.0)
-    return passed("scores", f"come out again on {names}; largest difference {largest:.4f}")
-
-
-def _give(corpora: Sequence[str]) -> str:
-    return f"give {' '.join(f'--corpus DIR/{name}' for name in corpora)}, or --no-evaluate"
-
-
-def _published(card: CardData) -> list[CorpusScores]:
-    """Return the scores of metrics.json; of a knowledge base those of each device that was judged."""
-    run = card.metrics
-    if card.is_knowledge_base:
-        judged = [device for device in run.devices if device.now]
-        return [CorpusScores(one.corpus, _values(one.now), one.tasks, one.programs) for one in judged]
-    return [CorpusScores(run.corpus or "", _values(run.model), run.tasks, run.programs)]
-
-
-def _values(line: ScoreLine | None) -> dict[str, float | None]:
-    return {key: line.value(key) if line else None for key in SCORES}
-
-
-def _evaluate_again(subject: CheckSubject, published: list[CorpusScores]) -> Iterator[CorpusScores]:
-    corpora = [subject.corpora[scores.corpus] for scores in published]
-    if subject.card.is_knowledge_base:
-        yield from _evaluate_devices(subject, corpora)
-        return
     from .evaluate import EvaluationConfig, evaluate
 
-    split, cache = subject.card.metrics.split or "test", cache_root().parent / "statements"
-    result = evaluate(subject.checkpoint, corpora[0], EvaluationConfig(split, threads=subject.threads, cache=cache))
-    yield CorpusScores(result["corpus"], result["results"]["model"], result["tasks"], result["programs"])
-
-
-def _evaluate_devices(subject: CheckSubject, corpora: list[Corpus]) -> Iterator[CorpusScores]:
-    """Return the scores of a knowledge base on each device's test tasks that no device taught."""
-    from ...zoo.adapt.continual.curriculum import Curriculum
-    from ...zoo.adapt.continual.lineage import seen_tasks
-    from ...zoo.features import get_schema
-    from ...zoo.training import evaluate_model
-    from ...zoo.training.programs import StatementStore
-
-    checkpoint, store = subject.checkpoint, StatementStore()
-    schema = get_schema(checkpoint.config.feature_schema)
-    curriculum = Curriculum((), corpora, schema, seen_tasks(checkpoint.config))
-    for corpus in corpora:
-        data = curriculum.test(corpus, store)
-        if data is not None:
-            scores: dict[str, float | None] = {**evaluate_model(checkpoint.model, data)}
-            yield CorpusScores(corpus.path.resolve().name, scores, len(data.task_ids), len(data))
-
-
-def _pairs(one: CorpusScores, other: CorpusScores) -> Iterator[tuple[str, float, float]]:
+    corpus, run = _judging_corpus(subject), subject.card.metrics
+    name = corpus.path.resolve().name
+    subject.note(f"evaluating again: {name}")
+    cache = cache_root().parent / "statements"
+    config = EvaluationConfig(run.split or "test", threads=subject.threads, cache=cache)
+    now = evaluate(subject.checkpoint, corpus, config)
+    problems, largest = [], 0.0
+    for unit, published, share in (("tasks", run.tasks, 0.0), ("programs", run.programs, _SAME_DATA)):
+        if published is not None and abs(now[unit] - published) > share * published:
+            problems.append(f"{name}: {published} {unit} published, {now[unit]} now")
     for key in SCORES:
-        published, now = one.scores.get(key), other.scores.get(key)
-        if published is not None and now is not None:
-            yield key, published, now
+        published, score = run.model.value(key) if run.model else None, now["results"]["model"][key]
+        if published is None:
+            continue
+        largest = max(largest, abs(score - published))
+        if not abs(score - published) <= subject.tolerance:
+            problems.append(f"{name}: {key} {published:.4f} published, {score:.4f} now ({score - published:+.4f})")
+    if problems:
+        raise failed("; ".join(problems), _AGAIN)
+    return f"come out again on {name}; largest difference {largest:.4f}"
 
 
-def _differences(one: CorpusScores, other: CorpusScores, tolerance: float) -> Iterator[str]:
-    counts = (("tasks", one.tasks, other.tasks, 0.0), ("programs", one.programs, other.programs, _SAME_DATA))
-    for unit, published, now, share in counts:
-        if published is not None and abs((now or 0) - published) > share * published:
-            yield f"{one.corpus}: {published} {unit} published, {now} now"
-    for key, published, now in _pairs(one, other):
-        if not abs(now - published) <= tolerance:
-            yield f"{one.corpus}: {key} {published:.4f} published, {now:.4f} now ({now - published:+.4f})"
+def _judging_corpus(subject: CheckSubject) -> Corpus:
+    """Return the corpus that the published scores are of; leaves the question open where it is not at hand."""
+    if subject.card.is_knowledge_base:
+        remedy = "score it on each device: tchub evaluate; and give --no-evaluate"
+        raise open_question("a knowledge base is judged on several devices", remedy)
+    name = subject.card.metrics.corpus or ""
+    subject.require_corpora([name])
+    return subject.corpora[name]
 
 
 # Leaks
@@ -204,99 +213,56 @@ def _differences(one: CorpusScores, other: CorpusScores, tolerance: float) -> It
 # counts too, and that one knew nothing of the corpus that judges now.
 
 
-@dataclass(frozen=True)
-class LearntCorpora:
-    """Corpora that one training learnt: the checkpoint's own (`start` is empty), or that of one that it started from.
-
-    Attributes:
-        start: `name@version`; corpora: None where the start is not on this machine.
-    """
-
-    start: str
-    corpora: tuple[CorpusFacts, ...] | None
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the corpora."""
-        return [str(corpus.name) for corpus in self.corpora or ()]
-
-
-def check_leak(subject: CheckSubject) -> CheckFinding:
+def check_leak(subject: CheckSubject) -> str:
     """No test task was learnt, as far as the config and the corpora tell."""
-    trainings = list(_trainings(subject))
-    names = [name for training in trainings for name in training.names]
-    if absent := subject.missing([*(scores.corpus for scores in _published(subject.card)), *names]):
-        return not_checked("leak", f"needs the corpora that teach and judge: {', '.join(absent)}", _give(absent))
-    if unknown := [training.start for training in trainings if training.corpora is None]:
-        detail = f"what its start {unknown[0]} learnt is not known here"
-        return not_checked("leak", detail, f"tchub pull {unknown[0]}")
-    for training in trainings:
-        is_base = subject.card.is_knowledge_base
-        if problems := _learnt_judges(subject) if is_base else _too_many(subject, training):
-            return failed("leak", "; ".join(problems), _OTHER_START if training.start else _RETRAIN)
-    return passed("leak", f"no test task is in what was learnt of {', '.join(dict.fromkeys(names))}")
+    judge, trainings = _judging_corpus(subject), dict(_trainings(subject))
+    names = [str(corpus.name) for corpora in trainings.values() for corpus in corpora or ()]
+    subject.require_corpora(names)
+    for start, corpora in trainings.items():
+        if corpora is None:
+            raise open_question(f"what its start {start} learnt is not known here", f"tchub pull {start}")
+        if problems := _too_many(subject, start, corpora, judge):
+            raise failed("; ".join(problems), _OTHER_START if start else _RETRAIN)
+    return f"no test task is in what was learnt of {', '.join(dict.fromkeys(names))}"
 
 
-def _trainings(subject: CheckSubject) -> Iterator[LearntCorpora]:
-    """Yield the checkpoint's own training, then those of its starts, nearest first."""
-    registry, config, seen = Registry.default(), subject.config, {""}
-    yield _learnt("", config)
-    while (start := str(as_object(config.get("training")).get("init") or "")) not in seen:
+def _trainings(subject: CheckSubject) -> Iterator[tuple[str, list[CorpusFacts] | None]]:
+    """Yield what the checkpoint's own training learnt, then what its starts did (`name@version`), nearest first.
+
+    None stands for a start that is not on this machine.
+    """
+    registry, config, start, seen = Registry.default(), subject.config, "", {""}
+    while True:
+        corpora = CardData.from_files(config, {}).corpora if config else ()
+        yield start, [corpus for corpus in corpora if corpus.name and corpus.programs] if config else None
+        start = str(as_object(config.get("training")).get("init") or "")
+        if start in seen:
+            return
         seen.add(start)
         folder = next((registry.folder(entry) for entry in registry.entries() if entry.id == start), None)
         config = read_json(folder / CONFIG_FILE) if folder else {}
-        yield _learnt(start, config) if config else LearntCorpora(start, None)
 
 
-def _learnt(start: str, config: dict[str, object]) -> LearntCorpora:
-    corpora = CardData.from_files(config, {}).corpora
-    return LearntCorpora(start, tuple(corpus for corpus in corpora if corpus.name and corpus.programs))
-
-
-def _too_many(subject: CheckSubject, training: LearntCorpora) -> list[str]:
-    """Return the corpora of which more was learnt than they have without the test tasks."""
-    judge = subject.corpora[_published(subject.card)[0].corpus]
-    free = _free([subject.corpora[name] for name in training.names], judge)
-    who = f" by its start {training.start}" if training.start else ""
-    problems = []
-    for facts, (tasks, programs) in zip(training.corpora or (), free, strict=True):
-        for unit, learnt, most in (("tasks", facts.tasks, tasks), ("programs", facts.programs, programs)):
-            if learnt is not None and learnt > most:
-                problems.append(f"{learnt} {unit} of {facts.name} were learnt{who}, {most} are no test")
-    return problems
-
-
-def _free(corpora: Sequence[Corpus], judge: Corpus) -> list[tuple[int, int]]:
-    """Return of each corpus the tasks, and their valid programs, that compute nothing that any corpus tests on."""
+def _too_many(subject: CheckSubject, start: str, learnt: list[CorpusFacts], judge: Corpus) -> list[str]:
+    """Return the corpora of which more was learnt than they have without tasks that compute what any of them tests."""
     from ...zoo.corpus import exclude_computations, held_out_computations, split_tasks, usable_programs
 
+    corpora = [subject.corpora[str(facts.name)] for facts in learnt]
     held = held_out_computations([*corpora, judge])
-    counts = []
-    for corpus in corpora:
+    who = f" by its start {start}" if start else ""
+    problems = []
+    for facts, corpus in zip(learnt, corpora, strict=True):
         split = exclude_computations(corpus, split_tasks(corpus), held)
         usable = usable_programs(corpus, (*split.train, *split.val)).programs
-        counts.append((len(usable), sum(map(len, usable.values()))))
-    return counts
-
-
-def _learnt_judges(subject: CheckSubject) -> list[str]:
-    """Return the devices of a knowledge base that are judged by more tasks than it has not learnt."""
-    from ...zoo.adapt.continual.lineage import computation_key, seen_tasks
-    from ...zoo.corpus import computations, split_tasks
-
-    learnt = seen_tasks(subject.checkpoint.config).learnt
-    problems = []
-    for scores in _published(subject.card):
-        corpus = subject.corpora[scores.corpus]
-        known = computations(corpus)
-        left = sum(computation_key(known[task]) not in learnt for task in split_tasks(corpus).test)
-        if (scores.tasks or 0) > left:
-            problems.append(f"{scores.tasks} tasks of {scores.corpus} judge it, {left} of its tests are not learnt")
+        programs = sum(map(len, usable.values()))
+        for unit, number, most in (("tasks", facts.tasks, len(usable)), ("programs", facts.programs, programs)):
+            if number is not None and number > most:
+                problems.append(f"{number} {unit} of {facts.name} were learnt{who}, {most} are no test")
     return problems
 
 
 # In the order in which a reviewer asks; CONTRIBUTING.md has the same list.
-QUESTIONS: dict[str, Callable[[CheckSubject], CheckFinding]] = {
+QUESTIONS: dict[str, Callable[[CheckSubject], str]] = {
     "files": check_files,
     "weights": check_weights,
     "name": check_name,

@@ -1,21 +1,34 @@
-"""Questions that a checkpoint's folder alone answers: files, weights, names, device, facts, card, licences."""
+"""The questions of a check that a checkpoint's folder alone answers: files, weights, names, device, facts, card.
+
+A question returns the fact behind its yes, or raises a `TchubError`; one with the reason `open` was not answered.
+"""
 
 from __future__ import annotations
 
 import stat
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import ModelCard
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from yaml import YAMLError
 
-from ...cards import MISSING, check_card, missing, plots_of
+from ...cards import MISSING, CardData, CardError, check_card, missing, plots_of
 from ...zoo.devices import Device, UnknownDeviceError, get_device
 from ..registry.entry import KINDS, LASTING_FILES, RECORD, CheckpointName, as_object
-from ..registry.files import CARD_FILE, CONFIG_FILE, METRICS_FILE, WEIGHTS_FILE, records_of
-from .check_report import MAX_TEXT_BYTES, CheckFinding, CheckSubject, failed, passed
+from ..registry.files import CARD_FILE, CONFIG_FILE, METRICS_FILE, WEIGHTS_FILE, read_json, records_of
+from ..registry.index import Index
+from .errors import PublishError
 
+if TYPE_CHECKING:
+    from ...zoo.corpus import Corpus
+    from ...zoo.models import Checkpoint
+
+TOLERANCE = 0.002
+MAX_TEXT_BYTES = 4 << 20
 PLOTS = "plots"
 CHECKPOINT_FILES = (CONFIG_FILE, WEIGHTS_FILE, METRICS_FILE, CARD_FILE)
 # The first bytes of a file that only pretends to be text or tensors.
@@ -27,12 +40,82 @@ _HEAD = ("license", "library_name", "pipeline_tag", "tags", "eval_results")
 _RENDER = "write README.md again from config.json and metrics.json: tchub contribute does"
 
 
-def check_files(subject: CheckSubject) -> CheckFinding:
+@dataclass(frozen=True)
+class CheckSubject:
+    """One checkpoint, and what it is checked against. Files are read when a question first needs them.
+
+    Attributes:
+        index: the published checkpoints.
+        corpora: measured programs at hand, by their folders' names.
+        tolerance: how far a score may be from the published one.
+        threads: that may be used.
+        note: called with a line on what is being done.
+    """
+
+    folder: Path
+    index: Index
+    corpora: dict[str, Corpus] = field(default_factory=dict)
+    tolerance: float = TOLERANCE
+    threads: int = 1
+    note: Callable[[str], None] = lambda _: None
+
+    @cached_property
+    def config(self) -> dict[str, Any]:
+        """config.json; {} without one."""
+        return read_json(self.folder / CONFIG_FILE)
+
+    @cached_property
+    def metrics(self) -> dict[str, Any]:
+        """metrics.json; {} without one."""
+        return read_json(self.folder / METRICS_FILE)
+
+    @cached_property
+    def text(self) -> str:
+        """The card; empty without one. Raises CardError for one that is no text."""
+        path = self.folder / CARD_FILE
+        try:
+            with path.open("rb") as file:
+                return file.read(MAX_TEXT_BYTES).decode()
+        except FileNotFoundError:
+            return ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise CardError(f"{CARD_FILE} cannot be read: {error}", remedy=_RENDER, field=CARD_FILE) from error
+
+    @cached_property
+    def card(self) -> CardData:
+        """The facts of the card; raises CardError for a field of a wrong type."""
+        return CardData.from_files(self.config, self.metrics)
+
+    @cached_property
+    def checkpoint(self) -> Checkpoint:
+        """The audited and loaded checkpoint; raises CheckpointError."""
+        from ...zoo.models import Checkpoint
+
+        return Checkpoint.load(self.folder)
+
+    def require_corpora(self, names: Sequence[str]) -> None:
+        """Leave a question open where a corpus is not at hand."""
+        if absent := [name for name in dict.fromkeys(names) if name not in self.corpora]:
+            options = " ".join(f"--corpus DIR/{name}" for name in absent)
+            raise open_question(f"needs the corpus {', '.join(absent)}", f"give {options}, or --no-evaluate")
+
+
+def failed(detail: str, remedy: str) -> PublishError:
+    """Return the error of a question whose answer forbids publishing."""
+    return PublishError(detail, reason="check", remedy=remedy)
+
+
+def open_question(detail: str, remedy: str) -> PublishError:
+    """Return the error of a question that could not be answered."""
+    return PublishError(detail, reason="open", remedy=remedy)
+
+
+def check_files(subject: CheckSubject) -> str:
     """Config, weights, metrics, card and plots, and nothing else; plain files that are what they seem."""
     try:
         present = {path.name: path for path in subject.folder.iterdir() if path.name not in _BESIDE}
     except OSError as error:
-        return failed("files", f"{subject.folder}: {error.strerror}", "give the folder of a checkpoint")
+        raise failed(f"{subject.folder}: {error.strerror}", "give the folder of a checkpoint") from error
     plots = present.pop(PLOTS, None)
     problems = [f"{name} is missing" for name in CHECKPOINT_FILES if name not in present]
     problems += [f"{name} does not belong to it" for name in sorted(set(present) - set(CHECKPOINT_FILES))]
@@ -40,10 +123,10 @@ def check_files(subject: CheckSubject) -> CheckFinding:
     problems += [f"{name} {fault}" for name, fault in faults.items() if fault]
     problems += _wrong_plots(subject, plots) if plots is not None else []
     if problems:
-        return failed("files", "; ".join(problems), "make a folder of these files alone: tchub contribute does")
+        raise failed("; ".join(problems), "make a folder of these files alone: tchub contribute does")
     size = sum(path.stat().st_size for path in present.values())
     drawn = f", and {len(list(plots.iterdir()))} plots" if plots else ""
-    return passed("files", f"{len(present)} plain files, {size:,} bytes{drawn}")
+    return f"{len(present)} plain files, {size:,} bytes{drawn}"
 
 
 def _wrong_plots(subject: CheckSubject, folder: Path) -> list[str]:
@@ -83,25 +166,25 @@ def _fault(path: Path) -> str | None:
         return "is no text"
 
 
-def check_weights(subject: CheckSubject) -> CheckFinding:
+def check_weights(subject: CheckSubject) -> str:
     """Both phases of loading: the audit of config and header, then the model with its finite weights."""
     model = subject.checkpoint.model
-    return passed("weights", f"{subject.config['arch']} loads: {model.parameter_count():,} finite parameters")
+    return f"{subject.config['arch']} loads: {model.parameter_count():,} finite parameters"
 
 
-def check_name(subject: CheckSubject) -> CheckFinding:
+def check_name(subject: CheckSubject) -> str:
     """`arch-family` of the config's own architecture and family, and a semantic version."""
     config = subject.config
     parsed = CheckpointName.parse(f"{config.get('name')}@{config.get('version')}")
     if parsed.variant:
         remedy = f"save it as {config.get('arch')}-{config.get('family')}, with a version that nobody has"
-        return failed("name", f"{parsed.name} is a name of checkpoints adapted on one machine", remedy)
+        raise failed(f"{parsed.name} is a name of checkpoints adapted on one machine", remedy)
     arch, family = str(config.get("arch")), str(config.get("family"))
     rest = parsed.name.removeprefix(f"{arch}-")
     if rest == parsed.name or _family_of(rest) != family:
         remedy = f"call it {arch}-{family}"
-        return failed("name", f"{parsed.name} is no name for {arch} and the family {family}", remedy)
-    return passed("name", str(parsed))
+        raise failed(f"{parsed.name} is no name for {arch} and the family {family}", remedy)
+    return str(parsed)
 
 
 def _family_of(name: str) -> str:
@@ -112,69 +195,69 @@ def _family_of(name: str) -> str:
         return name
 
 
-def check_version(subject: CheckSubject) -> CheckFinding:
+def check_version(subject: CheckSubject) -> str:
     """No published version of this name has other weights or another config."""
     name, version = str(subject.config.get("name")), str(subject.config.get("version"))
     listed = [entry for entry in subject.index.entries if entry.name == name]
     same = next((entry for entry in listed if entry.version == version), None)
     if same is None:
         newest = max((entry.semver for entry in listed), default=None)
-        return passed("version", f"{version} is new" + (f", after {newest}" if newest else f"; so is {name}"))
+        return f"{version} is new" + (f", after {newest}" if newest else f"; so is {name}")
     now = records_of(subject.folder, LASTING_FILES)
     changed = [file for file in LASTING_FILES if now[file] != same.files[file]]
     if not changed:
-        return passed("version", f"{same.id} is published with these very files")
+        return f"{same.id} is published with these very files"
     further = max(entry.semver for entry in listed).next_minor()
     detail = f"{same.id} is published with another {' and '.join(changed)}; versions never change"
-    return failed("version", detail, f"save it as {further}")
+    raise failed(detail, f"save it as {further}")
 
 
-def check_device(subject: CheckSubject) -> CheckFinding:
+def check_device(subject: CheckSubject) -> str:
     """The family is one of the zoo's, and the spec sheet that the model reads is whole."""
     family, own = str(subject.config.get("family")), subject.config.get("device")
     if family in KINDS:
-        return passed("device", f"a knowledge base of {family.upper()}s")
+        return f"a knowledge base of {family.upper()}s"
     try:
         known = get_device(family)
     except UnknownDeviceError as error:
-        return failed("device", error.message, "add its spec sheet first: CONTRIBUTING, 'Adding a device'")
+        raise failed(error.message, "add its spec sheet first: CONTRIBUTING, 'Adding a device'") from error
     device = known if own is None else Device.from_dict(own, CONFIG_FILE)
     if device.family != known.family and not as_object(subject.config.get("lineage")).get("stand_in"):
         detail = f"the family is {family}, but the spec sheet is that of {device.name}"
-        return failed("device", detail, "say in lineage.stand_in why that device stands in, or correct the family")
-    return passed("device", f"{device.name} ({device.title})")
+        raise failed(detail, "say in lineage.stand_in why that device stands in, or correct the family")
+    return f"{device.name} ({device.title})"
 
 
-def check_facts(subject: CheckSubject) -> CheckFinding:
+def check_facts(subject: CheckSubject) -> str:
     """Every fact that a card needs is in the files."""
     if lacking := missing(subject.card):
-        return failed("facts", f"missing: {_shortened(lacking)}", "add what is missing; tchub contribute asks for it")
-    return passed("facts", "every fact that a card needs is in config.json and metrics.json")
+        raise failed(f"missing: {_shortened(lacking)}", "add what is missing; tchub contribute asks for it")
+    return "every fact that a card needs is in config.json and metrics.json"
 
 
-def check_text(subject: CheckSubject) -> CheckFinding:
+def check_text(subject: CheckSubject) -> str:
     """README.md is the card of the files, with nothing left to fill in."""
     gaps = [line.strip() for line in subject.text.splitlines() if MISSING in line]
     if gaps:
-        return failed("card", f"{len(gaps)} facts are missing, first in: {gaps[0]}", _RENDER)
+        raise failed(f"{len(gaps)} facts are missing, first in: {gaps[0]}", _RENDER)
     if differing := check_card(subject.text, subject.config, subject.metrics):
-        return failed("card", f"{len(differing)} lines differ from the files, first: {differing[0]}", _RENDER)
-    return passed("card", "README.md agrees with config.json and metrics.json")
+        raise failed(f"{len(differing)} lines differ from the files, first: {differing[0]}", _RENDER)
+    return "README.md agrees with config.json and metrics.json"
 
 
-def check_metadata(subject: CheckSubject) -> CheckFinding:
+def check_metadata(subject: CheckSubject) -> str:
     """The head of the card is one that the Hub reads: licence, library, task, and scores as a model-index."""
     try:
         data = ModelCard(subject.text).data
     except (ValueError, TypeError, KeyError, YAMLError) as error:
-        return failed("metadata", f"the Hub cannot read the card's head: {' '.join(str(error).split())}", _RENDER)
+        raise failed(f"the Hub cannot read the card's head: {' '.join(str(error).split())}", _RENDER) from error
     head = {key: getattr(data, key, None) for key in _HEAD}
     if lacking := [key for key, value in head.items() if not value]:
-        return failed("metadata", f"the card's head lacks {', '.join(lacking)}", _RENDER)
-    return passed("metadata", f"the Hub reads the card's head, with {len(head['eval_results'] or ())} scores")
+        raise failed(f"the card's head lacks {', '.join(lacking)}", _RENDER)
+    return f"the Hub reads the card's head, with {len(head['eval_results'] or ())} scores"
 
 
-def check_licences(subject: CheckSubject) -> CheckFinding:
+def check_licences(subject: CheckSubject) -> str:
     """An SPDX licence of the weights; of every corpus one, or the words that none was found."""
     weights, corpora = subject.card.config.lineage.weights_licence, subject.card.corpora
     problems = [] if is_spdx(weights) else [f"weights: {weights or 'none given'}"]
@@ -183,8 +266,8 @@ def check_licences(subject: CheckSubject) -> CheckFinding:
     problems += [] if corpora else ["data: no corpus is named"]
     if problems:
         remedy = "give an SPDX identifier such as Apache-2.0 (https://spdx.org/licenses), for data also `none found`"
-        return failed("licences", f"no licence: {_shortened(problems)}", remedy)
-    return passed("licences", f"weights {weights}; data {', '.join(subject.card.licences)}")
+        raise failed(f"no licence: {_shortened(problems)}", remedy)
+    return f"weights {weights}; data {', '.join(subject.card.licences)}"
 
 
 def is_spdx(text: str | None) -> bool:

@@ -7,9 +7,11 @@ step that was stopped is run again: collecting and training go on from their own
 from __future__ import annotations
 
 import json
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -17,22 +19,32 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ...cards import TITLES, draw, read_metrics, render_card
+from ...zoo.corpus import Corpus, CorpusError, check_corpus, split_tasks
 from ...zoo.corpus.schema import META_FILE, PROGRAMS_FILE, TASKS_FILE
-from ...zoo.files import locked_folder, write_atomically
-from ...zoo.models.config import CONFIG_FILE
+from ...zoo.files import locked_folder, write_atomically, write_files
+from ...zoo.models.config import CONFIG_FILE, CheckpointConfig
 from ...zoo.plain_json import json_file
-from ..registry.files import METRICS_FILE, WEIGHTS_FILE, sha256_of
-from .contribute_facts import FACTS_FILE, Asker, CardFacts, ContributionConfig
-from .contribute_steps import (
-    CHECKPOINT_FOLDER,
-    ContributionSteps,
+from ..device.host_facts import read_host_facts
+from ..registry.files import CARD_FILE, METRICS_FILE, WEIGHTS_FILE, sha256_of
+from ..registry.store import cache_root
+from .check_files import PLOTS
+from .contribute_facts import (
+    FACTS_FILE,
+    Asker,
+    CardFacts,
+    ContributionConfig,
+    choose_name,
     corpus_content,
-    corpus_folders,
     digest_of,
+    find_device,
+    gather_facts,
     load_base,
     recipe_of,
+    sha256s,
 )
 from .errors import ContributionError
+from .repository import Repository
 
 if TYPE_CHECKING:
     from ..tuning.collect import CollectProgress
@@ -108,63 +120,66 @@ def contribute(
         message = f"nobody is there to agree to publishing in {config.repo}"
         raise ContributionError(message, reason="facts", remedy="add --yes, or --no-publish", missing=["yes"])
     with locked_folder(config.out):
-        pipeline = _Pipeline(ContributionSteps(config, ask, note, progress), _read_state(config.out / STATE_FILE))
+        finished = _read_state(config.out / STATE_FILE)
         if step is not None:
-            pipeline.forget_from(step)
-        pipeline.run()
-        return pipeline.results
+            later = list(STEPS)[list(STEPS).index(step) :]
+            finished = {name: result for name, result in finished.items() if name not in later}
+            _write_state(config.out, finished)
+        steps = ContributionSteps(config, ask, note, progress, finished)
+        steps.run()
+        return steps.results
 
 
 @dataclass
-class _Pipeline:
-    """The steps in their order, and what they work with."""
+class ContributionSteps:
+    """The steps; the method of each returns its facts.
 
-    steps: ContributionSteps
+    Attributes:
+        ask: asks a person; None where nobody is there to ask.
+        note: called with a line on what is being done.
+        progress: called after each program that is measured.
+        finished: results of steps that are done, by name, of earlier runs too; results: those of this run.
+    """
+
+    config: ContributionConfig
+    ask: Asker | None
+    note: Callable[[str], None]
+    progress: Callable[[CollectProgress], None]
     finished: dict[str, StepResult]
     results: list[StepResult] = field(default_factory=list)
 
-    def forget_from(self, name: str) -> None:
-        """Take a step and all after it for unfinished."""
-        later = list(STEPS)[list(STEPS).index(name) :]
-        self.finished = {key: step for key, step in self.finished.items() if key not in later}
-        self._write_state()
-
     def run(self) -> None:
         """Run all steps; the inputs of each are all that its result depends on."""
-        config, out = self.steps.config, self.steps.config.out
-        machine = {"cpu": _cpu(), "tvm": metadata.version("apache-tvm")} if config.measures else {}
-        corpora = [corpus_content(folder) for folder in config.corpora]
-        self._step("preflight", machine | {"repo": config.destination}, self.steps.check_ready)
-        plan = {key: getattr(config, key) for key in ("device", "target", "threads")}
-        device = self._step("device", machine | plan | {"corpora": corpora}, self.steps.find_device)
-        arch = recipe_of(config).arch
-        given = msgspec.structs.asdict(config.facts.over(CardFacts.read(out / FACTS_FILE)))
-        earlier = self.finished["facts"].facts if "facts" in self.finished else {}
-        gather = partial(self.steps.gather_facts, earlier, arch, device["family"])
-        facts = self._step("facts", given | device | {"arch": arch}, gather)
-        folders = corpus_folders(config, device["device"])
-        plan |= {key: getattr(config, key) for key in ("workload", "programs", "seed")}
-        plan = device | plan | {"licence": facts["data_licence"]} if config.measures else {"corpora": corpora}
+        config, out = self.config, self.config.out
+        machine = {"cpu": read_host_facts().brand, "tvm": metadata.version("apache-tvm")} if config.measures else {}
+        given = [corpus_content(folder) for folder in config.corpora]
+        self._step("preflight", machine | {"repo": config.destination}, self.check_ready)
+        plan = machine | {key: getattr(config, key) for key in ("device", "target", "threads")}
+        device = self._step("device", plan | {"corpora": given}, self.find_device)
+        recipe = recipe_of(config)
+        stated = msgspec.structs.asdict(config.facts.over(CardFacts.read(out / FACTS_FILE)))
+        gather = partial(self.gather_facts, recipe.arch, device["family"])
+        facts = self._step("facts", stated | device | {"arch": recipe.arch}, gather)
+        folders = config.corpus_folders(device["device"])
+        plan |= device | {key: getattr(config, key) for key in ("workload", "programs", "seed")}
+        plan = plan | {"licence": facts["data_licence"]} if config.measures else {"corpora": given}
         files = [folders[0] / name for name in (META_FILE, TASKS_FILE, PROGRAMS_FILE)] if config.measures else []
-        self._step("collect", plan, lambda: self.steps.collect(folders, facts["data_licence"]), files)
+        self._step("collect", plan, partial(self.collect, folders, facts["data_licence"]), files)
         base = load_base(config.checkpoint).config if config.checkpoint else None
-        plan = {
-            "corpora": [corpus_content(folder) for folder in folders],
-            "recipe": recipe_of(config).as_dict(),
-            "base": base and f"{base.name}@{base.version}",
-            "seed": config.seed,
-        }
+        corpora = [corpus_content(folder) for folder in folders]
+        start = base and f"{base.name}@{base.version}"
+        plan = {"corpora": corpora, "recipe": recipe.as_dict(), "base": start, "seed": config.seed}
         trained = out / "training" / digest_of(plan)[:12]  # a changed plan does not meet the state of another one
         files = [trained / name for name in (CONFIG_FILE, WEIGHTS_FILE, METRICS_FILE)]
-        self._step("train", plan, lambda: self.steps.train(folders, trained), files)
-        metrics, folder = out / METRICS_FILE, out / CHECKPOINT_FOLDER
-        self._step("evaluate", plan | _sha256s(files), lambda: self.steps.evaluate(folders[0], trained), [metrics])
-        made_of = {"facts": facts, "trained": _sha256s(files), "metrics": sha256_of(metrics)}
-        card = self._step("card", made_of, lambda: self.steps.write_card(trained, facts), [folder])
-        made_of = {"files": _sha256s([folder]), "corpora": plan["corpora"]}
-        report = self._step("check", made_of, lambda: self.steps.check(folder, folders))
+        self._step("train", plan, partial(self.train, folders, trained), files)
+        scores, folder = out / METRICS_FILE, out / "checkpoint"
+        self._step("evaluate", plan | sha256s(files), partial(self.evaluate, folders[0], trained), [scores])
+        parts = {"facts": facts, "trained": sha256s(files), "metrics": sha256_of(scores)}
+        card = self._step("card", parts, partial(self.write_card, trained, folder, facts), [folder])
+        parts = {"files": sha256s([folder]), "corpora": corpora}
+        report = self._step("check", parts, partial(self.check, folder, folders))
         goal = {"repo": config.destination, "index": config.index_repo if config.destination else None}
-        self._step("publish", goal | card | report, lambda: self.steps.publish(folder))
+        self._step("publish", goal | card | report, partial(self.publish, folder))
 
     def _step(
         self, name: str, inputs: dict[str, Any], run: Callable[[], dict[str, Any]], files: Iterable[Path] = ()
@@ -172,22 +187,188 @@ class _Pipeline:
         """Return the facts of a step: kept where neither its inputs nor its files changed, else by running it."""
         earlier = self.finished.get(name)
         title = f"[{list(STEPS).index(name) + 1}/{len(STEPS)}] {name}: {STEPS[name]}"
-        if earlier and earlier.digest == digest_of([inputs, _sha256s(files)]):
-            self.steps.note(f"{title}: done before")
+        if earlier and earlier.digest == digest_of([inputs, sha256s(files)]):
+            self.note(f"{title}: done before")
             result = msgspec.structs.replace(earlier, outcome="kept", seconds=0.0)
         else:
-            self.steps.note(f"{title} (again: something that it depends on changed)" if earlier else title)
+            self.note(f"{title} (again: something that it depends on changed)" if earlier else title)
             started = time.monotonic()
             facts = json.loads(json_file(run()))
-            digest = digest_of([inputs, _sha256s(files)])
+            digest = digest_of([inputs, sha256s(files)])
             result = self.finished[name] = StepResult(name, "done", time.monotonic() - started, facts, digest)
-            self._write_state()
+            _write_state(self.config.out, self.finished)
         self.results.append(result)
         return result.facts
 
-    def _write_state(self) -> None:
-        state = msgspec.to_builtins(ContributionState(_FORMAT, self.finished))
-        write_atomically(self.steps.config.out / STATE_FILE, json_file(state))
+    def check_ready(self) -> dict[str, Any]:
+        """Check that this machine can measure and that the Hub takes something from this person."""
+        config = self.config
+        if config.destination:
+            Repository(config.destination).require_login()
+            if config.index_repo:
+                Repository(config.index_repo)  # a name that is none is refused now, not after hours
+        if not config.measures:
+            return {"warnings": []}
+        from ..device.doctor import run_checks
+
+        checks = [check for check in run_checks() if check.status != "ok"]
+        for check in checks:
+            self.note(f"{check.status}: {check.name}: {check.value}{f' -> {check.remedy}' if check.remedy else ''}")
+        if bad := [check for check in checks if check.status == "fail"]:
+            message = "this machine is not ready: " + "; ".join(f"{check.name}: {check.value}" for check in bad)
+            more = [check.to_dict() for check in bad]
+            raise ContributionError(message, reason="machine", remedy=bad[0].remedy, checks=more)
+        return {"warnings": [f"{check.name}: {check.value}" for check in checks]}
+
+    def find_device(self) -> dict[str, Any]:
+        """Find the device of the programs among those of the zoo."""
+        device = find_device(self.config, self.note)
+        self.note(f"{device.name}: {device.title}")
+        return {"device": device.name, "family": device.family, "kind": device.kind}
+
+    def gather_facts(self, arch: str, family: str) -> dict[str, Any]:
+        """Gather the facts that only a person knows; those of an earlier run are not asked for again."""
+        earlier = self.finished["facts"].facts if "facts" in self.finished else {}
+        return msgspec.structs.asdict(choose_name(gather_facts(self.config, earlier, self.ask), arch, family))
+
+    def collect(self, folders: list[Path], licence: str | None) -> dict[str, Any]:
+        """Measure programs, or take the given corpora; then check that the corpora can be trusted."""
+        config = self.config
+        if config.measures:
+            from ..tuning.collect import collect
+
+            keys = ("device", "target", "linker", "threads", "seed")
+            how: dict[str, Any] = {key: getattr(config, key) for key in keys}
+            how |= {"licence": licence or "", "progress": self.progress, "say": self.note}
+            measured = collect(",".join(config.workload), config.programs, folders[0], **how)
+            self.note(f"{measured.programs} programs of {measured.tasks} tasks ({measured.failed} failed)")
+        corpora = [Corpus.open(folder) for folder in folders]
+        for corpus in corpora:
+            if wrong := [f"{finding.name}: {finding.message}" for finding in check_corpus(corpus) if not finding.ok]:
+                remedy = "collect it again, or leave out what is wrong (`tchub corpus check` says more)"
+                raise CorpusError(f"{corpus.path}: {'; '.join(wrong)}", remedy=remedy, path=str(corpus.path))
+        tests = len(split_tasks(corpora[0]).test)
+        self.note(f"{tests} of {len(corpora[0].tasks)} tasks judge, the others teach")
+        return {"corpora": [str(folder.resolve()) for folder in folders], "programs": corpora[0].meta["programs"]}
+
+    def train(self, folders: list[Path], trained: Path) -> dict[str, Any]:
+        """Train; a training that was stopped goes on from its last saved epoch."""
+        import torch
+
+        from ...zoo.training.distributed import World
+        from ...zoo.training.fit import CheckpointFacts, fit
+        from ...zoo.training.programs import Share, StatementStore
+        from ...zoo.training.training_data import load_training_data
+
+        config, recipe = self.config, recipe_of(self.config)
+
+        def report(entry: dict[str, float]) -> None:
+            score = f", pairwise {entry['val_pairwise']:.4f} on the validation tasks" if "val_pairwise" in entry else ""
+            self.note(f"epoch {int(entry['epoch']) + 1} of {recipe.epochs}: loss {entry['loss']:.4f}{score}")
+
+        command = [
+            "tchub train",
+            config.recipe or recipe.arch,
+            *(f"--corpus {path.resolve().name}" for path in folders),
+        ]
+        command += [f"--checkpoint {config.checkpoint}"] if config.checkpoint else []
+        command += [f"--out DIR --seed {config.seed}"]
+        command += [f"--out DIR --seed {config.seed}"]
+        corpus, *sources = [Corpus.open(folder) for folder in folders]
+        store = StatementStore(cache_root().parent / "statements")
+        fitted = fit(
+            load_training_data(corpus, sources, recipe.feature_schema, Share(seed=config.seed), store),
+            recipe,
+            config.seed,
+            init=load_base(config.checkpoint) if config.checkpoint else None,
+            facts=CheckpointFacts(
+                lineage={"base": None}, command=" ".join([*command, f"--out DIR --seed {config.seed}"])
+            ),
+            folder=trained,
+            on_epoch=report,
+            world=World(device="cuda" if torch.cuda.is_available() else "cpu"),
+        )
+        write_files(trained, {METRICS_FILE: json_file(fitted.metrics)})
+        fitted.checkpoint.save(trained)
+        return {"folder": str(trained.relative_to(config.out)), "weights": WEIGHTS_FILE}
+
+    def evaluate(self, corpus: Path, trained: Path) -> dict[str, Any]:
+        """Score the checkpoint beside random choice, XGBoost, a tenth of the data, and its start."""
+        from ...zoo.models import Checkpoint
+        from . import evaluate as evaluation
+
+        plain = evaluation.EvaluationConfig(seed=self.config.seed, cache=cache_root().parent / "statements")
+        full, judging = replace(plain, baselines=evaluation.BASELINES, curves=True), Corpus.open(corpus)
+        scores = evaluation.evaluate(Checkpoint.load(trained), judging, full, self.note)
+        if self.config.checkpoint:
+            self.note("baseline: base")
+            start = evaluation.evaluate(load_base(self.config.checkpoint), judging, plain)
+            scores["results"]["base"] = start["results"]["model"]
+        del scores["checkpoint"]
+        metrics = json.loads((trained / METRICS_FILE).read_bytes()) | scores | {"measured_by": "tchub contribute"}
+        write_atomically(self.config.out / METRICS_FILE, json_file(metrics))
+        run = read_metrics(metrics)
+        self.note(f"{run.programs} programs of {run.tasks} test tasks:")
+        for line in run.scores:
+            texts = (f"{TITLES[key]} {line.value(key) or 0:.3f}" for key in ("top1", "top5", "pairwise"))
+            ahead = ", ahead of this checkpoint in a score" if line in run.beaten_by else ""
+            self.note(f"  {line.label.strip('*')}: {', '.join(texts)}{ahead}")
+        return {"results": metrics["results"]}
+
+    def write_card(self, trained: Path, folder: Path, facts: dict[str, Any]) -> dict[str, Any]:
+        """Write the folder that is published: config, weights, metrics, and the card with its plots."""
+        config, metrics = CheckpointConfig.read(trained), (self.config.out / METRICS_FILE).read_bytes()
+        lineage = config.lineage | {key: facts[key] for key in ("authors", "weights_licence")}
+        lineage |= {"base": config.training.get("init"), "limits": list(facts["limits"] or ())}
+        licence = {"licence": facts["data_licence"]} if self.config.measures else {}
+        training = config.training | {"corpus": config.training["corpus"] | licence}
+        name, version = facts["name"], facts["version"]
+        config = replace(config, name=name, version=version, lineage=lineage, training=training)
+        files = {
+            WEIGHTS_FILE: (trained / WEIGHTS_FILE).read_bytes(),
+            CONFIG_FILE: config.to_json(),
+            METRICS_FILE: metrics,
+            CARD_FILE: render_card(asdict(config), json.loads(metrics)).encode(),
+        }
+        with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".checkpoint-") as scratch:
+            staged = Path(scratch) / folder.name
+            write_files(staged, files)
+            draw(json.loads(metrics), staged / PLOTS)
+            shutil.rmtree(folder, ignore_errors=True)
+            staged.replace(folder)
+        self.note(f"{name} {version} in {folder}")
+        return {"folder": folder.name, "name": name, "version": version}
+
+    def check(self, folder: Path, corpora: list[Path]) -> dict[str, Any]:
+        """Check what a reviewer looks at; what only those can compare who have the base's corpora may stay open."""
+        from .check import check
+
+        report = check(folder, corpora=corpora, note=self.note)
+        for finding in report.findings:
+            self.note(f"  {finding.outcome}: {finding.name}: {finding.detail}")
+        if report.failed:
+            report.require()
+        return {"findings": report.as_dict()["findings"]}
+
+    def publish(self, folder: Path) -> dict[str, Any]:
+        """Publish, or leave the folder ready for it; nothing leaves the machine before this, nor without a yes."""
+        from .publish import PublishConfig, publish
+
+        config, repo, index = self.config, self.config.destination, self.config.index_repo
+        if repo is None:
+            self.note(f"nothing was published; the checkpoint is ready in {folder}")
+            return {}
+        listing = f", and ask the index {index} to list it" if index else ""
+        question = f"Publish {folder} in the Hub repository {repo}{listing}?"
+        if not (config.yes or (self.ask is not None and self.ask.yes(question))):
+            message = f"nobody agreed to publish in {repo}; the checkpoint is ready in {folder}"
+            remedy = "run this again and say yes, add --yes, or leave it at that with --no-publish"
+            raise ContributionError(message, reason="consent", remedy=remedy, path=str(folder))
+        # The step before has evaluated these very files.
+        settings = PublishConfig(index_repo=index, index_named=config.index_named, evaluate=False)
+        result = publish(folder, repo, config=settings, note=self.note)
+        self.note(f"published: {result.url}")
+        return {"published": result.as_dict()}
 
 
 def _read_state(path: Path) -> dict[str, StepResult]:
@@ -200,22 +381,9 @@ def _read_state(path: Path) -> dict[str, StepResult]:
         fault = f"it has format {state.format}, and this tchub reads {_FORMAT}"
     except (msgspec.DecodeError, OSError) as error:
         fault = f"it is damaged ({error})"
-    raise ContributionError(
-        f"{path} cannot be used: {fault}",
-        reason="state",
-        remedy="remove it: the steps are done again, and what was measured stays",
-        path=str(path),
-    )
+    remedy = "remove it: the steps are done again, and what was measured stays"
+    raise ContributionError(f"{path} cannot be used: {fault}", reason="state", remedy=remedy, path=str(path))
 
 
-def _cpu() -> str:
-    from ..device.host_facts import read_host_facts
-
-    return read_host_facts().brand
-
-
-def _sha256s(paths: Iterable[Path]) -> dict[str, str]:
-    """Return the sha256 of files by name, and of all files in folders by their path there."""
-    files = {path.name: path for path in paths if path.is_file()}
-    files |= {str(f.relative_to(p.parent)): f for p in paths if p.is_dir() for f in sorted(p.rglob("*")) if f.is_file()}
-    return {name: sha256_of(path) for name, path in files.items()}
+def _write_state(folder: Path, finished: dict[str, StepResult]) -> None:
+    write_atomically(folder / STATE_FILE, json_file(msgspec.to_builtins(ContributionState(_FORMAT, finished))))

@@ -1,25 +1,32 @@
-"""The facts of a contribution that no measurement gives: authors, licences, and the spec sheet of a new device."""
+"""What a contribution starts from: its config, the facts that no measurement gives, its device, and how to train."""
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
+from ...zoo.corpus import Corpus
+from ...zoo.corpus.schema import META_FILE, PROGRAMS_FILE, TASKS_FILE
 from ...zoo.devices import Device, UnknownDeviceError, get_device
 from ...zoo.devices.registry import read_family
 from ...zoo.files import write_atomically
 from ...zoo.plain_json import json_file
-from ..registry import CheckpointName, Registry, Version
+from ..registry import CheckpointName, Registry, Version, find_checkpoint
 from ..registry.errors import CheckpointNameError
+from ..registry.files import sha256_of
 from .check_files import is_spdx
 from .errors import ContributionError
 
 if TYPE_CHECKING:
+    from ...zoo.models import Checkpoint
+    from ...zoo.training import TrainConfig
     from ..device.detect import LocalDevice
 
 FACTS_FILE, SHEET_FILE = "contribute.toml", "device.json"
@@ -80,13 +87,9 @@ class CardFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         try:
             return msgspec.toml.decode(path.read_bytes(), type=cls)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise ContributionError(
-                f"{path} cannot be read: {error}",
-                reason="fact",
-                remedy=f"correct it: its keys are {', '.join(cls.__struct_fields__)}; limits is a list of texts, and "
-                "every other one a text",
-                key=str(path),
-            ) from error
+            keys = f"its keys are {', '.join(cls.__struct_fields__)}; limits is a list of texts, every other one a text"
+            message, remedy = f"{path} cannot be read: {error}", f"correct it: {keys}"
+            raise ContributionError(message, reason="fact", remedy=remedy, key=str(path)) from error
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,10 @@ class ContributionConfig:
         """True if programs are measured here."""
         return not self.corpora
 
+    def corpus_folders(self, device: str) -> list[Path]:
+        """Return the folders of the corpora as they are now; the first one judges, and a card calls it by its name."""
+        return [self.out / "corpora" / device] if self.measures else list(self.corpora)
+
     @property
     def destination(self) -> str | None:
         """The repository that it goes to, once a person agrees; None where nothing leaves this machine."""
@@ -150,28 +157,25 @@ def gather_facts(config: ContributionConfig, earlier: Mapping[str, Any], ask: As
     wanted = [key for key in QUESTIONS if config.measures or key != "data_licence"]
     missing = [key for key in wanted if not getattr(facts, key)]
     for key in set(wanted) - set(missing):
-        if wrong := _wrong(key)(getattr(facts, key)):
+        if wrong := _wrong(key, getattr(facts, key)):
             raise ContributionError(f"{key}: {wrong}", reason="fact", remedy=f"give {_LICENCE}", key=key)
     if ask is None and missing:
         options = " ".join(f"--{key.replace('_', '-')} ..." for key in missing)
-        raise ContributionError(
-            f"facts are missing: {', '.join(missing)}",
-            reason="facts",
-            remedy=f"give {options}, or write them into {config.out / FACTS_FILE}",
-            missing=missing,
-        )
-    answers: dict[str, Any] = {key: ask.text(QUESTIONS[key], _wrong(key)) for key in missing} if ask else {}
+        message = f"facts are missing: {', '.join(missing)}"
+        remedy = f"give {options}, or write them into {config.out / FACTS_FILE}"
+        raise ContributionError(message, reason="facts", remedy=remedy, missing=missing)
+    answers: dict[str, Any] = {key: ask.text(QUESTIONS[key], partial(_wrong, key)) for key in missing} if ask else {}
     if facts.limits is None:
         limit = ask.text(_LIMITS, lambda _: None).strip() if ask else ""
         answers["limits"] = (limit,) if limit else ()
     return msgspec.structs.replace(facts, **answers)
 
 
-def _wrong(key: str) -> Callable[[str], str | None]:
-    """Return a function that gives the fault of an answer, None for a good one."""
+def _wrong(key: str, text: str) -> str | None:
+    """Return the fault of an answer, None for a good one."""
     if key == "authors":
-        return lambda text: None if text.strip() else "nobody is named"
-    return lambda text: None if is_spdx(text) else f"{text!r} is no SPDX licence"
+        return None if text.strip() else "nobody is named"
+    return None if is_spdx(text) else f"{text!r} is no SPDX licence"
 
 
 def choose_name(facts: CardFacts, arch: str, family: str) -> CardFacts:
@@ -199,7 +203,6 @@ def find_device(config: ContributionConfig, note: Callable[[str], None]) -> Devi
         ContributionError: it has no spec sheet; a template of one was written.
     """
     if not config.measures:
-        from ...zoo.corpus import Corpus
         from ...zoo.training.programs import corpus_device
 
         device = corpus_device(Corpus.open(config.corpora[0]))
@@ -243,3 +246,53 @@ def sheet_template(device: Device) -> dict[str, Any]:
             entry["source"] = f"{FILL_IN}: the number and the document it is from, or null and 'unknown: why'"
     own = {"name": f"{FILL_IN}: e.g. epyc-rome", "match": {"vendor_id": FILL_IN, "brand": device.title}}
     return {"format": number} | shared | {"family": f"{FILL_IN}: e.g. epyc", "devices": [sheet | own]}
+
+
+def recipe_of(config: ContributionConfig) -> TrainConfig:
+    """Return the recipe of the config, else that of the base's architecture.
+
+    Raises:
+        TrainingError: the base is made of several networks.
+    """
+    from ...zoo.models import get_architecture
+    from ...zoo.training import TrainConfig, TrainingError
+
+    if config.recipe or not config.checkpoint:
+        return TrainConfig.find(config.recipe or "tilenet")
+    base = load_base(config.checkpoint).config
+    if (known := get_architecture(base.arch)).base:
+        remedy = f"start from a plain {known.base}, or adapt this one: tchub adapt {base.name}"
+        message = f"{base.name} is a {known.kind}, which no recipe trains"
+        raise TrainingError(message, remedy=remedy, checkpoint=base.name)
+    return TrainConfig.find(base.arch)
+
+
+def load_base(name: str) -> Checkpoint:
+    """Return the checkpoint whose weights are the start, by its name or folder."""
+    from ...zoo.models import Checkpoint
+
+    return Checkpoint.load(find_checkpoint(name))
+
+
+def corpus_content(folder: Path) -> dict[str, str]:
+    """Return all that a result depends on, wherever the corpus lies: name, and digests of facts, tasks and programs.
+
+    Raises:
+        CorpusError: the corpus is not there, or not whole.
+    """
+    corpus = Corpus.open(folder)
+    facts = {key: value for key, value in corpus.meta.items() if key != "created"}
+    digests = {name: sha256_of(corpus.path / name) for name in (TASKS_FILE, PROGRAMS_FILE)}
+    return {"name": corpus.path.resolve().name, META_FILE: digest_of(facts)} | digests
+
+
+def digest_of(value: Any) -> str:
+    """Return the sha256 of a JSON value."""
+    return hashlib.sha256(json_file(value)).hexdigest()
+
+
+def sha256s(paths: Iterable[Path]) -> dict[str, str]:
+    """Return the sha256 of files by name, and of all files in folders by their path there."""
+    files = {path.name: path for path in paths if path.is_file()}
+    files |= {str(f.relative_to(p.parent)): f for p in paths if p.is_dir() for f in sorted(p.rglob("*")) if f.is_file()}
+    return {name: sha256_of(path) for name, path in files.items()}

@@ -6,24 +6,45 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...cards import draw, render_card
 from ...zoo.untrusted import parse_json
-from ..registry.entry import Entry, Version, describe
+from ..registry.entry import METRICS, Entry, Version, as_object, describe
+from ..registry.errors import IndexFileError, NotInSourceError
 from ..registry.files import CARD_FILE, CONFIG_FILE, METRICS_FILE, WEIGHTS_FILE, read_json, sha256_of
+from ..registry.index import INDEX_FILE, Index
 from .check import check
 from .check_files import CHECKPOINT_FILES, PLOTS
 from .errors import PublishError
-from .index_request import IndexRequest, request_entry, version_taken
 from .repository import Repository, differing
 
 if TYPE_CHECKING:
     from ...zoo.corpus import Corpus
 
 _MAX_CONFIG_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class IndexRequest:
+    """The request to an index.
+
+    Attributes:
+        repo: the index's repository.
+        url: of the pull request; None when the checkpoint is listed already.
+        serial: the index's number once it is merged, or now.
+    """
+
+    repo: str
+    url: str | None
+    serial: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON form."""
+        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -51,56 +72,6 @@ class PublishResult:
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""
         return asdict(self)
-
-
-@dataclass(frozen=True)
-class PublishPlan:
-    """A checkpoint that is ready to go out.
-
-    Attributes:
-        entry: its entry of an index, without the commit.
-        folder: its files, and nothing else.
-        plots: pictures of its card: path in the repository -> file.
-    """
-
-    entry: Entry
-    folder: Path
-    plots: Mapping[str, Path]
-
-    @property
-    def tag(self) -> str:
-        """The tag of its version."""
-        return f"v{self.entry.version}"
-
-    @property
-    def listed(self) -> dict[str, Path]:
-        """Files that the index lists: verified after every fetch, and the same for good under a tag."""
-        return {name: self.folder / name for name in self.entry.files}
-
-    @property
-    def files(self) -> dict[str, Path]:
-        """All that is uploaded: path in the repository -> file."""
-        return {**self.listed, **self.plots}
-
-    @property
-    def title(self) -> str:
-        """Title of the commit."""
-        return f"Publish {self.entry.id}"
-
-    @property
-    def text(self) -> str:
-        """Text of the commit."""
-        return f"{self.entry.arch} for {self.entry.family}, checked and uploaded by tchub publish."
-
-    def stale(self, there: Mapping[str, Any]) -> list[str]:
-        """Return the repository's files of an older version that this one does not have."""
-        ours = [name for name in there if name in CHECKPOINT_FILES or name.startswith(f"{PLOTS}/")]
-        return [name for name in ours if name not in self.files]
-
-    def result(self, repository: Repository, outcome: Any, url: str, **more: Any) -> PublishResult:
-        """Return the result of an outcome."""
-        files = {name: sha256_of(path) for name, path in self.files.items()}
-        return PublishResult(self.entry.name, self.entry.version, repository.id, outcome, files, url, **more)
 
 
 @dataclass(frozen=True)
@@ -160,14 +131,17 @@ def publish(
     with TemporaryDirectory(prefix="tchub-publish-") as scratch:
         folder = Path(scratch) / "checkpoint"
         _lay_out(Path(path), folder, config.version)
-        report = check(folder, corpora=corpora, evaluate=config.evaluate, threads=config.threads, note=note)
-        report.require()
-        plan = _plan(folder, Path(scratch), repo)
+        check(folder, corpora=corpora, evaluate=config.evaluate, threads=config.threads, note=note).require()
+        body = read_json(folder / CONFIG_FILE)
+        entry = describe(folder, str(body.get("name")), str(body.get("version")), sources=[repository.uri])
+        drawn = draw(read_json(folder / METRICS_FILE), folder / PLOTS)
+        files = {name: folder / name for name in (*entry.files, *(f"{PLOTS}/{name}" for name in drawn))}
+        publication = Publication(entry, files, repository, note)
         if config.dry_run:
-            return plan.result(repository, "dry-run", repository.url)
+            return publication.result("dry-run", repository.url)
         if config.create_pr:
-            return _propose(plan, repository)
-        return _push(plan, repository, index, config.index_named, note)
+            return publication.propose()
+        return publication.push(index, config.index_named)
 
 
 def _lay_out(source: Path, folder: Path, version: str | None) -> None:
@@ -191,85 +165,198 @@ def _lay_out(source: Path, folder: Path, version: str | None) -> None:
     (folder / CARD_FILE).write_text(render_card(config, read_json(folder / METRICS_FILE)), encoding="utf-8")
 
 
-def _plan(folder: Path, scratch: Path, repo: str) -> PublishPlan:
-    """Return the plan of a laid out folder; its plots are drawn in `scratch`."""
-    config = read_json(folder / CONFIG_FILE)
-    entry = describe(folder, str(config.get("name")), str(config.get("version")), sources=[f"hf://{repo}"])
-    drawn = draw(read_json(folder / METRICS_FILE), scratch / PLOTS)
-    return PublishPlan(entry, folder, {f"{PLOTS}/{name}": scratch / PLOTS / name for name in drawn})
+@dataclass(frozen=True)
+class Publication:
+    """A checkpoint that is ready to go out.
 
-
-def _push(
-    plan: PublishPlan, repository: Repository, index: Repository | None, named: bool, note: Callable[[str], None]
-) -> PublishResult:
-    head = repository.head()
-    if head is None:
-        note(f"making the repository {repository.id}")
-        repository.create()
-        head = repository.require_head()
-    _require_own(plan.entry, repository, head)
-    commit, outcome = repository.tagged(plan.tag), "already-published"
-    if commit is None:
-        outcome = "published"
-        there = repository.files(head)
-        if differing(plan.listed, there):
-            note(f"committing {len(plan.files)} files")
-            commit = repository.commit(plan.files, plan.stale(there), plan.title, plan.text, parent=head)
-        repository.set_tag(plan.tag, commit or head, plan.title)  # an earlier try may have come as far as the commit
-        commit = repository.tagged(plan.tag) or commit or head  # somebody else may have been first
-    _require_same(plan, repository, commit)
-    request = None
-    if index is not None and not named and repository.is_private():
-        note(f"{repository.id} is private: as with --private, no index is asked that is not named by --index-repo")
-    elif index is not None:
-        note(f"asking {index.id} to list {plan.entry.id}")
-        request = request_entry(index, replace(plan.entry, revision=commit))
-    url = f"{repository.url}/tree/{plan.tag}"
-    return plan.result(repository, outcome, url, commit=commit, tag=plan.tag, index=request)
-
-
-def _propose(plan: PublishPlan, repository: Repository) -> PublishResult:
-    head = repository.require_head()
-    _require_own(plan.entry, repository, head)
-    tagged = repository.tagged(plan.tag)
-    if tagged is not None:
-        _require_same(plan, repository, tagged)
-        url = f"{repository.url}/tree/{plan.tag}"
-        return plan.result(repository, "already-published", url, commit=tagged, tag=plan.tag)
-    request = repository.propose(plan.files, plan.stale(repository.files(head)), plan.title, plan.text, head)
-    return plan.result(repository, "proposed", request.url, commit=request.commit)
-
-
-def _require_same(plan: PublishPlan, repository: Repository, commit: str) -> None:
-    if changed := differing(plan.listed, repository.files(commit)):
-        raise version_taken(plan.entry, repository.id, f"has {plan.tag}", changed)
-
-
-def _require_own(entry: Entry, repository: Repository, head: str) -> None:
-    """Refuse a repository with another content: its files would be replaced, and its tags mixed with ours.
-
-    Raises:
-        PublishError: its config.json is that of another checkpoint, or of no checkpoint (`occupied`).
+    Attributes:
+        entry: its entry of an index, without the commit.
+        files: all that is uploaded: path in the repository -> file. Those of the entry are verified after every fetch,
+            and the same for good under a tag.
+        note: called with a line on what is being done.
     """
-    config = repository.files(head).get(CONFIG_FILE)
-    if config is None:
-        return
-    held = _name(repository.read(CONFIG_FILE, head)) if (config.size or 0) <= _MAX_CONFIG_BYTES else None
-    if held != entry.name:
-        raise PublishError(
-            f"{repository.id} holds {held or 'another model'}; a repository is for one checkpoint",
-            reason="occupied",
-            remedy=f"publish it to a repository of its own: --repo {repository.id.partition('/')[0]}/{entry.name}",
-            repo=repository.id,
-            held=held,
-        )
+
+    entry: Entry
+    files: Mapping[str, Path]
+    repository: Repository
+    note: Callable[[str], None]
+
+    @property
+    def tag(self) -> str:
+        """The tag of its version."""
+        return f"v{self.entry.version}"
+
+    def result(self, outcome: Any, url: str, **more: Any) -> PublishResult:
+        """Return the result of an outcome."""
+        files = {name: sha256_of(path) for name, path in self.files.items()}
+        return PublishResult(self.entry.name, self.entry.version, self.repository.id, outcome, files, url, **more)
+
+    def push(self, index: Repository | None, named: bool) -> PublishResult:
+        """Commit, tag, and ask the index; what an earlier try did is not done again."""
+        repository, tag = self.repository, self.tag
+        head = repository.head()
+        if head is None:
+            self.note(f"making the repository {repository.id}")
+            repository.create()
+            head = repository.require_head()
+        self._require_own(head)
+        commit, outcome = repository.tagged(tag), "already-published"
+        if commit is None:
+            outcome, commit = "published", head
+            if differing(self._listed(), repository.files(head)):  # else an earlier try came as far as the commit
+                self.note(f"committing {len(self.files)} files")
+                commit = self._send(repository.commit, head)
+            repository.set_tag(tag, commit, f"Publish {self.entry.id}")
+            commit = repository.tagged(tag) or commit  # somebody else may have been first
+        self._require_same(commit)
+        request = None
+        if index is not None and not named and repository.is_private():
+            self.note(f"{repository.id} is private: no index is asked that is not named by --index-repo")
+        elif index is not None:
+            self.note(f"asking {index.id} to list {self.entry.id}")
+            request = _request_entry(index, replace(self.entry, revision=commit))
+        return self.result(outcome, f"{repository.url}/tree/{tag}", commit=commit, tag=tag, index=request)
+
+    def propose(self) -> PublishResult:
+        """Open a pull request with the files; a version that is published already stays as it is."""
+        head = self.repository.require_head()
+        self._require_own(head)
+        if tagged := self.repository.tagged(self.tag):
+            self._require_same(tagged)
+            url = f"{self.repository.url}/tree/{self.tag}"
+            return self.result("already-published", url, commit=tagged, tag=self.tag)
+        url, commit = self._send(self.repository.propose, head)
+        return self.result("proposed", url, commit=commit)
+
+    def _listed(self) -> dict[str, Path]:
+        return {name: self.files[name] for name in self.entry.files}
+
+    def _send(self, send: Callable[..., Any], head: str) -> Any:
+        """Send all files on top of `head`, without those of an older version that this one does not have."""
+        ours = [n for n in self.repository.files(head) if n in CHECKPOINT_FILES or n.startswith(f"{PLOTS}/")]
+        stale = [name for name in ours if name not in self.files]
+        text = f"{self.entry.arch} for {self.entry.family}, checked and uploaded by tchub publish."
+        return send(self.files, stale, f"Publish {self.entry.id}", text, head)
+
+    def _require_same(self, commit: str) -> None:
+        if changed := differing(self._listed(), self.repository.files(commit)):
+            raise _version_taken(self.entry, self.repository.id, f"has {self.tag}", changed)
+
+    def _require_own(self, head: str) -> None:
+        """Refuse a repository with another content: its files would be replaced, and its tags mixed with ours.
+
+        Raises:
+            PublishError: its config.json is that of another checkpoint, or of no checkpoint (`occupied`).
+        """
+        repository, held = self.repository, None
+        config = repository.files(head).get(CONFIG_FILE)
+        if config is None:
+            return
+        if (config.size or 0) <= _MAX_CONFIG_BYTES:
+            held = _checkpoint_name(repository.read(CONFIG_FILE, head))
+        if held != self.entry.name:
+            own = f"{repository.id.partition('/')[0]}/{self.entry.name}"
+            raise PublishError(
+                f"{repository.id} holds {held or 'another model'}; a repository is for one checkpoint",
+                reason="occupied",
+                remedy=f"publish it to a repository of its own: --repo {own}",
+                repo=repository.id,
+                held=held,
+            )
 
 
-def _name(config: bytes) -> str | None:
+def _checkpoint_name(config: bytes) -> str | None:
     """Return the checkpoint's name of a config; None where it is not one of a checkpoint."""
     try:
-        raw = parse_json(config)
+        raw = as_object(parse_json(config))
     except ValueError:
         return None
-    name = raw.get("name") if isinstance(raw, dict) and "feature_schema" in raw else None
+    name = raw.get("name") if "feature_schema" in raw else None
     return name if isinstance(name, str) and name.isprintable() and len(name) <= 128 else None
+
+
+def _version_taken(entry: Entry, repo: str, state: str, files: Sequence[str]) -> PublishError:
+    return PublishError(
+        f"{repo} {state} with another {', '.join(files)}; versions never change",
+        reason="taken",
+        remedy=f"publish it as a new version: --version {entry.semver.next_minor()}",
+        repo=repo,
+        version=entry.version,
+        files=list(files),
+    )
+
+
+# The index
+
+
+def _request_entry(repository: Repository, entry: Entry) -> IndexRequest:
+    """Ask the index in `repository` to list `entry`, unless it does or is asked already.
+
+    The request changes index.json on top of the newest commit and raises its serial. A maintainer adds the
+    signed metadata to it and merges it.
+
+    Raises:
+        PublishError: the index lists this version with other files (`taken`).
+        IndexFileError: its index.json cannot be read.
+        SourceError: the Hub or the token fails, or there is no such repository.
+    """
+    head = repository.head()
+    if head is None:
+        raise NotInSourceError(
+            f"there is no index {repository.id} to ask, or it is private and you are not logged in",
+            remedy="name another with --index-repo, or ask none with --no-index; the checkpoint itself is published",
+            repo=repository.id,
+        )
+    index = _index_at(repository, head)
+    listed = _find(index, entry)
+    if listed is not None:
+        names = sorted({*listed.files, *entry.files})
+        if changed := [name for name in names if listed.files.get(name) != entry.files.get(name)]:
+            raise _version_taken(entry, repository.id, f"lists {entry.id}", changed)
+        if listed.revision is not None:
+            return IndexRequest(repository.id, None, index.serial)
+    # A file that is listed without a commit gets one.
+    others = tuple(one for one in index.entries if one is not listed)
+    wanted = replace(index, entries=(*others, entry), serial=index.serial + 1)
+    with TemporaryDirectory() as scratch:
+        path = Path(scratch) / INDEX_FILE
+        path.write_text(wanted.to_json(), encoding="utf-8")
+        text = _describe_request(entry, wanted.serial)
+        asks = partial(_asks_for, repository, entry)
+        url, _ = repository.propose({INDEX_FILE: path}, (), f"Add {entry.id}", text, head, known=asks)
+    return IndexRequest(repository.id, url, wanted.serial)
+
+
+def _index_at(repository: Repository, revision: str) -> Index:
+    """Return the index of a revision; an empty one where there is no file yet."""
+    try:
+        text = repository.read(INDEX_FILE, revision)
+    except NotInSourceError:
+        return Index()
+    return Index.parse(text, f"{repository.uri}/{INDEX_FILE}")
+
+
+def _asks_for(repository: Repository, entry: Entry, ref: str) -> bool:
+    """Return whether a pull request is this very one; anybody may have opened it, so its file may be anything."""
+    try:
+        return _find(_index_at(repository, ref), entry) == entry
+    except IndexFileError:
+        return False
+
+
+def _find(index: Index, entry: Entry) -> Entry | None:
+    return next((listed for listed in index.entries if listed.id == entry.id), None)
+
+
+def _describe_request(entry: Entry, serial: int) -> str:
+    """Return the text that a reviewer reads first."""
+    scores = ", ".join(f"{key} {value:.3f}" for key in METRICS if (value := entry.metrics.get(key)) is not None)
+    files = "\n".join(
+        f"- `{name}`: {record.size:,} bytes, sha256 `{record.sha256}`" for name, record in sorted(entry.files.items())
+    )
+    return (
+        f"Lists {entry.id} ({entry.arch}, family {entry.family}), from {', '.join(entry.sources)} at commit "
+        f"`{entry.revision}`.\n\nScores of its own test tasks: {scores or 'none'}. Licences: weights "
+        f"{entry.weights_licence}; data {entry.data_licence}.\n\n{files}\n\nSerial {serial}. Before merging, "
+        "sign this index.json (`tchub index sign`) and add the files of metadata/, so that all change at once."
+    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,14 +24,6 @@ T = TypeVar("T")
 
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _AGAIN = "run the same command again: it goes on where it stopped"
-
-
-@dataclass(frozen=True)
-class PullRequest:
-    """A pull request: its page, and its commit."""
-
-    url: str
-    commit: str
 
 
 class Repository:
@@ -129,7 +120,7 @@ class Repository:
         path = self._ask(lambda: self._api.hf_hub_download(self.id, name, revision=revision))
         return Path(path).read_bytes()
 
-    def commit(self, files: Mapping[str, Path], stale: Sequence[str], title: str, text: str, *, parent: str) -> str:
+    def commit(self, files: Mapping[str, Path], stale: Sequence[str], title: str, text: str, parent: str) -> str:
         """Push all files to main as one commit on top of `parent`, without those that are stale.
 
         A push whose answer was lost is found again: when main then holds these very files, that is the commit.
@@ -138,7 +129,7 @@ class Repository:
             PublishError: main is not at `parent` any more (`changed`), and does not hold these files.
         """
         try:
-            return self._commit(files, stale, title, text, parent=parent, propose=False).oid
+            return self._commit(files, stale, title, text, parent).oid
         except PublishError as error:
             head = self.require_head() if error.reason == "changed" else None
             if head is None or differing(files, self.files(head)):
@@ -146,23 +137,28 @@ class Repository:
             return head
 
     def propose(
-        self, files: Mapping[str, Path], stale: Sequence[str], title: str, text: str, parent: str
-    ) -> PullRequest:
-        """Open a pull request with all files as one commit on top of `parent`; one that is open with them is kept."""
-        known = self.requested(title, lambda ref: not differing(files, self.files(ref)))
-        if known is not None:
-            return known
-        opened = self._commit(files, stale, title, text, parent=parent, propose=True)
-        return PullRequest(str(opened.pr_url), opened.oid)
+        self,
+        files: Mapping[str, Path],
+        stale: Sequence[str],
+        title: str,
+        text: str,
+        parent: str,
+        known: Callable[[str], bool] | None = None,
+    ) -> tuple[str, str]:
+        """Open a pull request with all files as one commit on top of `parent`; return its page and its commit.
 
-    def requested(self, title: str, fits: Callable[[str], bool]) -> PullRequest | None:
-        """Return an open pull request of this title whose state fits."""
+        Args:
+            known: returns True for the ref of an open pull request of this title that is kept in place of a new one;
+                by default for one that holds these very files.
+        """
+        known = known or (lambda ref: not differing(files, self.files(ref)))
         kinds: Any = {"discussion_type": "pull_request", "discussion_status": "open"}
         for request in self._ask(lambda: list(self._api.get_repo_discussions(self.id, **kinds))):
             ref = f"refs/pr/{request.num}"
-            if request.title == title and fits(ref):
-                return PullRequest(request.url, str(self._info(ref).sha))
-        return None
+            if request.title == title and known(ref):
+                return request.url, str(self._info(ref).sha)
+        opened = self._commit(files, stale, title, text, parent, create_pr=True)
+        return str(opened.pr_url), opened.oid
 
     def set_tag(self, tag: str, commit: str, text: str) -> None:
         """Tag a commit; a tag that exists stays where it is."""
@@ -175,7 +171,7 @@ class Repository:
         return self._ask(lambda: self._api.model_info(self.id, **more))
 
     def _commit(
-        self, files: Mapping[str, Path], stale: Sequence[str], title: str, text: str, *, parent: str, propose: bool
+        self, files: Mapping[str, Path], stale: Sequence[str], title: str, text: str, parent: str, **options: Any
     ) -> CommitInfo:
         from huggingface_hub import CommitOperationAdd, CommitOperationDelete
 
@@ -183,8 +179,8 @@ class Repository:
             *(CommitOperationAdd(name, path) for name, path in files.items()),
             *(CommitOperationDelete(name) for name in stale),
         ]
-        options: Any = {"commit_message": title, "commit_description": text, "create_pr": propose}
-        return self._ask(lambda: self._api.create_commit(self.id, changes, parent_commit=parent, **options))
+        options |= {"commit_message": title, "commit_description": text, "parent_commit": parent}
+        return self._ask(lambda: self._api.create_commit(self.id, changes, **options))
 
     def _ask(self, call: Callable[[], T]) -> T:
         """Return the answer of the Hub's client, within `seconds`, with its errors as tchub's.
@@ -194,18 +190,10 @@ class Repository:
             SourceError: the environment rules the network out, or the token, the Hub or the network fails.
         """
         if network_ruled_out():
-            raise SourceError(
-                f"{self.id} cannot be reached: the network is ruled out",
-                reason="offline",
-                remedy=f"run it without {' and '.join(VARIABLES)}",
-                repo=self.id,
-            )
-        facts = {"repo": self.id}
-        with (
-            hub_errors(self.id, action="reached", alternative=_AGAIN, fields=facts),
-            _refusals(self.id),
-            _answers_within(self._seconds),
-        ):
+            message, remedy = "the network is ruled out", f"run it without {' and '.join(VARIABLES)}"
+            raise SourceError(f"{self.id} cannot be reached: {message}", reason="offline", remedy=remedy, repo=self.id)
+        about: Any = {"action": "reached", "alternative": _AGAIN, "fields": {"repo": self.id}}
+        with hub_errors(self.id, **about), _refusals(self.id), _answers_within(self._seconds):
             return call()
 
 
@@ -240,30 +228,25 @@ def _refusals(repo: str) -> Iterator[None]:
     """Turn the Hub's refusals of a change into PublishError."""
     from huggingface_hub.errors import BadRequestError, GatedRepoError, HfHubHTTPError
 
+    def refusal(reason: str, message: str, remedy: str) -> PublishError:
+        return PublishError(message, reason=reason, remedy=remedy, repo=repo)
+
     try:
         yield
     except GatedRepoError:
         raise
-    except BadRequestError as error:
-        raise _refused(repo, error) from error
-    except HfHubHTTPError as error:
-        if error.response.status_code == 403:
-            remedy = "use a token that writes, of a member of the organisation; or --create-pr, to propose it"
-            message = f"the token may not write to {repo}"
-            raise PublishError(message, reason="denied", remedy=remedy, repo=repo) from error
-        if error.response.status_code == 412:
-            message = f"somebody else pushed to {repo} at the same time; nothing was mixed"
-            raise PublishError(message, reason="changed", remedy=_AGAIN, repo=repo) from error
-        raise
-    except RuntimeError as error:  # the client's error of an upload that failed, with the true one behind it
-        if isinstance(error.__cause__, Exception):
+    except (HfHubHTTPError, RuntimeError, ValueError) as error:
+        # A RuntimeError is the client's own of an upload that failed, with the true one behind it.
+        if isinstance(error, RuntimeError) and isinstance(error.__cause__, Exception):
             raise error.__cause__ from error
-        raise _refused(repo, error) from error
-    except ValueError as error:
-        raise _refused(repo, error) from error
-
-
-def _refused(repo: str, error: Exception) -> PublishError:
-    message = f"the Hub did not accept the files for {repo}: {' '.join(str(error).split())}"
-    remedy = "correct what it names; nothing was committed"
-    return PublishError(message, reason="refused", remedy=remedy, repo=repo)
+        status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
+        if status == 403:
+            remedy = "use a token that writes, of a member of the organisation; or --create-pr, to propose it"
+            raise refusal("denied", f"the token may not write to {repo}", remedy) from error
+        if status == 412:
+            message = f"somebody else pushed to {repo} at the same time; nothing was mixed"
+            raise refusal("changed", message, _AGAIN) from error
+        if status is not None and not isinstance(error, BadRequestError):
+            raise
+        message = f"the Hub did not accept the files for {repo}: {' '.join(str(error).split())}"
+        raise refusal("refused", message, "correct what it names; nothing was committed") from error

@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from safetensors.numpy import load, save
 from tchub.cards import render_card
 from tchub.hub.cli import main
-from tchub.hub.publishing.check import QUESTIONS, check
-from tchub.hub.publishing.check_report import CheckFinding, CheckReport
+from tchub.hub.publishing.check import QUESTIONS, CheckFinding, CheckReport, check
 from tchub.hub.publishing.errors import PublishError
 from tchub.hub.registry import Index, describe
 from tchub.hub.registry.sources import bundled_root

@@ -14,9 +14,8 @@ from registry_kit import refused
 from tchub.hub.device.detect import detect_local
 from tchub.hub.device.doctor import Check
 from tchub.hub.device.host_facts import read_host_facts
-from tchub.hub.publishing.contribute import STATE_FILE, contribute
+from tchub.hub.publishing.contribute import STATE_FILE, ContributionSteps, contribute
 from tchub.hub.publishing.contribute_facts import FACTS_FILE, FILL_IN, SHEET_FILE, CardFacts, ContributionConfig
-from tchub.hub.publishing.contribute_steps import ContributionSteps
 
 
 @pytest.fixture(autouse=True)

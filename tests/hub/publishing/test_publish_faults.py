@@ -176,7 +176,7 @@ def test_a_server_that_is_not_there(desk, monkeypatch):
         ("GET /api/models/lab/x$", lambda repository, path: repository.head()),
         ("/refs", lambda repository, path: repository.tagged("v1.0.0")),
         ("/revision/", lambda repository, path: repository.files("main")),
-        ("/discussions", lambda repository, path: repository.requested("title", bool)),
+        ("/discussions", lambda repository, path: repository.propose({}, (), "title", "text", "0" * 40)),
         ("/tag/", lambda repository, path: repository.set_tag("v1.0.0", "0" * 40, "text")),
         ("/commit/", lambda repository, path: repository.propose({"a.txt": path}, (), "title", "text", "0" * 40)),
     ],
