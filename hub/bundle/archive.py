@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import zipfile
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,9 @@ from .onsite.files import FORMAT, MANIFEST, OnsiteError, Package
 from .target import BundleError
 
 ORIGIN = "origin.json"
-_SUFFIXES = {"library": "so", "object": "o", "cubin": "cubin", "ptx": "ptx"}
+_SUFFIXES = {"library": "so", "cubin": "cubin", "ptx": "ptx"}
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can say
 _ONSITE = Path(__file__).with_name("onsite")
-# What the zip's own tables take for each file, and for all that is not a program.
-_ENTRY_BYTES, _FIXED_BYTES = 400, 64 << 10
 _RUN = '''"""Measure this bundle's programs on this machine: see --help. Needs Python 3.10 or later and numpy."""
 
 import os
@@ -41,7 +39,6 @@ class BundleProgram:
         file: the compiled program; None when it could not be built.
         plan: how a CUDA program is launched (see `launch_plan`); None on a CPU.
         error, message: why there is no file: `build`, `build_timeout` or `crash`.
-        build_seconds: what compiling it took.
     """
 
     task_id: str
@@ -52,7 +49,6 @@ class BundleProgram:
     plan: dict[str, Any] | None = None
     error: str | None = None
     message: str | None = None
-    build_seconds: float = 0.0
 
 
 def write_parts(
@@ -69,52 +65,45 @@ def write_parts(
         tasks: by id, each with `manifest` (what the device needs) and `origin` (what the corpus needs).
 
     Raises:
-        BundleError: one program alone is over the limit.
-        BundleError: the archive cannot be written.
+        BundleError: one program alone is over the limit, or the archive cannot be written.
     """
-    parts = list(_split(programs, tasks, max_bytes))
-    paths = [out if len(parts) == 1 else out.with_stem(f"{out.stem}-{n}") for n in range(1, len(parts) + 1)]
-    for number, (path, part) in enumerate(zip(paths, parts, strict=True), 1):
-        _write(path, {**facts, "part": [number, len(parts)]}, tasks, part)
-        if max_bytes is not None and path.stat().st_size > max_bytes:
-            path.unlink()
-            raise _too_large(max_bytes)
+    archives = _archives(facts, tasks, programs, max_bytes)
+    paths = [out] if len(archives) == 1 else [out.with_stem(f"{out.stem}-{n + 1}") for n in range(len(archives))]
+    for path, data in zip(paths, archives, strict=True):
+        partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_bytes(data)
+            os.replace(partial, path)
+        except OSError as error:
+            raise BundleError(
+                f"cannot write {path}: {error}", remedy="free some space or choose another folder", path=str(path)
+            ) from error
+        finally:
+            partial.unlink(missing_ok=True)
     return paths
 
 
-def _split(
-    programs: Sequence[BundleProgram], tasks: Mapping[str, Mapping[str, Any]], max_bytes: int | None
-) -> Iterator[list[BundleProgram]]:
-    """Runs of programs whose archives stay under the limit; sizes are told too large rather than too small."""
-    part: list[BundleProgram] = []
-    size, held = _FIXED_BYTES, set[str]()
-    for program in programs:
-        cost = _deflated(program.trace.encode()) + _ENTRY_BYTES
-        cost += _deflated(program.file.read_bytes()) if program.file and max_bytes else 0
-        shared = _deflated(json.dumps(tasks[program.task_id]).encode())
-        more = cost + (0 if program.task_id in held else shared)
-        if max_bytes is not None and part and size + more > max_bytes:
-            yield part
-            part, size, held, more = [], _FIXED_BYTES, set(), cost + shared
-        if max_bytes is not None and size + more > max_bytes:
-            raise _too_large(max_bytes)
-        part.append(program)
-        size += more
-        held.add(program.task_id)
-    yield part
+def _archives(
+    facts: Mapping[str, Any],
+    tasks: Mapping[str, Mapping[str, Any]],
+    programs: Sequence[BundleProgram],
+    max_bytes: int | None,
+) -> list[bytes]:
+    """Return one archive, or those of each half of the programs where it would be too large."""
+    data = _archive(facts, tasks, programs)
+    if max_bytes is None or len(data) <= max_bytes:
+        return [data]
+    if len(programs) == 1:
+        message = f"one program alone needs more than {max_bytes} bytes"
+        raise BundleError(message, remedy="raise --max-size", limit=max_bytes)
+    half = len(programs) // 2
+    return [one for part in (programs[:half], programs[half:]) for one in _archives(facts, tasks, part, max_bytes)]
 
 
-def _deflated(data: bytes) -> int:
-    return len(zlib.compress(data, 9))
-
-
-def _too_large(limit: int) -> BundleError:
-    return BundleError(f"one program alone needs more than {limit} bytes", remedy="raise --max-size", limit=limit)
-
-
-def _write(
-    path: Path, facts: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]], programs: Sequence[BundleProgram]
-) -> None:
+def _archive(
+    facts: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]], programs: Sequence[BundleProgram]
+) -> bytes:
     used = list(dict.fromkeys(program.task_id for program in programs))
     origin = {
         "tasks": {task_id: tasks[task_id]["origin"] for task_id in used},
@@ -130,7 +119,14 @@ def _write(
         "programs": rows,
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},
     }
-    _zip(path, {**files, MANIFEST: _json(manifest)}, contents)
+    files |= {MANIFEST: _json(manifest)} | {name: file.read_bytes() for name, file in contents.items()}
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as writer:
+        for name, data in sorted(files.items()):
+            info = zipfile.ZipInfo(name, _EPOCH)
+            info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
+            writer.writestr(info, data)
+    return archive.getvalue()
 
 
 def _programs(programs: Sequence[BundleProgram], suffix: str) -> tuple[list[dict[str, Any]], dict[str, Path]]:
@@ -148,24 +144,6 @@ def _programs(programs: Sequence[BundleProgram], suffix: str) -> tuple[list[dict
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
-
-
-def _zip(path: Path, files: Mapping[str, bytes], contents: Mapping[str, Path]) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
-            for name in sorted([*files, *contents]):
-                info = zipfile.ZipInfo(name, _EPOCH)
-                info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
-                archive.writestr(info, files[name] if name in files else contents[name].read_bytes())
-        os.replace(partial, path)
-    except OSError as error:
-        raise BundleError(
-            f"cannot write {path}: {error}", remedy="free some space or choose another folder", path=str(path)
-        ) from error
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 class Bundle:

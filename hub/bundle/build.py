@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shlex
 import shutil
 import time
@@ -32,6 +31,7 @@ from ..networks.tasks import TuningTask, tasks_of
 from ..search.candidates import evolved_candidates, has_choice, random_candidates, tune_context
 from ..search.errors import NoCandidateError
 from .archive import BundleProgram, write_parts
+from .compile import compile_program, outcome_file
 from .target import BundleTarget
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ..networks.tasks import TuningTask
 
 
-_JOB = "tchub.hub.bundle.compile:compile_program"
+_JOB = f"{compile_program.__module__}:{compile_program.__name__}"
 _FAILURES = {"exception": "build", "timeout": "build_timeout", "crash": "crash"}
 
 
@@ -110,7 +110,9 @@ def build_bundle(
     start = time.monotonic()
     tvm_target = tvm.target.Target(target.target)
     say(f"extracting the tasks of {workload}")
-    tasks = _rich_tasks(workload, tvm_target)
+    tasks = [task for task in tasks_of(workload, tvm_target) if has_choice(task, tvm_target)]
+    if not tasks:
+        raise NetworkLoadError(f"no task of {workload} has a choice of programs", remedy="name a larger suite")
     shares = apportion(settings.programs, {task.task_id: 1.0 for task in tasks})
     rest = out.with_suffix(".work")
     work = rest / _settings_key(workload, target)
@@ -126,40 +128,24 @@ def build_bundle(
     facts = _facts(workload, target, settings)
     paths = write_parts(out, facts, {t.task_id: _task(t) for t in tasks}, programs, settings.max_bytes)
     shutil.rmtree(rest)
-    return _result(paths, programs, time.monotonic() - start)
-
-
-def _rich_tasks(workload: str, target: Any) -> list[TuningTask]:
-    tasks = [task for task in tasks_of(workload, target) if has_choice(task, target)]
-    if not tasks:
-        raise NetworkLoadError(f"no task of {workload} has a choice of programs", remedy="name a larger suite")
-    return tasks
-
-
-def _result(paths: list[Path], programs: list[BundleProgram], seconds: float) -> BundleResult:
-    failed = sum(program.error is not None for program in programs)
-    tasks = len({program.task_id for program in programs})
-    sizes = [path.stat().st_size for path in paths]
-    return BundleResult([str(path) for path in paths], sizes, tasks, len(programs), failed, seconds)
+    return BundleResult(
+        [str(path) for path in paths],
+        [path.stat().st_size for path in paths],
+        len({program.task_id for program in programs}),
+        len(programs),
+        sum(program.error is not None for program in programs),
+        time.monotonic() - start,
+    )
 
 
 def _facts(workload: str, target: BundleTarget, settings: BuildSettings) -> dict[str, Any]:
-    arguments = [
-        "tchub",
-        "bundle",
-        "build",
-        "--workload",
-        workload,
-        "--target",
-        target.device or json.dumps(target.target),
-    ]
-    arguments += ["--programs", str(settings.programs), "--seed", str(settings.seed), "--out", "bundle.zip"]
+    command = f"tchub bundle --workload {workload} --target {shlex.quote(target.device or json.dumps(target.target))}"
     return {
         "workload": workload,
         **asdict(target),
         "timing": asdict(TimingConfig()),
         **_versions(),
-        "command": shlex.join(arguments),
+        "command": f"{command} --programs {settings.programs} --seed {settings.seed} --out bundle.zip",
     }
 
 
@@ -201,7 +187,9 @@ def _compile(
     candidates: Iterator[Candidate], target: BundleTarget, work: Path, timeout: float
 ) -> Iterator[BundleProgram]:
     """Compile on all cores; programs come as they are done."""
-    waiting: dict[Future[JobResult], tuple[Candidate, float]] = {}
+    import tvm
+
+    waiting: dict[Future[JobResult], Candidate] = {}
     with ExitStack() as stack:
         pool: WorkerPool | None = None
         for candidate in candidates:
@@ -210,7 +198,8 @@ def _compile(
                 yield known
                 continue
             pool = pool or _start_pool(stack)
-            waiting[_submit(pool, candidate, target, work, timeout)] = candidate, time.monotonic()
+            args = (str(tvm.ir.save_json(candidate.mod)), target, str(_path_of(candidate, work)))
+            waiting[pool.submit(_JOB, args, timeout)] = candidate
             if len(waiting) >= 2 * len(cores()):
                 yield from _take(waiting, work)
         while waiting:
@@ -227,51 +216,31 @@ def _start_pool(stack: ExitStack) -> WorkerPool:
     return pool
 
 
-def _submit(
-    pool: WorkerPool, candidate: Candidate, target: BundleTarget, work: Path, timeout: float
-) -> Future[JobResult]:
-    import tvm
-
-    args = (str(tvm.ir.save_json(candidate.mod)), target, str(_path_of(candidate, work)))
-    return pool.submit(_JOB, args, timeout)
-
-
-def _take(waiting: dict[Future[JobResult], tuple[Candidate, float]], work: Path) -> Iterator[BundleProgram]:
-    done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-    for future in done:
-        candidate, started = waiting.pop(future)
-        result = future.result()
-        outcome: dict[str, Any] = {"build_seconds": time.monotonic() - started}
-        if result.error is None:
-            outcome |= result.value
-            _keep_outcome(candidate, work, outcome)
-        else:  # not remembered: a longer time-out, or a disk with room, may let it compile
-            outcome |= {"error": _FAILURES[result.error], "message": result.message}
-        yield _program(candidate, work, outcome)
-
-
 def _path_of(candidate: Candidate, work: Path) -> Path:
     return work / f"{candidate.task_id}-{candidate.key}.bin"
 
 
-def _keep_outcome(candidate: Candidate, work: Path, outcome: dict[str, Any]) -> None:
-    file = _path_of(candidate, work).with_suffix(".json")
-    partial = file.with_suffix(f".{os.getpid()}.partial")
-    partial.write_text(json.dumps(outcome))
-    os.replace(partial, file)
+def _take(waiting: dict[Future[JobResult], Candidate], work: Path) -> Iterator[BundleProgram]:
+    done, _ = wait(waiting, return_when=FIRST_COMPLETED)
+    for future in done:
+        candidate, result = waiting.pop(future), future.result()
+        if result.error is None:
+            yield _program(candidate, _path_of(candidate, work), result.value)
+        else:  # not remembered: a longer time-out, or a disk with room, may let it compile
+            failure = {"error": _FAILURES[result.error], "message": result.message}
+            yield _program(candidate, None, failure)
 
 
 def _known(candidate: Candidate, work: Path) -> BundleProgram | None:
     """Return the program that an earlier call compiled, or None."""
+    file = _path_of(candidate, work)
     try:
-        outcome = json.loads(_path_of(candidate, work).with_suffix(".json").read_text())
+        return _program(candidate, file, json.loads(outcome_file(file).read_text()))
     except FileNotFoundError:
         return None
-    return _program(candidate, work, outcome)
 
 
-def _program(candidate: Candidate, work: Path, outcome: dict[str, Any]) -> BundleProgram:
-    file = None if outcome.get("error") else _path_of(candidate, work)
+def _program(candidate: Candidate, file: Path | None, outcome: dict[str, Any]) -> BundleProgram:
     return BundleProgram(candidate.task_id, candidate.key, candidate.strategy, candidate.trace, file, **outcome)
 
 
@@ -295,7 +264,9 @@ def choose_candidates(
         checkpoint: half of each share are the best it knows of; its name or folder.
         corpus: programs measured before; for a task that it has, all candidates are evolved from its programs.
     """
-    model = _model(checkpoint) if checkpoint else None
+    from ..search.models import choose_model
+
+    model = choose_model(checkpoint, update="none").make() if checkpoint else None
     for task in tasks:
         count = shares[task.task_id]
         if count == 0:
@@ -320,12 +291,6 @@ def _measured(corpus: Corpus | None, task_id: str) -> tuple[list[tuple[str, floa
     _, new_names = canonical_task(corpus.tasks[task_id])
     programs = [renamed_program(program, new_names) for program in corpus.programs(task_id)]
     return [(p.trace, p.latency) for p in programs if p.valid], [p.key for p in programs]
-
-
-def _model(checkpoint: str) -> Any:
-    from ..search.models import choose_model
-
-    return choose_model(checkpoint, update="none").make()
 
 
 def _ranked(model: Any, task: TuningTask, target: Any, many: list[Candidate], count: int) -> list[Candidate]:

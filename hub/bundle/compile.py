@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import shutil
@@ -20,7 +21,7 @@ def compile_program(module_json: str, target: BundleTarget, file: str) -> dict[s
 
     Args:
         module_json: `tvm.ir.save_json` of the module.
-        file: where the library, object, cubin or PTX goes; written atomically.
+        file: where the library, cubin or PTX goes; written atomically, and its outcome beside it.
 
     Returns:
         for CUDA `plan`, see `launch_plan`; else nothing.
@@ -31,28 +32,29 @@ def compile_program(module_json: str, target: BundleTarget, file: str) -> dict[s
     mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(tvm.ir.load_json(module_json))
     partial = Path(f"{file}.{os.getpid()}.partial")
     try:
-        plan = (_compile_cuda if target.device_kind == "cuda" else _compile_cpu)(mod, target, partial)
+        outcome = (_compile_cuda if target.device_kind == "cuda" else _compile_cpu)(mod, target, partial)
         os.replace(partial, file)
+        partial.write_text(json.dumps(outcome))
+        os.replace(partial, outcome_file(Path(file)))  # last: it says that the program is whole
     finally:
         for rest in partial.parent.glob(f"{partial.name}*"):
             rest.unlink(missing_ok=True)
-    return plan
+    return outcome
+
+
+def outcome_file(program: Path) -> Path:
+    """Return the file that says that a program is compiled, with its launch plan."""
+    return program.with_suffix(".json")
 
 
 def _compile_cpu(mod: Any, target: BundleTarget, output: Path) -> dict[str, Any]:
     import tvm
-    from tvm.driver import build
 
-    built = build(mod, target=tvm.target.Target(target.target))
     objects = Path(f"{output}.o")
-    built.write_to_file(str(objects), "o")
-    if target.code == "object":
-        os.replace(objects, output)
-        return {}
-    linker = find_linker(target.arch)
-    assert linker is not None  # `resolve_target` found it
+    tvm.tirx.build(mod, target=tvm.target.Target(target.target)).write_to_file(str(objects), "o")
     # Symbols that nothing outside needs, and the time of the link, would make every archive larger and different.
-    _run([linker, "-shared", "--build-id=none", "--strip-all", "-o", str(output), str(objects)])
+    flags = ["-shared", "--build-id=none", "--strip-all"]
+    _run([str(find_linker(target.arch)), *flags, "-o", str(output), str(objects)])
     return {}
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
 
 from ...zoo.corpus import Program, Task, merge_corpus
 from ...zoo.devices import Device, get_device
@@ -19,9 +20,28 @@ from .archive import Bundle
 from .target import BundleError
 
 _LICENCE = "Apache-2.0"
-_ON_SITE_ERRORS = ("build", "run", "run_timeout", "crash")
 # Sums of equal inputs through differently ordered additions in float32 agree far better than this.
 _TOLERANCE = 1e-2
+Fact = str | int | float | None
+Seconds = Annotated[float, msgspec.Meta(ge=0.0, lt=1e12)]
+
+
+class ResultLine(msgspec.Struct):
+    """A line of the results, as `onsite` writes it: the latencies of a program, or why there are none."""
+
+    id: int
+    task_id: str
+    sha256: str
+    error: Literal["run", "run_timeout", "crash"] | None
+    message: str | None
+    latencies: list[Annotated[float, msgspec.Meta(gt=0.0, lt=1e12)]]
+    measured_at: Seconds
+    seconds: Seconds
+    fingerprint: list[tuple[float | None, float | None]] = []
+
+    def __post_init__(self) -> None:
+        if (self.error is None) != bool(self.latencies):
+            raise ValueError("a program has latencies, or an error")
 
 
 @dataclass(frozen=True)
@@ -89,8 +109,8 @@ def judged_programs(results: Path, bundle: Bundle, device: str) -> Judged:
     programs = {program["id"]: program for program in bundle.manifest["programs"]}
     wrong = _wrong_outputs(lines)
     meta = _meta(bundle, sheet, machine)
-    measured = [_program(programs[number], _judged(line, number in wrong), meta) for number, line in lines.items()]
-    measured += [_program(p, _unbuilt(p), meta) for p in programs.values() if p["error"]]
+    measured = [_program(programs[number], line, number in wrong, meta) for number, line in lines.items()]
+    measured += [_program(program, None, False, meta) for program in programs.values() if program["error"]]
     used = {program.task_id for program in measured}
     tasks = [_task(task, bundle) for task in bundle.manifest["tasks"] if task["task_id"] in used]
     return Judged(meta, tasks, measured, len(lines), len(wrong))
@@ -129,8 +149,8 @@ def _arch(device: Device) -> str:
     return device.isa.replace("-", "_") if device.kind == "cpu" else str(device.target.get("arch", device.isa))
 
 
-def read_results(path: Path, bundle: Bundle) -> tuple[dict[str, Any], dict[int, dict[str, Any]]]:
-    """The machine and the results by program id, of a file whose every line belongs to the bundle.
+def read_results(path: Path, bundle: Bundle) -> tuple[dict[str, Any], dict[int, ResultLine]]:
+    """Return the machine, and the results by program id, of a file whose every line belongs to the bundle.
 
     A last line without an end is that of a run which was killed while it wrote: it is left out.
 
@@ -144,147 +164,78 @@ def read_results(path: Path, bundle: Bundle) -> tuple[dict[str, Any], dict[int, 
     programs = {program["id"]: program for program in bundle.manifest["programs"]}
     bad: Counter[str] = Counter()
     machines: list[dict[str, Any]] = []
-    seen: dict[int, dict[str, Any]] = {}
+    seen: dict[int, ResultLine] = {}
     for line in text[: text.rfind(b"\n") + 1].splitlines():
-        kind, value = _read_line(line, bundle.identity, programs)
-        if kind == "machine":
-            machines.append(value)
-        elif kind == "program":
-            seen.setdefault(value["id"], value)
+        try:
+            value = _read_line(line, bundle.identity, programs)
+        except msgspec.ValidationError:
+            bad["with impossible values"] += 1
+        except (ValueError, KeyError, TypeError, RecursionError):
+            bad["not readable"] += 1
         else:
-            bad[kind] += 1
+            if isinstance(value, str):
+                bad[value] += 1
+            elif isinstance(value, ResultLine):
+                seen.setdefault(value.id, value)
+            else:
+                machines.append(value)
     if bad or not machines or len({_named(machine) for machine in machines}) > 1:
         bad["no machine" if not machines else "several machines"] += not bad
+        counts = {kind: count for kind, count in bad.items() if count}
         raise BundleError(
-            f"{path} does not belong to {bundle.path}: " + ", ".join(f"{n} {kind}" for kind, n in bad.items() if n),
+            f"{path} does not belong to {bundle.path}: " + ", ".join(f"{n} {kind}" for kind, n in counts.items()),
             remedy="give the results of one machine, and the very bundle that it measured",
             path=str(path),
-            lines={kind: n for kind, n in bad.items() if n},
+            lines=counts,
         )
     return machines[0], seen
 
 
-def _read_line(line: bytes, identity: str, programs: dict[int, Any]) -> tuple[str, Any]:
-    """(`machine` or `program`, the line), or (what is wrong with it, None)."""
-    try:
-        value = json.loads(line)
-        if not _is_text(value):
-            return "with impossible values", None
-        kind = value["kind"]
-        if kind == "machine":
-            if value["bundle"] != identity:
-                return "of another bundle", None
-            return ("machine", value) if _is_machine(value) else ("with impossible values", None)
-        program = programs.get(value["id"])
-        if kind != "program" or program is None or program["task_id"] != value["task_id"]:
-            return "of an unknown program", None
-        if not program["sha256"] or value["sha256"] != program["sha256"]:
-            return "of another library", None
-        return ("program", value) if _sound(value) else ("with impossible values", None)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return "not readable", None
-
-
-def _is_text(value: Any) -> bool:
-    """Return whether UTF-8 can encode the text: JSON may name halves of characters, which no corpus can hold."""
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _is_machine(line: dict[str, Any]) -> bool:
-    return (
-        isinstance(line["cpu_model"], str)
-        and isinstance(line.get("gpu"), str | None)
-        and all(_is_fact(value) for value in line.values())
-    )
-
-
-def _is_fact(value: Any) -> bool:
-    """A plain value or a list of them: what nests deeper than JSON is written for breaks the corpus's facts."""
-    plain = str | int | float | None
-    return isinstance(value, plain) or (isinstance(value, list) and all(isinstance(one, plain) for one in value))
-
-
-def _sound(line: dict[str, Any]) -> bool:
-    latencies, sums = line["latencies"], line.get("fingerprint") or []
-    if not isinstance(line["message"], str | None) or not all(
-        _is_time(line[key]) for key in ("measured_at", "seconds")
-    ):
-        return False
-    if not isinstance(sums, list) or not all(isinstance(pair, list) and len(pair) == 2 for pair in sums):
-        return False
-    if not all(_is_float(one) for pair in sums for one in pair):
-        return False
-    if line["error"] is not None:
-        return line["error"] in _ON_SITE_ERRORS and latencies == []
-    return isinstance(latencies, list) and bool(latencies) and all(_is_time(x) and x > 0 for x in latencies)
-
-
-def _is_float(value: Any) -> bool:
-    """A number that fits a float; infinity and no number are among them, since a task may overflow on its inputs."""
-    return type(value) is float or (type(value) is int and abs(value) <= sys.float_info.max)
-
-
-def _is_time(value: Any) -> bool:
-    """A number of seconds, of a run or since 1970."""
-    return type(value) in (int, float) and 0 <= value < 1e12
+def _read_line(line: bytes, identity: str, programs: dict[int, Any]) -> dict[str, Any] | ResultLine | str:
+    """Return the facts of a machine, or a result; a text says why it is not of this bundle."""
+    value = msgspec.json.decode(line)
+    if value["kind"] == "machine":
+        facts = msgspec.convert(value, dict[str, Fact | list[Fact]])
+        if not isinstance(value["cpu_model"], str) or not isinstance(value.get("gpu"), str | None):
+            raise msgspec.ValidationError
+        return facts if value["bundle"] == identity else "of another bundle"
+    program = programs.get(value["id"])
+    if value["kind"] != "program" or program is None or program["task_id"] != value["task_id"]:
+        return "of an unknown program"
+    if not program["sha256"] or value["sha256"] != program["sha256"]:
+        return "of another library"
+    return msgspec.convert(value, ResultLine)
 
 
 def _named(machine: dict[str, Any]) -> tuple[str, str]:
     return str(machine.get("cpu_model")), str(machine.get("gpu"))
 
 
-def _wrong_outputs(lines: dict[int, dict[str, Any]]) -> set[int]:
-    """Programs whose output is not that of most programs of their task."""
-    by_task: dict[str, list[dict[str, Any]]] = {}
+def _wrong_outputs(lines: dict[int, ResultLine]) -> set[int]:
+    """Return programs whose output is not that of most programs of their task."""
+    by_task: dict[str, list[ResultLine]] = {}
     for line in lines.values():
-        if line["error"] is None and line.get("fingerprint"):
-            by_task.setdefault(line["task_id"], []).append(line)
+        if line.error is None and line.fingerprint:
+            by_task.setdefault(line.task_id, []).append(line)
     wrong: set[int] = set()
     for group in by_task.values():
-        ((arguments, _),) = Counter(len(line["fingerprint"]) for line in group).most_common(1)
-        alike = [line for line in group if len(line["fingerprint"]) == arguments]
-        usual = [[median(sums) for sums in zip(*column, strict=True)] for column in _columns(alike)]
-        right = {line["id"] for line in alike if _agree(line["fingerprint"], usual)}
-        wrong |= {line["id"] for line in group} - right
+        ((arguments, _),) = Counter(len(line.fingerprint) for line in group).most_common(1)
+        alike = [line for line in group if len(line.fingerprint) == arguments]
+        # One row a program: the sum and the sum of absolute values of each argument; NaN where they overflow.
+        sums = np.array([line.fingerprint for line in alike], dtype=np.float64).reshape(len(alike), -1, 2)
+        usual = np.median(sums, axis=0)
+        near = np.abs(sums - usual) <= _TOLERANCE * np.maximum(usual[:, 1:], 1e-12)
+        agree = np.where(np.isfinite(usual), near, ~np.isfinite(sums))
+        wrong |= {line.id for line in group} - {line.id for line, own in zip(alike, agree, strict=True) if own.all()}
     return wrong
 
 
-def _columns(group: Sequence[dict[str, Any]]) -> Iterator[tuple[list[float], ...]]:
-    """Return, for each argument, the [sum, sum of absolute values] of every program."""
-    return zip(*(line["fingerprint"] for line in group), strict=True)
-
-
-def _agree(one: Sequence[Sequence[float]], usual: Sequence[Sequence[float]]) -> bool:
-    def near(a: float, b: float, scale: float) -> bool:
-        if not math.isfinite(b):  # the task itself overflows on these inputs
-            return not math.isfinite(a)
-        return abs(a - b) <= _TOLERANCE * max(scale, 1e-12)
-
-    pairs = zip(one, usual, strict=True)
-    return all(near(a, b, wanted[1]) for seen, wanted in pairs for a, b in zip(seen, wanted, strict=True))
-
-
-def _judged(line: dict[str, Any], wrong: bool) -> dict[str, Any]:
-    if not wrong:
-        return line
-    return line | {
-        "latencies": [],
-        "error": "invalid",
-        "message": "its output is not that of the task's other programs",
-    }
-
-
-def _unbuilt(program: dict[str, Any]) -> dict[str, Any]:
-    nothing = {"latencies": [], "measured_at": math.nan, "seconds": math.nan}
-    return nothing | {"error": program["error"], "message": program["message"]}
-
-
-def _program(program: dict[str, Any], line: dict[str, Any], meta: dict[str, Any]) -> Program:
-    latencies = tuple(float(x) for x in line["latencies"])
+def _program(program: dict[str, Any], line: ResultLine | None, wrong: bool, meta: dict[str, Any]) -> Program:
+    """Return a program with its result; None for one that could not be compiled."""
+    latencies = () if line is None or wrong else tuple(line.latencies)
+    error, message = (program["error"], program["message"]) if line is None else (line.error, line.message)
+    if wrong:
+        error, message = "invalid", "its output is not that of the task's other programs"
     return Program(
         task_id=program["task_id"],
         key=program["key"],
@@ -294,12 +245,12 @@ def _program(program: dict[str, Any], line: dict[str, Any], meta: dict[str, Any]
         latency=median(latencies) if latencies else math.nan,
         device=meta["device"],
         target=json.dumps(meta["target"], sort_keys=True),
-        error=line["error"],
-        error_message=line["message"],
+        error=error,
+        error_message=message,
         cpu_model=meta["cpu_model"],
         tvm_version=meta["tvm_version"],
-        measured_at=line["measured_at"],
-        cost_seconds=line["seconds"],
+        measured_at=math.nan if line is None else line.measured_at,
+        cost_seconds=math.nan if line is None else line.seconds,
     )
 
 
@@ -325,5 +276,5 @@ def _meta(bundle: Bundle, device: Device, machine: dict[str, Any]) -> dict[str, 
         "notes": "compiled by tchub, measured on the device from a bundle, random inputs; latency is the median "
         "of the repeats",
         "timing": manifest["timing"],
-        "machine": {key: value for key, value in machine.items() if key not in ("kind", "bundle", "libraries")},
+        "machine": {key: value for key, value in machine.items() if key not in ("kind", "bundle")},
     }

@@ -11,6 +11,10 @@ from typing import Any
 
 from ...zoo.devices import UnknownDeviceError, get_device
 from ...zoo.errors import TchubError
+from ..device.detect import detect_local
+from ..device.device_choice import parse_target
+from ..device.errors import DeviceError
+from ..device.local_target import architecture_of
 from .onsite.files import OnsiteError
 from .onsite.tvm_runtime import find_libraries
 
@@ -27,7 +31,7 @@ class BundleTarget:
         target: TVM's target as a dictionary.
         device: the device of the zoo that it is the target of; None where only a target was given.
         device_kind: `cpu` or `cuda`.
-        code: `library` (linked here), `object` (linked there), `cubin` or `ptx`.
+        code: `library`, `cubin` or `ptx`.
         arch: `x86_64` or `aarch64` for a CPU, `sm_90` and its like for a GPU.
         threads: threads of a program on a CPU.
     """
@@ -47,8 +51,7 @@ def resolve_target(text: str, threads: int | None = None, code: str | None = Non
         text: `local`, a device of `tchub devices`, or TVM's target as JSON.
         threads: threads of a program on a CPU, the target's `num-cores`; None for those of the device: this machine's
             physical cores that may be used, or the `num-cores` of its target, 1 where it names none.
-        code: one of `BundleTarget.code`; by default `cubin` for a GPU, and for a CPU `library` where a linker for
-            it is found, else `object`.
+        code: `cubin` (the default) or `ptx` for a GPU; None for a CPU, whose programs are libraries.
 
     Raises:
         BundleError: no such target, one that is neither LLVM's nor CUDA's, or its compiler is missing.
@@ -58,7 +61,7 @@ def resolve_target(text: str, threads: int | None = None, code: str | None = Non
         return _cuda(target, device, code or "cubin")
     if target.get("kind") == "llvm":
         threads = threads or int(target.get("num-cores", 1))
-        return _cpu({**target, "num-cores": threads}, device, code, threads)
+        return _cpu({**target, "num-cores": threads}, device, threads)
     raise BundleError(
         f"bundles are built for llvm and cuda, not for {target.get('kind')!r}",
         remedy="name an x86-64, AArch64 or NVIDIA device",
@@ -68,19 +71,15 @@ def resolve_target(text: str, threads: int | None = None, code: str | None = Non
 
 def _lookup(text: str, threads: int | None) -> tuple[dict[str, Any], str | None]:
     if text == "local":
-        from ..device.detect import detect_local
-
         local = detect_local(threads)
         return dict(local.target), local.device.name
-    if text.lstrip().startswith("{"):
-        try:
-            return dict(json.loads(text)), None
-        except ValueError as error:
-            raise BundleError(f"the target is no JSON: {error}", remedy="check its quotes", target=text) from error
     try:
         device = get_device(text)
     except UnknownDeviceError as error:
-        raise BundleError(error.message, remedy=error.remedy, target=text) from error
+        try:
+            return dict(parse_target(text) or {}), None
+        except DeviceError:
+            raise BundleError(f"{error.message}, and it is no target", remedy=error.remedy, target=text) from error
     return dict(device.target), device.name
 
 
@@ -101,22 +100,21 @@ def _cuda(target: dict[str, Any], device: str | None, code: str) -> BundleTarget
     return BundleTarget(target, device, "cuda", code, str(arch))
 
 
-def _cpu(target: dict[str, Any], device: str | None, code: str | None, threads: int) -> BundleTarget:
-    arch = str(target.get("mtriple", platform.machine())).split("-")[0]
-    if arch not in ("x86_64", "aarch64") or code not in (None, "library", "object"):
+def _cpu(target: dict[str, Any], device: str | None, threads: int) -> BundleTarget:
+    arch = architecture_of(target)
+    if arch not in ("x86_64", "aarch64"):
         raise BundleError(
-            f"a CPU bundle is of libraries or objects for x86_64 or aarch64, not of {code!r} for {arch!r}",
+            f"a CPU bundle is for x86_64 or aarch64, not for {arch!r}",
             remedy="for example --target graviton2",
             target=json.dumps(target),
         )
-    linker = find_linker(arch)
-    if code == "library" and linker is None:
+    if find_linker(arch) is None:
         raise BundleError(
             f"no linker for {arch} was found",
-            remedy=f"install {arch}-linux-gnu-ld or ld.lld, or build objects, which are linked on the device",
+            remedy=f"install {arch}-linux-gnu-ld (Debian: binutils-{arch.replace('_', '-')}-linux-gnu) or ld.lld",
             target=json.dumps(target),
         )
-    return BundleTarget(target, device, "cpu", code or ("library" if linker else "object"), arch, threads)
+    return BundleTarget(target, device, "cpu", "library", arch, threads)
 
 
 def find_linker(arch: str) -> str | None:

@@ -298,7 +298,7 @@ def _stat_text(value: object) -> str:
 @click.option("--out", type=FILE, metavar="ZIP", help="The archive.")
 @seed_option("Seed of the candidates.")
 @threads_option
-@click.option("--code", type=click.Choice(["library", "object", "cubin", "ptx"]), help="How programs travel.")
+@click.option("--code", type=click.Choice(["cubin", "ptx"]), help="Code of a GPU: its own, or for later ones too.")
 @click.option("--checkpoint", metavar="NAME", help="Half of the programs are those that it ranks first.")
 @click.option("--corpus", type=FOLDER, metavar="DIR", help="Evolve from these measured programs.")
 @click.option("--max-size", type=click.FloatRange(min=0.1), metavar="MIB", help="Size of an archive; else several.")

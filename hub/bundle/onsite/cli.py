@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -141,17 +140,10 @@ def _measure(
     start = time.perf_counter()
     path = scratch / Path(program["file"]).name
     path.write_bytes(package.read(program["file"]))
-    job = {"args": task["args"], "best": results.best.get(task["task_id"]), "plan": program.get("plan")}
-    answer = {"error": None, "message": None, "latencies": [], "fingerprint": None}
-    try:
-        job["path"] = str(_linked(path) if package.manifest["code"] == "object" else path)
-        answer.update(supervisor.measure(job))
-    except subprocess.CalledProcessError as error:
-        answer.update(error="build", message=(error.stderr or b"").decode(errors="replace").strip()[-500:])
-    finally:
-        for file in (path, path.with_suffix(".so")):
-            if file.exists():
-                file.unlink()
+    best = results.best.get(task["task_id"])
+    job = {"path": str(path), "args": task["args"], "best": best, "plan": program.get("plan")}
+    answer = {"error": None, "message": None, "latencies": [], "fingerprint": [], **supervisor.measure(job)}
+    path.unlink()
     return {
         "kind": "program",
         "id": program["id"],
@@ -161,16 +153,6 @@ def _measure(
         "measured_at": time.time(),
         "seconds": time.perf_counter() - start,
     }
-
-
-def _linked(path: Path) -> Path:
-    """An object file as a shared library, by this machine's own linker."""
-    linker = next((name for name in ("ld", "ld.lld", "cc", "gcc", "clang") if shutil.which(name)), None)
-    if linker is None:
-        raise OnsiteError("the bundle holds object files, and this machine has no linker: install binutils", 3)
-    library = path.with_suffix(".so")
-    subprocess.run([linker, "-shared", "-o", str(library), str(path)], check=True, capture_output=True)
-    return library
 
 
 _START_SECONDS = 120.0

@@ -168,13 +168,3 @@ def _first_line(path: str) -> str | None:
         return Path(path).read_text(errors="replace").splitlines()[0]
     except (OSError, IndexError):
         return None
-
-
-def mapped_libraries(prefix: str) -> list[str]:
-    """Names of the shared libraries in this process that start so: those that a program may call into."""
-    try:
-        lines = Path("/proc/self/maps").read_text().splitlines()
-    except OSError:
-        return []
-    names = {os.path.basename(line.split()[-1]) for line in lines if "/" in line}
-    return sorted(name for name in names if name.startswith(prefix))

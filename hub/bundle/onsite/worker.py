@@ -15,7 +15,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from .files import OnsiteError, ProgramError, mapped_libraries
+from .files import OnsiteError, ProgramError
 from .tvm_runtime import CpuProgram, TvmRuntime
 
 _PR_SET_PDEATHSIG = 1
@@ -35,7 +35,7 @@ class CpuBench:
         os.environ["TVM_BIND_THREADS"] = "0"  # TVM's pool would leave the cores of the next line
         os.sched_setaffinity(0, cpus[-setup["threads"] :])
         self._runtime = TvmRuntime(setup["libraries"])
-        self.facts: dict[str, Any] = {"libraries": mapped_libraries("libtvm")}
+        self.facts: dict[str, Any] = {}
 
     def load(self, job: dict[str, Any], arrays: list[Any]) -> CpuProgram:
         """A program, ready to run."""
@@ -192,7 +192,11 @@ def copied(arrays: list[Any]) -> list[Any]:
     return copies
 
 
-def fingerprint(arrays: list[Any]) -> list[list[float]]:
-    """[sum, sum of absolute values] of each array: programs of one task on equal inputs must agree on them."""
+def fingerprint(arrays: list[Any]) -> list[list[float | None]]:
+    """[sum, sum of absolute values] of each array: programs of one task on equal inputs must agree on them.
+
+    None for one that is not finite: a task may overflow on its inputs, and JSON knows no infinity.
+    """
     with np.errstate(all="ignore"):
-        return [[float(x.sum(dtype=np.float64)), float(np.abs(x).sum(dtype=np.float64))] for x in arrays]
+        sums = [[float(x.sum(dtype=np.float64)), float(np.abs(x).sum(dtype=np.float64))] for x in arrays]
+    return [[one if np.isfinite(one) else None for one in pair] for pair in sums]

@@ -54,23 +54,22 @@ def toy_task(args: list[Any]) -> dict[str, Any]:
     return {"manifest": manifest, "origin": {"workload": "{}", "computation": ""}}
 
 
-def toy_programs(folder: Path, behaviours: list[str], code: str = "library") -> list[BundleProgram]:
+def toy_programs(folder: Path, behaviours: list[str]) -> list[BundleProgram]:
     """One program a behaviour, compiled by the C compiler."""
     programs = []
     for number, behaviour in enumerate(behaviours):
         source, file = folder / f"{number}.c", folder / f"{number}.bin"
         source.write_text(_KERNEL.replace("FACTOR", "2.0f").replace("BEHAVIOUR", behaviour))
-        how = ["-shared"] if code == "library" else ["-c"]
-        subprocess.run(["gcc", "-O1", "-fPIC", *how, "-o", str(file), str(source)], check=True)
+        subprocess.run(["gcc", "-O1", "-fPIC", "-shared", "-o", str(file), str(source)], check=True)
         programs.append(BundleProgram(TASK_ID, f"{number:016x}", "random", f"[[], [{number}]]", file))
     return programs
 
 
-def toy_bundle(folder: Path, behaviours: list[str], code: str = "library", **facts: Any) -> Path:
+def toy_bundle(folder: Path, behaviours: list[str], **facts: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    programs = toy_programs(folder, behaviours, code)
+    programs = toy_programs(folder, behaviours)
     tasks = {TASK_ID: toy_task([[[1000], "float32"], [[1000], "float32"]])}
-    (path,) = write_parts(folder / "bundle.zip", {**CPU_FACTS, "code": code, **facts}, tasks, programs)
+    (path,) = write_parts(folder / "bundle.zip", {**CPU_FACTS, **facts}, tasks, programs)
     return path
 
 

@@ -68,8 +68,8 @@ def test_the_half_line_of_a_killed_run_is_left_out(bundle: Path, tmp_path: Path)
         (lambda line: json.dumps(line | {"latencies": []}), "with impossible values"),
         (lambda line: json.dumps(line | {"error": "boredom", "latencies": []}), "with impossible values"),
         (lambda line: json.dumps(line | {"fingerprint": [[10**400, 1]]}), "with impossible values"),
-        (lambda line: json.dumps(line | {"message": "\ud800"}), "with impossible values"),
-        (lambda line: json.dumps(line | {"\ud800": None}), "with impossible values"),
+        (lambda line: json.dumps(line | {"message": "\ud800"}), "not readable"),
+        (lambda line: json.dumps(line | {"\ud800": None}), "not readable"),
     ],
 )
 def test_lines_that_are_no_results_are_counted_by_kind_and_nothing_is_written(
@@ -90,14 +90,14 @@ def test_a_machine_whose_facts_no_corpus_can_hold_is_refused(
     bundle: Path, tmp_path: Path, facts: dict[str, Any]
 ) -> None:
     results = make_results(bundle, tmp_path / "results.jsonl", {0: 1e-3}, **facts)
-    with pytest.raises(BundleError, match="1 with impossible values"):
+    with pytest.raises(BundleError, match="1 (with impossible values|not readable)"):
         ingest(results, Bundle(bundle), "epyc-turin", tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
 
 
 def test_sums_that_overflow_are_compared(bundle: Path, tmp_path: Path) -> None:
     results = make_results(bundle, tmp_path / "results.jsonl", {0: 1e-3, 1: 1e-3, 2: 1e-3})
-    results.write_text(results.read_text().replace("[10.0, 10.0]", f"[NaN, {10**308}]"))
+    results.write_text(results.read_text().replace("[10.0, 10.0]", f"[null, {1e308}]"))
     assert ingest(results, Bundle(bundle), "epyc-turin", tmp_path / "corpus").wrong == 0
 
 
