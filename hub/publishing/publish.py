@@ -211,7 +211,9 @@ class Publication:
         self._require_same(commit)
         request = None
         if index is not None and not named and repository.is_private():
-            self.note(f"{repository.id} is private: no index is asked that is not named by --index-repo")
+            self.note(
+                f"{repository.id} is private: as with --private, no index is asked that is not named by --index-repo"
+            )
         elif index is not None:
             self.note(f"asking {index.id} to list {self.entry.id}")
             request = _request_entry(index, replace(self.entry, revision=commit))
