@@ -10,10 +10,12 @@ from itertools import combinations
 from statistics import median
 from typing import Any
 
+import msgspec
 import numpy as np
 
+from ..primitives import TraceFormatError
 from .computation import normal
-from .corpus import Corpus
+from .corpus import Corpus, sequence_of
 from .schema import PROGRAMS_FILE, TASKS_FILE, contradiction
 from .splits import PARTS, is_held_out, split_tasks
 
@@ -126,6 +128,7 @@ def check_corpus(corpus: Corpus, seed: int = 0) -> list[CorpusFinding]:
     return [
         _check_hashes(corpus),
         _check_counts(corpus, counts),
+        _check_programs(corpus),
         _check_split(corpus, seed),
         _check_workloads(corpus),
         CorpusFinding("no duplicates", not number, f"{number} programs occur twice in their task"),
@@ -149,6 +152,18 @@ def _check_counts(corpus: Corpus, counts: _Counts) -> CorpusFinding:
     real = (len(corpus.tasks), counts.total)
     stated = (corpus.meta.get("tasks"), corpus.meta.get("programs"))
     return CorpusFinding("counts", real == stated, f"{real[0]} tasks and {real[1]} programs; corpus.json says {stated}")
+
+
+def _check_programs(corpus: Corpus) -> CorpusFinding:
+    """Read every program whole; what its columns hold is checked wherever they are read (`check_programs`)."""
+    broken: list[str] = []
+    for program in corpus.iter_programs():
+        try:
+            sequence_of(program)
+            msgspec.json.decode(program.trace, type=list[msgspec.Raw])
+        except (TraceFormatError, msgspec.DecodeError, RecursionError) as error:
+            broken.append(f"{program.key} of task {program.task_id}: {error}"[:200])
+    return CorpusFinding("readable programs", not broken, f"{len(broken)} cannot be read{': '.join(['', *broken[:1]])}")
 
 
 def _check_split(corpus: Corpus, seed: int) -> CorpusFinding:
@@ -181,15 +196,11 @@ def _check_failures(counts: _Counts) -> CorpusFinding:
 
 def _check_devices(corpus: Corpus, counts: _Counts) -> CorpusFinding:
     devices, targets, models = (list(counts.values[name]) for name in ("device", "target", "cpu_model"))
-    problems = [
+    mixed = [
         f"{len(values)} of {name}" for name, values in (("device", devices), ("cpu_model", models)) if len(values) > 1
     ]
     differing = {contradiction(str(one), str(other)) for one, other in combinations(targets, 2)} - {None}
-    problems += [f"targets that differ in {word}" for word in sorted(map(str, differing))]
-    foreign = bool(devices) and not problems and devices != [corpus.meta.get("device")]
-    message = "one device, target and CPU model"
-    if problems:
-        message = "mixed: " + ", ".join(problems)
-    elif foreign:
-        message = f"programs of {devices[0]}, corpus.json says {corpus.meta.get('device')}"
-    return CorpusFinding("one device", not problems and not foreign, message)
+    mixed += [f"targets that differ in {option}" for option in sorted(map(str, differing))]
+    if not mixed and devices and devices != [corpus.meta.get("device")]:
+        mixed = [f"programs of {devices[0]}, corpus.json says {corpus.meta.get('device')}"]
+    return CorpusFinding("one device", not mixed, ", ".join(mixed) or "one device, target and CPU model")

@@ -8,7 +8,6 @@ waits: a writer that is killed at any moment leaves the whole old corpus or the 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from .schema import (
     CorpusError,
     Program,
     Task,
+    check_programs,
 )
 
 # A ranking of fewer programs than this says nothing about a model.
@@ -47,11 +47,19 @@ class FileFacts(msgspec.Struct):
     sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{64}$")]
 
 
+# What becomes part of a path or of a command line.
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$")]
+
+_Table = Annotated[str, msgspec.Meta(pattern=rf"^({TASKS_FILE}|{PROGRAMS_FILE})$")]
+
+
 class _Meta(msgspec.Struct):
     """The part of `corpus.json` that reading depends on."""
 
     format: Annotated[int, msgspec.Meta(ge=1)]
-    files: dict[str, FileFacts] = {}
+    device: _Name
+    family: _Name
+    files: dict[_Table, FileFacts] = {}
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,10 @@ class Corpus:
         tasks = _open_table(folder / TASKS_FILE, TASKS_SCHEMA)
         _open_table(folder / PROGRAMS_FILE, PROGRAMS_SCHEMA)
         rows = tasks.to_table().to_pylist()
-        return cls(folder, meta, {row["task_id"]: Task.from_row(row) for row in rows})
+        corpus = cls(folder, meta, {row["task_id"]: Task.from_row(row) for row in rows})
+        for task in corpus.tasks.values():
+            task.check()
+        return corpus
 
     @cached_property
     def _groups(self) -> tuple[dataset.ParquetFileFragment, dict[str | None, list[int]]]:
@@ -102,21 +113,19 @@ class Corpus:
         """Return the programs of a task as an Arrow table, failed ones included; empty when it has none.
 
         Raises:
-            CorpusError: no such task.
+            CorpusError: no such task, or a row holds a value that no program can have.
         """
         if task_id not in self.tasks:
             raise CorpusError(f"the corpus {self.path} has no task {task_id}", task_id=task_id)
         names = [name for name in PROGRAMS_SCHEMA.names if columns is None or name in (*columns, "task_id")]
         file, groups = self._groups
         rows = file.subset(row_group_ids=groups.get(task_id, []) + groups.get(None, []))
-        return rows.to_table(PROGRAMS_SCHEMA, names, filter=dataset.field("task_id") == task_id)
+        table = rows.to_table(PROGRAMS_SCHEMA, names, filter=dataset.field("task_id") == task_id)
+        check_programs(table, self.path)
+        return table
 
     def programs(self, task_id: str) -> list[Program]:
-        """Return the programs of a task, failed ones included, in the order of their keys.
-
-        Raises:
-            CorpusError: no such task.
-        """
+        """Return the programs of a task, failed ones included, in the order of their keys; errors as of `table`."""
         return [Program.from_row(row) for row in self.table(task_id).sort_by("key").to_pylist()]
 
     def iter_programs(self) -> Iterator[Program]:
@@ -168,7 +177,7 @@ def sequence_of(program: Program) -> PrimitiveSequence:
     """
     if program.primitives is not None:
         return PrimitiveSequence.from_json(program.primitives)
-    return from_trace_json(json.loads(program.trace))
+    return from_trace_json(program.trace)
 
 
 def waiting(table: Path, sha256: str) -> Path:

@@ -16,7 +16,7 @@ from .schema import CORPUS_SCOPE, META_FILE, CorpusError, Program, Task, differe
 from .writer import CorpusWriter, write_corpus
 
 # Facts that the writer fills in, or that merge by a rule of their own.
-_OWN = ("files", "format", "tasks", "programs", "created", "command", "source", "split", "device_sheet")
+_OWN = ("files", "format", "tasks", "programs", "created", "source", "device_sheet")
 _MERGE_COMMAND = "tchub corpus import DIR... --out DIR"
 _METASCHEDULE = "metaschedule"  # the framework of a corpus that names none
 
@@ -26,9 +26,8 @@ def merge_corpus(
 ) -> Corpus:
     """Add tasks and programs to a corpus, or create it; adding the same ones twice changes nothing.
 
-    A program that is there already stays as it is, unless it had failed and the new one did not. A task that
-    is there already gains the networks that it lacked; where its blocks have other names, it and all its programs get
-    canonical ones.
+    A program that is there stays, unless it had failed and the new one did not. A task that is there gains the
+    networks that it lacked; where its blocks have other names, it and all its programs get canonical ones.
 
     Raises:
         CorpusError: the programs are of another device, CPU model or target.
@@ -98,7 +97,7 @@ def merge_corpora(path: Path | str, folders: Sequence[Path | str]) -> Merged:
 
     Raises:
         CorpusError: a folder is not a corpus, or damaged, or of a newer format.
-        CorpusError: they differ in device, target, TVM, framework, licence, or in the tasks of their splits.
+        CorpusError: they differ in device, target, TVM, framework, licence, or split.
         StorageError: the disk is full or `path` may not be written; what it held is still there.
     """
     out = Path(path)
@@ -158,31 +157,10 @@ def _meta_of(corpora: Sequence[Corpus]) -> dict[str, Any]:
     metas = [corpus.meta for corpus in corpora]
     meta = {k: v for k, v in metas[0].items() if k not in _OWN and all(k in m and m[k] == v for m in metas)}
     meta["created"] = min(each["created"] for each in metas)
-    commands = {each.get("command") for each in metas}
-    meta["command"] = commands.pop() if len(commands) == 1 else _MERGE_COMMAND
+    meta.setdefault("command", _MERGE_COMMAND)
     if sources := sorted({s for each in metas for s in str(each.get("source") or "").split("; ") if s}):
         meta["source"] = "; ".join(sources)
     if sheets := [each["device_sheet"] for each in metas if "device_sheet" in each]:
         # Nodes of one kind differ in what was measured of them; one of them stands for all.
         meta["device_sheet"] = min(sheets, key=lambda sheet: json.dumps(sheet, sort_keys=True))
-    if any("split" in each for each in metas):
-        meta["split"] = _split_of(corpora)
     return meta
-
-
-def _split_of(corpora: Sequence[Corpus]) -> dict[str, list[str]]:
-    parts: dict[str, str] = {}
-    for corpus in corpora:
-        if corpus.tasks and "split" not in corpus.meta:
-            raise _other_split(corpus, "has no split, and another one fixes its own")
-        for part, task_ids in corpus.meta.get("split", {}).items():
-            for task_id in task_ids or ():
-                if parts.setdefault(task_id, part) != part:
-                    raise _other_split(corpus, f"has task {task_id} in {part}, another one in {parts[task_id]}")
-    return {name: sorted(t for t, part in parts.items() if part == name) for name in sorted(set(parts.values()))}
-
-
-def _other_split(corpus: Corpus, problem: str) -> CorpusError:
-    return CorpusError(
-        f"{corpus.path} {problem}", remedy="import them again with one split file", field="split", path=str(corpus.path)
-    )

@@ -8,11 +8,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from ..errors import TchubError
+from ..features.columns import OPS
 
 
 class CorpusError(TchubError):
@@ -54,6 +57,10 @@ PROGRAMS_SCHEMA = _schema(
     **dict.fromkeys(("measured_at", "cost_seconds"), _NUMBER),
     **dict.fromkeys(("licence", "source"), _TEXT),
 )
+
+LONGEST = 3600.0
+"""Seconds that a program may take: any unit but seconds, and every sentinel, is beyond it."""
+_KNOWN = {"strategy": STRATEGIES, "framework": FRAMEWORKS, "error": (None, *ERROR_KINDS)}
 
 # Columns whose few distinct values repeat on every row; the others (traces, keys, numbers) do not.
 DICTIONARY_COLUMNS = [
@@ -102,6 +109,13 @@ class Task:
         networks = tuple((item["network"], item["weight"]) for item in row["networks"] or ())
         return cls(**{name: row[name] for name in TASKS_SCHEMA.names[:-1]}, networks=networks)
 
+    def check(self) -> None:
+        """Raise CorpusError where a value is none that a task can have."""
+        if self.op not in OPS:
+            raise CorpusError(f"task {self.task_id} has the unknown operator type {self.op!r}", known=list(OPS))
+        if self.flops < 0 or any(count < 1 for _, count in self.networks):
+            raise CorpusError(f"task {self.task_id} has negative numbers: {self.flops} operations, {self.networks}")
+
 
 @dataclass(frozen=True, slots=True)
 class Program:
@@ -147,24 +161,44 @@ class Program:
         """Return whether it has a latency that can be learnt from."""
         return self.error is None and math.isfinite(self.latency) and self.latency > 0
 
-    def as_row(self) -> dict[str, Any]:
-        """Return the program as a row of `programs.parquet`."""
-        row = {name: getattr(self, name) for name in PROGRAMS_SCHEMA.names}
-        return row | {"latencies": list(self.latencies)}
-
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Program:
-        """Return what `as_row` was given."""
+        """Return the program of a row of `programs.parquet`."""
         latency = math.nan if row["latency"] is None else row["latency"]
         values = {name: row[name] for name in PROGRAMS_SCHEMA.names}
         return cls(**values | {"latencies": tuple(row["latencies"] or ()), "latency": latency})
+
+
+def check_programs(rows: pa.Table, path: Path) -> None:
+    """Raise CorpusError where a value of programs, with any of their columns, is none that a program can have."""
+    names = set(rows.column_names)
+    for name in names & _KNOWN.keys():
+        if strange := set(rows[name].unique().to_pylist()) - set(_KNOWN[name]):
+            raise _impossible(path, rows, f"{name} {strange.pop()!r}")
+    seconds = [chunk.flatten() for chunk in rows["latencies"].chunks] if "latencies" in names else []
+    if {"latency", "error"} <= names:
+        seconds.append(rows.filter(rows["error"].is_null())["latency"])
+    for values in seconds:
+        latencies = values.to_numpy(zero_copy_only=False).astype(float)
+        if not np.all(good := (latencies > 0) & (latencies <= LONGEST)):
+            raise _impossible(path, rows, f"latency {latencies[~good][0]} s")
+
+
+def _impossible(path: Path, rows: pa.Table, value: str) -> CorpusError:
+    task_id = rows["task_id"][0].as_py()
+    return CorpusError(
+        f"{path}: a program of task {task_id} has the {value}, which is impossible",
+        remedy="do not trust the corpus: collect it, or import its log, again",
+        path=str(path),
+        task_id=task_id,
+    )
 
 
 # The scope in which latencies compare ---------------------------------------------------------------------
 
 SCOPE = ("device", "family", "cpu_model", "target")
 """Facts of `corpus.json` that must agree before latencies of two corpora compare."""
-CORPUS_SCOPE = (*SCOPE, "tvm_version", "framework", "licence")
+CORPUS_SCOPE = (*SCOPE, "tvm_version", "framework", "licence", "split")
 """Facts that must agree before two corpora become one, since `corpus.json` has one of each for all programs."""
 # The options of a target that name a device; everything else (libraries, keys, limits) may differ on one device.
 _NAMING = ("kind", "model", "mcpu", "arch")

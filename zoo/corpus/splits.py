@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -85,27 +86,20 @@ def pick(tasks: Iterable[Task], seed: int, share: float, together: bool = True) 
     """
     groups: dict[str, list[Task]] = {}
     for task in tasks:
-        groups.setdefault(normal(_name(task, together)), []).append(task)
-    by_op: dict[str, list[list[Task]]] = {}
+        groups.setdefault(normal((together and task.computation) or task.task_id), []).append(task)
+    by_op: dict[str, list[tuple[str, list[Task]]]] = {}
     for group in groups.values():
-        by_op.setdefault(group[0].op, []).append(group)
+        name = (together and group[0].computation) or group[0].task_id
+        order = hashlib.sha256(f"{seed}:{name}".encode()).hexdigest()
+        by_op.setdefault(group[0].op, []).append((order, group))
     if not by_op:
         return []
-    counts = {op: len(tasks_of) for op, tasks_of in by_op.items()}
-    total = round(share * sum(counts.values()))
+    counts = {op: len(groups) for op, groups in by_op.items()}
     # A type keeps at least one task in training: nothing is learnt about it otherwise.
-    shares = apportion_capped(total, counts, {op: count - 1 for op, count in counts.items()})
-    return [
-        task
-        for op, tasks_of in by_op.items()
-        for group in sorted(tasks_of, key=lambda group: _order(seed, _name(group[0], together)))[: shares[op]]
-        for task in group
-    ]
-
-
-def _name(task: Task, together: bool) -> str:
-    """Return the key that a task is drawn by: its computation where equal ones stay together, else its id."""
-    return (together and task.computation) or task.task_id
+    caps = {op: count - 1 for op, count in counts.items()}
+    shares = apportion_capped(round(share * sum(counts.values())), counts, caps)
+    chosen = [group for op, groups in by_op.items() for group in sorted(groups, key=itemgetter(0))[: shares[op]]]
+    return [task for _, group in chosen for task in group]
 
 
 def _by_protocol(corpus: Corpus, protocol: Mapping[str, list[str]], seed: int, val_share: float) -> Split:
@@ -131,10 +125,6 @@ def _ids(tasks: Iterable[Task]) -> tuple[str, ...]:
     return tuple(sorted(task.task_id for task in tasks))
 
 
-def _order(seed: int, key: str) -> str:
-    return hashlib.sha256(f"{seed}:{key}".encode()).hexdigest()
-
-
 @dataclass(frozen=True)
 class Leak:
     """A computation that one corpus tests on and another trains (or validates) on.
@@ -150,11 +140,11 @@ class Leak:
     tested_by: str
     trained_by: str
     part: str
-    tasks: tuple[str, ...]
+    tasks: list[str]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return asdict(self) | {"tasks": list(self.tasks)}
+        return asdict(self)
 
 
 def computations(corpus: Corpus) -> dict[str, str]:
@@ -191,26 +181,20 @@ def check_leaks(corpora: Sequence[Corpus], seed: int = 0, allowed: Collection[Pa
             device whose programs of the test tasks may be known when another device is predicted.
     """
     exempt = {Path(folder).resolve() for folder in allowed}
-    splits = [split_tasks(corpus, seed) for corpus in corpora]
-    known = [computations(corpus) for corpus in corpora]
-    tests = [{names[task_id] for task_id in split.test} for split, names in zip(splits, known, strict=True)]
+    parts: list[dict[str, dict[str, list[str]]]] = []  # by corpus, part and computation: the tasks
+    for corpus in corpora:
+        known, split = computations(corpus), split_tasks(corpus, seed)
+        tasks: dict[str, dict[str, list[str]]] = {part: {} for part in PARTS}
+        for part, of_part in tasks.items():
+            for task_id in split.part(part):
+                of_part.setdefault(known[task_id], []).append(task_id)
+        parts.append(tasks)
     return [
-        leak
-        for corpus, split, names in zip(corpora, splits, known, strict=True)
-        if corpus.path.resolve() not in exempt
+        Leak(name, str(tester.path), str(trainer.path), part, trained[part][name])
+        for trainer, trained in zip(corpora, parts, strict=True)
+        if trainer.path.resolve() not in exempt
         for part in ("train", "val")
-        for tester, held_out in zip(corpora, tests, strict=True)
-        if tester is not corpus
-        for leak in _leaks(split.part(part), part, names, (tester, corpus), held_out)
+        for tester, tested in zip(corpora, parts, strict=True)
+        if tester is not trainer
+        for name in sorted(trained[part].keys() & tested["test"].keys())
     ]
-
-
-def _leaks(
-    task_ids: Iterable[str], part: str, names: dict[str, str], pair: tuple[Corpus, Corpus], held_out: set[str]
-) -> list[Leak]:
-    tasks: dict[str, list[str]] = {}
-    for task_id in task_ids:
-        if names[task_id] in held_out:
-            tasks.setdefault(names[task_id], []).append(task_id)
-    tester, trainer = pair
-    return [Leak(name, str(tester.path), str(trainer.path), part, tuple(ids)) for name, ids in sorted(tasks.items())]

@@ -19,24 +19,21 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..features.columns import OPS
 from ..files import storing
 from .corpus import Corpus, FileFacts, settle, waiting
 from .schema import (
     DICTIONARY_COLUMNS,
-    ERROR_KINDS,
     FORMAT,
-    FRAMEWORKS,
     META_FILE,
     PROGRAMS_FILE,
     PROGRAMS_SCHEMA,
     REQUIRED_META,
-    STRATEGIES,
     TASKS_FILE,
     TASKS_SCHEMA,
     CorpusError,
     Program,
     Task,
+    check_programs,
 )
 
 # A row group holds programs of one task, so that a reader of the task touches its pages only.
@@ -125,18 +122,18 @@ class CorpusWriter:
         Raises:
             CorpusError: the task's operator type is unknown.
         """
-        if task.op not in OPS:
-            raise CorpusError(f"task {task.task_id} has the unknown operator type {task.op!r}", known=list(OPS))
+        task.check()
         self.tasks[task.task_id] = task
 
     def add(self, program: Program) -> None:
         """Add a program of a known task.
 
         Raises:
-            CorpusError: the program is not valid, or its task unknown.
+            CorpusError: its task is unknown.
             StorageError: the disk is full or the folder may not be written.
         """
-        _check_program(program, self.tasks)
+        if program.task_id not in self.tasks:
+            raise CorpusError(f"a program of task {program.task_id}, which the corpus lacks", remedy="add it first")
         row = msgspec.msgpack.encode([getattr(program, name) for name in PROGRAMS_SCHEMA.names])
         packed = pa.compress(row, _CODEC, asbytes=True)
         self._query(_PUT, program.task_id, program.key, program.error, len(row), packed)
@@ -188,7 +185,9 @@ class CorpusWriter:
             cursor = self._query("SELECT row, size FROM programs WHERE task_id = ? ORDER BY key", task_id)
             while packed := cursor.fetchmany(GROUP_ROWS):
                 rows = [msgspec.msgpack.decode(pa.decompress(row, size, _CODEC)) for row, size in packed]
-                yield pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)), schema=PROGRAMS_SCHEMA)
+                table = pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)), schema=PROGRAMS_SCHEMA)
+                check_programs(table, self.path)
+                yield table
 
     def _finish(self) -> None:
         missing = [name for name in REQUIRED_META if not self.meta.get(name)]
@@ -242,20 +241,6 @@ def write_corpus(
         for program in programs:
             writer.add(program)
     return Corpus.open(path)
-
-
-def _check_program(program: Program, tasks: Mapping[str, Task]) -> None:
-    name = f"program {program.key} of task {program.task_id}"
-    if program.task_id not in tasks:
-        raise CorpusError(f"{name}: a task which the corpus lacks", remedy="add the task first")
-    if program.strategy not in STRATEGIES:
-        raise CorpusError(f"{name} has the unknown strategy {program.strategy!r}", known=list(STRATEGIES))
-    if program.framework not in FRAMEWORKS:
-        raise CorpusError(f"{name} has the unknown framework {program.framework!r}", known=list(FRAMEWORKS))
-    if program.error is not None and program.error not in ERROR_KINDS:
-        raise CorpusError(f"{name} has the unknown error kind {program.error!r}", known=list(ERROR_KINDS))
-    if program.error is None and not program.valid:
-        raise CorpusError(f"{name} has no error and no usable latency ({program.latency})")
 
 
 def _remove_if_empty(folder: Path) -> None:

@@ -76,9 +76,9 @@ def test_programs_of_another_device_are_refused(corpus: Corpus):
         ({"licence": ""}, {}, [], "licence"),
         ({}, {"op": "teleport"}, [], "operator type"),
         ({}, {}, [make_program("a", "22" * 8)], "which the corpus lacks"),
-        ({}, {}, [make_program("a", error="gremlin")], "error kind"),
-        ({}, {}, [make_program("a", latency=None, error=None)], "no usable latency"),
-        ({}, {}, [make_program("a", latency=-1.0)], "no usable latency"),
+        ({}, {}, [make_program("a", error="gremlin")], "gremlin"),
+        ({}, {}, [make_program("a", latency=None, error=None)], "the latency nan"),
+        ({}, {}, [make_program("a", latency=-1.0)], "the latency -1.0"),
     ],
 )
 def test_a_record_that_is_not_valid_is_refused(tmp_path: Path, meta, task, programs, message):

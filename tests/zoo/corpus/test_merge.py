@@ -164,16 +164,6 @@ def test_what_does_not_mix_is_refused(tmp_path: Path, other: dict[str, object]) 
     assert not (tmp_path / "both").exists()
 
 
-def test_a_task_that_one_trains_and_another_tests_on_is_refused(tmp_path: Path) -> None:
-    one = write(tmp_path / "one", [program(0, "a")], split={"train": [f"{0:016x}"]})
-    two = write(tmp_path / "two", [program(0, "b")], split={"test": [f"{0:016x}"]})
-    with pytest.raises(CorpusError, match="in train"):
-        merge_corpora(tmp_path / "both", [one, two])
-    three = write(tmp_path / "three", [program(1, "b")], split={"test": [f"{1:016x}"]})
-    merged = merge_corpora(tmp_path / "both", [one, three])
-    assert merged.corpus.meta["split"] == {"test": [f"{1:016x}"], "train": [f"{0:016x}"]}
-
-
 def test_a_newer_format_and_a_damaged_input_are_errors_and_leave_the_whole_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,7 +81,7 @@ def test_a_global_pooling_stays_on_one_side_within_a_corpus_and_across_corpora()
     for part in (split.train, split.val, split.test):
         assert len(part) == 2 * len({task_id.partition("-")[0] for task_id in part})
     tests, trains = corpus_told([one], split={"test": ["64-7"]}), corpus_told([two], split={"train": ["64-1"]})
-    assert [leak.tasks for leak in check_leaks([tests, trains])] == [("64-1",)]
+    assert [leak.tasks for leak in check_leaks([tests, trains])] == [["64-1"]]
 
 
 def test_a_protocol_decides_and_tasks_outside_it_take_no_part():

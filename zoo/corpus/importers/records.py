@@ -21,7 +21,7 @@ from typing import IO, Any, TypeVar, cast
 import msgspec
 
 from ...features.columns import OPS
-from ..schema import FRAMEWORKS, CorpusError, Program, Task
+from ..schema import FRAMEWORKS, LONGEST, CorpusError, Program, Task
 
 ERRORS: Mapping[int, tuple[str, str]] = {
     1: ("invalid", "the steps or knobs could not be applied, or a check of GPU code rejected them"),
@@ -207,7 +207,7 @@ def latencies(costs: Any, sentinel: float) -> tuple[float, ...]:
         seconds = msgspec.convert(costs, tuple[float, ...])
     except (msgspec.ValidationError, OverflowError):
         seconds = ()
-    if not seconds or not all(0 < cost < math.inf for cost in seconds):
+    if not seconds or not all(0 < cost <= LONGEST or cost >= sentinel for cost in seconds):
         raise Broken("bad-result", f"no latencies: {costs!r:.80}")
     return () if max(seconds) >= sentinel else seconds
 
