@@ -21,7 +21,8 @@ from typing import Any
 
 import click
 
-from scripts.benchmarks.common import FOLDER, ROOT
+from scripts.benchmarks.common import FOLDER, ROOT, note, write_text
+from scripts.benchmarks.report.tables import table
 from scripts.zoo.plan import LABELS, RUNS, Job, bases, corpus_folder, jobs, open_corpus, read_plan, statement_store
 from scripts.zoo.publish import build_index, publish_bases, publish_trained
 
@@ -60,32 +61,21 @@ def import_logs(data: Path) -> None:
 
 def run_tchub(words: list[str]) -> None:
     """Say a command of tchub and run it, with this interpreter: its folder need not be on the path."""
-    click.echo(f"{time.strftime('%H:%M:%S')} tchub {' '.join(words)}", err=True)
+    note(f"tchub {' '.join(words)}")
     subprocess.run([sys.executable, "-m", "tchub.hub.cli", *words], check=True)
 
 
 def _count_corpora() -> None:
-    """Writes what every corpus holds: docs/benchmarks/corpora.json, and a table of docs/corpora.md."""
+    """Write what every corpus holds: docs/benchmarks/corpora.json, and a table of docs/corpora.md."""
     rows = [_corpus_row(name) for name in (*read_plan()["corpora"], "epyc-turin")]
-    (FOLDER / "corpora.json").write_text(json.dumps(rows, indent=2) + "\n")
-    titles = [
-        "corpus",
-        "device",
-        "framework",
-        "tasks",
-        "programs",
-        "failed",
-        "duplicates",
-        "train / val / test",
-        "licence",
-    ]
-    table = [titles, ["-" * 3] * len(titles), *([str(row[key]) for key in titles] for row in rows)]
-    text = "\n".join(f"| {' | '.join(cells)} |" for cells in table)
+    write_text(FOLDER / "corpora.json", json.dumps(rows, indent=2) + "\n")
+    titles = [name for name in rows[0] if name not in ("broken", "source")]
+    lines = table(titles, [[str(row[key]) for key in titles] for row in rows], len(titles))
     notes = "".join(f"- {row['corpus']}: {row['source']}\n" for row in rows if row["source"])
     page = ROOT / "docs" / "corpora.md"
     head, _, rest = page.read_text().partition("<!-- zoo-corpora -->")
     tail = rest.partition("<!-- /zoo-corpora -->")[2]
-    block = _CORPORA.format(table=text, notes=notes)
+    block = _CORPORA.format(table="\n".join(lines).rstrip(), notes=notes)
     page.write_text(f"{head}<!-- zoo-corpora -->\n{block}<!-- /zoo-corpora -->{tail}")
 
 
@@ -156,7 +146,7 @@ def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
     fitted.checkpoint.save(folder)
     write_files(folder, {"metrics.json": json_file(metrics)})
     scores = {k: round(v, 4) for k, v in metrics["results"]["model"].items()}
-    click.echo(f"{time.strftime('%H:%M:%S')} {job.name} seed {seed}: {scores} in {metrics['seconds']} s", err=True)
+    note(f"{job.name} seed {seed}: {scores} in {metrics['seconds']} s")
 
 
 def _tree_metrics(job: Job, data: Any, seed: int) -> dict[str, Any]:
@@ -194,7 +184,7 @@ def _gather(job: Job, schema: str, cap: int) -> Any:
     started = time.perf_counter()
     target, *sources = (open_corpus(name) for name in job.corpora)
     data = load_training_data(target, sources, schema, Share(per_task=cap), statement_store())
-    click.echo(f"{job.family}: {len(data.train)} programs read in {time.perf_counter() - started:.0f} s", err=True)
+    note(f"{job.family}: {len(data.train)} programs read in {time.perf_counter() - started:.0f} s")
     return data
 
 

@@ -11,7 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from scripts.benchmarks.common import FOLDER, ROOT
+from tchub.zoo.files import write_files
+from tchub.zoo.plain_json import json_file
+
+from scripts.benchmarks.common import FOLDER, ROOT, kept, read_json, write_text
 from scripts.zoo.plan import RUNS, STATEMENTS, Base, Job, bases, jobs, open_corpus, read_plan
 
 SCORES = ("top1", "top5", "mean_top1", "mean_top5", "pairwise")
@@ -24,46 +27,53 @@ _RIVALS = {
     "tenset-mlp": "TenSet-MLP",
 }
 _BASELINES = ("xgboost", "lightgbm")  # judged, not published
-_FILES = ("config.json", "metrics.json", "model.safetensors", "README.md")
 
 
 def publish_trained(registry: Path) -> None:
     """Every checkpoint that was trained here; of the others the manifest keeps its entry."""
-    manifest = json.loads(MANIFEST.read_text())
     for job in jobs(read_plan()):
         seeds = list(job.seeds())
         if not seeds or job.arch.startswith(_BASELINES):
             continue
         best = max(seeds, key=lambda seed: _metrics(job, seed)["validation_best"].get("pairwise", 0.0))
         metrics = _published_metrics(job, seeds, best)
-        for root in (registry, *([WHEEL] if job.ships else [])):
-            _put(job, best, metrics, root / job.name / job.version)
-        manifest[job.name] = _entry(job, registry / job.name / job.version, metrics)
-        _drop_earlier(job.name, job.version)
-    MANIFEST.write_text(json.dumps(manifest, indent=2) + "\n")
+        config = read_json(job.folder(best) / "config.json")
+        if "family" in job.place:  # trained on a device that stands in for the family's own
+            config["family"] = job.place["family"]
+        facts = {"data": job.place["data"], "corpora": job.corpora}
+        _publish(job, job.folder(best), registry, job.ships, config, metrics, facts)
 
 
 def publish_bases(registry: Path, names: tuple[str, ...] = ()) -> list[str]:
     """Every knowledge base that was distilled; those of more than `MOST_SHIPPED` bytes do not go into the wheel."""
-    from tchub.zoo.plain_json import json_file
-
-    manifest = json.loads(MANIFEST.read_text())
     done = [base for base in bases(read_plan(), names) if base.is_done]
     for base in done:
         ships = base.settings["ships"] and (base.folder / "model.safetensors").stat().st_size <= MOST_SHIPPED
-        for root in (registry, *([WHEEL] if ships else [])):
-            folder = root / base.name / base.version
-            shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
-            for name in _FILES:
-                shutil.copyfile(base.folder / name, folder / name)
-            metrics = json.loads((folder / "metrics.json").read_text())
-            metrics["command"] = made_by(f"distill --base {base.name}", f"publish --base {base.name}")
-            (folder / "metrics.json").write_bytes(json_file(metrics))
-        manifest[base.name] = _base_entry(base, registry / base.name / base.version, ships)
-        _drop_earlier(base.name, base.version)
-    MANIFEST.write_text(json.dumps(manifest, indent=2) + "\n")
+        metrics = read_json(base.folder / "metrics.json")
+        metrics["command"] = made_by(f"distill --base {base.name}", f"publish --base {base.name}")
+        devices = [{key: row[key] for key in ("corpus", "gate", "learnt", "now")} for row in metrics["devices"]]
+        facts = {"data": "measured", "corpora": [row["corpus"] for row in devices], "devices": devices}
+        _publish(base, base.folder, registry, ships, read_json(base.folder / "config.json"), metrics, facts)
     return [base.name for base in done]
+
+
+def _publish(
+    item: Job | Base, source: Path, registry: Path, ships: bool, config: Any, metrics: Any, facts: dict[str, Any]
+) -> None:
+    """Put a version into the registry, if it ships into the wheel, and into the manifest."""
+    for root in (registry, *([WHEEL] if ships else [])):
+        folder = root / item.name / item.version
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for name in ("model.safetensors", "README.md"):
+            if (source / name).is_file():
+                shutil.copyfile(source / name, folder / name)
+        write_files(folder, {"config.json": json_file(config), "metrics.json": json_file(metrics)})
+    entry = {"version": item.version, "ships": ships} | facts
+    entry |= {"seed": metrics["seed"], "results": metrics["results"]}
+    entry |= {"files": _hashes(registry / item.name / item.version)}
+    write_text(MANIFEST, json.dumps(read_json(MANIFEST) | {item.name: entry}, indent=2) + "\n")
+    _drop_earlier(item.name, item.version)
 
 
 def _drop_earlier(name: str, version: str) -> None:
@@ -78,21 +88,6 @@ def build_index() -> None:
     subprocess.run([sys.executable, "scripts/zoo/index.py", "--replace"], cwd=ROOT, check=True)
 
 
-def _base_entry(base: Base, folder: Path, ships: bool) -> dict[str, Any]:
-    metrics = json.loads((folder / "metrics.json").read_text())
-    devices = [{key: row[key] for key in ("corpus", "gate", "learnt", "now")} for row in metrics["devices"]]
-    return {
-        "version": base.version,
-        "ships": ships,
-        "data": "measured",
-        "corpora": [row["corpus"] for row in devices],
-        "seed": metrics["seed"],
-        "results": metrics["results"],
-        "devices": devices,
-        "files": _hashes(folder),
-    }
-
-
 def _hashes(folder: Path) -> dict[str, str]:
     """Of all that a card is made from; the card itself follows."""
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != "README.md")
@@ -101,17 +96,17 @@ def _hashes(folder: Path) -> dict[str, str]:
 
 def refresh_hashes() -> None:
     """The manifest's hashes of what is in the wheel, after its metrics were written again."""
-    manifest = json.loads(MANIFEST.read_text())
+    manifest = read_json(MANIFEST)
     for name, entry in manifest.items():
         folder = WHEEL / name / entry["version"]
         if folder.is_dir():
             entry["files"] = _hashes(folder)
-            entry["results"] = json.loads((folder / "metrics.json").read_text())["results"]
-    MANIFEST.write_text(json.dumps(manifest, indent=2) + "\n")
+            entry["results"] = read_json(folder / "metrics.json")["results"]
+    write_text(MANIFEST, json.dumps(manifest, indent=2) + "\n")
 
 
 def _metrics(job: Job, seed: int) -> dict[str, Any]:
-    return json.loads((job.folder(seed) / "metrics.json").read_text())
+    return read_json(job.folder(seed) / "metrics.json")
 
 
 def _published_metrics(job: Job, seeds: list[int], best: int) -> dict[str, Any]:
@@ -125,30 +120,30 @@ def _published_metrics(job: Job, seeds: list[int], best: int) -> dict[str, Any]:
     metrics["results"]["random"] = random_scores(job.corpora[0])
     if job.arch not in STATEMENTS:
         metrics["transfer"] = [_judge_elsewhere(job, best, name) for name in job.place.get("judged_on", ())]
-    metrics["results"] |= _told_before(job.name, metrics["programs"]) | _rivals(job)
+    metrics["results"] |= _rivals_before(job.name, metrics["programs"]) | _rivals(job)
     return metrics
 
 
 def _rivals(job: Job) -> dict[str, Any]:
     """Mean scores of what else was trained for the same test split, by architecture."""
-    found = {}
+    scores = {}
     for rival, label in _RIVALS.items():
         other = Job(rival, job.family, job.plan)
         trained = list(other.seeds())
         if trained and rival != job.arch and other.corpora[:1] == job.corpora[:1]:
             rows = [_metrics(other, seed)["results"]["model"] for seed in trained]
-            found[rival] = {"label": label, **{name: statistics.mean(row[name] for row in rows) for name in SCORES}}
-    return found
+            scores[rival] = {"label": label, **{name: statistics.mean(row[name] for row in rows) for name in SCORES}}
+    return scores
 
 
-def _told_before(name: str, programs: int) -> dict[str, Any]:
+def _rivals_before(name: str, programs: int) -> dict[str, Any]:
     """The rivals on the card of the version in the wheel; a row says of how many programs it is if of others."""
-    found = {}
+    scores = {}
     for path in (WHEEL / name).glob("*/metrics.json"):
-        metrics = json.loads(path.read_text())
+        metrics = read_json(path)
         others = {} if metrics["programs"] == programs else {"programs": metrics["programs"]}
-        found |= {rival: others | row for rival, row in metrics["results"].items() if rival in _RIVALS}
-    return found
+        scores |= {rival: others | row for rival, row in metrics["results"].items() if rival in _RIVALS}
+    return scores
 
 
 def made_by(*steps: str) -> str:
@@ -186,34 +181,9 @@ def random_scores(corpus: str) -> dict[str, float]:
     from tchub.zoo.training.programs import corpus_device, resolve_schema
     from tchub.zoo.training.training_data import load_part
 
-    kept = RUNS / "random" / f"{corpus}.json"
-    if not kept.is_file():
+    def measure() -> dict[str, float]:
         opened = open_corpus(corpus)
         data = load_part(opened, "test", resolve_schema("nest", corpus_device(opened).kind))
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        kept.write_text(json.dumps(evaluate_random(data.latency, data.group, data.task_weights)))
-    return json.loads(kept.read_text())
+        return evaluate_random(data.latency, data.group, data.task_weights)
 
-
-def _put(job: Job, seed: int, metrics: dict[str, Any], folder: Path) -> None:
-    """A version's folder: config and weights as they were trained, and the metrics."""
-    from tchub.zoo.plain_json import json_file
-
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(job.folder(seed), folder)
-    if "family" in job.place:  # trained on a device that stands in for the family's own
-        config = json.loads((folder / "config.json").read_text()) | {"family": job.place["family"]}
-        (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
-    (folder / "metrics.json").write_bytes(json_file(metrics))
-
-
-def _entry(job: Job, folder: Path, metrics: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "version": job.version,
-        "ships": job.ships,
-        "data": job.place["data"],
-        "corpora": job.corpora,
-        "seed": metrics["seed"],
-        "results": metrics["results"],
-        "files": _hashes(folder),
-    }
+    return kept(RUNS / "random" / f"{corpus}.json", measure)

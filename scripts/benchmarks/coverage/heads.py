@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from scripts.benchmarks.coverage.modules import Factory, Function, _conv, _seeded
+from scripts.benchmarks.coverage.modules import Function, _conv, families
 
 
 def _dlrm() -> Any:
@@ -91,8 +91,8 @@ def _ranking() -> Any:
 
     def forward(self: Any, user: Tensor, items: Tensor) -> Any:
         query = F.normalize(self.user(user), dim=-1)
-        found = F.normalize(F.embedding(items, self.items.weight), dim=-1)
-        scores = (found * query[:, None]).sum(-1)
+        rows = F.normalize(F.embedding(items, self.items.weight), dim=-1)
+        scores = (rows * query[:, None]).sum(-1)
         order = scores.argsort(-1, descending=True)
         return {"order": order, "scores": scores.gather(-1, order)}
 
@@ -142,41 +142,29 @@ def _nested_inputs() -> Any:
     return Function(forward, **modules), (batch, [torch.randn(2, 64), torch.randn(2, 64)])
 
 
-def _perceptron() -> Any:
+def _perceptron(dtype: torch.dtype = torch.float32) -> Any:
     layers = [nn.Linear(64, 256), nn.LayerNorm(256), nn.GELU(), nn.Linear(256, 64), nn.Tanh(), nn.Linear(64, 10)]
-    return nn.Sequential(*layers), (torch.randn(4, 64),)
+    return nn.Sequential(*layers).to(dtype), (torch.randn(4, 64).to(dtype),)
 
 
-def _half(dtype: torch.dtype) -> Any:
-    def make() -> Any:
-        module, inputs = _perceptron()
-        return module.to(dtype), tuple(x.to(dtype) for x in inputs)
-
-    return make
-
-
-HEADS: dict[str, tuple[str, Factory]] = {
-    name: (family, _seeded(factory))
-    for family, group in {
-        "tables and graphs": {
-            "dlrm": _dlrm,
-            "text-bag": _text_bag,
-            "graph-convolution": _graph_convolution,
-            "message-passing": _message_passing,
-        },
-        "heads": {
-            "top-k": _classifier_with_candidates,
-            "sampling-head": _sampling_head,
-            "ranking": _ranking,
-            "detector": _detector,
-        },
-        "inputs and types": {
-            "text-and-numbers": _text_and_numbers,
-            "nested-inputs": _nested_inputs,
-            "perceptron": _perceptron,
-            "float16": _half(torch.float16),
-            "bfloat16": _half(torch.bfloat16),
-        },
-    }.items()
-    for name, factory in group.items()
-}
+HEADS = families({
+    "tables and graphs": {
+        "dlrm": _dlrm,
+        "text-bag": _text_bag,
+        "graph-convolution": _graph_convolution,
+        "message-passing": _message_passing,
+    },
+    "heads": {
+        "top-k": _classifier_with_candidates,
+        "sampling-head": _sampling_head,
+        "ranking": _ranking,
+        "detector": _detector,
+    },
+    "inputs and types": {
+        "text-and-numbers": _text_and_numbers,
+        "nested-inputs": _nested_inputs,
+        "perceptron": _perceptron,
+        "float16": lambda: _perceptron(torch.float16),
+        "bfloat16": lambda: _perceptron(torch.bfloat16),
+    },
+})  # fmt: skip

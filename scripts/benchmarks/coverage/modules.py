@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -28,16 +28,15 @@ class Function(nn.Module):
         return self.function(self, *inputs, **named)
 
 
-def _seeded(factory: Callable[[], Any]) -> Factory:
-    """A factory of (module, inputs) or (module, inputs, keyword inputs) that gives the same each time."""
+def families(groups: dict[str, dict[str, Callable[[], Any]]]) -> dict[str, tuple[str, Factory]]:
+    """Family and factory of each network, from makers of (module, inputs) or (module, inputs, keyword inputs)."""
+    return {name: (family, partial(_seeded, make)) for family, group in groups.items() for name, make in group.items()}
 
-    @functools.wraps(factory)
-    def make() -> Brought:
-        torch.manual_seed(0)
-        module, inputs, *named = factory()
-        return module.eval(), inputs, named[0] if named else {}
 
-    return make
+def _seeded(make: Callable[[], Any]) -> Brought:
+    torch.manual_seed(0)
+    module, inputs, *named = make()
+    return module.eval(), inputs, named[0] if named else {}
 
 
 def _conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> nn.Sequential:
@@ -46,14 +45,6 @@ def _conv(inputs: int, outputs: int, kernel: int = 3, stride: int = 1, groups: i
 
 
 # Recurrent
-
-
-def _lstm() -> Any:
-    return nn.LSTM(64, 128, batch_first=True), (torch.randn(2, 12, 64),)
-
-
-def _bilstm() -> Any:
-    return nn.LSTM(48, 64, num_layers=2, bidirectional=True), (torch.randn(12, 2, 48),)
 
 
 def _lstm_state() -> Any:
@@ -65,14 +56,6 @@ def _lstm_state() -> Any:
 
     modules = {"lstm": nn.LSTM(48, 64, proj_size=32, batch_first=True), "head": nn.Linear(32, 10)}
     return Function(forward, **modules), (torch.randn(1, 8, 48), torch.randn(1, 1, 32), torch.randn(1, 1, 64))
-
-
-def _gru() -> Any:
-    return nn.GRU(64, 96, num_layers=2, batch_first=True, bidirectional=True), (torch.randn(1, 12, 64),)
-
-
-def _rnn() -> Any:
-    return nn.RNN(64, 96, nonlinearity="tanh"), (torch.randn(12, 1, 64),)
 
 
 def _lstm_cell() -> Any:
@@ -88,11 +71,6 @@ def _lstm_cell() -> Any:
 
 
 # Attention
-
-
-def _transformer_encoder() -> Any:
-    layer = nn.TransformerEncoderLayer(128, 2, 512, batch_first=True)
-    return nn.TransformerEncoder(layer, 2), (torch.randn(1, 32, 128),)
 
 
 def _encoder_with_padding() -> Any:
@@ -185,11 +163,6 @@ class DecodeStep(nn.Module):
         return logits, torch.stack(new_keys), torch.stack(new_values)
 
 
-def _decode_step() -> Any:
-    state = torch.randn(2, 1, 2, 32, 32)
-    return DecodeStep(), (torch.tensor([7]), torch.tensor([9]), state, torch.randn_like(state))
-
-
 # Images, volumes and signals
 
 
@@ -212,15 +185,6 @@ class UNet(nn.Module):
         return self.head(self.back1(torch.cat([first, self.up1(x)], 1))).sigmoid()
 
 
-def _unet() -> Any:
-    return UNet(), (torch.randn(1, 3, 64, 64),)
-
-
-def _super_resolution() -> Any:
-    layers = [nn.Conv2d(1, 32, 5, padding=2), nn.PReLU(), nn.Conv2d(32, 16, 3, padding=1), nn.Tanh()]
-    return nn.Sequential(*layers, nn.Conv2d(16, 9, 3, padding=1), nn.PixelShuffle(3)), (torch.randn(1, 1, 48, 48),)
-
-
 def _interpolation() -> Any:
     """A feature pyramid: bilinear up, nearest up, bicubic to a size, area down."""
 
@@ -235,27 +199,6 @@ def _interpolation() -> Any:
     return Function(forward, **modules), (torch.randn(1, 3, 48, 48),)
 
 
-def _group_norm() -> Any:
-    layers = [nn.Conv2d(3, 32, 3, 2, 1), nn.GroupNorm(8, 32), nn.SiLU(), nn.Conv2d(32, 32, 3, 1, 1)]
-    norm = [nn.GroupNorm(1, 32), nn.Mish(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)]
-    return nn.Sequential(*layers, *norm), (torch.randn(1, 3, 48, 48),)
-
-
-def _style_transfer() -> Any:
-    """Instance norm and reflection padding."""
-    layers = [nn.ReflectionPad2d(4), nn.Conv2d(3, 16, 9), nn.InstanceNorm2d(16, affine=True), nn.ReLU()]
-    body = [nn.Conv2d(16, 32, 3, 2, 1), nn.InstanceNorm2d(32), nn.ReLU(), nn.Upsample(scale_factor=2)]
-    return nn.Sequential(*layers, *body, nn.ReflectionPad2d(1), nn.Conv2d(32, 3, 3), nn.Tanh()), (
-        torch.randn(1, 3, 48, 48),
-    )
-
-
-def _depthwise() -> Any:
-    layers = [_conv(3, 32, stride=2), _conv(32, 32, groups=32), _conv(32, 64, 1), _conv(64, 64, groups=4)]
-    head = [nn.Hardswish(), nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(64, 10), nn.Hardsigmoid()]
-    return nn.Sequential(*layers, *head), (torch.randn(1, 3, 64, 64),)
-
-
 def _squeeze_excite() -> Any:
     def forward(self: Any, x: Tensor) -> Tensor:
         x = self.stem(x)
@@ -265,21 +208,6 @@ def _squeeze_excite() -> Any:
     excite = nn.Sequential(nn.Conv2d(32, 8, 1), nn.ReLU6(), nn.Conv2d(8, 32, 1), nn.Sigmoid())
     modules = {"stem": _conv(3, 32, stride=2), "excite": excite, "head": nn.Linear(32 * 8 * 8, 10)}
     return Function(forward, **modules), (torch.randn(1, 3, 32, 32),)
-
-
-def _temporal_convolutions() -> Any:
-    """A signal through dilated 1d convolutions, a transposed one, and a gated unit."""
-    layers = [nn.Conv1d(2, 32, 3, padding=2, dilation=2), nn.BatchNorm1d(32), nn.LeakyReLU(0.1), nn.MaxPool1d(2)]
-    return nn.Sequential(*layers, nn.Conv1d(32, 64, 1), nn.GLU(1), nn.ConvTranspose1d(32, 2, 4, 2, 1)), (
-        torch.randn(1, 2, 256),
-    )
-
-
-def _volumes() -> Any:
-    layers = [nn.Conv3d(1, 8, 3, padding=1), nn.BatchNorm3d(8), nn.ELU(), nn.MaxPool3d(2), nn.Conv3d(8, 16, 3, 2, 1)]
-    return nn.Sequential(*layers, nn.Softplus(), nn.AdaptiveAvgPool3d(1), nn.Flatten()), (
-        torch.randn(1, 1, 16, 24, 24),
-    )
 
 
 def _mlp_mixer() -> Any:
@@ -312,47 +240,76 @@ def _autoencoder() -> Any:
     return Function(forward, encoder=encode, decoder=nn.Sequential(*decoder, *tail)), (torch.randn(1, 1, 28, 28),)
 
 
-def _gan_generator() -> Any:
-    layers: list[nn.Module] = []
-    for inputs, outputs, stride, padding in ((64, 64, 1, 0), (64, 32, 2, 1), (32, 16, 2, 1)):
-        convolution = nn.ConvTranspose2d(inputs, outputs, 4, stride, padding, bias=False)
-        layers += [convolution, nn.BatchNorm2d(outputs), nn.ReLU(True)]
-    return nn.Sequential(*layers, nn.ConvTranspose2d(16, 3, 4, 2, 1), nn.Tanh()), (torch.randn(1, 64, 1, 1),)
+def _chain(shape: tuple[int, ...], *layers: nn.Module) -> Any:
+    """Layers one after another, and an input of a shape."""
+    return nn.Sequential(*layers), (torch.randn(shape),)
 
 
-MODULES: dict[str, tuple[str, Factory]] = {
-    name: (family, _seeded(factory))
-    for family, group in {
-        "recurrent": {
-            "lstm": _lstm,
-            "bilstm": _bilstm,
-            "lstm-state": _lstm_state,
-            "lstm-cell": _lstm_cell,
-            "gru": _gru,
-            "rnn": _rnn,
-        },
-        "attention": {
-            "transformer-encoder": _transformer_encoder,
-            "encoder-with-padding": _encoder_with_padding,
-            "transformer": _transformer,
-            "multihead-attention": _multihead_attention,
-            "causal-attention": _causal_attention,
-            "decode-step": _decode_step,
-        },
-        "images and signals": {
-            "unet": _unet,
-            "super-resolution": _super_resolution,
-            "interpolation": _interpolation,
-            "group-norm": _group_norm,
-            "style-transfer": _style_transfer,
-            "depthwise": _depthwise,
-            "squeeze-excite": _squeeze_excite,
-            "temporal-convolutions": _temporal_convolutions,
-            "volumes": _volumes,
-            "mlp-mixer": _mlp_mixer,
-            "autoencoder": _autoencoder,
-            "gan-generator": _gan_generator,
-        },
-    }.items()
-    for name, factory in group.items()
-}
+def _encoder_layer() -> nn.TransformerEncoderLayer:
+    return nn.TransformerEncoderLayer(128, 2, 512, batch_first=True)
+
+
+def _up(inputs: int, outputs: int, stride: int, padding: int) -> nn.Sequential:
+    convolution = nn.ConvTranspose2d(inputs, outputs, 4, stride, padding, bias=False)
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU(True))
+
+
+def _decode_step() -> Any:
+    state = torch.randn(2, 1, 2, 32, 32)
+    return DecodeStep(), (torch.tensor([7]), torch.tensor([9]), state, torch.randn_like(state))
+
+
+MODULES: dict[str, tuple[str, Factory]] = families({
+    "recurrent": {
+        "lstm": lambda: (nn.LSTM(64, 128, batch_first=True), (torch.randn(2, 12, 64),)),
+        "bilstm": lambda: (nn.LSTM(48, 64, num_layers=2, bidirectional=True), (torch.randn(12, 2, 48),)),
+        "lstm-state": _lstm_state,
+        "lstm-cell": _lstm_cell,
+        "gru": lambda: (nn.GRU(64, 96, 2, batch_first=True, bidirectional=True), (torch.randn(1, 12, 64),)),
+        "rnn": lambda: (nn.RNN(64, 96, nonlinearity="tanh"), (torch.randn(12, 1, 64),)),
+    },
+    "attention": {
+        "transformer-encoder": lambda: (nn.TransformerEncoder(_encoder_layer(), 2), (torch.randn(1, 32, 128),)),
+        "encoder-with-padding": _encoder_with_padding,
+        "transformer": _transformer,
+        "multihead-attention": _multihead_attention,
+        "causal-attention": _causal_attention,
+        "decode-step": _decode_step,
+    },
+    "images and signals": {
+        "unet": lambda: (UNet(), (torch.randn(1, 3, 64, 64),)),
+        "super-resolution": lambda: _chain(
+            (1, 1, 48, 48), nn.Conv2d(1, 32, 5, padding=2), nn.PReLU(), nn.Conv2d(32, 16, 3, padding=1), nn.Tanh(),
+            nn.Conv2d(16, 9, 3, padding=1), nn.PixelShuffle(3),
+        ),
+        "interpolation": _interpolation,
+        "group-norm": lambda: _chain(
+            (1, 3, 48, 48), nn.Conv2d(3, 32, 3, 2, 1), nn.GroupNorm(8, 32), nn.SiLU(), nn.Conv2d(32, 32, 3, 1, 1),
+            nn.GroupNorm(1, 32), nn.Mish(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10),
+        ),
+        "style-transfer": lambda: _chain(
+            (1, 3, 48, 48), nn.ReflectionPad2d(4), nn.Conv2d(3, 16, 9), nn.InstanceNorm2d(16, affine=True), nn.ReLU(),
+            nn.Conv2d(16, 32, 3, 2, 1), nn.InstanceNorm2d(32), nn.ReLU(), nn.Upsample(scale_factor=2),
+            nn.ReflectionPad2d(1), nn.Conv2d(32, 3, 3), nn.Tanh(),
+        ),
+        "depthwise": lambda: _chain(
+            (1, 3, 64, 64), _conv(3, 32, stride=2), _conv(32, 32, groups=32), _conv(32, 64, 1), _conv(64, 64, groups=4),
+            nn.Hardswish(), nn.AdaptiveMaxPool2d(1), nn.Flatten(), nn.Linear(64, 10), nn.Hardsigmoid(),
+        ),
+        "squeeze-excite": _squeeze_excite,
+        "temporal-convolutions": lambda: _chain(
+            (1, 2, 256), nn.Conv1d(2, 32, 3, padding=2, dilation=2), nn.BatchNorm1d(32), nn.LeakyReLU(0.1),
+            nn.MaxPool1d(2), nn.Conv1d(32, 64, 1), nn.GLU(1), nn.ConvTranspose1d(32, 2, 4, 2, 1),
+        ),
+        "volumes": lambda: _chain(
+            (1, 1, 16, 24, 24), nn.Conv3d(1, 8, 3, padding=1), nn.BatchNorm3d(8), nn.ELU(), nn.MaxPool3d(2),
+            nn.Conv3d(8, 16, 3, 2, 1), nn.Softplus(), nn.AdaptiveAvgPool3d(1), nn.Flatten(),
+        ),
+        "mlp-mixer": _mlp_mixer,
+        "autoencoder": _autoencoder,
+        "gan-generator": lambda: _chain(
+            (1, 64, 1, 1), _up(64, 64, 1, 0), _up(64, 32, 2, 1), _up(32, 16, 2, 1),
+            nn.ConvTranspose2d(16, 3, 4, 2, 1), nn.Tanh(),
+        ),
+    },
+})  # fmt: skip

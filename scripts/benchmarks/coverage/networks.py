@@ -1,7 +1,8 @@
 """The networks of the coverage benchmark, each as a user brings it: as a configuration, module or file.
 
 The same network may come twice: what PyTorch exports, what its ONNX exporter makes of it and what transformers' own
-attention writes differ in their operators.
+attention writes differ in their operators. `transformers.json` has a configuration a model type, two layers each, with
+the head sizes and the ratios of hidden and feed-forward sizes of the real models, a small vocabulary and few pixels.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Any
 
 import torch
 
+from scripts.benchmarks.common import read_json
 from scripts.benchmarks.coverage.heads import HEADS
 from scripts.benchmarks.coverage.modules import MODULES, Brought, Factory, Function
-from scripts.benchmarks.coverage.transformers import AUDIO, DECODERS, ENCODERS, PAIRED, SEQ2SEQ, VISION
 
 # For the test suite: one of each way to bring a network, and of each kind of operator that once failed.
 SAMPLE = (
@@ -121,19 +122,16 @@ def _logits(make: Factory) -> Factory:
 
 
 def _all() -> Iterator[CoverageNetwork]:
-    groups = {
-        "decoders": DECODERS, "encoders": ENCODERS, "encoder-decoders": SEQ2SEQ, "vision": VISION,
-        "text and images": PAIRED, "audio": AUDIO,
-    }  # fmt: skip
-    for family, configs in groups.items():
-        yield from (_config(name, family, fields) for name, fields in configs.items())
+    configs = read_json(Path(__file__).with_name("transformers.json"))
+    for family, group in configs.items():
+        yield from (_config(name, family, fields) for name, fields in group.items())
     modules = MODULES | HEADS
     yield from (_module(name, *modules[name]) for name in modules)
 
-    llama = _transformer("LlamaForCausalLM", DECODERS["llama"])
-    gpt2 = _transformer("GPT2LMHeadModel", DECODERS["gpt2"], mask=False)
-    bert = _transformer("BertForSequenceClassification", ENCODERS["bert"])
-    vit = _transformer("ViTForImageClassification", VISION["vit"])
+    llama = _transformer("LlamaForCausalLM", configs["decoders"]["llama"])
+    gpt2 = _transformer("GPT2LMHeadModel", configs["decoders"]["gpt2"], mask=False)
+    bert = _transformer("BertForSequenceClassification", configs["encoders"]["bert"])
+    vit = _transformer("ViTForImageClassification", configs["vision"]["vit"])
     yield _exported("llama", "decoders", llama)
     yield _exported("gpt2", "decoders", _logits(gpt2))
     yield _exported("bert", "encoders", bert)

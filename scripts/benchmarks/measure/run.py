@@ -155,11 +155,11 @@ def take(name: str, system: str, condition: str, programs: int, seed: int) -> Pa
     task, candidates = task_candidates(name, programs, seed)
     with SYSTEMS[system]() as prepared, neighbour(condition == "busy"):
         start = time.perf_counter()
-        results = prepared(task, candidates)
+        results, facts = prepared(task, candidates)
         seconds = time.perf_counter() - start
     note(f"{name}/{system}/{condition}: {len(candidates) / seconds:.2f} programs/s")
-    errors = {str(i): r.error for i, r in enumerate(results.programs) if r.error is not None}
-    return Pass(seconds, [result.latency for result in results.programs], errors, results.facts)
+    errors = {str(i): error for i, (_, error) in enumerate(results) if error is not None}
+    return Pass(seconds, [latency for latency, _ in results], errors, facts)
 
 
 @benchmark(

@@ -7,29 +7,13 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-
-@dataclass(frozen=True)
-class Program:
-    """What became of one candidate: its latency in seconds, or an error."""
-
-    latency: float | None
-    error: str | None = None
-
-
-@dataclass(frozen=True)
-class Results:
-    """Programs in the candidates' order, and what else a system tells."""
-
-    programs: list[Program]
-    facts: dict[str, Any] = field(default_factory=dict)
-
-
+# Of each candidate, in order: its latency in seconds, or None and an error; and what else a system counts.
+Results = tuple[Sequence[tuple[float | None, str | None]], dict[str, Any]]
 Prepared = Callable[[Any, Sequence[Any]], Results]
 
 
@@ -44,31 +28,27 @@ def local_target() -> dict[str, Any]:
 def _through(builder: Any, runner: Any, candidates: Sequence[Any]) -> Results:
     """Measure as MetaSchedule's task scheduler does: build the batch, run what was built, collect."""
     from tvm.s_tir import meta_schedule as ms
+    from tvm.s_tir.meta_schedule.arg_info import TensorInfo
     from tvm.s_tir.meta_schedule.utils import remove_build_dir
     from tvm.target import Target
 
     target = Target(local_target())
     builds = builder.build([ms.builder.BuilderInput(c.mod, target) for c in candidates])
+    arguments: list[list[Any]] = [[TensorInfo(dtype, shape) for shape, dtype in c.args_info] for c in candidates]
     built = [i for i, build in enumerate(builds) if build.error_msg is None]
-    inputs = [ms.runner.RunnerInput(builds[i].artifact_path, "cpu", _args_info(candidates[i])) for i in built]
+    inputs = [ms.runner.RunnerInput(builds[i].artifact_path, "cpu", arguments[i]) for i in built]
     futures = dict(zip(built, runner.run(inputs) if inputs else [], strict=True))
-    programs = []
+    programs: list[tuple[float | None, str | None]] = []
     for i, build in enumerate(builds):
         result = futures[i].result() if i in futures else None
         error = build.error_msg if result is None else result.error_msg
         if result is None or error is not None:
-            programs.append(Program(None, str(error).strip().splitlines()[-1][:300]))
+            programs.append((None, str(error).strip().splitlines()[-1][:300]))
         else:
-            programs.append(Program(median(map(float, result.run_secs))))
+            programs.append((median(map(float, result.run_secs)), None))
         if build.artifact_path is not None:
             remove_build_dir(build.artifact_path)
-    return Results(programs)
-
-
-def _args_info(candidate: Any) -> list[Any]:
-    from tvm.s_tir.meta_schedule.arg_info import TensorInfo
-
-    return [TensorInfo(dtype, shape) for shape, dtype in candidate.args_info]
+    return programs, {}
 
 
 @contextmanager
@@ -105,13 +85,11 @@ def ours() -> Iterator[Prepared]:
             measurer.refer(task.task_id, task.mod)
             by_key = {candidate.key: measurement for candidate, measurement in measurer.measure(candidates)}
             taken = [by_key[candidate.key] for candidate in candidates]
-            programs = [
-                Program(m.latency) if m.error is None else Program(None, f"{m.error}: {m.message}") for m in taken
-            ]
+            programs = [(None, f"{m.error}: {m.message}") if m.error else (m.latency, None) for m in taken]
             facts = {"start_seconds": start_seconds} | {
                 name: sum(getattr(m, name) for m in taken) for name in ("build_seconds", "run_seconds")
             }
-            return Results(programs, facts | {"watched": dict(measurer.watched), "unchecked": measurer.unchecked})
+            return programs, facts | {"watched": dict(measurer.watched), "unchecked": measurer.unchecked}
 
         yield measure
 

@@ -1,4 +1,4 @@
-"""What survives a kill -9 and a full disk: every measurement that finished, once; see also `python -m scripts.kills`."""
+"""What survives a kill -9 and a full disk: every measurement that finished, once; see also scripts/kills."""
 
 from __future__ import annotations
 
