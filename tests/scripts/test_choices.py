@@ -11,8 +11,8 @@ from script_kit import scripts_fixture
 from tchub.zoo.training import RankingDataset
 
 tools = scripts_fixture(
-    choices="benchmarks.choices.settings",
-    bench_choices="benchmarks.choices.run",
+    choices="benchmarks.choices",
+    bench_choices="benchmarks.choices",
     transfer_models="benchmarks.transfer.case",
 )
 

@@ -15,7 +15,7 @@ from script_kit import scripts_fixture
 TARGETS, SOURCES = ("full-1", "v2-1", "full-2"), ("epyc", "none", "xeon", "other")
 
 
-tools = scripts_fixture(bench_local="benchmarks.local.run", local_runs="benchmarks.local.runs")
+tools = scripts_fixture(bench_local="benchmarks.local.run", local_runs="benchmarks.local.steps")
 
 
 def some(values: tuple[str, ...]) -> st.SearchStrategy[list[str]]:

@@ -3,8 +3,8 @@
     python -m scripts.benchmarks local --json
     python -m scripts.benchmarks local --network bert-tiny --target v2-1 --source epyc --labels 2 --trials 16 --work DIR
 
-For every network and target (`runs.TARGETS`), TileNet starts from nothing or from the zoo, and learns its own
-labels alone or those of another of the targets besides (`runs.SOURCES`). Each is adapted by `hub.adapt` with one
+For every network and target (`steps.TARGETS`), TileNet starts from nothing or from the zoo, and learns its own
+labels alone or those of another of the targets besides (`steps.SOURCES`). Each is adapted by `hub.adapt` with one
 budget to the same candidates, and tunes the network by `hub.tune` with as many trials. The programs that judge an
 adaptation are drawn by chance with the run's seed, hence the same for all sources; further programs (`steps.further`),
 many more of them, judge start and result once more. At the end one process times the tuned networks of all sources in
@@ -25,8 +25,7 @@ from typing import Any
 import click
 
 from scripts.benchmarks.common import Clock, Document, benchmark, lacking, note, work_option
-from scripts.benchmarks.local.runs import OTHER, OWN, SCRATCH, SOURCES, TARGETS, LocalRun
-from scripts.benchmarks.local.steps import do_run, further, judge
+from scripts.benchmarks.local.steps import OTHER, OWN, SCRATCH, SOURCES, TARGETS, LocalRun, do_run, further, judge
 
 NETWORKS = ("bert-tiny", "resnet-18")
 # Of the scores on further programs, those that a table has.

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -28,6 +28,7 @@ TARGETS: dict[str, tuple[str, ...]] = {
     "epyc-turin": ("ryzen-3700x-autotvm", "xeon-8124m-autotvm", "xeon-4210-autotvm"),
 }
 SHARE = 0.1
+_ARRAYS = ("features", "latency", "group", "task_ids", "task_weights")
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,14 @@ class Library:
         if key not in self._open:
             path = self.folder / f"{name}-{key[1]}.npz"
             if not path.is_file():
-                _write(path, self._read(name, schema))
-            self._open[key] = _load(path)
+                data = vars(self._read(name, schema))
+                path.parent.mkdir(parents=True, exist_ok=True)
+                part = path.with_suffix(f".{os.getpid()}.npz")
+                np.savez(part, **{name: data[name] for name in _ARRAYS})
+                os.replace(part, path)
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in _ARRAYS}
+            self._open[key] = RankingDataset(**arrays | {"task_ids": tuple(arrays["task_ids"].tolist())})
         return self._open[key]
 
     def _read(self, name: str, schema: Any) -> RankingDataset:
@@ -158,23 +165,6 @@ def draw(data: RankingDataset, share: float, seed: int) -> np.ndarray:
     return np.sort(np.concatenate(parts))
 
 
-def _write(path: Path, data: RankingDataset) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}")
-    with part.open("wb") as file:
-        np.savez(
-            file, features=data.features, latency=data.latency, group=data.group,
-            task_ids=np.array(data.task_ids), task_weights=data.task_weights,
-        )  # fmt: skip
-    os.replace(part, path)
-
-
-def _load(path: Path) -> RankingDataset:
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
-    return RankingDataset(**arrays | {"task_ids": tuple(arrays["task_ids"].tolist())})
-
-
 PARTS = ("train", "val", "test")
 
 
@@ -199,15 +189,8 @@ class Tasks:
         return {task: what for part in parts for task, what in sorted(self.parts[part].items()) if what not in hidden}
 
 
-@dataclass(frozen=True)
-class Division:
-    """Task ids by their role.
-
-    Attributes:
-        own: training tasks of the target.
-        given: for each source, in order, the tasks that it teaches.
-        judged: tasks of the target that judge.
-    """
+class Division(NamedTuple):
+    """Task ids by their role: training and judging tasks of the target, and what each source teaches, in order."""
 
     own: tuple[str, ...]
     given: tuple[tuple[str, ...], ...]

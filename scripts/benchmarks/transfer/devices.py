@@ -5,11 +5,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -25,10 +25,6 @@ from scripts.benchmarks.common import Clock, kept, note, spread
 from scripts.benchmarks.transfer.case import train_heads
 from scripts.benchmarks.transfer.continual import EQUATIONS, SETTINGS, knowledge_base
 from scripts.benchmarks.transfer.data import Library, Scene, cut
-
-if TYPE_CHECKING:
-    from scripts.benchmarks.transfer.runs import Runs
-
 
 # Devices that one base learns one after another.
 CHAIN = ("v100", "k80", "mi50", "rtx2080ti", "a100")
@@ -102,18 +98,21 @@ def cost_rows(scenes: Sequence[Scene], chain: dict[str, Any], folder: Path, cloc
         heads = footprint(plain, features, count)
         rows.append({
             "devices": count,
-            "base and column, parameters": base.parameters,
-            "trunk and heads, parameters": heads.parameters,
-            "base and column, FLOPs a program": base.flops,
-            "trunk and heads, FLOPs a program": heads.flops,
+            "base and column, parameters": base[0],
+            "trunk and heads, parameters": heads[0],
+            "base and column, FLOPs a program": base[1],
+            "trunk and heads, FLOPs a program": heads[1],
             "seconds to add the device, base": chain["seconds"][count - 1],
             "seconds to add the device, heads": trained["seconds"],
         })  # fmt: skip
     return rows
 
 
-def devices_block(runs: Runs, seeds: Sequence[int]) -> dict[str, Any]:
+def devices_block(runs: Any, seeds: Sequence[int]) -> dict[str, Any]:
     """Forgetting with and without EWC, and what a further device costs; each part is made only where it is missing.
+
+    Args:
+        runs: `run.Runs`.
 
     Returns:
         `forgetting` and `cost`: rows; `lost`: of each variant, the score lost on earlier devices, mean and deviation
@@ -142,39 +141,24 @@ def devices_block(runs: Runs, seeds: Sequence[int]) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class Footprint:
-    """Size and work of a model that serves some devices.
-
-    Attributes:
-        parameters: trained numbers, exactly.
-        flops: floating-point operations that score one program for all devices, counted by PyTorch on a real
-            forward pass: products of matrices, convolutions and attention, without element-wise operations.
-    """
-
-    parameters: int
-    flops: float
-
-
 def head_parameters(model: CostModel) -> int:
     """Return the trained numbers of a network's head."""
     return sum(p.numel() for name, p in model.named_parameters() if in_head(name))
 
 
-def footprint(model: CostModel, features: np.ndarray, devices: int = 1) -> Footprint:
-    """Return the footprint of a network, with a head for each device where there are several.
+def footprint(model: CostModel, features: np.ndarray, devices: int = 1) -> tuple[int, float]:
+    """Return parameters, and floating-point operations that score one program, of a network with a head a device.
 
-    The trunk counts once. A network without heads of devices, such as a knowledge base, costs the same for any
-    number of them: leave `devices` at 1.
+    PyTorch counts the operations on a real forward pass: products of matrices, convolutions and attention. The trunk
+    counts once. A network without heads of devices, such as a knowledge base, costs the same for any number of them:
+    leave `devices` at 1.
 
     Args:
-        model: a network of the zoo.
         features: (N, rows, width) programs, N >= 1; the work is their mean.
-        devices: number of heads.
     """
     whole, head = _count_flops(model, features)
     more = devices - 1
-    return Footprint(model.parameter_count() + more * head_parameters(model), (whole + more * head) / len(features))
+    return model.parameter_count() + more * head_parameters(model), (whole + more * head) / len(features)
 
 
 def _count_flops(model: CostModel, features: np.ndarray) -> tuple[int, int]:
