@@ -1,303 +1,170 @@
 """Complex numbers as pairs of real tensors, which is all that TVM has: rotary positions, Fourier transforms.
 
-A graph is rewritten from its first node to its last: each node that is complex becomes two, and operators that lead
-back to real tensors take the pair. A transform is a product with the matrix of its cosines and that of its sines.
+A program with complex numbers runs once more, on PyTorch's own tensor of two parts, and is exported as that runs. A
+Fourier transform is a product with the matrix of its cosines and that of its sines.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-Pair = tuple[Any, Any]
+import torch
+from torch._subclasses.complex_tensor import ComplexTensor
+from torch.fx import Interpreter
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from .shapes import example_leaves
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+aten = torch.ops.aten
 
 
-def pair_complex(exported: Any) -> None:
-    """Rewrite the complex operators of a decomposed program, in place; its complex constants become real ones.
+def pair_complex(exported: Any) -> Any:
+    """Export a decomposed program again with pairs of real tensors for the complex ones inside; others stay.
 
-    Args:
-        exported: a decomposed `torch.export.ExportedProgram` whose dictionaries of tensors may be shared.
+    The inputs and outputs of the program that is returned are flat.
 
     Raises:
-        ValueError: an operator of complex numbers has no rule, or takes a complex input of the network; the
-            message is that of TVM's importer for operators that it lacks.
+        ValueError: an operator has no form for pairs, or an input or output is complex; the message is that of TVM's
+            importer for operators that it lacks.
     """
-    graph = exported.graph_module.graph
-    if not any(_is_complex(node) for node in graph.nodes):
-        return
-    exported._state_dict, exported._constants = dict(exported.state_dict), dict(exported.constants)
-    pairs: dict[Any, Pair] = {}
-    first = next(node for node in graph.nodes if node.op != "placeholder")
-    for node in list(graph.nodes):
-        if node.op == "placeholder" and _is_complex(node) and _make_real(exported, node):
-            build = _Builder(graph, first, pairs)
-            pairs[node] = _parts(build, node)
-        elif node.op == "call_function" and (_is_complex(node) or any(n in pairs for n in node.all_input_nodes)):
-            rule = _rules().get(node.target)
-            if rule is None or any(_is_complex(n) and n not in pairs for n in node.all_input_nodes):
-                raise ValueError(f"Unsupported function types ['{node.target.__name__}']")
-            result = rule(_Builder(graph, node, pairs), *node.args, **node.kwargs)
-            if isinstance(result, tuple):
-                pairs[node] = result
-            else:
-                node.replace_all_uses_with(result)
+    if not any(_is_complex(node.meta.get("val")) for node in exported.graph.nodes):
+        return exported
+    module, leaves = exported.module(check_guards=False), example_leaves(exported)
+    if any(map(_is_complex, leaves)):
+        raise ValueError("Unsupported function types ['a complex input']")
+    with torch.no_grad():
+        return torch.export.export(make_fx(_PairedNetwork(module))(*leaves), tuple(leaves))
 
 
-def _is_complex(node: Any) -> bool:
-    import torch
+class _PairedNetwork(torch.nn.Module):
+    """A network whose complex weights lie as real ones with a last dimension of two parts."""
 
-    value = node.meta.get("val")
+    def __init__(self, network: Any) -> None:
+        super().__init__()
+        tensors = [node.target for node in network.graph.nodes if node.op == "get_attr"]
+        self.pairs = {name for name in tensors if _is_complex(_attribute(network, name))}
+        for name in self.pairs:
+            folder, _, last = name.rpartition(".")
+            owner = network.get_submodule(folder)
+            real = torch.view_as_real(getattr(owner, last).detach().resolve_conj()).contiguous()
+            delattr(owner, last)
+            owner.register_buffer(last, real)
+        self.network = network
+
+    def forward(self, *leaves: Any) -> Any:
+        return _Pairs(self.network, self.pairs).run(*leaves, enable_io_processing=False)
+
+
+class _Pairs(Interpreter):
+    """Runs a network; what makes a complex tensor of real ones makes a pair."""
+
+    def __init__(self, network: Any, pairs: set[str]) -> None:
+        super().__init__(network)
+        self.pairs = pairs
+
+    def get_attr(self, target: Any, args: Any, kwargs: Any) -> Any:
+        value = super().get_attr(target, args, kwargs)
+        return ComplexTensor(*value.unbind(-1)) if target in self.pairs else value
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if target in _ENTRIES:
+            return _ENTRIES[target](*args)
+        dtype = kwargs.get("dtype")
+        if dtype is not None and dtype.is_complex and not any(isinstance(x, ComplexTensor) for x in args):
+            # A real tensor, or a constant, as the real part.
+            half = torch.float64 if dtype == torch.complex128 else torch.float32
+            if target == aten.full.default:
+                parts = (
+                    torch.full(args[0], part, dtype=half) for part in (complex(args[1]).real, complex(args[1]).imag)
+                )
+                return ComplexTensor(*parts)
+            real = super().call_function(target, args, {**kwargs, "dtype": half})
+            return ComplexTensor(real, torch.zeros_like(real))
+        result = super().call_function(target, args, kwargs)
+        if _is_complex(result) and not isinstance(result, ComplexTensor):
+            raise ValueError(f"Unsupported function types ['{target.__name__}']")
+        return result
+
+    def output(self, target: Any, args: Any, kwargs: Any) -> Any:
+        if any(map(_is_complex, args[0])):
+            raise ValueError("Unsupported function types ['a complex output']")
+        return super().output(target, args, kwargs)
+
+
+_ENTRIES = {
+    aten.complex.default: ComplexTensor,
+    aten.view_as_complex.default: lambda x: ComplexTensor(*x.unbind(-1)),
+    aten.polar.default: lambda size, angle: ComplexTensor(size * angle.cos(), size * angle.sin()),
+}
+
+
+def _is_complex(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_complex()
 
 
-def _make_real(exported: Any, node: Any) -> bool:
-    """Give a weight, buffer or constant a last dimension of real and imaginary part; False for an input."""
-    import torch
-
-    signature = exported.graph_signature
-    for names in (
-        signature.inputs_to_parameters,
-        signature.inputs_to_buffers,
-        signature.inputs_to_lifted_tensor_constants,
-    ):
-        name = names.get(node.name)
-        for tensors in (exported.state_dict, exported.constants):
-            if name in tensors:
-                real = torch.view_as_real(tensors[name].detach().resolve_conj()).contiguous()
-                tensors[name] = torch.nn.Parameter(real) if names is signature.inputs_to_parameters else real
-                node.meta["val"] = torch.view_as_real(node.meta["val"])
-                return True
-    return False
+def _attribute(module: Any, name: str) -> Any:
+    folder, _, last = name.rpartition(".")
+    return getattr(module.get_submodule(folder), last)
 
 
-class _Builder:
-    """Puts operators before a node, with what they give as `meta["val"]`."""
-
-    def __init__(self, graph: Any, before: Any, pairs: dict[Any, Pair]) -> None:
-        self.graph, self.before, self.pairs = graph, before, pairs
-
-    def __call__(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        import torch
-        from torch.fx.node import map_arg
-
-        packet, overload = name.split(".")
-        op = getattr(getattr(torch.ops.aten, packet), overload)
-        with self.graph.inserting_before(self.before):
-            node = self.graph.call_function(op, args, kwargs)
-        mode = next(n.meta["val"].fake_mode for n in self.graph.nodes if hasattr(n.meta.get("val"), "fake_mode"))
-        with mode:
-            node.meta["val"] = op(*map_arg(args, lambda n: n.meta["val"]), **kwargs)
-        return node
-
-    def pair(self, x: Any) -> Pair:
-        """Parts of an operand; a number or a real tensor has no imaginary part: None."""
-        return self.pairs.get(x, (x, None)) if not isinstance(x, complex) else (x.real, x.imag)
-
-    def product(self, x: Any, y: Any, op: str = "mul.Tensor") -> Any:
-        """Product of two real operands, or None where one of them is none."""
-        if x is None or y is None:
-            return None
-        return self(op, x, y) if hasattr(x, "meta") else self(op, y, x)
-
-    def sum(self, x: Any, y: Any, op: str = "add.Tensor") -> Any:
-        """Sum or difference, where none is zero."""
-        if y is None:
-            return x
-        if x is None:
-            return y if op == "add.Tensor" else self("neg.default", y)
-        return self(op, x, y) if hasattr(x, "meta") else self("add.Tensor", self("neg.default", y), x)
+# Decompositions of Fourier transforms
 
 
-Rule = Callable[..., Any]
-
-
-@cache
-def _rules() -> dict[Any, Rule]:
-    """Rules by operator: a pair for a complex result, a node for a real one."""
-    import torch
-
-    aten = torch.ops.aten
-    rules: dict[Any, Rule] = {
-        aten.view_as_complex.default: _parts,
-        aten.view_as_real.default: _joined,
-        aten.complex.default: lambda b, real, imaginary: (real, imaginary),
-        aten.polar.default: lambda b, r, a: (
-            b("mul.Tensor", r, b("cos.default", a)), b("mul.Tensor", r, b("sin.default", a))
-        ),
-        aten._to_copy.default: _copy,
-        aten.mul.Tensor: _product,
-        aten.mm.default: lambda b, x, y: _product(b, x, y, "mm.default"),
-        aten.bmm.default: lambda b, x, y: _product(b, x, y, "bmm.default"),
-        aten.add.Tensor: lambda b, x, y: _sum(b, x, y, "add.Tensor"),
-        aten.sub.Tensor: lambda b, x, y: _sum(b, x, y, "sub.Tensor"),
-        aten._conj.default: _conjugate,
-        aten._conj_physical.default: _conjugate,
-        aten.abs.default: lambda b, x: b("sqrt.default", b.sum(*(b("mul.Tensor", part, part) for part in b.pair(x)))),
-        aten.cat.default: lambda b, xs, dim=0: tuple(
-            b("cat.default", [b.pair(x)[part] for x in xs], dim) for part in (0, 1)
-        ),
-        aten.div.Tensor: _quotient,
-        aten.full.default: _full,
-        aten.copy.default: lambda b, x, y: tuple(
-            b("expand.default", part, list(x.meta["val"].shape)) for part in b.pair(y)
-        ),
-        aten.slice_scatter.default: lambda b, x, y, *args: tuple(
-            b("slice_scatter.default", *parts, *args) for parts in zip(b.pair(x), b.pair(y), strict=True)
-        ),
-        aten._fft_c2c.default: _transform,
-        aten._fft_r2c.default: _real_transform,
-        aten._fft_c2r.default: _back_to_real,
-    }  # fmt: skip
-    for name in (
-        "view.default", "_unsafe_view.default", "permute.default", "unsqueeze.default", "expand.default",
-        "slice.Tensor", "select.int", "squeeze.dims", "clone.default", "neg.default", "alias.default",
-        "index_select.default", "flip.default", "constant_pad_nd.default", "sum.dim_IntList", "mean.dim",
-    ):  # fmt: skip
-        packet, overload = name.split(".")
-        rules[getattr(getattr(aten, packet), overload)] = _for_each(name)
-    return rules
-
-
-def _parts(b: _Builder, x: Any) -> Pair:
-    """The two slices of a real tensor's last dimension."""
-    last = x.meta["val"].dim() - 1
-    return b("select.int", x, last, 0), b("select.int", x, last, 1)
-
-
-def _joined(b: _Builder, x: Any) -> Any:
-    rank = b.pair(x)[0].meta["val"].dim()
-    return b("cat.default", [b("unsqueeze.default", part, rank) for part in b.pair(x)], rank)
-
-
-def _for_each(name: str) -> Rule:
-    return lambda b, x, *args, **kwargs: tuple(b(name, part, *args, **kwargs) for part in b.pair(x))
-
-
-def _copy(b: _Builder, x: Any, **kwargs: Any) -> Any:
-    """A real tensor becomes complex, or another kind of complex."""
-    import torch
-
-    dtype = {torch.complex128: torch.float64}.get(kwargs["dtype"], torch.float32)
-    if not kwargs["dtype"].is_complex:
-        return b("_to_copy.default", b.pair(x)[0], **kwargs)
-    real, imaginary = b.pair(x)
-    real = b("_to_copy.default", real, dtype=dtype)
-    imaginary = b("mul.Tensor", real, 0.0) if imaginary is None else b("_to_copy.default", imaginary, dtype=dtype)
-    return real, imaginary
-
-
-def _full(b: _Builder, size: Sequence[int], value: complex, **kwargs: Any) -> Pair:
-    import torch
-
-    dtype = torch.float64 if kwargs.get("dtype") == torch.complex128 else torch.float32
-    value = complex(value)
-    return b("full.default", size, value.real, dtype=dtype), b("full.default", size, value.imag, dtype=dtype)
-
-
-def _conjugate(b: _Builder, x: Any) -> Pair:
-    real, imaginary = b.pair(x)
-    return real, b("neg.default", imaginary)
-
-
-def _product(b: _Builder, x: Any, y: Any, op: str = "mul.Tensor") -> Pair:
-    (a, c), (d, e) = b.pair(x), b.pair(y)
-    real = b.sum(b.product(a, d, op), b.product(c, e, op), "sub.Tensor")
-    return real, b.sum(b.product(a, e, op), b.product(c, d, op))
-
-
-def _quotient(b: _Builder, x: Any, y: Any) -> Pair:
-    real, imaginary = b.pair(y)
-    if imaginary is None:
-        return b("div.Tensor", b.pair(x)[0], real), b("div.Tensor", b.pair(x)[1], real)
-    square = b.sum(b.product(real, real), b.product(imaginary, imaginary))
-    b.pairs[y] = (b("div.Tensor", real, square), b("neg.default", b("div.Tensor", imaginary, square)))
-    inverted = _product(b, x, y)
-    b.pairs[y] = (real, imaginary)
-    return inverted
-
-
-def _sum(b: _Builder, x: Any, y: Any, op: str) -> Pair:
-    (a, c), (d, e) = b.pair(x), b.pair(y)
-    return b.sum(a, d, op), b.sum(c, e, op)
-
-
-# Fourier transforms
-
-
-def _waves(b: _Builder, size: int, rows: int) -> Pair:
-    """Cosines and sines of every frequency, rows times size; angles are exact, as multiples of a turn's part."""
-    import torch
-
-    frequency = b("unsqueeze.default", b("arange.default", rows), 1)
-    turns = b("remainder.Scalar", b("mul.Tensor", frequency, b("arange.default", size)), size)
-    angle = b("mul.Tensor", b("_to_copy.default", turns, dtype=torch.float32), 2 * math.pi / size)
-    return b("cos.default", angle), b("sin.default", angle)
-
-
-def _along(b: _Builder, x: Any, dim: int, matrix: Any) -> Any:
-    """Product of a tensor with a matrix (old size times new size) along a dimension."""
-    import torch
-
-    rank = x.meta["val"].dim()
-    order = [i for i in range(rank) if i != dim % rank] + [dim % rank]
-    moved = b("permute.default", x, order)
-    shape = list(moved.meta["val"].shape)
-    rows = b("clone.default", moved, memory_format=torch.contiguous_format)
-    flat = b("mm.default", b("view.default", rows, [-1, shape[-1]]), matrix)
-    back = b("view.default", flat, [*shape[:-1], matrix.meta["val"].shape[1]])
-    return b("permute.default", back, [order.index(i) for i in range(rank)])
-
-
-def _scaled(b: _Builder, parts: Sequence[Any], size: int, normalization: int) -> Pair:
-    """Divide by the root of the size (1), by the size (2), or not at all (0)."""
-    factor = {0: 1.0, 1: 1 / math.sqrt(size), 2: 1 / size}[normalization]
-    real, imaginary = (part if factor == 1 else b("mul.Tensor", part, factor) for part in parts)
-    return real, imaginary
-
-
-def _transform(b: _Builder, x: Any, dim: Sequence[int], normalization: int, forward: bool) -> Pair:
-    real, imaginary = b.pair(x)
-    total = 1
+def fourier(x: Tensor, dim: Sequence[int], normalization: int, forward: bool) -> Tensor:
+    """The transform of a complex tensor."""
+    real, imaginary = torch.view_as_real(x).unbind(-1)
     for d in dim:
-        size = real.meta["val"].shape[d]
-        total *= size
-        cos, sin = _waves(b, size, size)
+        cos, sin = _waves(x.shape[d], x.shape[d])
         if not forward:
-            sin = b("neg.default", sin)
-        mixed = b("add.Tensor", _along(b, real, d, cos), _along(b, imaginary, d, sin))
-        imaginary = b("sub.Tensor", _along(b, imaginary, d, cos), _along(b, real, d, sin))
+            sin = -sin
+        mixed = _along(real, d, cos) + _along(imaginary, d, sin)
+        imaginary = _along(imaginary, d, cos) - _along(real, d, sin)
         real = mixed
-    return _scaled(b, (real, imaginary), total, normalization)
+    scale = _scale(math.prod(x.shape[d] for d in dim), normalization)
+    return torch.complex(real * scale, imaginary * scale)
 
 
-def _real_transform(b: _Builder, x: Any, dim: Sequence[int], normalization: int, onesided: bool) -> Pair:
+def real_fourier(x: Tensor, dim: Sequence[int], normalization: int, onesided: bool) -> Tensor:
+    """The transform of a real tensor, up to half of the frequencies of the last dimension where `onesided`."""
     *others, last = dim
-    size = x.meta["val"].shape[last]
-    cos, sin = _waves(b, size, size // 2 + 1 if onesided else size)
-    cos, sin = (b("permute.default", wave, [1, 0]) for wave in (cos, sin))
-    parts = _scaled(b, (_along(b, x, last, cos), _along(b, b("neg.default", x), last, sin)), size, normalization)
-    return _continued(b, parts, others, normalization, True)
+    size = x.shape[last]
+    cos, sin = (wave.T for wave in _waves(size, size // 2 + 1 if onesided else size))
+    x = x * _scale(size, normalization)
+    spectrum = torch.complex(_along(x, last, cos), _along(-x, last, sin))
+    return fourier(spectrum, others, normalization, True) if others else spectrum
 
 
-def _back_to_real(b: _Builder, x: Any, dim: Sequence[int], normalization: int, last_dim_size: int) -> Any:
+def inverse_real_fourier(x: Tensor, dim: Sequence[int], normalization: int, last_dim_size: int) -> Tensor:
     """Transform half a spectrum: each frequency but the first, and the last of an even size, stands for two."""
     *others, last = dim
-    real, imaginary = _continued(b, b.pair(x), others, normalization, False)
-    rows = real.meta["val"].shape[last]
-    places = b("arange.default", rows)
-    edge = b("eq.Scalar", b("remainder.Scalar", b("mul.Tensor", places, 2), last_dim_size), 0)
-    weights = b("unsqueeze.default", b("where.self", edge, b("full.default", [], 1.0), b("full.default", [], 2.0)), 1)
-    cos, sin = (b("mul.Tensor", wave, weights) for wave in _waves(b, last_dim_size, rows))
-    halves = b("sub.Tensor", _along(b, real, last, cos), _along(b, imaginary, last, sin))
-    return _scaled(b, (halves, halves), last_dim_size, normalization)[0]
+    if others:
+        x = fourier(x, others, normalization, False)
+    real, imaginary = torch.view_as_real(x).unbind(-1)
+    rows = x.shape[last]
+    edge = torch.arange(rows) * 2 % last_dim_size == 0
+    weights = torch.where(edge, 1.0, 2.0)[:, None] * _scale(last_dim_size, normalization)
+    cos, sin = (wave * weights for wave in _waves(last_dim_size, rows))
+    return _along(real, last, cos) - _along(imaginary, last, sin)
 
 
-def _continued(b: _Builder, parts: Pair, dim: Sequence[int], normalization: int, forward: bool) -> Pair:
-    """The transform of the remaining dimensions."""
-    if not dim:
-        return parts
-    key = object()
-    b.pairs[key] = parts
-    return _transform(b, key, dim, normalization, forward)
+def _waves(size: int, rows: int) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of every frequency, rows times size; angles are exact, as multiples of a turn's part."""
+    turns = torch.arange(rows)[:, None] * torch.arange(size) % size
+    angle = turns.to(torch.float32) * (2 * math.pi / size)
+    return angle.cos(), angle.sin()
+
+
+def _along(x: Tensor, dim: int, matrix: Tensor) -> Tensor:
+    """Product of a tensor with a matrix (old size times new size) along a dimension."""
+    moved = x.movedim(dim, -1)
+    return (moved.reshape(-1, moved.shape[-1]) @ matrix).view(*moved.shape[:-1], -1).movedim(-1, dim)
+
+
+def _scale(size: int, normalization: int) -> float:
+    """Not at all (0), by the root of the size (1), or by the size (2)."""
+    return (1.0, 1 / math.sqrt(size), 1 / size)[normalization]

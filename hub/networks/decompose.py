@@ -11,20 +11,8 @@ from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from .attention import attention, encoder_layer, multi_head_attention
-from .complex_pairs import pair_complex
-from .indexing import embedding_bag, index, index_add, index_put, select, windows
-from .resampling import (
-    adaptive_maximum,
-    antialiased,
-    average,
-    convolution,
-    maximum,
-    nearest,
-    padding,
-    reflected,
-    replicated,
-)
+from . import replacements as our
+from .complex_pairs import fourier, inverse_real_fourier, pair_complex, real_fourier
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,17 +20,12 @@ if TYPE_CHECKING:
 
 
 def decomposed(exported: Any) -> Any:
-    """Decompose an exported program for TVM's importer.
-
-    Args:
-        exported: a `torch.export.ExportedProgram`; it stays as it is.
-
-    Returns:
-        A program of the same inputs and outputs, whose operators take tensors of one data type.
-    """
+    """Return a program of the same inputs and outputs in operators that TVM translates, each of one data type."""
     exported = exported.run_decompositions(_table())
+    real = pair_complex(exported)
+    if real is not exported:
+        exported = real.run_decompositions(_table())
     exported.graph_module.graph.eliminate_dead_code()
-    pair_complex(exported)
     _promote_types(exported)
     exported.graph_module.graph.eliminate_dead_code()
     exported.graph_module.recompile()
@@ -63,16 +46,14 @@ def _table() -> dict[Any, Callable[..., Any]]:
     table.update(lacking)
     table[aten.grid_sampler_2d.default] = decomposition_table[aten.grid_sampler_2d.default]
     table.update({
-        aten.scaled_dot_product_attention.default: attention,
-        aten._transformer_encoder_layer_fwd.default: encoder_layer,
-        aten._native_multi_head_attention.default: multi_head_attention,
-        aten._embedding_bag.default: embedding_bag,
-        aten.index.Tensor: index,
-        aten.index_put.default: index_put,
-        aten.index_add.default: index_add,
-        aten.max.dim: _max_with_place,
-        aten.min.dim: _min_with_place,
-        aten.linalg_vector_norm.default: _vector_norm,
+        aten.scaled_dot_product_attention.default: our.attention,
+        aten._transformer_encoder_layer_fwd.default: our.encoder_layer,
+        aten._native_multi_head_attention.default: our.multi_head_attention,
+        aten._embedding_bag.default: our.embedding_bag,
+        aten.index.Tensor: our.index,
+        aten.index_put.default: our.index_put,
+        aten.max.dim: lambda x, dim, keepdim=False: (x.amax(dim, keepdim), x.argmax(dim, keepdim)),
+        aten.min.dim: lambda x, dim, keepdim=False: (x.amin(dim, keepdim), x.argmin(dim, keepdim)),
         aten.clamp.default: _clamp,
         aten.any.default: lambda x: x.ne(0).any(list(range(x.dim()))) if x.dim() else x.ne(0),
         aten.any.dim: lambda x, dim, keepdim=False: _any(x, [dim], keepdim),
@@ -81,41 +62,33 @@ def _table() -> dict[Any, Callable[..., Any]]:
             x.var(dim, **options), x.mean(dim, options.get("keepdim", False))
         ),
         aten.selu.default: lambda x: 1.0507009873554805 * aten.where(x > 0, x, 1.6732632423543772 * x.expm1()),
-        aten.var.dim: lambda x, dim, unbiased=True, keepdim=False: x.var(dim, correction=+unbiased, keepdim=keepdim),
         aten.addmm.default: _sum_with_product,
-        aten.baddbmm.default: _sum_with_product,
         aten.div.Tensor_mode: _rounded_quotient,
-        aten.div.Scalar_mode: _rounded_quotient,
-        aten.select.int: select,
-        aten.upsample_nearest2d.vec: nearest,
-        aten._upsample_bilinear2d_aa.default: antialiased,
-        **{getattr(aten, f"avg_pool{n}d").default: average(getattr(aten, f"avg_pool{n}d").default) for n in (1, 2, 3)},
-        aten.max_pool2d_with_indices.default: maximum(aten.max_pool2d_with_indices.default),
-        aten.max_pool3d_with_indices.default: maximum(aten.max_pool3d_with_indices.default),
-        aten.adaptive_max_pool2d.default: adaptive_maximum,
-        aten.unfold.default: windows,
+        aten.select.int: our.select,
+        aten.upsample_nearest2d.vec: our.nearest,
+        aten._upsample_bilinear2d_aa.default: our.antialiased,
+        **{op: our.pooled(op) for op in (
+            aten.avg_pool2d.default, aten.avg_pool3d.default,
+            aten.max_pool2d_with_indices.default, aten.max_pool3d_with_indices.default,
+        )},
+        aten.adaptive_max_pool2d.default: our.adaptive_maximum,
+        aten.unfold.default: our.windows,
         aten.erfc.default: lambda x: 1 - x.erf(),
         aten.hypot.default: lambda x, y: (x * x + y * y).sqrt(),
-        aten.convolution.default: convolution,
+        aten.convolution.default: our.convolution,
         aten.native_group_norm.default: _group_norm,
         aten._trilinear.default: _trilinear,
         aten.full_like.default: _full_like,
         aten._cdist_forward.default: _distances,
-        **{getattr(aten, f"reflection_pad{n}d").default: padding(reflected) for n in (1, 2, 3)},
-        **{getattr(aten, f"replication_pad{n}d").default: padding(replicated) for n in (1, 2, 3)},
+        aten.copy.default: lambda x, y, non_blocking=False: y.to(x.dtype).expand(x.shape),
+        aten._fft_c2c.default: fourier,
+        aten._fft_r2c.default: real_fourier,
+        aten._fft_c2r.default: inverse_real_fourier,
     })  # fmt: skip
     return table
 
 
 # Reductions and elements
-
-
-def _max_with_place(x: Tensor, dim: int, keepdim: bool = False) -> Any:
-    return x.amax(dim, keepdim), x.argmax(dim, keepdim)
-
-
-def _min_with_place(x: Tensor, dim: int, keepdim: bool = False) -> Any:
-    return x.amin(dim, keepdim), x.argmin(dim, keepdim)
 
 
 def _any(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
@@ -124,19 +97,6 @@ def _any(x: Tensor, dim: Any = None, keepdim: bool = False) -> Any:
     if x.dtype == torch.bool:
         return NotImplemented
     return x.ne(0).any(dim, keepdim)
-
-
-def _vector_norm(x: Tensor, ord: float = 2, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    dims = list(range(x.dim())) if dim is None else dim
-    if dtype is not None:
-        x = x.to(dtype)
-    if ord == 2:
-        return (x * x).sum(dims, keepdim).sqrt()
-    if ord == 1:
-        return x.abs().sum(dims, keepdim)
-    if ord == 0:
-        return x.ne(0).sum(dims, keepdim).to(x.dtype)
-    return NotImplemented
 
 
 def _clamp(x: Tensor, min: Any = None, max: Any = None) -> Any:
@@ -200,16 +160,12 @@ def _group_norm(
     return torch.ops.aten.native_group_norm.default(x, weight, bias, batch, channels, area, group, eps)
 
 
-def _trilinear(
-    a: Tensor, b: Tensor, c: Tensor, expand1: Any, expand2: Any, expand3: Any, sumdim: Any, unroll_dim: int = 1
-) -> Tensor:
-    for dim in sorted(expand1):
-        a = a.unsqueeze(dim)
-    for dim in sorted(expand2):
-        b = b.unsqueeze(dim)
-    for dim in sorted(expand3):
-        c = c.unsqueeze(dim)
-    return (a * b * c).sum(list(sumdim))
+def _trilinear(a: Tensor, b: Tensor, c: Tensor, *rest: Any) -> Tensor:
+    factors = [a, b, c]
+    for i, dims in enumerate(rest[:3]):
+        for dim in sorted(dims):
+            factors[i] = factors[i].unsqueeze(dim)
+    return (factors[0] * factors[1] * factors[2]).sum(list(rest[3]))
 
 
 # Data types

@@ -65,11 +65,7 @@ def check_archive(path: Path) -> None:
                 _check_payload(path, reader, f"data/{folder}/{facts['path_name']}", name, facts)
         _check_graph(path, program)
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError, RuntimeError) as error:
-        raise NetworkImportError(
-            f"{path} is damaged: {error!r} in its description",
-            remedy="save it again with torch.export.save",
-            path=str(path),
-        ) from None
+        raise _refuse(path, f"is damaged: {error!r} in its description") from None
     _check_example_inputs(path, reader.get_record("data/sample_inputs/model.pt"))
 
 
@@ -83,9 +79,7 @@ def _open(path: Path) -> Any:
     try:
         return torch._C.PyTorchFileReader(str(path))
     except RuntimeError:
-        raise _refuse(
-            path, "is no file of torch.export.save, or is cut short", "save it again with torch.export.save"
-        ) from None
+        raise _refuse(path, "is no file of torch.export.save, or is cut short") from None
 
 
 def _check_records(path: Path, reader: Any, names: list[str]) -> None:
@@ -103,14 +97,14 @@ def _check_records(path: Path, reader: Any, names: list[str]) -> None:
             raise _refuse(path, f"holds more than one exported program: {name}", record=name)
     if "models/model.json" not in names:
         raise _refuse(path, "holds no exported program")
-    _check_sizes(path, reader, names, path.stat().st_size)
+    _check_sizes(path, reader, path.stat().st_size)
     if reader.get_record_size("models/model.json") > MAX_GRAPH_BYTES:
         raise _refuse(path, f"has a graph of more than {MAX_GRAPH_BYTES >> 20} MiB", "export a smaller network")
 
 
-def _check_sizes(path: Path, reader: Any, names: list[str], size: int) -> None:
+def _check_sizes(path: Path, reader: Any, size: int) -> None:
     """PyTorch stores without compression, so a record that is larger than its file was made to fill the memory."""
-    if sum(reader.get_record_size(name) for name in names) > size:
+    if sum(map(reader.get_record_size, reader.get_all_records())) > size:
         raise _refuse(path, "holds compressed or overlapping records, which could fill the memory")
 
 
@@ -119,20 +113,12 @@ def _check_version(path: Path, program: dict[str, Any]) -> None:
     from torch._export.serde.schema import SCHEMA_VERSION
 
     version = (program["schema_version"]["major"], program["schema_version"]["minor"])
-    saved_by = str(program.get("torch_version", "unknown"))[:40]
-    if version > SCHEMA_VERSION:
+    if version > SCHEMA_VERSION or version[0] != SCHEMA_VERSION[0]:
+        saved_by = str(program.get("torch_version", "unknown"))[:40]
         raise _refuse(
             path,
-            f"was saved by a newer PyTorch ({saved_by}; format {version[0]}.{version[1]}, "
-            f"this one reads {SCHEMA_VERSION[0]}.{SCHEMA_VERSION[1]})",
-            f"install PyTorch {saved_by} or newer, or export the network with {torch.__version__}",
-            torch_version=saved_by,
-        )
-    if version[0] != SCHEMA_VERSION[0]:
-        raise _refuse(
-            path,
-            f"was saved by an older PyTorch ({saved_by})",
-            f"export the network again with PyTorch {torch.__version__}",
+            f"was saved by {'a newer' if version > SCHEMA_VERSION else 'an older'} PyTorch ({saved_by})",
+            f"export the network again with PyTorch {torch.__version__}, or install the version that saved it",
             torch_version=saved_by,
         )
 
@@ -150,7 +136,7 @@ def _check_payload(path: Path, reader: Any, record: str, name: str, facts: dict[
         raise _refuse(path, f"would run code: {name!r} is no plain tensor", weight=name)
     sizes = [int(size["as_int"]) for size in facts["tensor_meta"]["sizes"]]
     if reader.get_record_size(record) == 0 and prod(sizes):
-        raise _refuse(path, f"has a weight without data: {name}", "save it again with torch.export.save", weight=name)
+        raise _refuse(path, f"has a weight without data: {name}", weight=name)
 
 
 def _check_graph(path: Path, program: dict[str, Any]) -> None:
@@ -260,7 +246,7 @@ def _check_example_inputs(path: Path, content: bytes) -> None:
         return
     try:
         inner = torch._C.PyTorchFileReader(io.BytesIO(content))
-        _check_sizes(path, inner, inner.get_all_records(), len(content))
+        _check_sizes(path, inner, len(content))
         torch.load(io.BytesIO(content), weights_only=True)
     except NetworkImportError:
         raise

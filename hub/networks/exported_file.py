@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+import traceback
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from contextlib import contextmanager, redirect_stderr
 from functools import partial
+from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .blame import export_module
+from ...zoo.errors import last_line
 from .errors import NetworkImportError
 from .exported_archive import check_archive
-from .network import Network
-from .precision import half_types, in_float32, precision_notes
-from .shapes import Shapes, choices, example_leaves, fixed_program, free_sizes, label
+from .network import Network, is_users
+from .shapes import Shapes, choices, example_leaves, fixed_program, free_sizes, nested_inputs
 
 if TYPE_CHECKING:
     import torch
+    from torch.export import ExportedProgram
 
 
 def read_pt2(path: Path, shapes: Shapes | None = None) -> Network:
@@ -49,25 +51,22 @@ def from_exported(exported: Any, name: str, origin: str = "pt2", shapes: Shapes 
 
     Args:
         exported: a `torch.export.ExportedProgram`. Half-precision programs are computed in float32.
-        name: how reports call it.
-        origin: see `Network`.
+        name, origin: see `Network`.
         shapes: sizes of its dynamic shapes, e.g. `{"batch": [1, 8]}`.
 
     Raises:
         NetworkImportError: sizes are missing or wrong, or the program does not run at them.
     """
     free = free_sizes(exported)
-    variants = choices(name, free, shapes)
     networks = [
-        _network(fixed_program(exported, sizes, name) if free else exported, label(name, sizes, free, shapes), origin)
-        for sizes in variants
+        _network(fixed_program(exported, sizes, name) if free else exported, label, origin)
+        for label, sizes in choices(name, free, shapes)
     ]
-    first = replace(networks[0], name=name)
-    return replace(first, fixed=tuple(networks)) if len(networks) > 1 else first
+    return Network.of_variants(name, networks)
 
 
-def from_module(
-    module: torch.nn.Module,
+def from_torch(
+    module: torch.nn.Module | ExportedProgram,
     example_inputs: Sequence[Any] | torch.Tensor | None,
     example_kwargs: Mapping[str, Any] | None = None,
     name: str | None = None,
@@ -76,18 +75,26 @@ def from_module(
     """Export a module as it computes in inference mode, and return its network; the module itself stays as it is.
 
     Args:
-        module: on the CPU.
+        module: on the CPU; or a program that was exported.
         example_inputs: its positional arguments, or the only one; None where all have names.
         example_kwargs: its arguments by name.
         name: how reports call it; None for the name of its class.
         shapes: see `from_exported`.
 
     Raises:
-        NetworkImportError: there are no example inputs, the module is on another device, or PyTorch cannot export it.
+        NetworkImportError: it is no module; there are no example inputs; the module is on another device, or PyTorch
+            cannot export it.
     """
     import torch
     from torch.utils._pytree import tree_leaves, tree_map_only
 
+    if isinstance(module, torch.export.ExportedProgram):
+        return from_exported(module, name or "network", "torch", shapes)
+    if not isinstance(module, torch.nn.Module):
+        raise NetworkImportError(
+            f"{type(module).__name__} is nothing that can be tuned",
+            remedy="give a torch.nn.Module with example inputs, an exported program, a name or a file",
+        )
     module = getattr(module, "_orig_mod", module)  # of torch.compile
     name = name or type(module).__name__
     if example_inputs is None and example_kwargs is None:
@@ -130,16 +137,16 @@ def _inference(module: torch.nn.Module) -> Iterator[None]:
 
 
 def _network(exported: Any, name: str, origin: str) -> Network:
+    import torch
+
     half = half_types(exported)
-    if not half:
-        return Network(name, lambda: exported, partial(flat_inputs, exported), origin)
-    computed = in_float32(exported, name)
+    computed = in_precision(exported, name, torch.float32) if half else exported
     return Network(
         name,
         lambda: computed,
         partial(flat_inputs, computed),
         origin,
-        caller=lambda: exported,
+        caller=(lambda: exported) if half else None,
         notes=precision_notes(half),
     )
 
@@ -149,3 +156,123 @@ def flat_inputs(exported: Any) -> tuple[torch.Tensor, ...]:
     import torch
 
     return tuple(leaf for leaf in example_leaves(exported) if isinstance(leaf, torch.Tensor))
+
+
+def export_module(module: torch.nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], network: str) -> Any:
+    """Export a PyTorch module for inference.
+
+    Raises:
+        NetworkImportError: PyTorch cannot export it; the error names the line of the module's code.
+    """
+    import torch
+
+    try:
+        with torch.no_grad(), _silence():
+            return torch.export.export(module, tuple(args), dict(kwargs))
+    except Exception as error:
+        location = _location_of(error)
+        first = (str(error).strip() or last_line(error)).splitlines()[0]  # hints and frames follow
+        dynamic = "data-dependent" in str(error) or type(error).__name__ in ("GuardOnDataDependentSymNode", "UserError")
+        raise NetworkImportError(
+            f"PyTorch cannot export {network}: {first[:300].rstrip('.')}" + (f" ({location})" if location else ""),
+            remedy="replace control flow that depends on values of tensors by torch.where or torch.cond"
+            if dynamic
+            else "run torch.export.export(module, inputs) yourself until it passes, or leave the part out",
+            network=network,
+            location=location,
+        ) from error
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep back what PyTorch logs and prints beside the error that it raises: tracebacks, and the whole graph."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with redirect_stderr(StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _location_of(error: BaseException) -> str:
+    """Innermost line of the user's code in a traceback, as `FILE:LINE in FUNCTION: CODE`."""
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if is_users(f.filename)]
+    return "".join(f"{Path(f.filename).name}:{f.lineno} in {f.name}: {f.line}" for f in frames[-1:])
+
+
+# Half precision: TVM on CPUs has no arithmetic for it, so such a network is computed in float32.
+
+
+def half_types(exported: Any) -> list[str]:
+    """Return the half-precision types in which a program holds or computes something, e.g. `["bfloat16"]`."""
+    import torch
+    from torch.utils import _pytree as pytree
+
+    dtypes = set()
+    for module in _graph_modules(exported.graph_module):
+        for node in module.graph.nodes:
+            described = pytree.tree_leaves(node.meta.get("val"))
+            dtypes |= {x.dtype for x in described if isinstance(x, torch.Tensor)}
+    return [str(t).removeprefix("torch.") for t in (torch.bfloat16, torch.float16) if t in dtypes]
+
+
+def in_precision(exported: Any, network: str, wide: Any) -> Any:
+    """Export a program again with wider floats.
+
+    Weights, buffers, constants, inputs, outputs and the types that operators are told are changed; other types stay.
+
+    Args:
+        exported: with fixed shapes; it is not changed.
+        network: its name, for errors.
+        wide: `torch.float32` or `torch.float64`, which replaces all narrower floats.
+
+    Raises:
+        NetworkImportError: PyTorch cannot run it so.
+    """
+    import torch
+    from torch.fx.node import map_aggregate
+    from torch.utils import _pytree as pytree
+
+    narrow = {torch.float16, torch.bfloat16, torch.float32} - {wide}
+    shared: dict[int, Any] = {}  # tied weights stay one tensor
+
+    def widened(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.detach().to(wide) if value.dtype in narrow else value
+        return wide if isinstance(value, torch.dtype) and value in narrow else value
+
+    module = exported.module(check_guards=False)
+    for part in module.modules():
+        for held in (part._parameters, part._buffers, vars(part)):
+            for name, value in list(held.items()):
+                if isinstance(value, torch.Tensor):
+                    new = shared.setdefault(id(value), widened(value))
+                    held[name] = torch.nn.Parameter(new, False) if held is part._parameters else new
+    for part in _graph_modules(module):
+        for node in part.graph.nodes:
+            node.args = map_aggregate(node.args, widened)
+            node.kwargs = map_aggregate(node.kwargs, widened)
+        part.recompile()
+    leaves = pytree.tree_map(widened, example_leaves(exported))
+    args, kwargs = nested_inputs(exported, leaves)
+    try:
+        with torch.no_grad():
+            return torch.export.export(module, args, kwargs)
+    except Exception as error:
+        raise NetworkImportError(
+            f"{network} cannot be computed in {str(wide).removeprefix('torch.')}: {last_line(error)}",
+            remedy="export it in float32: torch.export.export(module.float(), ...)",
+            network=network,
+        ) from error
+
+
+def precision_notes(half: list[str]) -> tuple[str, ...]:
+    """Return the sentence that a user is told of half precision, or none."""
+    return (f"computed in float32: TVM has no native {' and '.join(half)} arithmetic on CPUs",) if half else ()
+
+
+def _graph_modules(module: Any) -> list[Any]:
+    import torch
+
+    return [part for part in module.modules() if isinstance(part, torch.fx.GraphModule)]

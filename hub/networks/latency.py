@@ -6,7 +6,8 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
 from ..device.patience import TimeLimit, run_process
-from ..device.timing import POOL_ENVIRONMENT
+from ..device.timing import POOL_ENVIRONMENT, POOL_SETTLE_SECONDS
 from .errors import LatencyError
 from .output_check import OutputCheck
 
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from .network import Network
 
 MIN_REPEATS = 5
+_MAX_REPEATS = 60
+_REPEAT_SECONDS = 0.02  # a repeat runs a quick network several times
+_WARM_UP = 2
 
 
 @dataclass(frozen=True)
@@ -50,12 +54,8 @@ class Latency:
     def as_dict(self) -> dict[str, Any]:
         """JSON form, in seconds."""
         first, third = self.quartiles
-        return {
-            "median": self.median,
-            "first_quartile": first,
-            "third_quartile": third,
-            "repeats": list(self.seconds),
-        }
+        repeats = list(self.seconds)
+        return {"median": self.median, "first_quartile": first, "third_quartile": third, "repeats": repeats}
 
 
 @dataclass(frozen=True)
@@ -125,21 +125,52 @@ def reference_file(network: Network, folder: Path) -> Path:
 
 
 def _saveable(exported: Any) -> Any:
-    """Give the outputs in a flat tuple where PyTorch can not save their form: the results of `x.topk(5)`, say."""
+    """Give the outputs in a flat tuple: PyTorch cannot save every form of them, e.g. the results of `x.topk(5)`."""
     from torch.utils._pytree import tree_structure
 
-    def has_named_results(spec: Any) -> bool:
-        return getattr(spec.type, "__module__", "") == "torch.return_types" or any(
-            map(has_named_results, spec.children())
-        )
-
     entry, *rest = exported.module_call_graph
-    if not has_named_results(entry.signature.out_spec):
-        return exported
     flat = tree_structure(tuple(range(entry.signature.out_spec.num_leaves)))
     exported = copy(exported)
     exported._module_call_graph = [replace(entry, signature=replace(entry.signature, out_spec=flat)), *rest]
     return exported
+
+
+def measure(
+    runs: Mapping[str, Callable[[], Any]], max_seconds: float, min_repeats: int = MIN_REPEATS, *, settle: bool = False
+) -> dict[str, list[float]]:
+    """Seconds a run of each system, one number a repeat; systems take turns until the time is up.
+
+    Args:
+        runs: by system.
+        max_seconds: shared by the systems.
+        min_repeats: of each system, however long they take.
+        settle: let the threads of the system before go to sleep: TVM's and OpenMP's turn in circles for a while.
+    """
+    loops, spent = {}, dict.fromkeys(runs, 0.0)
+    for name, run in runs.items():
+        once = min(_time(run, 1) for _ in range(min(_WARM_UP, min_repeats)))
+        loops[name] = max(1, round(_REPEAT_SECONDS / once))
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    share = max_seconds / max(1, len(runs))  # none where an ONNX file's only library is slow
+    for _ in range(_MAX_REPEATS):
+        for name, run in runs.items():
+            if len(seconds[name]) >= min_repeats and spent[name] > share:
+                continue
+            if settle:
+                time.sleep(POOL_SETTLE_SECONDS)
+                if loops[name] > 1:  # its own threads are awake again then
+                    run()
+            value = _time(run, loops[name])
+            spent[name] += value * loops[name]
+            seconds[name].append(value)
+    return seconds
+
+
+def _time(run: Callable[[], Any], times: int) -> float:
+    start = time.perf_counter()
+    for _ in range(times):
+        run()
+    return (time.perf_counter() - start) / times
 
 
 def _ask(request: dict[str, Any], threads: int, timeout: float) -> dict[str, Any]:

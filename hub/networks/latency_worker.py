@@ -19,18 +19,13 @@ import torch
 
 from ..device.host_facts import physical_cores
 from ..device.pool import timing_cpus
-from ..device.timing import POOL_SETTLE_SECONDS
 from .errors import NetworkImportError
-from .exported_file import load_exported
+from .exported_file import in_precision, load_exported
+from .latency import measure
 from .output_check import check_output
-from .precision import in_float64
 from .shapes import call_arguments
 
 Run = Callable[[], Any]
-
-WARM_UP = 2
-MAX_REPEATS = 60
-REPEAT_SECONDS = 0.02
 
 
 def _shield(threads: int) -> None:
@@ -75,7 +70,7 @@ class ReferenceNetwork:
         if self.is_onnx:
             return None
         try:
-            exported = in_float64(load_exported(Path(self._path)), "the original")
+            exported = in_precision(load_exported(Path(self._path)), "the original", torch.float64)
         except NetworkImportError:
             return None
         wide = [x.double() if x.is_floating_point() else x for x in self._inputs]
@@ -123,40 +118,6 @@ def arrays(output: Any) -> list[np.ndarray]:
     return [a for item in output for a in arrays(item)]
 
 
-def _time(run: Run, times: int) -> float:
-    start = time.perf_counter()
-    for _ in range(times):
-        run()
-    return (time.perf_counter() - start) / times
-
-
-def _settle(run: Run, times: int) -> None:
-    """Let the threads of the system before go to sleep: TVM's and OpenMP's turn in circles for a while after a run."""
-    if torch.get_num_threads() > 1:
-        time.sleep(POOL_SETTLE_SECONDS)
-        if times > 1:  # its own threads are awake again then
-            run()
-
-
-def measure(runs: dict[str, Run], max_seconds: float, min_repeats: int) -> dict[str, list[float]]:
-    """Seconds a run of each system, one number a repeat; systems take turns until the time is up."""
-    loops, spent = {}, dict.fromkeys(runs, 0.0)
-    for name, run in runs.items():
-        once = min(_time(run, 1) for _ in range(min(WARM_UP, min_repeats)))
-        loops[name] = max(1, round(REPEAT_SECONDS / once))
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    share = max_seconds / max(1, len(runs))  # none where an ONNX file's only library is slow
-    for _ in range(MAX_REPEATS):
-        for name, run in runs.items():
-            if len(seconds[name]) >= min_repeats and spent[name] > share:
-                continue
-            _settle(run, loops[name])
-            value = _time(run, loops[name])
-            spent[name] += value * loops[name]
-            seconds[name].append(value)
-    return seconds
-
-
 def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Do what `latency.compare` asks."""
     inputs = torch.load(request["inputs"], weights_only=True)
@@ -178,7 +139,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         # A first impression of a slow library is its first run: an untuned network may take a minute.
         slow = {n: [s] for n, s in first.items() if request["min_repeats"] == 1 and s > request["max_seconds"]}
         quick = {name: run for name, run in runs.items() if name not in slow}
-        seconds = slow | measure(quick, request["max_seconds"], request["min_repeats"])
+        settle = torch.get_num_threads() > 1
+        seconds = slow | measure(quick, request["max_seconds"], request["min_repeats"], settle=settle)
         return {"checks": checks, "seconds": seconds, "errors": errors}
 
 

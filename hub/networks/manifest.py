@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 FILE = "network.json"
 FORMAT = 1
 _MAX_BYTES = 16 << 20
-_REMEDY = "copy the whole output folder again, or tune the network again"
 
 
 @dataclass(frozen=True)
@@ -68,14 +67,10 @@ def write_manifest(
     target: dict[str, Any],
     threads: int,
 ) -> None:
-    """Write `network.json`, after the libraries are on disk.
+    """Write `network.json`, after the libraries are on disk; see `Manifest`.
 
     Args:
-        folder: the output folder.
-        network: its name.
-        libraries: a path below the folder, the signature, and the Relax module that was compiled.
-        target: TVM target as a dictionary.
-        threads: with which it was tuned.
+        libraries: of each a path below the folder, the signature, and the Relax module that was compiled.
 
     Raises:
         StorageError: the file cannot be written.
@@ -107,13 +102,10 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         manifest = _decode(read_plain(path, _MAX_BYTES))
     except FileNotFoundError:
-        raise NetworkLoadError(
-            f"{folder} holds no tuned network: it has no {FILE}",
-            remedy="give the output folder of a completed `tchub tune`",
-            path=str(folder),
-        ) from None
+        remedy = "give the output folder of a completed `tchub tune`"
+        raise NetworkLoadError(f"{folder} holds no tuned network: it has no {FILE}", remedy=remedy) from None
     except (OSError, ValueError) as error:
-        raise _error(f"{path} cannot be read: {error}", path) from error
+        raise _error(f"{path} cannot be read: {error}") from error
     for library in manifest.libraries:
         _check_library(folder, library)
     return manifest
@@ -152,17 +144,17 @@ def _decode(data: bytes) -> Manifest:
 def _check_library(folder: Path, library: LibraryFile) -> None:
     path = folder / library.file
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise _error(f"{folder / FILE} names a library outside its folder: {library.file}", path)
+        raise _error(f"{folder / FILE} names a library outside its folder: {library.file}")
     try:
         digest = _sha256(path)
     except (OSError, ValueError) as error:
-        raise _error(f"{path} cannot be read: {error}", path) from error
+        raise _error(f"{path} cannot be read: {error}") from error
     if digest != library.sha256:
-        raise _error(f"{path} is not the library that was tuned: its checksum differs", path)
+        raise _error(f"{path} is not the library that was tuned: its checksum differs")
 
 
-def _error(message: str, path: Path) -> NetworkLoadError:
-    return NetworkLoadError(message, remedy=_REMEDY, path=str(path))
+def _error(message: str) -> NetworkLoadError:
+    return NetworkLoadError(message, remedy="copy the whole output folder again, or tune the network again")
 
 
 def _sha256(path: Path) -> str:

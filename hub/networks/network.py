@@ -1,23 +1,19 @@
-"""Networks by name: from a `NetworkSpec` to a PyTorch module, an exported program and a Relax module."""
+"""A network that can be tuned: its exported program, its Relax module, its inputs and its signature."""
 
 from __future__ import annotations
 
-import difflib
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
-import torch
-from torch import nn
-
-from ...zoo.corpus.workloads import NETWORKS, SUITES, NetworkSpec
 from ...zoo.errors import TchubError, last_line
-from .blame import where_in_network
 from .decompose import converters, decomposed
-from .errors import NetworkImportError, NetworkLoadError
+from .errors import NetworkImportError
 from .fold import fold_constants
 from .prepare import LAYOUTS, check_layout, prepare
 from .signature import Signature, drop_constants
@@ -25,6 +21,9 @@ from .signature import Signature, drop_constants
 if TYPE_CHECKING:
     import torch
     from tvm import IRModule
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)\n\s*(.*)')
+_LIBRARIES = ("/torch/", "/tvm/", "/tchub/", "/importlib/", "<")
 
 
 @dataclass(frozen=True)
@@ -90,8 +89,13 @@ class Network:
         with refused(self.name, "lower", self.where):
             return prepare(mod, layout)
 
+    @classmethod
+    def of_variants(cls, name: str, variants: Sequence[Self]) -> Self:
+        """Return the first of some networks of fixed shapes, by another name, with all of them as its variants."""
+        return replace(variants[0], name=name, fixed=tuple(variants) if len(variants) > 1 else ())
+
     def where(self, operator: str) -> str:
-        """Say where an operator of TVM's error stands in the network, or nothing; see `blame.where_in_network`."""
+        """Say where an operator of TVM's error stands in the network, or nothing; see `where_in_network`."""
         return where_in_network(self.export(), operator)
 
 
@@ -157,145 +161,56 @@ def _check_stateless(exported: Any, name: str) -> None:
         )
 
 
-def _example(spec: NetworkSpec, vocabulary: int, mel_bins: int) -> tuple[torch.Tensor, ...]:
-    import torch
-
-    generator = torch.Generator().manual_seed(0)
-    if spec.input == "tokens":
-        return (torch.randint(0, vocabulary, (1, spec.size), generator=generator),)
-    if spec.input == "audio":
-        return (torch.randn(1, mel_bins, spec.size, generator=generator),)
-    return (torch.randn(1, 3, spec.size, spec.size, generator=generator),)
-
-
-def _transformers_module(spec: NetworkSpec) -> tuple[torch.nn.Module, Any]:
-    import torch
-    import transformers
-
-    model_class = getattr(transformers, spec.model, None)
-    if model_class is None:  # an encoder that transformers does not export at its top
-        from transformers.models.whisper import modeling_whisper
-
-        model_class = getattr(modeling_whisper, spec.model)
-    options = dict(spec.config)
-    if spec.input == "audio":
-        options["max_source_positions"] = spec.size // 2
-    config = model_class.config_class(**options)
-    config._attn_implementation = "eager"  # plain matmul and softmax, which TVM can tune
-    torch.manual_seed(0)
-    return model_class(config), config
-
-
-def _build(spec: NetworkSpec) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
-    import torch
-
-    from .random_weights import settle_batch_norms
-
-    class FirstOutput(torch.nn.Module):
-        """Calls a transformers model with one positional tensor and returns its first output."""
-
-        def __init__(self, model: torch.nn.Module) -> None:
-            super().__init__()
-            self.model = model
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.model(x, return_dict=False)[0]
-
-    if spec.model == "resnext":
-        torch.manual_seed(0)
-        example = _example(spec, 0, 0)
-        return settle_batch_norms(ResNeXt(**spec.config).eval(), *example), example
-    model, config = _transformers_module(spec)
-    example = _example(spec, getattr(config, "vocab_size", 0), getattr(config, "num_mel_bins", 80))
-    return settle_batch_norms(FirstOutput(model).eval(), *example), example
-
-
-def from_spec(spec: NetworkSpec) -> Network:
-    """A `Network` of the reference workloads."""
-
-    def export() -> Any:
-        import torch
-
-        module, example = _build(spec)
-        try:
-            with torch.no_grad():
-                return torch.export.export(module, example)
-        except Exception as error:
-            raise NetworkImportError(
-                f"PyTorch cannot export {spec.name}: {error}",
-                remedy="export it yourself and pass the .pt2 file",
-                network=spec.name,
-            ) from error
-
-    return Network(spec.name, export, lambda: _build(spec)[1])
-
-
-def load_network(name: str) -> Network:
-    """The reference network of this name.
-
-    Raises:
-        NetworkLoadError: no such network; the error names the nearest.
-    """
-    if name in NETWORKS:
-        return from_spec(NETWORKS[name])
-    near = difflib.get_close_matches(name, [*NETWORKS, *SUITES], n=3, cutoff=0.4)
-    raise NetworkLoadError(
-        f"no network is called {name!r}",
-        remedy=f"did you mean {', '.join(near)}?" if near else f"known: {', '.join(NETWORKS)}",
-        network=name,
-        nearest=near,
-    )
-
-
-def _conv_norm(inputs: int, outputs: int, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
-    conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
-    return nn.Sequential(conv, nn.BatchNorm2d(outputs))
-
-
-class Bottleneck(nn.Module):
-    """1x1 reduce, grouped 3x3, 1x1 expand, and the shortcut."""
-
-    def __init__(self, inputs: int, width: int, outputs: int, stride: int, groups: int) -> None:
-        super().__init__()
-        self.reduce = _conv_norm(inputs, width, 1)
-        self.grouped = _conv_norm(width, width, 3, stride, groups)
-        self.expand = _conv_norm(width, outputs, 1)
-        same = stride == 1 and inputs == outputs
-        self.shortcut = nn.Identity() if same else _conv_norm(inputs, outputs, 1, stride)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = torch.relu(self.grouped(torch.relu(self.reduce(x))))
-        return torch.relu(self.expand(y) + self.shortcut(x))
-
-
-class ResNeXt(nn.Module):
-    """ResNeXt for image classification: (1, 3, H, W) to (1, labels).
+def where_in_network(exported: Any, operator: str) -> str:
+    """Say where an operator stands in a network.
 
     Args:
-        groups: cardinality; `width_per_group`: channels a group in the first stage.
-        depths: blocks a stage.
-        labels: classes.
+        exported: a `torch.export.ExportedProgram`, decomposed or not.
+        operator: as TVM's error names it: `aten.foo.default`, `foo.default`, `foo`, or Relax's `R.foo`.
+
+    Returns:
+        e.g. `layers.3.attn, model.py:31: return torch.cumsum(x, 1)`, or an empty text where the program has no such
+        operator, as a Relax operator has another name than PyTorch's now and then.
     """
+    wanted = _short(operator)
+    nodes = [node for node in exported.graph.nodes if node.op == "call_function"]
+    matches = [n for n in nodes if str(n.target).endswith(operator)] or [n for n in nodes if _short(n.target) == wanted]
+    if not matches:
+        return ""
+    meta = matches[0].meta
+    stack = list((meta.get("nn_module_stack") or {}).values())
+    module = next((str(path).removeprefix("L['self'].") for path, _ in reversed(stack) if path), "")
+    frames = _FRAME.findall(meta.get("stack_trace") or "")
+    users = [frame for frame in frames if is_users(frame[0])] or frames
+    lines = [f"{Path(path).name}:{line}: {code.strip()}" for path, line, _, code in users[-1:]]
+    text = ", ".join(filter(None, [module, *lines]))
+    return f"{text} and {len(matches) - 1} more" if len(matches) > 1 and text else text
 
-    def __init__(
-        self,
-        groups: int = 32,
-        width_per_group: int = 4,
-        depths: Sequence[int] = (3, 4, 6, 3),
-        labels: int = 1000,
-    ) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(_conv_norm(3, 64, 7, 2), nn.ReLU(), nn.MaxPool2d(3, 2, 1))
-        blocks: list[nn.Module] = []
-        inputs = 64
-        for stage, depth in enumerate(depths):
-            width, outputs = groups * width_per_group * 2**stage, 256 * 2**stage
-            for index in range(depth):
-                stride = 2 if stage > 0 and index == 0 else 1
-                blocks.append(Bottleneck(inputs, width, outputs, stride, groups))
-                inputs = outputs
-        self.blocks = nn.Sequential(*blocks)
-        self.head = nn.Linear(inputs, labels)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.head(self.blocks(self.stem(x)).mean(dim=(2, 3)))
+def _short(operator: Any) -> str:
+    """`cumsum` of `aten.cumsum.default`, `cumsum.default` and `R.nn.cumsum`."""
+    parts = [part for part in str(operator).strip("'[]").split(".") if part]
+    if parts[0] in ("R", "relax"):
+        return parts[-1]
+    return parts[1] if parts[0] in ("aten", "prims", "torch") and len(parts) > 1 else parts[0]
+
+
+def is_users(path: str) -> bool:
+    """Return whether a file of Python code is the user's own."""
+    return not any(part in path for part in _LIBRARIES)
+
+
+def check_memory(path: Path, weights: int) -> None:
+    """Refuse a file whose weights this machine cannot hold.
+
+    Raises:
+        NetworkImportError: so many float32 numbers do not fit three times: as read, as TVM's constants, in the library.
+    """
+    size, memory = 12 * weights, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory:
+        raise NetworkImportError(
+            f"{path} has {weights / 1e9:.3g} billion weights, which take {size / 1e9:.3g} GB of memory while they are "
+            f"compiled; this machine has {memory / 1e9:.3g}",
+            remedy="take a smaller network, or a machine with more memory",
+            path=str(path),
+        )

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...zoo.errors import last_line
 from .errors import NetworkImportError
-from .network import Network, refused
-from .onnx_model import graphs_of, load_onnx
-from .precision import onnx_in_float32, precision_notes
-from .shapes import FreeSize, Shapes, choices, label
+from .exported_file import precision_notes
+from .network import Network, check_memory, refused
+from .shapes import FreeSize, Shapes, choices
 from .signature import Signature
 
 if TYPE_CHECKING:
@@ -43,16 +45,10 @@ class OnnxInput:
 
     def example(self, sizes: dict[str, int], rng: np.random.Generator) -> np.ndarray:
         """Random values: normal, of the table's rows, or true and false."""
-        import numpy as np
-
         shape = self.fixed(sizes)
-        if np.issubdtype(self.dtype, np.integer):
-            return rng.integers(0, self.rows, shape).astype(self.dtype)
-        return (
-            rng.integers(0, 2, shape).astype(bool)
-            if self.dtype == bool
-            else rng.standard_normal(shape).astype(self.dtype)
-        )
+        if self.dtype.kind in "iub":
+            return rng.integers(0, 2 if self.dtype == bool else self.rows, shape).astype(self.dtype)
+        return rng.standard_normal(shape).astype(self.dtype)
 
 
 @dataclass(frozen=True)
@@ -149,13 +145,11 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> OnnxNetwork:
     def refuse() -> Any:
         raise NetworkImportError(f"{path} has no PyTorch form", remedy="use its module() or relax_module()")
 
-    def network(sizes: dict[str, int]) -> OnnxNetwork:
-        name = label(path.stem, sizes, free, shapes)
+    def network(name: str, sizes: dict[str, int]) -> OnnxNetwork:
         return OnnxNetwork(name, refuse, lambda: _examples(inputs, sizes), "onnx", notes=notes, path=path, sizes=sizes)
 
-    results = [network(sizes) for sizes in choices(path.stem, free, shapes)]
-    first = replace(results[0], name=path.stem)
-    return replace(first, fixed=tuple(results)) if len(results) > 1 else first
+    results = [network(name, sizes) for name, sizes in choices(path.stem, free, shapes)]
+    return OnnxNetwork.of_variants(path.stem, results)
 
 
 def _inputs(model: Any) -> list[OnnxInput]:
@@ -164,28 +158,18 @@ def _inputs(model: Any) -> list[OnnxInput]:
     for value in model.graph.input:
         if value.name in weights:
             continue
-        if not value.type.HasField("tensor_type"):
-            raise NetworkImportError(
-                f"input {value.name} is no tensor", remedy="export it with tensors as inputs", input=value.name
-            )
         tensor = value.type.tensor_type
-        if not tensor.HasField("shape"):
+        dtype = _dtype(value) if value.type.HasField("tensor_type") else None
+        if dtype is None or not tensor.HasField("shape") or dtype.name not in _TYPES:
             raise NetworkImportError(
-                f"input {value.name} has no shape",
-                remedy="export it with the number of axes at least",
+                f"input {value.name} is {'of ' + dtype.name if dtype else 'no tensor'}, or has no shape",
+                remedy=f"export it with tensors of {', '.join(_TYPES)} as inputs, with their number of axes",
                 input=value.name,
             )
         shape = [
             dim.dim_value if dim.dim_value > 0 else dim.dim_param or f"{value.name}.{axis}"
             for axis, dim in enumerate(tensor.shape.dim)
         ]
-        dtype = _dtype(value)
-        if dtype.name not in _TYPES:
-            raise NetworkImportError(
-                f"input {value.name} is of {dtype.name}, which is not supported",
-                remedy=f"export it with inputs of {', '.join(_TYPES)}",
-                input=value.name,
-            )
         results.append(OnnxInput(value.name, tuple(shape), dtype, _rows(model, value.name, weights)))
     return results
 
@@ -222,3 +206,129 @@ def _examples(inputs: list[OnnxInput], sizes: dict[str, int]) -> tuple[torch.Ten
 
     rng = np.random.default_rng(0)
     return tuple(torch.from_numpy(given.example(sizes, rng)) for given in inputs)
+
+
+def load_onnx(path: Path) -> Any:
+    """Read an ONNX file and the weights beside it.
+
+    Raises:
+        NetworkImportError: `onnx` is not installed; the file is damaged, refers to data outside of its folder, or needs
+            more memory than the machine has; or TVM lacks one of its operators.
+    """
+    try:
+        import onnx
+    except ImportError:
+        raise NetworkImportError(
+            "reading ONNX files needs the package onnx", remedy="pip install 'tchub[onnx]'", path=str(path)
+        ) from None
+    try:
+        model = onnx.load(str(path), load_external_data=False)
+    except Exception as error:  # protobuf has errors of its own
+        raise NetworkImportError(
+            f"{path} is no ONNX file, or is cut short: {last_line(error)}", remedy="export it again", path=str(path)
+        ) from error
+    tensors = list(tensors_of(model))
+    for tensor in tensors:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            _check_external(path, tensor)
+    if any(n < 0 for tensor in tensors for n in tensor.dims):
+        raise NetworkImportError(f"{path} has a weight of a negative size", remedy="export it again", path=str(path))
+    check_memory(path, sum(prod(tensor.dims) for tensor in tensors))
+    try:
+        onnx.checker.check_model(str(path))
+        onnx.load_external_data_for_model(model, str(path.parent))
+    except Exception as error:
+        raise NetworkImportError(
+            f"{path} is no valid ONNX model: {last_line(error)}", remedy="export it again", path=str(path)
+        ) from error
+    _check_operators(path, model)
+    return model
+
+
+def graphs_of(model: Any) -> Iterator[Any]:
+    """Yield the graph of an ONNX model, its functions, and the graphs in the branches and loops of both."""
+    pending = [model.graph, *model.functions]
+    while pending:
+        graph = pending.pop()
+        yield graph
+        for attribute in _attributes(graph):
+            pending += [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
+
+
+def tensors_of(model: Any) -> Iterator[Any]:
+    """Yield every tensor that a model holds."""
+    for graph in graphs_of(model):
+        yield from getattr(graph, "initializer", ())  # a function has none
+        for sparse in getattr(graph, "sparse_initializer", ()):
+            yield from (sparse.values, sparse.indices)
+        for attribute in _attributes(graph):
+            yield from [*attribute.tensors, *([attribute.t] if attribute.HasField("t") else [])]
+
+
+def _attributes(graph: Any) -> Iterator[Any]:
+    return (attribute for node in graph.node for attribute in node.attribute)
+
+
+def _check_external(path: Path, tensor: Any) -> None:
+    """The file of a weight lies below the model's folder, links followed, and has the bytes that are asked for."""
+    facts = {entry.key: entry.value for entry in tensor.external_data}
+    location, folder = facts.get("location", ""), path.parent.resolve()
+    data = (folder / location).resolve()
+    wanted = [facts.get(key, "0") for key in ("offset", "length")]
+    problem = ""
+    if not location or "\\" in location or ".." in Path(location).parts or not data.is_relative_to(folder):
+        problem = "reads data outside of its folder"
+    elif not data.is_file():
+        problem = "lacks its data"
+    elif not all(text.isdecimal() for text in wanted) or sum(map(int, wanted)) > data.stat().st_size:
+        problem = "is damaged, or its data cut short"
+    if problem:
+        raise NetworkImportError(
+            f"{path} {problem}: the weight {tensor.name!r} is in {location!r}",
+            remedy="take the file from a source that you trust, with its data beside it",
+            path=str(path),
+            location=location,
+        )
+
+
+def _check_operators(path: Path, model: Any) -> None:
+    from tvm.relax.frontend.onnx.onnx_frontend import _get_convert_map
+
+    known = {*_get_convert_map(), "If"} - {None}
+    functions = {(function.domain, function.name) for function in model.functions}
+    for node in (node for graph in graphs_of(model) for node in graph.node):
+        if (node.domain, node.op_type) not in functions and (
+            node.op_type not in known or node.domain not in ("", "ai.onnx")
+        ):
+            operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+            raise NetworkImportError(
+                f"TVM has no operator {operator}: node {node.name or node.output[0]!r} of {path}",
+                remedy="export the network with other operators, e.g. another opset, or from PyTorch as .pt2",
+                path=str(path),
+                operator=operator,
+                node=node.name or node.output[0],
+            )
+
+
+def onnx_in_float32(model: Any) -> list[str]:
+    """Make float32 of the half precision in an ONNX model, in place; return the types it had, e.g. `["float16"]`."""
+    from onnx import TensorProto, numpy_helper
+
+    names = {TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
+    dtypes = set()
+    for tensor in tensors_of(model):
+        if tensor.data_type in names:
+            dtypes.add(names[tensor.data_type])
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype("float32"), tensor.name))
+    for graph in graphs_of(model):
+        for node in graph.node:
+            for attribute in node.attribute:
+                if attribute.name in ("to", "dtype") and attribute.i in names:
+                    dtypes.add(names[attribute.i])
+                    attribute.i = TensorProto.FLOAT
+        for value in [v for key in ("input", "output", "value_info") for v in getattr(graph, key)]:
+            kind = getattr(value, "type", None)  # a function's inputs are names
+            if kind is not None and kind.tensor_type.elem_type in names:
+                dtypes.add(names[kind.tensor_type.elem_type])
+                kind.tensor_type.elem_type = TensorProto.FLOAT
+    return sorted(dtypes)

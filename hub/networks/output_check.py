@@ -64,18 +64,10 @@ class OutputCheck:
     def from_dict(cls, facts: dict[str, Any]) -> OutputCheck:
         """The inverse of `as_dict`."""
         own: dict[str, Any] = {key: value for key, value in facts.items() if key != "verdict"}
-        own["unchecked"] = tuple(own["unchecked"])
-        return cls(**own)
+        return cls(**own | {"unchecked": tuple(own["unchecked"])})
 
 
-def check_output(
-    ours: Arrays,
-    theirs: Arrays,
-    exact: Callable[[], Arrays | None] | None = None,
-    *,
-    rtol: float = RTOL,
-    atol: float = ATOL,
-) -> OutputCheck:
+def check_output(ours: Arrays, theirs: Arrays, exact: Callable[[], Arrays | None] | None = None) -> OutputCheck:
     """Compare the outputs of a compiled network with the original's.
 
     Args:
@@ -83,28 +75,26 @@ def check_output(
         theirs: of the original, in float32.
         exact: gives the original's outputs in float64, or None where it cannot; asked only where `ours` is not within
             the tolerance.
-        rtol, atol: see `OutputCheck`.
     """
     unchecked = tuple(f"output {number} {reason}" for number, x in enumerate(theirs) if (reason := _says_nothing(x)))
     largest = max((_largest(x) for x in theirs), default=0.0)
 
     def result(ok: bool, difference: float, worst: float, judge: str = "float32") -> OutputCheck:
         checked = len(unchecked) < len(theirs)
-        return OutputCheck(ok, checked, difference, largest, worst, rtol, atol, len(theirs), unchecked, judge)
+        return OutputCheck(ok, checked, difference, largest, worst, RTOL, ATOL, len(theirs), unchecked, judge)
 
     if len(ours) != len(theirs) or any(a.shape != b.shape for a, b in zip(ours, theirs, strict=False)):
         return result(False, float("inf"), float("inf"))
     pairs = list(zip(ours, theirs, strict=True))
     difference = max((_difference(a, b) for a, b in pairs), default=0.0)
-    worst = max((_excess(a, b, _allowed(b, rtol, atol)) for a, b in pairs), default=0.0)
+    worst = max((_excess(a, b, _allowed(b)) for a, b in pairs), default=0.0)
     if worst <= 1.0:
         return result(True, difference, worst)
     right = exact() if exact is not None else None
     if right is None or any(a.shape != b.shape for a, b in zip(ours, right, strict=False)):
         return result(False, difference, worst)
     worst = max(
-        _excess(a, c, max(_allowed(b, rtol, atol), DOUBT * _difference(b, c)))
-        for a, b, c in zip(ours, theirs, right, strict=True)
+        _excess(a, c, max(_allowed(b), DOUBT * _difference(b, c))) for a, b, c in zip(ours, theirs, right, strict=True)
     )
     return result(worst <= 1.0, difference, worst, "float64")
 
@@ -139,30 +129,24 @@ def _says_nothing(x: np.ndarray[Any, Any]) -> str | None:
         return "is empty"
     if not _is_float(x):
         return "is constant" if x.size > 1 and (x == x.flat[0]).all() else None
-    finite = _finite(x)
+    finite, largest = _finite(x), _largest(x)
     if finite.size == 0:
         return "has no finite number"
-    largest = float(np.abs(finite).max())
-    if largest == 0.0:
-        return "is zero everywhere"
     if largest < LEAST_OUTPUT:
-        return f"is below {LEAST_OUTPUT:g} everywhere"
+        return f"is below {LEAST_OUTPUT:g} everywhere" if largest else "is zero everywhere"
     if finite.size > 1 and float(finite.std()) <= LEAST_OUTPUT * largest:
         return "is constant"
     return None
 
 
-def _allowed(x: np.ndarray[Any, Any], rtol: float, atol: float) -> float:
+def _allowed(x: np.ndarray[Any, Any]) -> float:
     """Return the largest difference that is allowed of an output; 0 for integers."""
     if not _is_float(x):
         return 0.0
-    finite = _finite(x)
-    if finite.size == 0:
-        return 0.0
-    largest = float(np.abs(finite).max())
+    finite, largest = _finite(x), _largest(x)
     # A single number has no spread: it is measured by its own size.
     spread = float(finite.std()) if finite.size > 1 else largest
-    return rtol * spread + atol * largest
+    return RTOL * spread + ATOL * largest
 
 
 def _difference(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
@@ -173,9 +157,7 @@ def _difference(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
     if not _is_float(b):
         return float((a != b).mean()) if b.size else 0.0
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
-    finite = np.isfinite(wide_b)
-    if not np.array_equal(finite, np.isfinite(wide_a)):
-        return float("inf")
+    finite = np.isfinite(wide_a) & np.isfinite(wide_b)
     if not np.array_equal(wide_a[~finite], wide_b[~finite], equal_nan=True):
         return float("inf")
     return float(np.abs(wide_a[finite] - wide_b[finite]).max(initial=0.0))

@@ -45,8 +45,8 @@ class FreeSize:
         return f"{self.name} ({where}; {self.least} to {'any' if self.most is None else self.most})"
 
 
-def choices(network: str, free: Sequence[FreeSize], shapes: Shapes | None) -> list[dict[str, int]]:
-    """Return every combination of the sizes that were given, as {name of the free size: size}.
+def choices(network: str, free: Sequence[FreeSize], shapes: Shapes | None) -> list[tuple[str, dict[str, int]]]:
+    """Return every combination of the sizes that were given: a label, e.g. `bert-batch8`, and sizes by `FreeSize.name`.
 
     A size is given by its own name, by `INPUT.AXIS`, as `batch` where it alone is the first axis of the inputs, or by
     any name where one size and one name are left.
@@ -54,38 +54,34 @@ def choices(network: str, free: Sequence[FreeSize], shapes: Shapes | None) -> li
     Raises:
         NetworkImportError: sizes are missing, belong to no free size, or lie outside its bounds.
     """
-    if not free:
-        if not shapes:
-            return [{}]
+    shapes = shapes or {}
+    if shapes and not free:
+        raise NetworkImportError(f"{network} has fixed shapes", remedy="leave the sizes out", given=[*shapes])
+    matched = _matched(free, shapes)
+    given = {name for name, _ in matched.values()}
+    combinations = list(product(*(sizes for _, sizes in matched.values())))
+    problem = ""
+    if unknown := [name for name in shapes if name not in given]:
+        problem = f"; there is no {', '.join(unknown)}"
+    elif len(matched) == len(free):
+        for size in free:
+            name, values = matched[size.name]
+            for value in values:
+                if value < max(size.least, 1) or (size.most is not None and value > size.most):
+                    problem = f"; {name}={value} is outside of what it takes"
+        if not 1 <= len(combinations) <= MAX_VARIANTS:
+            problem = f"; the sizes make {len(combinations)} networks, and 1 to {MAX_VARIANTS} are tuned at once"
+    if problem or len(matched) < len(free):
         raise NetworkImportError(
-            f"{network} has fixed shapes",
-            remedy="leave the sizes out, or export it with dynamic shapes",
-            given=[*shapes],
-        )
-    matched = _matched(free, shapes or {})
-    missing = [size for size in free if size.name not in matched]
-    unknown = [name for name in shapes or {} if name not in {given for given, _ in matched.values()}]
-    if missing or unknown:
-        message = f"{network} has dynamic shapes: {'; '.join(map(str, free))}"
-        raise NetworkImportError(
-            f"{message}; there is no {', '.join(unknown)}" if unknown else message,
+            f"{network} has dynamic shapes: {'; '.join(map(str, free))}{problem}",
             remedy=f"say for which sizes to tune it: {_example(free)}",
             network=network,
             free=[size.name for size in free],
         )
-    for size in free:
-        given, sizes = matched[size.name]
-        for value in sizes:
-            if value < max(size.least, 1) or (size.most is not None and value > size.most):
-                raise NetworkImportError(
-                    f"{given}={value} is outside of what {network} takes: {size}",
-                    remedy="give a size within the bounds",
-                )
-    results = [dict(zip(matched, values, strict=True)) for values in product(*(sizes for _, sizes in matched.values()))]
-    if not 1 <= len(results) <= MAX_VARIANTS:
-        raise NetworkImportError(
-            f"the sizes make {len(results)} networks", remedy=f"give sizes for 1 to {MAX_VARIANTS} networks"
-        )
+    results = []
+    for values in combinations:
+        parts = [f"{matched[name][0]}{value}" for name, value in zip(matched, values, strict=True)]
+        results.append(("-".join([network, *parts]), dict(zip(matched, values, strict=True))))
     return results
 
 
@@ -108,12 +104,6 @@ def _example(free: Sequence[FreeSize]) -> str:
     batch = [size for size in free if {axis for _, axis in size.places} == {0}]
     options = ["batch=1,8" if [size] == batch else f"{size.name}={size.most or 128}" for size in free]
     return " ".join(f"--shape {word}" for word in options)
-
-
-def label(network: str, sizes: Mapping[str, int], free: Sequence[FreeSize], shapes: Shapes | None) -> str:
-    """Return the name of a network at one choice of sizes, e.g. `bert-batch8`."""
-    names = {name: given for name, (given, _) in _matched(free, shapes or {}).items()}
-    return "-".join([network, *(f"{names[name]}{size}" for name, size in sizes.items())])
 
 
 def free_sizes(exported: Any) -> list[FreeSize]:

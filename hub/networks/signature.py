@@ -8,7 +8,7 @@ before TVM imports it. PyTorch is needed to read a program, and not to call what
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import starmap
 from math import isfinite
 from typing import Annotated, Any
@@ -83,28 +83,24 @@ class Signature:
             NetworkImportError: an argument or a result is neither a tensor nor a constant, or a shape is dynamic.
         """
         given, returned = _border(exported)
-        arguments, returns = exported.call_spec.in_spec, exported.call_spec.out_spec
         numbered = _numbered(given)
-        args, kwargs = (_tree(child, numbered) for child in arguments.children())
+        args, kwargs = (_tree(child, numbered) for child in exported.call_spec.in_spec.children())
         args, kwargs = args["tuple"], dict(kwargs["dict"])
-        computed = _border(compiled) if compiled is not None else (given, returned)
-        result = _tree(returns, _numbered(returned))
-        return cls(
-            _specs([value.name for value in _tensors(given)], given, computed[0]),
-            _specs(_output_names(result), returned, computed[1]),
-            Arguments(args, _argument_names(exported, len(args), len(kwargs)), kwargs),
-            result,
+        result = _tree(exported.call_spec.out_spec, _numbered(returned))
+        inputs, outputs = _tensors(given), _tensors(returned)
+        names = [spec.name for spec in inputs], _output_names(result)
+        computed = map(_tensors, _border(exported if compiled is None else compiled))
+        taken, gives = (
+            tuple(replace(spec, name=name, computed=inner.dtype) for spec, name, inner in zip(*some, strict=True))
+            for some in zip((inputs, outputs), names, computed, strict=True)
         )
+        return cls(taken, gives, Arguments(args, _argument_names(exported, len(args), len(kwargs)), kwargs), result)
 
     @classmethod
     def of_function(cls, function: Any, inputs: Sequence[str], outputs: Sequence[str]) -> Signature:
-        """Make the signature of a Relax function that takes tensors by position or by name, as ONNX files do.
+        """Make the signature of a Relax function of fixed shapes that takes tensors by position or by name.
 
-        It returns a tensor, or, where there are several, all of them by name.
-
-        Args:
-            function: whose parameters and results have fixed shapes.
-            inputs, outputs: names in their order.
+        It returns a tensor, or, where there are several, all of them by name, as ONNX files do.
         """
         result = function.ret_ty
         taken = tuple(starmap(_typed, zip(inputs, (p.ty for p in function.params), strict=True)))
@@ -115,11 +111,7 @@ class Signature:
         return cls(taken, returned, arguments, tensors[0] if len(outputs) == 1 else named)
 
     def check(self) -> None:
-        """Check what was read from a file.
-
-        Raises:
-            ValueError: the trees do not hold each input once, or have nodes that are none.
-        """
+        """Raise ValueError unless the trees, which were read from a file, hold each input once."""
         args, names, kwargs = self.arguments.args, self.arguments.names, self.arguments.kwargs
         for tree in [*args, *kwargs.values()]:
             check_tree(tree, len(self.inputs))
@@ -134,10 +126,7 @@ class Signature:
         return asdict(self)
 
     def flatten(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Return the tensors of a call in the order of `inputs`.
-
-        Args:
-            args, kwargs: of the call; tensors of PyTorch or NumPy, or any with `shape` and `dtype`.
+        """Return the tensors of a call (PyTorch's, NumPy's, any with `shape` and `dtype`) in the order of `inputs`.
 
         Raises:
             NetworkInputError: an argument is missing, unexpected, or has another structure, constant, shape or type.
@@ -175,29 +164,19 @@ class Signature:
         """Yield name, tree and value of each argument."""
         positional, names, named = self.arguments.args, self.arguments.names, self.arguments.kwargs
         names = names or [f"argument {i}" for i in range(len(positional))]
-        if len(args) > len(positional):
-            raise NetworkInputError(
-                f"the network takes {len(positional)} arguments by position, got {len(args)}",
-                remedy=f"call it as it was exported: {self}",
-                expected=len(positional),
-                given=len(args),
-            )
-        yield from zip(names, positional, args, strict=False)
         rest = dict(zip(names[len(args) :], positional[len(args) :], strict=True)) | named
-        if unexpected := [name for name in kwargs if name not in rest]:
-            raise NetworkInputError(
-                f"unexpected argument {unexpected[0]}",
-                remedy=f"call the network as it was exported: {self}",
-                argument=unexpected[0],
-            )
-        for name, tree in rest.items():
-            if name not in kwargs and tree != {"value": None}:
-                raise NetworkInputError(
-                    f"the argument {name} is missing",
-                    remedy=f"call the network as it was exported: {self}",
-                    argument=name,
-                )
-            yield name, tree, kwargs.get(name)
+        missing = [name for name, tree in rest.items() if name not in kwargs and tree != {"value": None}]
+        wrong = ""
+        if len(args) > len(positional):
+            wrong = f"the network takes {len(positional)} arguments by position, got {len(args)}"
+        elif unexpected := [name for name in kwargs if name not in rest]:
+            wrong = f"unexpected argument {unexpected[0]}"
+        elif missing:
+            wrong = f"the argument {missing[0]} is missing"
+        if wrong:
+            raise NetworkInputError(wrong, remedy=f"call the network as it was exported: {self}")
+        yield from zip(names, positional, args, strict=False)
+        yield from ((name, tree, kwargs.get(name)) for name, tree in rest.items())
 
     def __str__(self) -> str:
         positional, names, named = self.arguments.args, self.arguments.names, self.arguments.kwargs
@@ -209,23 +188,8 @@ class Signature:
         return f"({', '.join(shown)}) -> {_shown(self.returns, self.outputs)}"
 
 
-@dataclass(frozen=True)
-class _Tensor:
-    """A tensor at the border of an exported program."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-
-
 def drop_constants(exported: Any) -> Any:
-    """Take constants out of the inputs and outputs of a program, in place, so that TVM can import it.
-
-    The program can then be imported, and not be called: its call specification still has the constants.
-
-    Returns:
-        the program.
-    """
+    """Take constants out of the inputs and outputs of a program, in place; it can be imported then, and not called."""
     signature, graph = exported.graph_signature, exported.graph
     placeholders = {node.name: node for node in graph.nodes if node.op == "placeholder"}
     for spec in [s for s in signature.input_specs if s.kind.name == "USER_INPUT" and not _is_tensor(s.arg)]:
@@ -243,7 +207,7 @@ def _is_tensor(argument: Any) -> bool:
     return type(argument).__name__ == "TensorArgument"
 
 
-def _border(exported: Any) -> tuple[list[_Tensor | Constant], list[_Tensor | Constant]]:
+def _border(exported: Any) -> tuple[list[TensorSpec | Constant], list[TensorSpec | Constant]]:
     """Return the inputs and the outputs of a program, flat."""
     signature = exported.graph_signature
     values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
@@ -253,7 +217,7 @@ def _border(exported: Any) -> tuple[list[_Tensor | Constant], list[_Tensor | Con
     return taken, returned
 
 
-def _leaf(argument: Any, values: Mapping[str, Any]) -> _Tensor | Constant:
+def _leaf(argument: Any, values: Mapping[str, Any]) -> TensorSpec | Constant:
     if _is_tensor(argument):
         meta = values[argument.name]
         if not all(isinstance(size, int) for size in meta.shape):
@@ -262,7 +226,8 @@ def _leaf(argument: Any, values: Mapping[str, Any]) -> _Tensor | Constant:
                 remedy="export it with fixed shapes",
                 tensor=argument.name,
             )
-        return _Tensor(argument.name, tuple(map(int, meta.shape)), str(meta.dtype).removeprefix("torch."))
+        dtype = str(meta.dtype).removeprefix("torch.")
+        return TensorSpec(argument.name, tuple(meta.shape), dtype, dtype)
     value = getattr(argument, "value", argument)
     if not isinstance(value, Constant) or (isinstance(value, float) and not isfinite(value)):
         raise NetworkImportError(
@@ -272,15 +237,15 @@ def _leaf(argument: Any, values: Mapping[str, Any]) -> _Tensor | Constant:
     return value
 
 
-def _tensors(values: Sequence[_Tensor | Constant]) -> list[_Tensor]:
-    return [value for value in values if isinstance(value, _Tensor)]
+def _tensors(values: Sequence[TensorSpec | Constant]) -> list[TensorSpec]:
+    return [value for value in values if isinstance(value, TensorSpec)]
 
 
-def _numbered(values: Sequence[_Tensor | Constant]) -> Iterator[Tree]:
+def _numbered(values: Sequence[TensorSpec | Constant]) -> Iterator[Tree]:
     number = 0
     for value in values:
-        yield {"tensor": number} if isinstance(value, _Tensor) else {"value": value}
-        number += isinstance(value, _Tensor)
+        yield {"tensor": number} if isinstance(value, TensorSpec) else {"value": value}
+        number += isinstance(value, TensorSpec)
 
 
 def _tree(spec: Any, numbered: Iterator[Tree]) -> Tree:
@@ -312,15 +277,6 @@ def _argument_names(exported: Any, positional: int, named: int) -> list[str]:
     signature = exported.module_call_graph[0].signature
     names: list[str] = [] if signature is None else list(signature.forward_arg_names or ())
     return names[:positional] if len(names) == positional + named else []
-
-
-def _specs(
-    names: Sequence[str], seen: Sequence[_Tensor | Constant], computed: Sequence[_Tensor | Constant]
-) -> tuple[TensorSpec, ...]:
-    return tuple(
-        TensorSpec(name, tensor.shape, tensor.dtype, inner.dtype)
-        for name, tensor, inner in zip(names, _tensors(seen), _tensors(computed), strict=True)
-    )
 
 
 def _output_names(returns: Tree) -> list[str]:

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.errors import TchubError, last_line
 from .errors import NetworkImportError, NetworkLoadError
-from .network import Network, load_network
+from .network import Network
 from .shapes import Shapes, choices
+from .workloads import load_network
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.export import ExportedProgram
     from torch.nn import Module
+
+_SUFFIXES = (".pt2", ".onnx", ".json")
 
 
 def open_network(
@@ -43,7 +46,9 @@ def open_network(
             example inputs are missing.
     """
     if not isinstance(source, str | Path | Network):
-        return _from_torch(source, example_inputs, example_kwargs, name, shapes)
+        from .exported_file import from_torch
+
+        return from_torch(source, example_inputs, example_kwargs, name, shapes)
     if example_inputs is not None or example_kwargs is not None:
         raise NetworkImportError(
             "example inputs go with a torch.nn.Module alone: a network by name or from a file has its own",
@@ -57,44 +62,28 @@ def open_network(
         path = path / "config.json"
     if path.is_file():
         return _open_file(path, shapes)
-    if path.suffix in _READERS:
+    if path.suffix in _SUFFIXES:
         raise NetworkLoadError(f"there is no file {path}", remedy="check the path", path=str(path))
     network = load_network(str(source))
     choices(network.name, [], shapes)
     return network
 
 
-def _from_torch(
-    source: Any,
-    example_inputs: Sequence[Any] | Tensor | None,
-    example_kwargs: Mapping[str, Any] | None,
-    name: str | None,
-    shapes: Shapes | None,
-) -> Network:
-    import torch
-
-    from .exported_file import from_exported, from_module
-
-    if isinstance(source, torch.export.ExportedProgram):
-        return from_exported(source, name or "network", "torch", shapes)
-    if isinstance(source, torch.nn.Module):
-        return from_module(source, example_inputs, example_kwargs, name, shapes)
-    raise NetworkImportError(
-        f"{type(source).__name__} is nothing that can be tuned",
-        remedy="give a torch.nn.Module with example inputs, an exported program, a name or a file",
-    )
-
-
 def _open_file(path: Path, shapes: Shapes | None) -> Network:
-    reader = _READERS.get(path.suffix.lower())
-    if reader is None:
-        raise NetworkImportError(
-            f"{path} is of no kind that can be tuned",
-            remedy=f"give a name, or a file that ends in {', '.join(_READERS)}",
-            path=str(path),
-        )
     try:
-        return reader(path, shapes)
+        match path.suffix.lower():
+            case ".pt2":
+                from .exported_file import read_pt2
+
+                return read_pt2(path, shapes)
+            case ".onnx":
+                from .onnx_file import read_onnx
+
+                return read_onnx(path, shapes)
+            case ".json":
+                from .transformers_config import read_config
+
+                return read_config(path, shapes)
     except TchubError:
         raise
     except Exception as error:
@@ -103,24 +92,8 @@ def _open_file(path: Path, shapes: Shapes | None) -> Network:
             remedy="export it again with the installed versions of PyTorch, transformers and ONNX",
             path=str(path),
         ) from error
-
-
-def _read_pt2(path: Path, shapes: Shapes | None) -> Network:
-    from .exported_file import read_pt2
-
-    return read_pt2(path, shapes)
-
-
-def _read_config(path: Path, shapes: Shapes | None) -> Network:
-    from .transformers_config import read_config
-
-    return read_config(path, shapes)
-
-
-def _read_onnx(path: Path, shapes: Shapes | None) -> Network:
-    from .onnx_file import read_onnx
-
-    return read_onnx(path, shapes)
-
-
-_READERS = {".pt2": _read_pt2, ".onnx": _read_onnx, ".json": _read_config}
+    raise NetworkImportError(
+        f"{path} is of no kind that can be tuned",
+        remedy=f"give a name, or a file that ends in {', '.join(_SUFFIXES)}",
+        path=str(path),
+    )

@@ -10,9 +10,9 @@ from ...zoo.corpus.canonical import canonical_module
 from ...zoo.corpus.tir import operator_class
 from ...zoo.corpus.workloads import NETWORKS, OPERATORS, SUITES
 from .errors import NetworkLoadError
-from .network import Network, load_network
-from .operators import operator_module
+from .network import Network
 from .prepare import LAYOUTS
+from .workloads import load_network, operator_module
 
 if TYPE_CHECKING:
     from tvm import IRModule

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import difflib
 import json
-import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from inspect import Parameter, signature
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .blame import export_module
 from .errors import NetworkImportError
-from .network import Network
-from .precision import precision_notes
-from .shapes import Shapes
+from .exported_file import export_module, precision_notes
+from .network import Network, check_memory
+from .shapes import FreeSize, Shapes, choices
 
 if TYPE_CHECKING:
     import torch
@@ -28,10 +25,7 @@ DEFAULT_SAMPLES = 16_000
 """One second of speech."""
 
 MAX_LAYERS = 1000
-COPIES = 3
-"""Weights are in memory as PyTorch's, as TVM's constants and in the library that is written."""
-
-_HALF = ("bfloat16", "float16")
+_EXPORT = "export the model yourself and give the .pt2 file"
 
 
 @dataclass(frozen=True)
@@ -45,8 +39,6 @@ class _Model:
     def build(self, inputs: Mapping[str, torch.Tensor]) -> torch.nn.Module:
         """The model in inference mode, float32; random weights are seeded, and suit the inputs."""
         import torch
-
-        from .random_weights import settle_batch_norms
 
         if self.weights is not None:
             return self.kind.from_pretrained(
@@ -73,26 +65,27 @@ def read_config(path: Path, shapes: Shapes | None = None) -> Network:
     """
     fields = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(fields, dict) or not isinstance(fields.get("model_type"), str):
-        raise NetworkImportError(
-            f"{path} is no transformers configuration: it has no model_type",
-            remedy="give the config.json of a transformers model",
-            path=str(path),
-        )
+        raise _refuse(path, "is no transformers configuration: it has no model_type", "give a model's config.json")
     config = _config(path, fields)
     stored = [path.with_name(f"model.safetensors{end}") for end in ("", ".index.json")]
     model = _Model(_model_class(path, fields, config), config, path.parent if any(map(Path.is_file, stored)) else None)
-    _check_memory(path, model)
+    _check_size(path, model)
     name = path.parent.name if path.stem == "config" and path.parent.name else path.stem
     notes = tuple(_notes(path, fields, model))
-    results = [_network(model, label, sizes, notes) for label, sizes in _sizes(name, shapes or {})]
-    first = replace(results[0], name=name)
-    return replace(first, fixed=tuple(results)) if len(results) > 1 else first
+    given = {"batch": [1], **(shapes or {})}
+    free = [FreeSize(key, ((where, axis),)) for axis, (key, where) in enumerate(_FREE.items()) if key in given]
+    return Network.of_variants(
+        name, [_network(model, label, sizes, notes) for label, sizes in choices(name, free, given)]
+    )
+
+
+_FREE = {"batch": "all inputs", "seq": "texts"}
 
 
 def _network(model: _Model, name: str, sizes: Mapping[str, int], notes: tuple[str, ...]) -> Network:
     @cache
     def inputs() -> dict[str, torch.Tensor]:
-        return example_inputs(model.kind, model.config, sizes.get("batch", 1), sizes.get("seq"))
+        return example_inputs(model.kind, model.config, sizes["batch"], sizes.get("seq"))
 
     @cache  # an export takes seconds, and the network is asked for it by the import, the signature and the comparison
     def export() -> Any:
@@ -101,16 +94,8 @@ def _network(model: _Model, name: str, sizes: Mapping[str, int], notes: tuple[st
     return Network(name, export, lambda: tuple(inputs().values()), "transformers", notes=notes)
 
 
-def _sizes(name: str, shapes: Shapes) -> list[tuple[str, dict[str, int]]]:
-    if unknown := sorted(set(shapes) - {"batch", "seq"}):
-        raise NetworkImportError(
-            f"a transformers configuration has no free size {unknown[0]}",
-            remedy="give --shape batch=1,8 or --shape seq=128; other sizes stand in the configuration",
-        )
-    results = [dict(zip(shapes, values, strict=True)) for values in product(*shapes.values())]
-    if not results or any(value < 1 for sizes in results for value in sizes.values()):
-        raise NetworkImportError("a size is 1 or more", remedy="give --shape batch=1,8")
-    return [("-".join([name, *(f"{key}{value}" for key, value in sizes.items())]), sizes) for sizes in results]
+def _refuse(path: Path, problem: str, remedy: str) -> NetworkImportError:
+    return NetworkImportError(f"{path} {problem}", remedy=remedy, path=str(path))
 
 
 def _config(path: Path, fields: dict[str, Any]) -> Any:
@@ -118,27 +103,18 @@ def _config(path: Path, fields: dict[str, Any]) -> Any:
 
     kind, known = fields["model_type"], [*transformers.CONFIG_MAPPING]
     if kind not in known:
-        if "auto_map" in fields:
-            raise NetworkImportError(
-                f"{path} would run code of its repository, which tchub never does: transformers "
-                f"{transformers.__version__} has no model {kind!r}",
-                remedy="export the model yourself and give the .pt2 file",
-                model_type=kind,
-            )
         near = difflib.get_close_matches(kind, known, n=3)
-        raise NetworkImportError(
-            f"transformers {transformers.__version__} has no model {kind!r}",
-            remedy=f"did you mean {', '.join(near)}?"
-            if near
-            else "install the version that has it, or give a .pt2 file",
-            model_type=kind,
-            nearest=near,
+        remedy = f"did you mean {', '.join(near)}?" if near else "install the version that has it, or give a .pt2 file"
+        own = "auto_map" in fields
+        raise _refuse(
+            path,
+            f"is of a model that transformers {transformers.__version__} does not have: {kind[:80]!r}"
+            + ("; it would run code of its repository, which tchub never does" if own else ""),
+            _EXPORT if own else remedy,
         )
     if "quantization_config" in fields:
-        raise NetworkImportError(
-            f"{path} is of quantised weights, which TVM does not compute with",
-            remedy="take the model's original weights",
-            path=str(path),
+        raise _refuse(
+            path, "is of quantised weights, which TVM does not compute with", "take the model's original weights"
         )
     left_out = ("model_type", "torch_dtype", "dtype", "auto_map", "use_pretrained_backbone")
     config = transformers.AutoConfig.for_model(kind, **{k: v for k, v in fields.items() if k not in left_out})
@@ -154,52 +130,40 @@ def _model_class(path: Path, fields: dict[str, Any], config: Any) -> Any:
     import transformers
 
     named = fields.get("architectures")
-    if not named:
-        try:
-            plain = transformers.AutoModel._model_mapping[type(config)]
-            return plain[0] if isinstance(plain, tuple) else plain
-        except KeyError:
-            raise NetworkImportError(
-                f"transformers has no plain model of the type {fields['model_type']!r}",
-                remedy='name its class in the configuration: "architectures": ["..."]',
-                model_type=fields["model_type"],
-            ) from None
-    results = getattr(transformers, str(named[0]), None) if isinstance(named, list) else None
-    if not (isinstance(results, type) and issubclass(results, transformers.PreTrainedModel)):
-        raise NetworkImportError(
-            f"{path} names the architecture {str(named[0] if isinstance(named, list) else named)[:80]!r}, which is no "
-            f"model of transformers {transformers.__version__}"
-            + ("; it would run code of its repository, which tchub never does" if "auto_map" in fields else ""),
-            remedy="name a model class of transformers, or export the model yourself and give the .pt2 file",
-            path=str(path),
-        )
-    return results
+    if named:
+        first = str(named[0] if isinstance(named, list) else named)[:80]
+        kind: Any = getattr(transformers, first, None) if isinstance(named, list) else None
+    else:
+        first, kind = "", transformers.AutoModel._model_mapping.get(type(config), None)
+        kind = kind[0] if isinstance(kind, tuple) else kind
+    if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
+        return kind
+    raise _refuse(
+        path,
+        f"names the architecture {first!r}, which is no model of transformers {transformers.__version__}"
+        + ("; it would run code of its repository, which tchub never does" if "auto_map" in fields else ""),
+        f'name a model class of transformers, "architectures": ["..."], or {_EXPORT}',
+    )
 
 
-def _check_memory(path: Path, model: _Model) -> None:
+def _check_size(path: Path, model: _Model) -> None:
     """Count the weights without allocating them."""
     import torch
 
     config = model.config
-    layers = [getattr(config, key, None) for key in ("num_hidden_layers", "encoder_layers", "decoder_layers")]
-    if (most := max((n for n in layers if isinstance(n, int)), default=0)) > MAX_LAYERS:
-        raise NetworkImportError(f"{path} has {most} layers", remedy=f"take a network of at most {MAX_LAYERS}")
+    parts = (config, *(getattr(config, key, None) for key in config.sub_configs))
+    for part in parts:
+        sizes = part.to_dict() if part is not None else {}
+        layers = {key: n for key, n in sizes.items() if key.endswith(("layers", "layer", "depth")) and type(n) is int}
+        if (most := max(layers.values(), default=0)) > MAX_LAYERS:
+            raise _refuse(path, f"has {most} layers", f"take a network of at most {MAX_LAYERS}")
     with torch.device("meta"):
-        weights = sum(p.numel() for p in model.kind(config).parameters())
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if COPIES * 4 * weights > memory:
-        raise NetworkImportError(
-            f"{path} has {weights / 1e9:.3g} billion weights, which take {COPIES * 4 * weights / 1e9:.3g} GB of memory "
-            f"while they are compiled; this machine has {memory / 1e9:.3g}",
-            remedy="take a smaller configuration, or a machine with more memory",
-            weights=weights,
-            memory=memory,
-        )
+        check_memory(path, sum(p.numel() for p in model.kind(config).parameters()))
 
 
 def _notes(path: Path, fields: dict[str, Any], model: _Model) -> list[str]:
     notes = []
-    if (dtype := str(fields.get("dtype", fields.get("torch_dtype"))).removeprefix("torch.")) in _HALF:
+    if (dtype := str(fields.get("dtype", fields.get("torch_dtype"))).removeprefix("torch.")) in ("bfloat16", "float16"):
         notes += precision_notes([dtype])
     if model.weights is None and any(path.parent.glob("pytorch_model*.bin")):
         notes.append("weights are random: those in the folder are pickled, and only model.safetensors is loaded")
@@ -261,18 +225,16 @@ def _tokens(_: Any, text: Any, tokens: int | None) -> tuple[int, ...]:
 def _pixels(config: Any, _text: Any, _tokens: int | None) -> tuple[int, ...]:
     vision = getattr(config, "vision_config", config)
     size = getattr(vision, "image_size", None) or DEFAULT_PIXELS
-    height, width = size if isinstance(size, list | tuple) else (size, size)
-    return getattr(vision, "num_channels", 3), height, width
+    return getattr(vision, "num_channels", 3), *(size if isinstance(size, list | tuple) else (size, size))
 
 
 def _features(config: Any, _text: Any, _tokens: int | None) -> tuple[int, ...] | None:
     """Spectrograms: of Whisper's kind (bins, frames), else (frames, bins)."""
     if (bins := getattr(config, "num_mel_bins", None)) and hasattr(config, "max_source_positions"):
         return bins, 2 * config.max_source_positions
-    for key in ("input_feat_per_channel", "feature_projection_input_dim", "input_channels"):
-        if bins := getattr(config, key, None):
-            return DEFAULT_TOKENS, bins
-    return None
+    keys = ("input_feat_per_channel", "feature_projection_input_dim", "input_channels")
+    bins = next(filter(None, (getattr(config, key, None) for key in keys)), None)
+    return (DEFAULT_TOKENS, bins) if bins else None
 
 
 def _samples(config: Any, _text: Any, _tokens: int | None) -> tuple[int, ...]:
@@ -291,3 +253,41 @@ _SHAPES: dict[str, Callable[[Any, Any, int | None], tuple[int, ...] | None]] = {
     "input_values": _samples,
 }
 """Shape of an input without its batch, from the configuration, that of its text part, and the wanted tokens."""
+
+
+def settle_batch_norms(module: torch.nn.Module, *args: Any, **kwargs: Any) -> torch.nn.Module:
+    """Give the batch norms of an untrained network the statistics of what they see, by one forward pass.
+
+    A fresh network has a mean of 0 and a variance of 1 there: dozens of layers deep, the activations of a MobileNet
+    then vanish (1e-22), and an output of zeros would pass for right.
+
+    Args:
+        module: in inference mode; changed in place.
+        args, kwargs: example inputs.
+
+    Returns:
+        `module`.
+    """
+
+    import torch
+
+    norm_types = (torch.nn.BatchNorm1d, torch.nn.BatchNorm2d, torch.nn.BatchNorm3d)
+
+    def settle(norm: Any, inputs: tuple[torch.Tensor, ...]) -> None:
+        (x,) = inputs
+        axes = [axis for axis in range(x.dim()) if axis != 1]
+        # One number a channel has no variance: all channels together have.
+        variance, mean = torch.var_mean(x, axes if x.numel() > x.shape[1] else None, correction=0)
+        norm.running_mean.copy_(mean)
+        norm.running_var.copy_(variance)
+
+    norms = [m for m in module.modules() if isinstance(m, norm_types) and m.track_running_stats]
+    hooks = [norm.register_forward_pre_hook(settle) for norm in norms]
+    try:
+        with torch.no_grad():
+            if hooks:
+                module(*args, **kwargs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return module

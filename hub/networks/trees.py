@@ -17,8 +17,6 @@ from .errors import NetworkInputError
 Tree = dict[str, Any]
 Constant = bool | int | float | str | None
 
-_MAX_DEPTH = 40  # of a tree in a file; Python's own limit on recursion is far
-
 
 class Outputs(dict[str, Any]):
     """Results by name, as `out["logits"]`, `out.logits` or, in their order, `out[0]`."""
@@ -50,19 +48,35 @@ def flatten(node: Tree, value: Any, where: str, tensors: dict[int, tuple[str, An
         node: the argument's tree.
         value: what the caller gave.
         where: how an error calls it, e.g. `opts['mask']`.
-        tensors: takes the place of each tensor and the tensor, by the number of the leaf.
+        tensors: takes the path of each tensor and the tensor, by the number of the leaf.
 
     Raises:
         NetworkInputError: the argument has another structure, or another constant.
     """
-    if "tensor" in node:
+    kind, children = _kind(node), _children(node)
+    if kind == "tensor":
         tensors[node["tensor"]] = (where, value)
         return
-    if "value" in node:
+    if children is None:
         _check_constant(node["value"], value, where)
         return
-    for child, inner, path in _matched(node, value, where):
-        flatten(child, inner, path, tensors)
+    keys = [key for key, _ in children]
+    if kind == "results" and not isinstance(value, Mapping):
+        value = {key: getattr(value, key) for key in keys if hasattr(value, key)}
+    if kind not in ("dict", "results"):
+        if not isinstance(value, list | tuple) or len(value) != len(children):
+            raise _wrong(where, f"a {'list' if kind == 'list' else 'tuple'} of {len(children)}", value)
+        keys = list(range(len(children)))
+    elif not isinstance(value, Mapping):
+        raise _wrong(where, "a dictionary", value)
+    elif set(keys) != set(value):
+        raise NetworkInputError(
+            f"{where} has the keys {_listed_keys(value)}, expected {_listed_keys(keys)}",
+            remedy="give exactly the keys with which the network was exported",
+            argument=where,
+        )
+    for key, (_, child) in zip(keys, children, strict=True):
+        flatten(child, value[key], f"{where}[{key!r}]", tensors)
 
 
 def unflatten(node: Tree, tensors: Sequence[Any]) -> Any:
@@ -82,51 +96,31 @@ def unflatten(node: Tree, tensors: Sequence[Any]) -> Any:
     return dict(pairs) if kind == "dict" else Outputs(pairs)
 
 
-def check_tree(node: Any, tensors: int, depth: int = 0) -> None:
-    """Check a tree that was read from a file.
-
-    Args:
-        node: the tree.
-        tensors: how many tensors there are.
-
-    Raises:
-        ValueError: it is none, with the reason.
-    """
-    if not isinstance(node, dict) or len(node) != 1 or depth > _MAX_DEPTH:
-        raise ValueError("a node is an object with one key, not nested too deeply")
+def check_tree(node: Any, tensors: int) -> None:
+    """Raise ValueError unless a value that was read from a file is a tree of so many tensors."""
+    if not isinstance(node, dict) or len(node) != 1:
+        raise ValueError("a node is an object with one key")
     kind, inner = next(iter(node.items()))
     if kind == "tensor":
-        if isinstance(inner, bool) or not isinstance(inner, int) or not 0 <= inner < tensors:
+        if type(inner) is not int or not 0 <= inner < tensors:
             raise ValueError(f"there is no tensor {inner!r}")
-    elif kind == "value":
+        return
+    if kind == "value":
         if not isinstance(inner, Constant):
             raise ValueError(f"{inner!r} is no constant")
-    elif kind not in _KEYED and kind not in ("list", "tuple"):
-        raise ValueError(f"there is no kind of node called {kind!r}")
-    else:
-        for key, child in _listed(kind, inner):
-            if (kind == "namedtuple" and not _is_field(key)) or (kind == "results" and not isinstance(key, str)):
-                raise ValueError(f"{key!r} is no name of a field")
-            if not isinstance(key, Constant):
-                raise ValueError(f"{key!r} is no key")
-            check_tree(child, tensors, depth + 1)
-
-
-_KEYED = ("dict", "results", "namedtuple")
-
-
-def _listed(kind: str, inner: Any) -> list[tuple[Any, Any]]:
-    if kind == "namedtuple":
-        if not (isinstance(inner, list) and len(inner) == 2 and _is_field(inner[0])):
-            raise ValueError("a named tuple is a name and its fields")
-        inner = inner[1]
-    if not isinstance(inner, list):
-        raise ValueError(f"the {kind} holds no list")
-    if kind not in _KEYED:
-        return list(enumerate(inner))
-    if not all(isinstance(pair, list) and len(pair) == 2 for pair in inner):
-        raise ValueError(f"the {kind} holds no pairs")
-    return [(key, child) for key, child in inner]
+        return
+    if kind not in ("list", "tuple", "dict", "results", "namedtuple") or not isinstance(inner, list):
+        raise ValueError(f"there is no node {kind!r} of {type(inner).__name__}")
+    try:
+        children = _children(node) or []
+    except (TypeError, ValueError):
+        raise ValueError(f"the {kind} holds no pairs") from None
+    names = [key for key, _ in children] + (inner[:1] if kind == "namedtuple" else [])
+    allowed = {"namedtuple": _is_field, "results": lambda name: isinstance(name, str)}
+    if not all(map(allowed.get(kind, lambda key: isinstance(key, Constant)), names)):
+        raise ValueError(f"the {kind} has keys that are no names: {names!r:.80}")
+    for _, child in children:
+        check_tree(child, tensors)
 
 
 def _is_field(name: Any) -> bool:
@@ -142,36 +136,12 @@ def _children(node: Tree) -> list[tuple[Any, Tree]] | None:
     kind = _kind(node)
     if kind in ("tensor", "value"):
         return None
-    inner = node[kind]
     if kind in ("list", "tuple"):
-        return list(enumerate(inner))
-    return [(key, child) for key, child in (inner[1] if kind == "namedtuple" else inner)]
-
-
-def _matched(node: Tree, value: Any, where: str) -> Iterator[tuple[Tree, Any, str]]:
-    """Each child with what the caller gave for it, and where that stands."""
-    kind, children = _kind(node), _children(node) or []
-    if kind == "dict":
-        if not isinstance(value, Mapping):
-            raise _wrong(where, "a dictionary", value)
-        keys = [key for key, _ in children]
-        if set(keys) != set(value):
-            raise NetworkInputError(
-                f"{where} has the keys {_listed_keys(value)}, expected {_listed_keys(keys)}",
-                remedy="give exactly the keys with which the network was exported",
-                argument=where,
-            )
-        yield from ((child, value[key], f"{where}[{key!r}]") for key, child in children)
-    elif kind == "results":
-        for key, child in children:
-            if not (hasattr(value, key) or (isinstance(value, Mapping) and key in value)):
-                raise _wrong(where, f"something with the field {key}", value)
-            yield child, value[key] if isinstance(value, Mapping) else getattr(value, key), f"{where}.{key}"
-    else:
-        word = "a list" if kind == "list" else "a tuple"
-        if not isinstance(value, list | tuple) or len(value) != len(children):
-            raise _wrong(where, f"{word} of {len(children)}", value)
-        yield from ((child, value[i], f"{where}[{i}]") for i, (_, child) in enumerate(children))
+        return list(enumerate(node[kind]))
+    pairs = node[kind]
+    if kind == "namedtuple":
+        _, pairs = pairs
+    return [(key, child) for key, child in pairs]
 
 
 def _listed_keys(keys: Any) -> str:

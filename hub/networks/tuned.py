@@ -9,7 +9,6 @@ import shutil
 import sys
 import tempfile
 import threading
-import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -23,13 +22,10 @@ from ..device.errors import DeviceError
 from ..device.host_facts import read_host_facts, usable_cpus
 from ..device.local_target import missing_extensions
 from .errors import NetworkInputError, NetworkLoadError
-from .latency import Latency
+from .latency import Latency, measure
 from .manifest import Manifest, read_manifest
 from .signature import Signature, TensorSpec
 
-_WARM_UP = 3
-_LEAST, _MOST = 5, 100  # repeats
-_REPEAT_SECONDS = 0.02  # a repeat runs a quick network several times
 _ALIGNMENT = 64  # bytes; compiled code reads whole vectors, so TVM takes no other memory
 
 
@@ -52,11 +48,10 @@ def _load(library: Path) -> Any:
 class TunedNetwork:
     """A compiled network. Call it as the original: with the same arguments, of PyTorch or of NumPy.
 
-    PyTorch tensors are passed and returned without a copy, except those that are not contiguous, are not aligned to 64
-    bytes, or have another data type than the compiled code computes with. NumPy arrays are copied. Results are
-    PyTorch's if any argument is, else NumPy's; no gradients flow. Threads may call it at the same time, each with its
-    own state. A call runs on `threads` threads, the caller's among them; the environment variable TVM_NUM_THREADS
-    limits them, if it is set before Python starts. A result that is one of the arguments shares its memory.
+    PyTorch tensors are passed and returned without a copy where they are contiguous, aligned to 64 bytes and of the
+    type that the compiled code computes with; a result that is one of the arguments shares its memory. Results are
+    PyTorch's if any argument is, else NumPy's; no gradients flow. Several Python threads may call it at once. A call
+    runs on `threads` threads, or fewer by the environment variable TVM_NUM_THREADS.
 
     Attributes:
         name: of the network.
@@ -71,7 +66,7 @@ class TunedNetwork:
         self.target, self.threads = manifest.target, manifest.threads
         self.signatures = tuple(library.signature for library in manifest.libraries)
         self._libraries = manifest.libraries
-        self._modules = [_load(folder / library.file) for library in manifest.libraries]
+        self._modules: list[Any] = [_load(folder / library.file) for library in manifest.libraries]
         self._machines = threading.local()
 
     @property
@@ -150,16 +145,13 @@ class TunedNetwork:
     def _main(self, number: int) -> Any:
         """The compiled function, in a virtual machine of the calling thread: machines cannot be entered twice."""
         _set_threads(self.threads)
-        functions: dict[int, Any] | None = getattr(self._machines, "functions", None)
-        if functions is None:
-            functions = self._machines.functions = {}
+        functions: dict[int, Any] = self._machines.__dict__
         if number not in functions:
             import tvm
             from tvm import relax
 
-            module: Any = self._modules[number]
             device: Any = tvm.cpu()
-            functions[number] = relax.VirtualMachine(module, device)["main"]  # which keeps its machine
+            functions[number] = relax.VirtualMachine(self._modules[number], device)["main"]  # which keeps its machine
         return functions[number]
 
 
@@ -202,31 +194,11 @@ def bench(tuned: TunedNetwork, inputs: Mapping[str, Any] | None = None, seconds:
         inputs: by name; None for random ones, for each set of shapes in turn.
         seconds: of timing for a set of shapes; five repeats are made however long they take.
 
-    Returns:
-        a latency for each set of shapes, in the order of `tuned.signatures`; one where inputs are given.
-
     Raises:
         NetworkInputError: the inputs are not those of the network.
     """
     sets = [inputs] if inputs is not None else [random_arrays(signature) for signature in tuned.signatures]
-    return [_latency(tuned.runner(one), seconds) for one in sets]
-
-
-def _latency(run: Callable[[], Any], seconds: float) -> Latency:
-    once = min(_time(run, 1) for _ in range(_WARM_UP))
-    loops = max(1, round(_REPEAT_SECONDS / once))
-    results: list[float] = []
-    end = time.monotonic() + seconds
-    while len(results) < _LEAST or (len(results) < _MOST and time.monotonic() < end):
-        results.append(_time(run, loops))
-    return Latency(tuple(results))
-
-
-def _time(run: Callable[[], Any], times: int) -> float:
-    start = time.perf_counter()
-    for _ in range(times):
-        run()
-    return (time.perf_counter() - start) / times
+    return [Latency(tuple(measure({"tuned": tuned.runner(one)}, seconds)["tuned"])) for one in sets]
 
 
 _pool = threading.local()  # TVM keeps a pool of threads for each thread that calls it
@@ -361,11 +333,7 @@ def random_arrays(signature: Signature, seed: int = 0) -> dict[str, Any]:
 
 def numpy_type(name: str) -> Any:
     """Return NumPy's data type of this name, e.g. `float32` or `bfloat16`."""
+    import ml_dtypes  # noqa: F401 (numpy then knows bfloat16 by its name)
     import numpy as np
 
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes  # bfloat16, which NumPy lacks; TVM needs the package too
-
-        return np.dtype(getattr(ml_dtypes, name))
+    return np.dtype(name)

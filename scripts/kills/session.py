@@ -32,8 +32,8 @@ _PRETENDED_SECONDS = 0.002
 
 def tiny_tasks() -> list[Any]:
     """A matrix product and a softmax that compile and run in no time, and have a choice of schedules."""
-    from tchub.hub.networks.operators import operator_module
     from tchub.hub.networks.tasks import make_task
+    from tchub.hub.networks.workloads import operator_module
     from tchub.zoo.corpus.workloads import OperatorSpec
 
     specs = (

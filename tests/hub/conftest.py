@@ -62,8 +62,8 @@ def zygote() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def small_task() -> Any:
     """A matrix product of 32 x 24 x 16: large enough to have a choice of schedules, fast to compile."""
-    from tchub.hub.networks.operators import operator_module
     from tchub.hub.networks.tasks import make_task
+    from tchub.hub.networks.workloads import operator_module
     from tchub.zoo.corpus.workloads import OperatorSpec
 
     return make_task(operator_module(OperatorSpec("small", "dense", {"m": 32, "n": 24, "k": 16})), "small")

@@ -247,7 +247,7 @@ def judge(runs: Sequence[LocalRun]) -> dict[str, Any]:
 
 def _judge(runs: Sequence[LocalRun]) -> dict[str, Any]:
     from tchub.hub.networks.latency import compare
-    from tchub.hub.networks.network import load_network
+    from tchub.hub.networks.workloads import load_network
 
     note(f"judge: {', '.join(run.label for run in runs)}")
     first, rows = runs[0], [row for run in runs if (row := run.row())]

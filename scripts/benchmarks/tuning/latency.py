@@ -34,7 +34,7 @@ def time_network(network: str, runs: list[Run]) -> dict[str, Any]:
     """Compile each run's database, compare; see the module."""
     from tchub.hub.networks.latency import compare
     from tchub.hub.networks.library import build_library
-    from tchub.hub.networks.network import load_network
+    from tchub.hub.networks.workloads import load_network
     from tchub.hub.records.database import best_programs
     from tvm.s_tir import meta_schedule as ms
 

@@ -49,8 +49,8 @@ def load_workload(network: str, layout: str) -> Workload:
     """Import a network and extract the tasks of its graph in a layout."""
     import tvm
     from tchub.hub.device.detect import detect_local
-    from tchub.hub.networks.network import load_network
     from tchub.hub.networks.tasks import from_extracted
+    from tchub.hub.networks.workloads import load_network
     from tchub.zoo.tvm_import import import_tensor_intrinsics
     from tvm.s_tir.meta_schedule import relax_integration
 

@@ -16,7 +16,7 @@ from tchub.hub.bundle.build import BuildSettings, build_bundle, choose_candidate
 from tchub.hub.bundle.target import BundleError, resolve_target
 from tchub.hub.cli import main
 from tchub.hub.device.candidate import tuning_record
-from tchub.hub.networks.operators import operator_module
+from tchub.hub.networks.workloads import operator_module
 from tchub.hub.search.candidates import random_candidates
 from tchub.zoo.corpus import Corpus, Program, Task, write_corpus
 from tchub.zoo.corpus.workloads import OperatorSpec

@@ -120,8 +120,8 @@ def test_a_machine_without_a_driver_says_so(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def real_bundle(tmp_path_factory: pytest.TempPathFactory, small_task: Any) -> Path:
     """Programs of a matrix product and of a softmax, which takes several kernels, compiled by nvcc for the H200."""
-    from tchub.hub.networks.operators import operator_module
     from tchub.hub.networks.tasks import make_task
+    from tchub.hub.networks.workloads import operator_module
     from tchub.zoo.corpus.workloads import OperatorSpec
 
     softmax = make_task(operator_module(OperatorSpec("rows", "softmax", {"rows": 24, "columns": 48})), "rows")

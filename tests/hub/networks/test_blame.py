@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from tchub.hub.networks.blame import export_module, where_in_network
 from tchub.hub.networks.errors import NetworkImportError
+from tchub.hub.networks.exported_file import export_module
+from tchub.hub.networks.network import where_in_network
 from tchub.hub.networks.sources import open_network
 
 

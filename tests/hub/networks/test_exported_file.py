@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 import torch
 from tchub.hub.networks.errors import NetworkImportError
-from tchub.hub.networks.exported_file import from_exported
+from tchub.hub.networks.exported_file import from_exported, half_types
 from tchub.hub.networks.latency_worker import ReferenceNetwork
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.network import Network
-from tchub.hub.networks.precision import half_types
 from tchub.hub.networks.shapes import FreeSize, choices
 from tchub.hub.networks.sources import open_network
 
@@ -170,7 +169,7 @@ LENGTH = FreeSize("s9", (("x", 1),))
     [
         ({"batch": [1]}, "net has dynamic shapes"),
         ({"batch": [1], "length": [2], "width": [3]}, "there is no length, width"),
-        ({"batch": [17], "s9": [1]}, "batch=17 is outside of what net takes"),
+        ({"batch": [17], "s9": [1]}, "batch=17 is outside of what it takes"),
         ({"batch": [0], "s9": [1]}, "batch=0 is outside"),
         ({"batch": [1, 2, 3, 4, 5], "s9": [1, 2, 3, 4]}, "the sizes make 20 networks"),
         ({"batch": [], "s9": [1]}, "the sizes make 0 networks"),
@@ -185,6 +184,6 @@ def test_sizes_that_do_not_fit_are_refused(shapes: dict[str, list[int]], message
 def test_sizes_are_given_by_symbol_by_place_as_batch_or_by_the_only_name_left() -> None:
     expected = [{"s7": 2, "s9": 3}]
     for shapes in ({"s7": [2], "s9": [3]}, {"y.0": [2], "x.1": [3]}, {"batch": [2], "seq": [3]}, {"n": [2], "s9": [3]}):
-        assert [dict(sorted(found.items())) for found in choices("net", [BATCH, LENGTH], shapes)] == expected
+        assert [dict(sorted(found.items())) for _, found in choices("net", [BATCH, LENGTH], shapes)] == expected
     with pytest.raises(NetworkImportError, match="fixed shapes"):
         choices("net", [], {"batch": [1]})

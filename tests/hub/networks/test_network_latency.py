@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from tchub.hub.networks.errors import LatencyError
-from tchub.hub.networks.latency import Latency, compare
-from tchub.hub.networks.latency_worker import add_compiled, arrays, measure
+from tchub.hub.networks.latency import Latency, compare, measure
+from tchub.hub.networks.latency_worker import add_compiled, arrays
 from tchub.hub.networks.sources import open_network
 
 

@@ -127,9 +127,9 @@ def test_weights_beside_the_file_are_read(tmp_path: Path) -> None:
         ("/etc/passwd", {}, "reads data outside of its folder"),
         ("C:\\weights.bin", {}, "reads data outside of its folder"),
         ("link.bin", {}, "reads data outside of its folder"),
-        ("missing.bin", {}, "there is no file 'missing.bin' beside it"),
-        ("weights.bin", {"offset": "1000000"}, "lies beyond the end"),
-        ("weights.bin", {"offset": "-5"}, "lies beyond the end"),
+        ("missing.bin", {}, "lacks its data"),
+        ("weights.bin", {"offset": "1000000"}, "cut short"),
+        ("weights.bin", {"offset": "-5"}, "cut short"),
     ],
 )
 def test_data_outside_of_the_folder_is_never_read(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from tchub.hub.networks.random_weights import settle_batch_norms
+from tchub.hub.networks.transformers_config import settle_batch_norms
 from torch import nn
 
 

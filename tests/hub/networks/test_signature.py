@@ -193,14 +193,6 @@ def test_a_foreign_file_is_refused(value: Any) -> None:
         _read(value)
 
 
-def test_a_deep_tree_in_a_file_is_refused() -> None:
-    deep: Any = {"value": 1}
-    for _ in range(500):
-        deep = {"list": [deep]}
-    with pytest.raises(ValueError, match="nested too deeply"):
-        _read(_damaged(lambda v: v.update(returns=deep)))
-
-
 @pytest.mark.parametrize(
     ("forward", "expected"),
     [

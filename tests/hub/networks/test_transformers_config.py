@@ -96,13 +96,13 @@ def test_a_half_precision_configuration_is_computed_in_float32(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("change", "message", "remedy"),
     [
-        ({"model_type": "bertt"}, "has no model 'bertt'", "did you mean bert"),
+        ({"model_type": "bertt"}, "does not have: 'bertt'", "did you mean bert"),
         ({"model_type": "own", "auto_map": {"AutoModel": "m.Own"}}, "would run code of its repository", ".pt2"),
         ({"architectures": ["logging"]}, "the architecture 'logging', which is no model", "name a model class"),
         ({"architectures": ["Own"], "auto_map": {"AutoModel": "m.Own"}}, "would run code of its repository", ".pt2"),
         ({"architectures": "BertModel"}, "which is no model", "name a model class"),
         ({"num_hidden_layers": 10**9}, "has 1000000000 layers", "at most 1000"),
-        ({"vocab_size": 10**12}, "billion weights, which take .* GB of memory", "smaller configuration"),
+        ({"vocab_size": 10**12}, "billion weights, which take .* GB of memory", "smaller network"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantised weights", "original weights"),
     ],
 )

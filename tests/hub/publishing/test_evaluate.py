@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tchub.hub.cli import main
-from tchub.hub.networks.operators import operator_module
 from tchub.hub.networks.tasks import TuningTask
+from tchub.hub.networks.workloads import operator_module
 from tchub.hub.publishing import evaluate as evaluate_module
 from tchub.hub.publishing.evaluate import EvaluationConfig, evaluate
 from tchub.hub.search.candidates import random_candidates

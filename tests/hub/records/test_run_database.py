@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tchub.hub.device.candidate import trace_json, tuning_record
-from tchub.hub.networks.operators import operator_module
 from tchub.hub.networks.tasks import make_task
+from tchub.hub.networks.workloads import operator_module
 from tchub.hub.records.database import RunDatabase, best_programs, export_json, programs_of
 from tchub.hub.records.scope import MeasurementScope
 from tchub.hub.records.store import FILE, RunStore

@@ -12,8 +12,8 @@ import torch
 from fake_tuning import FakeBuilder, FakeRunner
 from tchub import hub
 from tchub.hub.device.candidate import trace_json
-from tchub.hub.networks.operators import operator_module
 from tchub.hub.networks.tasks import make_task
+from tchub.hub.networks.workloads import operator_module
 from tchub.hub.search import candidate_features as inputs
 from tchub.hub.search.candidate_features import require_target
 from tchub.hub.search.candidates import random_candidates, tune_context

@@ -12,8 +12,8 @@ from real_checkpoint import make_checkpoint
 from tchub import hub
 from tchub.hub.device.candidate import trace_json, trace_key
 from tchub.hub.device.meta_schedule import make_builder_runner
-from tchub.hub.networks.operators import operator_module
 from tchub.hub.networks.tasks import task_id
+from tchub.hub.networks.workloads import operator_module
 from tchub.hub.records.store import FILE, home_file
 from tchub.hub.search.engines import SearchSettings
 from tchub.hub.search.errors import TuningError

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 from tchub.hub.networks.errors import NetworkLoadError
-from tchub.hub.networks.network import load_network
-from tchub.hub.networks.operators import operator_module
 from tchub.hub.networks.tasks import extract, merge, task_id, tasks_of
+from tchub.hub.networks.workloads import load_network, operator_module
 from tchub.hub.search.candidates import (
     evolved_candidates,
     has_choice,

@@ -1,0 +1,308 @@
+"""PyTorch operators in others that TVM has, or has right: attention, rows by index, images; see `decompose`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """Attention by two products and a softmax; PyTorch's own decomposition looks at every score three times more.
+
+    Rows that a mask covers wholly give zeros, as in PyTorch.
+    """
+    import torch
+
+    if dropout_p > 0:
+        return NotImplemented
+    if enable_gqa and key.shape[-3] != query.shape[-3]:
+        key, value = (_repeated_heads(x, query.shape[-3]) for x in (key, value))
+    scores = (query * (scale or 1 / math.sqrt(query.shape[-1]))) @ key.transpose(-2, -1)
+    least = torch.finfo(scores.dtype).min
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    if attn_mask is None:
+        return scores.softmax(-1) @ value
+    if attn_mask.dtype != torch.bool:
+        scores = scores + attn_mask
+        attn_mask = attn_mask != -math.inf
+    weights = torch.where(attn_mask, scores, least).softmax(-1)
+    if not is_causal:  # where the first key of each row counts
+        weights = torch.where(attn_mask, weights, 0.0)
+    return weights @ value
+
+
+def _repeated_heads(x: Tensor, heads: int) -> Tensor:
+    """Each head as often as grouped queries need it."""
+    *batch, groups, tokens, size = x.shape
+    x = x.unsqueeze(-3).expand(*batch, groups, heads // groups, tokens, size)
+    return x.reshape(*batch, heads, tokens, size)
+
+
+def multi_head_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim: int,
+    num_head: int,
+    qkv_weight: Tensor,
+    qkv_bias: Tensor,
+    proj_weight: Tensor,
+    proj_bias: Tensor,
+    mask: Tensor | None = None,
+    need_weights: bool = True,
+    average_attn_weights: bool = True,
+    mask_type: int | None = None,
+) -> Any:
+    """The fast path of `torch.nn.MultiheadAttention`, where a graph holds it; its mask is true where no one looks."""
+    from torch.nn import functional
+
+    if need_weights:
+        return NotImplemented
+    heads = []
+    for x, weight, bias in zip((query, key, value), qkv_weight.chunk(3), qkv_bias.chunk(3), strict=True):
+        heads.append(functional.linear(x, weight, bias).unflatten(-1, (num_head, -1)).transpose(1, 2))
+    if mask is not None:
+        mask = ~(mask.bool()[:, None, None] if mask_type == 1 else mask.bool())
+    mixed = attention(*heads, attn_mask=mask).transpose(1, 2).flatten(2)
+    return functional.linear(mixed, proj_weight, proj_bias), None
+
+
+def encoder_layer(src: Tensor, embed_dim: int, num_heads: int, *rest: Any, **masks: Any) -> Tensor:
+    """The fast path of `torch.nn.TransformerEncoderLayer`, where a graph holds it.
+
+    Args:
+        rest: weight and bias of the inputs' projection and of the outputs'; whether GELU; whether norms come first;
+            epsilon; weight and bias of both norms and of both linear layers.
+        masks: `mask` and `mask_type`; they may also end `rest`.
+    """
+    from torch.nn import functional
+
+    projections: Any = rest[:4]
+    use_gelu, norm_first, eps = rest[4:7]
+    first_norm, second_norm, wide, narrow = (rest[i : i + 2] for i in range(7, 15, 2))
+    masks |= dict(zip(("mask", "mask_type"), rest[15:], strict=False))
+    mask, mask_type = masks.get("mask"), masks.get("mask_type")
+
+    def attend(x: Tensor) -> Tensor:
+        return multi_head_attention(x, x, x, embed_dim, num_heads, *projections, mask, False, True, mask_type)[0]
+
+    def feed(x: Tensor) -> Tensor:
+        hidden = functional.linear(x, *wide)
+        return functional.linear(functional.gelu(hidden) if use_gelu else hidden.relu(), *narrow)
+
+    def norm(x: Tensor, weights: Any) -> Tensor:
+        return functional.layer_norm(x, [embed_dim], weights[0], weights[1], eps)
+
+    if norm_first:
+        src = src + attend(norm(src, first_norm))
+        return src + feed(norm(src, second_norm))
+    src = norm(src + attend(src), first_norm)
+    return norm(src + feed(src), second_norm)
+
+
+# Rows by their index
+
+
+def embedding_bag(
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> Any:
+    """Sum, mean or maximum of bags, as a product with the matrix of which row is in which bag."""
+    import torch
+
+    starts = offsets[:-1] if include_last_offset else offsets
+    rows = torch.nn.functional.embedding(indices, weight)
+    places = torch.arange(indices.shape[0])
+    inside = places[None] >= starts[:, None]
+    ends = torch.cat([starts[1:], torch.full_like(starts[:1], indices.shape[0])])
+    inside = inside & (places[None] < ends[:, None])
+    if padding_idx >= 0:
+        inside = inside & (indices != padding_idx)[None]
+    counts = inside.sum(1)
+    if mode == 2:
+        tops = torch.where(inside[..., None], rows[None], -math.inf).amax(1)
+        bags = torch.where((counts > 0)[:, None], tops, 0.0)
+    else:
+        shares = inside.to(rows.dtype)
+        if per_sample_weights is not None:
+            shares = shares * per_sample_weights[None]
+        bags = shares @ rows
+        if mode == 1:
+            bags = bags / counts.clamp(min=1)[:, None].to(rows.dtype)
+    return bags, torch.zeros_like(indices), counts, torch.zeros_like(starts)
+
+
+def index(x: Tensor, indices: Sequence[Tensor | None]) -> Any:
+    """Advanced indexing as one gather of rows, by their number in the dimensions that are indexed."""
+    where = _indexed(indices)
+    if where is None:
+        return NotImplemented
+    number, rest = _row_number(x, indices, where), [i for i in range(x.dim()) if i not in where]
+    rows = x.permute(where + rest).reshape(-1, *(x.shape[i] for i in rest))
+    taken = rows.index_select(0, number.reshape(-1)).reshape(*number.shape, *(x.shape[i] for i in rest))
+    if where != list(range(where[0], where[0] + len(where))):
+        return taken  # with gaps between them, the indices' dimensions come first
+    before = [number.dim() + i for i in range(where[0])]
+    after = [i for i in range(number.dim(), taken.dim()) if i not in before]
+    return taken.permute(before + list(range(number.dim())) + after)
+
+
+def _indexed(indices: Sequence[Tensor | None]) -> list[int] | None:
+    """The dimensions that are indexed; None for masks, which choose as many rows as they happen to have."""
+    import torch
+
+    if any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in indices):
+        return None
+    return [i for i, index in enumerate(indices) if index is not None]
+
+
+def _row_number(x: Tensor, indices: Sequence[Tensor | None], where: Sequence[int]) -> Tensor:
+    """The place of each element that indices name, counted through the dimensions `where`."""
+    import torch
+
+    broadcast = torch.broadcast_tensors(*(index for index in indices if index is not None))
+    number = torch.zeros_like(broadcast[0])
+    for i, index in zip(where, broadcast, strict=True):
+        number = number * x.shape[i] + torch.where(index < 0, index + x.shape[i], index)
+    return number
+
+
+def index_put(x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Any:
+    """A scatter of rows; by a mask a choice of elements."""
+    import torch
+
+    where = _indexed(indices)
+    if where is None:
+        mask = indices[0]
+        if len(indices) > 1 or mask is None or values.numel() > 1 or accumulate:
+            return NotImplemented
+        return torch.where(mask.reshape(*mask.shape, *[1] * (x.dim() - mask.dim())), values.reshape(()), x)
+    if where != list(range(len(where))):
+        return NotImplemented
+    number, rest = _row_number(x, indices, where), x.shape[len(where) :]
+    values = values.to(x.dtype).expand(*number.shape, *rest).reshape(number.numel(), -1)
+    rows, places = x.reshape(-1, values.shape[1]), number.reshape(-1, 1).expand(values.shape)
+    rows = rows.scatter_add(0, places, values) if accumulate else rows.scatter(0, places, values)
+    return rows.reshape(x.shape)
+
+
+def select(x: Tensor, dim: int, index: int) -> Any:
+    """TVM's reads before the tensor where the index counts from the end, and fails later where the dimension does."""
+    if index >= 0 and dim >= 0:
+        return NotImplemented
+    return x.select(dim % x.dim(), index % x.shape[dim])
+
+
+def windows(x: Tensor, dimension: int, size: int, step: int) -> Any:
+    """`Tensor.unfold`: overlapping windows along a dimension, as a new last dimension."""
+    import torch
+
+    dimension %= max(1, x.dim())
+    starts = torch.arange(0, x.shape[dimension] - size + 1, step)
+    places = starts[:, None] + torch.arange(size)
+    rows = x.index_select(dimension, places.reshape(-1)).unflatten(dimension, (len(starts), size))
+    return rows.movedim(dimension + 1, -1)
+
+
+# Images by other sizes
+
+
+def nearest(x: Tensor, output_size: Sequence[int] | None, scale_factors: Sequence[float] | None) -> Any:
+    """TVM's rounds to another pixel, except where each pixel is repeated."""
+    import torch
+    from torch._decomp import decomposition_table
+
+    parts = decomposition_table[torch.ops.aten.upsample_nearest2d.vec]
+    sizes = output_size or [int(size * scale) for size, scale in zip(x.shape[2:], scale_factors or (), strict=True)]
+    whole = all(new % old == 0 for new, old in zip(sizes, x.shape[2:], strict=True))
+    return NotImplemented if whole else parts(x, output_size, scale_factors)
+
+
+def antialiased(x: Tensor, output_size: Sequence[int], align_corners: bool, *_: Any) -> Any:
+    """Two products with matrices of triangles, one of rows and one of columns."""
+    import torch
+
+    if align_corners:
+        return NotImplemented
+
+    def weights(old: int, new: int) -> Tensor:
+        scale = old / new
+        centres = (torch.arange(new) + 0.5) * scale
+        distance = (torch.arange(old) + 0.5 - centres[:, None]).abs()
+        triangles = (1 - distance / max(1.0, scale)).clamp(min=0)
+        return (triangles / triangles.sum(1, keepdim=True)).to(x.dtype)
+
+    high, wide = (weights(old, new) for old, new in zip(x.shape[2:], output_size, strict=True))
+    return high @ x @ wide.T
+
+
+def pooled(pool: Any) -> Callable[..., Any]:
+    """TVM's pools need the stride that PyTorch takes from the kernel, and an average has no divisor of its own."""
+
+    def run(x: Tensor, kernel_size: Sequence[int], stride: Sequence[int] = (), *rest: Any) -> Any:
+        *others, divisor = rest if len(rest) == 4 else (*rest, None)  # of an average alone
+        if divisor is None:
+            return NotImplemented if stride else pool(x, kernel_size, kernel_size, *others)
+        return pool(x, kernel_size, stride or kernel_size, *others) * (math.prod(kernel_size) / divisor)
+
+    return run
+
+
+def adaptive_maximum(x: Tensor, output_size: Sequence[int]) -> Any:
+    import torch
+
+    for dim, parts in zip((-2, -1), output_size, strict=True):
+        size = x.shape[dim]
+        bounds = [(i * size // parts, -(-(i + 1) * size // parts)) for i in range(parts)]
+        x = torch.cat([x.narrow(dim, low, high - low).amax(dim, keepdim=True) for low, high in bounds], dim)
+    return x, torch.zeros_like(x, dtype=torch.int64)
+
+
+def convolution(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    transposed: bool,
+    output_padding: Sequence[int],
+    groups: int,
+) -> Any:
+    """Transpose a convolution of volumes, which TVM lacks: convolve the volume with zeros between its elements."""
+    from torch.nn import functional
+
+    if not transposed or x.dim() != 5:
+        return NotImplemented
+    widths: list[int] = []
+    for n in range(3):
+        dim, step, size = 2 + n, stride[n], x.shape[2 + n]
+        if step > 1:
+            x = functional.pad(x.unsqueeze(dim + 1), [0, 0] * (4 - dim) + [0, step - 1])
+            x = x.flatten(dim, dim + 1).narrow(dim, 0, (size - 1) * step + 1)
+        edge = dilation[n] * (weight.shape[dim] - 1) - padding[n]
+        widths = [edge, edge + output_padding[n], *widths]
+    kernel = weight.unflatten(0, (groups, -1)).transpose(1, 2).flatten(0, 1).flip(2, 3, 4)
+    return functional.conv3d(functional.pad(x, widths), kernel, bias, dilation=dilation, groups=groups)
