@@ -100,8 +100,8 @@ def _resident(process: psutil.Process) -> int:
 def soak(job: Job, work: Path) -> None:
     """One watched run; its samples go into its journal, and facts into its answer."""
     import tvm
-    from tchub.hub.networks.workloads import operator_module
     from tchub.hub.networks.tasks import make_task
+    from tchub.hub.networks.workloads import operator_module
     from tchub.hub.records.scope import MeasurementScope
     from tchub.hub.records.store import FILE, RunStore
     from tchub.hub.search.engines import SearchSettings

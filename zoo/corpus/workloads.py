@@ -41,7 +41,7 @@ class OperatorSpec:
     Attributes:
         name: the name that commands take.
         op: `conv2d`, `depthwise`, `dense`, `batch_matmul`, `softmax` or `pool`.
-        shape: the operator's sizes, by name (see `hub.networks.operators`).
+        shape: the operator's sizes, by name (see `hub.networks.workloads`).
     """
 
     name: str

@@ -134,8 +134,8 @@ class Programs:
 
 def programs(name: str, target: Any, count: int, seed: int, threads: int) -> Programs:
     """At most `count` distinct valid programs of an operator; fewer when its space is smaller."""
-    from tchub.hub.networks.workloads import operator_module
     from tchub.hub.networks.tasks import make_task
+    from tchub.hub.networks.workloads import operator_module
     from tchub.hub.search.candidates import random_candidates, tune_context
     from tchub.zoo.corpus.workloads import OPERATORS
 
