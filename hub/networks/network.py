@@ -201,7 +201,7 @@ def is_users(path: str) -> bool:
 
 
 def check_memory(path: Path, weights: int) -> None:
-    """Refuse a file whose weights this machine cannot hold.
+    """Refuse a file whose weights, or whose inputs, this machine cannot hold.
 
     Raises:
         NetworkImportError: so many float32 numbers do not fit three times: as read, as TVM's constants, in the library.
@@ -209,7 +209,7 @@ def check_memory(path: Path, weights: int) -> None:
     size, memory = 12 * weights, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > memory:
         raise NetworkImportError(
-            f"{path} has {weights / 1e9:.3g} billion weights, which take {size / 1e9:.3g} GB of memory while they are "
+            f"{path} has {weights / 1e9:.3g} billion numbers, which take {size / 1e9:.3g} GB of memory while they are "
             f"compiled; this machine has {memory / 1e9:.3g}",
             remedy="take a smaller network, or a machine with more memory",
             path=str(path),

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from inspect import Parameter, signature
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...zoo.errors import TchubError, last_line
+from ...zoo.untrusted import read_plain
 from .errors import NetworkImportError
 from .exported_file import export_module, precision_notes
 from .network import Network, check_memory
@@ -24,7 +29,9 @@ DEFAULT_PIXELS = 224
 DEFAULT_SAMPLES = 16_000
 """One second of speech."""
 
-MAX_LAYERS = 1000
+MAX_BYTES = 16 << 20
+MAX_PARTS, MAX_LABELS = 1000, 1_000_000
+_PARTS = re.compile(r"(layers?|depths?|blocks|stages|experts|codebooks|quantizers|levels)$")
 _EXPORT = "export the model yourself and give the .pt2 file"
 
 
@@ -63,35 +70,56 @@ def read_config(path: Path, shapes: Shapes | None = None) -> Network:
         NetworkImportError: transformers has no such model, it would run code of a repository, or the machine has not
             the memory for it.
     """
-    fields = json.loads(path.read_text(encoding="utf-8"))
+    import torch
+
+    fields = json.loads(read_plain(path, MAX_BYTES))
     if not isinstance(fields, dict) or not isinstance(fields.get("model_type"), str):
         raise _refuse(path, "is no transformers configuration: it has no model_type", "give a model's config.json")
+    _check_counts(path, fields)
     config = _config(path, fields)
     stored = [path.with_name(f"model.safetensors{end}") for end in ("", ".index.json")]
     model = _Model(_model_class(path, fields, config), config, path.parent if any(map(Path.is_file, stored)) else None)
-    _check_size(path, model)
+    with torch.device("meta"):  # counts the weights without allocating them
+        check_memory(path, sum(p.numel() for p in model.kind(config).parameters()))
     name = path.parent.name if path.stem == "config" and path.parent.name else path.stem
     notes = tuple(_notes(path, fields, model))
     given = {"batch": [1], **(shapes or {})}
     free = [FreeSize(key, ((where, axis),)) for axis, (key, where) in enumerate(_FREE.items()) if key in given]
-    return Network.of_variants(
-        name, [_network(model, label, sizes, notes) for label, sizes in choices(name, free, given)]
-    )
+    networks = [_network(path, model, label, sizes, notes) for label, sizes in choices(name, free, given)]
+    return Network.of_variants(name, networks)
 
 
 _FREE = {"batch": "all inputs", "seq": "texts"}
 
 
-def _network(model: _Model, name: str, sizes: Mapping[str, int], notes: tuple[str, ...]) -> Network:
+def _network(path: Path, model: _Model, name: str, sizes: Mapping[str, int], notes: tuple[str, ...]) -> Network:
     @cache
     def inputs() -> dict[str, torch.Tensor]:
-        return example_inputs(model.kind, model.config, sizes["batch"], sizes.get("seq"))
+        with _readable(path):
+            return example_inputs(path, model.kind, model.config, sizes["batch"], sizes.get("seq"))
 
     @cache  # an export takes seconds, and the network is asked for it by the import, the signature and the comparison
     def export() -> Any:
-        return export_module(model.build(inputs()), (), inputs(), name)
+        with _readable(path):
+            module = model.build(inputs())
+        return export_module(module, (), inputs(), name)
 
     return Network(name, export, lambda: tuple(inputs().values()), "transformers", notes=notes)
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn what transformers raises on a strange configuration, or on weights that are not its own, into one error."""
+    try:
+        yield
+    except TchubError:
+        raise
+    except Exception as error:
+        raise _refuse(
+            path,
+            f"or the weights beside it do not make a network: {last_line(error)}",
+            "take the folder from its source",
+        ) from error
 
 
 def _refuse(path: Path, problem: str, remedy: str) -> NetworkImportError:
@@ -137,28 +165,25 @@ def _model_class(path: Path, fields: dict[str, Any], config: Any) -> Any:
         first, kind = "", transformers.AutoModel._model_mapping.get(type(config), None)
         kind = kind[0] if isinstance(kind, tuple) else kind
     if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
-        return kind
+        if isinstance(config, kind.config_class or ()):
+            return kind
     raise _refuse(
         path,
-        f"names the architecture {first!r}, which is no model of transformers {transformers.__version__}"
+        f"names the architecture {first!r}, which is no model of transformers {transformers.__version__} "
+        f"for {fields['model_type']}"
         + ("; it would run code of its repository, which tchub never does" if "auto_map" in fields else ""),
         f'name a model class of transformers, "architectures": ["..."], or {_EXPORT}',
     )
 
 
-def _check_size(path: Path, model: _Model) -> None:
-    """Count the weights without allocating them."""
-    import torch
-
-    config = model.config
-    parts = (config, *(getattr(config, key, None) for key in config.sub_configs))
-    for part in parts:
-        sizes = part.to_dict() if part is not None else {}
-        layers = {key: n for key, n in sizes.items() if key.endswith(("layers", "layer", "depth")) and type(n) is int}
-        if (most := max(layers.values(), default=0)) > MAX_LAYERS:
-            raise _refuse(path, f"has {most} layers", f"take a network of at most {MAX_LAYERS}")
-    with torch.device("meta"):
-        check_memory(path, sum(p.numel() for p in model.kind(config).parameters()))
+def _check_counts(path: Path, fields: Any) -> None:
+    """Refuse numbers of parts that transformers would make one by one, before the memory is counted."""
+    for key, value in fields.items() if isinstance(fields, dict) else ():
+        _check_counts(path, value)
+        numbers = [n for n in (value if isinstance(value, list) else [value]) if isinstance(n, int)]
+        most = MAX_LABELS if key == "num_labels" else MAX_PARTS if _PARTS.search(key) else None
+        if most is not None and sum(numbers) > most:
+            raise _refuse(path, f"has {sum(numbers)} {key}", f"take a network of at most {most}")
 
 
 def _notes(path: Path, fields: dict[str, Any], model: _Model) -> list[str]:
@@ -172,17 +197,17 @@ def _notes(path: Path, fields: dict[str, Any], model: _Model) -> list[str]:
     return notes
 
 
-def example_inputs(kind: Any, config: Any, batch: int = 1, tokens: int | None = None) -> dict[str, torch.Tensor]:
+def example_inputs(path: Path, kind: Any, config: Any, batch: int, tokens: int | None) -> dict[str, torch.Tensor]:
     """Return seeded inputs of a model of transformers, by name, in the order of its `forward`.
 
     Args:
-        kind: the model's class.
-        config: its configuration.
+        path: of the configuration, for errors.
+        kind, config: the model's class and its configuration.
         batch: first axis of each input.
         tokens: length of texts; None for 128, or the largest power of two that the model takes.
 
     Raises:
-        NetworkImportError: the configuration does not tell an input's shape.
+        NetworkImportError: the configuration does not tell an input's shape, or no memory holds it.
     """
     import torch
 
@@ -208,6 +233,7 @@ def example_inputs(kind: Any, config: Any, batch: int = 1, tokens: int | None = 
                 remedy="export the model with example inputs, and give the .pt2 file",
                 input=name,
             )
+        check_memory(path, batch * prod(sizes))
         if name.endswith("input_ids"):
             inputs[name] = torch.randint(0, text.vocab_size, (batch, *sizes), generator=generator)
         else:

@@ -10,6 +10,8 @@ import pytest
 import torch
 from tchub.hub.networks.errors import NetworkImportError
 from tchub.hub.networks.sources import open_network
+from tchub.hub.networks.transformers_config import settle_batch_norms
+from torch import nn
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32, "vocab_size": 50}
 BERT = {"model_type": "bert", "architectures": ["BertModel"], "max_position_embeddings": 12} | SMALL
@@ -101,8 +103,12 @@ def test_a_half_precision_configuration_is_computed_in_float32(tmp_path: Path) -
         ({"architectures": ["logging"]}, "the architecture 'logging', which is no model", "name a model class"),
         ({"architectures": ["Own"], "auto_map": {"AutoModel": "m.Own"}}, "would run code of its repository", ".pt2"),
         ({"architectures": "BertModel"}, "which is no model", "name a model class"),
-        ({"num_hidden_layers": 10**9}, "has 1000000000 layers", "at most 1000"),
-        ({"vocab_size": 10**12}, "billion weights, which take .* GB of memory", "smaller network"),
+        ({"architectures": ["PreTrainedModel"]}, "which is no model", "name a model class"),
+        ({"num_hidden_layers": 10**9}, "has 1000000000 num_hidden_layers", "at most 1000"),
+        ({"text_config": {"depths": [9, 10**9]}}, "has 1000000009 depths", "at most 1000"),
+        ({"num_labels": 10**9}, "has 1000000000 num_labels", "at most 1000000"),
+        ({"vocab_size": 10**12}, "billion numbers, which take .* GB of memory", "smaller network"),
+        ({"hidden_size": "wide"}, "cannot be read", "export it again"),
         ({"quantization_config": {"quant_method": "gptq"}}, "quantised weights", "original weights"),
     ],
 )
@@ -129,3 +135,50 @@ def test_an_input_without_a_known_shape_is_named(tmp_path: Path) -> None:
     with pytest.raises(NetworkImportError, match="takes past_values, whose shape the configuration does not tell") as e:
         network.inputs()
     assert ".pt2" in str(e.value.remedy)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "model.safetensors").write_bytes(b"no tensors"),
+        lambda folder: (folder / "model.safetensors").symlink_to("/etc/passwd"),
+        lambda folder: (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../../evil.bin"}}'),
+    ],
+)
+def test_weights_that_are_none_are_an_error_of_the_folder(tmp_path: Path, damage: Any) -> None:
+    folder = folder_of(tmp_path, BERT)
+    damage(folder)
+    with pytest.raises(NetworkImportError, match="the weights beside it do not make a network") as caught:
+        open_network(folder).export()
+    assert caught.value.remedy
+
+
+def test_inputs_that_no_memory_holds_are_refused(tmp_path: Path) -> None:
+    config = {"model_type": "vit", **VISION, "image_size": 8_000_000, "patch_size": 2000, "num_channels": 1}
+    with pytest.raises(NetworkImportError, match="GB of memory"):
+        open_network(folder_of(tmp_path, config | {"hidden_size": 2})).inputs()
+
+
+def test_a_deep_untrained_network_keeps_its_activations_near_one() -> None:
+    torch.manual_seed(0)
+    layers = [
+        layer for _ in range(30) for layer in (nn.Conv2d(8, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+    ]
+    network, x = nn.Sequential(*layers).eval(), torch.randn(1, 8, 6, 6)
+    assert float(network(x).std()) < 1e-6
+    assert 1e-2 < float(settle_batch_norms(network, x)(x).std()) < 1e2
+
+
+def test_a_norm_of_one_number_a_channel_is_settled_over_its_channels() -> None:
+    torch.manual_seed(0)
+    norm = nn.BatchNorm2d(64).eval()
+    x = 0.01 * torch.randn(1, 64, 1, 1)
+    assert 0.01 < float(settle_batch_norms(norm, x)(x).std()) < 10
+
+
+def test_networks_without_statistics_are_left_alone() -> None:
+    linear = nn.Linear(4, 4)
+    before = linear.weight.clone()
+    assert torch.equal(settle_batch_norms(linear, torch.randn(1, 4)).weight, before)
+    untracked = nn.BatchNorm1d(4, track_running_stats=False).eval()
+    assert settle_batch_norms(untracked, torch.randn(2, 4)) is untracked
