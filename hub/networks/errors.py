@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ...zoo.errors import TchubError
 
 
@@ -23,3 +25,8 @@ class LatencyError(TchubError):
 
 class NetworkInputError(TchubError):
     """The arguments of a call are not those that the compiled network takes."""
+
+
+def file_error(path: Path, problem: str, remedy: str = "export it again", **fields: object) -> NetworkImportError:
+    """Return the error of a file that holds no network."""
+    return NetworkImportError(f"{path} {problem}", remedy=remedy, path=str(path), **fields)

@@ -14,11 +14,12 @@ import io
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
 
-from .errors import NetworkImportError
+from .errors import NetworkImportError, file_error
 
 MAX_GRAPH_BYTES = 1 << 29
 """A graph of a hundred layers has some ten megabytes of JSON."""
@@ -41,7 +42,6 @@ _SIZE_FUNCTIONS = frozenset(
      "Unequality", "StrictLessThan", "LessThan", "StrictGreaterThan", "GreaterThan"]
 )  # fmt: skip
 _FREE_TEXT = frozenset(["metadata", "guards_code", "as_string", "as_strings", "torch_version"])
-_EXPORT_AGAIN = "save it again with torch.export.save, from a module that you trust"
 
 
 def check_archive(path: Path) -> None:
@@ -69,8 +69,7 @@ def check_archive(path: Path) -> None:
     _check_example_inputs(path, reader.get_record("data/sample_inputs/model.pt"))
 
 
-def _refuse(path: Path, what: str, remedy: str = _EXPORT_AGAIN, **fields: object) -> NetworkImportError:
-    return NetworkImportError(f"{path} {what}", remedy=remedy, path=str(path), **fields)
+_refuse = partial(file_error, remedy="save it again with torch.export.save, from a module that you trust")
 
 
 def _open(path: Path) -> Any:
@@ -86,7 +85,7 @@ def _check_records(path: Path, reader: Any, names: list[str]) -> None:
     if "data.pkl" in names or "version" in names:
         kind = "a pickled file of torch.save" if "data.pkl" in names else "saved by PyTorch 2.8 or older, and pickled"
         raise _refuse(
-            path, f"is {kind}", "save an exported program: torch.export.save(torch.export.export(m, (x,)), p)"
+            path, f"is {kind}", remedy="save an exported program: torch.export.save(torch.export.export(m, (x,)), p)"
         )
     if len({name.casefold() for name in names}) != len(names):  # the reader's look-up ignores case
         raise _refuse(path, "holds two records of one name")
@@ -99,7 +98,7 @@ def _check_records(path: Path, reader: Any, names: list[str]) -> None:
         raise _refuse(path, "holds no exported program")
     _check_sizes(path, reader, path.stat().st_size)
     if reader.get_record_size("models/model.json") > MAX_GRAPH_BYTES:
-        raise _refuse(path, f"has a graph of more than {MAX_GRAPH_BYTES >> 20} MiB", "export a smaller network")
+        raise _refuse(path, f"has a graph of more than {MAX_GRAPH_BYTES >> 20} MiB", remedy="export a smaller network")
 
 
 def _check_sizes(path: Path, reader: Any, size: int) -> None:
@@ -118,7 +117,7 @@ def _check_version(path: Path, program: dict[str, Any]) -> None:
         raise _refuse(
             path,
             f"was saved by {'a newer' if version > SCHEMA_VERSION else 'an older'} PyTorch ({saved_by})",
-            f"export the network again with PyTorch {torch.__version__}, or install the version that saved it",
+            remedy=f"export the network again with PyTorch {torch.__version__}, or install the version that saved it",
             torch_version=saved_by,
         )
 
@@ -129,7 +128,7 @@ def _check_payload(path: Path, reader: Any, record: str, name: str, facts: dict[
         raise _refuse(
             path,
             f"would run code: its weight {name!r} is pickled",
-            "save plain tensors: no tensor subclasses, quantised or sparse tensors",
+            remedy="save plain tensors: no tensor subclasses, quantised or sparse tensors",
             weight=name,
         )
     if not _RECORDS.fullmatch(record) or not _NAME.fullmatch(name):
@@ -233,7 +232,7 @@ def _check_tree(path: Path, text: str) -> None:
             raise _refuse(
                 path,
                 f"takes or gives an object of {str(kind)[:80]!r}",
-                "export a module that takes and returns tensors, tuples, lists and dicts",
+                remedy="export a module that takes and returns tensors, tuples, lists and dicts",
                 type=str(kind)[:80],
             )
         import_module(kind.rpartition(".")[0])  # PyTorch knows the class once its module is there
@@ -254,5 +253,5 @@ def _check_example_inputs(path: Path, content: bytes) -> None:
         raise _refuse(
             path,
             "would run code: its example inputs are pickled objects",
-            "export it with inputs that are tensors, numbers, tuples and dicts",
+            remedy="export it with inputs that are tensors, numbers, tuples and dicts",
         ) from None

@@ -11,11 +11,13 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_leaves
 
 from ..device.host_facts import physical_cores
 from ..device.pool import timing_cpus
@@ -56,6 +58,7 @@ class ReferenceNetwork:
             from .onnx_file import reference_module
 
             self.module: Any = reference_module(Path(path))
+            self._args, self._kwargs = tuple(inputs), {}
         else:
             exported = load_exported(Path(path))
             self.module = exported.module()
@@ -63,7 +66,7 @@ class ReferenceNetwork:
 
     def run(self) -> Any:
         """Run it once."""
-        return self.module(*self._inputs) if self.is_onnx else self.module(*self._args, **self._kwargs)
+        return self.module(*self._args, **self._kwargs)
 
     def exact(self) -> list[np.ndarray] | None:
         """Return its outputs computed in float64; None where its operators have no float64, as in an ONNX file."""
@@ -78,18 +81,17 @@ class ReferenceNetwork:
         return arrays(exported.module()(*args, **kwargs))
 
 
-def add_compiled(runs: dict[str, Run], path: str, inputs: Sequence[torch.Tensor], errors: dict[str, str]) -> None:
+def add_compiled(runs: dict[str, Run], reference: ReferenceNetwork, errors: dict[str, str]) -> None:
     """The network as PyTorch's own compiler makes it: a rival, so that its failure is a fact and no error."""
-    exported = load_exported(Path(path))
-    args, kwargs = call_arguments(exported, inputs)
-    compiled = torch.compile(exported.module())
+    rival = copy(reference)
+    rival.module = torch.compile(reference.module)
     try:
-        compiled(*args, **kwargs)
+        rival.run()
     except Exception as error:
         lines = str(error).strip().splitlines() or ["no message"]
         errors["torch.compile"] = f"{type(error).__name__}: {lines[0][:300]}"
         return
-    runs["torch.compile"] = lambda: compiled(*args, **kwargs)
+    runs["torch.compile"] = rival.run
 
 
 def _library(path: str, inputs: Sequence[torch.Tensor]) -> Run:
@@ -105,17 +107,11 @@ def _library(path: str, inputs: Sequence[torch.Tensor]) -> Run:
 
 
 def arrays(output: Any) -> list[np.ndarray]:
-    """The tensors of an output, PyTorch's or TVM's, nested or not."""
-    if isinstance(output, torch.Tensor):
-        output = output.detach()
-        return [(output.float() if output.dtype in (torch.bfloat16, torch.float16) else output).numpy()]
-    if output is None or isinstance(output, bool | int | float | str):
-        return []  # a constant: the signature has it
-    if hasattr(output, "numpy"):
-        return [output.numpy()]
-    if isinstance(output, dict):
-        return [a for value in output.values() for a in arrays(value)]
-    return [a for item in output for a in arrays(item)]
+    """The tensors of an output, PyTorch's or TVM's, nested or not; constants are in the signature."""
+    nested = isinstance(output, dict | list | tuple) or hasattr(output, "numpy")
+    tensors = [x for x in tree_leaves(output if nested else list(output)) if hasattr(x, "numpy")]
+    tensors = [x.float() if x.dtype in (torch.bfloat16, torch.float16) else x for x in tensors]
+    return [x.numpy(force=True) if isinstance(x, torch.Tensor) else x.numpy() for x in tensors]
 
 
 def answer(request: dict[str, Any]) -> dict[str, Any]:
@@ -135,7 +131,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
         if not reference.is_onnx:
             runs["pytorch"] = reference.run
             if request.get("torch_compile"):
-                add_compiled(runs, request["reference"], inputs, errors)
+                add_compiled(runs, reference, errors)
         # A first impression of a slow library is its first run: an untuned network may take a minute.
         slow = {n: [s] for n, s in first.items() if request["min_repeats"] == 1 and s > request["max_seconds"]}
         quick = {name: run for name, run in runs.items() if name not in slow}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.errors import last_line
-from .errors import NetworkImportError
+from .errors import NetworkImportError, file_error
 from .exported_file import precision_notes
 from .network import Network, check_memory, refused
 from .shapes import FreeSize, Shapes, choices
@@ -99,20 +99,6 @@ def reference_module(path: Path) -> torch.nn.Module:
     """Return an ONNX file as a PyTorch module: run by ONNX Runtime if that is installed, else by ONNX's evaluator."""
     import torch
 
-    names, original = _reference(path)
-
-    class ReferenceNetwork(torch.nn.Module):
-        """Runs the original on the inputs in the file's order."""
-
-        def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            named = {name: x.numpy() for name, x in zip(names, inputs, strict=True)}
-            return tuple(torch.as_tensor(out) for out in original.run(None, named))
-
-    return ReferenceNetwork()
-
-
-def _reference(path: Path) -> tuple[list[str], Any]:
-    """Names of the inputs, and what runs them: an object with `run(outputs, inputs)`."""
     model = load_onnx(path)
     half = onnx_in_float32(model)
     try:
@@ -120,11 +106,19 @@ def _reference(path: Path) -> tuple[list[str], Any]:
     except ImportError:
         from onnx.reference import ReferenceEvaluator
 
-        evaluator = ReferenceEvaluator(model)
-        return [str(name) for name in evaluator.input_names], evaluator
-    source = model.SerializeToString() if half else str(path)  # a model with its weights may be too large for a text
-    session = InferenceSession(source, providers=["CPUExecutionProvider"])
-    return [given.name for given in session.get_inputs()], session
+        original: Any = ReferenceEvaluator(model)
+    else:
+        source = model.SerializeToString() if half else str(path)  # with its weights, a model may be too large
+        original = InferenceSession(source, providers=["CPUExecutionProvider"])
+
+    class OnnxReference(torch.nn.Module):
+        """Runs the original on the inputs in the file's order."""
+
+        def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            named = {given.name: x.numpy() for given, x in zip(_inputs(model), inputs, strict=True)}
+            return tuple(torch.as_tensor(out) for out in original.run(None, named))
+
+    return OnnxReference()
 
 
 def read_onnx(path: Path, shapes: Shapes | None = None) -> OnnxNetwork:
@@ -218,29 +212,23 @@ def load_onnx(path: Path) -> Any:
     try:
         import onnx
     except ImportError:
-        raise NetworkImportError(
-            "reading ONNX files needs the package onnx", remedy="pip install 'tchub[onnx]'", path=str(path)
-        ) from None
+        raise file_error(path, "cannot be read without the package onnx", "pip install 'tchub[onnx]'") from None
     try:
         model = onnx.load(str(path), load_external_data=False)
     except Exception as error:  # protobuf has errors of its own
-        raise NetworkImportError(
-            f"{path} is no ONNX file, or is cut short: {last_line(error)}", remedy="export it again", path=str(path)
-        ) from error
+        raise file_error(path, f"is no ONNX file, or is cut short: {last_line(error)}") from error
     tensors = list(tensors_of(model))
     for tensor in tensors:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             _check_external(path, tensor)
     if any(n < 0 for tensor in tensors for n in tensor.dims):
-        raise NetworkImportError(f"{path} has a weight of a negative size", remedy="export it again", path=str(path))
+        raise file_error(path, "has a weight of a negative size")
     check_memory(path, sum(prod(tensor.dims) for tensor in tensors))
     try:
         onnx.checker.check_model(str(path))
         onnx.load_external_data_for_model(model, str(path.parent))
     except Exception as error:
-        raise NetworkImportError(
-            f"{path} is no valid ONNX model: {last_line(error)}", remedy="export it again", path=str(path)
-        ) from error
+        raise file_error(path, f"is no valid ONNX model: {last_line(error)}") from error
     _check_operators(path, model)
     return model
 
@@ -283,12 +271,8 @@ def _check_external(path: Path, tensor: Any) -> None:
     elif not all(text.isdecimal() for text in wanted) or sum(map(int, wanted)) > data.stat().st_size:
         problem = "is damaged, or its data cut short"
     if problem:
-        raise NetworkImportError(
-            f"{path} {problem}: the weight {tensor.name!r} is in {location!r}",
-            remedy="take the file from a source that you trust, with its data beside it",
-            path=str(path),
-            location=location,
-        )
+        problem = f"{problem}: the weight {tensor.name!r} is in {location!r}"
+        raise file_error(path, problem, "take the file from a source that you trust, with its data beside it")
 
 
 def _check_operators(path: Path, model: Any) -> None:
@@ -297,16 +281,14 @@ def _check_operators(path: Path, model: Any) -> None:
     known = {*_get_convert_map(), "If"} - {None}
     functions = {(function.domain, function.name) for function in model.functions}
     for node in (node for graph in graphs_of(model) for node in graph.node):
-        if (node.domain, node.op_type) not in functions and (
-            node.op_type not in known or node.domain not in ("", "ai.onnx")
-        ):
-            operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+        own = (node.domain, node.op_type) in functions
+        if not own and (node.op_type not in known or node.domain not in ("", "ai.onnx")):
+            operator, name = f"{node.domain}.{node.op_type}".strip("."), node.name or node.output[0]
             raise NetworkImportError(
-                f"TVM has no operator {operator}: node {node.name or node.output[0]!r} of {path}",
+                f"TVM has no operator {operator}: node {name!r} of {path}",
                 remedy="export the network with other operators, e.g. another opset, or from PyTorch as .pt2",
-                path=str(path),
                 operator=operator,
-                node=node.name or node.output[0],
+                node=name,
             )
 
 

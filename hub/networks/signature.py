@@ -112,14 +112,15 @@ class Signature:
 
     def check(self) -> None:
         """Raise ValueError unless the trees, which were read from a file, hold each input once."""
-        args, names, kwargs = self.arguments.args, self.arguments.names, self.arguments.kwargs
-        for tree in [*args, *kwargs.values()]:
+        trees = [*self.arguments.args, *self.arguments.kwargs.values()]
+        for tree in trees:
             check_tree(tree, len(self.inputs))
         check_tree(self.returns, len(self.outputs))
-        if len(names) not in (0, len(args)):
-            raise ValueError("the arguments have no names")
-        if _tensor_numbers([*args, *kwargs.values()]) != list(range(len(self.inputs))):
-            raise ValueError("the arguments do not hold each input once")
+        numbers = [leaf["tensor"] for tree in trees for _, leaf in leaves(tree) if "tensor" in leaf]
+        if len(self.arguments.names) not in (0, len(self.arguments.args)) or sorted(numbers) != [
+            *range(len(self.inputs))
+        ]:
+            raise ValueError("the arguments have no names, or do not hold each input once")
 
     def as_dict(self) -> dict[str, Any]:
         """JSON form."""
@@ -179,12 +180,9 @@ class Signature:
         yield from ((name, tree, kwargs.get(name)) for name, tree in rest.items())
 
     def __str__(self) -> str:
-        positional, names, named = self.arguments.args, self.arguments.names, self.arguments.kwargs
-        shown = [
-            f"{name}: {_shown(tree, self.inputs)}" if name else _shown(tree, self.inputs)
-            for name, tree in zip(names or [""] * len(positional), positional, strict=True)
-        ]
-        shown += [f"{name}={_shown(tree, self.inputs)}" for name, tree in named.items()]
+        names = [f"{name}: " for name in self.arguments.names] or [""] * len(self.arguments.args)
+        shown = [name + _shown(tree, self.inputs) for name, tree in zip(names, self.arguments.args, strict=True)]
+        shown += [f"{name}={_shown(tree, self.inputs)}" for name, tree in self.arguments.kwargs.items()]
         return f"({', '.join(shown)}) -> {_shown(self.returns, self.outputs)}"
 
 
@@ -249,7 +247,7 @@ def _numbered(values: Sequence[TensorSpec | Constant]) -> Iterator[Tree]:
 
 
 def _tree(spec: Any, numbered: Iterator[Tree]) -> Tree:
-    """The tree of a PyTorch tree specification, whose leaves are taken from `found` in order."""
+    """The tree of a PyTorch tree specification, whose leaves are the next of `numbered`."""
     if spec.is_leaf():
         return next(numbered)
     children = [_tree(child, numbered) for child in spec.children()]
@@ -287,10 +285,6 @@ def _output_names(returns: Tree) -> list[str]:
     return [name if names.count(name) == 1 else f"{name}_{i}" for i, name in enumerate(names)]
 
 
-def _tensor_numbers(trees: Sequence[Tree]) -> list[int]:
-    return sorted(leaf["tensor"] for tree in trees for _, leaf in leaves(tree) if "tensor" in leaf)
-
-
 def _typed(name: str, kind: Any) -> TensorSpec:
     return TensorSpec(name, tuple(map(int, kind.shape)), str(kind.dtype), str(kind.dtype))
 
@@ -308,8 +302,6 @@ def _check_tensor(spec: TensorSpec, where: str, value: Any) -> None:
             f"{where} has the wrong shape: expected {spec.shape}, got {tuple(shape)}",
             remedy="the network is compiled for fixed shapes: give this one, or tune the network for the other",
             argument=where,
-            expected=list(spec.shape),
-            given=list(shape),
         )
     given = str(dtype).removeprefix("torch.")
     if given != spec.dtype:
@@ -317,8 +309,6 @@ def _check_tensor(spec: TensorSpec, where: str, value: Any) -> None:
             f"{where} has the wrong data type: expected {spec.dtype}, got {given}",
             remedy=f"convert it, in PyTorch with .to(torch.{spec.dtype}), in NumPy with .astype({spec.dtype!r})",
             argument=where,
-            expected=spec.dtype,
-            given=given,
         )
 
 

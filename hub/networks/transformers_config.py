@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...zoo.errors import TchubError, last_line
 from ...zoo.untrusted import read_plain
-from .errors import NetworkImportError
+from .errors import NetworkImportError, file_error
 from .exported_file import export_module, precision_notes
 from .network import Network, check_memory
 from .shapes import FreeSize, Shapes, choices
@@ -74,7 +74,7 @@ def read_config(path: Path, shapes: Shapes | None = None) -> Network:
 
     fields = json.loads(read_plain(path, MAX_BYTES))
     if not isinstance(fields, dict) or not isinstance(fields.get("model_type"), str):
-        raise _refuse(path, "is no transformers configuration: it has no model_type", "give a model's config.json")
+        raise file_error(path, "is no transformers configuration: it has no model_type", "give a model's config.json")
     _check_counts(path, fields)
     config = _config(path, fields)
     stored = [path.with_name(f"model.safetensors{end}") for end in ("", ".index.json")]
@@ -115,15 +115,11 @@ def _readable(path: Path) -> Iterator[None]:
     except TchubError:
         raise
     except Exception as error:
-        raise _refuse(
+        raise file_error(
             path,
             f"or the weights beside it do not make a network: {last_line(error)}",
             "take the folder from its source",
         ) from error
-
-
-def _refuse(path: Path, problem: str, remedy: str) -> NetworkImportError:
-    return NetworkImportError(f"{path} {problem}", remedy=remedy, path=str(path))
 
 
 def _config(path: Path, fields: dict[str, Any]) -> Any:
@@ -134,14 +130,14 @@ def _config(path: Path, fields: dict[str, Any]) -> Any:
         near = difflib.get_close_matches(kind, known, n=3)
         remedy = f"did you mean {', '.join(near)}?" if near else "install the version that has it, or give a .pt2 file"
         own = "auto_map" in fields
-        raise _refuse(
+        raise file_error(
             path,
             f"is of a model that transformers {transformers.__version__} does not have: {kind[:80]!r}"
             + ("; it would run code of its repository, which tchub never does" if own else ""),
             _EXPORT if own else remedy,
         )
     if "quantization_config" in fields:
-        raise _refuse(
+        raise file_error(
             path, "is of quantised weights, which TVM does not compute with", "take the model's original weights"
         )
     left_out = ("model_type", "torch_dtype", "dtype", "auto_map", "use_pretrained_backbone")
@@ -164,10 +160,10 @@ def _model_class(path: Path, fields: dict[str, Any], config: Any) -> Any:
     else:
         first, kind = "", transformers.AutoModel._model_mapping.get(type(config), None)
         kind = kind[0] if isinstance(kind, tuple) else kind
-    if isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel):
-        if isinstance(config, kind.config_class or ()):
-            return kind
-    raise _refuse(
+    is_model = isinstance(kind, type) and issubclass(kind, transformers.PreTrainedModel)
+    if is_model and isinstance(config, kind.config_class or ()):
+        return kind
+    raise file_error(
         path,
         f"names the architecture {first!r}, which is no model of transformers {transformers.__version__} "
         f"for {fields['model_type']}"
@@ -183,7 +179,7 @@ def _check_counts(path: Path, fields: Any) -> None:
         numbers = [n for n in (value if isinstance(value, list) else [value]) if isinstance(n, int)]
         most = MAX_LABELS if key == "num_labels" else MAX_PARTS if _PARTS.search(key) else None
         if most is not None and sum(numbers) > most:
-            raise _refuse(path, f"has {sum(numbers)} {key}", f"take a network of at most {most}")
+            raise file_error(path, f"has {sum(numbers)} {key}", f"take a network of at most {most}")
 
 
 def _notes(path: Path, fields: dict[str, Any], model: _Model) -> list[str]:

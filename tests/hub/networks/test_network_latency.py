@@ -9,7 +9,7 @@ import pytest
 import torch
 from tchub.hub.networks.errors import LatencyError
 from tchub.hub.networks.latency import Latency, compare, measure
-from tchub.hub.networks.latency_worker import add_compiled, arrays
+from tchub.hub.networks.latency_worker import ReferenceNetwork, add_compiled, arrays
 from tchub.hub.networks.sources import open_network
 
 
@@ -31,8 +31,9 @@ def test_a_library_that_crashes_or_hangs_is_an_error(
 def test_pytorchs_own_compiler_is_timed_and_its_failure_is_a_fact(pt2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runs: dict[str, Any] = {}
     errors: dict[str, str] = {}
+    reference = ReferenceNetwork(str(pt2), [torch.ones(16, 24)])
     monkeypatch.setattr(torch, "compile", lambda module: module)
-    add_compiled(runs, str(pt2), [torch.ones(16, 24)], errors)
+    add_compiled(runs, reference, errors)
     assert len(runs["torch.compile"]()) == 2
 
     def refuse(*_: Any) -> None:
@@ -40,7 +41,7 @@ def test_pytorchs_own_compiler_is_timed_and_its_failure_is_a_fact(pt2: Path, mon
 
     monkeypatch.setattr(torch, "compile", lambda module: refuse)
     runs.clear()
-    add_compiled(runs, str(pt2), [torch.ones(16, 24)], errors)
+    add_compiled(runs, reference, errors)
     assert (runs, errors) == ({}, {"torch.compile": "RuntimeError: no compiler"})
 
 
