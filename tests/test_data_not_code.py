@@ -18,7 +18,8 @@ MODULES = {"pickle", "cPickle", "_pickle", "dill", "joblib", "cloudpickle", "she
 CALLS = {"eval", "exec", "compile", "__import__"}
 ATTRIBUTES = {
     "unsafe_load", "full_load", "unsafe_load_all", "read_pickle", "load_pickle", "jit.load", "from_source",
-    "load_inline", "torch.load", "np.load", "numpy.load", "yaml.load", "os.system", "os.popen",
+    "load_inline", "torch.load", "export.load", "load_pt2", "torch.hub.load", "load_library", "np.load", "numpy.load",
+    "yaml.load", "os.system", "os.popen",
 }  # fmt: skip
 # What is allowed after all, and why that is no hole.
 ALLOWED = {
@@ -31,6 +32,8 @@ ALLOWED = {
     ("hub/networks/tuned.py", "np.load"),
     # A member of a user's `.pt2` file, read as tensors alone, to refuse what PyTorch would unpickle afterwards.
     ("hub/networks/exported_archive.py", "torch.load"),
+    # After `check_archive`, which lets a graph and plain tensors through.
+    ("hub/networks/exported_file.py", "load_pt2"),
     # After `check_script`.
     ("zoo/corpus/importers/tvmscript.py", "from_source"),
 }
@@ -100,10 +103,21 @@ def test_torch_reads_tensors_alone(trees: dict[str, ast.Module]) -> None:
                 assert {"weights_only": "True"}.items() <= {k.arg: ast.unparse(k.value) for k in node.keywords}.items()
 
 
+def test_transformers_reads_safetensors_of_the_disk_alone(trees: dict[str, ast.Module]) -> None:
+    calls = [
+        {k.arg: ast.unparse(k.value) for k in node.keywords}
+        for tree in trees.values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and name_of(node.func) == "self.kind.from_pretrained"
+    ]
+    assert len(calls) == 1
+    assert {"use_safetensors": "True", "local_files_only": "True"}.items() <= calls[0].items()
+
+
 @pytest.mark.parametrize(
     "code",
     ["import pickle", "from joblib import load", "torch.load(f)", "np.load(f, allow_pickle=True)", "yaml.load(f)",
-     "eval(x)", "tvm.script.from_source(x)", "subprocess.run(x, shell=True)", "torch.jit.load(x)"],
+     "eval(x)", "tvm.script.from_source(x)", "subprocess.run(x, shell=True)", "torch.jit.load(x)", "torch.export.load(x)"],
 )  # fmt: skip
 def test_the_check_sees_what_it_is_for(code: str) -> None:
     tree = ast.parse(code)
