@@ -117,7 +117,8 @@ def test_transformers_reads_safetensors_of_the_disk_alone(trees: dict[str, ast.M
 @pytest.mark.parametrize(
     "code",
     ["import pickle", "from joblib import load", "torch.load(f)", "np.load(f, allow_pickle=True)", "yaml.load(f)",
-     "eval(x)", "tvm.script.from_source(x)", "subprocess.run(x, shell=True)", "torch.jit.load(x)", "torch.export.load(x)"],
+     "eval(x)", "tvm.script.from_source(x)", "subprocess.run(x, shell=True)", "torch.jit.load(x)",
+     "torch.export.load(x)"],
 )  # fmt: skip
 def test_the_check_sees_what_it_is_for(code: str) -> None:
     tree = ast.parse(code)

@@ -117,9 +117,8 @@ class Signature:
             check_tree(tree, len(self.inputs))
         check_tree(self.returns, len(self.outputs))
         numbers = [leaf["tensor"] for tree in trees for _, leaf in leaves(tree) if "tensor" in leaf]
-        if len(self.arguments.names) not in (0, len(self.arguments.args)) or sorted(numbers) != [
-            *range(len(self.inputs))
-        ]:
+        named = len(self.arguments.names) in (0, len(self.arguments.args))
+        if not named or sorted(numbers) != [*range(len(self.inputs))]:
             raise ValueError("the arguments have no names, or do not hold each input once")
 
     def as_dict(self) -> dict[str, Any]:
