@@ -64,7 +64,8 @@ class OutputCheck:
     def from_dict(cls, facts: dict[str, Any]) -> OutputCheck:
         """The inverse of `as_dict`."""
         own: dict[str, Any] = {key: value for key, value in facts.items() if key != "verdict"}
-        return cls(**own | {"unchecked": tuple(own["unchecked"])})
+        own["unchecked"] = tuple(own["unchecked"])
+        return cls(**own)
 
 
 def check_output(ours: Arrays, theirs: Arrays, exact: Callable[[], Arrays | None] | None = None) -> OutputCheck:

@@ -99,7 +99,9 @@ def encoder_layer(src: Tensor, embed_dim: int, num_heads: int, *rest: Any, **mas
     mask, mask_type = masks.get("mask"), masks.get("mask_type")
 
     def attend(x: Tensor) -> Tensor:
-        return multi_head_attention(x, x, x, embed_dim, num_heads, *projections, mask, False, True, mask_type)[0]
+        return multi_head_attention(
+            x, x, x, embed_dim, num_heads, *projections, mask=mask, need_weights=False, mask_type=mask_type
+        )[0]
 
     def feed(x: Tensor) -> Tensor:
         hidden = functional.linear(x, *wide)

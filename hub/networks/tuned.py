@@ -145,7 +145,7 @@ class TunedNetwork:
     def _main(self, number: int) -> Any:
         """The compiled function, in a virtual machine of the calling thread: machines cannot be entered twice."""
         _set_threads(self.threads)
-        functions: dict[int, Any] = self._machines.__dict__
+        functions: dict[Any, Any] = vars(self._machines)
         if number not in functions:
             import tvm
             from tvm import relax
