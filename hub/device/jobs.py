@@ -22,6 +22,22 @@ from .timing import DriftConfig, DriftWatch, TimingConfig, make_reference_kernel
 
 ArgsInfo = Sequence[tuple[Sequence[int], str]]
 Array = np.ndarray[Any, Any]
+PREPACK = "prepack"
+"""Function of a library that permutes weights: takes them as the task has them, then arrays for the permuted ones."""
+_PREPACKED = "meta_schedule.layout_rewrite_preproc"
+
+
+@dataclass(frozen=True)
+class BuildResult:
+    """A compiled program.
+
+    Attributes:
+        seconds: compile time.
+        prepacked: places of the arguments that it takes permuted, as its `PREPACK` makes them.
+    """
+
+    seconds: float
+    prepacked: tuple[int, ...] = ()
 
 
 @lru_cache(maxsize=16)
@@ -31,11 +47,11 @@ def _target(text: str) -> Any:
     return tvm.target.Target(json.loads(text))
 
 
-def build(module_json: str, target: dict[str, Any], library: str, linker: str | None = None) -> float:
-    """Compile a scheduled module into the shared library `library`; returns seconds.
+def build(module_json: str, target: dict[str, Any], library: str, linker: str | None = None) -> BuildResult:
+    """Compile a scheduled module into the shared library `library`.
 
-    The passes are those of stock's `LocalBuilder`. The write is atomic: a killed build leaves no library that
-    looks whole.
+    The passes are those of stock's `LocalBuilder`. Where the schedule permutes weights, which the compiled network
+    does once, the program takes them permuted. The write is atomic: a killed build leaves no library that looks whole.
 
     Args:
         linker: for another architecture; None for this machine's own.
@@ -44,7 +60,11 @@ def build(module_json: str, target: dict[str, Any], library: str, linker: str | 
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
     start = time.perf_counter()
-    mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(tvm.ir.load_json(module_json))
+    scheduled: Any = tvm.ir.load_json(module_json)
+    mod = RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(scheduled)
+    prepacked: tuple[int, ...] = ()
+    if _PREPACKED in module_json:
+        mod[PREPACK], prepacked = _prepack(scheduled["main"])
     built = tvm.tirx.build(mod, target=_target(json.dumps(target)))
     unfinished = Path(f"{library}.{os.getpid()}.so")
     try:
@@ -52,7 +72,31 @@ def build(module_json: str, target: dict[str, Any], library: str, linker: str | 
         os.replace(unfinished, library)
     finally:
         unfinished.unlink(missing_ok=True)
-    return time.perf_counter() - start
+    return BuildResult(time.perf_counter() - start, prepacked)
+
+
+def _prepack(func: Any) -> tuple[Any, tuple[int, ...]]:
+    """Return the part of a scheduled function that permutes weights, and the places of these among its arguments.
+
+    Relax splits it off, as it does when a network is compiled.
+    """
+    from tvm import relax
+    from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+
+    infos: Any = ArgInfo.from_prim_func(func)
+    tensor: Any = relax.TensorType
+    types = [tensor([int(extent) for extent in info.shape], str(info.dtype)) for info in infos]
+    builder: Any = relax.BlockBuilder()
+    call: Any = relax.call_tir
+    main = builder.add_func(func, "main")
+    inputs = [relax.Var(f"input{i}", one) for i, one in enumerate(types[:-1])]
+    with builder.function("network", inputs):
+        builder.emit_func_output(builder.emit(call(main, inputs, types[-1])))
+    split = relax.transform.SplitLayoutRewritePreproc()(builder.get())
+    prepack = next(f for var, f in split.functions_items() if var.name_hint.endswith("_weight_prepack"))
+    names = [str(param.name) for param in func.params]
+    weights = prepack.params[: len(prepack.params) // 2]
+    return prepack.with_attr("global_symbol", PREPACK), tuple(names.index(str(weight.name)) for weight in weights)
 
 
 def _export(built: Any, library: Path, linker: str | None) -> None:
@@ -176,21 +220,25 @@ def run(
     config: TimingConfig,
     best: float | None,
     drift: DriftConfig | None = None,
-    reference: str | None = None,
+    reference: tuple[ArgsInfo, str] | None = None,
+    prepacked: Sequence[int] = (),
 ) -> RunResult:
     """Time a compiled program on random inputs.
 
     Args:
         best: latency in seconds of the task's fastest known program, or None.
         drift: how the machine is watched, or None.
-        reference: file with the task's right outputs, or None.
+        reference: the task's arguments and the file with its right outputs; None: not checked.
+        prepacked: places of the arguments that the program takes permuted, see `BuildResult`.
     """
     import tvm
 
     start = time.perf_counter()
     module = tvm.runtime.load_module(library)
     args = _tensors(args_info)
-    wrong = None if reference is None else _check(module, args, load_reference(reference))
+    wrong = None
+    if reference is not None:
+        wrong = _check(module, args, _tensors(reference[0]), prepacked, load_reference(reference[1]))
     if wrong is not None:
         _arguments.clear()  # it may have written its inputs
         return RunResult([], time.perf_counter() - start, wrong)
@@ -205,14 +253,6 @@ def run(
 # Wrong programs are wrong by far. A float32 sum of 25,000 terms in another order is off by a tenth of what is allowed,
 # a half-precision one by up to 5%.
 _ALLOWED_EPSILONS, _MOST = 4096.0, 0.05
-# TVM drops the block that permutes rewritten weights before it builds (`RemoveWeightLayoutRewriteBlock`), so such a
-# program takes its weights in another order than the task's.
-_REWRITTEN = "meta_schedule.layout_rewrite_preproc"
-
-
-def is_comparable(module_json: str) -> bool:
-    """Return whether a scheduled module takes its weights in the task's own order."""
-    return _REWRITTEN not in module_json
 
 
 def make_reference(library: str, args_info: ArgsInfo, path: str) -> int:
@@ -242,11 +282,17 @@ def load_reference(path: str) -> dict[int, Array]:
         return {int(name): data[name] for name in data.files}
 
 
-def _check(module: Any, args: Sequence[Any], right: Mapping[int, Array]) -> str | None:
+def _check(
+    module: Any, args: Sequence[Any], inputs: Sequence[Any], prepacked: Sequence[int], right: Mapping[int, Array]
+) -> str | None:
+    """Return what is wrong with the outputs for a task's `inputs`; `args` have the shapes that the program takes."""
+    if prepacked:
+        module[PREPACK](*(inputs[i] for i in prepacked), *(args[i] for i in prepacked))
+    inputs = [args[i] if i in prepacked else value for i, value in enumerate(inputs)]
     for argument in right:
-        args[argument].copyfrom(np.zeros_like(args[argument].numpy()))  # what the program before left there is right
-    module["main"](*args)
-    return complaint({argument: args[argument].numpy() for argument in right}, right)
+        inputs[argument].copyfrom(np.zeros_like(inputs[argument].numpy()))  # what the program before left is right
+    module["main"](*inputs)
+    return complaint({argument: inputs[argument].numpy() for argument in right}, right)
 
 
 def complaint(outputs: Mapping[int, Array], right: Mapping[int, Array]) -> str | None:

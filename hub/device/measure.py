@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ import psutil
 
 from .candidate import args_of
 from .host_facts import physical_cores
-from .jobs import RunResult, is_comparable
+from .jobs import BuildResult, RunResult
 from .measurement import FailureWatch, MeasureConfig, Measurement
 from .patience import Neighbours
 from .pool import JobResult, WorkerPool, Zygote, check_compiler, cores, plan_workers
@@ -39,8 +39,7 @@ class MeasuringJob:
 
     candidate: Candidate
     library: Path
-    comparable: bool
-    build_seconds: float = 0.0
+    built: BuildResult = field(default=BuildResult(0.0))
     stage: str = "build"
 
 
@@ -134,7 +133,7 @@ class ProgramMeasurer(ABC):
             for future in done:
                 job, result = active.pop(future), future.result()
                 if result.error is None and job.stage == "build":
-                    job.build_seconds, job.stage = float(result.value), "run"
+                    job.built, job.stage = result.value, "run"
                     built.append(job)
                 else:
                     yield job.candidate, self._failures.count(self._measurement(job, result))
@@ -149,7 +148,7 @@ class ProgramMeasurer(ABC):
         self._serial += 1
         library = self.scratch / f"{self._serial}.so"
         module_json = tvm.ir.save_json(candidate.mod)
-        active[self._build(module_json, library)] = MeasuringJob(candidate, library, is_comparable(module_json))
+        active[self._build(module_json, library)] = MeasuringJob(candidate, library)
 
     @abstractmethod
     def _start_run(self, job: MeasuringJob) -> Future[JobResult]:
@@ -159,9 +158,9 @@ class ProgramMeasurer(ABC):
         job.library.unlink(missing_ok=True)
         if result.error is not None:
             error = {"exception": job.stage, "timeout": f"{job.stage}_timeout", "crash": "crash"}[result.error]
-            return Measurement((), error, result.message, job.build_seconds, measured_at=time.time())
+            return Measurement((), error, result.message, job.built.seconds, measured_at=time.time())
         outcome: RunResult = result.value
-        costs = job.build_seconds, outcome.seconds, time.time()
+        costs = job.built.seconds, outcome.seconds, time.time()
         if outcome.wrong is not None:
             return Measurement((), "wrong_output", outcome.wrong, *costs)
         self.watched["repeated"] += outcome.repeated
@@ -240,11 +239,15 @@ class Measurer(ProgramMeasurer):
             self.unchecked[task_id] = f"{result.error}: {result.message}"
         return (args, file) if result.error is None and result.value else None
 
-    def _reference(self, job: MeasuringJob) -> str | None:
-        """Return the file to compare a program with; None where it cannot be checked, or not yet."""
+    def _reference(self, job: MeasuringJob) -> tuple[Any, str] | None:
+        """Return the task's arguments and outputs to compare with; None where it cannot be checked, or not yet."""
         future = self._references.get(job.candidate.task_id)
-        reference = future.result() if job.comparable and future is not None and future.done() else None
-        return reference[1] if reference is not None and reference[0] == job.candidate.args_info else None
+        reference = future.result() if future is not None and future.done() else None
+        if reference is None:
+            return None
+        pairs = enumerate(zip(reference[0], job.candidate.args_info, strict=False))
+        alike = all(task == program for i, (task, program) in pairs if i not in job.built.prepacked)
+        return reference if alike and len(reference[0]) == len(job.candidate.args_info) else None
 
     def measure(self, candidates: Iterable[Candidate]) -> Iterator[tuple[Candidate, Measurement]]:
         """Measure candidates; see `ProgramMeasurer.measure`."""
@@ -256,5 +259,6 @@ class Measurer(ProgramMeasurer):
         reference = self._reference(job)
         self.watched["checked"] += reference is not None
         best = self._best.get(job.candidate.task_id)
-        args = (str(job.library), job.candidate.args_info, self.config.timing, best, self.config.drift, reference)
+        timing, drift, infos = self.config.timing, self.config.drift, job.candidate.args_info
+        args = (str(job.library), infos, timing, best, drift, reference, job.built.prepacked)
         return self.runner.submit("run", args, self.config.run_timeout)

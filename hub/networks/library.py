@@ -61,7 +61,7 @@ def build_library(
 
     def lower(mod: Any, _context: Any) -> Any:
         if database is not None:
-            mod = relax.transform.MetaScheduleApplyDatabase()(mod)
+            mod = tvm.transform.Sequential(_tuned())(mod)
         kernels = [f for f in mod.functions.values() if isinstance(f, tvm.tirx.PrimFunc)]
         counts["functions"] = len(kernels)
         counts["tuned"] = sum(bool(f.attrs.get("tirx.is_scheduled", False)) for f in kernels)
@@ -77,6 +77,19 @@ def build_library(
         library.export_library(str(temporary), fcompile=linked_by(linker) if linker else None)
         temporary.replace(path)
     return BuiltLibrary(str(path), time.monotonic() - start, **counts, size=path.stat().st_size)
+
+
+def _tuned() -> list[Any]:
+    """The passes that put in the database's schedules, and permute the weights as these read them, here and now."""
+    from tvm.relax import transform
+
+    return [
+        transform.MetaScheduleApplyDatabase(),
+        transform.SplitLayoutRewritePreproc(),
+        transform.FoldConstant(),
+        transform.CanonicalizeBindings(),
+        transform.DeadCodeElimination(),
+    ]
 
 
 def _lowering() -> list[Any]:

@@ -62,6 +62,7 @@ def _tensor_functions() -> list[Any]:
         transform.FoldConstant(),
         transform.FuseOps(),
         transform.FuseTIR(),
+        transform.AttachAttrLayoutFreeBuffers(),  # weights may be stored as a schedule likes to read them
     ]
 
 

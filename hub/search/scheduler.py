@@ -1,9 +1,11 @@
-"""The order of tasks in a tuning run: a floor for each task first, then the largest expected gain.
+"""The order of tasks in a tuning run: a floor for each task first, then what can still be gained.
 
 MetaSchedule's own scheduler gives each task `num_trials_per_iter` = 64 programs in turn, so that 128 trials
-over 27 tasks leave 25 of them untuned (apache/tvm#18159). Here the batch follows from the trials at hand. The gain is
-what the cost model's scores promise, once a task has measured programs to set them against (`expected_gain`); until
-then MetaSchedule's gradient: alpha * (recent improvement) + (1 - alpha) * (best latency / rounds).
+over 27 tasks leave 25 of them untuned (apache/tvm#18159). Here the batch follows from the trials at hand.
+
+What a task can still gain is bounded by the device's roofline, and is taken to shrink with the trials spent. The
+cost model's promise (`expected_gain`) counts as far as its scores were right on this task: a model that is wrong about
+a task, and promises nothing, must not starve it.
 """
 
 from __future__ import annotations
@@ -27,6 +29,11 @@ MAX_BATCH = 64
 # Valid programs of a task before its scores count as calibrated, and rounds that the calibration looks back on.
 LEAST_PROGRAMS = 4
 ROUNDS = 4
+# Trials of a task after which half of its room counts as searched, and the least room, as a share of the best latency.
+HALF_SEARCHED = 16
+LEAST_ROOM = 0.02
+# Programs after which the order of a model's scores is known half as well as it can be.
+HALF_TRUSTED = 8
 # Draws of the batch's latencies; the same ones for every task, so that two tasks differ by what they are.
 _DRAWS = np.random.default_rng(0).standard_normal((256, 64))
 
@@ -52,8 +59,22 @@ class ScoredRound:
         return scores[good], np.log(latencies[good])
 
 
-def expected_gain(rounds: Sequence[ScoredRound], best: float) -> float | None:
-    """Return the seconds by which the next batch is expected to beat `best`: E[max(0, best - fastest of the batch)].
+@dataclass(frozen=True)
+class ModelPromise:
+    """What a model's scores promise for the next batch of a task.
+
+    Attributes:
+        seconds: by which the batch is expected to beat the best latency.
+        trust: how far the scores have been right on this task, from 0 to 1: the share of the variance of log latency
+            that they explained, shrunk where few programs were measured.
+    """
+
+    seconds: float
+    trust: float
+
+
+def expected_gain(rounds: Sequence[ScoredRound], best: float) -> ModelPromise | None:
+    """Return what the next batch is expected to beat `best` by: E[max(0, best - fastest of the batch)].
 
     Scores differ in level and scale from round to round (the model learns), so latencies are fitted against scores
     within rounds; the next batch's follow from the last round's, whose left-over programs it will begin with.
@@ -74,12 +95,14 @@ def expected_gain(rounds: Sequence[ScoredRound], best: float) -> float | None:
     x = np.concatenate([scores - scores.mean() for scores, _ in recent])
     y = np.concatenate([logs - logs.mean() for _, logs in recent])
     slope = min(0.0, float(x @ y) / float(x @ x)) if float(x @ x) > 0 else 0.0
-    spread = float(np.sqrt(np.square(y - slope * x).sum() / (len(y) - len(recent))))
+    rest, total = float(np.square(y - slope * x).sum()), float(np.square(y).sum())
+    spread = (rest / (len(y) - len(recent))) ** 0.5
+    trust = (1.0 - rest / total if total > 0 else 0.0) * len(y) / (len(y) + HALF_TRUSTED)
     last_scores, last_logs = recent[-1]
     waiting = np.array(rounds[-1].waiting[: _DRAWS.shape[1]])
     expected = last_logs.mean() + slope * (waiting - last_scores.mean())
     fastest = np.exp((expected + spread * _DRAWS[:, : len(waiting)]).min(axis=1))
-    return float(np.maximum(0.0, best - fastest).mean())
+    return ModelPromise(float(np.maximum(0.0, best - fastest).mean()), trust)
 
 
 @dataclass
@@ -90,6 +113,7 @@ class TaskProgress:
         weight: how many times the network calls it.
         fixed: True for a design space of one program, which one trial settles.
         cost: rough work (FLOPs), to order the floor rounds.
+        bound: latency in seconds that no program of the task can be under, by the device's roofline; 0: not known.
         trials: programs measured.
         history: best latency in seconds after each round, infinite while none is valid.
         exhausted: True where the search has nothing new.
@@ -101,6 +125,7 @@ class TaskProgress:
     weight: float
     fixed: bool = False
     cost: float = 0.0
+    bound: float = 0.0
     trials: int = 0
     history: list[float] = field(default_factory=list)
     exhausted: bool = False
@@ -151,11 +176,24 @@ def gain(task: TaskProgress) -> float:
         return inf  # nothing valid yet: the network cannot be compiled well without it
     promised = expected_gain(list(task.scored), task.best)
     if promised is not None:
-        return task.weight * promised
+        return task.weight * promised.seconds
     past = task.history[-1 - min(WINDOW, task.rounds - 1)]
     steps = min(WINDOW, task.rounds - 1)
     backward = (past - task.best) / steps if steps and isfinite(past) else 0.0
     return task.weight * (ALPHA * backward + (1 - ALPHA) * task.best / task.rounds)
+
+
+def priority(task: TaskProgress) -> float:
+    """Return what the network can still gain in seconds from this task, by which tasks take turns.
+
+    The room down to the roofline, less the more was searched; and the model's promise, as far as it is trusted here.
+    """
+    if not task.rounds or not isfinite(task.best):
+        return inf  # nothing valid yet: the network cannot be compiled well without it
+    room = max(task.best - task.bound, LEAST_ROOM * task.best)
+    unsearched = room / (1 + task.trials / HALF_SEARCHED)
+    promise = expected_gain(list(task.scored), task.best) or ModelPromise(0.0, 0.0)
+    return task.weight * (promise.trust * min(promise.seconds, room) + (1 - promise.trust) * unsearched)
 
 
 def settled(tasks: Sequence[TaskProgress], share: float) -> bool:
@@ -200,7 +238,7 @@ def next_round(
     if fresh:
         order = sorted(fresh, key=lambda i: -tasks[i].weight * tasks[i].cost)
     else:
-        order = sorted(hopeful or open_tasks, key=lambda i: -gain(tasks[i]))
+        order = sorted(hopeful or open_tasks, key=lambda i: -priority(tasks[i]))
     chosen: list[tuple[int, int]] = []
     for i in order:
         if sum(count for _, count in chosen) >= room:
@@ -213,8 +251,8 @@ def next_round(
 class GainScheduler(PyTaskScheduler):
     """The same order of tasks in the form that MetaSchedule calls, for `tune_tir` and `tune_tasks`.
 
-    The gain follows MetaSchedule's gradient here, since its search strategies do not tell the scores of the programs
-    that they left; and a round is as large as `num_trials_per_iter`.
+    Neither the device's roofline nor the scores of programs that a strategy left are known here: what a task can gain
+    is its latency, less the more it was searched; and a round is as large as `num_trials_per_iter`.
     """
 
     def __init__(self) -> None:

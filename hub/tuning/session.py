@@ -21,6 +21,7 @@ from ..search.engines import SearchSettings, open_engine
 from ..search.errors import InterruptedRunError, TuningError
 from ..search.interrupt import StopFlag
 from ..search.measuring import Job, Measure, runner_result
+from ..search.roofline import Roofline
 from ..search.scheduler import ScoredRound, TaskProgress, batch_size, next_round, settled
 from .config import TuneConfig
 from .progress import SessionView
@@ -61,6 +62,7 @@ class TuningSession:
         stop: asks the run to end early.
         on_change: called whenever the view changed.
         untuned: latencies in seconds, by task id, of untuned programs that were measured already.
+        roofline: of the device, which bounds what a task can gain; None: not known.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class TuningSession:
         stop: StopFlag,
         on_change: Callable[[SessionView], None] = lambda view: None,
         untuned: Mapping[str, float] | None = None,
+        roofline: Roofline | None = None,
     ) -> None:
         self.config, self.target, self.stop, self.store = config, target, stop, store
         self._measure_batch, self._on_change = measure, on_change
@@ -86,7 +89,11 @@ class TuningSession:
             open_engine(task, target, search, seed + i, threads, self.model) for i, task in enumerate(tasks)
         ]
         pairs = zip(tasks, (engine.search for engine in self._engines), strict=True)
-        progress = [TaskProgress(t.weight, s.fixed, t.flops, cheap_search=s.cheap) for t, s in pairs]
+        bounds = [0.0 if roofline is None else roofline.bound(task) for task in tasks]
+        progress = [
+            TaskProgress(task.weight, search.fixed, task.flops, bound, cheap_search=search.cheap)
+            for (task, search), bound in zip(pairs, bounds, strict=True)
+        ]
         self.view = SessionView(tasks, progress, config.trials, programs, untuned=dict(untuned or {}))
         self.view.phases |= store.noted("phases") or {}
         self.view.batch = batch_size(config.trials, progress, config.trials_per_iter)

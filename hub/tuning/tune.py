@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,7 @@ from ..search.errors import InterruptedRunError
 from ..search.interrupt import StopFlag
 from ..search.measuring import Measure, RunnerMeasure, WorkerMeasure
 from ..search.models import ModelChoice, choose_model
+from ..search.roofline import Roofline, measure_roofline
 from .builds import NetworkVariant, first_build, first_compare
 from .config import TuneConfig
 from .progress import TuneProgress
@@ -184,6 +185,7 @@ class _Run:
     stack: ExitStack
     outcomes: list[SessionOutcome] = field(default_factory=list)
     started: float = field(default_factory=time.time)
+    roofline: Roofline | None = None
 
     @classmethod
     def open(
@@ -226,6 +228,7 @@ class _Run:
     def tune(self, models: list[ModelChoice]) -> TuneResult:
         """Tune with each model, compile, compare and report."""
         with self._reporting_when_stopped():
+            self._measure_roofline()
             for label, model in zip(("tuned", "stock"), models, strict=False):
                 self._session(label, model)
             finished = [self._finish(variant) for variant in self.variants]
@@ -242,6 +245,14 @@ class _Run:
         write_manifest(self.folder, self.network.name, tuned, self.device.facts.target, self.device.facts.cores)
         return TuneResult(report, self.folder, finished[0].library)
 
+    def _measure_roofline(self) -> None:
+        if self.config.builder is not None:
+            return  # a builder and a runner do not say what device they are for
+        self.progress.stage("measure the peak of the device")
+        self.roofline = measure_roofline(self.measure, self.device.facts.cores)
+        if self.roofline is None:
+            self.progress.note("the peak of the device could not be measured: trials go by the tasks' latencies alone")
+
     def _session(self, label: str, model: ModelChoice) -> None:
         folder = self.folder if label == "tuned" else self.folder / label
         scope = MeasurementScope.of_device(self.device.facts)
@@ -256,8 +267,9 @@ class _Run:
         untuned = self.outcomes[0].view.untuned if self.outcomes else None
         on_change = partial(self.progress.session, label)
         session = TuningSession(
-            self.tasks, self.target, model.make(), self.measure, store, self.config, self.stop, on_change, untuned
-        )
+            self.tasks, self.target, model.make(), self.measure, store, self.config, self.stop, on_change, untuned,
+            self.roofline,
+        )  # fmt: skip
         outcome = SessionOutcome(label, model, session.view, session.database, folder)
         self.outcomes.append(outcome)
         start = time.monotonic()
@@ -307,6 +319,7 @@ class _Run:
             "layout": self.variants[0].first.layout,
             "notes": list(dict.fromkeys([*self.network.notes, *(n for v in self.variants for n in v.first.notes)])),
             "settings": self.config.as_dict(),
+            "roofline": self.roofline and asdict(self.roofline),
         }
         return make_report(facts, self.outcomes, self.device.facts, status, self.started)
 

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tchub.hub.device.jobs import complaint, difference, load_reference, save_reference, tolerance
 from tchub.hub.device.measure import Measurer
+from tchub.hub.networks.tasks import make_task
+from tchub.hub.search.candidates import random_candidates
 
 
 @given(st.integers(1, 4096), st.integers(0, 2**31))
@@ -72,3 +74,27 @@ def test_a_wrong_program_is_told_and_right_ones_pass(
         assert measurer.watched["checked"] == 3
     assert results.pop("wrong").error == "wrong_output"
     assert [m.error for m in results.values()] == [None, None]
+
+
+def test_a_program_with_permuted_weights_is_checked_too(target: Any, target_dict: dict[str, Any]) -> None:
+    """Its library permutes the weights of the check as the compiled network's are; other weights give other outputs."""
+    import tvm
+    from tvm import te
+
+    def product(transposed: bool) -> Any:
+        a, b = te.placeholder((32, 16), name="a"), te.placeholder((16, 16), name="b")
+        k = te.reduce_axis((0, 16), name="k")
+        c: Any = te.compute((32, 16), lambda i, j: te.sum(a[i, k] * (b[j, k] if transposed else b[k, j]), axis=k))
+        func = te.create_prim_func([a, b, c]).with_attrs({"global_symbol": "main", "layout_free_buffers": [1]})
+        return make_task(tvm.IRModule({"main": func}), "product")
+
+    task, other = product(False), product(True)
+    candidates = [c for c in random_candidates(task, target, 8) if len(c.args_info[1][0]) > 2]
+    assert candidates
+    with Measurer(target_dict) as measurer:
+        measurer.refer(task.task_id, task.mod, wait=True)
+        assert {m.error for _, m in measurer.measure(candidates)} == {None}
+        assert measurer.watched["checked"] == len(candidates)
+    with Measurer(target_dict) as measurer:
+        measurer.refer(task.task_id, other.mod, wait=True)
+        assert {m.error for _, m in measurer.measure(candidates[:2])} == {"wrong_output"}

@@ -15,6 +15,7 @@ from tchub.hub.search.scheduler import (
     expected_gain,
     gain,
     next_round,
+    priority,
     round_size,
     settled,
 )
@@ -101,8 +102,32 @@ def test_the_gain_is_what_the_scores_promise() -> None:
     assert gain(calibrated(1e-3, 0.5e-3)) == pytest.approx(0.5e-3)
     assert gain(calibrated(1e-3, 0.5e-3, weight=3)) == pytest.approx(1.5e-3)
     assert gain(calibrated(1e-3, 2e-3)) == 0
-    tasks = [calibrated(1e-3, 0.9e-3), calibrated(1e-3, 0.4e-3), calibrated(5e-3, 6e-3)]
-    assert next_task(tasks) == 1
+
+
+def test_what_is_near_its_roofline_waits() -> None:
+    far, near = TaskProgress(1.0, bound=0.2e-3), TaskProgress(3.0, bound=0.95e-3)
+    for task in (far, near):
+        task.record([1e-3] * 4)
+    assert next_task([near, far]) == 1
+    assert priority(near) > 0, "a task at its roofline keeps a little: the roofline may be measured too low"
+
+
+def test_a_model_that_is_wrong_about_a_task_does_not_starve_it() -> None:
+    """Of equal tasks one is promised nothing by scores that were wrong on it, and gets its turns all the same."""
+    latencies = (1e-3, 2e-3, 1e-3, 2e-3)
+    wrong = ScoredRound((1.0, 2.0, 3.0, 4.0), latencies, (-9.0,))
+    tasks = [TaskProgress(1.0, bound=1e-4), TaskProgress(1.0, bound=1e-4)]
+    for task in tasks:
+        task.record(latencies)
+    for _ in range(20):
+        chosen = tasks[next_task(tasks)]
+        chosen.record([1e-3] * 4)
+        tasks[0].scored.append(wrong)
+    assert tasks[0].trials >= 0.4 * tasks[1].trials
+
+
+def test_scores_that_were_right_on_a_task_are_believed() -> None:
+    assert priority(calibrated(1e-3, 0.4e-3)) > priority(calibrated(1e-3, 0.9e-3)) > priority(calibrated(1e-3, 2e-3))
 
 
 @given(st.floats(-3, 3), st.floats(0.1, 10))
@@ -111,14 +136,18 @@ def test_the_level_and_scale_of_scores_do_not_matter(level: float, scale: float)
     moved = ScoredRound(
         tuple(level + scale * s for s in plain.scores), plain.latencies, tuple(level + scale * s for s in plain.waiting)
     )
-    assert expected_gain([moved], 1e-3) == pytest.approx(expected_gain([plain], 1e-3), rel=1e-4)
+    before, after = expected_gain([plain], 1e-3), expected_gain([moved], 1e-3)
+    assert before is not None
+    assert after is not None
+    assert (after.seconds, after.trust) == pytest.approx((before.seconds, before.trust), rel=1e-4)
 
 
 def test_scores_that_say_nothing_promise_by_chance_alone() -> None:
     noise = ScoredRound((1.0, 2.0, 3.0, 4.0), (1e-3, 2e-3, 1e-3, 2e-3), (5.0,))
     promised = expected_gain([noise], 1e-3)
     assert promised is not None
-    assert 0 < promised < 0.5e-3
+    assert 0 < promised.seconds < 0.5e-3
+    assert promised.trust < 0.1
 
 
 def test_without_calibration_the_gradient_decides() -> None:

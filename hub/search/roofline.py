@@ -1,0 +1,117 @@
+"""The roofline of the device that programs run on: its peak FLOP/s in float32 and the bandwidth of its caches.
+
+Both are measured as any program is, by the same workers: on this machine or on an RPC server. It takes a second.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from .candidates import untuned_candidate
+
+if TYPE_CHECKING:
+    from ..networks.tasks import TuningTask
+    from .measuring import Measure
+
+# Accumulators of a kernel: 6 x 16 floats fill the registers of AVX2 and of NEON, 6 x 32 those of AVX-512.
+_ROWS, _WIDTHS = 6, (16, 32)
+# Its operands stay in the first-level cache.
+_DEPTH, _REPEATS = 128, 256
+# Floats that a core copies: 128 KiB and as many of the copy, which is within every CPU's second-level cache.
+_COPIED = 1 << 15
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """The rates of a machine that no program exceeds.
+
+    Attributes:
+        flops: floating-point operations a second, of all cores that a program takes.
+        bandwidth: bytes a second between cores and their second-level caches.
+    """
+
+    flops: float
+    bandwidth: float
+
+    def bound(self, task: TuningTask) -> float:
+        """Return a latency in seconds that no program of a task is under."""
+        from tvm.s_tir.meta_schedule.arg_info import ArgInfo
+
+        infos: Any = ArgInfo.from_entry_func(task.mod, remove_preproc=False)
+        size = sum(prod(int(extent) for extent in info.shape) * _bytes(str(info.dtype)) for info in infos)
+        return max(task.flops / self.flops, size / self.bandwidth)
+
+
+def measure_roofline(measure: Measure, cores: int) -> Roofline | None:
+    """Measure the roofline; None where its kernels do not run, as on a device that is no CPU.
+
+    Args:
+        measure: measures programs on the machine.
+        cores: that a program takes.
+    """
+    kernels = [*(_multiply(width, cores) for width in _WIDTHS), _copy(cores)]
+    rates = [0.0] * len(kernels)
+    jobs = [(task, untuned_candidate(task)) for task, _ in kernels]
+    for index, measurement in measure(jobs):
+        if measurement.error is None:
+            rates[index] = kernels[index][1] / measurement.latency
+    flops, bandwidth = max(rates[:-1]), rates[-1]
+    return Roofline(flops, bandwidth) if flops and bandwidth else None
+
+
+def _multiply(width: int, cores: int) -> tuple[TuningTask, float]:
+    """Return a kernel of multiply-adds in registers, and its FLOPs."""
+    from tvm import te
+
+    a = te.placeholder((_DEPTH, _ROWS), name="a")
+    b = te.placeholder((_DEPTH, width), name="b")
+    k = te.reduce_axis((0, _DEPTH), name="k")
+    shape = (cores, _REPEATS, _ROWS, width)
+    out: Any = te.compute(shape, lambda core, n, i, j: te.sum(a[k, i] * b[k, j], axis=k), name="out")
+    schedule = _schedule([a, b, out])
+    block = schedule.get_sblock("out")
+    written = schedule.cache_write(block, 0, "local")
+    core, n, i, j, depth = schedule.get_loops(block)
+    schedule.reorder(core, n, depth, i, j)
+    schedule.reverse_compute_at(written, n)
+    for row, column in ((i, j), schedule.get_loops(written)[-2:]):
+        schedule.unroll(row)
+        schedule.vectorize(column)
+    schedule.parallel(core)
+    schedule.decompose_reduction(block, depth)
+    return _task(f"peak-{width}", schedule), 2.0 * prod(shape) * _DEPTH
+
+
+def _copy(cores: int) -> tuple[TuningTask, float]:
+    """Return a kernel that reads and writes a cache's worth of floats, and its bytes."""
+    from tvm import te
+
+    source = te.placeholder((cores, _COPIED // 16, 16), name="source")
+    out: Any = te.compute(source.shape, lambda core, i, j: source[core, i, j] + 1.0, name="out")
+    schedule = _schedule([source, out])
+    core, _, j = schedule.get_loops(schedule.get_sblock("out"))
+    schedule.vectorize(j)
+    schedule.parallel(core)
+    return _task("bandwidth", schedule), 8.0 * cores * _COPIED
+
+
+def _schedule(args: list[Any]) -> Any:
+    import tvm
+    from tvm import te
+    from tvm.s_tir import Schedule
+
+    return Schedule(tvm.IRModule({"main": te.create_prim_func(args).with_attr("global_symbol", "main")}))
+
+
+def _task(name: str, schedule: Any) -> TuningTask:
+    from ..networks.tasks import TuningTask
+
+    return TuningTask(name, name, "roofline", 1, schedule.mod, 0.0)
+
+
+def _bytes(dtype: str) -> int:
+    import tvm
+
+    return max(1, int(tvm.DataType(dtype).bits) // 8)

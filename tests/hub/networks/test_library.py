@@ -1,0 +1,45 @@
+"""A tuned library: the database's schedules, and weights that were permuted when it was compiled."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tchub.hub.networks.library import build_library
+from tchub.hub.networks.sources import open_network
+from tchub.hub.networks.tasks import extract
+from tchub.hub.search.candidates import random_candidates
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_weights_are_permuted_at_compile_time_and_the_output_is_right(tmp_path: Path, target: Any, seed: int) -> None:
+    import tvm
+    from tvm import relax
+    from tvm.s_tir import meta_schedule as ms
+
+    module = torch.nn.Sequential(torch.nn.Conv2d(8, 16, 3, padding=1), torch.nn.ReLU(), torch.nn.Conv2d(16, 8, 1))
+    x = torch.randn(1, 8, 12, 12)
+    network = open_network(module.eval(), [x])
+    database: Any = ms.database.MemoryDatabase()
+    permuted = 0
+    for task in extract(network, target):
+        for candidate in random_candidates(task, target, 1, seed=seed):
+            permuted += "layout_rewrite_preproc" in candidate.trace
+            workload = database.commit_workload(task.mod)
+            schedule: Any = tvm.s_tir.Schedule(task.mod)
+            tvm.s_tir.schedule.Trace.apply_json_to_schedule(json.loads(candidate.trace), schedule)
+            database.commit_tuning_record(ms.database.TuningRecord(schedule.trace, workload, [1e-6], target))
+    library = build_library(network.relax_module(), target, database, tmp_path / "tuned.so")
+    names = (tmp_path / "tuned.so").read_bytes()
+    assert permuted
+    assert b"prepacked" in names, "the kernels take permuted weights"
+    assert b"weight_prepack" not in names, "and none permutes them when the network runs"
+    assert library.tuned
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(tmp_path / "tuned.so")), tvm.cpu())
+    result = machine["main"](tvm.runtime.tensor(x.numpy()))
+    output = (result if hasattr(result, "numpy") else result[0]).numpy()
+    np.testing.assert_allclose(output, module(x).detach().numpy(), rtol=1e-4, atol=1e-5)
