@@ -150,7 +150,12 @@ def _merge(folders: Sequence[Path], out: Path, output: Output) -> None:
 
 def _import(log: Path, out: Path, device: str, output: Output, options: dict[str, Any]) -> None:
     from ...zoo.corpus.importers import ImportContext, import_corpus, read_facts, read_protocol
+    from ...zoo.devices import UnknownDeviceError, get_device
 
+    try:
+        get_device(device)
+    except UnknownDeviceError as error:
+        output.note(f"{error.message}; training and judging need its spec sheet: {error.remedy}")
     task_file, task_name = _file_and_name(options["tasks"], device)
     split_file, split_name = _file_and_name(options["split"], device)
     facts = read_facts(task_file, task_name) if task_file else {}

@@ -216,12 +216,12 @@ def contradiction(target: str, other: str) -> str | None:
     Weaker than `difference`: logs spell one device's target in many ways, and one that names nothing may be of any
     device. A target is JSON: an object, or a text as old releases wrote it, e.g. `cuda -keys=cuda,gpu -model=t4`.
     """
-    one, two = _device_options(target), _device_options(other)
+    one, two = target_options(target), target_options(other)
     return next((name for name in _NAMING if name in one and name in two and one[name] != two[name]), None)
 
 
 @cache
-def _device_options(target: str) -> Mapping[str, str]:
+def target_options(target: str) -> Mapping[str, str]:
     """Return the options of a target that name its device: any of kind, model, mcpu, arch."""
     try:
         parsed: Any = json.loads(target)

@@ -66,6 +66,12 @@ def test_the_report_for_people_names_the_broken_lines(run: Shell, log: Path, tmp
     assert "valid programs" in run("corpus", "check", tmp_path / "c")[1]
 
 
+def test_a_device_without_a_spec_sheet_is_named_at_import(run: Shell, log: Path, tmp_path: Path):
+    code, _, err = run("corpus", "import", log, "--device", "tx4", "--out", tmp_path / "c")
+    assert code == 0
+    assert "no device is called 'tx4'; nearest: t4" in err
+
+
 def test_mixed_devices_are_an_error_with_a_remedy(run: Shell, log: Path, tmp_path: Path):
     log.write_text(log.read_text() + "\n" + ansor_line(64, 8, "v100"))
     code, found = run.json("corpus", "import", log, "--device", "t4", "--out", tmp_path / "c")

@@ -79,6 +79,29 @@ def test_several_devices_in_one_log_are_refused_unless_told(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
+    ("device", "target", "word"),
+    [
+        ("k80", "llvm -mcpu=znver3", "kind"),
+        ("epyc-turin", "cuda -keys=cuda,gpu", "kind"),
+        ("k80", "cuda -model=v100", "model"),
+        ("k80", "cuda -arch=sm_70", "arch"),
+        ("k80", "cuda -model=tesla-k80 -arch=sm_37", None),
+        ("t4", "cuda -model=unknown", None),
+        ("toy-gpu", "llvm", None),
+    ],
+)
+def test_a_target_that_contradicts_the_device_is_refused(tmp_path: Path, device: str, target: str, word: str | None):
+    (tmp_path / "log.json").write_text(ansor_line(64, target=target))
+    if word is None:
+        import_corpus(tmp_path / "log.json", tmp_path / "c", ImportContext(device))
+        return
+    with pytest.raises(CorpusError, match=f"not of {device}.*another {word}") as caught:
+        import_corpus(tmp_path / "log.json", tmp_path / "c", ImportContext(device))
+    assert "--device" in caught.value.remedy
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(
     ("one", "other", "word"),
     [
         ('"cuda -model=t4"', '"cuda -keys=cuda,gpu -model=a100"', "model"),

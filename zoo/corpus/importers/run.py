@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ...devices import UnknownDeviceError, get_device
-from ..schema import CorpusError, Task, contradiction
+from ...devices import Device, UnknownDeviceError, get_device
+from ..schema import CorpusError, Task, contradiction, target_options
 from ..splits import PARTS
 from ..writer import CorpusWriter
 from .records import Broken, ImportContext, LogEntry, TaskFacts, canonical, sniff_framework
@@ -138,7 +138,7 @@ def import_corpus(
 
     Raises:
         CorpusError: no log, or nothing in it could be read.
-        CorpusError: its records are of several devices, and `context.allow_mixed` is off.
+        CorpusError: its records are of several devices or of another one, and `context.allow_mixed` is off.
         StorageError: the disk is full or the folder may not be written.
     """
     name = framework or sniff_framework(source)
@@ -153,7 +153,7 @@ def import_corpus(
                 continue
             target = item.program.target
             if target not in targets and not context.allow_mixed:
-                _check_one_device(targets, target)
+                _check_one_device(context.device, targets, target)
             targets[target] += 1
             tvm_version = tvm_version or item.program.tvm_version
             spellings[item.task.workload] = item.task.task_id
@@ -199,7 +199,25 @@ def _choose(writer: CorpusWriter, report: ImportReport, min_programs: int) -> No
                 report.failed[task_id] = programs.failed.total()
 
 
-def _check_one_device(targets: Iterable[str], target: str) -> None:
+def _device(name: str) -> Device | None:
+    try:
+        return get_device(name)
+    except UnknownDeviceError:
+        return None
+
+
+def _check_one_device(device: str, targets: Iterable[str], target: str) -> None:
+    """Raise CorpusError where a new target of a log names another device than the user or the targets before it."""
+    own = _device(device)
+    named = _device(target_options(target).get("model", ""))
+    other = {name: value for name, value in (own.target if own else {}).items() if name in ("kind", "arch")}
+    if word := contradiction(json.dumps(other), target) or ("model" if own and named not in (None, own) else None):
+        raise CorpusError(
+            f"the log is not of {device}: its target {target} has another {word}",
+            remedy="name the device that was measured with --device (`tchub devices` lists them), or say --allow-mixed",
+            target=target,
+            field=word,
+        )
     for known in targets:
         if word := contradiction(known, target):
             raise CorpusError(
@@ -211,13 +229,10 @@ def _check_one_device(targets: Iterable[str], target: str) -> None:
 
 
 def _meta(context: ImportContext, report: ImportReport) -> dict[str, Any]:
-    try:
-        family = get_device(context.device).family
-    except UnknownDeviceError:
-        family = context.device  # a device without a spec sheet is a family of its own
+    known = _device(context.device)
     return {
         "device": context.device,
-        "family": family,
+        "family": known.family if known else context.device,  # a device without a spec sheet is its own family
         "cpu_model": None,
         "framework": report.framework,
         "licence": context.licence or "not said",
