@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Write cards, plots and the index of the checkpoints that ship in the wheel; or check that they are up to date.
 
 For every `zoo/checkpoints/<name>/<version>/`: README.md is rendered from config.json and metrics.json,
@@ -7,9 +6,9 @@ For every `zoo/checkpoints/<name>/<version>/`: README.md is rendered from config
 from the index as it is. A listed version whose weights or config changed is refused: versions never change.
 
 Examples:
-  scripts/zoo/index.py
-  scripts/zoo/index.py --check --json      # CI: exit code 1 when something is out of date
-  scripts/zoo/index.py --replace           # before a release: a version that nobody has yet may change
+  python -m scripts.zoo.index
+  python -m scripts.zoo.index --check --json      # CI: exit code 1 when something is out of date
+  python -m scripts.zoo.index --replace           # before a release: a version that nobody has yet may change
 """
 
 from __future__ import annotations
@@ -49,7 +48,14 @@ def main(argv: list[str] | None = None) -> int:
     except TchubError as error:
         print(f"error: {error.message}\nremedy: {error.remedy}", file=sys.stderr)
         return 1
-    report(index, stale, args.json, "out of date" if args.check else "written")
+    if args.json:
+        print(json.dumps({"checkpoints": [entry.id for entry in index.entries], "stale": stale}, indent=2))
+    else:
+        for entry in index.entries:
+            top1 = entry.metrics.get("top1")
+            print(f"{entry.id:<32} {entry.size:>10} B  top-1 {'-' if top1 is None else f'{top1:.3f}'}")
+        for path in stale:
+            print(f"{'out of date' if args.check else 'written'}: {path}", file=sys.stderr)
     return 1 if args.check and stale else 0
 
 
@@ -59,70 +65,72 @@ def build(root: Path, *, write: bool, replace: bool = False) -> tuple[list[str],
     Returns:
         The files that were (or are) out of date, relative to `root`, and the index as it should be.
     """
+    files = Files(root, write)
     index_path = root / "hub/registry/index.json"
     listed = Index.read(index_path) if index_path.is_file() else Index()
     old = {entry.id: entry for entry in listed.entries}
-    stale: list[str] = []
-    entries = [_version(folder, old, stale, root, write, replace) for folder in _folders(root)]
+    paths = [path.parent for path in (root / "zoo/checkpoints").glob("*/*/config.json")]
+    folders = sorted(paths, key=lambda path: (path.parent.name, Version.parse(path.name)))
+    entries = [_version(folder, old, files, replace) for folder in folders]
     shipped = {entry.id for entry in entries}
     # What the index lists but the wheel does not hold lives on the Hub, and stays listed.
     remote = [entry for entry in old.values() if entry.id not in shipped and entry.sources]
     index = Index((*entries, *remote), listed.serial, listed.aliases)
     if index.to_json() != listed.to_json():
         index = dataclasses.replace(index, serial=listed.serial + 1)
-    for name in sorted({entry.name for entry in entries}):
-        newest = max((e for e in entries if e.name == name), key=lambda entry: entry.semver)
-        folder = _folder(root, newest)
-        _put(root / "cards" / f"{name}.md", _card(folder, f"plots/{name}"), stale, root, write)
-        _draw(folder, root / "cards/plots" / name, stale, root, write)
-    stale += _orphans(root, {entry.name for entry in index.entries}, write)
-    _put(index_path, index.to_json(), stale, root, write)
-    return stale, index
+    for name, folder in {folder.parent.name: folder for folder in folders}.items():  # the newest comes last
+        files.put(root / "cards" / f"{name}.md", _card(folder, f"plots/{name}"))
+        files.draw(read_json(folder / "metrics.json"), root / "cards/plots" / name)
+    names = {entry.name for entry in index.entries}
+    files.remove([path for path in (root / "cards").glob("*.md") if path.stem not in names])
+    files.remove([path for path in (root / "cards/plots").glob("*/*") if path.parent.name not in names])
+    files.put(index_path, index.to_json())
+    return files.stale, index
 
 
-def _folders(root: Path) -> list[Path]:
-    paths = [path.parent for path in (root / "zoo/checkpoints").glob("*/*/config.json")]
-    return sorted(paths, key=lambda path: (path.parent.name, Version.parse(path.name)))
+@dataclasses.dataclass
+class Files:
+    """Generated files of the repository; `stale` are those that were out of date, and stay so without `write`."""
 
+    root: Path
+    write: bool
+    stale: list[str] = dataclasses.field(default_factory=list)
 
-def _folder(root: Path, entry: Entry) -> Path:
-    return root / "zoo/checkpoints" / entry.name / entry.version
+    def put(self, path: Path, text: str) -> None:
+        """Write a file that differs."""
+        if path.is_file() and path.read_text(encoding="utf-8") == text:
+            return
+        self.stale.append(str(path.relative_to(self.root)))
+        if self.write:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, text.encode())
+
+    def remove(self, paths: list[Path]) -> None:
+        """Remove what belongs to no checkpoint (any more)."""
+        self.stale += sorted(str(path.relative_to(self.root)) for path in paths)
+        for path in paths if self.write else ():
+            path.unlink()
+
+    def draw(self, metrics: dict, folder: Path) -> None:
+        """Draw the plots of a checkpoint that are out of date, and remove other files beside them."""
+        plots = {folder / plot.file: plot for plot in plots_of(metrics)}
+        self.stale += [str(path.relative_to(self.root)) for path, plot in plots.items() if not plot.is_current(path)]
+        self.remove([path for path in folder.glob("*") if path not in plots])
+        if self.write:
+            draw(metrics, folder)
 
 
 def _card(folder: Path, plots: str = "plots") -> str:
     return render_card(read_json(folder / "config.json"), read_json(folder / "metrics.json"), plots)
 
 
-def _draw(folder: Path, to: Path, stale: list[str], root: Path, write: bool) -> None:
-    """Plots that are out of date, and files beside them that are no plot of the checkpoint (any more)."""
-    metrics = read_json(folder / "metrics.json")
-    plots = {plot.file: plot for plot in plots_of(metrics)}
-    stale += [str((to / file).relative_to(root)) for file, plot in plots.items() if not plot.is_current(to / file)]
-    for path in sorted(to.glob("*")):
-        if path.name not in plots:
-            stale.append(str(path.relative_to(root)))
-            if write:
-                path.unlink()
-    if write:
-        draw(metrics, to)
-
-
-def _orphans(root: Path, names: set[str], write: bool) -> list[str]:
-    """Cards and plots of checkpoints that are not there."""
-    cards = [path for path in (root / "cards").glob("*.md") if path.stem not in names]
-    found = cards + [path for path in (root / "cards/plots").glob("*/*") if path.parent.name not in names]
-    for path in found if write else ():
-        path.unlink()
-    return sorted(str(path.relative_to(root)) for path in found)
-
-
-def _version(folder: Path, old: dict[str, Entry], stale: list[str], root: Path, write: bool, replace: bool) -> Entry:
+def _version(folder: Path, old: dict[str, Entry], files: Files, replace: bool) -> Entry:
     """The entry of one version, after its card is up to date."""
-    _put(folder / "README.md", _card(folder), stale, root, write)
+    files.put(folder / "README.md", _card(folder))
     name, version = folder.parent.name, folder.name
     listed = old.get(f"{name}@{version}")
-    kept = {key: listed.as_dict()[key] for key in _PUBLISHED} if listed else {}
-    entry = describe(folder, name, version, **kept)
+    published = {key: listed.as_dict()[key] for key in _PUBLISHED} if listed else {}
+    entry = describe(folder, name, version, **published)
     changed = [file for file in LASTING_FILES if listed and listed.files.get(file) != entry.files[file]]
     if changed and not replace:
         raise ChangedVersionError(
@@ -132,28 +140,6 @@ def _version(folder: Path, old: dict[str, Entry], stale: list[str], root: Path, 
             changed=changed,
         )
     return entry
-
-
-def _put(path: Path, text: str, stale: list[str], root: Path, write: bool) -> None:
-    """Write a file that differs, and remember that it did."""
-    if path.is_file() and path.read_text(encoding="utf-8") == text:
-        return
-    stale.append(str(path.relative_to(root)))
-    if write:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text.encode())
-
-
-def report(index: Index, stale: list[str], as_json: bool, what: str) -> None:
-    """Print a table, or JSON."""
-    if as_json:
-        print(json.dumps({"checkpoints": [entry.id for entry in index.entries], "stale": stale}, indent=2))
-        return
-    for entry in index.entries:
-        top1 = entry.metrics.get("top1")
-        print(f"{entry.id:<32} {entry.size:>10} B  top-1 {'-' if top1 is None else f'{top1:.3f}'}")
-    for path in stale:
-        print(f"{what}: {path}", file=sys.stderr)
 
 
 if __name__ == "__main__":

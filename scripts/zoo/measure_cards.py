@@ -16,35 +16,32 @@ on `STATEMENT_PROGRAMS` programs a task at most.
 from __future__ import annotations
 
 import hashlib
-import json
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
-
-import click
-import numpy as np
-from tchub.zoo.training.evaluation import learnt_computations, unseen_tasks
-
-from scripts.benchmarks.common import FOLDER, ROOT
-from scripts.benchmarks.tuning.runs import STOCK
-from scripts.zoo.plan import RUNS, read_plan
-from scripts.zoo.publish import WHEEL, refresh_hashes
-
-if TYPE_CHECKING:
-    from tchub.zoo.models import Checkpoint
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
-from scripts.zoo.plan import open_corpus, statement_store
+import click
+import numpy as np
+import torch
+from tchub.zoo.corpus import Corpus, computations
+from tchub.zoo.features import FeatureSchema, get_schema
+from tchub.zoo.files import write_files
+from tchub.zoo.models import Checkpoint
+from tchub.zoo.plain_json import json_file
+from tchub.zoo.training import RankingDataset, evaluate_model, evaluate_random, evaluate_scores, predict
+from tchub.zoo.training.evaluation import RankedPrograms, learnt_computations, measure_curves, unseen_tasks
+from tchub.zoo.training.programs import Share, corpus_device, is_statements, read_programs
 
-if TYPE_CHECKING:
-    from tchub.zoo.corpus import Corpus
-    from tchub.zoo.features import FeatureSchema
-    from tchub.zoo.training import RankingDataset
+from scripts.benchmarks.common import FOLDER, note, read_json
+from scripts.benchmarks.tuning.runs import STOCK
+from scripts.zoo.plan import RUNS, open_corpus, read_plan, statement_store
+from scripts.zoo.publish import WHEEL, build_index, refresh_hashes
+
+STATEMENT_PROGRAMS = 64
+_REVISION = 1  # raise when what is measured changes its meaning
+_OWN = "epyc-turin"  # the repository's own corpus
 
 
 @dataclass
@@ -56,7 +53,6 @@ class Reader:
 
     def read(self, name: str, per_task: int = 0) -> RankingDataset | None:
         """All valid programs of the tasks that judge, or `per_task` of each at random."""
-        from tchub.zoo.training.programs import Share, read_programs
 
         if (name, per_task) not in self.kept:
             corpus, share = open_once(name), Share(per_task=per_task)
@@ -86,11 +82,11 @@ class Published:
 
     @property
     def metrics(self) -> dict[str, Any]:
-        return json.loads((self.folder / "metrics.json").read_text())
+        return read_json(self.folder / "metrics.json")
 
     @property
     def config(self) -> dict[str, Any]:
-        return json.loads((self.folder / "config.json").read_text())
+        return read_json(self.folder / "config.json")
 
     @property
     def learnt(self) -> list[str]:
@@ -126,43 +122,26 @@ def open_once(name: str) -> Corpus:
 @lru_cache(maxsize=1)
 def reader(schema: str) -> Reader:
     """The reader of a schema; one at a time fits the memory."""
-    from tchub.zoo.features import get_schema
-
     return Reader(get_schema(schema))
-
-
-STATEMENT_PROGRAMS = 64
-_REVISION = 1  # raise when what is measured changes its meaning
-_OWN = "epyc-turin"  # the repository's own corpus
 
 
 def measure(published: Published) -> dict[str, Any]:
     """Curves and transfer of a checkpoint, and the scores made again; from the journal where it has them."""
     journal = RUNS / "curves" / f"{published.name}.json"
     weights = hashlib.sha256((published.folder / "model.safetensors").read_bytes()).hexdigest()
-    if journal.is_file() and (found := json.loads(journal.read_text()))["of"] == [_REVISION, weights]:
-        return found
-    from tchub.zoo.files import write_files
-    from tchub.zoo.models import Checkpoint
-    from tchub.zoo.plain_json import json_file
+    if journal.is_file() and (measured := read_json(journal))["of"] == [_REVISION, weights]:
+        return measured
 
-    started = time.perf_counter()
     checkpoint = Checkpoint.load(published.folder)
-    found = {
-        "of": [_REVISION, weights],
-        **curves_of(published, checkpoint),
-        "transfer": _transfer(published, checkpoint),
-    }
-    write_files(journal.parent, {journal.name: json_file(found)})
-    click.echo(f"{time.strftime('%H:%M:%S')} {published.name}: {time.perf_counter() - started:.0f} s", err=True)
-    return found
+    measured = {"of": [_REVISION, weights]} | curves_of(published, checkpoint)
+    measured |= {"transfer": _transfer(published, checkpoint)}
+    write_files(journal.parent, {journal.name: json_file(measured)})
+    note(published.name)
+    return measured
 
 
 def curves_of(published: Published, checkpoint: Checkpoint) -> dict[str, Any]:
     """`curves`, and `again`: the scores of each corpus as they come out now."""
-    from tchub.zoo.corpus import computations
-    from tchub.zoo.training import evaluate_scores, predict
-    from tchub.zoo.training.evaluation import RankedPrograms, measure_curves
 
     parts, again = [], {}
     for name in published.judged_by:
@@ -185,8 +164,6 @@ def _transfer(published: Published, checkpoint: Checkpoint) -> list[dict[str, An
 
 def _corpora(checkpoint: Checkpoint) -> Iterator[str]:
     """Corpora of the checkpoint's kind of device whose programs its features can tell."""
-    from tchub.zoo.features import get_schema
-    from tchub.zoo.training.programs import corpus_device, is_statements
 
     plan = read_plan()
     with_statements = {name for place in plan["families"].values() for name in place.get("statements", ())}
@@ -202,8 +179,6 @@ def _transfer_row(
     name: str, checkpoint: Checkpoint, learnt: set[str], devices: set[str], known_too: bool
 ) -> dict[str, Any] | None:
     """Scores on a corpus's unseen tasks; `known_too` also counts tasks that were learnt on other devices."""
-    from tchub.zoo.training import evaluate_model, evaluate_random
-    from tchub.zoo.training.programs import is_statements
 
     corpus = open_once(name)
     unseen = unseen_tasks(corpus, learnt)
@@ -230,7 +205,7 @@ def _transfer_row(
 
 def tuning(published: Published) -> list[dict[str, Any]]:
     """The runs of the tuning benchmark that this checkpoint was part of, beside stock MetaSchedule's."""
-    report = json.loads((FOLDER / "tuning.json").read_text())
+    report = read_json(FOLDER / "tuning.json")
     runs = report["details"]["runs"]
     stock = {(run["network"], run["seed"]): run for run in runs if run["system"] == STOCK}
     rows = []
@@ -283,9 +258,6 @@ def _at_random(top_k: list[dict[str, Any]]) -> dict[str, float]:
 @click.option("--tolerance", default=0.005, show_default=True, help="A score made again may differ by this.")
 def main(names: tuple[str, ...], tolerance: float) -> None:
     """Measure curves and transfer of every published checkpoint."""
-    import torch
-    from tchub.zoo.files import write_files
-    from tchub.zoo.plain_json import json_file
 
     torch.set_num_threads(1)
     found = [Published(path.parent) for path in sorted(WHEEL.glob("*/*/config.json"))]
@@ -305,7 +277,7 @@ def main(names: tuple[str, ...], tolerance: float) -> None:
         metrics |= {"tuning": rows} if (rows := tuning(published)) else {}
         write_files(published.folder, {"metrics.json": json_file(metrics)})
     refresh_hashes()
-    subprocess.run([sys.executable, "scripts/zoo/index.py", "--replace"], cwd=ROOT, check=True)
+    build_index()
     if refused:
         raise click.ClickException(f"not written, for their scores differ: {', '.join(refused)}")
 

@@ -6,8 +6,6 @@ import hashlib
 import json
 import shutil
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ from tchub.zoo.files import write_files
 from tchub.zoo.plain_json import json_file
 
 from scripts.benchmarks.common import FOLDER, ROOT, kept, read_json, write_text
+from scripts.zoo.index import build
 from scripts.zoo.plan import RUNS, STATEMENTS, Base, Job, bases, jobs, open_corpus, read_plan
 
 SCORES = ("top1", "top5", "mean_top1", "mean_top5", "pairwise")
@@ -85,7 +84,7 @@ def _drop_earlier(name: str, version: str) -> None:
 
 def build_index() -> None:
     """Cards and index of what is in the wheel."""
-    subprocess.run([sys.executable, "scripts/zoo/index.py", "--replace"], cwd=ROOT, check=True)
+    build(ROOT, write=True, replace=True)
 
 
 def _hashes(folder: Path) -> dict[str, str]:

@@ -8,18 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from script_kit import scripts_fixture
 
 from scripts.benchmarks import common
-
-tools = scripts_fixture(
-    bench="benchmarks.coverage.run", run="benchmarks.coverage.one", networks="benchmarks.coverage.networks"
-)
-
-
-@pytest.fixture(scope="module")
-def bench(tools: Any) -> Any:
-    return tools["bench"]
+from scripts.benchmarks.coverage import networks, one
+from scripts.benchmarks.coverage import run as bench
 
 
 def row(name: str, status: str = "passed", **facts: Any) -> dict[str, Any]:
@@ -30,7 +22,7 @@ def row(name: str, status: str = "passed", **facts: Any) -> dict[str, Any]:
     return common | {"error": "TVM has no such operator", "seconds_to_error": 4.0} | facts
 
 
-def test_counts_by_status_and_the_median_of_the_seconds_until_an_error(bench: Any) -> None:
+def test_counts_by_status_and_the_median_of_the_seconds_until_an_error() -> None:
     rows = [
         row("gpt2"),
         row("unet", family="images"),
@@ -47,12 +39,12 @@ def test_counts_by_status_and_the_median_of_the_seconds_until_an_error(bench: An
     assert list(summary["not_passed"]) == ["fnet", "swin", "dpt"]
 
 
-def test_where_all_pass_there_is_no_error_to_wait_for(bench: Any) -> None:
+def test_where_all_pass_there_is_no_error_to_wait_for() -> None:
     assert bench.summarise([row("gpt2")])["median_seconds_to_first_error"] is None
 
 
 def test_a_run_that_was_killed_goes_on_with_what_its_journal_lacks(
-    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
 
@@ -66,7 +58,7 @@ def test_a_run_that_was_killed_goes_on_with_what_its_journal_lacks(
     assert done == ["a", "b", "c"]
 
 
-def test_a_child_that_ends_without_a_row_is_a_traceback_with_its_last_words(bench: Any, tmp_path: Path) -> None:
+def test_a_child_that_ends_without_a_row_is_a_traceback_with_its_last_words(tmp_path: Path) -> None:
     found = bench.run_network("no-such-network", tmp_path, 8, False, 100.0)
     assert found["status"] == "traceback"
     assert found["error"] == "exit code 1: KeyError: 'no-such-network'"
@@ -74,7 +66,7 @@ def test_a_child_that_ends_without_a_row_is_a_traceback_with_its_last_words(benc
 
 @pytest.mark.parametrize(("lines", "status"), [(0, "refused_before_measuring"), (3, "failed_after_measuring")])
 def test_an_error_of_tchub_is_a_refusal_unless_programs_were_measured(
-    tools: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int, status: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: int, status: str
 ) -> None:
     from tchub.hub.networks.errors import NetworkImportError
 
@@ -85,15 +77,15 @@ def test_an_error_of_tchub_is_a_refusal_unless_programs_were_measured(
             store.executemany("INSERT INTO programs VALUES (?)", [("key",)] * lines)
         raise NetworkImportError("TVM cannot import x", remedy="leave it out", operator="foo.default")
 
-    monkeypatch.setattr(tools["run"], "tuned", tuned)
-    found = tools["run"].row_of("perceptron", tmp_path, 8, False)
+    monkeypatch.setattr(one, "tuned", tuned)
+    found = one.row_of("perceptron", tmp_path, 8, False)
     expected = (status, "foo.default", "TVM cannot import x", "module")
     assert (found["status"], found["operator"], found["error"], found["brought"]) == expected
     json.dumps(found)
 
 
-def test_the_networks_are_many_and_of_each_way_to_bring_them(tools: Any) -> None:
-    known, sample = tools["networks"].networks(), tools["networks"].SAMPLE
+def test_the_networks_are_many_and_of_each_way_to_bring_them() -> None:
+    known, sample = networks.networks(), networks.SAMPLE
     assert len(known) >= 84
     assert set(sample) <= set(known)
     for ways in ({n.brought for n in known.values()}, {known[name].brought for name in sample}):
@@ -101,7 +93,7 @@ def test_the_networks_are_many_and_of_each_way_to_bring_them(tools: Any) -> None
 
 
 def test_what_the_journal_holds_is_written_and_what_was_not_run_is_named(
-    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "journal-8.jsonl").write_text(json.dumps(row("gpt2")) + "\n")
     written: list[Any] = []

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from script_kit import scripts_fixture
+
+from scripts.benchmarks.local import run as bench
+from scripts.benchmarks.local import steps
 
 TARGETS, SOURCES = ("full-1", "v2-1", "full-2"), ("epyc", "none", "xeon", "other")
-
-
-tools = scripts_fixture(bench_local="benchmarks.local.run", local_runs="benchmarks.local.steps")
 
 
 def some(values: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
@@ -24,21 +23,21 @@ def some(values: tuple[str, ...]) -> st.SearchStrategy[list[str]]:
 
 @given(targets=some(TARGETS), sources=some(SOURCES), seeds=st.lists(st.integers(0, 3), min_size=1, unique=True))
 def test_a_run_comes_after_the_one_whose_model_it_starts_from(
-    tools: Any, targets: list[str], sources: list[str], seeds: list[int]
+    targets: list[str], sources: list[str], seeds: list[int]
 ) -> None:
-    runs = tools["bench_local"].plan(["a", "b"], targets, sources, seeds, lambda *run: run)
+    runs = bench.plan(["a", "b"], targets, sources, seeds, lambda *run: run)
     assert len(set(runs)) == len(runs)
     asked = set(itertools.product(["a", "b"], targets, sources, seeds))
     assert asked <= set(runs)
     for place, (network, target, source, seed) in enumerate(runs):
         if source == "other":
-            other = tools["local_runs"].TARGETS[target].other
+            other = steps.TARGETS[target].other
             assert other != target
             assert (network, other, "epyc", seed) in runs[:place]
 
 
-def test_targets_and_sources_of_the_test_are_those_of_the_benchmark(tools: Any) -> None:
-    assert (tuple(tools["local_runs"].TARGETS), tuple(tools["local_runs"].SOURCES)) == (TARGETS, SOURCES)
+def test_targets_and_sources_of_the_test_are_those_of_the_benchmark() -> None:
+    assert (tuple(steps.TARGETS), tuple(steps.SOURCES)) == (TARGETS, SOURCES)
 
 
 SCORES = {
@@ -62,15 +61,15 @@ def run_row(source: str, before: float, after: float) -> dict[str, Any]:
 
 
 @pytest.fixture
-def rows(tools: Any) -> list[dict[str, Any]]:
+def rows() -> list[dict[str, Any]]:
     latency = {"untuned": {"median": 0.04}, "none": {"median": 0.004}, "epyc": {"median": 0.002}}
     latency |= {"xeon": {"median": 0.005}}
     made = [run_row("none", 0.5, 0.6), run_row("epyc", 0.7, 0.8), run_row("xeon", 0.6, 0.7), run_row("other", 0.8, 0.9)]
-    return [tools["bench_local"].table_row(row, {"latency": latency}, SCORES) for row in made]
+    return [bench.table_row(row, {"latency": latency}, SCORES) for row in made]
 
 
-def test_ratios_are_over_no_pretraining_and_a_network_without_latency_has_none(tools: Any, rows: Any) -> None:
-    summary = tools["bench_local"].summarise(rows)
+def test_ratios_are_over_no_pretraining_and_a_network_without_latency_has_none(rows: Any) -> None:
+    summary = bench.summarise(rows)
     assert summary["epyc_latency_ratio"] == pytest.approx(2.0)
     assert summary["xeon_latency_ratio"] == pytest.approx(0.8)
     assert "other_latency_ratio" not in summary
@@ -79,9 +78,9 @@ def test_ratios_are_over_no_pretraining_and_a_network_without_latency_has_none(t
     assert (summary["runs"], summary["adapted"]) == (4, 4)
 
 
-def test_runs_that_differ_in_any_setting_are_kept_apart(tools: Any) -> None:
+def test_runs_that_differ_in_any_setting_are_kept_apart() -> None:
     settings = {"network": "bert-tiny", "target": "v2-1", "source": "epyc", "seed": 0, "labels": 8, "trials": 64}
-    run = tools["local_runs"].LocalRun(**settings, pool=64, sampler="rdu", method="auto", judging=24, work=Path("runs"))
+    run = steps.LocalRun(**settings, pool=64, sampler="rdu", method="auto", judging=24, work=Path("runs"))
     changes = {"target": "full-1", "source": "none", "seed": 1, "labels": 4, "trials": 32, "pool": 32, "sampler": "alt"}
     changes |= {"method": "continual"}
     folders = {replace(run, **{name: value}).folder for name, value in changes.items()}

@@ -10,21 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from script_kit import scripts_fixture
+
+from scripts.benchmarks.sampling import figures, results, rounds
 
 SHARES = (0.02, 0.05, 0.1, 0.2)
-
-
-tools = scripts_fixture(
-    figures="benchmarks.sampling.figures",
-    results="benchmarks.sampling.results",
-    rounds="benchmarks.sampling.rounds",
-)
-
-
-@pytest.fixture(scope="module")
-def figures(tools: Any) -> Any:
-    return tools["figures"]
 
 
 def line(sampler: str, share: float, value: float, seed: int = 0, **where: Any) -> dict[str, Any]:
@@ -42,26 +31,26 @@ def curve(sampler: str, values: tuple[float, ...], seed: int = 0, **where: Any) 
 # Where a curve reaches a score
 
 
-def test_between_two_shares_a_score_grows_with_the_logarithm_of_the_budget(figures: Any) -> None:
+def test_between_two_shares_a_score_grows_with_the_logarithm_of_the_budget() -> None:
     found = figures.first_share({0.05: 0.6, 0.2: 0.8}, 0.7)
     assert found.share == pytest.approx(math.sqrt(0.05 * 0.2))
     assert not found.bound
 
 
-def test_a_lucky_early_point_does_not_reach_a_score(figures: Any) -> None:
+def test_a_lucky_early_point_does_not_reach_a_score() -> None:
     """0.8 and 0.6 come to 0.7 at both places: 0.75 is reached half way from there to the next."""
     found = figures.first_share({0.02: 0.8, 0.05: 0.6, 0.1: 0.8}, 0.75)
     assert found.share == pytest.approx(math.sqrt(0.05 * 0.1))
 
 
-def test_a_score_that_the_curve_has_at_its_ends_alone_or_never_is_a_bound(figures: Any) -> None:
+def test_a_score_that_the_curve_has_at_its_ends_alone_or_never_is_a_bound() -> None:
     assert figures.first_share({0.02: 0.8, 0.1: 0.9}, 0.7) == (0.02, "at most")
     assert figures.first_share({0.02: 0.8, 0.1: 0.9}, 0.95) == (0.1, "at least")
     assert figures.first_share({0.1: 0.9}, 0.95) == (0.1, "at least")
 
 
 @given(st.lists(st.floats(0, 1), min_size=4, max_size=4), st.floats(0, 1), st.floats(0, 1))
-def test_a_higher_score_needs_no_smaller_share(figures: Any, values: list[float], one: float, other: float) -> None:
+def test_a_higher_score_needs_no_smaller_share(values: list[float], one: float, other: float) -> None:
     points = dict(zip(SHARES, values, strict=True))
     less, more = (figures.first_share(points, wanted).share for wanted in sorted((one, other)))
     assert SHARES[0] <= less <= more * (1 + 1e-9)
@@ -71,7 +60,7 @@ def test_a_higher_score_needs_no_smaller_share(figures: Any, values: list[float]
 # Budgets
 
 
-def test_a_sampler_that_has_at_a_twentieth_what_rdu_has_at_a_tenth_needs_half_of_its_budget(figures: Any) -> None:
+def test_a_sampler_that_has_at_a_twentieth_what_rdu_has_at_a_tenth_needs_half_of_its_budget() -> None:
     rows = curve("rdu", (0.4, 0.5, 0.6, 0.7)) + curve("rdu+", (0.5, 0.6, 0.7, 0.8))
     top1, pairwise = figures.budgets(rows)
     assert (top1["score"], pairwise["score"]) == ("mean_top1", "pairwise")
@@ -80,7 +69,7 @@ def test_a_sampler_that_has_at_a_twentieth_what_rdu_has_at_a_tenth_needs_half_of
     assert (top1["rdu+ is"], top1["rdu is"], top1["seeds"]) == ("", "", 1)
 
 
-def test_half_of_the_programs_may_take_a_third_of_the_seconds(figures: Any) -> None:
+def test_half_of_the_programs_may_take_a_third_of_the_seconds() -> None:
     rows = curve("rdu", (0.4, 0.5, 0.6, 0.7)) + curve("rdu+", (0.5, 0.6, 0.7, 0.8))
     for row in rows:
         row["measuring_seconds"] = row["share"] * (300 if row["sampler"] == "rdu" else 200)
@@ -91,19 +80,19 @@ def test_half_of_the_programs_may_take_a_third_of_the_seconds(figures: Any) -> N
     assert figures.summary(rows)["rdu_plus_seconds_ratio"] == pytest.approx(1 / 3, abs=1e-3)
 
 
-def test_a_noisy_rdu_shows_in_the_control_how_far_off_the_reading_is(figures: Any) -> None:
+def test_a_noisy_rdu_shows_in_the_control_how_far_off_the_reading_is() -> None:
     rows = curve("rdu", (0.4, 0.6, 0.5, 0.7)) + curve("rdu+", (0.5, 0.6, 0.7, 0.8))
     assert figures.budgets(rows)[0]["rdu"] < 1
 
 
-def test_budgets_are_of_the_seeds_that_both_curves_have(figures: Any) -> None:
+def test_budgets_are_of_the_seeds_that_both_curves_have() -> None:
     rows = curve("rdu", (0.4, 0.5, 0.6, 0.7)) + curve("rdu+", (0.5, 0.6, 0.7, 0.8))
     rows += curve("rdu", (0.9, 0.9, 0.9, 0.9), seed=1)
     assert figures.budgets(rows)[0]["rdu+"] == pytest.approx(0.5)
     assert figures.budgets(curve("rdu", (0.4,) * 4) + curve("rdu+", (0.5,) * 4, seed=1)) == []
 
 
-def test_a_score_that_is_never_reached_is_counted_with_the_largest_share_and_said(figures: Any) -> None:
+def test_a_score_that_is_never_reached_is_counted_with_the_largest_share_and_said() -> None:
     rows = curve("rdu", (0.4, 0.5, 0.6, 0.7)) + curve("rdu+", (0.5, 0.6, 0.7, 0.8))
     rows += curve("rdu", (0.4, 0.5, 0.9, 0.9), corpus="mi50") + curve("rdu+", (0.5, 0.6, 0.7, 0.8), corpus="mi50")
     found = figures.summary(rows)
@@ -114,7 +103,7 @@ def test_a_score_that_is_never_reached_is_counted_with_the_largest_share_and_sai
     assert figures.summary(rows)["rdu_plus_budget_ratio_never"] == 0
 
 
-def test_without_a_curve_of_rdu_plus_there_is_no_ratio(figures: Any) -> None:
+def test_without_a_curve_of_rdu_plus_there_is_no_ratio() -> None:
     assert figures.budgets(curve("rdu", (0.4, 0.5, 0.6, 0.7))) == []
     assert figures.budgets([line("rdu", 0.1, 0.6), line("rdu+", 0.1, 0.7)]) == []
 
@@ -122,7 +111,7 @@ def test_without_a_curve_of_rdu_plus_there_is_no_ratio(figures: Any) -> None:
 # Means
 
 
-def test_means_are_over_the_runs_that_all_samplers_have(figures: Any) -> None:
+def test_means_are_over_the_runs_that_all_samplers_have() -> None:
     rows = [line("rdu", 0.1, 0.8, 0), line("rdu", 0.1, 0.9, 1), line("random", 0.1, 0.7, 1), line("all", 1.0, 0.9)]
     found = figures.means(rows)
     assert [(row["sampler"], row["runs"], row["pairwise"]) for row in found] == [("random", 1, 0.7), ("rdu", 1, 0.9)]
@@ -131,7 +120,7 @@ def test_means_are_over_the_runs_that_all_samplers_have(figures: Any) -> None:
 # Differences
 
 
-def test_differences_are_over_the_seeds_that_both_samplers_have_then_over_corpora(figures: Any) -> None:
+def test_differences_are_over_the_seeds_that_both_samplers_have_then_over_corpora() -> None:
     rows = [line("rdu", 0.1, 0.8, 0), line("rdu", 0.1, 0.9, 1), line("random", 0.1, 0.7, 0)]
     rows += [line("rdu", 0.1, 0.6, corpus="mi50"), line("random", 0.1, 0.7, corpus="mi50"), line("rdu", 0.2, 0.0)]
     found = figures.summary(rows)
@@ -144,7 +133,7 @@ def test_differences_are_over_the_seeds_that_both_samplers_have_then_over_corpor
     assert second["rdu_minus_random_pairwise"]["mean"] == pytest.approx(-0.1)
 
 
-def test_no_result_gives_empty_figures(figures: Any) -> None:
+def test_no_result_gives_empty_figures() -> None:
     assert figures.table([]) == figures.by_cell([]) == figures.budgets([]) == []
     assert figures.summary([])["rdu_minus_random_top1"] is None
 
@@ -152,8 +141,7 @@ def test_no_result_gives_empty_figures(figures: Any) -> None:
 # What is kept
 
 
-def test_of_a_result_that_was_made_twice_the_last_counts_and_other_settings_are_left_out(tools: Any) -> None:
-    results = tools["results"]
+def test_of_a_result_that_was_made_twice_the_last_counts_and_other_settings_are_left_out() -> None:
     old = line("rdu", 0.1, 0.8) | {"per_task": results.PER_TASK}
     rows = [old, old | {"per_task": 20}, old | {"programs": 5}]
     assert [row["programs"] for row in results.by_key(rows, results.Key, results.PER_TASK).values()] == [5]
@@ -169,7 +157,7 @@ def in_task(sampler: str, value: float, seed: int = 0, labels: int = 8) -> dict[
     return place | {"scores": scores, "measuring_seconds": 10.0}
 
 
-def test_means_of_measured_tasks_are_over_the_runs_that_all_samplers_have(figures: Any) -> None:
+def test_means_of_measured_tasks_are_over_the_runs_that_all_samplers_have() -> None:
     rows = [in_task("rdu", 0.6), in_task("rdu", 0.9, seed=1), in_task("rdu+", 0.7), in_task("rdu+", 0.5, labels=4)]
     found = figures.in_task_means(rows)
     assert [(row["labels"], row["sampler"], row["runs"], row["pairwise"]) for row in found] == [
@@ -180,10 +168,10 @@ def test_means_of_measured_tasks_are_over_the_runs_that_all_samplers_have(figure
 
 
 @given(st.lists(st.integers(2, 400), min_size=1, max_size=5), st.integers(0, 9))
-def test_programs_to_pick_from_and_to_rank_are_apart_and_of_every_task(tools: Any, sizes: list[int], seed: int) -> None:
+def test_programs_to_pick_from_and_to_rank_are_apart_and_of_every_task(sizes: list[int], seed: int) -> None:
     ends = np.cumsum([0, *sizes])
     members = [np.arange(low, high) for low, high in itertools.pairwise(ends)]
-    pool, test = tools["rounds"].halves(members, seed)
+    pool, test = rounds.halves(members, seed)
     assert not set(pool) & set(test)
     for own in members:
         assert len(np.intersect1d(pool, own)) == min(64, min(len(own), 300) // 2)

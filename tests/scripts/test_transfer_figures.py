@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from script_kit import scripts_fixture
 
-tools = scripts_fixture(split="benchmarks.transfer.data", figures="benchmarks.transfer.figures")
+from scripts.benchmarks.transfer import figures
+from scripts.benchmarks.transfer.data import Tasks, divide
 
 
 def answer(method: str, value: float, seed: int = 0, **where: Any) -> dict[str, Any]:
@@ -21,54 +21,44 @@ def answer(method: str, value: float, seed: int = 0, **where: Any) -> dict[str, 
     return facts | asked | {"method": method, "seed": seed, "scores": scores}
 
 
-@pytest.fixture(scope="module")
-def split(tools: Any) -> Any:
-    return tools["split"]
-
-
-@pytest.fixture(scope="module")
-def figures(tools: Any) -> Any:
-    return tools["figures"]
-
-
-def tasks(split: Any, name: str, train: str, val: str = "", test: str = "") -> Any:
+def tasks(name: str, train: str, val: str = "", test: str = "") -> Any:
     """A corpus whose tasks compute what the letters say; a task's id names its corpus too."""
     parts = zip(("train", "val", "test"), (train, val, test), strict=True)
-    return split.Tasks(name, {part: {f"{name}-{letter}": letter for letter in letters} for part, letters in parts})
+    return Tasks(name, {part: {f"{name}-{letter}": letter for letter in letters} for part, letters in parts})
 
 
 # Who learns what
 
 
-def test_unseen_hides_every_test_task_of_any_device_by_what_it_computes(split: Any) -> None:
-    target = tasks(split, "new", train="abx", val="c", test="yz")
-    source = tasks(split, "old", train="adyz", val="e", test="x")
-    found = split.divide(target, [source], "test", seen=False)
+def test_unseen_hides_every_test_task_of_any_device_by_what_it_computes() -> None:
+    target = tasks("new", train="abx", val="c", test="yz")
+    source = tasks("old", train="adyz", val="e", test="x")
+    found = divide(target, [source], "test", seen=False)
     assert found.own == ("new-a", "new-b", "new-c"), "x is a test task of the source"
     assert found.given == (("old-a", "old-d", "old-e"),)
     assert found.judged == ("new-y", "new-z")
 
 
-def test_seen_leaves_the_judging_tasks_to_the_sources_and_judges_only_those(split: Any) -> None:
-    target = tasks(split, "new", train="ab", test="yz")
-    source = tasks(split, "old", train="ay", test="x")
-    found = split.divide(target, [source], "test", seen=True)
+def test_seen_leaves_the_judging_tasks_to_the_sources_and_judges_only_those() -> None:
+    target = tasks("new", train="ab", test="yz")
+    source = tasks("old", train="ay", test="x")
+    found = divide(target, [source], "test", seen=True)
     assert found.given == (("old-a", "old-y"),), "x stays hidden: it is a test task, and not the target's"
     assert found.judged == ("new-y",), "no source knows z"
     assert found.own == ("new-a", "new-b")
 
 
-def test_a_source_may_teach_its_own_test_task_where_the_target_is_judged_by_it_and_it_is_seen(split: Any) -> None:
-    target, source = tasks(split, "new", train="a", test="y"), tasks(split, "old", train="b", test="y")
-    assert split.divide(target, [source], "test", seen=True).given == (("old-b", "old-y"),)
-    assert split.divide(target, [source], "test", seen=False).given == (("old-b",),)
+def test_a_source_may_teach_its_own_test_task_where_the_target_is_judged_by_it_and_it_is_seen() -> None:
+    target, source = tasks("new", train="a", test="y"), tasks("old", train="b", test="y")
+    assert divide(target, [source], "test", seen=True).given == (("old-b", "old-y"),)
+    assert divide(target, [source], "test", seen=False).given == (("old-b",),)
 
 
 @pytest.mark.parametrize("seen", [False, True])
-def test_choices_never_look_at_a_test_task(split: Any, seen: bool) -> None:
-    target = tasks(split, "new", train="ab", val="cy", test="z")
-    source = tasks(split, "old", train="acz", val="b", test="y")
-    found = split.divide(target, [source], "val", seen)
+def test_choices_never_look_at_a_test_task(seen: bool) -> None:
+    target = tasks("new", train="ab", val="cy", test="z")
+    source = tasks("old", train="acz", val="b", test="y")
+    found = divide(target, [source], "val", seen)
     learnt = {task[-1] for task in (*found.own, *found.judged, *found.given[0])}
     assert not learnt & set("yz")
     assert found.judged == ("new-c",)
@@ -76,47 +66,47 @@ def test_choices_never_look_at_a_test_task(split: Any, seen: bool) -> None:
     assert "new-c" not in found.own
 
 
-def test_no_source_that_knows_a_judging_task_leaves_nothing_to_judge(split: Any) -> None:
-    target, source = tasks(split, "new", train="a", test="y"), tasks(split, "old", train="b")
-    assert split.divide(target, [source], "test", seen=True).judged == ()
+def test_no_source_that_knows_a_judging_task_leaves_nothing_to_judge() -> None:
+    target, source = tasks("new", train="a", test="y"), tasks("old", train="b")
+    assert divide(target, [source], "test", seen=True).judged == ()
 
 
 # Labels needed
 
 
-def test_labels_needed_lie_on_the_line_between_two_points(figures: Any) -> None:
+def test_labels_needed_lie_on_the_line_between_two_points() -> None:
     points = [(0, 0.5), (4, 0.6), (8, 0.8)]
     assert figures.labels_needed(points, 0.7) == pytest.approx(6.0)
     assert figures.labels_needed(points, 0.5) == 0
     assert figures.labels_needed(points, 0.81) is None
 
 
-def test_a_need_is_where_the_level_is_reached_first(figures: Any) -> None:
+def test_a_need_is_where_the_level_is_reached_first() -> None:
     assert figures.labels_needed([(0, 0.5), (4, 0.9), (8, 0.6)], 0.9) == pytest.approx(4.0)
 
 
 SCRATCH = [(0, 0.5), (4, 0.6), (16, 0.7), (32, 0.8)]
 
 
-def test_a_ratio_of_eight_when_four_labels_do_what_scratch_does_with_thirty_two(figures: Any) -> None:
+def test_a_ratio_of_eight_when_four_labels_do_what_scratch_does_with_thirty_two() -> None:
     assert figures.label_ratio(SCRATCH, [(0, 0.7), (4, 0.8), (16, 0.82), (32, 0.85)]) == pytest.approx(8.0)
 
 
-def test_ours_without_a_label_is_counted_as_one(figures: Any) -> None:
+def test_ours_without_a_label_is_counted_as_one() -> None:
     assert figures.label_ratio(SCRATCH, [(0, 0.9), (32, 0.95)]) == pytest.approx(32.0)
 
 
-def test_a_method_that_never_gets_there_has_a_ratio_below_one(figures: Any) -> None:
+def test_a_method_that_never_gets_there_has_a_ratio_below_one() -> None:
     assert figures.label_ratio(SCRATCH, [(0, 0.6), (32, 0.7)]) == pytest.approx(16 / 32)
 
 
-def test_curves_that_end_elsewhere_are_not_compared(figures: Any) -> None:
+def test_curves_that_end_elsewhere_are_not_compared() -> None:
     assert figures.label_ratio(SCRATCH, [(0, 0.6), (8, 0.9)]) is None
     assert figures.label_ratio([], SCRATCH) is None
 
 
 @given(st.lists(st.floats(0.5, 1.0), min_size=4, max_size=4))
-def test_a_method_compared_with_itself_needs_no_more_labels(figures: Any, values: list[float]) -> None:
+def test_a_method_compared_with_itself_needs_no_more_labels(values: list[float]) -> None:
     curve = list(zip((0, 8, 16, 32), values, strict=True))
     assert figures.label_ratio(curve, curve) >= 1
 
@@ -124,7 +114,7 @@ def test_a_method_compared_with_itself_needs_no_more_labels(figures: Any, values
 # Tables
 
 
-def test_seeds_are_one_row_with_their_deviation(figures: Any) -> None:
+def test_seeds_are_one_row_with_their_deviation() -> None:
     (row,) = figures.mean_rows([answer("ours", 0.8, 0), answer("ours", 0.9, 1)])
     assert row["seeds"] == [0, 1]
     assert row["pairwise"]["mean"] == pytest.approx(0.85)
@@ -132,11 +122,11 @@ def test_seeds_are_one_row_with_their_deviation(figures: Any) -> None:
     assert row["pairwise"]["seeds"] == 2
 
 
-def test_one_seed_has_no_deviation(figures: Any) -> None:
+def test_one_seed_has_no_deviation() -> None:
     assert figures.spread([0.8])["stdev"] is None
 
 
-def test_a_difference_is_a_mean_over_the_targets_that_have_both(figures: Any) -> None:
+def test_a_difference_is_a_mean_over_the_targets_that_have_both() -> None:
     rows = figures.mean_rows([
         answer("continual", 0.8), answer("fine-tune", 0.7),
         answer("continual", 0.9, target="mi50"), answer("fine-tune", 0.6, target="mi50"),
@@ -148,7 +138,7 @@ def test_a_difference_is_a_mean_over_the_targets_that_have_both(figures: Any) ->
     assert figures.difference(rows, "continual", "multi-task", "pairwise") is None
 
 
-def test_only_seeds_that_both_methods_have_are_compared(figures: Any) -> None:
+def test_only_seeds_that_both_methods_have_are_compared() -> None:
     """Seed 1 is a hard one, which only the other method met."""
     rows = figures.mean_rows([
         answer("ours", 0.9, 0), answer("ours", 0.8, 2),
@@ -165,7 +155,7 @@ def test_only_seeds_that_both_methods_have_are_compared(figures: Any) -> None:
 
 @given(st.lists(st.floats(0.5, 1.0), min_size=1, max_size=5), st.floats(-0.4, 0.4))
 def test_a_gap_that_every_seed_has_is_the_difference_whatever_other_seeds_there_are(
-    figures: Any, values: list[float], gap: float
+    values: list[float], gap: float
 ) -> None:
     one = [answer("ours", value + gap, seed) for seed, value in enumerate(values)]
     other = [answer("fine-tune", value, seed) for seed, value in enumerate([*values, 0.0, 1.0])]
@@ -173,7 +163,7 @@ def test_a_gap_that_every_seed_has_is_the_difference_whatever_other_seeds_there_
     assert found == pytest.approx(gap, abs=1e-9)
 
 
-def test_a_curve_starts_with_what_the_method_itself_has_without_labels_and_scratchs_with_a_coin(figures: Any) -> None:
+def test_a_curve_starts_with_what_the_method_itself_has_without_labels_and_scratchs_with_a_coin() -> None:
     more = {"protocol": "in-task"}
     rows = figures.mean_rows([
         answer("zero-shot", 0.7),
@@ -185,7 +175,7 @@ def test_a_curve_starts_with_what_the_method_itself_has_without_labels_and_scrat
     assert figures.curve(rows, "k80", False, "ours") == [(0, 0.65), (8, 0.9)]
 
 
-def test_both_curves_of_a_label_ratio_are_of_the_same_seeds(figures: Any) -> None:
+def test_both_curves_of_a_label_ratio_are_of_the_same_seeds() -> None:
     more = {"protocol": "in-task"}
     rows = figures.mean_rows([
         answer("ours", 0.6, labels=4, **more), answer("ours", 0.8, labels=32, **more),
@@ -198,7 +188,7 @@ def test_both_curves_of_a_label_ratio_are_of_the_same_seeds(figures: Any) -> Non
     assert not row["at_least"]
 
 
-def test_of_tasks_that_are_too_small_the_labels_that_were_drawn_count(figures: Any) -> None:
+def test_of_tasks_that_are_too_small_the_labels_that_were_drawn_count() -> None:
     """Of 32 labels 20 are half of such a task: ours has with 4 what scratch has with 20, a fifth and no eighth."""
     more = {"protocol": "in-task"}
     rows = figures.mean_rows([
@@ -209,7 +199,7 @@ def test_of_tasks_that_are_too_small_the_labels_that_were_drawn_count(figures: A
     assert row["ratio"] == pytest.approx(5.0)
 
 
-def test_the_most_that_could_be_hoped_for_has_a_ratio_of_its_own(figures: Any) -> None:
+def test_the_most_that_could_be_hoped_for_has_a_ratio_of_its_own() -> None:
     more = {"protocol": "in-task"}
     needs = {"ours": 32, "committee-informed": 8}
     reached = [
@@ -220,12 +210,12 @@ def test_the_most_that_could_be_hoped_for_has_a_ratio_of_its_own(figures: Any) -
     assert found["label_ratio_informed_vs_scratch"] == pytest.approx(4.0)
 
 
-def test_a_lucky_point_of_a_noisy_curve_does_not_reach_a_level(figures: Any) -> None:
+def test_a_lucky_point_of_a_noisy_curve_does_not_reach_a_level() -> None:
     ours = [(0, 0.5), (4, 0.8), (8, 0.6), (16, 0.7), (32, 0.8)]
     assert figures.label_ratio([(0, 0.5), (32, 0.8)], ours) == pytest.approx(1.0)
 
 
-def test_the_summary_tells_seen_from_unseen_and_leaves_out_what_was_not_measured(figures: Any) -> None:
+def test_the_summary_tells_seen_from_unseen_and_leaves_out_what_was_not_measured() -> None:
     def curves(seen: bool, need: int) -> list[dict[str, Any]]:
         more = {"protocol": "in-task", "seen": seen}
         reached = [answer("ours", 0.6 if n < need else 0.8, labels=n, **more) for n in (4, 8, 32)]
@@ -241,7 +231,7 @@ def test_the_summary_tells_seen_from_unseen_and_leaves_out_what_was_not_measured
     assert "label_ratio_vs_trees" not in found
 
 
-def test_sources_are_told_by_who_taught_and_in_which_order(figures: Any) -> None:
+def test_sources_are_told_by_who_taught_and_in_which_order() -> None:
     main = figures.mean_rows([answer("continual", 0.8), answer("scratch", 0.7), answer("continual", 0.9, target="t4")])
     ordered = figures.mean_rows([answer("continual", 0.75, taught=("v100", "a100"))])
     rows = figures.source_rows(main, ordered)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import importlib
 from typing import Any
 
 import pytest
+
+from scripts.benchmarks.tuning import figures
 
 TASKS = [{"task": "a", "name": "matmul", "weight": 2}, {"task": "b", "name": "softmax", "weight": 1}]
 JUDGED = {
     ("a", "untuned"): 10.0, ("b", "untuned"): 4.0,
     ("a", "slow"): 5.0, ("a", "fast"): 3.0, ("b", "fast"): 1.0, ("b", "worse"): 9.0,
 }  # fmt: skip
-
-
-@pytest.fixture
-def figures() -> Any:
-    return importlib.import_module("scripts.benchmarks.tuning.figures")
 
 
 def row(system: str, trajectory: list[list[Any]], adaptation: Any = None, network: str = "net") -> dict[str, Any]:
@@ -30,18 +26,18 @@ def row(system: str, trajectory: list[list[Any]], adaptation: Any = None, networ
 STOCK = [[10.0, 0, 0.5, "slow"], [20.0, 0, 0.9, None], [30.0, 1, 0.1, "fast"], [40.0, 1, None, None]]
 
 
-def test_a_curve_counts_what_the_judge_measured(figures: Any) -> None:
+def test_a_curve_counts_what_the_judge_measured() -> None:
     points = figures.curve(row("stock", STOCK), JUDGED)
     assert [p.latency for p in points] == [24.0, 14.0, 14.0, 11.0, 11.0]
     assert [p.trials for p in points] == [0, 1, 2, 3, 4]
 
 
-def test_a_program_that_is_worse_than_the_untuned_one_or_unjudged_gains_nothing(figures: Any) -> None:
+def test_a_program_that_is_worse_than_the_untuned_one_or_unjudged_gains_nothing() -> None:
     points = figures.curve(row("stock", [[1.0, 1, 0.1, "worse"], [2.0, 0, 0.1, "never judged"]]), JUDGED)
     assert [p.latency for p in points] == [24.0, 24.0, 24.0]
 
 
-def test_time_and_trials_to_stocks_final_latency(figures: Any) -> None:
+def test_time_and_trials_to_stocks_final_latency() -> None:
     ours = row("tilenet", [[2.0, 0, 0.2, "fast"], [3.0, 1, 0.1, "fast"]], {"seconds": 3.0, "trials": 4})
     found = figures.versus(ours, row("stock", STOCK), JUDGED)
     assert (found["reached"], found["seconds_to_stock"], found["trials_to_stock"]) == (True, 2.0, 1)
@@ -53,13 +49,13 @@ def test_time_and_trials_to_stocks_final_latency(figures: Any) -> None:
     assert found["latency_ratio_at_own_wall"] == pytest.approx(24 / 7), "stock has nothing after 7 seconds"
 
 
-def test_a_run_that_never_reaches_stock_counts_with_all_that_it_spent(figures: Any) -> None:
+def test_a_run_that_never_reaches_stock_counts_with_all_that_it_spent() -> None:
     found = figures.versus(row("tcl", [[4.0, 0, 0.5, "slow"]]), row("stock", STOCK), JUDGED)
     assert (found["reached"], found["seconds_to_stock"], found["trials_to_stock"]) == (False, 5.0, 1)
     assert found["time_ratio"] == 6.0
 
 
-def test_networks_weigh_the_same_however_many_seeds_they_have(figures: Any) -> None:
+def test_networks_weigh_the_same_however_many_seeds_they_have() -> None:
     def pair(network: str, ratio: float) -> dict[str, Any]:
         return dict.fromkeys(figures.RATIOS, ratio) | {"network": network, "reached": True}
 
@@ -68,7 +64,7 @@ def test_networks_weigh_the_same_however_many_seeds_they_have(figures: Any) -> N
     assert (summed["networks"], summed["runs"], summed["reached"]) == (2, 3, 3)
 
 
-def test_a_network_is_slower_than_pytorch_by_its_median(figures: Any) -> None:
+def test_a_network_is_slower_than_pytorch_by_its_median() -> None:
     def timed(network: str, ours: float) -> dict[str, Any]:
         return {"network": network, "latency": {"tilenet": {"median": ours}, "pytorch": {"median": 1.0}}}
 
