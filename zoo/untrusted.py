@@ -1,4 +1,4 @@
-"""Reading what nobody vouches for: plain files of a bounded size, and JSON with one meaning in few levels.
+"""Reading what nobody vouches for: plain files of a bounded size, zip files, and JSON with one meaning in few levels.
 
 Everything here raises `ValueError` with the second half of a sentence ("it is ..."); callers say which file it is,
 and what to do about it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -16,6 +17,7 @@ from itertools import chain
 from math import isfinite
 from pathlib import Path
 from typing import Any, BinaryIO
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 # No file of this project nests deeper than ten; code that walks a value by recursion is safe with this.
 MAX_DEPTH = 32
@@ -23,6 +25,7 @@ MAX_DEPTH = 32
 MAX_CONTAINERS = 200_000
 # The range of a machine word, in which any other reader of the same file holds a whole number.
 _MAX_WHOLE = 2**64
+_SMALL_ARCHIVE = 16 << 20
 
 
 @contextmanager
@@ -57,6 +60,34 @@ def read_plain(path: Path, limit: int) -> bytes:
             if len(data) <= limit:
                 return data
     raise ValueError(f"it is larger than {limit} bytes")
+
+
+def check_zip(path: Path, *, entry: int, ratio: int = 100) -> None:
+    """Check what a zip file unpacks to, before any of it is unpacked.
+
+    Its entries together may take `ratio` times the file, or 16 MiB. A reader must take no more of an entry than the
+    archive says that it holds, since that may be a lie: `ZipFile.open(name).read(size)`.
+
+    Args:
+        entry: bytes of one entry at most.
+
+    Raises:
+        ValueError: it is no zip file, or one that is larger unpacked, encrypted, or compressed by other means than
+            deflate, which Python unpacks without a bound.
+        OSError: it is missing or may not be read.
+    """
+    with open_plain(path) as (file, size):
+        try:
+            infos = ZipFile(file).infolist()
+        except (BadZipFile, NotImplementedError, OverflowError, struct.error) as error:
+            raise ValueError(f"it is no zip file: {error}") from error
+    for info in infos:
+        if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED) or info.flag_bits & 1:
+            raise ValueError(f"{info.filename!r:.80} in it is encrypted, or compressed by other means than deflate")
+        if info.file_size > entry:
+            raise ValueError(f"{info.filename!r:.80} in it unpacks to more than {entry >> 20} MiB")
+    if sum(info.file_size for info in infos) > max(_SMALL_ARCHIVE, ratio * size):
+        raise ValueError(f"it unpacks to more than {ratio} times its size")
 
 
 def parse_json(data: bytes) -> Any:

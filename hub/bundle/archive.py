@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...zoo.untrusted import check_zip
 from .onsite.files import FORMAT, MANIFEST, OnsiteError, Package
 from .target import BundleError
 
 ORIGIN = "origin.json"
 _SUFFIXES = {"library": "so", "cubin": "cubin", "ptx": "ptx"}
+_ENTRY_BYTES = 64 << 20  # of one file of an archive at most
 _EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time that a zip can say
 _ONSITE = Path(__file__).with_name("onsite")
 _RUN = '''"""Measure this bundle's programs on this machine: see --help. Needs Python 3.10 or later and numpy."""
@@ -91,11 +93,11 @@ def _archives(
     max_bytes: int | None,
 ) -> list[bytes]:
     """Return one archive, or those of each half of the programs where it would be too large."""
-    data = _archive(facts, tasks, programs)
-    if max_bytes is None or len(data) <= max_bytes:
+    data, largest = _archive(facts, tasks, programs)
+    if largest <= _ENTRY_BYTES and (max_bytes is None or len(data) <= max_bytes):
         return [data]
     if len(programs) == 1:
-        message = f"one program alone needs more than {max_bytes} bytes"
+        message = f"one program alone needs more than {max_bytes or _ENTRY_BYTES} bytes"
         raise BundleError(message, remedy="raise --max-size", limit=max_bytes)
     half = len(programs) // 2
     return [one for part in (programs[:half], programs[half:]) for one in _archives(facts, tasks, part, max_bytes)]
@@ -103,7 +105,8 @@ def _archives(
 
 def _archive(
     facts: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]], programs: Sequence[BundleProgram]
-) -> bytes:
+) -> tuple[bytes, int]:
+    """Return an archive and the size of its largest file."""
     used = list(dict.fromkeys(program.task_id for program in programs))
     origin = {
         "tasks": {task_id: tasks[task_id]["origin"] for task_id in used},
@@ -126,7 +129,7 @@ def _archive(
             info = zipfile.ZipInfo(name, _EPOCH)
             info.compress_type, info.external_attr = zipfile.ZIP_DEFLATED, 0o644 << 16
             writer.writestr(info, data)
-    return archive.getvalue()
+    return archive.getvalue(), max(map(len, files.values()))
 
 
 def _programs(programs: Sequence[BundleProgram], suffix: str) -> tuple[list[dict[str, Any]], dict[str, Path]]:
@@ -160,14 +163,18 @@ class Bundle:
 
     def __init__(self, path: Path | str) -> None:
         try:
+            if Path(path).is_file():
+                check_zip(Path(path), entry=_ENTRY_BYTES)
             package = Package(str(path))
             package.check()
-            origin = json.loads(package.read(ORIGIN))
-        except OnsiteError as error:
+            origin = package.read_json(ORIGIN)
+            self.origin: dict[str, Any] = origin["tasks"]
+            for program, trace in zip(package.manifest["programs"], origin["traces"], strict=True):
+                program["trace"] = trace
+        except (OnsiteError, OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise BundleError(
-                str(error), remedy="name the archive that `tchub bundle` wrote, unchanged", path=str(path)
+                str(error) if isinstance(error, OnsiteError) else f"{path} is no bundle: {error}",
+                remedy="name the archive that `tchub bundle` wrote, unchanged",
+                path=str(path),
             ) from error
         self.path, self.identity, self.manifest = Path(path), package.identity, package.manifest
-        self.origin: dict[str, Any] = origin["tasks"]
-        for program, trace in zip(self.manifest["programs"], origin["traces"], strict=True):
-            program["trace"] = trace

@@ -12,6 +12,7 @@ from typing import Any
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+_MAX_CONTAINERS = 8 << 20  # an empty one takes two bytes of a file and 70 of memory
 
 
 class Package:
@@ -32,17 +33,26 @@ class Package:
         self._folder = Path(path)
         try:
             self._zip = zipfile.ZipFile(path) if self._folder.is_file() else None
-            text = self.read(MANIFEST)
-            self.manifest: dict[str, Any] = json.loads(text)
-        except (OSError, KeyError, ValueError, zipfile.BadZipFile) as error:
+            self.manifest: dict[str, Any] = self.read_json(MANIFEST)
+            self.identity = hashlib.sha256(self.read(MANIFEST)).hexdigest()
+        except (OSError, KeyError, ValueError, RecursionError, zipfile.BadZipFile) as error:
             raise OnsiteError(f"{path} is no bundle: {error}", 2) from error
-        self.identity = hashlib.sha256(text).hexdigest()
         if self.manifest.get("format") != FORMAT:
             raise OnsiteError(f"{path} has the format {self.manifest.get('format')}, this reader knows {FORMAT}", 2)
 
     def read(self, name: str) -> bytes:
-        """A file of the bundle."""
-        return self._zip.read(name) if self._zip else (self._folder / name).read_bytes()
+        """Return a file of the bundle; of a zipped one no more than the archive says that it holds."""
+        if self._zip is None:
+            return (self._folder / name).read_bytes()
+        with self._zip.open(name) as file:
+            return file.read(self._zip.getinfo(name).file_size)
+
+    def read_json(self, name: str) -> Any:
+        """Return the value of a file of JSON, which takes up to ten times the file's bytes."""
+        data = self.read(name)
+        if data.count(b"[") + data.count(b"{") > _MAX_CONTAINERS:
+            raise ValueError(f"{name} holds more than {_MAX_CONTAINERS} lists and objects")
+        return json.loads(data)
 
     def check(self) -> None:
         """Compare every file that the manifest names with its sha256.

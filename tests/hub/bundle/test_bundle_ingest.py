@@ -90,7 +90,7 @@ def test_a_machine_whose_facts_no_corpus_can_hold_is_refused(
     bundle: Path, tmp_path: Path, facts: dict[str, Any]
 ) -> None:
     results = make_results(bundle, tmp_path / "results.jsonl", {0: 1e-3}, **facts)
-    with pytest.raises(BundleError, match="1 (with impossible values|not readable)"):
+    with pytest.raises(BundleError, match=r"1 (with impossible values|not readable)"):
         ingest(results, Bundle(bundle), "epyc-turin", tmp_path / "corpus")
     assert not (tmp_path / "corpus").exists()
 
