@@ -37,15 +37,9 @@ ALLOWED = {
     # After `check_script`.
     ("zoo/corpus/importers/tvmscript.py", "from_source"),
 }
-# Compiled code is loaded where it was compiled: by measuring workers, of programs made in the same run. And a tuned
-# network by its user, from the folder that they name, after its checksums.
-LIBRARIES = {
-    "hub/networks/tuned.py",
-    "hub/device/jobs.py",
-    "hub/device/rpc_jobs.py",
-    "hub/networks/latency_worker.py",
-    "hub/tuning/remote_latency.py",
-}
+# Compiled code is loaded by `open_library`, which compares its sha256 with that of the build or of the user's folder;
+# and by RPC servers, which run what they are sent.
+LIBRARIES = {"hub/device/jobs.py", "hub/device/rpc_jobs.py", "hub/tuning/remote_latency.py"}
 
 
 def name_of(node: ast.expr) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from .errors import DeviceError
 from .timing import DriftConfig, DriftWatch, TimingConfig, make_reference_kernel, measure_watched, time_kernel
 
 ArgsInfo = Sequence[tuple[Sequence[int], str]]
@@ -33,10 +35,12 @@ class BuildResult:
 
     Attributes:
         seconds: compile time.
+        sha256: of the library, by which it is loaded; None for one that its user names.
         prepacked: places of the arguments that it takes permuted, as its `PREPACK` makes them.
     """
 
-    seconds: float
+    seconds: float = 0.0
+    sha256: str | None = None
     prepacked: tuple[int, ...] = ()
 
 
@@ -69,10 +73,11 @@ def build(module_json: str, target: dict[str, Any], library: str, linker: str | 
     unfinished = Path(f"{library}.{os.getpid()}.so")
     try:
         _export(built, unfinished, linker or shutil.which("ld"))
+        sha256 = file_sha256(unfinished)
         os.replace(unfinished, library)
     finally:
         unfinished.unlink(missing_ok=True)
-    return BuildResult(time.perf_counter() - start, prepacked)
+    return BuildResult(time.perf_counter() - start, sha256, prepacked)
 
 
 def _prepack(func: Any) -> tuple[Any, tuple[int, ...]]:
@@ -137,6 +142,31 @@ def warm_compiler() -> None:
     tolerated = contextlib.suppress(subprocess.CalledProcessError, RuntimeError, OSError)
     with tempfile.TemporaryDirectory() as folder, tolerated:
         build(tvm.ir.save_json(module), {"kind": "llvm"}, f"{folder}/warm.so")
+
+
+# Loading --------------------------------------------------------------------------------------------
+
+
+def file_sha256(path: Path | str) -> str:
+    """Return the sha256 of a file in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def open_library(path: Path | str, sha256: str | None) -> Any:
+    """Return a compiled library as a TVM module. To load one is to run its code, and nothing else here does it.
+
+    Args:
+        sha256: of the library that was built, or that its user names by it; None for one that is named by its path.
+
+    Raises:
+        DeviceError: it is another one.
+    """
+    import tvm
+
+    if sha256 is not None and file_sha256(path) != sha256:
+        raise DeviceError(f"{path} is not the library that was built: its sha256 differs", remedy="build it again")
+    return tvm.runtime.load_module(str(path))
 
 
 # Running --------------------------------------------------------------------------------------------
@@ -221,7 +251,7 @@ def run(
     best: float | None,
     drift: DriftConfig | None = None,
     reference: tuple[ArgsInfo, str] | None = None,
-    prepacked: Sequence[int] = (),
+    built: BuildResult | None = None,
 ) -> RunResult:
     """Time a compiled program on random inputs.
 
@@ -229,16 +259,17 @@ def run(
         best: latency in seconds of the task's fastest known program, or None.
         drift: how the machine is watched, or None.
         reference: the task's arguments and the file with its right outputs; None: not checked.
-        prepacked: places of the arguments that the program takes permuted, see `BuildResult`.
+        built: what its compilation returned.
     """
     import tvm
 
     start = time.perf_counter()
-    module = tvm.runtime.load_module(library)
+    built = built or BuildResult()
+    module = open_library(library, built.sha256)
     args = _tensors(args_info)
     wrong = None
     if reference is not None:
-        wrong = _check(module, args, _tensors(reference[0]), prepacked, load_reference(reference[1]))
+        wrong = _check(module, args, _tensors(reference[0]), built.prepacked, load_reference(reference[1]))
     if wrong is not None:
         _arguments.clear()  # it may have written its inputs
         return RunResult([], time.perf_counter() - start, wrong)
@@ -255,13 +286,13 @@ def run(
 _ALLOWED_EPSILONS, _MOST = 4096.0, 0.05
 
 
-def make_reference(library: str, args_info: ArgsInfo, path: str) -> int:
+def make_reference(library: str, sha256: str, args_info: ArgsInfo, path: str) -> int:
     """Run a task's unscheduled program once and write its outputs to `path`; returns how many there are."""
     import tvm
 
     before = random_values(args_info)
     args = [tvm.runtime.tensor(contents) for contents in before]
-    tvm.runtime.load_module(library)["main"](*args)
+    open_library(library, sha256)["main"](*args)
     save_reference(path, before, [arg.numpy() for arg in args])
     return len(load_reference(path))
 

@@ -39,7 +39,7 @@ class MeasuringJob:
 
     candidate: Candidate
     library: Path
-    built: BuildResult = field(default=BuildResult(0.0))
+    built: BuildResult = field(default=BuildResult())
     stage: str = "build"
 
 
@@ -232,7 +232,7 @@ class Measurer(ProgramMeasurer):
         args = args_of(ArgInfo.from_entry_func(mod, remove_preproc=False))
         result = self._build(tvm.ir.save_json(mod), library).result()
         if result.error is None:
-            job = (str(library), args, file)
+            job = (str(library), result.value.sha256, args, file)
             result = self.runner.submit("make_reference", job, self.config.check_seconds).result()
             library.unlink(missing_ok=True)
         if result.error is not None:
@@ -260,5 +260,5 @@ class Measurer(ProgramMeasurer):
         self.watched["checked"] += reference is not None
         best = self._best.get(job.candidate.task_id)
         timing, drift, infos = self.config.timing, self.config.drift, job.candidate.args_info
-        args = (str(job.library), infos, timing, best, drift, reference, job.built.prepacked)
+        args = (str(job.library), infos, timing, best, drift, reference, job.built)
         return self.runner.submit("run", args, self.config.run_timeout)

@@ -17,6 +17,7 @@ from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResult
 
 from .candidate import args_of
+from .jobs import BuildResult
 from .measure import Measurer
 from .measurement import MeasureConfig
 from .pool import JobResult
@@ -29,6 +30,7 @@ class ForkedBuilder(PyBuilder):
     def __init__(self, workers: Measurer) -> None:
         super().__init__()
         self.workers = workers
+        self.built: dict[str, BuildResult] = {}
 
     def build(self, build_inputs: list[Any]) -> list[Any]:
         """Build all inputs; a failure costs its own program."""
@@ -40,9 +42,9 @@ class ForkedBuilder(PyBuilder):
             jobs.append((library, self.workers.builders.submit("build", args, self.workers.config.build_timeout)))
         return [self._result(library, future.result()) for library, future in jobs]
 
-    @staticmethod
-    def _result(library: Path, result: JobResult) -> Any:
+    def _result(self, library: Path, result: JobResult) -> Any:
         if result.error is None:
+            self.built[str(library)] = result.value
             return BuilderResult(str(library), None)
         shutil.rmtree(library.parent, ignore_errors=True)
         return BuilderResult(None, f"build {result.error}: {result.message}")
@@ -80,9 +82,10 @@ class ForkedRunner(PyRunner):
     not checked: a runner is not told the task's unscheduled program.
     """
 
-    def __init__(self, workers: Measurer) -> None:
+    def __init__(self, workers: Measurer, built: dict[str, BuildResult]) -> None:
         super().__init__()
         self.workers = workers
+        self.built = built  # by the builder beside it
         self.best: dict[Any, float] = {}
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
@@ -90,7 +93,8 @@ class ForkedRunner(PyRunner):
         futures, config = [], self.workers.config
         for item in runner_inputs:
             key = args_of(item.args_info)
-            args = (str(item.artifact_path), key, config.timing, self.best.get(key), config.drift)
+            path, best = str(item.artifact_path), self.best.get(key)
+            args = (path, key, config.timing, best, config.drift, None, self.built.pop(path, None))
             future = self.workers.runner.submit("run", args, config.run_timeout)
             futures.append(ForkedRunnerFuture(future, self._noter(key)))
             if not self.workers.overlaps:
@@ -114,7 +118,7 @@ class BuilderRunner:
     def __init__(self, config: MeasureConfig | None = None) -> None:
         self._workers = Measurer({}, config)
         self.builder: Any = ForkedBuilder(self._workers)
-        self.runner: Any = ForkedRunner(self._workers)
+        self.runner: Any = ForkedRunner(self._workers, self.builder.built)
 
     def __enter__(self) -> BuilderRunner:
         return self

@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import TYPE_CHECKING, Any
 
+from ..device.jobs import file_sha256
 from ..device.patience import TimeLimit, run_process
 from ..device.timing import POOL_ENVIRONMENT, POOL_SETTLE_SECONDS
 from .errors import LatencyError
@@ -102,7 +103,7 @@ def compare(
         request = {
             "reference": str(reference_file(network, Path(folder))),
             "inputs": str(inputs),
-            "libraries": {name: str(Path(path).resolve()) for name, path in libraries.items()},
+            "libraries": {name: (str(Path(path).resolve()), file_sha256(path)) for name, path in libraries.items()},
             "threads": threads,
             "max_seconds": max_seconds,
             "min_repeats": min_repeats,

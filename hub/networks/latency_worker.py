@@ -20,6 +20,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from ..device.host_facts import physical_cores
+from ..device.jobs import open_library
 from ..device.pool import timing_cpus
 from .errors import NetworkImportError
 from .exported_file import in_precision, load_exported
@@ -94,11 +95,11 @@ def add_compiled(runs: dict[str, Run], reference: ReferenceNetwork, errors: dict
     runs["torch.compile"] = rival.run
 
 
-def _library(path: str, inputs: Sequence[torch.Tensor]) -> Run:
+def _library(path: str, sha256: str, inputs: Sequence[torch.Tensor]) -> Run:
     import tvm
     from tvm import relax
 
-    library: Any = tvm.runtime.load_module(path)
+    library = open_library(path, sha256)
     device: Any = tvm.cpu()
     machine = relax.VirtualMachine(library, device)
     arguments = [tvm.runtime.tensor(x.numpy()) for x in inputs]
@@ -118,7 +119,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Do what `latency.compare` asks."""
     inputs = torch.load(request["inputs"], weights_only=True)
     with torch.inference_mode():
-        runs = {name: _library(path, inputs) for name, path in request["libraries"].items()}
+        runs = {name: _library(*library, inputs) for name, library in request["libraries"].items()}
         reference = ReferenceNetwork(request["reference"], inputs)
         expected = arrays(reference.run())
         checks, first = {}, {}

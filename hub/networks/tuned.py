@@ -20,6 +20,7 @@ from ...zoo.errors import TchubWarning
 from ...zoo.files import storing, write_atomically
 from ..device.errors import DeviceError
 from ..device.host_facts import read_host_facts, usable_cpus
+from ..device.jobs import open_library
 from ..device.local_target import missing_extensions
 from .errors import NetworkInputError, NetworkLoadError
 from .latency import Latency, measure
@@ -29,20 +30,19 @@ from .signature import Signature, TensorSpec
 _ALIGNMENT = 64  # bytes; compiled code reads whole vectors, so TVM takes no other memory
 
 
-def _load(library: Path) -> Any:
-    """Load a library by a path that no process has seen: by an old one, the system gives what it loaded before.
+def _load(library: Path, sha256: str) -> Any:
+    """Load the library of this sha256 by a path that no process has seen.
 
-    A network that is tuned further, and loaded again in the same process, would run as it was.
+    By an old path the system gives what it loaded before: a network that is tuned further, and loaded again in the same
+    process, would run as it was.
     """
-    import tvm
-
     with tempfile.TemporaryDirectory(prefix="tchub-load-") as folder:
         path = Path(folder, library.name)
         try:
             path.hardlink_to(library)
         except OSError:  # the folder lies on another disk
             shutil.copyfile(library, path)
-        return tvm.runtime.load_module(str(path))
+        return open_library(path, sha256)
 
 
 class TunedNetwork:
@@ -66,7 +66,7 @@ class TunedNetwork:
         self.target, self.threads = manifest.target, manifest.threads
         self.signatures = tuple(library.signature for library in manifest.libraries)
         self._libraries = manifest.libraries
-        self._modules: list[Any] = [_load(folder / library.file) for library in manifest.libraries]
+        self._modules: list[Any] = [_load(folder / library.file, library.sha256) for library in manifest.libraries]
         self._machines = threading.local()
 
     @property

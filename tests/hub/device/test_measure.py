@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +15,9 @@ from tchub.hub.bundle.onsite.worker import random_arguments
 from tchub.hub.device import measure as measuring
 from tchub.hub.device import rpc_jobs
 from tchub.hub.device.errors import DeviceError, MeasurementFailureRateError
-from tchub.hub.device.jobs import random_values
+from tchub.hub.device.jobs import BuildResult, file_sha256, random_values, run
 from tchub.hub.device.measure import MeasureConfig, Measurement, Measurer, plan_workers
+from tchub.hub.device.timing import TimingConfig
 
 
 @pytest.fixture(scope="module")
@@ -136,3 +138,12 @@ def test_no_compiler_is_said_clearly(target_dict: dict[str, Any], monkeypatch: p
     with pytest.raises(DeviceError, match="no C compiler") as caught:
         Measurer(target_dict)
     assert "install" in str(caught.value.remedy)
+
+
+def test_a_library_that_was_changed_is_not_run(tmp_path: Path) -> None:
+    library = tmp_path / "program.so"
+    library.write_bytes(b"built")
+    sha256 = file_sha256(library)
+    library.write_bytes(b"another")
+    with pytest.raises(DeviceError, match="not the library that was built"):
+        run(str(library), (), TimingConfig(), None, built=BuildResult(0.1, sha256))
