@@ -192,8 +192,8 @@ def test_the_test_tools_are_installed_beside_and_serve_the_quickstart_too(clone:
     quickstart(clone, "-k", "a b", script="test")
     calls = (clone / "calls").read_text().splitlines()
     assert [call.rpartition("/")[2] for call in calls if " install " in call] == ["a clone[test]"]
-    assert "python -m pytest -q -n 2 tests/zoo" in calls
-    assert "python -m pytest -q -n 2 -k a b" in calls
+    assert "python -m pytest -q -n 2 --dist worksteal tests/zoo" in calls
+    assert "python -m pytest -q -n 2 --dist worksteal -k a b" in calls
 
 
 @pytest.mark.parametrize(
@@ -209,7 +209,9 @@ def test_what_a_machine_lacks_is_left_out_by_name(
 ) -> None:
     done = quickstart(clone, "tests/hub", script="test", architecture=architecture, programs=programs)
     assert done.returncode == 0, done.stderr
-    assert f"python -m pytest -q -n 2 -m {marks} tests/hub" in (clone / "calls").read_text().splitlines()
+    assert (
+        f"python -m pytest -q -n 2 --dist worksteal -m {marks} tests/hub" in (clone / "calls").read_text().splitlines()
+    )
     left_out = re.findall(r"left out: the tests marked '(\w+)'", done.stderr)
     assert " and ".join(f"not {mark}" for mark in left_out) == marks
 
