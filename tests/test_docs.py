@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,11 @@ def test_commands_in_the_documents_exist(path: Path) -> None:
 @pytest.mark.slow
 def test_the_readmes_own_network_tunes_loads_and_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
+    from tchub.hub.tuning import tune
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TCHUB_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(tune, "compare", partial(tune.compare, max_seconds=0.5))
     found = re.search(r"## Your own network.*?```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert found
     names: dict[str, Any] = {}
