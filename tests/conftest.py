@@ -6,6 +6,7 @@ Hypothesis draws the same examples in every run, so that only a change of the co
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 
@@ -20,3 +21,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "steady"))
 # `nohup scripts/test &` starts its programs with SIGINT ignored, which they and their children inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """Keep what was imported and collected out of garbage collections, which take a tenth of the time otherwise."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
