@@ -98,10 +98,7 @@ def test_tensorboard_where_it_is_missing(train, tmp_path, epyc, recipe, monkeypa
     assert "curve.csv" in done["remedy"]
 
 
-LAUNCHERS = {
-    "torchrun": ["torch.distributed.run", "--standalone", "--nproc-per-node", "2"],
-    "accelerate": ["accelerate.commands.launch", "--cpu", "--num_processes", "2", "--main_process_port", "0"],
-}
+ACCELERATE = ["accelerate.commands.launch", "--cpu", "--num_processes", "2", "--main_process_port", "0"]
 
 
 def curve(folder) -> list[tuple[float, float]]:
@@ -110,10 +107,10 @@ def curve(folder) -> list[tuple[float, float]]:
         return [(float(row["loss"]), float(row["val_pairwise"])) for row in csv.DictReader(file)]
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_two_processes_write_the_checkpoint_of_one(train, tmp_path, epyc, recipe, launcher):
+def test_two_processes_write_the_checkpoint_of_one(train, tmp_path, epyc, recipe):
+    """By accelerate; tests/zoo/training/test_distributed.py has three processes of torchrun."""
     args = [str(recipe), "--corpus", str(epyc), "--torch-device", "cpu"]
-    command = [sys.executable, "-m", *LAUNCHERS[launcher], "-m", "tchub.hub.cli", "train", *args]
+    command = [sys.executable, "-m", *ACCELERATE, "-m", "tchub.hub.cli", "train", *args]
     command += ["--out", str(tmp_path / "two"), "--json"]
     two = subprocess.run(command, capture_output=True, text=True, check=False)
     assert two.returncode == 0, two.stderr[-3000:]
