@@ -1,1 +1,8 @@
-"""Puts this folder on the path: its samples are shared by the tests of several rooms."""
+"""Puts this folder and that of the primitives on the path: their samples are shared by the tests of several rooms."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent / "primitives"))
