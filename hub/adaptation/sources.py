@@ -134,7 +134,7 @@ def _check_corpus(first: CheckpointChoice, corpus: Corpus) -> None:
             remedy=f"name corpora of a {schema.kind.upper()}",
             source=str(corpus.path),
         )
-    if not any(usable_programs(corpus, [task]).programs for task in corpus.tasks):
+    if not any(usable_programs(corpus, [task]) for task in corpus.tasks):
         raise CorpusError(f"{corpus.path} has no task with programs to compare", remedy="leave it out of --sources")
 
 

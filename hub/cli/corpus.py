@@ -211,7 +211,7 @@ def _replay(log: Path, out: Path, target: str | None, per_task: int | None, outp
 
     parsed = json.loads(target) if target and target.lstrip().startswith("{") else target
     with output.console.status("replaying"):
-        result = replay_log(log, out, parsed, per_task).as_dict()
+        result = replay_log(log, out, parsed, per_task)
     output.data(result, "\n".join(_replay_lines(result)))
 
 

@@ -253,7 +253,7 @@ def _too_many(subject: CheckSubject, start: str, learnt: list[CorpusFacts], judg
     problems = []
     for facts, corpus in zip(learnt, corpora, strict=True):
         split = exclude_computations(corpus, split_tasks(corpus), held)
-        usable = usable_programs(corpus, (*split.train, *split.val)).programs
+        usable = usable_programs(corpus, (*split.train, *split.val))
         programs = sum(map(len, usable.values()))
         for unit, number, most in (("tasks", facts.tasks, len(usable)), ("programs", facts.programs, programs)):
             if number is not None and number > most:

@@ -228,7 +228,7 @@ def _read(
     """Return programs in the order in which training reads them, without tasks of which one program is left."""
     from ...zoo.corpus.replay.statements import statement_features
 
-    usable = usable_programs(corpus, split_tasks(corpus).part(part)).programs
+    usable = usable_programs(corpus, split_tasks(corpus).part(part))
     programs = [program for same in usable.values() for program in same]
     group = np.repeat(np.arange(len(usable)), [len(same) for same in usable.values()])
     note(f"statement features: {len(programs)} programs of {len(usable)} tasks ({part})")

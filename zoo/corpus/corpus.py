@@ -139,34 +139,10 @@ class Corpus:
         return tuple(sorted({name for task in self.tasks.values() for name, _ in task.networks}))
 
 
-@dataclass(frozen=True)
-class Usable:
-    """The programs that can be learnt from, and what was left out.
-
-    Attributes:
-        programs: valid programs by task id.
-        failed: failed programs, left out.
-        dropped: tasks left out because fewer than `MIN_PROGRAMS` programs are valid.
-    """
-
-    programs: dict[str, list[Program]]
-    failed: int
-    dropped: tuple[str, ...]
-
-
-def usable_programs(corpus: Corpus, task_ids: Iterable[str], min_programs: int = MIN_PROGRAMS) -> Usable:
-    """Select the valid programs of the tasks that have at least `min_programs` of them."""
-    kept: dict[str, list[Program]] = {}
-    dropped, failed = [], 0
-    for task_id in task_ids:
-        programs = corpus.programs(task_id)
-        valid = [program for program in programs if program.valid]
-        failed += len(programs) - len(valid)
-        if len(valid) < min_programs:
-            dropped.append(task_id)
-        else:
-            kept[task_id] = valid
-    return Usable(kept, failed, tuple(dropped))
+def usable_programs(corpus: Corpus, task_ids: Iterable[str]) -> dict[str, list[Program]]:
+    """Return the valid programs of the tasks that have at least `MIN_PROGRAMS` of them."""
+    valid = {task_id: [program for program in corpus.programs(task_id) if program.valid] for task_id in task_ids}
+    return {task_id: programs for task_id, programs in valid.items() if len(programs) >= MIN_PROGRAMS}
 
 
 def sequence_of(program: Program) -> PrimitiveSequence:

@@ -129,9 +129,7 @@ class Reduction:
         variables: set[int] = set()
         for read in self.factors:
             others = {axis for other in self.factors if not other.same_as(read) for axis in self.used(other)}
-            for axes in (self._variables(rng.min) for rng in read.region):
-                if axes & self.spatial - others:
-                    variables |= axes & self.reduced
+            variables |= {window.reduction for window in self._windows(read) if window.spatial not in others}
         return variables
 
     @property
@@ -142,7 +140,7 @@ class Reduction:
 
     def tell(self, alone: bool) -> str | None:
         """The computation; None where it is none that has a name. `alone`: no other block reduces."""
-        if len(self.reads) == 2 and all(self.used(read) & self.reduced for read in self.reads):
+        if len(self.reads) == len(self.factors) == 2:
             return self._contraction(*self.reads)
         return self._pooling(self.reads[0]) if len(self.reads) == 1 and alone else None
 
@@ -174,7 +172,7 @@ class Reduction:
             return None
         h, w = (shape[window.dim] for window in windows)
         others = [extent for dim, extent in enumerate(shape) if dim not in {window.dim for window in windows}]
-        kind = "max" if type(self.block.body.value).__name__ == "Max" else "avg"
+        kind = "max" if self.operator == "Max" else "avg"
         return computation.pool(kind, others[0], prod(others[1:]), h, w, *self._kernel(windows))
 
     def _size(self, variables: set[int]) -> int:

@@ -154,10 +154,10 @@ def test_any_layout_of_rows_and_groups_reads_alike(corpus: Corpus, rows: int):
 
 
 def test_usable_programs_are_valid_and_several(corpus: Corpus):
-    usable = usable_programs(corpus, corpus.tasks)
-    assert {task_id[:2]: len(programs) for task_id, programs in usable.programs.items()} == {"00": 5, "11": 5}
-    assert (usable.failed, usable.dropped) == (1, ())
-    assert usable_programs(corpus, corpus.tasks, min_programs=6).dropped == ("00" * 8, "11" * 8)
+    assert {task_id[:2]: len(programs) for task_id, programs in usable_programs(corpus, corpus.tasks).items()} == {
+        "00": 5,
+        "11": 5,
+    }
 
 
 def test_a_sequence_comes_from_the_primitives_or_from_the_trace():

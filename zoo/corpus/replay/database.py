@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,48 +15,12 @@ from .ansor import replay
 from .operators import ReplayError, workload
 
 
-@dataclass(slots=True)
-class ReplayReport:
-    """Counts of a replayed log.
-
-    Attributes:
-        tried, replayed: programs by operator: those with a time that a replay was tried of, and that have one.
-        reasons: programs that could not be replayed, by (operator, reason of the `ReplayError`).
-        examples: for every reason one message.
-        untimed: programs that failed when they were measured; not tried.
-        over_limit: programs beyond the limit of their task; not tried.
-        broken: lines that could not be read, by kind.
-    """
-
-    tried: Counter[str] = field(default_factory=Counter)
-    replayed: Counter[str] = field(default_factory=Counter)
-    reasons: Counter[tuple[str, str]] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
-    untimed: int = 0
-    over_limit: int = 0
-    broken: Counter[str] = field(default_factory=Counter)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form; `share` is that of the programs tried that were replayed."""
-        return {
-            "share": self.replayed.total() / self.tried.total() if self.tried else float("nan"),
-            "operators": {op: {"replayed": self.replayed[op], "of": n} for op, n in sorted(self.tried.items())},
-            "reasons": [
-                {"op": op, "reason": reason, "programs": n, "example": self.examples[reason]}
-                for (op, reason), n in self.reasons.most_common()
-            ],
-            "untimed": self.untimed,
-            "over_limit": self.over_limit,
-            "broken": dict(self.broken),
-        }
-
-
 def replay_log(
     log: Path | str,
     folder: Path | str,
     target: dict[str, Any] | str | None = None,
     limit_per_task: int | None = None,
-) -> ReplayReport:
+) -> dict[str, Any]:
     """Replay a log, check every program against its record, and write a MetaSchedule database.
 
     Args:
@@ -65,50 +29,59 @@ def replay_log(
             are added to those that are there.
         target: TVM target of the database's records; None takes the kind of the log's own.
         limit_per_task: how many programs of a task are tried, in the log's order.
+
+    Returns:
+        `share` of the programs tried that were replayed, the numbers of both by operator, the `reasons` of those that
+        could not be, the programs not tried (`untimed`: they had failed; `over_limit`), and `broken` lines by kind.
     """
     from tvm.s_tir import meta_schedule as ms
 
     Path(folder).mkdir(parents=True, exist_ok=True)
     records, workloads = (str(Path(folder) / name) for name in DATABASE)
     database = ms.database.JSONDatabase(workloads, records)
-    report, tried = ReplayReport(), Counter[str]()
+    per_task, tried, replayed, broken, skipped = (Counter[str]() for _ in range(5))
+    reasons: Counter[tuple[str, str]] = Counter()
+    examples: dict[str, str] = {}
     # A database may hold records of several devices: a record names its target.
     for entry in read_ansor(log, ImportContext(device="unknown")):
         if isinstance(entry, Broken):
-            report.broken[entry.kind] += 1
+            broken[entry.kind] += 1
         elif not entry.program.valid:
-            report.untimed += 1
-        elif limit_per_task is not None and tried[entry.task.task_id] >= limit_per_task:
-            report.over_limit += 1
+            skipped["untimed"] += 1
+        elif limit_per_task is not None and per_task[entry.task.task_id] >= limit_per_task:
+            skipped["over_limit"] += 1
         else:
-            tried[entry.task.task_id] += 1
-            _add(database, entry, json.dumps(target) if target else entry.program.target, report)
-    return report
+            per_task[entry.task.task_id] += 1
+            tried[entry.task.op] += 1
+            try:
+                _add(database, entry, json.dumps(target) if target else entry.program.target)
+                replayed[entry.task.op] += 1
+            except ReplayError as error:
+                reasons[entry.task.op, error.reason] += 1
+                examples.setdefault(error.reason, error.message)
+    return {
+        "share": replayed.total() / tried.total() if tried else math.nan,
+        "operators": {op: {"replayed": replayed[op], "of": n} for op, n in sorted(tried.items())},
+        "reasons": [
+            {"op": op, "reason": reason, "programs": n, "example": examples[reason]}
+            for (op, reason), n in reasons.most_common()
+        ],
+        "untimed": skipped["untimed"],
+        "over_limit": skipped["over_limit"],
+        "broken": dict(broken),
+    }
 
 
-def _add(database: Any, entry: LogEntry, target: str, report: ReplayReport) -> None:
+def _add(database: Any, entry: LogEntry, target: str) -> None:
     from tvm.s_tir import meta_schedule as ms
 
-    op, steps = entry.task.op, json.loads(entry.program.trace)
-    report.tried[op] += 1
-    try:
-        task = workload(entry.task.workload)
-        schedule = replay(task, steps)
-    except ReplayError as error:
-        report.reasons[op, error.reason] += 1
-        report.examples.setdefault(error.reason, error.message)
-        return
+    task = workload(entry.task.workload)
+    schedule = replay(task, json.loads(entry.program.trace))
     arguments = ms.arg_info.ArgInfo.from_entry_func(task.mod, remove_preproc=False)
+    known, latencies = database.commit_workload(task.mod), list(entry.program.latencies)
     database.commit_tuning_record(
-        ms.database.TuningRecord(
-            schedule.trace,
-            database.commit_workload(task.mod),
-            list(entry.program.latencies),
-            _target(target),
-            arguments,
-        )
+        ms.database.TuningRecord(schedule.trace, known, latencies, _target(target), arguments)
     )
-    report.replayed[op] += 1
 
 
 @lru_cache(64)
