@@ -57,12 +57,13 @@ def _draw_checks(checks: Sequence[Check], console: Terminal) -> None:
 
 
 @command("devices")
-@click.argument("name", required=False)
+@click.argument("names", metavar="[NAME | add NAME]", nargs=-1)
 @click.option("--kind", type=click.Choice(["cpu", "gpu"]), help="Only devices of this kind.")
-def devices_command(name: str | None, kind: str | None, output: Output) -> None:
-    """List the device families, show one device's numbers with their sources, or detect this machine.
+@click.option("--from", "source", metavar="SHEET", help="With add: local, a JSON file, or the nearest device.")
+def devices_command(names: tuple[str, ...], kind: str | None, source: str | None, output: Output) -> None:
+    """List the device families, show one device's numbers with their sources, detect this machine, or add a device.
 
-    NAME is a device, a family or an alias; `local` is this machine.
+    NAME is a device, a family or an alias; `local` is this machine. `add` writes a sheet of yours; correct it there.
 
     \b
     Examples:
@@ -70,12 +71,23 @@ def devices_command(name: str | None, kind: str | None, output: Output) -> None:
       tchub devices --kind gpu
       tchub devices epyc-turin
       tchub devices local --json
+      tchub devices add rtx4090 --from rtx3090
     """
-    from ...zoo.devices import get_device, list_devices
+    from ...zoo.devices import get_device, list_devices, own_folder
 
+    adds, *more = (True, *names[1:]) if names[:1] == ("add",) else (False, *names)
+    if len(more) > 1 or adds != (source is not None) or (adds and not more):
+        raise click.UsageError("give one NAME, or: add NAME --from local, a JSON file or the nearest device")
+    name = more[0] if more else None
     if name is not None and kind is not None:
         raise click.UsageError("--kind chooses from the list: give it without a NAME")
-    if name == "local":
+    if source and name:
+        from ..device.detect import add_device
+
+        added, file = add_device(name, source), own_folder() / f"{name}.json"
+        output.data(added.to_dict() | {"path": str(file)}, f"{added.title}, a {added.kind.upper()}: {file}")
+        output.hint(f"tchub corpus import LOG --device {name} --out DIR")
+    elif name == "local":
         from ..device.detect import detect_local
 
         local = detect_local()

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from ...zoo.devices import CpuSpec, Device, distance, list_devices
+from ...zoo.devices import CpuSpec, Device, distance, get_device, list_devices, own_folder
+from ...zoo.files import write_files
+from ...zoo.untrusted import parse_json, read_plain
 from .errors import DeviceError
 from .host_facts import GpuFacts, HostFacts, read_host_facts
 
@@ -175,6 +180,48 @@ def match_gpu(name: str) -> str | None:
     matches = [d for d in list_devices("gpu") if f" {d.match['gpu_name']} " in whole]
     best = max(matches, key=lambda d: len(d.match["gpu_name"]), default=None)
     return best.name if best else None
+
+
+def add_device(name: str, source: str) -> Device:
+    """Write a user's own spec sheet, which all commands then find by its name; it is a family of its own.
+
+    Args:
+        name: e.g. `rtx4090`.
+        source: `local` for what is measured of this machine, a JSON file as `tchub devices NAME --json` prints it, or
+            the name of the nearest device, whose numbers stand in.
+
+    Raises:
+        DeviceError: the name is no name, or taken.
+        UnknownDeviceError: `source` is neither a file nor a device.
+        TchubError: the file is not of the right form.
+    """
+    taken = any(name in (device.name, device.family, *device.aliases) for device in list_devices())
+    if taken or not re.fullmatch(r"[a-z0-9][a-z0-9.+-]{0,63}", name):
+        raise DeviceError(
+            f"no device can be called {name!r}" + (": another one is" if taken else ""),
+            remedy="choose a short name of lower-case letters, digits, '.', '+' and '-'",
+        )
+    match: dict[str, Any] = {"vendor_id": name, "gpu_name": name}  # of no machine, unless more is known
+    if source == "local":
+        facts = read_host_facts()
+        local = detect_local(facts=facts)
+        device, title = replace(local.device, target=local.target), facts.brand or name
+        match |= {"vendor_id": facts.vendor_id, "brand": facts.brand} if any(map(str.isdigit, facts.brand)) else {}
+    elif Path(source).is_file():
+        try:
+            device = Device.from_dict(parse_json(read_plain(Path(source), 1 << 20)), source)
+        except (OSError, ValueError) as error:
+            raise DeviceError(f"{source} cannot be read: {error}", remedy="name a sheet in JSON") from error
+        title, match = device.title, match | device.match
+    else:
+        device = get_device(source)
+        title = f"{name}, with the numbers of {device.name}"
+        device = replace(device, spec=device.spec.with_values(device.spec.values(), f"assumed: as {device.name}"))
+    device = replace(device, name=name, family=name, title=title, aliases=(), match=match)
+    row = device.to_dict()
+    family = {key: row.pop(key) for key in ("format", "family", "kind", "vendor", "isa")} | {"devices": [row]}
+    write_files(own_folder(), {f"{name}.json": json.dumps(family, indent=2).encode()})
+    return get_device(name)
 
 
 def localised(base: Device, exact: bool, mcpu: str, target: dict[str, Any], facts: HostFacts) -> Device:

@@ -4,7 +4,7 @@ Light on purpose: neither torch nor TVM is imported here.
 """
 
 from .device import CpuSpec, Device, GpuSpec, SpecSheet
-from .registry import Distance, UnknownDeviceError, distance, get_device, list_devices, list_families
+from .registry import Distance, UnknownDeviceError, distance, get_device, list_devices, own_folder
 
 __all__ = [
     "CpuSpec",
@@ -16,5 +16,5 @@ __all__ = [
     "distance",
     "get_device",
     "list_devices",
-    "list_families",
+    "own_folder",
 ]

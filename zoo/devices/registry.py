@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import json
 import math
+import os
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
+import platformdirs
 
 from ..errors import TchubError
 from .device import Device, bad_device, check_format
@@ -39,13 +41,13 @@ def get_device(name: str) -> Device:
     Raises:
         UnknownDeviceError: no such device; carries the nearest names.
     """
-    names = _names()
+    names = _names(own_files())
     key = _normal(name)
     if key not in names:
         nearest = difflib.get_close_matches(key, names, n=3, cutoff=0.5)
         raise UnknownDeviceError(
             f"no device is called {name!r}" + (f"; nearest: {', '.join(nearest)}" if nearest else ""),
-            remedy="see `tchub devices` for all names, `tchub devices local` for this machine",
+            remedy=f"see `tchub devices`, or write its sheet: tchub devices add {name} --from local|FILE|NEAREST",
             name=name,
             nearest=nearest,
         )
@@ -53,17 +55,18 @@ def get_device(name: str) -> Device:
 
 
 def list_devices(kind: str | None = None) -> list[Device]:
-    """Return all devices, CPUs first, by family and in the order of the family's file.
-
-    Args:
-        kind: "cpu" or "gpu" to list one kind only.
-    """
-    return [d for d in _load() if kind in (None, d.kind)]
+    """Return all devices, or those of a kind ("cpu" or "gpu"): CPUs first, by family, in the order of its file."""
+    return [d for d in _load(own_files()) if kind in (None, d.kind)]
 
 
-def list_families(kind: str | None = None) -> list[str]:
-    """Return the families' names, in the order of `list_devices`."""
-    return list(dict.fromkeys(d.family for d in list_devices(kind)))
+def own_folder() -> Path:
+    """Return the folder of the user's own devices, one family file each, beside the checkpoints adapted here."""
+    return Path(os.environ.get("TCHUB_HOME") or platformdirs.user_data_dir("tchub")).expanduser() / "devices"
+
+
+def own_files() -> tuple[Path, ...]:
+    """Return the family files of the user's own devices."""
+    return tuple(sorted(own_folder().glob("*.json")))
 
 
 def read_family(data: object, where: str) -> list[Device]:
@@ -82,23 +85,23 @@ def read_family(data: object, where: str) -> list[Device]:
 
 
 @cache
-def _load() -> tuple[Device, ...]:
+def _load(own: tuple[Path, ...]) -> tuple[Device, ...]:
     devices: list[Device] = []
-    for file in Path(__file__).with_name("data").glob("*.json"):
+    for file in (*Path(__file__).with_name("data").glob("*.json"), *own):
         devices += read_family(json.loads(file.read_text(encoding="utf-8")), file.name)
     order = sorted(range(len(devices)), key=lambda i: (devices[i].kind, devices[i].family, i))
     return tuple(devices[i] for i in order)
 
 
 @cache
-def _names() -> dict[str, Device]:
+def _names(own: tuple[Path, ...]) -> dict[str, Device]:
     """Return every name, alias and family name (in this order of preference) -> device."""
     names: dict[str, Device] = {}
-    for device in _load():
+    for device in _load(own):
         names[_normal(device.family)] = device
-    for device in _load():
+    for device in _load(own):
         names |= {_normal(alias): device for alias in device.aliases}
-    for device in _load():
+    for device in _load(own):
         names[_normal(device.name)] = device
     return names
 

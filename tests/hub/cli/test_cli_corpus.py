@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cli_kit import Shell
 from tchub.zoo.corpus import Corpus
+from tchub.zoo.training.programs import corpus_device
 
 
 def ansor_line(n: int, vthread: int, model: str = "t4") -> str:
@@ -70,6 +71,17 @@ def test_a_device_without_a_spec_sheet_is_named_at_import(run: Shell, log: Path,
     code, _, err = run("corpus", "import", log, "--device", "tx4", "--out", tmp_path / "c")
     assert code == 0
     assert "no device is called 'tx4'; nearest: t4" in err
+
+
+def test_a_device_of_ones_own_is_found_by_import(run: Shell, log: Path, tmp_path: Path):
+    assert run("devices", "add", "tx4")[0] == run("devices", "a", "b")[0] == run("devices", "--from", "t4")[0] == 2
+    code, found = run.json("devices", "add", "tx4", "--from", "t4")
+    assert (code, found["name"], Path(found["path"]).is_file()) == (0, "tx4", True)
+    log.write_text(ansor_line(64, 8, "tx4"))
+    _, _, err = run("corpus", "import", log, "--device", "tx4", "--out", tmp_path / "c")
+    assert "no device" not in err
+    assert corpus_device(Corpus.open(tmp_path / "c")).spec.sources["cuda_cores"] == "assumed: as t4"
+    assert run.json("devices", "tx4")[1]["family"] == "tx4"
 
 
 def test_mixed_devices_are_an_error_with_a_remedy(run: Shell, log: Path, tmp_path: Path):

@@ -1,0 +1,55 @@
+"""A device that no sheet of the package knows: its own sheet, and who finds it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tchub.hub.device.detect import add_device, detect_local
+from tchub.hub.device.errors import DeviceError
+from tchub.zoo.devices import UnknownDeviceError, distance, get_device, list_devices, own_folder
+from tchub.zoo.errors import TchubError
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TCHUB_HOME", str(tmp_path / "home"))
+
+
+def test_the_nearest_devices_numbers_stand_in_and_say_so():
+    added = add_device("rtx4090", "rtx3090")
+    assert added == get_device("rtx4090")
+    assert (added.family, added.target) == ("rtx4090", get_device("rtx3090").target)
+    assert added.spec.values() == get_device("rtx3090").spec.values()
+    assert set(added.spec.sources.values()) == {"assumed: as rtx3090"}
+    assert added in list_devices("gpu")
+    assert distance(added, get_device("rtx3090")).gap == 0
+
+
+def test_this_machine_is_recognised_as_the_device_that_was_made_of_it():
+    added = add_device("mine", "local")
+    assert added.kind == "cpu"
+    assert "measured" in added.spec.sources["cores"]
+    local = detect_local(ask_llvm=False)
+    assert not any(c.isdigit() for c in local.cpu_model) or (local.exact and local.family in ("mine", local.family))
+
+
+def test_a_sheet_from_a_file_is_validated(tmp_path: Path):
+    sheet = get_device("t4").to_dict()
+    (tmp_path / "sheet.json").write_text(json.dumps(sheet))
+    assert add_device("t4g", str(tmp_path / "sheet.json")).spec.values() == get_device("t4").spec.values()
+    sheet["spec"]["cuda_cores"] = {"value": -1, "source": "nowhere"}
+    for text in (json.dumps(sheet), "{", "[]"):
+        (tmp_path / "sheet.json").write_text(text)
+        with pytest.raises(TchubError):
+            add_device("t4h", str(tmp_path / "sheet.json"))
+    assert not (own_folder() / "t4h.json").exists()
+
+
+@pytest.mark.parametrize("name", ["t4", "epyc", "../evil", "", "Upper", "tesla-k80"])
+def test_a_name_that_is_taken_or_none_is_refused(name: str):
+    with pytest.raises(DeviceError, match="can be called"):
+        add_device(name, "t4")
+    with pytest.raises(UnknownDeviceError, match="nowhere"):
+        add_device("fresh", "nowhere")
