@@ -9,17 +9,9 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 def apportion(total: int, weights: Mapping[Key, float]) -> dict[Key, int]:
-    """Split `total` in proportion to `weights` by the largest-remainder rule.
+    """Split `total` in proportion to `weights` by the largest-remainder rule; the parts sum to `total`.
 
-    Every key gets the floor of its exact share; the units left go to the largest remainders. Ties go to the
-    larger weight, then to the smaller key, so that the answer does not depend on the mapping's order.
-
-    Args:
-        total: units to give out, >= 0. May be smaller than the number of keys: some keys then get none.
-        weights: non-negative weight of each key, at least one of them positive.
-
-    Returns:
-        Units of each key; they sum to `total`.
+    Ties go to the larger weight, then to the smaller key, so that the answer does not depend on the mapping's order.
 
     Raises:
         ValueError: `total` is negative, or no weight is positive.
@@ -36,15 +28,9 @@ def apportion(total: int, weights: Mapping[Key, float]) -> dict[Key, int]:
 
 
 def apportion_capped(total: int, weights: Mapping[Key, float], caps: Mapping[Key, int]) -> dict[Key, int]:
-    """`apportion`, with no key above its cap; what a full key cannot take goes to the others.
+    """Split as `apportion`, with no key above its cap; what a full key cannot take goes to the others.
 
-    Args:
-        total: units to give out; more than the caps allow fills every key to its cap.
-        weights: non-negative weight of each key.
-        caps: most units of each key.
-
-    Returns:
-        Units of each key; they sum to `min(total, sum of caps)` (over keys of positive weight).
+    The parts sum to `min(total, sum of caps)` over keys of positive weight.
     """
     shares = dict.fromkeys(weights, 0)
     left = total

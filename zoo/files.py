@@ -1,22 +1,14 @@
-"""Files that survive a kill and a full disk: replaced whole, appended in whole lines, written by one process at a time.
-
-A disk may be full, and a process may be killed at any moment.
-"""
+"""Files that survive a kill and a full disk: replaced whole, and written by one process at a time."""
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 from .errors import TchubError
-
-# Data and size, not the time of the change: a third less to wait for where a system can tell them apart.
-_sync = getattr(os, "fdatasync", os.fsync)
 
 
 class StorageError(TchubError):
@@ -38,9 +30,6 @@ def storing(path: Path) -> Iterator[None]:
             remedy="free some disk space, then run the same command again: what was measured before is kept",
             path=str(path),
         ) from error
-
-
-# One file as a whole ---------------------------------------------------------------------------------------
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
@@ -75,94 +64,16 @@ def write_files(folder: Path, files: dict[str, bytes]) -> None:
             write_atomically(folder / name, data)
 
 
-# Whole lines -----------------------------------------------------------------------------------------------
-
-
-def append(path: Path, text: str, sync: bool = True) -> None:
-    """Append whole lines; lines that do not fit leave the file as it was.
-
-    Args:
-        sync: wait until they are on disk, so that they outlive a power failure, not a killed process alone.
-
-    Raises:
-        StorageError: they cannot be written.
-    """
-    with storing(path):
-        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
-            _append(descriptor, text.encode(), sync)
-        finally:
-            os.close(descriptor)
-
-
-def _append(descriptor: int, data: bytes, sync: bool) -> None:
-    before = os.fstat(descriptor).st_size
-    try:
-        left = memoryview(data)
-        while left:  # once, unless the disk is full: the second write then says so
-            left = left[os.write(descriptor, left) :]
-        if sync:
-            _sync(descriptor)
-    except OSError:
-        os.ftruncate(descriptor, before)
-        raise
-
-
-def drop_torn_line(path: Path) -> bool:
-    """Cut a last line that a killed process left half-written; returns whether there was one.
-
-    One that lacks its line feed alone is completed.
-    """
-    if not path.exists():
-        return False
-    with path.open("r+b") as file:
-        start = _last_line(file)
-        file.seek(start)
-        tail = file.read()
-        if not tail:
-            return False
-        if _is_json(tail):
-            file.write(b"\n")
-        else:
-            file.truncate(start)
-    return True
-
-
-def _last_line(file: BinaryIO, step: int = 1 << 16) -> int:
-    """Return the offset of what follows the last line feed."""
-    end = file.seek(0, os.SEEK_END)
-    while end:
-        start = max(0, end - step)
-        file.seek(start)
-        feed = file.read(end - start).rfind(b"\n")
-        if feed >= 0:
-            return start + feed + 1
-        end = start
-    return 0
-
-
-def _is_json(text: bytes) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
-
-
-# One process at a time -------------------------------------------------------------------------------------
-
-
 @contextmanager
 def locked(path: Path, seconds: float = 0.0) -> Iterator[None]:
     """Hold a lock file. It stays where it is, but the lock ends with the process that holds it, killed or not.
 
     Args:
-        path: the lock file, created when missing; its folder exists.
+        path: created when missing; its folder exists.
         seconds: how long to wait for another process.
 
     Raises:
         LockError: another process held it for that long.
-        OSError: the file cannot be made.
     """
     import filelock  # brings asyncio, and most commands lock nothing
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...zoo.adapt import AdaptError, Budget, Sampler, create_sampler, parse_budget
-from ...zoo.adapt.stopping import WORTH
+from ...zoo.adapt.budget import WORTH
 
 if TYPE_CHECKING:
     from ...zoo.adapt.fine_tune import FineTuneConfig
@@ -103,7 +103,7 @@ def check_count(budget: Budget, count: int, candidates: str = "") -> None:
     """
     if count >= MIN_PROGRAMS:
         return
-    comes_to = f"{budget} is {count} of {candidates}" if candidates else f"{count} programs is too small"
+    comes_to = f"{budget.text} is {count} of {candidates}" if candidates else f"{count} programs is too small"
     raise AdaptError(
         f"a budget of {comes_to}; adapting needs {MIN_PROGRAMS}: some to learn from, some to judge by",
         remedy=f"give --budget {MIN_PROGRAMS} or more"

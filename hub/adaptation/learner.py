@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...zoo.adapt.adapt_model import AdaptedModel, adapt_model
+from ...zoo.adapt.budget import LearningPoint, slowdown
 from ...zoo.adapt.fine_tune import fine_tune
 from ...zoo.adapt.method import TrainingSet, model_digest
 from ...zoo.adapt.sampling import MeasuringCost, PoolPredictions
-from ...zoo.adapt.stopping import LearningPoint, slowdown
 from ...zoo.training import RankingDataset, pairwise_accuracy
 from .result import Judgement, ModelFeatures, judge
 from .sources import AdaptationSources, choose_start, corpus_name, first_start, learnt_by, read_sources, withheld

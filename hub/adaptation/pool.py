@@ -194,7 +194,7 @@ def make_pool(
             remedy="choose another --workload, or check the target with `tchub doctor`",
             reasons=sorted({reason for _, reason in skipped})[:3],
         )
-    if (text := budget.text_for(len(entries))) != str(budget):
+    if (text := budget.text_for(len(entries))) != budget.text:
         progress.note(f"there are fewer candidates than the budget: {text}")
     return CandidatePool(tuple(kept), tuple(entries), local.device.name, tuple(skipped))
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from ...zoo.adapt.cross_validation import informed_scores
+from ...zoo.adapt.budget import LearningPoint, StopDecision
 from ...zoo.adapt.guard import GuardResult, compare
-from ...zoo.adapt.stopping import LearningPoint, StopDecision
 from ...zoo.models import ContextModel, CostModel
 from ...zoo.training import RankingDataset, evaluate_scores
+from ...zoo.training.evaluation import informed_scores
 
 
 @dataclass(frozen=True)

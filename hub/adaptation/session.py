@@ -6,17 +6,16 @@ import hashlib
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...zoo.adapt import AdaptError, LabelError, Pool, Sampler, choose_holdout, create_sampler, parse_budget
-from ...zoo.adapt.budget import AUTO_LABELS
+from ...zoo.adapt.budget import AUTO_LABELS, LearningPoint, StopDecision, decide
 from ...zoo.adapt.method import model_digest
 from ...zoo.adapt.sampling import RandomSampler, RDUPlusSampler, Reason, StrataSampler, StratifiedSampler
 from ...zoo.adapt.sampling.pool import PROGRAMS_PER_TASK
-from ...zoo.adapt.stopping import LearningPoint, StopDecision, decide
 from ...zoo.corpus.workloads import SUITES
 from .config import check_count
 from .learner import Learner
@@ -123,7 +122,7 @@ class AdaptSession:
         if self.stop is not None and not self.stop.stop:
             reason = f"{self.stop.reason}, but no more may be measured of this pool"
             self.stop = replace(self.stop, stop=True, reason=reason)
-        picks = {"learn": [self.reasons[index].as_dict() for index in self.learn], "hold_out": self.hold_out}
+        picks = {"learn": [asdict(self.reasons[index]) for index in self.learn], "hold_out": self.hold_out}
         ended = self._recall("ended") or []
         if picks not in ended:
             self._keep([*ended, picks], "ended")
@@ -164,7 +163,7 @@ class AdaptSession:
             return 0
         indices = _indices(before)
         self._measure(indices, math.inf, "measured before")
-        self.reasons = {row["index"]: Reason.of(row) for row in before["learn"]}
+        self.reasons = {row["index"]: Reason(**row) for row in before["learn"]}
         self.learn, self.hold_out = list(self.reasons), before["hold_out"]
         self._progress.note(f"goes on from {len(indices)} programs that a smaller budget measured")
         self.learner.choose(self.learn)
@@ -263,7 +262,7 @@ class AdaptSession:
         else:
             # The first batch and the least rounds each give a point.
             self.stop = decide(self.curve, count, cost, config.worth, config.rounds + 1)
-            self._keep(self.stop.as_dict(), *key)
+            self._keep(asdict(self.stop), *key)
         self._progress.note(
             f"{point.labels} labels, {point.seconds:.0f} s: choices {100 * point.slowdown:.1f}% slower than the best, "
             f"pairwise {point.pairwise:.3f}; {self.stop.reason}"

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,7 @@ class AdaptationRecord:
                 "strength": self.adapted.strength,
                 "cross_validated_gain": self.adapted.learnt_gain,
                 "reason": self.adapted.reason,
-                "tried": [tried.as_dict() for tried in self.adapted.tried],
+                "tried": [asdict(tried) for tried in self.adapted.tried],
                 "training": self.adapted.facts,
             },
             curve=tuple(session.curve),
@@ -178,7 +178,7 @@ class AdaptationRecord:
                 device=local.device.to_dict(),
                 lineage=lineage,
                 training={
-                    "few_shot": self.session.context.config.learning.as_dict(),
+                    "few_shot": asdict(self.session.context.config.learning),
                     "parameters": model.parameter_count(),
                     "corpus": data | {"licence": licences["data_licence"], "threads": local.cores},
                     LEARNT: self._learnt(),
@@ -254,7 +254,7 @@ class AdaptationRecord:
         for index in (*session.hold_out, *session.learn):
             entry, result = pool.entries[index], session.measurer.results[index]
             task, reason = pool.tasks[entry.task], session.reasons.get(index)
-            row = reason.as_dict() if reason else {}
+            row = asdict(reason) if reason else {}
             why = {key: row.get(key) for key in ("round", "diversity", "uncertainty", "total")}
             outcome = {"latency": None if math.isnan(result.latency) else result.latency, "error": result.error}
             part = "learn" if reason else "hold-out"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,8 @@ from .output import Output
 from .train import check_folder, epoch_line, licence_option, resume_option, warn_without_licence
 
 if TYPE_CHECKING:
-    from ...zoo.adapt.continual import KnowledgeBase, StartingPoint
+    from ...zoo.adapt.continual import KnowledgeBase
+    from ...zoo.models import Checkpoint
     from .terminal import Terminal
 
 _NEW = "new:"
@@ -82,24 +84,25 @@ def distill_command(
     """
     import torch
 
-    from ...zoo.adapt.continual import DistillConfig, StartingPoint, Title, grow_base
+    from ...zoo.adapt.continual import DistillConfig, grow_base
     from ...zoo.corpus import Corpus
     from ...zoo.models import Checkpoint
+    from ...zoo.training.fit import CheckpointFacts
     from ...zoo.training.programs import StatementStore
     from ..registry import cache_root, find_checkpoint
 
     torch.set_num_threads(threads)
     new = kb.startswith(_NEW)
-    start = StartingPoint.new(kb.removeprefix(_NEW)) if new else StartingPoint.of(Checkpoint.load(find_checkpoint(kb)))
+    start = kb.removeprefix(_NEW) if new else Checkpoint.load(find_checkpoint(kb))
     opened, known = ([Corpus.open(path) for path in paths] for paths in (corpora, judged))
     check_folder(out, resume)
     lineage = {key: value for key, value in (("weights_licence", weights_licence), ("authors", authors)) if value}
-    title = Title(*_title(start, kb, opened, name, version, options["seed"]), lineage)
+    name, version, command = _title(start, kb, opened, name, version, options["seed"])
     grown = grow_base(
         start,
         opened,
         out,
-        title,
+        CheckpointFacts(name, version, lineage, command),
         DistillConfig(**{key: value for key, value in options.items() if value is not None}),
         judged=known,
         store=StatementStore(cache_root().parent / "statements", workers=threads),
@@ -113,7 +116,7 @@ def distill_command(
         "version": config.version,
         "base": config.lineage.get("base"),
         "parameters": grown.checkpoint.model.parameter_count(),
-        "added": [device.as_dict() for device in grown.added],
+        "added": [asdict(device) for device in grown.added],
         **grown.metrics,
     }
     output.data(result, lambda console: _draw_base(result, console))
@@ -122,18 +125,19 @@ def distill_command(
 
 
 def _title(
-    start: StartingPoint, kb: str, corpora: Sequence[Any], name: str | None, version: str | None, seed: int
+    start: Checkpoint | str, kb: str, corpora: Sequence[Any], name: str | None, version: str | None, seed: int
 ) -> tuple[str, str, str]:
     """Return name, version, and the command that makes the same again."""
     from ...zoo.training.programs import corpus_device
     from ..registry.entry import CheckpointName, Version
 
-    if start.checkpoint is not None:
-        config = start.checkpoint.config
+    if isinstance(start, str):
+        name = name or f"{start}-kb-{corpus_device(corpora[0]).kind}"
+    else:
+        config = start.config
         name = name or config.name
         version = version or str(Version.parse(config.version).next_minor())
         kb = f"{config.name}@{config.version}"
-    name = name or f"{start.arch}-kb-{corpus_device(corpora[0]).kind}"
     chosen = CheckpointName.parse(f"{name}@{version or '1.0.0'}")
     options = given_again(only=_REPRODUCED, folders_by_name=True)
     command = f"tchub distill {kb} {options} --out DIR --name {chosen.name} --version {chosen.version} --seed {seed}"

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import (
-    FOLDER,
     PATH,
     command,
     corpora_option,
@@ -64,11 +63,9 @@ licence_option = click.option("--weights-licence", metavar="SPDX", help="Licence
     "--torch-device", default="auto", type=click.Choice(["auto", "cpu", "cuda"]),
     help="Where to train; auto takes a GPU where there is one.",
 )  # fmt: skip
-@click.option("--tensorboard", type=FOLDER, help="Folder for TensorBoard's curves, beside curve.csv.")
 def train_command(
     config: str, corpora: tuple[Path, ...], out: Path, checkpoint: str | None, per_task: int, resume: bool,
-    weights_licence: str | None, threads: int, torch_device: str, tensorboard: Path | None, output: Output,
-    **options: Any,
+    weights_licence: str | None, threads: int, torch_device: str, output: Output, **options: Any,
 ) -> None:  # fmt: skip
     """Train a cost model on measured programs. CONFIG is a TOML or YAML file, or a recipe that ships (tcl, tlp, ...).
 
@@ -115,7 +112,7 @@ def train_command(
             init=Checkpoint.load(find_checkpoint(checkpoint)) if checkpoint else None,
             facts=CheckpointFacts(options["name"], version, lineage, again),
             folder=out,
-            on_epoch=_epochs(recipe, tensorboard, output) if world.rank == 0 else None,
+            on_epoch=_epochs(recipe, output) if world.rank == 0 else None,
             world=world,
         )
     finally:
@@ -152,18 +149,9 @@ def check_folder(folder: Path, resume: bool) -> None:
         )
 
 
-def _epochs(recipe: TrainConfig, tensorboard: Path | None, output: Output) -> Callable[[dict[str, float]], None]:
-    """Return a listener that writes a line an epoch, and draws TensorBoard's curves."""
-    from ...zoo.training.state import tensorboard_curve
-
-    draw = tensorboard_curve(tensorboard) if tensorboard else None
-
-    def listen(entry: dict[str, float]) -> None:
-        output.note(epoch_line(f"epoch {int(entry['epoch']) + 1}/{recipe.epochs}", entry))
-        if draw:
-            draw(entry)
-
-    return listen
+def _epochs(recipe: TrainConfig, output: Output) -> Callable[[dict[str, float]], None]:
+    """Return a listener that writes a line an epoch."""
+    return lambda entry: output.note(epoch_line(f"epoch {int(entry['epoch']) + 1}/{recipe.epochs}", entry))
 
 
 def epoch_line(title: str, entry: Mapping[str, float]) -> str:

@@ -12,9 +12,9 @@ import numpy as np
 
 from ...zoo.corpus import CorpusError, computations, metric_weight, split_tasks, usable_programs
 from ...zoo.features import get_schema
-from ...zoo.models import get_architecture
+from ...zoo.models import XGBoostRanker, get_architecture
 from ...zoo.training import TrainConfig, evaluate_model, evaluate_random, evaluate_scores, predict
-from ...zoo.training.baselines import TREES, PackSumXGBoost, evaluate_trees, fit_trees
+from ...zoo.training.baselines import PackSumXGBoost, evaluate_trees, fit_trees
 from ...zoo.training.evaluation import RankedPrograms, draw_labels, evaluate_unknown, few_shot_scores, measure_curves
 from ...zoo.training.fit import METRICS_FORMAT, fit
 from ...zoo.training.programs import Share, StatementStore, corpus_device
@@ -133,7 +133,9 @@ def _evaluate_ten_percent(
     checkpoint: Checkpoint, corpus: Corpus, data: RankingDataset, seed: int, store: StatementStore
 ) -> dict[str, float]:
     recipe = checkpoint.config.training.get("recipe")
-    config = TrainConfig.from_dict(recipe) if recipe else _default_recipe(checkpoint)
+    known = {field.name for field in fields(TrainConfig)}  # settings of other releases had no part in this one's
+    own = TrainConfig.from_dict({k: v for k, v in recipe.items() if k in known}) if recipe else None
+    config = own or _default_recipe(checkpoint)
     shares = [Share(programs=FEW_DATA, seed=seed + i) for i in range(FEW_RUNS)]
     samples = [load_training_data(corpus, (), config.feature_schema, share, store) for share in shares]
     runs = [fit(sample, config, sample.share.seed) for sample in samples]
@@ -214,9 +216,8 @@ def evaluate_xgboost(
 
 def _on_primitives(corpus: Corpus, split: str, seed: int) -> dict[str, Any]:
     """Rank by trees on the primitives; their number is chosen on the validation tasks."""
-    schema, _ = TREES["xgboost"]
-    training = load_training_data(corpus, (), schema)
-    ranker = fit_trees("xgboost", training, seed).ranker
+    training = load_training_data(corpus, (), "tlp")
+    ranker = fit_trees(XGBoostRanker(), training, seed).ranker
     data = load_part(corpus, split, training.schema)
     assert data is not None  # `evaluate` has read this part
     return {**evaluate_trees(ranker, data), "label": PRIMITIVES}

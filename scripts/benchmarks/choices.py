@@ -9,6 +9,7 @@ because choices are made by them. Each answer is kept under `runs/choices`, so t
 
 from __future__ import annotations
 
+import copy
 import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +22,7 @@ from typing import Any
 import click
 import numpy as np
 from tchub.zoo.adapt.continual import ContinualConfig
-from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
+from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune, in_head
 from tchub.zoo.adapt.sampling import MeasuringCost, RDUPlusConfig, RDUPlusSampler
 from tchub.zoo.training import TrainConfig
 from tchub.zoo.training.evaluation import evaluate_unknown
@@ -123,9 +124,16 @@ def pretrained(**changed: Any) -> Run:
 
 def tuned(**changed: Any) -> Run:
     """The model of the sources, fine-tuned on the labels, which are context too."""
-    return lambda case: case.scores(
-        fine_tune(case.base().model, case.measured, FineTuneConfig(seed=case.seed, **changed)).model
-    )
+    head = changed.get("update") == "head"  # the encoder frozen: no option of the product
+    settings = {"update": "all"} if head else changed
+
+    def run(case: Case) -> np.ndarray:
+        model = copy.deepcopy(case.base().model)
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(parameter.requires_grad and (in_head(name) or not head))
+        return case.scores(fine_tune(model, case.measured, FineTuneConfig(seed=case.seed, **settings)).model)
+
+    return run
 
 
 def corrected(**changed: Any) -> Run:

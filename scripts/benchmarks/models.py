@@ -77,10 +77,12 @@ def run_transfer(protocol: Transfer, arch: str, seed: int, read: dict[Any, Any])
     from dataclasses import replace
 
     from tchub.zoo.training import TrainConfig
-    from tchub.zoo.training.baselines import TREES, fit_trees
+    from tchub.zoo.training.baselines import fit_trees
     from tchub.zoo.training.fit import fit
     from tchub.zoo.training.programs import Share
     from tchub.zoo.training.training_data import load_training_data
+
+    from scripts.zoo.trees import TREES
 
     recipe = TrainConfig() if arch in TREES else replace(TrainConfig.find(_RECIPES.get(arch, arch)), finetune={})
     schema = TREES[arch][0] if arch in TREES else recipe.feature_schema
@@ -93,7 +95,7 @@ def run_transfer(protocol: Transfer, arch: str, seed: int, read: dict[Any, Any])
         share = Share(programs=protocol.share, per_task=0 if few and not sources else 200, seed=draw)
         read[key] = load_training_data(target, sources, schema, share, statement_store())
     if arch in TREES:
-        trees = fit_trees(arch, read[key], seed)
+        trees = fit_trees(TREES[arch][1], read[key], seed)
         scores, parameters, seconds = trees.test, trees.ranker.parameter_count(), trees.seconds
     else:
         fitted = fit(read[key], recipe, seed)

@@ -122,8 +122,9 @@ def _train(job: Job, seed: int, read: dict[tuple[str, ...], Any]) -> None:
     from tchub.zoo.files import write_files
     from tchub.zoo.plain_json import json_file
     from tchub.zoo.training import TrainConfig
-    from tchub.zoo.training.baselines import TREES
     from tchub.zoo.training.fit import CheckpointFacts, fit
+
+    from scripts.zoo.trees import TREES
 
     trees = job.arch in TREES
     recipe = TrainConfig() if trees else TrainConfig.find(job.recipe)
@@ -153,7 +154,9 @@ def _tree_metrics(job: Job, data: Any, seed: int) -> dict[str, Any]:
     """Scores of trees, which are compared with and leave no checkpoint."""
     from tchub.zoo.training.baselines import fit_trees
 
-    fitted = fit_trees(job.arch, data, seed)
+    from scripts.zoo.trees import TREES
+
+    fitted = fit_trees(TREES[job.arch][1], data, seed)
     return {
         "results": {"model": fitted.test or fitted.validation},
         "validation_best": fitted.validation or {},

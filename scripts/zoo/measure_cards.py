@@ -16,7 +16,7 @@ on `STATEMENT_PROGRAMS` programs a task at most.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from pathlib import Path
@@ -25,13 +25,13 @@ from typing import Any
 import click
 import numpy as np
 import torch
-from tchub.zoo.corpus import Corpus, computations
+from tchub.zoo.corpus import Corpus, computations, held_out_computations, split_tasks
 from tchub.zoo.features import FeatureSchema, get_schema
 from tchub.zoo.files import write_files
 from tchub.zoo.models import Checkpoint
 from tchub.zoo.plain_json import json_file
 from tchub.zoo.training import RankingDataset, evaluate_model, evaluate_random, evaluate_scores, predict
-from tchub.zoo.training.evaluation import RankedPrograms, learnt_computations, measure_curves, unseen_tasks
+from tchub.zoo.training.evaluation import RankedPrograms, measure_curves
 from tchub.zoo.training.programs import Share, corpus_device, is_statements, read_programs
 
 from scripts.benchmarks.common import FOLDER, note, read_json
@@ -42,6 +42,38 @@ from scripts.zoo.publish import WHEEL, build_index, refresh_hashes
 STATEMENT_PROGRAMS = 64
 _REVISION = 1  # raise when what is measured changes its meaning
 _OWN = "epyc-turin"  # the repository's own corpus
+
+
+@dataclass(frozen=True)
+class UnseenTasks:
+    """Tasks of a corpus that a checkpoint does not know.
+
+    Attributes:
+        part: of the corpus's split: `test`, or `all` where it keeps no task for testing.
+        tasks: their ids, sorted; seen: how many of the part were learnt elsewhere.
+    """
+
+    part: str
+    tasks: tuple[str, ...]
+    seen: int
+
+
+def learnt_computations(corpora: Sequence[Corpus]) -> set[str]:
+    """Return the computations of training and validation tasks, without what any of the corpora tests on."""
+    learnt: set[str] = set()
+    for corpus in corpora:
+        known, split = computations(corpus), split_tasks(corpus)
+        learnt |= {known[task] for task in (*split.train, *split.val)}
+    return learnt - held_out_computations(corpora)
+
+
+def unseen_tasks(corpus: Corpus, learnt: Collection[str]) -> UnseenTasks:
+    """Return the test tasks of a corpus, all tasks where it has none, that compute nothing of `learnt`."""
+    test = split_tasks(corpus).test
+    part, tasks = ("test", test) if test else ("all", tuple(sorted(corpus.tasks)))
+    known = computations(corpus)
+    free = tuple(task for task in tasks if known[task] not in learnt)
+    return UnseenTasks(part, free, len(tasks) - len(free))
 
 
 @dataclass

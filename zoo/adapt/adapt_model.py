@@ -1,18 +1,17 @@
 """The registry of methods, and `adapt_model`: by the method asked for, or by the one that ranks best (`auto`).
 
-Every method is cross-validated on the labels to learn from, never on the hold-out: that chooses between methods and
-tells how far to go from the start to the result. The gain of choosing so, on folds that had no part in the choice
-(`nested_gain`), is a second opinion for the guard.
+Every method is cross-validated on the labels to learn from, never on the hold-out: that chooses between methods, tells
+how far to go from the start to the result, and gives the guard a second opinion (`nested_gain`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..models import CostModel
-from .continual.method import Continual
+from .continual.device import Continual
 from .cross_validation import CrossValidation, blend, cross_validate, nested_gain
 from .ensemble import EnsembleMethod
 from .errors import AdaptError
@@ -26,14 +25,12 @@ METHODS: dict[str, Method] = {m.name: m for m in (FewShot(), EnsembleMethod(), C
 
 @dataclass(frozen=True)
 class MethodScore:
-    """The cross-validation of one method, or why it was not tried.
+    """The cross-validation of one method, or why it was not tried (`missing`).
 
     Attributes:
-        method: its name.
         accuracy, base: cross-validated pairwise accuracy with it, at its best strength, and of the incumbent; None:
             too few labels.
         strength: share of the way from the start to the result.
-        missing: why it was not tried; None: it was.
     """
 
     method: str
@@ -42,21 +39,15 @@ class MethodScore:
     strength: float = 1.0
     missing: str | None = None
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class AdaptedModel:
     """The result of adapting.
 
     Attributes:
-        model: in evaluation mode.
-        method: its name; strength: share of the way from its start that was taken.
+        model: in evaluation mode; method: its name; strength: share of the way from its start that was taken.
         learnt_gain: see `nested_gain`; None: too few labels.
-        reason: why this method, in one sentence.
-        tried: all methods that were asked for.
+        reason: why this method, in one sentence; tried: all methods that were asked for.
         facts: of its start and of the training.
     """
 
@@ -72,9 +63,7 @@ class AdaptedModel:
 def check_method(name: str) -> None:
     """Raise AdaptError unless `name` is a method or `auto`."""
     if name != AUTO and name not in METHODS:
-        raise AdaptError(
-            f"no method is called {name!r}", remedy=f"choose one of: {', '.join((*METHODS, AUTO))}", method=name
-        )
+        raise AdaptError(f"no method is called {name!r}", remedy=f"choose one of: {', '.join((*METHODS, AUTO))}")
 
 
 def applying(name: str, base: CostModel, sources: int) -> tuple[list[Method], list[MethodScore]]:
@@ -94,7 +83,6 @@ def applying(name: str, base: CostModel, sources: int) -> tuple[list[Method], li
         raise AdaptError(
             f"{name} cannot adapt this {base.arch}: {lack}",
             remedy=f"give what it lacks, or choose another --method: {', '.join((*METHODS, AUTO))}",
-            method=name,
         )
     methods = [method for method in asked if missing[method.name] is None]
     if sources and not any(method.learns_corpora for method in methods):
@@ -102,7 +90,6 @@ def applying(name: str, base: CostModel, sources: int) -> tuple[list[Method], li
         raise AdaptError(
             f"{name} learns nothing from corpora, and {sources} of them are named",
             remedy=f"choose --method {', '.join(able)} or {AUTO}, or leave the corpora out of --sources",
-            method=name,
         )
     return methods, [MethodScore(method, missing=lack) for method, lack in missing.items() if lack is not None]
 
@@ -138,15 +125,9 @@ def adapt_model(
         MethodScore(one.name, cv.accuracy, cv.base, cv.strength) if cv else MethodScore(one.name)
         for one, _, cv in trials
     ]
-    return AdaptedModel(
-        blend(start.model, result.model, strength),
-        method.name,
-        strength,
-        nested_gain(list(by_name.values())) if by_name else None,
-        _reason(name, by_name, method.name),
-        tuple(scores + refused),
-        start.facts | result.facts,
-    )
+    model, gain = blend(start.model, result.model, strength), nested_gain([*by_name.values()]) if by_name else None
+    reason, facts = _reason(name, by_name, method.name), start.facts | result.facts
+    return AdaptedModel(model, method.name, strength, gain, reason, (*scores, *refused), facts)
 
 
 def _reason(asked: str, validated: Mapping[str, CrossValidation], chosen: str) -> str:

@@ -4,9 +4,6 @@ The labels of each task are split at random into folds. A model learns from all 
 that one, with the programs it learnt from as context where it takes any. Only pairs within a fold count: with one
 program learnt and one not, a model that remembers the first would seem to know the second. Programs that a model has
 learnt before are learnt here again, and judge nothing (`TrainingSet.unseen`).
-
-The best of several methods looks better than it is on the pairs that it was chosen by. `nested_gain` chooses on the
-other folds, and counts on the one that had no part in the choice.
 """
 
 from __future__ import annotations
@@ -17,8 +14,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..models import ContextModel, CostModel
+from ..models import CostModel
 from ..training.dataset import RankingDataset
+from ..training.evaluation import informed_scores
 from ..training.metrics import count_pairs, tally_pairs
 from .method import TrainedModel, TrainingSet
 
@@ -53,34 +51,31 @@ class CrossValidation:
     @property
     def strength(self) -> float:
         """The best strength; of equal ones the smallest."""
-        return self.strengths[self._best(np.ones(len(self.total), dtype=bool))[1] - 1]
+        return self.strengths[self.best()[1] - 1]
 
     @property
     def accuracy(self) -> float:
         """Pairwise accuracy of the best strength, on the pairs that chose it."""
-        return self._best(np.ones(len(self.total), dtype=bool))[0]
+        return self.best()[0]
 
-    def best_without(self, fold: int) -> tuple[float, int]:
-        """Return the best accuracy of a strength on all folds but one, and the row of that strength."""
-        return self._best(np.arange(len(self.total)) != fold)
-
-    def _best(self, folds: np.ndarray) -> tuple[float, int]:
-        """Accuracy on some folds and row of the strength that is best there; of equal ones the first."""
+    def best(self, without: int | None = None) -> tuple[float, int]:
+        """Return the best accuracy of a strength on all folds (but one), and its row; of equal ones the first."""
+        folds = np.arange(len(self.total)) != without
         accuracy = [_mean_accuracy(right, self.total[folds]) for right in self.right[1:, folds]]
-        best = int(np.argmax(accuracy))
-        return accuracy[best], 1 + best
+        row = int(np.argmax(accuracy))
+        return accuracy[row], 1 + row
 
 
 def nested_gain(results: Sequence[CrossValidation]) -> float:
     """Return the gain in pairwise accuracy of choosing by cross-validation over the incumbent.
 
-    It is free of the luck of the best: method and strength are chosen on all folds but one, as `adapt_model` chooses
-    them on all, and count on that one.
+    The best of several looks better than it is on the pairs that it was chosen by. So method and strength are chosen on
+    all folds but one, as `adapt_model` chooses them on all, and count on that one.
     """
     total = results[0].total
     right = np.empty_like(total)
     for fold in range(len(total)):
-        (_, row), winner = max(((one.best_without(fold), one) for one in results), key=lambda pair: pair[0][0])
+        (_, row), winner = max(((one.best(without=fold), one) for one in results), key=lambda pair: pair[0][0])
         right[fold] = winner.right[row, fold]
     return _mean_accuracy(right, total) - results[0].base
 
@@ -88,9 +83,7 @@ def nested_gain(results: Sequence[CrossValidation]) -> float:
 def cross_validate(learn: Learn, start: CostModel, training_set: TrainingSet, *, near: bool) -> CrossValidation | None:
     """Judge a method by the labels to learn from; None where those that judge have too few pairs (`MIN_PAIRS`).
 
-    Args:
-        start: of the method, which knows none of the labels.
-        near: True if weights between the start and the result make sense.
+    `start` knows none of the labels; `near`: weights between the start and the result make sense.
     """
     data = training_set.data
     fold = make_folds(data, training_set.seed)
@@ -117,16 +110,12 @@ def blend(start: CostModel, end: CostModel, strength: float) -> CostModel:
     """Return a model with weights start + strength * (end - start).
 
     Few labels point a model the right way more surely than they tell how far to go: a part of the way often ranks
-    unseen programs better than all of it, as an average of weights along the way does.
-
-    Strength 0 gives the start, 1 `end` itself; ValueError if the models differ in their tensors.
+    unseen programs better than all of it, as an average of weights along the way does. Both are of one architecture and
+    size unless the strength is 1.
     """
     if strength == 1:
         return end
-    ours, theirs = start.state_dict(), end.state_dict()
-    if {k: v.shape for k, v in ours.items()} != {k: v.shape for k, v in theirs.items()}:
-        raise ValueError("only models of one architecture and size lie on one line")
-    mixed = copy.deepcopy(end)
+    ours, theirs, mixed = start.state_dict(), end.state_dict(), copy.deepcopy(end)
     mixed.load_state_dict(
         {k: v.lerp(theirs[k], strength) if v.is_floating_point() else theirs[k] for k, v in ours.items()}
     )
@@ -142,33 +131,6 @@ def make_folds(data: RankingDataset, seed: int) -> np.ndarray:
     for members in data.members:
         fold[rng.permutation(members)] = (np.arange(len(members)) + rng.integers(folds)) % folds
     return fold
-
-
-def informed_scores(
-    model: CostModel,
-    features: np.ndarray,
-    group: np.ndarray,
-    known: RankingDataset,
-    known_features: np.ndarray | None = None,
-) -> np.ndarray:
-    """Score programs as tuning does: given the measured ones of their task, where the model takes context.
-
-    Args:
-        features: (N, rows, width) of the programs to be ranked; group: (N,) task of each, counted as in `known`.
-        known: measured programs, none of them among those to be ranked.
-        known_features: of the measured ones, where this model reads others than `known` has.
-
-    Returns:
-        (N,) of float64, higher is faster; comparable within a task.
-    """
-    if not isinstance(model, ContextModel):
-        return model.score(features)
-    context = known.features if known_features is None else known_features
-    scores = np.empty(len(features))
-    for task in np.unique(group):
-        own, have = np.flatnonzero(group == task), known.members[task]
-        scores[own] = model.score_given(features[own], context[have], known.latency[have])
-    return scores
 
 
 def _groups(data: RankingDataset, fold: np.ndarray) -> list[np.ndarray]:

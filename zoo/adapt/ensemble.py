@@ -41,13 +41,9 @@ class EnsembleMethod(Method):
     def learn(self, start: CostModel, training_set: TrainingSet) -> TrainedModel:
         """Return an `Ensemble` of the fine-tuned start and of a network from random weights."""
         data, seed = training_set.data, training_set.seed
-        tuned = FewShot().learn(start, training_set)  # `auto` has tried it already
-
-        key = training_set.key(self.name, start)
-        second = cached_model(
-            training_set.folder, key, lambda _state: TrainedModel(train_fresh(start, data, seed), {})
-        ).model
-        share = fresh_share(data)
+        tuned, key = FewShot().learn(start, training_set), training_set.key(self.name, start)  # `auto` has it already
+        fresh = cached_model(training_set.folder, key, lambda _: TrainedModel(train_fresh(start, data, seed), {}))
+        second, share = fresh.model, fresh_share(data)
         shares = ((1 - share) * score_unit(tuned.model, data), share * score_unit(second, data))
         facts = tuned.facts | {"fresh_share": round(share, 4)}
         return TrainedModel(Ensemble.around([tuned.model, second], shares), facts)
@@ -55,9 +51,7 @@ class EnsembleMethod(Method):
 
 def train_fresh(like: CostModel, data: RankingDataset, seed: int = 0) -> CostModel:
     """Train a network of the architecture and size of `like` on these programs alone, from random weights."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = create(like.arch, **like.config.as_dict())
+    model = create(like.arch, seed=seed, **like.config.as_dict())
     model.prepare(torch.from_numpy(data.features))
     train(model, data, None, recipe_for(like.arch, data), seed)
     return model.eval()
@@ -70,7 +64,7 @@ def recipe_for(arch: str, data: RankingDataset) -> TrainConfig:
     """
     recipe = replace(TrainConfig.find(arch), select="last", finetune={})
     least = math.ceil(LEAST_STEPS / steps_per_epoch(data, recipe.programs_per_group, recipe.groups_per_batch))
-    return replace(recipe, epochs=max(recipe.epochs, least), evaluate_every=10**6)
+    return replace(recipe, epochs=max(recipe.epochs, least))
 
 
 def fresh_share(data: RankingDataset) -> float:
@@ -81,10 +75,10 @@ def fresh_share(data: RankingDataset) -> float:
 
 
 def score_unit(model: CostModel, data: RankingDataset) -> float:
-    """Return the factor that scales a model's scores to the spread of -log(latency) within a task.
+    """Return the factor that scales a model's scores to the spread of -log(latency) within a task; 0 without a spread.
 
     1 for a model that takes context: its scores are estimates of it. The losses of others know orders and no units, so
-    that one member would outvote another by being louder. 0 for a model with one score for all programs.
+    that one member would outvote another by being louder.
     """
     if isinstance(model, ContextModel):
         return 1.0

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,12 @@ from ..training.dataset import Batch, RankingDataset, epoch_batches
 from ..training.losses import get_loss
 from ..training.metrics import count_pairs, pair_share
 from .errors import AdaptError, LabelError
-from .layers import check_features, in_head
 
 # Factors of low rank belong to the matrices of linear layers; all other weights then stay as they are: biases,
 # convolutions, and the alpha of a knowledge base's laterals.
-UPDATES = ("all", "head", "low-rank")
+UPDATES = ("all", "low-rank")
+# Names of the submodules that turn the encoding into a score; the rest is the encoder.
+HEAD_NAMES = frozenset({"decoder", "head"})
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,9 @@ class FineTuneConfig:
         refit: train again from the start point on all programs for as many passes as were best.
         tasks_per_batch: tasks in one step; programs_per_task: programs of a task in one step.
         clip: largest norm of the gradient.
-        update: "all" layers, the "head" alone, "low-rank" factors of the linear layers' matrices, or "auto".
+        update: "all" layers, "low-rank" factors of the linear layers' matrices, or "auto".
         rank, low_rank_learning_rate: of the factors.
-        low_rank_below: labels, of all tasks together, below which "auto" takes factors of low rank, else all layers;
-            it never takes the head alone.
+        low_rank_below: labels, of all tasks together, below which "auto" takes factors of low rank, else all layers.
         seed: of the validation choice, the order of tasks and the factors.
     """
 
@@ -80,10 +79,6 @@ class FineTuneConfig:
             return self.update
         return "low-rank" if labels < self.low_rank_below else "all"
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class FineTuneResult:
@@ -94,30 +89,18 @@ class FineTuneResult:
         epochs: passes that the new weights had; 0 when no pass was better than the start point.
         validated: True if a validation part chose `epochs`.
         val_curve: validation pairwise accuracy before the first and after every pass; empty without one.
-        update: the kind, one of `UPDATES`.
     """
 
     model: CostModel
     epochs: int
     validated: bool
     val_curve: tuple[float, ...]
-    update: str
 
 
-def fine_tune(
-    model: CostModel,
-    data: RankingDataset,
-    config: FineTuneConfig | None = None,
-    on_epoch: Callable[[int, float], None] | None = None,
-) -> FineTuneResult:
+def fine_tune(model: CostModel, data: RankingDataset, config: FineTuneConfig | None = None) -> FineTuneResult:
     """Fine-tune a copy of a model on measured programs. Deterministic for equal inputs on one machine.
 
     Only parameters that require a gradient move, and only they are anchored: a frozen base stays as it is.
-
-    Args:
-        data: measured programs, several of each task.
-        config: defaults suit a few hundred programs.
-        on_epoch: called after every pass with its number and the validation accuracy (NaN without one).
 
     Raises:
         AdaptError: the model is frozen whole, or the programs are of other features than it reads.
@@ -129,14 +112,33 @@ def fine_tune(
     held = split_validation(data, config.val_share, config.min_val_pairs, config.seed)
     curve: list[float] = []
     if held is not None:
-        curve = _validation_curve(_begin(model, data, config), data, held, config, on_epoch)
-    epochs = int(np.argmax(_smooth(curve))) if curve else config.blind_epochs
+        curve = _validation_curve(_begin(model, data, config), data, held, config)
+    # Each pass counts with its neighbours: one lucky pass among noisy ones does not decide.
+    smooth = np.convolve(np.pad(curve, 1, mode="edge"), np.full(3, 1 / 3), mode="valid") if curve else None
+    epochs = config.blind_epochs if smooth is None else int(smooth.argmax())
     final = data if config.refit or held is None else data.take(np.flatnonzero(~held))
     update = _begin(model, data, config)
-    for number, _ in zip(range(epochs), _passes(update, final, config), strict=False):
-        if on_epoch is not None and held is None:
-            on_epoch(number + 1, math.nan)
-    return FineTuneResult(update.merged(), epochs, held is not None, tuple(curve), config.update_for(len(data)))
+    for _ in zip(range(epochs), _passes(update, final, config), strict=False):
+        pass
+    return FineTuneResult(update.merged(), epochs, held is not None, tuple(curve))
+
+
+def in_head(name: str) -> bool:
+    """Return whether a parameter of this dotted name belongs to the layers that turn the encoding into a score."""
+    return not HEAD_NAMES.isdisjoint(name.split("."))
+
+
+def check_features(model: CostModel, *sets: RankingDataset | None) -> None:
+    """Raise AdaptError for programs of other features than the model reads."""
+    for data in sets:
+        if data is not None and data.features.shape[2] != model.config.width:
+            raise AdaptError(
+                f"the programs have {data.features.shape[2]} columns a row, this {model.arch} reads "
+                f"{model.config.width}",
+                remedy="extract the features of the model's own schema, on a device of its kind (the card names both)",
+                expected=model.config.width,
+                actual=data.features.shape[2],
+            )
 
 
 def check_labels(data: RankingDataset) -> None:
@@ -146,15 +148,11 @@ def check_labels(data: RankingDataset) -> None:
         raise LabelError(
             f"{len(data)} programs teach no ranking: no task has two different latencies",
             remedy="measure more of each task (a larger --budget), or check the clock (`tchub doctor`)",
-            programs=len(data),
         )
 
 
 def split_validation(data: RankingDataset, share: float, min_pairs: int, seed: int) -> np.ndarray | None:
-    """Return the validation programs, (N,) bool: a share of each task's, and none of tasks of fewer than 5.
-
-    None where they have fewer than `min_pairs` ordered pairs.
-    """
+    """Return the validation programs, (N,) bool, a share of each task's of 5 or more; None: too few ordered pairs."""
     rng = np.random.default_rng(seed)
     held = np.zeros(len(data), dtype=bool)
     for members in data.members if share > 0 else ():
@@ -164,40 +162,25 @@ def split_validation(data: RankingDataset, share: float, min_pairs: int, seed: i
     return held if pairs >= max(1, min_pairs) else None
 
 
-def _validation_curve(
-    update: Update,
-    data: RankingDataset,
-    held: np.ndarray,
-    config: FineTuneConfig,
-    on_epoch: Callable[[int, float], None] | None,
-) -> list[float]:
+def _validation_curve(update: Update, data: RankingDataset, held: np.ndarray, config: FineTuneConfig) -> list[float]:
     """Validation accuracy before and after each pass, until it has not grown for `patience` passes."""
     train = data.take(np.flatnonzero(~held))
     curve = [_validation_accuracy(update.model, data, held)]
-    for number, _ in zip(range(config.epochs), _passes(update, train, config), strict=False):
+    for _ in zip(range(config.epochs), _passes(update, train, config), strict=False):
         curve.append(_validation_accuracy(update.model, data, held))
-        if on_epoch is not None:
-            on_epoch(number + 1, curve[-1])
         if len(curve) - 1 - int(np.argmax(curve)) >= config.patience:
             break
     return curve
 
 
 def _validation_accuracy(model: CostModel, data: RankingDataset, held: np.ndarray) -> float:
-    """Mean over tasks of the share of pairs in the right order; a tie is half right.
+    """Mean over tasks of the share of right pairs, those of a held program with one that was learnt from included.
 
-    Pairs of a held program with one that was learnt from count too: a task with two held programs has one pair of
-    them alone, and a dozen with the rest.
+    A task with two held programs has one pair of them alone, and a dozen with the rest.
     """
     scores = model.score(data.features)
     shares = [pair_share(scores[own], data.latency[own], held[own]) for own in data.members]
     return float(np.mean([share for share in shares if share is not None]))
-
-
-def _smooth(curve: list[float]) -> np.ndarray:
-    """Mean of each pass and its neighbours: one lucky pass among noisy ones does not decide."""
-    padded = np.pad(np.asarray(curve), 1, mode="edge")
-    return np.convolve(padded, np.full(3, 1 / 3), mode="valid")
 
 
 def _begin(model: CostModel, data: RankingDataset, config: FineTuneConfig) -> Update:
@@ -267,12 +250,11 @@ class Update:
         if kind == "low-rank":
             trained = {f"{name}.{part}": p for name, f in self._factors.items() for part, p in f.named_parameters()}
         else:
-            trained = {n: self.model.get_parameter(n) for n in names if kind == "all" or in_head(n)}
+            trained = {name: self.model.get_parameter(name) for name in names}
         if not trained:
             raise AdaptError(
                 f"nothing of this {model.arch} is trained by an update of kind {kind!r}",
                 remedy="set requires_grad on what may move, or use the update 'all'",
-                arch=model.arch,
             )
         self.model.requires_grad_(False)
         for parameter in trained.values():

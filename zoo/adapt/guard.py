@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,11 @@ from scipy import stats
 from ..training.metrics import PAIR_RATIO
 from .errors import LabelError
 
+LEVEL = 0.9
 # From so many tasks on their spread tells the uncertainty; of fewer it does while each has few programs to draw from.
 ENOUGH_TASKS, ENOUGH_PROGRAMS = 6, 8
+# Programs of a task, and its gain (R,) when each program (R, n) is drawn so often; NaN where there is no pair.
+_Gain = tuple[int, Callable[[np.ndarray], np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -57,9 +61,9 @@ class GuardResult:
     programs: int
     pairs: int
     reason: str
-    first_gain: float = 0.0
-    first_interval: tuple[float, float] = (0.0, 0.0)
-    learnt_gain: float | None = None
+    first_gain: float
+    first_interval: tuple[float, float]
+    learnt_gain: float | None
 
     def as_dict(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -72,122 +76,93 @@ def compare(
     latency: np.ndarray,
     group: np.ndarray,
     *,
-    level: float = 0.9,
     resamples: int = 2000,
     seed: int = 0,
     learnt_gain: float | None = None,
 ) -> GuardResult:
     """Compare two models on held-out programs, and decide by the rule of this module.
 
-    Only pairs whose latencies differ by more than the noise of measuring count (as in
-    `zoo.training.metrics.pairwise_accuracy`).
+    Only pairs whose latencies differ by more than the noise of measuring count.
 
     Args:
         base, adapted: (N,) scores, higher is faster; latency: (N,) seconds; group: (N,) task of each program.
-        level: of the intervals; resamples, seed: of the bootstrap, where there is one.
+        resamples, seed: of the bootstrap, where there is one.
         learnt_gain: cross-validated gain in pairwise accuracy on the programs learnt from; None: not known.
 
     Raises:
         LabelError: a latency is not a positive number, or no two held-out programs of a task differ.
     """
-    if not (np.isfinite(latency) & (np.asarray(latency) > 0)).all():
+    if not (np.isfinite(latency) & (latency > 0)).all():
         raise LabelError(
             "a held-out latency is not a positive number", remedy="leave failed programs out of the hold-out"
         )
-    tasks = _tasks(base, adapted, latency, group)
-    if not tasks:
+    before, after = _finite(base), _finite(adapted)
+    pair_counts, shares, pair_gains, first_gains = [], [], list[_Gain](), list[_Gain]()
+    for own in (np.flatnonzero(group == task) for task in np.unique(group)):
+        seconds = latency[own].astype(np.float64)
+        first_gains.append((len(own), partial(_first_gain, before[own], after[own], seconds)))
+        faster = (seconds[:, None] * PAIR_RATIO < seconds[None, :]).astype(np.float64)
+        if faster.any():
+            was, now = faster * _ahead(before[own]), faster * _ahead(after[own])
+            pair_counts.append(faster.sum())
+            shares.append((was.sum() / faster.sum(), now.sum() / faster.sum()))
+            pair_gains.append((len(own), partial(_pair_gain, faster, now - was)))
+    if not pair_gains:
         raise LabelError(
             f"none of the {len(latency)} held-out programs differ in latency by more than the noise",
             remedy="a larger --budget holds out more programs; `tchub doctor` shows the noise of the clock",
-            programs=len(latency),
         )
-    pairs = np.array([faster.sum() for faster, _, _ in tasks])
-    before = float(np.mean([right.sum() for _, right, _ in tasks] / pairs))
-    after = float(np.mean([right.sum() for _, _, right in tasks] / pairs))
-    putting_first = _putting_first(base, adapted, latency, group)
+    right = [float(np.mean(share)) for share in zip(*shares, strict=True)]
     result = GuardResult(
         decision="kept",
-        base=before,
-        adapted=after,
-        gain=after - before,
-        interval=_interval(_pair_gains(tasks), level, resamples, seed),
-        level=level,
-        tasks=len(tasks),
+        base=right[0],
+        adapted=right[1],
+        gain=right[1] - right[0],
+        interval=_interval(pair_gains, resamples, seed),
+        level=LEVEL,
+        tasks=len(pair_gains),
         programs=len(latency),
-        pairs=int(pairs.sum()),
+        pairs=int(sum(pair_counts)),
         reason="",
-        first_gain=float(np.mean([gain(np.ones((1, programs))) for programs, gain in putting_first])),
-        first_interval=_interval(putting_first, level, resamples, seed),
+        first_gain=float(np.mean([gain(np.ones((1, programs))) for programs, gain in first_gains])),
+        first_interval=_interval(first_gains, resamples, seed),
         learnt_gain=learnt_gain,
     )
     decision, reason = _decide(result, bool(np.isfinite(adapted).all()))
     return replace(result, decision=decision, reason=reason)
 
 
-_Task = tuple[np.ndarray, np.ndarray, np.ndarray]
-
-
-def _tasks(base: np.ndarray, adapted: np.ndarray, latency: np.ndarray, group: np.ndarray) -> list[_Task]:
-    """For each task with a pair: which ordered pairs count, and how right either model is; all (n, n)."""
-    tasks = []
-    for task in np.unique(group):
-        own = np.flatnonzero(np.asarray(group) == task)
-        seconds = np.asarray(latency, dtype=np.float64)[own]
-        faster = (seconds[:, None] * PAIR_RATIO < seconds[None, :]).astype(np.float64)
-        if faster.any():
-            tasks.append((faster, faster * _ahead(base[own]), faster * _ahead(adapted[own])))
-    return tasks
-
-
-def _ahead(scores: np.ndarray) -> np.ndarray:
-    """1 where row scores higher than column, 1/2 where equal; a score that is not a number ranks last."""
-    s = _finite(scores)
-    return np.where(s[:, None] == s[None, :], 0.5, (s[:, None] > s[None, :]).astype(np.float64))
-
-
 def _finite(scores: np.ndarray) -> np.ndarray:
+    """Scores in which one that is not a number ranks last."""
     return np.nan_to_num(np.asarray(scores, dtype=np.float64), nan=-np.inf, posinf=np.inf, neginf=-np.inf)
 
 
-# Programs of a task, and its gain (R,) when each program (R, n) is drawn so often; NaN where there is no pair.
-_Gain = tuple[int, Callable[[np.ndarray], np.ndarray]]
+def _ahead(scores: np.ndarray) -> np.ndarray:
+    """1 where row scores higher than column, 1/2 where equal."""
+    above, equal = scores[:, None] > scores[None, :], scores[:, None] == scores[None, :]
+    return np.where(equal, 0.5, above.astype(np.float64))
 
 
-def _pair_gains(tasks: list[_Task]) -> list[_Gain]:
-    """Per task, the change of the share of pairs in the right order."""
-
-    def gain_of(faster: np.ndarray, before: np.ndarray, after: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        def gain(drawn: np.ndarray) -> np.ndarray:
-            # A program drawn c times stands in c times as many pairs: a quadratic form in the counts.
-            pairs, change = (((drawn @ matrix) * drawn).sum(1) for matrix in (faster, after - before))
-            return np.divide(change, pairs, out=np.full(len(drawn), np.nan), where=pairs > 0)
-
-        return gain
-
-    return [(len(task[0]), gain_of(*task)) for task in tasks]
+def _pair_gain(faster: np.ndarray, change: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """Change of the share of a task's pairs in the right order; all matrices (n, n)."""
+    # A program drawn c times stands in c times as many pairs: a quadratic form in the counts.
+    pairs, gained = (((drawn @ matrix) * drawn).sum(1) for matrix in (faster, change))
+    return np.divide(gained, pairs, out=np.full(len(drawn), np.nan), where=pairs > 0)
 
 
-def _putting_first(base: np.ndarray, adapted: np.ndarray, latency: np.ndarray, group: np.ndarray) -> list[_Gain]:
-    """Per task, the change of best latency / latency of the program put first."""
-
-    def gain_of(own: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        return lambda drawn: _share(adapted[own], latency[own], drawn) - _share(base[own], latency[own], drawn)
-
-    members = (np.flatnonzero(np.asarray(group) == task) for task in np.unique(group))
-    return [(len(own), gain_of(own)) for own in members]
-
-
-def _share(scores: np.ndarray, seconds: np.ndarray, drawn: np.ndarray) -> np.ndarray:
-    """(R,) best latency / latency of the program put first, of those drawn (R, n); expected over ties."""
-    _, rank = np.unique(_finite(scores), return_inverse=True)
-    first = np.where(drawn > 0, rank, -1).max(axis=1, keepdims=True)
-    tied = drawn * (rank == first)
-    best = np.where(drawn > 0, seconds, np.inf).min(axis=1)
-    return best * (tied @ (1 / seconds)) / tied.sum(axis=1)
+def _first_gain(before: np.ndarray, after: np.ndarray, seconds: np.ndarray, drawn: np.ndarray) -> np.ndarray:
+    """Change of best latency / latency of the program that a task's scores put first; expected over ties."""
+    best, shares = np.where(drawn > 0, seconds, np.inf).min(axis=1), []
+    for scores in (after, before):
+        _, rank = np.unique(scores, return_inverse=True)
+        first = np.where(drawn > 0, rank, -1).max(axis=1, keepdims=True)
+        tied = drawn * (rank == first)
+        shares.append(best * (tied @ (1 / seconds)) / tied.sum(axis=1))
+    return shares[0] - shares[1]
 
 
-def _interval(tasks: list[_Gain], level: float, resamples: int, seed: int) -> tuple[float, float]:
-    """Bounds of the mean gain over tasks.
+def _interval(tasks: list[_Gain], resamples: int, seed: int) -> tuple[float, float]:
+    """Bounds of the mean gain over tasks, at `LEVEL`.
 
     By Student's t from task to task, which has in it what a task's few programs leave to chance; of few tasks with many
     programs each by bootstrap over the programs, the tasks being taken as they are. Drawing tasks and programs both
@@ -197,18 +172,14 @@ def _interval(tasks: list[_Gain], level: float, resamples: int, seed: int) -> tu
     if len(tasks) >= ENOUGH_TASKS or (len(tasks) > 1 and programs < ENOUGH_PROGRAMS):
         gains = [float(gain(np.ones((1, n)))[0]) for n, gain in tasks]
         mean, error = np.mean(gains), np.std(gains, ddof=1) / np.sqrt(len(gains))
-        half = float(stats.t.ppf((1 + level) / 2, len(gains) - 1) * error)
+        half = float(stats.t.ppf((1 + LEVEL) / 2, len(gains) - 1) * error)
         return max(-1.0, float(mean) - half), min(1.0, float(mean) + half)
     rng = np.random.default_rng(seed)
-    drawn = np.stack([gain(_resampled(n, resamples, rng)) for n, gain in tasks])
+    counts = (rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(np.float64) for n, _ in tasks)
+    drawn = np.stack([gain(count) for count, (_, gain) in zip(counts, tasks, strict=True)])
     usable = ~np.isnan(drawn).all(axis=0)
-    low, high = np.quantile(np.nanmean(drawn[:, usable], axis=0), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(np.nanmean(drawn[:, usable], axis=0), [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
-
-
-def _resampled(n: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
-    """(R, n) float64: how often each of n programs is drawn, with return."""
-    return rng.multinomial(n, np.full(n, 1 / n), size=resamples).astype(np.float64)
 
 
 def _decide(result: GuardResult, finite: bool) -> tuple[str, str]:

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 # Raise when what a cached file holds changes its meaning.
 FORMAT = 2
-# Seconds from which a training without epochs on disk is worth a file.
+# Seconds from which a fine-tuning is worth a file.
 LEAST_SECONDS = 5.0
 
 
@@ -143,18 +142,13 @@ def model_digest(model: CostModel) -> str:
     return digest.hexdigest()[:16]
 
 
-def key_digest(parts: Iterable[str]) -> str:
-    """Return 24 hex digits for a key made of several strings, for a file's name."""
-    return hashlib.sha256(repr((FORMAT, *parts)).encode()).hexdigest()[:24]
-
-
 def cached_model(
     folder: Path | None, key: Iterable[str], train: Callable[[Path | None], TrainedModel], least_seconds: float = 0.0
 ) -> TrainedModel:
     """Return the model of `train`, or that of an earlier run with the same key.
 
     The only way in which methods resume: while a training runs, its epochs are kept in a folder named by the digest of
-    its key (`zoo.training.train` reads and writes it); when it is done, the model replaces the folder.
+    its key; when it is done, the model replaces the folder.
 
     Args:
         folder: where models are kept; None keeps none.
@@ -164,7 +158,7 @@ def cached_model(
     """
     if folder is None:
         return train(None)
-    state = folder / key_digest(key)
+    state = folder / hashlib.sha256(repr((FORMAT, *key)).encode()).hexdigest()[:24]
     path = state.with_suffix(".safetensors")
     result = _read(path)
     if result is None:
@@ -182,8 +176,7 @@ def _read(path: Path) -> TrainedModel | None:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {})["model"])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        with torch.random.fork_rng(devices=[]):
-            model = create(header["arch"], **header["config"])
+        model = create(header["arch"], seed=0, **header["config"])
         model.load_state_dict(tensors)
     except (OSError, SafetensorError, KeyError, ValueError, RuntimeError):
         return None

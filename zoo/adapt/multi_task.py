@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, nn
 
 from ..models import CostModel, Ensemble, ModelConfig, ProgressiveNetwork
+from ..models.base import Loss
 from ..training.config import TrainConfig
 from ..training.dataset import RankingDataset
 from ..training.loop import TrainResult, train
-from .fine_tune import check_labels
-from .layers import HEAD_NAMES, check_features, in_head
+from .fine_tune import HEAD_NAMES, check_features, check_labels, in_head
 from .method import Method, TrainedModel, TrainingSet, cached_model
 
 
@@ -63,14 +63,7 @@ class MultiHead(CostModel):
         rows = [self.network(head).describe(x[own]) for head, own in enumerate(members) if len(own)]
         return torch.cat(rows)[torch.cat(members).argsort()]
 
-    def training_loss(
-        self,
-        rows: Tensor,
-        labels: Tensor,
-        mask: Tensor,
-        loss: Callable[[Tensor, Tensor, Tensor], Tensor],
-        rng: np.random.Generator,
-    ) -> Tensor:
+    def training_loss(self, rows: Tensor, labels: Tensor, mask: Tensor, loss: Loss, rng: np.random.Generator) -> Tensor:
         return self.network(0).training_loss(rows, labels, mask, loss, rng)
 
     def prepare(self, features: Tensor) -> None:
@@ -96,7 +89,7 @@ def multi_task(
         seed, resume_dir, on_epoch: see `zoo.training.train`.
 
     Returns:
-        A model of the architecture alone, with trunk and the target's head, in evaluation mode; and the training.
+        A model of the architecture alone, with trunk and the target's head; and the training.
 
     Raises:
         AdaptError: some programs are of other features than the model reads.

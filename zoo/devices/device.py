@@ -212,10 +212,4 @@ def check_format(data: object, where: str) -> None:
     """Raise TchubError where a newer release wrote the data."""
     number = data.get("format") if isinstance(data, Mapping) else None
     if isinstance(number, int) and number > FORMAT:
-        raise TchubError(
-            f"{where} has format {number}; this release reads up to {FORMAT}",
-            remedy="upgrade tchub",
-            where=where,
-            format=number,
-            supported=FORMAT,
-        )
+        raise TchubError(f"{where} has format {number}; this release reads up to {FORMAT}", remedy="upgrade tchub")

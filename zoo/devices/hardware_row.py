@@ -60,20 +60,14 @@ ROW_WIDTHS = {"cpu": 22, "gpu": 20}
 
 
 def hardware_row(kind: str, values: Mapping[str, float | None], width: int, device: str) -> np.ndarray:
-    """Return the row of one spec sheet.
+    """Return the row of one spec sheet: float32, shape (width,), laid out as the module says.
 
     Args:
-        kind: "cpu" or "gpu".
-        values: the numbers of the sheet by name.
-        width: 22 for a CPU, 20 for a GPU.
-        device: the device's name, for the error.
-
-    Returns:
-        float32, shape (width,), laid out as the module says.
+        kind: "cpu" or "gpu"; values: the numbers of the sheet by name.
+        device: its name, for the error.
 
     Raises:
-        TchubError: no row of this width is defined for this kind, or a GPU sheet lacks a number
-            that has no marker.
+        TchubError: another width than this kind's, or a GPU sheet lacks a number that has no marker.
     """
     import numpy as np
 
@@ -82,8 +76,6 @@ def hardware_row(kind: str, values: Mapping[str, float | None], width: int, devi
         raise TchubError(
             f"{device} is a {kind}: its hardware row is {expected} wide, not {width}",
             remedy=f"use a {kind} feature schema, or a device of the other kind",
-            device=device,
-            width=width,
             expected=expected,
         )
     scales = CPU_SCALES if kind == "cpu" else GPU_SCALES

@@ -52,8 +52,7 @@ def footprint(spatial: np.ndarray, reduction: np.ndarray, axes: int, reduced: in
     """Logarithms to the base 2 of what a program's tiles read.
 
     Args:
-        spatial: (N, 4, 5) logarithms of the factors of each spatial slot and level (see `nest_columns`).
-        reduction: (N, 3, 3) the same of the reductions.
+        spatial: (N, 4, 5) logarithms of the factors of each spatial slot and level; reduction: (N, 3, 3) the same.
         axes, reduced: how many spatial and reduction axes the program has.
 
     Returns:
@@ -118,16 +117,9 @@ def _depthwise(s: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _conv(last: np.ndarray, s: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    (a, b), (c, d) = _conv_last(s, r), _conv_first(s, r)
-    return np.where(last, a, c), np.where(last, b, d)
-
-
-def _conv_first(s: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return s[:, 0] + r[:, 0] + _window(s[:, 2], r[:, 1]) + _window(s[:, 3], r[:, 2]), s[:, 1] + r.sum(1)
-
-
-def _conv_last(s: np.ndarray, r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return s[:, 0] + r[:, 2] + _window(s[:, 1], r[:, 0]) + _window(s[:, 2], r[:, 1]), s[:, 3] + r.sum(1)
+    nhwc = s[:, 0] + r[:, 2] + _window(s[:, 1], r[:, 0]) + _window(s[:, 2], r[:, 1]), s[:, 3] + r.sum(1)
+    nchw = s[:, 0] + r[:, 0] + _window(s[:, 2], r[:, 1]) + _window(s[:, 3], r[:, 2]), s[:, 1] + r.sum(1)
+    return np.where(last, nhwc[0], nchw[0]), np.where(last, nhwc[1], nchw[1])
 
 
 SLOTS, REDUCTION_SLOTS, OTHERS, COPIES, LOCATIONS = 4, 3, 4, 3, 4
@@ -160,7 +152,8 @@ class Plan:
             self.others[axis.extent, slot, 0] = 1
             self.others[axis.values[-1], slot, 1] = 1
             self.others[axis.values[1:-1], slot, 2] = 1
-        self.fixed = _fixed(outline)
+        counts = [*(outline.counts[kind] for kind in _KINDS), outline.shared, outline.local, outline.counts.total()]
+        self.fixed = np.log2(1 + np.array(counts, np.float32))
 
     def _put(self, matrix: np.ndarray, slot: int, levels: list[tuple[int, int]], axis: Axis) -> None:
         for level, value in levels:
@@ -180,8 +173,9 @@ class Plan:
         n = len(values)
         if not values.shape[1]:
             values = np.zeros((n, 1), np.int64)
-        logs = np.log2(np.maximum(values, 1)).astype(np.float32)
-        twos = _twos(values)
+        kept = np.maximum(values, 1)
+        logs = np.log2(kept).astype(np.float32)
+        twos = np.log2(kept & -kept).astype(np.float32)  # exponent of the largest power of two that divides each
         s = np.tensordot(logs, self.spatial, 1)
         r = np.tensordot(logs, self.reduction, 1)
         parts = [s, r, s.sum(2), r.sum(2), s.sum(1), r.sum(1)]
@@ -215,17 +209,6 @@ class Plan:
         for i, where in enumerate(outline.locations[:LOCATIONS]):
             out[:, at + 6 + i] = (values[:, where] + 3) / 4
         return out
-
-
-def _fixed(outline: Outline) -> np.ndarray:
-    counts = [outline.counts[kind] for kind in _KINDS]
-    return np.log2(1 + np.array([*counts, outline.shared, outline.local, sum(outline.counts.values())], np.float32))
-
-
-def _twos(values: np.ndarray) -> np.ndarray:
-    """Exponent of the largest power of two that divides each value."""
-    kept = np.maximum(values, 1)
-    return np.log2(kept & -kept).astype(np.float32)
 
 
 def _tiles(s: np.ndarray) -> list[np.ndarray]:
@@ -277,7 +260,9 @@ class NestEncoder:
         out = np.zeros((len(sequences), PROGRAM_COLUMNS), np.float32)
         groups: dict[tuple[int, ...], tuple[list[int], list[list[int]]]] = {}
         with self._lock:
-            self._forget()
+            if len(self._seen) > _PRIMITIVES or len(self._plans) > _STRUCTURES:
+                for memory in (self._seen, self._plans, self._ids):
+                    memory.clear()
             for i, sequence in enumerate(sequences):
                 key, values = self._read(sequence)
                 members, rows = groups.setdefault(key, ([], []))
@@ -286,11 +271,6 @@ class NestEncoder:
             for key, (members, rows) in groups.items():
                 out[members] = self._plans[key].columns(np.array(rows, np.int64), units)
         return out
-
-    def _forget(self) -> None:
-        if len(self._seen) > _PRIMITIVES or len(self._plans) > _STRUCTURES:
-            for memory in (self._seen, self._plans, self._ids):
-                memory.clear()
 
     def _read(self, sequence: PrimitiveSequence) -> tuple[tuple[int, ...], list[int]]:
         """The structure's key and the values of a program."""

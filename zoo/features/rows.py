@@ -236,15 +236,13 @@ class Encoder:
             if len(self._held) > _LIMIT:
                 self._reset()
             indices = np.zeros((len(lists), rows), np.intp)
-            indices[filled] = self._rows_of([p for primitives in lists for p in primitives])
+            flat = [p for primitives in lists for p in primitives]
+            known = map(self._by_id.get, map(id, flat))
+            indices[filled] = [self._row_of(p) if at is None else at for p, at in zip(flat, known, strict=True)]
             out = self._table[indices]
         running = self.layout.running
         out[:, :, running] = np.cumsum(out[:, :, running], axis=1) * filled[:, :, None]
         return out
-
-    def _rows_of(self, primitives: list[Primitive]) -> list[int]:
-        indices = list(map(self._by_id.get, map(id, primitives)))
-        return [self._row_of(p) if at is None else at for p, at in zip(primitives, indices, strict=True)]
 
     def _row_of(self, primitive: Primitive) -> int:
         at = self._by_value.get(primitive)

@@ -73,8 +73,6 @@ class FeatureSchema:
             raise TchubError(
                 f"the schema {self.name} describes {self.source}, which need a lowered program",
                 remedy="Make them by tchub.zoo.corpus.replay.statements.statement_features and statement_matrices.",
-                schema=self.name,
-                source=self.source,
             )
         if device is not None and device.kind != self.kind:
             raise DeviceKindError(
@@ -82,8 +80,6 @@ class FeatureSchema:
                 f"but {device.name} is a {device.kind.upper()}",
                 remedy=f"Use a checkpoint and a device of one kind, e.g. the schema "
                 f"{self.name.replace(self.kind, device.kind)}.",
-                schema=self.name,
-                device=device.name,
             )
         matrices = np.zeros((len(sequences), self.rows, self.width), np.float32)
         if self.source == "nest":
@@ -122,7 +118,6 @@ def get_schema(name: str) -> FeatureSchema:
         raise TchubError(
             f"no feature schema is called {name!r}",
             remedy=f"Use one of {', '.join(SCHEMAS)}; a newer checkpoint may need a newer tchub.",
-            name=name,
             known=list(SCHEMAS),
         )
     return SCHEMAS[name]

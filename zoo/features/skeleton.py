@@ -123,7 +123,9 @@ class RowSkeleton:
         numbers = [[n for n in self._drafts[i].numbers if isinstance(n, Late)] for i in self._places]
         self._late = LateNumbers([n for row in numbers for n in row])
         self._ends = np.cumsum([0, *map(len, numbers)])
-        self._late_limits = _late_marks(drafts) if len(drafts) > rows else []
+        # Limits of marks that are decided: one that is `NONE` is cropped sooner than others.
+        decided = [draft.numbers[2] for draft in drafts if draft.kind in MARKS and len(draft.numbers) == 3]
+        self._late_limits = [n for n in decided if isinstance(n, Late)] if len(drafts) > rows else []
         rng = np.random.default_rng(0)
         self._odd = rng.integers(0, 1 << 63, self._ends[-1], np.uint64) * np.uint64(2) + np.uint64(1)
         self._salt = rng.integers(0, 1 << 63, len(self._places), np.uint64)
@@ -179,12 +181,6 @@ def _is_late(draft: Draft) -> bool:
     return any(isinstance(number, Late) for number in draft.numbers)
 
 
-def _late_marks(drafts: Sequence[Draft]) -> list[Late]:
-    """Limits of marks that are decided: one that is `NONE` is cropped sooner than others."""
-    decided = [draft.numbers[2] for draft in drafts if draft.kind in MARKS and len(draft.numbers) == 3]
-    return [number for number in decided if isinstance(number, Late)]
-
-
 def _settled(draft: Draft, values: Sequence[int] | np.ndarray) -> Primitive:
     """The primitive, its late numbers taken from `values` in order."""
     late = iter([int(value) for value in values])
@@ -195,8 +191,6 @@ class Skeleton:
     """Matrices of a template's candidates, the very ones that the schema extracts from their sequences.
 
     Args:
-        template: the design space.
-        schema: any but one of statements.
         device: fills the hardware row or columns; None leaves them zero.
 
     Raises:

@@ -17,7 +17,7 @@ from .progressive import ProgressiveNetwork, register_knowledge_bases
 from .registry import Architecture, create, get_architecture, list_architectures, make_config
 from .scan import selective_scan
 from .tilenet import TileNet
-from .trees import LightGBMRanker, XGBoostRanker
+from .trees import XGBoostRanker
 
 for _file in iter_modules(__path__):
     import_module(f".{_file.name}", __name__)
@@ -33,7 +33,6 @@ __all__ = [
     "CorruptCheckpointError",
     "CostModel",
     "Ensemble",
-    "LightGBMRanker",
     "ModelConfig",
     "ModelConfigError",
     "ProgressiveNetwork",

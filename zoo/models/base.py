@@ -11,6 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+# Of scores, labels and mask, all (groups, programs): one number (see `training.losses`).
+Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
+
 
 @dataclass(frozen=True)
 class ModelConfig:
@@ -44,13 +47,9 @@ class CostModel(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, x: Tensor) -> Tensor:
-        """Scores a batch.
+        """Score a batch (batch, rows, width), rows of zeros being padding: (batch,), higher means faster.
 
-        Args:
-            x: features, (batch, rows, width); rows of zeros are padding.
-
-        Returns:
-            (batch,) scores, comparable within a task; higher means faster.
+        Scores compare within a task.
         """
 
     def forward_heads(self, x: Tensor) -> Tensor:
@@ -65,14 +64,7 @@ class CostModel(nn.Module, ABC):
         """Return `describe` by the head of each program, numbers (batch,) of int64: (batch, columns)."""
         return self.forward_heads(x).gather(1, heads[:, None])
 
-    def training_loss(
-        self,
-        rows: Tensor,
-        labels: Tensor,
-        mask: Tensor,
-        loss: Callable[[Tensor, Tensor, Tensor], Tensor],
-        rng: np.random.Generator,
-    ) -> Tensor:
+    def training_loss(self, rows: Tensor, labels: Tensor, mask: Tensor, loss: Loss, rng: np.random.Generator) -> Tensor:
         """Return the loss of a batch of groups, one number.
 
         Args:
@@ -84,11 +76,7 @@ class CostModel(nn.Module, ABC):
         return loss(torch.zeros_like(labels).masked_scatter(mask, rows[:, 0]), labels, mask)
 
     def prepare(self, features: Tensor) -> None:
-        """Fit scales and the like to the training set before the first epoch.
-
-        Args:
-            features: of the whole training set, (N, rows, width).
-        """
+        """Fit scales and the like to the whole training set (N, rows, width) before the first epoch."""
 
     def device_slot(self, x: Tensor) -> Tensor | None:
         """Return the part of programs (batch, rows, width) that describes the device, a view of (batch, columns).
@@ -98,24 +86,16 @@ class CostModel(nn.Module, ABC):
         return x[:, -1] if self.config.hardware else None
 
     def admit(self, features: Tensor) -> None:
-        """Open columns that were constant so far to programs of another device; known scores do not change.
-
-        Args:
-            features: of the other device's programs, (N, rows, width).
-        """
+        """Open columns that were constant so far to another device's programs (N, rows, width); known scores stay."""
 
     def score(self, features: np.ndarray, batch: int = 1024) -> np.ndarray:
-        """Score programs without gradients, in evaluation mode, where the weights lie and in their type.
+        """Score programs (N, rows, width) without gradients, in evaluation mode: (N,) of float64, higher means faster.
 
         PyTorch runs it eagerly: of the time to score a live candidate an MLP takes a tenth, and int8, torch.compile
         and ONNX Runtime gain too little for what they cost (docs/benchmarks/predict.json).
 
         Args:
-            features: (N, rows, width).
             batch: programs a pass; bounds the memory.
-
-        Returns:
-            (N,) of float64; higher means faster.
         """
         weight, was_training = next(self.parameters()), self.training
         self.eval()

@@ -3,9 +3,6 @@
 `Checkpoint.load` first audits the folder: format, architecture and its settings, feature schema, sizes, and the name,
 shape and type of every tensor. Only then it makes a model. safetensors itself checks that the header of the weights
 and the tensors fit each other.
-
-Raising `FORMAT`: raise it when a field is added, renamed or changes its meaning; teach `CheckpointConfig.
-from_dict` to read the older form; keep a checkpoint of the older form among the tests.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ import numpy as np
 import safetensors.torch
 import torch
 from safetensors import SafetensorError
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..devices import Device
 from ..errors import TchubError
@@ -60,16 +57,10 @@ class Checkpoint:
         return schema.extract(sequences, self.device if schema.hardware else None)
 
     def score(self, sequences: Sequence[PrimitiveSequence], batch_size: int = 1024) -> np.ndarray:
-        """Score programs of one task; higher means faster, and only the order within a task has a meaning.
-
-        Equal sequences are scored as often as they occur.
+        """Score the programs of one task, (N,) of float64; higher means faster, and only the order has a meaning.
 
         Args:
-            sequences: the programs.
             batch_size: programs a pass; bounds the memory.
-
-        Returns:
-            float64, shape (N,).
         """
         scores = np.empty(len(sequences))
         for start in range(0, len(sequences), batch_size):
@@ -90,7 +81,11 @@ class Checkpoint:
         """
         folder = Path(path)
         config = CheckpointConfig.read(folder)
-        model_config = _check_model(config, folder)
+        get_architecture(config.arch)
+        try:
+            model_config = make_config(config.arch, config.model)
+        except ModelConfigError as error:
+            raise corrupt(folder, f"its model settings are wrong: {error.message}") from error
         check_schema(config, model_config, folder)
         tensors = _audit_weights(folder, config.arch, model_config)
         with torch.device("meta"):  # without drawing random weights, which loading would overwrite
@@ -137,14 +132,6 @@ def check_schema(config: CheckpointConfig, model: ModelConfig, folder: Path) -> 
         remedy="use the tchub release it was made for, or a newer checkpoint (`tchub list`)",
         path=str(folder),
     )
-
-
-def _check_model(config: CheckpointConfig, folder: Path) -> ModelConfig:
-    get_architecture(config.arch)
-    try:
-        return make_config(config.arch, config.model)
-    except ModelConfigError as error:
-        raise corrupt(folder, f"its model settings are wrong: {error.message}") from error
 
 
 def _audit_weights(folder: Path, arch: str, model: ModelConfig) -> dict[str, Tensor]:
@@ -196,22 +183,13 @@ def _expected_shapes(arch: str, model: ModelConfig, size: int) -> dict[str, tupl
     """Return the tensors that the architecture has; for a combination of networks check one of them first.
 
     A knowledge base finds the layers of its laterals by a pass through one part, which takes memory: not before it is
-    known that the file is large enough to hold that part. The members of an ensemble are alike.
+    known that the file is large enough to hold that part.
     """
     known = get_architecture(arch)
     with torch.device("meta"):
         if known.base:
             own = {f.name: getattr(model, f.name) for f in fields(get_architecture(known.base).config)}
-            part = create(known.base, **own)
-            if 2 * part.parameter_count() > size:
-                raise ValueError(f"it is too short for its {part.parameter_count()} weights")
-            if known.kind == "ensemble":
-                one, count = _shapes(part), model.as_dict()["members"]
-                return {f"members.{i}.{k}": shape for i in range(count) for k, shape in one.items()} | {
-                    "shares": (count,)
-                }
-        return _shapes(known.model(model))
-
-
-def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+            weights = create(known.base, **own).parameter_count()
+            if 2 * weights > size:
+                raise ValueError(f"it is too short for its {weights} weights")
+        return {name: tuple(tensor.shape) for name, tensor in known.model(model).state_dict().items()}

@@ -45,15 +45,12 @@ class ContextModel(CostModel):
         return TaskPosterior(self, context, latency)
 
     def score_given(self, features: np.ndarray, context: np.ndarray, latency: np.ndarray) -> np.ndarray:
-        """Score programs of a task of which some programs are measured.
+        """Return estimates of -log(latency), (N,) of float64, in a task with measured programs; `score` without any.
 
         Args:
             features: (N, 1, width) of the programs to be ranked.
             context: (n, 1, width) of the measured ones; latency: (n,) their seconds, finite and above 0. Of
                 more than `MAX_CONTEXT` the last ones are used.
-
-        Returns:
-            (N,) of float64: estimates of -log(latency); higher means faster. Without context, `score`.
         """
         return self.given(context, latency).score(features)
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .base import CostModel, ModelConfig
+from .base import CostModel, Loss, ModelConfig
 from .context import ContextModel
 from .registry import Architecture, create, register_derived
 
@@ -21,10 +20,8 @@ PAPER = "Hansen and Salamon, Neural Network Ensembles, 1990"
 class Ensemble(CostModel):
     """The weighted sum of its members' scores (Hansen and Salamon 1990); every network X has an `X-ensemble`.
 
-    Members that were trained in different ways err in different places, so the sum errs less. A pretrained network
-    fine-tuned on a few labels of a device, and one that was trained on those labels alone, are such members.
-
-    The config is X's with one more setting: `members`, their number. The weight of each member is a buffer, `shares`.
+    Members that were trained in different ways err in different places, so the sum errs less. The config is X's
+    with one more setting: `members`, their number.
 
     Attributes:
         of: the architecture of the members.
@@ -48,21 +45,13 @@ class Ensemble(CostModel):
 
         Args:
             models: the members, one at least.
-            shares: the factor of each one's score, finite and not below 0. Those of models that take context add up
-                to 1, so that the sum is an estimate of -log(latency) as well.
+            shares: the factor of each one's score. Those of models that take context add up to 1, so that the sum is an
+                estimate of -log(latency) as well.
 
         Raises:
-            ModelConfigError: there is no ensemble of such models.
-            ModelConfigError: there are too many.
-            ValueError: the models differ in their sizes, or a share is out of range.
+            ModelConfigError: there is no ensemble of such models, or of so many.
         """
-        if len({(model.arch, model.config) for model in models}) != 1:
-            raise ValueError("the members of an ensemble are of one architecture and size")
-        first, total = models[0], sum(shares)
-        if len(shares) != len(models) or min(shares) < 0 or not math.isfinite(total):
-            raise ValueError(f"an ensemble of {len(models)} needs as many shares, 0 or more, not {list(shares)}")
-        if isinstance(first, ContextModel) and not math.isclose(total, 1, abs_tol=1e-6):
-            raise ValueError(f"the shares of models that take context add up to 1, not to {total:g}")
+        first = models[0]
         ensemble = create(first.arch + SUFFIX, **(first.config.as_dict() | {"members": len(models)}))
         assert isinstance(ensemble, Ensemble)
         for member, model in zip(ensemble.each, models, strict=True):
@@ -103,14 +92,7 @@ class ContextEnsemble(Ensemble, ContextModel):
         scores = torch.stack([row[:, 0] for row in rows], dim=1)
         return torch.cat([(scores @ self.shares)[:, None], *rows], dim=1)
 
-    def training_loss(
-        self,
-        rows: Tensor,
-        labels: Tensor,
-        mask: Tensor,
-        loss: Callable[[Tensor, Tensor, Tensor], Tensor],
-        rng: np.random.Generator,
-    ) -> Tensor:
+    def training_loss(self, rows: Tensor, labels: Tensor, mask: Tensor, loss: Loss, rng: np.random.Generator) -> Tensor:
         """Return the mean loss of the members: each learns for itself."""
         losses = [m.training_loss(row, labels, mask, loss, rng) for m, row in self._split(rows[:, 1:])]
         return torch.stack(losses).mean()

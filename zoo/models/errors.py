@@ -6,7 +6,7 @@ from ..errors import TchubError
 
 
 class ModelConfigError(TchubError):
-    """An architecture was asked for with unknown or impossible settings; fields: arch, setting."""
+    """An architecture was asked for with unknown or impossible settings."""
 
 
 class CheckpointError(TchubError):

@@ -81,8 +81,6 @@ def lateral_layers(arch: str, config: ModelConfig) -> dict[str, tuple[int, int]]
         raise ModelConfigError(
             f"{arch}: {model.parameter_count()} weights are more than a knowledge base may have",
             remedy="make the sizes smaller",
-            arch=arch,
-            setting="hidden",
         )
     model = model.to_empty(device="cpu").eval()
     for tensor in (*model.parameters(), *model.buffers()):

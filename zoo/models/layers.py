@@ -70,6 +70,4 @@ def check_heads(arch: str, width: int, heads: int) -> None:
         raise ModelConfigError(
             f"{arch}: {width} columns cannot be shared by {heads} attention heads",
             remedy="make the hidden width a multiple of the number of attention heads",
-            arch=arch,
-            setting="attention_heads",
         )

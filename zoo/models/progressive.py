@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import ClassVar, Literal, Self
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .base import CostModel, ModelConfig
+from .base import CostModel, Loss, ModelConfig
 from .context import ContextModel
 from .lateral import Lateral, joined, lateral_layers, watched
 from .registry import Architecture, create, register_derived
@@ -28,8 +27,7 @@ class ProgressiveNetwork(CostModel):
 
     The base runs without a gradient, and the input h_{i-1} of each of its linear layers reaches the same layer of
     the column through a `Lateral` (equation 7). Its own weights and the Fisher diagonal of what it has learnt are
-    all that it needs to keep old devices (elastic weight consolidation), so that it is as large after ten devices
-    as after one. Every network X of the zoo has one, called `X-kb`.
+    all that it needs to keep old devices (elastic weight consolidation). Every network X of the zoo has an `X-kb`.
 
     The config is X's with two more settings: `lateral`, the rank of U and V, and `column`, whether scores are the
     column's (a device is learnt, or was: the base is frozen) or the base's (a published base, or one that is taught:
@@ -62,13 +60,14 @@ class ProgressiveNetwork(CostModel):
         self._let(answers)
 
     @classmethod
-    def around(cls, model: CostModel, lateral: int = 16) -> ProgressiveNetwork:
+    def around(cls, model: CostModel, lateral: int = 16, seed: int | None = None) -> ProgressiveNetwork:
         """Return a knowledge base whose base is this model, its column a copy; the weights' Fisher diagonal is 0.
 
         Raises:
             ModelConfigError: the model is a knowledge base or an ensemble already.
         """
-        network = create(model.arch + SUFFIX, **(model.config.as_dict() | {"lateral": lateral, "column": True}))
+        settings = model.config.as_dict() | {"lateral": lateral, "column": True}
+        network = create(model.arch + SUFFIX, seed=seed, **settings)
         assert isinstance(network, ProgressiveNetwork)
         for part in (network.kb, network.column):
             part.load_state_dict(model.state_dict())
@@ -104,9 +103,7 @@ class ProgressiveNetwork(CostModel):
         """
         if start == "previous":
             return
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            fresh = create(self.arch, **self.config.as_dict())
+        fresh = create(self.arch, seed=seed, **self.config.as_dict())
         assert isinstance(fresh, ProgressiveNetwork)
         self.lateral.load_state_dict(fresh.lateral.state_dict())
         self.column.load_state_dict(fresh.column.state_dict() if start == "random" else self.kb.state_dict())
@@ -157,14 +154,7 @@ class ProgressiveNetwork(CostModel):
         self.kb.admit(features)
         self.column.admit(features)
 
-    def training_loss(
-        self,
-        rows: Tensor,
-        labels: Tensor,
-        mask: Tensor,
-        loss: Callable[[Tensor, Tensor, Tensor], Tensor],
-        rng: np.random.Generator,
-    ) -> Tensor:
+    def training_loss(self, rows: Tensor, labels: Tensor, mask: Tensor, loss: Loss, rng: np.random.Generator) -> Tensor:
         return self._answering.training_loss(rows, labels, mask, loss, rng)
 
     @property

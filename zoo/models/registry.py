@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, make_dataclass
 from typing import Any, Literal, TypeVar, cast
 
+import torch
+
 from .base import CostModel, ModelConfig
 from .context import ContextModel
 from .errors import ModelConfigError
@@ -88,12 +90,10 @@ def register_derived(
     """Make a combination of several networks known for every network X that is registered by now.
 
     Args:
-        kind: the combination.
-        plain: its class, in which `of` is the `Architecture` of X.
-        in_context: its class for networks that take measured programs as context.
+        kind: the combination; paper: where it is described.
+        plain, in_context: its classes, in which `of` is the `Architecture` of X; the latter for context models.
         endings: of its name, after X, and of the names of its classes, after X's.
         settings: (name, type, default) of the settings that its config has besides X's.
-        paper: where it is described.
     """
     suffix, letters = endings
     home = {"__module__": plain.__module__}
@@ -129,8 +129,6 @@ def get_architecture(name: str) -> Architecture:
         raise ModelConfigError(
             f"no architecture is called {name!r:.80}{nearest}",
             remedy=f"use one of: {names} (also with -kb or -ensemble); a newer tchub may know it",
-            arch=name,
-            known=known,
         )
     return _ARCHITECTURES[name]
 
@@ -139,8 +137,7 @@ def make_config(arch: str, settings: dict[str, Any]) -> ModelConfig:
     """Return the architecture's config from plain settings, each of the right type and a sane size.
 
     Raises:
-        ModelConfigError: no such architecture.
-        ModelConfigError: an unknown setting, a wrong type, or a size out of its range (`most_of`).
+        ModelConfigError: no such architecture or setting, a wrong type, or a size out of its range (`most_of`).
     """
     cls = get_architecture(arch).config
     kinds = {f.name: type(f.default) for f in fields(cls)}
@@ -154,20 +151,20 @@ def most_of(setting: str) -> int:
     return _MOST.get(setting, MAX_SIZE)
 
 
-def create(arch: str, **config: Any) -> CostModel:
-    """Return a new model with random weights; `make_config` says what is refused."""
-    return get_architecture(arch).model(make_config(arch, config))
+def create(arch: str, *, seed: int | None = None, **config: Any) -> CostModel:
+    """Return a new model with random weights, drawn apart from all else given a seed; see `make_config` for errors."""
+    make = get_architecture(arch).model
+    if seed is None:
+        return make(make_config(arch, config))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return make(make_config(arch, config))
 
 
 def _check_setting(arch: str, kinds: dict[str, type], name: str, value: object) -> None:
     if name not in kinds:
         near = difflib.get_close_matches(name, kinds, n=1) or sorted(kinds)
-        raise ModelConfigError(
-            f"{arch} has no setting {name!r:.80}",
-            remedy=f"did you mean: {', '.join(near)}?",
-            arch=arch,
-            setting=name,
-        )
+        raise ModelConfigError(f"{arch} has no setting {name!r:.80}", remedy=f"did you mean: {', '.join(near)}?")
     kind, most = kinds[name], most_of(name)
     # A whole number is a fine float; a bool is not a fine number.
     fits = type(value) is kind or (kind is float and type(value) is int)
@@ -175,9 +172,4 @@ def _check_setting(arch: str, kinds: dict[str, type], name: str, value: object) 
     if not fits or not in_range(value):
         names = {int: f"a whole number from 1 to {most}", float: "a finite number, 0 or more"}
         wanted = names.get(kind, f"of type {kind.__name__}")
-        raise ModelConfigError(
-            f"{arch}: setting {name!r} is {value!r:.80}",
-            remedy=f"make it {wanted}",
-            arch=arch,
-            setting=name,
-        )
+        raise ModelConfigError(f"{arch}: setting {name!r} is {value!r:.80}", remedy=f"make it {wanted}")

@@ -31,18 +31,14 @@ BACKWARD_CHUNK = 64
 
 
 def selective_scan(x: Tensor, dt: Tensor, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
-    """Run the scan in the form that is fastest where the tensors live.
+    """Run the scan in the form that is fastest where the tensors live: y (batch, length, channels).
+
+    Half-precision and mixed inputs are computed in float32, since a product of many decays has no room in 8 bits.
 
     Args:
-        x: inputs, (batch, length, channels).
-        dt: positive step sizes, (batch, length, channels).
+        x: inputs, (batch, length, channels); dt: positive step sizes, of the same shape.
         a: state matrix, negative for a stable system, (channels, states).
-        b: input weights, (batch, length, states).
-        c: output weights, (batch, length, states).
-
-    Returns:
-        y of shape (batch, length, channels) and the type of `x`. Half-precision and mixed inputs are
-        computed in float32, since a product of many decays has no room in 8 bits of mantissa.
+        b, c: input and output weights, (batch, length, states).
     """
     form = scan_recurrent if x.device.type == "cpu" else scan_parallel
     if all(t.dtype == x.dtype for t in (dt, a, b, c)) and x.dtype in (torch.float32, torch.float64):

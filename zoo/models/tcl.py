@@ -92,14 +92,8 @@ class TCL(CostModel):
 class MambaBlock(nn.Module):
     """A gated block with a short causal convolution and a selective state space.
 
-    It maps (batch, length, d_model) to the same shape; row t sees rows 0..t only.
-
-    Args:
-        d_model: channels in and out.
-        d_state: states a channel.
-        expand: inner channels = expand * d_model.
-        d_conv: width of the depthwise convolution in time.
-        dt_rank: rank of the map from a row to its step sizes.
+    It maps (batch, length, d_model) to the same shape; row t sees rows 0..t only. `d_state`: states a channel; inner
+    channels are expand * d_model; `d_conv`: width of the depthwise convolution; `dt_rank`: of the map to step sizes.
     """
 
     def __init__(self, d_model: int, d_state: int, expand: int, d_conv: int, dt_rank: int) -> None:

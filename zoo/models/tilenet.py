@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from ..features.columns import PROGRAM_COLUMNS, WAVE_COLUMNS
-from .base import ModelConfig
+from .base import Loss, ModelConfig
 from .context import ContextModel
 from .registry import register
 
@@ -83,10 +82,8 @@ class TileNet(ContextModel):
         self.register_buffer("mean", torch.zeros(config.width))
         self.register_buffer("scale", torch.ones(config.width))
         slot = self.device_slot(torch.empty(1, 1, config.width, device="meta"))
-        devices = None
-        if slot is not None and config.device_dropout:
-            devices = torch.zeros(MAX_DEVICES, slot.shape[1])
-        self.register_buffer("devices", devices)
+        columns = slot.shape[1] if slot is not None and config.device_dropout else 0
+        self.register_buffer("devices", torch.zeros(MAX_DEVICES, columns) if columns else None)
         layers: list[nn.Module] = []
         for i in range(config.layers):
             width = config.width if i == 0 else config.hidden
@@ -158,14 +155,11 @@ class TileNet(ContextModel):
         return torch.cat([program, waves * has_device[:, None], device * known[:, None]], dim=1)
 
     def posterior(self, scores: Tensor, embeddings: Tensor, measured: Tensor) -> Tensor:
-        """Return the scores of programs given the first of them measured.
+        """Return the scores (tasks, programs), corrected by the measured ones; a task's level is that of these.
 
         Args:
             scores: (tasks, programs); embeddings: (tasks, programs, embedding), both of `describe`.
             measured: (tasks, n) -log(latency) of the first n programs of each task, in any unit of time.
-
-        Returns:
-            (tasks, programs): the scores, corrected; the level of a task is its measured programs'.
         """
         n = measured.shape[1]
         context = embeddings[:, :n]
@@ -173,11 +167,8 @@ class TileNet(ContextModel):
         return self.correct(scores, embeddings, context, level, weights)
 
     def condition(self, scores: Tensor, context: Tensor, measured: Tensor) -> tuple[Tensor, Tensor]:
-        n = measured.shape[1]
-        noise = self._hyper()[3] + _JITTER
-        gram = (
-            self._similarity(context, context) + _LEVEL + noise * torch.eye(n, dtype=scores.dtype, device=scores.device)
-        )
+        noise, eye = self._hyper()[3] + _JITTER, torch.eye(measured.shape[1], dtype=scores.dtype, device=scores.device)
+        gram = self._similarity(context, context) + _LEVEL + noise * eye
         level = (measured - scores).mean(dim=1, keepdim=True)
         error = (measured - scores - level)[:, :, None]
         return level, torch.cholesky_solve(error, torch.linalg.cholesky(gram))
@@ -185,14 +176,7 @@ class TileNet(ContextModel):
     def correct(self, scores: Tensor, embeddings: Tensor, context: Tensor, level: Tensor, weights: Tensor) -> Tensor:
         return scores + level + ((self._similarity(embeddings, context) + _LEVEL) @ weights).squeeze(-1)
 
-    def training_loss(
-        self,
-        rows: Tensor,
-        labels: Tensor,
-        mask: Tensor,
-        loss: Callable[[Tensor, Tensor, Tensor], Tensor],
-        rng: np.random.Generator,
-    ) -> Tensor:
+    def training_loss(self, rows: Tensor, labels: Tensor, mask: Tensor, loss: Loss, rng: np.random.Generator) -> Tensor:
         """Return the loss without labels, plus that of an episode with the first programs of each group as context."""
         sharpness = self.sharpness.exp()
         scores = torch.zeros_like(labels).masked_scatter(mask, rows[:, 0])
@@ -209,8 +193,7 @@ class TileNet(ContextModel):
 
     def _similarity(self, a: Tensor, b: Tensor) -> Tensor:
         """Return the kernel (tasks, n, m) of embeddings (tasks, n, d) and (tasks, m, d): Gaussian plus linear."""
-        width, height, slope, _ = self._hyper()
-        d = a.shape[-1]
+        (width, height, slope, _), d = self._hyper(), a.shape[-1]
         near = torch.exp(-0.5 * width * torch.cdist(a, b).square() / d)
         return height * near + slope * (a @ b.transpose(-1, -2)) / d
 

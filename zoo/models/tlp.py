@@ -51,9 +51,9 @@ class PrimitiveModel(CostModel):
         self.residuals = nn.Sequential(*(Residual(c.hidden) for _ in range(c.residuals)))
         self.decoder = nn.ModuleList(mlp(c.hidden, half, quarter, 1) for _ in range(c.heads))
 
-    def forward(self, x: Tensor, head: int = 0) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         h, mask = self._trunk(x)
-        return sum_programs(self.decoder[head](h), mask).squeeze(-1)
+        return sum_programs(self.decoder[0](h), mask).squeeze(-1)
 
     def forward_heads(self, x: Tensor) -> Tensor:
         h, mask = self._trunk(x)
@@ -111,7 +111,7 @@ class MTLTLP(TLP):
     """Multi-task TLP, figure 8: one trunk for all devices, and one head a device.
 
     `forward_heads` gives all scores for training, where a program counts for the heads whose device measured
-    it; `forward` those of head 0, the target's, or of the `head` it is asked for. A head has 41,217 parameters.
+    it; `forward` those of head 0, the target's. A head has 41,217 parameters.
     """
 
 

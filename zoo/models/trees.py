@@ -1,10 +1,9 @@
-"""Boosted trees that live in memory: rankers to compare networks with, and the trees that TileNet grows on one task."""
+"""Boosted trees in memory: a ranker to compare networks with, and the trees that TileNet grows on one task."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib
-from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -15,8 +14,6 @@ import torch
 from ..errors import MissingPackageError
 from .errors import ModelConfigError
 
-# LightGBM refuses longer queries.
-_LONGEST_QUERY = 10_000
 # Trees of one task's measured programs, and how many of them are remembered.
 TASK_ROUNDS = 60
 TASK_SETTINGS = {"max_depth": 3, "eta": 0.1, "min_child_weight": 1, "lambda": 1.0, "verbosity": 0}
@@ -40,8 +37,10 @@ def import_library(name: str) -> Any:
 
 
 @dataclass
-class TreeRanker(ABC):
-    """A ranker of gradient-boosted trees over one row of numbers a program; uses as many threads as torch is set to.
+class XGBoostRanker:
+    """XGBoost over one row of numbers a program, with XGBoost's own names and the values of ATFormer's table 12.
+
+    It uses as many threads as torch is set to.
 
     Attributes:
         pool: a program's row is the sum, the maximum and the number of its rows: right for statements, which are a
@@ -49,6 +48,8 @@ class TreeRanker(ABC):
         hardware: the last row of a program describes the device; it then stands first, so that padding is last.
         rounds: trees. The papers do not say how many.
         seed: of what the library draws.
+        objective: `rank:pairwise`, or `reg:squarederror` to fit the labels themselves, which ranks better on the
+            Ansor corpora.
         booster: the library's own object; None before `fit`.
     """
 
@@ -56,6 +57,11 @@ class TreeRanker(ABC):
     hardware: bool = False
     rounds: int = 300
     seed: int = 43
+    objective: str = "rank:pairwise"
+    max_depth: int = 6
+    gamma: float = 0.003
+    min_child_weight: float = 2.0
+    eta: float = 0.2
     booster: Any = field(default=None, init=False, repr=False)
     _rows: int = field(default=0, init=False, repr=False)
 
@@ -64,8 +70,7 @@ class TreeRanker(ABC):
 
         Args:
             features: (N, rows, width); rows of zeros are padding.
-            labels: (N,) in [0, 1]: smallest latency of the task / latency.
-            group: (N,) the task of each program.
+            labels: (N,) in [0, 1]: smallest latency of the task / latency; group: (N,) the task of each program.
 
         Raises:
             MissingPackageError: the library is not installed.
@@ -105,47 +110,18 @@ class TreeRanker(ABC):
         flat[:, : x.shape[1]] = x[:, :rows]
         return flat.reshape(len(x), -1)
 
-    @abstractmethod
     def keep(self, count: int) -> Self:
         """Return the ranker of the first `count` trees."""
-
-    @abstractmethod
-    def parameter_count(self) -> int:
-        """Return the number of nodes of all trees, each of which holds a threshold or a score."""
-
-    @abstractmethod
-    def _train(self, table: np.ndarray, labels: np.ndarray, sizes: np.ndarray) -> Any:
-        """Return the booster of (N, columns), labels (N,) and the programs of each task, one task after another."""
-
-    @abstractmethod
-    def _predict(self, table: np.ndarray) -> np.ndarray:
-        """Return the scores of (N, columns): (N,)."""
-
-
-@dataclass
-class XGBoostRanker(TreeRanker):
-    """XGBoost with XGBoost's own names and the values of ATFormer's table 12.
-
-    Attributes:
-        objective: `rank:pairwise`, or `reg:squarederror` to fit the labels themselves, which ranks better on the
-            Ansor corpora.
-    """
-
-    objective: str = "rank:pairwise"
-    max_depth: int = 6
-    gamma: float = 0.003
-    min_child_weight: float = 2.0
-    eta: float = 0.2
-
-    def keep(self, count: int) -> Self:
         other = copy(self)
         other.booster = self.booster[:count]
         return other
 
     def parameter_count(self) -> int:
+        """Return the number of nodes of all trees, each of which holds a threshold or a score."""
         return sum(tree.count("\n") for tree in self.booster.get_dump())
 
     def _train(self, table: np.ndarray, labels: np.ndarray, sizes: np.ndarray) -> Any:
+        """Return the booster of (N, columns), labels (N,) and the programs of each task, one task after another."""
         xgboost = import_library("xgboost")
         data = xgboost.DMatrix(table, label=labels)
         if self.objective.startswith("rank:"):
@@ -161,72 +137,13 @@ class XGBoostRanker(TreeRanker):
         return self.booster.inplace_predict(table)
 
 
-@dataclass
-class LightGBMRanker(TreeRanker):
-    """LightGBM's `lambdarank` with LightGBM's own names and the values of ATFormer's table 13.
-
-    Tasks of more than 10,000 programs, its limit, are ranked in equal parts.
-
-    Attributes:
-        min_data_in_leaf: the table's "min_sum_leaf", which in a regression, where each example weighs one, is
-            as many examples; lambdarank's weights are so small that the sum of 4 would leave trees bare.
-        feature_fraction, bagging_fraction: the table's "fraction_f" and "fraction_b".
-        levels: LightGBM ranks by whole labels: ours, in [0, 1], are rounded to this many, and each gains
-            2**label - 1 (TCL, equation 6).
-    """
-
-    num_leaves: int = 72
-    learning_rate: float = 0.16
-    bagging_freq: int = 4
-    min_data_in_leaf: int = 4
-    feature_fraction: float = 0.84
-    bagging_fraction: float = 0.89
-    levels: int = 31
-
-    def keep(self, count: int) -> Self:
-        other = copy(self)
-        text = self.booster.model_to_string(num_iteration=count)
-        other.booster = import_library("lightgbm").Booster(model_str=text)
-        return other
-
-    def parameter_count(self) -> int:
-        return sum(2 * tree["num_leaves"] - 1 for tree in self.booster.dump_model()["tree_info"])
-
-    def _train(self, table: np.ndarray, labels: np.ndarray, sizes: np.ndarray) -> Any:
-        lightgbm = import_library("lightgbm")
-        steps = max(1, self.levels - 1)
-        settings = {
-            "objective": "lambdarank", "label_gain": (2.0 ** (np.arange(steps + 1) / steps) - 1).tolist(),
-            "num_leaves": self.num_leaves, "learning_rate": self.learning_rate, "bagging_freq": self.bagging_freq,
-            "min_data_in_leaf": self.min_data_in_leaf, "feature_fraction": self.feature_fraction,
-            "bagging_fraction": self.bagging_fraction, "seed": self.seed, "num_threads": torch.get_num_threads(),
-            "deterministic": True, "force_row_wise": True, "verbosity": -1,
-        }  # fmt: skip
-        levels = np.rint(labels * steps).astype(np.int32)
-        data = lightgbm.Dataset(table, label=levels, group=_split_queries(sizes), params=settings)
-        return lightgbm.train(settings, data, self.rounds)
-
-    def _predict(self, table: np.ndarray) -> np.ndarray:
-        return self.booster.predict(table, num_threads=torch.get_num_threads())
-
-
-def _split_queries(sizes: np.ndarray) -> np.ndarray:
-    """Return sizes with those above LightGBM's limit cut into nearly equal parts."""
-    parts = [np.full(n := -(-size // _LONGEST_QUERY), size // n) + (np.arange(n) < size % n) for size in sizes]
-    return np.concatenate(parts) if parts else sizes
-
-
 def grow_task_trees(rows: np.ndarray, speed: np.ndarray) -> Any:
-    """Grow trees on the few measured programs of one task, in milliseconds.
+    """Grow an `xgboost.Booster` on the few measured programs of one task, in milliseconds.
 
     The last ones are remembered, for a search asks many times a round.
 
     Args:
-        rows: (n, columns) float32, one program a row.
-        speed: (n,) -log(latency).
-
-    Returns:
-        An `xgboost.Booster`; its predictions are in the unit of `speed`.
+        rows: (n, columns) float32, one program a row; speed: (n,) -log(latency), the unit of its predictions.
     """
     key = hashlib.sha256(rows.tobytes() + speed.tobytes()).digest()
     if key not in _task_trees:

@@ -135,8 +135,7 @@ def from_ansor_steps(steps: Sequence[Any]) -> PrimitiveSequence:
     """Read the steps of one record (`record["i"][1][1]`), whole or cut at their end; needs no TVM.
 
     Raises:
-        TraceFormatError: not a list of steps, or a step is malformed or of an unknown code; `index` is the step's
-            position.
+        TraceFormatError: a step is malformed or of an unknown code; `index` is its position.
     """
     if not isinstance(steps, list | tuple):
         raise TraceFormatError(f"no list of steps: {steps!r:.80}", remedy=_REMEDY)

@@ -37,13 +37,7 @@ class Schedule:
         return Stage(self, name, extents)
 
     def tile(self, name: str, extent: int, parts: int, exact: bool = True) -> tuple[int, ...]:
-        """Return the factors of a split knob, outermost first.
-
-        Args:
-            name: the knob.
-            extent: of the loop that it splits.
-            parts: how many factors it has.
-            exact: whether the factors must give the extent; else the outermost is rounded up.
+        """Return the factors of a split knob, outermost first; unless `exact` the outermost is rounded up.
 
         Raises:
             TraceFormatError: no such knob, or its factors do not fit the loop.

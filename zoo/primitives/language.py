@@ -7,43 +7,8 @@ that moment, as Ansor numbers iterators. A primitive that is the first to mentio
 workload carries the block's name as `@name`; no other primitive repeats it. The root block, which is the
 program as a whole, is block `NONE`.
 
-Numbers always start `(block, loop, value, ...)` where a kind has such things:
-
-| kind                 | numbers                               | names       | Ansor       | AutoTVM knob    |
-|----------------------|---------------------------------------|-------------|-------------|-----------------|
-| Split                | block, loop, extent, factors          | flags       | SP FSP FFSP | sp; `tile_oh`   |
-| LoopPartition        | block, loop, extent, factors          | flags       |             |                 |
-| Fuse, Merge          | block, loop positions                 | flags       | FU          |                 |
-| Reorder              | block, loop positions as they will be |             | RE          | re              |
-| Bind                 | block, loop, extent                   | thread axis | AN 4 to 10  |                 |
-| Parallel             | block, loop, value                    |             | AN 3        |                 |
-| Vectorize            | block, loop, value                    |             | AN 2        | an `vec`        |
-| Unroll               | block, loop, value                    | see below   | AN 1, PR    | an `unroll`; ot |
-| ComputeAt            | block, location, target block         | flags       | CA, CR      |                 |
-| ReverseComputeAt     | block, location, target block         | flags       |             |                 |
-| ComputeInline        | block                                 |             | CI          |                 |
-| ReverseComputeInline | block                                 |             |             |                 |
-| CacheRead            | block, buffer index, consumers        | scope       | CHR         |                 |
-| CacheWrite           | block, buffer index, consumers        | scope       | CHW         |                 |
-| RFactor              | block, loop, factor axis              |             | RF          |                 |
-| StorageAlign         | block, buffer, axis, factor, offset   |             | SA          |                 |
-| Tensorize            | block, loop, flag                     | intrinsic   | AN 11       |                 |
-| Annotate             | block, loop, value                    | key, text   |             | other ot        |
-
-Other kinds carry their operands in order (block, loop, numbers) and their texts as names. Conventions:
-
-- An absent loop is `NONE` (-1): the primitive is about the whole block (or, with block `NONE`, program).
-- `location` is the loop's position in the target's loop list, or `INLINE` (-1) or `ROOT` (-2), the two
-  other answers of a sampled compute location; Ansor's CR is ComputeAt with `ROOT`.
-- Factors go from the outermost loop to the innermost. A factor `REST` (-1) is what the others leave of an
-  unknown extent, as in AutoTVM; an unknown extent is 0.
-- A sampled decision is no primitive of its own: its value stands in the primitive that uses it.
-- Unroll: `value` is the largest unrolled body, with the name `explicit` or `implicit` (MetaSchedule
-  `unroll_explicit` and `unroll_implicit`; Ansor `auto_unroll_max_step$N`, explicit; AutoTVM
-  `auto_unroll_max_step` with the knob `unroll_explicit`), or `NONE` for one loop unrolled whole.
-- Parallel and Vectorize: `value` is MetaSchedule's limit, or `NONE`.
-- A thread axis is `blockIdx.x` and so on, and `vthread.x` for virtual threads (Ansor's AN 4).
-- Flags name what departs from TVM's usual attributes; a usual primitive has none.
+Numbers always start `(block, loop, value, ...)` where a kind has such things; `docs/language.md` has the table of
+kinds, what their numbers and names are, and how Ansor's steps and AutoTVM's knobs map to them.
 """
 
 from __future__ import annotations

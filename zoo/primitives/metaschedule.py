@@ -28,19 +28,14 @@ _MEMO_LIMIT = 1 << 16
 class _Filler:
     """One primitive of a template; remembers what it became under decisions seen before."""
 
-    __slots__ = ("_draft", "_memo", "_slots")
+    __slots__ = ("_draft", "_memo", "slots")
 
     def __init__(self, draft: Draft) -> None:
-        self._draft = draft
-        self._slots = slots_of(draft.numbers)
+        self._draft, self.slots = draft, slots_of(draft.numbers)
         self._memo: dict[tuple[Decision, ...], Primitive] = {}
 
-    @property
-    def slots(self) -> tuple[int, ...]:
-        return self._slots
-
     def fill(self, decisions: Sequence[Decision]) -> Primitive:
-        key = tuple([decisions[slot] for slot in self._slots])
+        key = tuple([decisions[slot] for slot in self.slots])
         known = self._memo.get(key)
         if known is None:
             if len(self._memo) >= _MEMO_LIMIT:
@@ -53,15 +48,12 @@ class _Filler:
 class Template:
     """The primitives of a design space, open in its decisions.
 
-    Args:
-        instructions: `[name, inputs, attributes, outputs]` each, as in a trace's JSON; those from
-            `EnterPostproc` on are ignored.
+    It is made of `[name, inputs, attributes, outputs]` each, as in a trace's JSON, up to `EnterPostproc`.
 
     Attributes:
         samplers: the positions of the sampling instructions: slot i of a candidate's decisions is the
             answer of instruction `samplers[i]`.
-        drafts: the primitives, with numbers that wait for decisions.
-        needed: the slots that some primitive uses.
+        drafts: the primitives, with numbers that wait for decisions; needed: the slots that some of them use.
 
     Raises:
         TraceFormatError: an instruction is malformed or unknown.
@@ -170,7 +162,10 @@ def from_trace_json(obj: Sequence[Any] | str | bytes) -> PrimitiveSequence:
     Raises:
         TraceFormatError: not JSON, not of that form, or an instruction or a decision is malformed.
     """
-    trace = _stored(obj)
+    try:
+        trace = msgspec.convert(json.loads(obj) if isinstance(obj, str | bytes) else obj, _StoredTrace)
+    except (ValueError, RecursionError) as error:
+        raise TraceFormatError(f"not a trace of the form [instructions, decisions]: {error}") from error
     try:
         key = str(trace.instructions)
         template = _of_text.get(key)
@@ -203,13 +198,6 @@ class _StoredTrace(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     decisions: list[Any]
 
 
-def _stored(obj: Sequence[Any] | str | bytes) -> _StoredTrace:
-    try:
-        return msgspec.convert(json.loads(obj) if isinstance(obj, str | bytes) else obj, _StoredTrace)
-    except (ValueError, RecursionError) as error:
-        raise TraceFormatError(f"not a trace of the form [instructions, decisions]: {error}") from error
-
-
 def _live_decisions(template: Template, pairs: Any) -> list[Decision]:
     """The decisions in slot order; a live trace that decided everything lists them in that very order."""
     _, _, array, get, size = _tvm()
@@ -221,17 +209,15 @@ def _live_decisions(template: Template, pairs: Any) -> list[Decision]:
 
 def _decisions(template: Template, pairs: list[Any]) -> list[Decision]:
     try:
-        answers = {int(_plain(index)): _decision(_plain(answer)) for index, answer in pairs}
+        answers: dict[int, Decision] = {}
+        for index, answer in ((int(_plain(index)), _plain(answer)) for index, answer in pairs):
+            answers[index] = tuple(map(int, answer)) if isinstance(answer, list) else int(answer)
     except (TypeError, ValueError, OverflowError):
         raise TraceFormatError(f"a decision is [instruction index, answer]: {pairs!r:.200}") from None
     for slot, index in enumerate(template.samplers):
         if index not in answers and slot in template.needed:
             raise TraceFormatError("a sampling instruction has no decision", index=index)
     return [answers.get(index, 0) for index in template.samplers]
-
-
-def _decision(answer: Any) -> Decision:
-    return tuple(map(int, answer)) if isinstance(answer, list) else int(answer)
 
 
 def _plain(obj: Any) -> Any:

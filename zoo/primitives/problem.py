@@ -17,10 +17,8 @@ class Conv:
     """A two-dimensional convolution, depthwise or not (sizes in elements).
 
     Attributes:
-        n, c, h, w: the data's shape.
-        k: output channels.
-        kernel, stride, dilation: (height, width).
-        padding: top, left, bottom, right.
+        n, c, h, w: the data's shape; k: output channels.
+        kernel, stride, dilation: (height, width); padding: top, left, bottom, right.
         depthwise: whether each channel has filters of its own, `k // c` of them.
     """
 
@@ -173,14 +171,11 @@ def pair(value: Any) -> tuple[int, int]:
 
 
 def paddings(value: Any, kernel: tuple[int, int], dilation: tuple[int, int] = (1, 1)) -> tuple[int, int, int, int]:
-    """Return the padding at the top, left, bottom and right.
+    """Return the padding at the top, left, bottom and right; raise ValueError for none that AutoTVM writes.
 
     Args:
         value: `"VALID"` (none), `"SAME"` (kernel - 1 in all, the larger half first, as TVM's topi has it), an integer,
             or a list of one, two or four.
-
-    Raises:
-        ValueError: anything else.
     """
     if value == "VALID":
         return 0, 0, 0, 0

@@ -18,13 +18,9 @@ Decision = int | tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Atom:
-    """One sampled number.
+    """One sampled number: factor `item` of a tile of `size` factors, or a choice or location (`size` 0) in a slot.
 
-    Attributes:
-        slot: the decision it is read from.
-        item: which factor of a tile; 0 of other decisions.
-        size: factors of the tile; 0 for a choice or a location.
-        choices: what an index stands for; None for a location, which stands for itself.
+    `choices` are what an index stands for; None for a location, which stands for itself.
     """
 
     slot: int
@@ -38,11 +34,9 @@ class Late:
     """A number to be computed from the decisions.
 
     Attributes:
-        slots: which decisions it needs, as positions among the design space's sampling instructions.
-        value: computes it from the decisions of one candidate.
+        slots: which decisions it needs; value: computes it from the decisions of one candidate.
         atoms: what it is the product of, times `scale`; empty when it is no such product. A batch of candidates
             computes all its products in one go.
-        scale: the constant of that product.
     """
 
     slots: frozenset[int]

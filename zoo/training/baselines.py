@@ -1,4 +1,4 @@
-"""Boosted trees as baselines: stock MetaSchedule's cost model, and rankers that learn as a network does.
+"""Boosted trees as baselines: stock MetaSchedule's cost model, and a ranker that learns as a network does.
 
 `PackSumXGBoost` is XGBoost over statements, summed over a program: objective, hyperparameters and stopping rule are
 those of TVM's `xgb_model.py` (its "pack-sum" form); it needs no TVM, only features of TVM.
@@ -14,20 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from ..models.trees import LightGBMRanker, TreeRanker, XGBoostRanker, import_library
+from ..models.trees import XGBoostRanker, import_library
 from .dataset import RankingDataset
 from .metrics import evaluate_scores
 from .programs import is_statements
 from .training_data import TrainingData
 
-# Baseline -> its features and its settings. `xgboost-nest` reads the numbers of TileNet and fits the labels, the
-# strongest of the three: on the 8 validation tasks of the V100 Ansor corpus (200 programs of each of 47 training tasks)
-# its pairwise accuracy is 0.864, with `rank:pairwise` 0.824, on the primitives of TLP 0.713 and 0.795.
-TREES: dict[str, tuple[str, TreeRanker]] = {
-    "xgboost": ("tlp", XGBoostRanker()),
-    "xgboost-nest": ("nest", XGBoostRanker(objective="reg:squarederror", eta=0.1)),
-    "lightgbm": ("tlp", LightGBMRanker()),
-}
 # Numbers of trees that are tried on the validation tasks, evenly spread.
 _STEPS = 20
 
@@ -62,8 +54,7 @@ class PackSumXGBoost:
         """Learn from programs.
 
         Args:
-            features: one (statements, width) float32 array a program; programs without statements are left
-                out, as TVM does.
+            features: one (statements, width) array a program; those without statements are left out, as TVM does.
             labels: smallest latency of the task / latency, (programs,).
             on_round: gets the number of each round and its training error.
 
@@ -132,27 +123,21 @@ class TreeFit:
         seconds: that the fit took.
     """
 
-    ranker: TreeRanker
+    ranker: XGBoostRanker
     test: dict[str, float] | None
     validation: dict[str, float] | None
     seconds: float
 
 
-def fit_trees(name: str, data: TrainingData, seed: int = 0) -> TreeFit:
-    """Fit one of `TREES` on training programs, and keep the first so many trees that rank the validation tasks best.
+def fit_trees(ranker: XGBoostRanker, data: TrainingData, seed: int = 0) -> TreeFit:
+    """Fit a ranker with these settings, and keep the first so many trees that rank the validation tasks best.
 
     All trees are kept where no two programs of the validation tasks can be compared.
-
-    Args:
-        name: of the baseline.
-        data: of its features, `TREES[name][0]`.
-        seed: of what the library draws.
 
     Raises:
         MissingPackageError: the library is not installed.
     """
     started = time.perf_counter()
-    ranker = TREES[name][1]
     # Statements are a set; primitives are a sequence, whose positions have a meaning.
     layout = {"pool": is_statements(data.schema), "hardware": data.schema.hardware}
     ranker = replace(ranker, **layout, seed=ranker.seed + seed)
@@ -167,6 +152,6 @@ def fit_trees(name: str, data: TrainingData, seed: int = 0) -> TreeFit:
     return TreeFit(ranker, test, validation, round(seconds, 1))
 
 
-def evaluate_trees(ranker: TreeRanker, data: RankingDataset) -> dict[str, float]:
+def evaluate_trees(ranker: XGBoostRanker, data: RankingDataset) -> dict[str, float]:
     """Return `evaluate_scores` of the ranker's scores on a data set."""
     return evaluate_scores(ranker.score(data.features), data.latency, data.group, data.task_weights)

@@ -32,9 +32,8 @@ class TrainConfig:
         loss: one of `losses.LOSSES`.
         optimizer: "adam" or "adamw".
         learning_rate, weight_decay: of the optimizer.
-        schedule: of the learning rate, by epoch: "constant"; "cosine" from learning_rate to min_learning_rate
-            and back to the top every `period` epochs (0: once over the run); "step", times `decay` every
-            `period` epochs.
+        schedule: of the learning rate, by epoch: "constant"; "cosine" from learning_rate to 0 and back to the top every
+            `period` epochs (0: once over the run); "step", times `decay` every `period` epochs.
         warmup_epochs: epochs over which the rate first rises linearly.
         epochs: passes over the data.
         groups_per_batch, programs_per_group: a batch is this many groups of one task each.
@@ -42,8 +41,7 @@ class TrainConfig:
         average: share of the old weights in a running mean of the weights, by step, which is what is
             evaluated and kept; 0 keeps the weights themselves.
         select: metric on the validation set that chooses the epoch kept, or "last".
-        evaluate_every, save_every: epochs between evaluations, and between saved states.
-        precision: "float32", or "bfloat16" or "float16" (autocast, the latter with a scaled loss).
+        save_every: epochs between saved states.
         finetune: settings that differ when a pretrained model goes on with the target's programs alone, e.g.
             epochs and learning_rate; empty for a recipe of one stage.
     """
@@ -57,7 +55,6 @@ class TrainConfig:
     weight_decay: _Amount = 0.0
     schedule: Literal["constant", "cosine", "step"] = "cosine"
     period: Annotated[int, Meta(ge=0)] = 0
-    min_learning_rate: _Amount = 0.0
     decay: _Amount = 0.1
     warmup_epochs: Annotated[int, Meta(ge=0)] = 0
     epochs: _Count = 100
@@ -66,9 +63,7 @@ class TrainConfig:
     clip_norm: _Amount = 0.0
     average: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     select: Literal["pairwise", "mean_top1", "top1", "last"] = "pairwise"
-    evaluate_every: _Count = 1
     save_every: _Count = 5
-    precision: Literal["float32", "bfloat16", "float16"] = "float32"
     finetune: dict[str, Any] = field(default_factory=dict)
 
     def pretraining(self) -> TrainConfig:
@@ -125,8 +120,6 @@ class TrainConfig:
             raise TrainingError(
                 f"cannot read the recipe {path}: {error}",
                 remedy=f"give a TOML or YAML file, or one of the recipes that ship: {', '.join(list_recipes())}",
-                key=None,
-                source=str(path),
             ) from error
         return cls.from_dict(data, str(path))
 
@@ -147,7 +140,7 @@ class TrainConfig:
         if self.schedule == "cosine":
             period = self.period or max(1, self.epochs - self.warmup_epochs)
             turn = math.pi * ((epoch - self.warmup_epochs) % period) / period
-            return self.min_learning_rate + (self.learning_rate - self.min_learning_rate) * ((1 + math.cos(turn)) / 2)
+            return self.learning_rate * ((1 + math.cos(turn)) / 2)
         return self.learning_rate
 
 

@@ -88,20 +88,9 @@ class RankingDataset:
 
     @classmethod
     def concat(cls, parts: Sequence[RankingDataset]) -> RankingDataset:
-        """Return all tasks of several sets, none joined with another; fewer rows are padded with zeros.
-
-        Raises:
-            TrainingError: there is no set, or their widths differ.
-        """
+        """Return all tasks of several sets of one width, none joined with another; missing rows are zeros."""
         if len(parts) == 1:
             return parts[0]
-        widths = {part.features.shape[2] for part in parts}
-        if len(widths) != 1:
-            raise TrainingError(
-                f"cannot join sets of widths {sorted(widths)}",
-                remedy="extract one feature schema",
-                problem="widths differ",
-            )
         offsets = np.cumsum([0, *(len(part.task_ids) for part in parts)])
         heads = [np.zeros(len(p.task_ids), np.int64) if p.task_heads is None else p.task_heads for p in parts]
         return cls(
@@ -138,8 +127,7 @@ class Batch:
 
     Attributes:
         index: (n,) programs, group after group: the order in which `mask` is True.
-        labels: (groups, programs) float32, 0 at padding.
-        mask: (groups, programs) bool, False at padding.
+        labels: (groups, programs) float32, 0 at padding; mask: of the same shape, False at padding.
     """
 
     index: np.ndarray
@@ -155,9 +143,7 @@ def epoch_batches(data: RankingDataset, groups: int, programs: int, rng: np.rand
 
     Args:
         data: the programs; a task with one program has nothing to compare and is left out.
-        groups: groups a batch, at most.
-        programs: programs a group, at most.
-        rng: decides everything.
+        groups: groups a batch; programs: programs a group, both at most.
     """
     cut: list[np.ndarray] = []
     for members in data.members:

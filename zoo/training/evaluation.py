@@ -1,4 +1,4 @@
-"""How well a model ranks: its scores, the in-task protocol with a few labels, unseen tasks, and the curves of a card.
+"""How well a model ranks: its scores, the in-task protocol with a few labels, and the curves of a card.
 
 In the in-task protocol labels are drawn at random from each task, and a model is judged on the programs that were not
 drawn, so that a measured program never counts as a prediction.
@@ -7,7 +7,7 @@ drawn, so that a measured program never counts as a prediction.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import mean
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..apportion import apportion_capped
-from ..corpus import Corpus, Task, computations, held_out_computations, split_tasks
+from ..corpus import Task
 from ..corpus.computation import in_words
 from ..models.base import CostModel
 from ..models.context import ContextModel
@@ -25,7 +25,6 @@ from .distributed import ALONE, World
 from .errors import TrainingError
 from .metrics import evaluate_scores, mean_top_k, task_scores, top_k
 
-ALL = "all"
 TOP = (1, 2, 3, 5, 10, 20)
 BINS = 10
 POINTS = 300
@@ -73,13 +72,34 @@ def few_shot_scores(model: CostModel, data: RankingDataset, labels: int, seed: i
     return scores_given(model, data, draw_labels(data, labels, seed))
 
 
-def scores_given(model: ContextModel, data: RankingDataset, known: np.ndarray) -> np.ndarray:
+def scores_given(model: CostModel, data: RankingDataset, known: np.ndarray) -> np.ndarray:
     """Score the programs that are not `known` (N,), each task's known ones being the context: (N,), else NaN."""
-    scores = np.full(len(data), np.nan)
-    for members in data.members:
-        have, rest = members[known[members]], members[~known[members]]
-        if len(rest):
-            scores[rest] = model.score_given(data.features[rest], data.features[have], data.latency[have])
+    scores, rest = np.full(len(data), np.nan), np.flatnonzero(~known)
+    scores[rest] = informed_scores(model, data.features[rest], data.group[rest], data.take(np.flatnonzero(known)))
+    return scores
+
+
+def informed_scores(
+    model: CostModel,
+    features: np.ndarray,
+    group: np.ndarray,
+    known: RankingDataset,
+    known_features: np.ndarray | None = None,
+) -> np.ndarray:
+    """Score programs as tuning does: given the measured ones of their task, where the model takes context.
+
+    Args:
+        features: (N, rows, width) of the programs to be ranked; group: (N,) task of each, counted as in `known`.
+        known: measured programs, none of them among those to be ranked.
+        known_features: of the measured ones, where this model reads others than `known` has.
+    """
+    if not isinstance(model, ContextModel):
+        return model.score(features)
+    context = known.features if known_features is None else known_features
+    scores = np.empty(len(features))
+    for task in np.unique(group):
+        own, have = np.flatnonzero(group == task), known.members[task]
+        scores[own] = model.score_given(features[own], context[have], known.latency[have])
     return scores
 
 
@@ -87,42 +107,6 @@ def evaluate_unknown(data: RankingDataset, known: np.ndarray, scores: np.ndarray
     """Return `evaluate_scores` on the programs that are not `known` (N,), by scores (N,)."""
     rest = np.flatnonzero(~known)
     return evaluate_scores(scores[rest], data.latency[rest], data.group[rest], data.task_weights)
-
-
-@dataclass(frozen=True)
-class UnseenTasks:
-    """Tasks of a corpus that a checkpoint does not know.
-
-    Attributes:
-        part: of the corpus's split: `test`, or `all` where it keeps no task for testing.
-        tasks: their ids, sorted; seen: how many tasks of the part were left out, for they were learnt elsewhere.
-    """
-
-    part: str
-    tasks: tuple[str, ...]
-    seen: int
-
-
-def learnt_computations(corpora: Sequence[Corpus]) -> set[str]:
-    """Return the computations that a run on these corpora learnt from, or chose its epoch by.
-
-    They are those of the training and validation tasks, without what any corpus tests on: `load_training_data` and a
-    knowledge base's curriculum leave that out, whatever its framework and device.
-    """
-    learnt: set[str] = set()
-    for corpus in corpora:
-        known, split = computations(corpus), split_tasks(corpus)
-        learnt |= {known[task] for task in (*split.train, *split.val)}
-    return learnt - held_out_computations(corpora)
-
-
-def unseen_tasks(corpus: Corpus, learnt: Collection[str]) -> UnseenTasks:
-    """Return the test tasks of a corpus, all tasks where it has none, that compute nothing of `learnt`."""
-    test = split_tasks(corpus).test
-    part, tasks = ("test", test) if test else (ALL, tuple(sorted(corpus.tasks)))
-    known = computations(corpus)
-    free = tuple(task for task in tasks if known[task] not in learnt)
-    return UnseenTasks(part, free, len(tasks) - len(free))
 
 
 @dataclass(frozen=True)
@@ -168,11 +152,9 @@ def measure_curves(parts: Sequence[RankedPrograms], seed: int = 0) -> dict[str, 
         seed: draws the points of `scatter`.
 
     Returns:
-        programs, tasks: that were ranked.
-        top_k: for each k of `TOP` the score (see `metrics.top_k`) of the model and of random choice, and both as the
-            mean over tasks; of several corpora the mean of each one's.
-        scatter: `POINTS` programs, from every task alike: predicted rank within the task and measured label
-            (lowest latency of the task / latency).
+        top_k: for each k of `TOP` the score of the model and of random choice, and both as the mean over tasks; of
+            several corpora the mean of each one's.
+        scatter: `POINTS` programs, from every task alike: predicted rank within the task and measured label.
         calibration: programs by tenths of their predicted rank: mean and standard deviation of the label, and the
             mean of the same tenth by measured rank, which is what a perfect ranking has.
         failures: the `WORST` tasks by pairwise accuracy, and the mean over the tasks of each operator.

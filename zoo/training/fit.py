@@ -42,14 +42,7 @@ class CheckpointFacts:
 
 @dataclass(frozen=True)
 class FitResult:
-    """A new checkpoint.
-
-    Attributes:
-        checkpoint: not yet saved.
-        result: of the training loop (of its last stage).
-        metrics: the contents of `metrics.json`: scores on the target's test split (its validation split where it
-            has no test task), counts, seconds.
-    """
+    """A new checkpoint, not yet saved, the result of its last stage, and the contents of `metrics.json`."""
 
     checkpoint: Checkpoint
     result: TrainResult
@@ -74,10 +67,7 @@ def fit(
 
     Args:
         data: of the recipe's features, by `load_training_data`.
-        config: the recipe.
-        seed: of the first weights and the batches.
         init: whose weights are the start; with one corpus the recipe's `[finetune]` settings then hold.
-        facts: name, version and origin of the checkpoint.
         folder: where the state of the training is kept, and continued.
         on_epoch: gets each entry of the history.
         world: the processes that train together, and on which device; the checkpoint comes back on the CPU.
@@ -130,9 +120,7 @@ def fit(
 def _start(config: TrainConfig, data: TrainingData, init: Checkpoint | None, seed: int) -> CostModel:
     """The model before its first epoch: of random weights, or with another checkpoint's."""
     if init is None:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = create(config.arch, **_fitting_settings(config, data))
+        model = create(config.arch, seed=seed, **_fitting_settings(config, data))
         model.prepare(torch.from_numpy(data.train.features))
         return model
     reads = (init.config.arch, init.config.feature_schema, init.config.feature_version)
@@ -142,7 +130,6 @@ def _start(config: TrainConfig, data: TrainingData, init: Checkpoint | None, see
             f"{init.config.name} is {reads[0]} on {reads[1]} (version {reads[2]}); the recipe makes "
             f"{wanted[0]} on {wanted[1]} (version {wanted[2]})",
             remedy="choose the recipe of the checkpoint's architecture, and a corpus of its kind of device",
-            checkpoint=init.config.name,
         )
     model = create(init.config.arch, **init.config.model)
     model.load_state_dict(init.model.state_dict())

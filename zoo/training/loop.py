@@ -27,8 +27,6 @@ from .evaluation import evaluate_model
 from .losses import get_loss
 from .state import TrainState, load_state, save_state, write_curve
 
-_AUTOCAST = {"bfloat16": torch.bfloat16, "float16": torch.float16}
-
 
 @dataclass(frozen=True)
 class TrainResult:
@@ -61,20 +59,17 @@ def train(
 
     Args:
         model: its present weights are the start; training happens on its device.
-        data: what to learn from.
         val: what chooses the epoch; without it, with `select = "last"`, or where its metric is NaN, the last one
             is kept.
         config: the recipe; its `arch`, `model` and `feature_schema` have been used by then.
         seed: of the order of the batches (and of dropout, where a model has it).
         resume_dir: where the state is saved every `save_every` epochs; a state found there is continued, and
             `curve.csv` is written beside it.
-        on_epoch: gets each entry of the history; an exception (KeyboardInterrupt too) ends the run, and what
-            was saved stays.
+        on_epoch: gets each entry of the history.
         world: the processes that train this model together; they split every batch, and the first one writes.
 
     Raises:
-        TrainingError: the loss is no longer finite.
-        TrainingError: the state found is of another recipe, seed or data set, or damaged.
+        TrainingError: the loss is no longer finite, or the state is of another recipe, seed or data set, or damaged.
     """
     run = _TrainingRun(model, data, val, config, seed, resume_dir, world)
     with torch.random.fork_rng(devices=[]):
@@ -101,7 +96,6 @@ class _TrainingRun:
         self.model, self.data, self.val, self.config, self.seed = model, data, val, config, seed
         self.folder, self.world = folder, world
         self.device = next(model.parameters()).device
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=config.precision == "float16")  # pyright: ignore[reportPrivateImportUsage]
         self.loss = get_loss(config.loss)
         # The head that learns each program, of a model of several; the last serves all further corpora.
         heads = getattr(model.config, "heads", 1)
@@ -119,8 +113,6 @@ class _TrainingRun:
         self.state = TrainState.start(model, averaged=config.average > 0)
         if folder is not None:
             self.state = load_state(folder, model, self.optimizer, self.state, self.identity)
-            if self.state.scaler:
-                self.scaler.load_state_dict(self.state.scaler)
         self.resumed_from = self.state.epoch
 
     def epoch(self, epoch: int) -> dict[str, float]:
@@ -133,14 +125,13 @@ class _TrainingRun:
         entry: dict[str, float] = {"epoch": epoch, "learning_rate": rate, "loss": loss}
         last = epoch + 1 == self.config.epochs
         with self._averaged_weights():
-            if self.val is not None and (last or (epoch + 1) % self.config.evaluate_every == 0):
+            if self.val is not None:
                 entry |= {f"val_{k}": v for k, v in evaluate_model(self.model, self.val, self.world).items()}
             self._keep_best(entry)
         entry["seconds"] = time.perf_counter() - started
         self.state.epoch = epoch + 1
         self.state.history.append(entry)
         if self.folder is not None and self.world.rank == 0 and (last or (epoch + 1) % self.config.save_every == 0):
-            self.state.scaler = self.scaler.state_dict()
             save_state(self.folder, self.model, self.optimizer, self.state, self.identity)
             write_curve(self.folder, self.state.history)
         return entry
@@ -157,7 +148,6 @@ class _TrainingRun:
             raise TrainingError(
                 f"the loss is no longer finite in epoch {epoch}",
                 remedy="lower learning_rate, or set clip_norm (1.0 is usual)",
-                epoch=epoch,
             )
         return total / max(count, 1)
 
@@ -168,24 +158,20 @@ class _TrainingRun:
         own = self._rows(batch.index[self.world.part(len(batch.index))])
         loss = self.model.training_loss(self.world.gather(own, len(batch.index)), labels, mask, self.loss, rng)
         self.optimizer.zero_grad(set_to_none=True)
-        self.world.backward(self.scaler.scale(loss), own)
+        self.world.backward(loss, own)
         self.world.sum_gradients(self.model.parameters())
-        self.scaler.unscale_(self.optimizer)
         if self.config.clip_norm > 0:
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.clip_norm)
-        self.scaler.step(self.optimizer)
-        self.scaler.update()
+        self.optimizer.step()
         self._average()
         return float(loss.detach())
 
     def _rows(self, index: np.ndarray) -> Tensor:
         """Return the loss's input of each program, (n, columns) of float32, by the head of its task if it has one."""
         x = torch.from_numpy(self.data.features[index]).to(self.device)
-        half = _AUTOCAST.get(self.config.precision)
-        with torch.autocast(self.device.type, half) if half else contextlib.nullcontext():
-            if self.heads is None:
-                return self.model.describe(x).float()
-            return self.model.describe_heads(x, self.heads[index].to(self.device)).float()
+        if self.heads is None:
+            return self.model.describe(x).float()
+        return self.model.describe_heads(x, self.heads[index].to(self.device)).float()
 
     def _average(self) -> None:
         if self.state.average is None:
@@ -212,8 +198,6 @@ class _TrainingRun:
 
     def _keep_best(self, entry: dict[str, float]) -> None:
         chosen = self.val is not None and self.config.select != "last"
-        if chosen and f"val_{self.config.select}" not in entry:
-            return
         score = entry[f"val_{self.config.select}"] if chosen else entry["epoch"]
         if np.isnan(score):  # no two programs of the set can be compared: it chooses no epoch
             score = entry["epoch"]

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from ..models.base import Loss
 from .errors import TrainingError
-
-Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def lambda_rank(scores: Tensor, labels: Tensor, mask: Tensor, sigma: float = 1.0) -> Tensor:

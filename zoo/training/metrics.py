@@ -106,11 +106,11 @@ def _best_of_top(scores: np.ndarray, latency: np.ndarray, k: int) -> tuple[np.nd
     sure, tied = latency[scores > threshold], latency[scores == threshold]
     if len(sure):
         tied = np.minimum(tied, sure.min())
-    return np.sort(tied), _minimum_chances(len(tied), k - len(sure))
+    return np.sort(tied), minimum_chances(len(tied), k - len(sure))
 
 
-def _minimum_chances(n: int, k: int) -> np.ndarray:
-    """Chance that the i-th smallest of n is the smallest of k drawn: C(n-1-i, k-1) / C(n, k); (n,) floats."""
+def minimum_chances(n: int, k: int) -> np.ndarray:
+    """Return the chances (n,) that the i-th smallest of n is the smallest of k drawn: C(n-1-i, k-1) / C(n, k)."""
     chances = np.zeros(n)
     left = 1.0
     for i in range(n - k + 1):

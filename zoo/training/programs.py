@@ -125,11 +125,8 @@ def read_programs(
     """Read features and latencies of the valid programs of some tasks.
 
     Args:
-        corpus: where the programs are.
         task_ids: the tasks; those with fewer than `MIN_PROGRAMS` valid programs are left out.
-        schema: what a matrix is.
-        store: where features of statements are kept.
-        share: how much is taken; all unless given.
+        store: where features of statements are kept; share: how much is taken, all unless given.
         head: of a model of several heads, the one that learns these programs.
         device: of the hardware row; the corpus's own unless given.
 
@@ -179,15 +176,10 @@ def _by_task(programs: Sequence[Program], features: np.ndarray) -> Iterator[_Par
         start += len(latency)
 
 
-def _valid(table: pa.Table) -> np.ndarray:
-    """(N,) bool: rows of programs that have a latency to learn from (`Program.valid`)."""
-    latency = table["latency"].to_numpy(zero_copy_only=False).astype(np.float64)
-    return np.isfinite(latency) & (latency > 0) & np.asarray(table["error"].is_null())
-
-
 def _usable(table: pa.Table, task_id: str, share: Share) -> np.ndarray:
-    """(N,) bool: valid rows of a task that the share lets be taken."""
-    valid = _valid(table)
+    """(N,) bool: rows of a task's programs that have a latency (`Program.valid`), and that the share lets be taken."""
+    latency = table["latency"].to_numpy(zero_copy_only=False).astype(np.float64)
+    valid = np.isfinite(latency) & (latency > 0) & np.asarray(table["error"].is_null())
     if share.without:
         valid &= np.array([(task_id, key) not in share.without for key in table["key"].to_pylist()], dtype=bool)
     return valid

@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from ..errors import MissingPackageError
 from ..files import write_files
 from ..models.base import CostModel
 from ..plain_json import json_file
@@ -28,7 +26,7 @@ STATE_FILE = "state.safetensors"
 CURVE_FILE = "curve.csv"
 PRETRAIN_FOLDER = "pretrain"
 _FORMAT = 1
-_NUMBERS = ("epoch", "steps", "history", "best_epoch", "best_score", "scaler")
+_NUMBERS = ("epoch", "steps", "history", "best_epoch", "best_score")
 
 
 @dataclass
@@ -41,7 +39,6 @@ class TrainState:
         history: one entry an epoch.
         best: weights of the best epoch; best_epoch: -1 before the first evaluation; best_score: its metric.
         average: running mean of the weights, or None.
-        scaler: state of the loss's scale, for float16.
     """
 
     epoch: int = 0
@@ -51,7 +48,6 @@ class TrainState:
     best_epoch: int = -1
     best_score: float = 0.0
     average: dict[str, Tensor] | None = None
-    scaler: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
     def start(cls, model: CostModel, averaged: bool) -> TrainState:
@@ -127,7 +123,6 @@ def _refuse(path: Path, reason: str) -> TrainingError:
         f"the saved state {path} {reason}",
         remedy="train into another folder, or delete the file to start over",
         path=str(path),
-        reason=reason,
     )
 
 
@@ -141,41 +136,11 @@ def write_curve(folder: Path, history: list[dict[str, float]]) -> None:
     write_files(folder, {CURVE_FILE: text.getvalue().encode()})
 
 
-def tensorboard_curve(folder: Path) -> Callable[[dict[str, float]], None]:
-    """Return a listener that adds each entry of a run's history as scalars, epochs counted from 0 over all stages.
-
-    Raises:
-        MissingPackageError: tensorboard is not installed.
-    """
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError as error:
-        raise MissingPackageError(
-            "TensorBoard's curves need the package tensorboard",
-            remedy="pip install 'tchub[train]', or leave out --tensorboard: curve.csv holds the same numbers",
-            package="tensorboard",
-        ) from error
-    writer = SummaryWriter(str(folder))
-    step = 0
-
-    def add(entry: dict[str, float]) -> None:
-        nonlocal step
-        for name, value in entry.items():
-            if name != "epoch":
-                writer.add_scalar(name.replace("val_", "val/"), value, step)
-        writer.flush()
-        step += 1
-
-    return add
-
-
 def ensure_same_run(path: Path, identity: dict[str, Any], remedy: str) -> None:
-    """Write the identity of a run into its folder, or check that the folder holds this very run.
+    """Write the identity of a run into its folder, which is made, or check that the folder holds this very run.
 
     Args:
-        path: the file with the identity; its folder is made.
         identity: what two runs must have in common for one to go on where the other stopped, JSON-serialisable.
-        remedy: of the error.
 
     Raises:
         TrainingError: the file is damaged, or tells of another run.

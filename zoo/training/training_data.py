@@ -21,12 +21,10 @@ class TrainingData:
 
     Attributes:
         schema: what the matrices are; device: the target's.
-        own: training programs of the target, None where nothing of it is learnt (zero-shot).
-        sources: training programs of the other corpora, None without any.
+        own: training programs of the target, None where nothing of it is learnt (zero-shot); sources: of the others.
         val: what chooses an epoch: the target's validation tasks, or without any program of it the sources'.
         test: the target's test tasks.
-        corpora: for each corpus its facts and counts; the target is first.
-        share: how much was taken.
+        corpora: for each corpus its facts and counts, the target first; share: how much was taken.
     """
 
     schema: FeatureSchema
@@ -57,11 +55,9 @@ def load_training_data(
     has its id or computes the same, whatever the framework and the device.
 
     Args:
-        target: whose test split judges.
-        sources: further corpora, of devices of the same kind.
+        target: whose test split judges; sources: further corpora, of devices of the same kind.
         feature_schema: with or without the device's kind at its end.
-        share: how much is taken; all unless given.
-        store: where features of statements are kept.
+        share: how much is taken, all unless given; store: where features of statements are kept.
 
     Raises:
         CorpusError: no training task of any corpus has enough programs.

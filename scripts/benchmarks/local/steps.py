@@ -306,9 +306,9 @@ def _measure(run: LocalRun) -> str:
 
 
 def _scores(checkpoint: Any, judging: Any, learnt: Any) -> dict[str, float]:
-    from tchub.zoo.adapt.cross_validation import informed_scores
     from tchub.zoo.features import get_schema
     from tchub.zoo.training import evaluate_scores
+    from tchub.zoo.training.evaluation import informed_scores
     from tchub.zoo.training.programs import Share, read_programs
 
     schema = get_schema(checkpoint.config.feature_schema)

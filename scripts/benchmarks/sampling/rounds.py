@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from pyarrow import parquet
 from tchub.hub.adaptation.session import first_sampler
-from tchub.zoo.adapt.cross_validation import informed_scores
 from tchub.zoo.adapt.errors import LabelError
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
 from tchub.zoo.adapt.sampling import MeasuringCost, Pool, PoolPredictions, RandomSampler, create_sampler
 from tchub.zoo.models import create
 from tchub.zoo.training import evaluate_scores
 from tchub.zoo.training.config import TrainConfig
+from tchub.zoo.training.evaluation import informed_scores
 from tchub.zoo.training.loop import train
 from tchub.zoo.training.programs import Share
 from tchub.zoo.training.training_data import load_training_data
@@ -138,9 +138,7 @@ def from_scratch(data: Any, seed: int) -> Any:
     batches = -(-len(np.unique(data.group)) // recipe["groups_per_batch"])
     passes = max(recipe["epochs"], min(MOST_PASSES, STEPS // batches))
     config = TrainConfig.from_dict(recipe | {"epochs": passes, "select": "last", "average": 0.95})
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = create("tilenet", width=data.features.shape[2], hardware=False)
+    model = create("tilenet", seed=seed, width=data.features.shape[2], hardware=False)
     model.prepare(torch.from_numpy(data.features))
     train(model, data, None, config, seed)
     return model

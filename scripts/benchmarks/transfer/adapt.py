@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from tchub.zoo.adapt.continual import fisher_average, fisher_diagonal
-from tchub.zoo.adapt.continual.method import Continual
+from tchub.zoo.adapt.continual.device import Continual
 from tchub.zoo.adapt.ensemble import EnsembleMethod
 from tchub.zoo.adapt.method import SourceData, TrainingSet
 from tchub.zoo.adapt.sampling import Pool, PoolPredictions, StrataSampler

@@ -153,9 +153,8 @@ def train_new(
     if changed:
         model = recipe.model | {name: value for name, value in changed.items() if name in recipe.model}
         recipe = replace(recipe, model=model, **{name: changed[name] for name in changed if name not in model})
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = create(arch, **{"width": scene.schema.width, "hardware": scene.schema.hardware} | recipe.model)
+    sizes = {"width": scene.schema.width, "hardware": scene.schema.hardware} | recipe.model
+    model = create(arch, seed=seed, **sizes)
     model.prepare(torch.from_numpy(data.features))
     train(model, data, None, recipe, seed)
     return TrainedModel(model.eval(), time.process_time() - started)

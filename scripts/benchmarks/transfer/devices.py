@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from tchub.zoo.adapt.continual import ContinualConfig
 from tchub.zoo.adapt.ensemble import recipe_for
-from tchub.zoo.adapt.layers import in_head
+from tchub.zoo.adapt.fine_tune import in_head
 from tchub.zoo.models import CostModel, create
 from tchub.zoo.training import RankingDataset, evaluate_model
 from torch.nn.attention import SDPBackend, sdpa_kernel

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from tchub.zoo.adapt.fine_tune import check_labels
-from tchub.zoo.adapt.layers import check_features, last_layer_inputs
+from tchub.zoo.adapt.fine_tune import check_features, check_labels
+from tchub.zoo.adapt.sampling.predictions import last_layer_inputs
 from tchub.zoo.models import CostModel, XGBoostRanker, get_architecture
 from tchub.zoo.training import RankingDataset
 

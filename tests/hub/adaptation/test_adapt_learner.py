@@ -17,7 +17,7 @@ from tchub.hub.api import CheckpointChoice
 from tchub.hub.registry import Registry
 from tchub.zoo.adapt import ensemble, multi_task
 from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig
-from tchub.zoo.adapt.continual import method as continual_method
+from tchub.zoo.adapt.continual import device as continual_method
 from tchub.zoo.adapt.method import model_digest
 from tchub.zoo.models import Checkpoint, Ensemble
 

@@ -91,13 +91,6 @@ def test_from_a_checkpoint(train, tmp_path, epyc, xeon, recipe):
     assert (config.name, config.training["init"]) == ("tcl-epyc", "tcl-xeon@0.1.0")
 
 
-def test_tensorboard_where_it_is_missing(train, tmp_path, epyc, recipe, monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
-    done = train(recipe, "--corpus", epyc, "--out", tmp_path / "run", "--tensorboard", tmp_path / "curves")
-    assert (done["exit_code"], done["error"]) == (1, "MissingPackageError")
-    assert "curve.csv" in done["remedy"]
-
-
 ACCELERATE = ["accelerate.commands.launch", "--cpu", "--num_processes", "2", "--main_process_port", "0"]
 
 

@@ -17,17 +17,16 @@ from tchub.zoo.adapt.continual import (
     PAPER,
     AccuracyChange,
     DistillConfig,
-    StartingPoint,
-    Title,
     grow_base,
     knowledge_base,
     learnt_devices,
 )
-from tchub.zoo.adapt.continual.lineage import computation_key, seen_tasks
+from tchub.zoo.adapt.continual.curriculum import computation_key, seen_tasks
 from tchub.zoo.corpus import Corpus
 from tchub.zoo.devices import get_device
 from tchub.zoo.models import Checkpoint
 from tchub.zoo.training import loop
+from tchub.zoo.training.fit import CheckpointFacts
 from toy_checkpoints import publish, write_index
 
 
@@ -108,7 +107,7 @@ def test_a_run_killed_in_any_phase_goes_on_to_the_same_weights(tmp_path, base, c
         if len(events) == events.index((corpus, phase)) + 1 if (corpus, phase) in events else False:
             raise KilledError
 
-    run = (StartingPoint.new("tcl"), opened, tmp_path / "run", Title("tcl-kb-cpu", "1.0.0"), settings)
+    run = ("tcl", opened, tmp_path / "run", CheckpointFacts("tcl-kb-cpu", "1.0.0"), settings)
     with pytest.raises(KilledError):
         grow_base(*run, on_event=listen)
     before = len(events)
@@ -211,7 +210,7 @@ def test_both_phases_really_have_the_papers_epochs_rates_and_batches(tmp_path, c
     monkeypatch.setattr(loop, "epoch_batches", noted)
     opened = [Corpus.open(corpora[name]) for name in ("epyc", "xeon")]
     settings = DistillConfig(recipe=str(corpora["recipe"]), schedule="paper")
-    grow_base(StartingPoint.new("tcl"), opened, tmp_path, Title("tcl-kb-cpu", "1.0.0"), settings, on_event=listen)
+    grow_base("tcl", opened, tmp_path, CheckpointFacts("tcl-kb-cpu", "1.0.0"), settings, on_event=listen)
     assert {key: len(values) for key, values in rates.items()} == {
         ("on-epyc", "train"): 50, ("on-xeon", "learn"): 25, ("on-xeon", "distill"): 25,
     }  # fmt: skip

@@ -11,7 +11,7 @@ from tchub.zoo.adapt import adapt_model as adapt_model_module
 from tchub.zoo.adapt import ensemble
 from tchub.zoo.adapt.adapt_model import adapt_model, applying
 from tchub.zoo.adapt.continual import ContinualConfig, DistillConfig
-from tchub.zoo.adapt.continual import method as continual_method
+from tchub.zoo.adapt.continual import device as continual_method
 from tchub.zoo.adapt.cross_validation import CrossValidation
 from tchub.zoo.adapt.errors import AdaptError, LabelError
 from tchub.zoo.adapt.method import model_digest

@@ -31,11 +31,6 @@ def test_weights_lie_on_the_line_from_start_to_end(strength: float):
         torch.testing.assert_close(weight, a + strength * (b - a), atol=1e-6, rtol=1e-5)
 
 
-def test_models_of_other_sizes_have_no_line_between_them():
-    with pytest.raises(ValueError, match="one architecture"):
-        blend(tiny_tilenet(), create("tilenet", **NET | {"hidden": 8}), 0.5)
-
-
 def test_what_a_model_depends_on_decides_an_average():
     a, b = mlp(0), mlp(1)
     ones = {n: torch.ones_like(p) for n, p in a.named_parameters()}

@@ -27,19 +27,17 @@ def test_a_few_labels_teach_unseen_programs(model: CostModel):
     assert evaluate_model(result.model, unseen)["pairwise"] > evaluate_model(model, unseen)["pairwise"] + 0.1
     assert result.validated
     assert 0 < result.epochs < len(result.val_curve)
-    assert result.update == "all"
 
 
 def test_the_model_passed_in_is_unchanged_and_runs_repeat(model: CostModel):
-    before, seen = copy.deepcopy(model), list[int]()
+    before = copy.deepcopy(model)
     random_state = torch.get_rng_state()
     config = FineTuneConfig(epochs=5)
-    first = fine_tune(model, make_data(noise=0.3), config, on_epoch=lambda number, _: seen.append(number))
+    first = fine_tune(model, make_data(noise=0.3), config)
     second = fine_tune(model, make_data(noise=0.3), config)
     assert same_state(model, state_of(before))
     assert same_state(second.model, state_of(first.model))
     assert first.val_curve == second.val_curve
-    assert seen[:2] == [1, 2]
     assert torch.equal(random_state, torch.get_rng_state()), "the caller's random numbers are left alone"
 
 

@@ -10,7 +10,7 @@ import torch
 from fine_tune_kit import NETWORKS, make_data, same_state, small, state_of
 from method_kit import line_data, tiny_tilenet
 from tchub.zoo.adapt.errors import AdaptError, LabelError
-from tchub.zoo.adapt.layers import in_head
+from tchub.zoo.adapt.fine_tune import in_head
 from tchub.zoo.adapt.multi_task import MultiHead, multi_task
 from tchub.zoo.models import create
 from tchub.zoo.training import RankingDataset, TrainConfig, evaluate_model

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tchub.zoo.adapt.stopping import CHOICE, LearningPoint, decide, expected_slowdown, slowdown
+from tchub.zoo.adapt.budget import CHOICE, LearningPoint, decide, expected_slowdown, slowdown
 
 
 def curve(labels: list[int], law) -> list[LearningPoint]:

@@ -13,7 +13,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tchub.zoo.corpus import Program, Task
 from tchub.zoo.corpus.replay.statements import STORE_FILE, statement_features
-from tchub.zoo.errors import TchubError
 from tchub.zoo.features.columns import OPS, PERSTORE_WIDTH, STATEMENT_WIDTH
 from tchub.zoo.features.statements import ITERATIONS, statement_matrices
 
@@ -97,13 +96,3 @@ def test_matrices_keep_statements_in_order_with_their_operator(programs: list[An
         assert np.array_equal(np.sort(matrix[:kept, ITERATIONS]), busiest)
         places = [int(np.flatnonzero((statements == row).all(1))[0]) for row in matrix[:kept, :PERSTORE_WIDTH]]
         assert places == sorted(places)
-
-
-@pytest.mark.parametrize(
-    ("programs", "ops"),
-    [([np.zeros((2, 172))], [0]), ([np.zeros(164)], [0]), ([np.zeros((1, 164))], []), ([np.zeros((1, 164))], [10])],
-    ids=["with the workload's columns", "no rows", "no operator", "unknown operator"],
-)
-def test_features_of_another_shape_are_refused(programs: list[np.ndarray], ops: list[int]) -> None:
-    with pytest.raises(TchubError):
-        statement_matrices(programs, ops)

@@ -9,14 +9,13 @@ import pytest
 import torch
 from progressive_kit import programs, tiny
 from tchub.zoo.adapt.fine_tune import FineTuneConfig, fine_tune
-from tchub.zoo.adapt.layers import last_layer_inputs
+from tchub.zoo.adapt.sampling.predictions import last_layer_inputs
 from tchub.zoo.models import (
     ContextModel,
     CostModel,
     Ensemble,
     ModelConfigError,
     ProgressiveNetwork,
-    create,
     list_architectures,
 )
 from tchub.zoo.training import RankingDataset
@@ -51,20 +50,6 @@ def test_every_network_has_an_ensemble_and_nothing_else_has() -> None:
     for model in (ProgressiveNetwork.around(tiny("tilenet")), of_three("tcl")[0]):
         with pytest.raises(ModelConfigError):
             Ensemble.around([model, model], (0.5, 0.5))
-
-
-def test_members_are_of_one_architecture_and_size_and_have_a_share_each() -> None:
-    for members in ([tiny("tilenet"), tiny("tlp")], [tiny("tilenet"), create("tilenet", width=10, hidden=8)]):
-        with pytest.raises(ValueError, match="one architecture and size"):
-            Ensemble.around(members, (1, 1))
-    with pytest.raises(ValueError, match="one architecture and size"):
-        Ensemble.around([], ())
-
-
-def test_estimates_of_members_that_take_context_add_up_to_an_estimate() -> None:
-    with pytest.raises(ValueError, match="add up to 1"):
-        Ensemble.around([tiny("tilenet"), tiny("tilenet", 1)], (1, 1))
-    assert Ensemble.around([tiny("tlp"), tiny("tlp", 1)], (3, 1)).shares.tolist() == [3, 1]
 
 
 def test_each_member_corrects_its_own_scores_by_measured_programs() -> None:

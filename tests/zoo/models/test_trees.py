@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 from tchub.zoo.errors import MissingPackageError
-from tchub.zoo.models import LightGBMRanker, ModelConfigError, XGBoostRanker
-from tchub.zoo.models.trees import _split_queries
+from tchub.zoo.models import ModelConfigError, XGBoostRanker
 from tchub.zoo.training.metrics import evaluate_scores
+
+from scripts.zoo.trees import LightGBMRanker, _split_queries
 
 every_library = pytest.mark.parametrize("ranker", [XGBoostRanker, LightGBMRanker])
 

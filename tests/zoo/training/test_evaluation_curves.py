@@ -14,12 +14,12 @@ from tchub.zoo.training.evaluation import (
     TOP,
     WORST,
     RankedPrograms,
-    learnt_computations,
     measure_curves,
-    unseen_tasks,
 )
 from tchub.zoo.training.training_data import load_training_data
 from test_fit_corpora import make_corpus
+
+from scripts.zoo.measure_cards import learnt_computations, unseen_tasks
 
 
 def ranked(

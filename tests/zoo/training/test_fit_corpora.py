@@ -9,13 +9,15 @@ import torch
 from tchub.zoo.corpus import Corpus, CorpusError, Program, Task, write_corpus
 from tchub.zoo.devices import get_device
 from tchub.zoo.features import get_schema
-from tchub.zoo.models import create
+from tchub.zoo.models import XGBoostRanker, create
 from tchub.zoo.primitives import Primitive, PrimitiveSequence
 from tchub.zoo.training import RankingDataset, TrainConfig, TrainingError
-from tchub.zoo.training.baselines import TREES, evaluate_trees, fit_trees
+from tchub.zoo.training.baselines import evaluate_trees, fit_trees
 from tchub.zoo.training.fit import fit as fit_data
 from tchub.zoo.training.programs import Share, StatementStore, extract
 from tchub.zoo.training.training_data import load_training_data
+
+from scripts.zoo.trees import TREES
 
 RECIPE = TrainConfig(
     model={"hidden": 8, "d_model": 16, "head": 4}, epochs=2, learning_rate=0.01, programs_per_group=8, save_every=1
@@ -165,19 +167,21 @@ def test_another_architecture_is_no_start(target, source):
 @pytest.mark.parametrize("name", ["xgboost", "lightgbm"])
 def test_trees_are_cut_to_the_number_that_validates_best(target, name):
     data = load_training_data(target, [], TREES[name][0])
-    fitted = fit_trees(name, data)
+    fitted = fit_trees(TREES[name][1], data)
     shorter = evaluate_trees(fitted.ranker.keep(15), data.val)
     assert fitted.validation == evaluate_trees(fitted.ranker, data.val)
     assert fitted.validation["pairwise"] >= shorter["pairwise"]
     assert fitted.test == evaluate_trees(fitted.ranker, data.test)
     assert not fitted.ranker.pool
-    assert [fit_trees(name, data, seed).ranker.seed for seed in (0, 1)] == [43, 44], "43 is that of the first figures"
+    assert [fit_trees(TREES[name][1], data, seed).ranker.seed for seed in (0, 1)] == [43, 44], (
+        "43 is that of the first figures"
+    )
 
 
 def test_validation_tasks_of_programs_alike_cut_no_tree(target):
     data = load_training_data(target, [], "tlp")
     alike = replace(data, val=replace(data.val, latency=np.full_like(data.val.latency, 1e-3)))
-    assert fit_trees("xgboost", alike).ranker.booster.num_boosted_rounds() == 300
+    assert fit_trees(XGBoostRanker(), alike).ranker.booster.num_boosted_rounds() == 300
 
 
 def test_every_corpus_trains_its_own_head_and_the_first_one_scores(target, source):

@@ -206,23 +206,6 @@ def test_divergence_is_an_error_with_a_remedy():
     assert "learning_rate" in str(caught.value.remedy)
 
 
-@pytest.mark.parametrize("precision", ["bfloat16", "float16"])
-def test_half_precision_learns(precision):
-    config = TrainConfig.from_dict(RECIPE.as_dict() | {"precision": precision, "loss": "log_ranknet", "epochs": 15})
-    result = train(new_model(), toy_data(), toy_data(seed=1), config)
-    assert result.history[-1]["loss"] < 0.9 * result.history[0]["loss"]
-
-
-def test_a_stopped_float16_run_goes_on_with_its_scale(tmp_path):
-    config = TrainConfig.from_dict(RECIPE.as_dict() | {"precision": "float16", "loss": "log_ranknet"})
-    whole, resumed = new_model(), new_model(seed=5)
-    train(whole, toy_data(), None, config)
-    with pytest.raises(KeyboardInterrupt):
-        train(new_model(), toy_data(), None, config, 0, tmp_path, _interrupt)
-    train(resumed, toy_data(), None, config, 0, tmp_path)
-    assert torch.equal(weights(resumed), weights(whole))
-
-
 def _interrupt(entry):
     if entry["epoch"] == 1:
         raise KeyboardInterrupt

@@ -5,9 +5,9 @@ with lineage, scores on all devices so far and resume, and `method` adapts with 
 """
 
 from .config import PAPER, PAPER_EPOCHS, ContinualConfig, DistillConfig
+from .curriculum import DeviceRecord, learnt_devices
 from .device import AccuracyChange, DeviceResult, add_device, learning_order, measure_change, start_base
-from .knowledge_base import KnowledgeBase, StartingPoint, grow_base
-from .lineage import DeviceRecord, Title, learnt_devices
+from .knowledge_base import KnowledgeBase, grow_base
 from .phases import distill, fisher_average, fisher_diagonal, gate, learn, remember
 
 __all__ = [
@@ -19,8 +19,6 @@ __all__ = [
     "DeviceResult",
     "DistillConfig",
     "KnowledgeBase",
-    "StartingPoint",
-    "Title",
     "add_device",
     "distill",
     "fisher_average",

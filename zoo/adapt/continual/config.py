@@ -18,9 +18,8 @@ _SHARED = ("loss", "optimizer", "weight_decay", "clip_norm", "average", "groups_
 class ContinualConfig:
     """Settings of `learn` and `distill`; see `PAPER` for TCL's own.
 
-    The defaults were chosen on validation tasks; `python -m scripts.benchmarks choices` changes each of them alone. A
-    mean rank loss has a Fisher diagonal so small that the paper's lambda holds little: it is rehearsal that keeps what
-    a base knows, and a base that does not rehearse is held better by ten times the strength.
+    The defaults were chosen on validation tasks (`python -m scripts.benchmarks choices`). A mean rank loss has a Fisher
+    diagonal so small that the paper's lambda holds little: it is rehearsal that keeps what a base knows.
 
     Attributes:
         learn_epochs, distill_epochs: passes over the device's programs in each phase.
@@ -30,7 +29,6 @@ class ContinualConfig:
         distill_rate, distill_period, distill_decay: the second phase's rate is multiplied by the decay once a period.
         groups_per_batch, programs_per_group: a batch is so many groups of one task each.
         beta: weight of the labels beside the column's order (equation 9).
-        gated: weigh each batch of the column's order by its gate (equations 10 and 11).
         strength: lambda of equation 9, of elastic weight consolidation; 0 leaves it out.
         rehearsal: weight of the base's earlier scores for the new programs on the devices that it knows (ours; 0 for
             the paper's loss).
@@ -54,7 +52,6 @@ class ContinualConfig:
     groups_per_batch: int = 16
     programs_per_group: int = 96
     beta: float = 0.5
-    gated: bool = True
     strength: float = 10_000.0
     rehearsal: float = 3.0
     column: ColumnStart = "base"
@@ -116,13 +113,13 @@ class DistillConfig:
         seed: of weights, batches and the programs taken.
         epochs: passes of each phase; 0 for `ContinualConfig`'s own, and for at least `LEAST_STEPS` steps a phase. A
             first device has one phase, and twice as many.
-        per_task: programs of a task at most, for learning and for choosing an epoch; 0 takes all.
+        per_task: programs of a task at most; 0 takes all.
         ewc: hold back weights that earlier devices depend on (equation 9).
         keep_order: learn the corpora in the order given.
-        recipe: of the first device of a new base, and of what the phases have in common with a training: loss,
-            optimizer, batches; the architecture's own unless given.
-        schedule: "tchub", or "paper": TCL's own losses, rates, batches and epochs (`continual.PAPER`), evenly divided
-            over the devices of the run and their phases. Of the recipe it takes the sizes of the network alone.
+        recipe: of the first device of a new base, and of loss, optimizer and batches of the phases; the architecture's
+            own unless given.
+        schedule: "tchub", or "paper": TCL's own losses, rates, batches and epochs (`PAPER`), evenly divided over the
+            devices of the run and their phases. Of the recipe it takes the sizes of the network alone.
     """
 
     seed: int = 0

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from ...corpus import MIN_PROGRAMS, CorpusError, computations, split_tasks
+from ...corpus.schema import PROGRAMS_FILE
 from ...features import DeviceKindError, FeatureSchema
+from ...models import CheckpointConfig
+from ...models.registry import get_architecture
 from ...training import RankingDataset
 from ...training.programs import Share, StatementStore, corpus_device, read_programs
 from ..errors import AdaptError
 from .device import learning_order
-from .lineage import DeviceRecord, TaskKeys, computation_key, programs_digest
 
 if TYPE_CHECKING:
     from ...corpus import Corpus
@@ -96,7 +101,7 @@ def check_corpora(
 
     Raises:
         DeviceKindError: one is of the other kind of device.
-        AdaptError: one was learnt before or is named twice, or a judged one was never learnt; fields: corpus.
+        AdaptError: one was learnt before or is named twice, or a judged one was never learnt.
     """
     for corpus in (*corpora, *judged):
         device = corpus_device(corpus)
@@ -105,8 +110,6 @@ def check_corpora(
                 f"{corpus.path} is of {device.name}, a {device.kind.upper()}; the knowledge base reads "
                 f"{schema.name}, features of programs for a {schema.kind.upper()}",
                 remedy=f"leave it out, or add it to a knowledge base of {device.kind.upper()}s",
-                schema=schema.name,
-                device=device.name,
             )
     versions: dict[object, str] = {d.sha256: d.version for d in known}
     versions |= {(d.corpus, d.device): d.version for d in known}
@@ -118,7 +121,6 @@ def check_corpora(
                 f"{name} (of {device}) was learnt already, in version {version}",
                 remedy="leave it out; programs measured since then go into a corpus of their own, under another name",
                 corpus=name,
-                version=version,
             )
         versions |= dict.fromkeys(same, "this run")
     for corpus in judged:
@@ -136,6 +138,86 @@ def check_corpora(
 def ordered(corpora: Sequence[Corpus]) -> list[Corpus]:
     """Return the corpora in the order to learn them: the last one is the target, the devices most like it come last."""
     *others, target = corpora
-    numbered = {f"{number:04d}": corpus for number, corpus in enumerate(others)}
-    order = learning_order(corpus_device(target), {name: corpus_device(one) for name, one in numbered.items()})
-    return [*(numbered[name] for name in order), target]
+    devices = {number: corpus_device(corpus) for number, corpus in enumerate(others)}
+    return [*(others[number] for number in learning_order(corpus_device(target), devices)), target]
+
+
+# Digits of a computation's hash: among 100,000 computations, two share one with a probability of 2 in 100,000.
+_DIGITS = 12
+
+
+@dataclass(frozen=True)
+class DeviceRecord:
+    """One device, in the order of learning: an entry of `lineage.devices`.
+
+    Attributes:
+        corpus: its folder's name; sha256: of its programs; device: where they were measured.
+        version: of the knowledge base that learnt it first.
+        tasks, programs: learnt from.
+        licence, source: of the corpus.
+        gate: mean gate of the distillation (see `phases.distill`); None for the first device, which has none.
+        validation: scores on its validation tasks, of `before` (the base as it came), `column` and `base`.
+        test: scores on its test tasks right after it was learnt, of `column` and `base`.
+        warning: set if the base ranks its validation tasks worse than before it learnt them, beyond doubt.
+    """
+
+    corpus: str
+    sha256: str
+    device: str
+    version: str
+    tasks: int
+    programs: int
+    licence: str | None = None
+    source: str | None = None
+    gate: float | None = None
+    validation: dict[str, dict[str, float]] = field(default_factory=dict)
+    test: dict[str, dict[str, float]] = field(default_factory=dict)
+    warning: str | None = None
+
+
+@dataclass(frozen=True)
+class TaskKeys:
+    """Hashes of the computations of tasks: an entry `seen` of `training`; `learnt` from some device, or its `test`s."""
+
+    learnt: frozenset[str] = frozenset()
+    test: frozenset[str] = frozenset()
+
+
+def learnt_devices(config: CheckpointConfig) -> tuple[DeviceRecord, ...]:
+    """Return the devices of a knowledge base, first learnt first.
+
+    Raises:
+        AdaptError: the checkpoint is none, or does not record them.
+    """
+    if get_architecture(config.arch).kind != "knowledge base":
+        raise AdaptError(
+            f"{config.name} is an ordinary checkpoint of {config.arch}, not a knowledge base",
+            remedy=f"begin one with `new:{config.arch}`, or adapt this one: tchub adapt {config.name}",
+        )
+    try:
+        return msgspec.convert(config.lineage.get("devices"), tuple[DeviceRecord, ...])
+    except msgspec.ValidationError as error:
+        raise AdaptError(
+            f"{config.name} does not record which devices it has learnt ({error})",
+            remedy="use a knowledge base of `tchub distill`",
+        ) from error
+
+
+def seen_tasks(config: CheckpointConfig | None) -> TaskKeys:
+    """Return the tasks of a knowledge base that `learnt_devices` reads; none where it does not record them."""
+    seen = config.training.get("seen") if config else None
+    return msgspec.convert(seen, TaskKeys) if isinstance(seen, dict) else TaskKeys()
+
+
+def computation_key(computation: str) -> str:
+    """Return the hash of a computation, for a config."""
+    return hashlib.sha256(computation.encode()).hexdigest()[:_DIGITS]
+
+
+def programs_digest(corpus: Corpus) -> str:
+    """Return the sha256 of a corpus's programs, hex."""
+    known = corpus.meta.get("files", {}).get(PROGRAMS_FILE, {}).get("sha256")
+    if isinstance(known, str):
+        return known
+    with (corpus.path / PROGRAMS_FILE).open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()

@@ -1,4 +1,7 @@
-"""`add_device`: a knowledge base learns one more device, and keeps those it knows (papers: TCL, section 6)."""
+"""A knowledge base learns one more device, and keeps those it knows (papers: TCL, section 6): `add_device`.
+
+The method `continual` adapts with one: a column beside a frozen base learns the device.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,21 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
 
 from ...devices import Device
 from ...devices.registry import distance
-from ...models import CostModel, ProgressiveNetwork
+from ...models import CostModel, ProgressiveNetwork, list_architectures
 from ...training import RankingDataset, TrainResult, evaluate_model
 from ...training.state import ensure_same_run
 from ..errors import LabelError
+from ..fine_tune import check_features
 from ..guard import compare
-from ..layers import check_features
-from ..method import model_digest
-from .config import ContinualConfig
+from ..method import FewShot, SourceData, TrainedModel, TrainingSet, cached_model, model_digest
+from .config import ContinualConfig, DistillConfig
 from .phases import distill, learn, remember
 
 RUN_FILE = "device.json"
@@ -42,11 +46,8 @@ class AccuracyChange:
         return self.interval[1] < 0
 
     def __str__(self) -> str:
-        low, high = self.interval
-        return (
-            f"{self.before:.3f} before it and {self.after:.3f} after it (90% interval of the change "
-            f"{low:+.3f} to {high:+.3f})"
-        )
+        bounds = "{:+.3f} to {:+.3f}".format(*self.interval)
+        return f"{self.before:.3f} before it and {self.after:.3f} after it (90% interval of the change {bounds})"
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,11 @@ class DeviceResult:
     """A base that knows one device more.
 
     Attributes:
-        kb: the base, which answers; the one passed in is unchanged. As large as before.
+        kb: the base, which answers; the one passed in is unchanged.
         adapted: the same before the second phase, whose column answers: the best model of this device.
-        learning, distilling: the trainings of the two phases.
-        gate: mean gate of the second, see `distill`.
-        validation: `evaluate_model` on its validation tasks of `before` (the base as it came), `column` and `base`;
-            empty without any.
-        change: of the base on them, with its uncertainty; None without any, or where no two of their programs differ.
+        learning, distilling: the trainings of the two phases; gate: mean gate of the second, see `distill`.
+        validation: scores on its validation tasks of `before` (the base as it came), `column` and `base`.
+        change: of the base on them; None without any, or where no two of their programs differ.
     """
 
     kb: ProgressiveNetwork
@@ -79,10 +78,7 @@ def start_base(
     lateral: int = 16,
     seed: int = 0,
 ) -> ProgressiveNetwork:
-    """Make a knowledge base of a model that was trained on a first device, with laterals of some rank.
-
-    `data` are programs of that device: they, config and seed decide the Fisher diagonal.
-    """
+    """Make a knowledge base of a model that was trained on a first device, on programs of which is `data`."""
     base = ProgressiveNetwork.around(model, lateral)
     base.new_column("base", seed)
     check_features(base, data)
@@ -104,9 +100,7 @@ def add_device(
     Before them the base opens the columns that distinguish this device (`CostModel.admit`): no score moves.
 
     Args:
-        kb: the base so far.
-        data: the new device's programs; those of earlier devices are not needed.
-        val: its validation tasks; they choose the column's epoch.
+        data: the new device's programs; val: its validation tasks, which choose the column's epoch.
         folder: keeps the state of every epoch, so that a run that was stopped goes on to the same weights.
         on_epoch: called with the phase, "learn" or "distill", and each entry of its history.
 
@@ -139,8 +133,7 @@ def add_device(
 def measure_change(before: CostModel, after: CostModel, data: RankingDataset, seed: int = 0) -> AccuracyChange | None:
     """Compare two states of a base on programs that it has not learnt, at most `MOST_PROGRAMS` of a task.
 
-    Returns:
-        None where no two programs of a task differ by more than the noise.
+    None where no two programs of a task differ by more than the noise.
     """
     rng = np.random.default_rng([seed, 11])
     some = data.take(np.sort(np.concatenate([rng.permutation(members)[:MOST_PROGRAMS] for members in data.members])))
@@ -152,9 +145,98 @@ def measure_change(before: CostModel, after: CostModel, data: RankingDataset, se
     return AccuracyChange(result.base, result.adapted, result.interval)
 
 
-def learning_order(target: Device, sources: Mapping[str, Device]) -> list[str]:
-    """Return names of sources in the order to learn them: the device most like the target last (TCL, table 5).
+K = TypeVar("K", str, int)
 
-    Devices are compared by `devices.distance`: instruction set, vendor and family, then the spec sheets.
-    """
+
+def learning_order(target: Device, sources: Mapping[K, Device]) -> list[K]:
+    """Return the keys of sources in the order to learn them: the device most like the target last (TCL, table 5)."""
     return sorted(sorted(sources), key=lambda name: distance(sources[name], target), reverse=True)
+
+
+# Every so many tasks of a source one chooses the epoch.
+VALIDATION_EVERY = 10
+
+
+class Continual(FewShot):
+    """Learns corpora one after another into the base, the device most like the target last; then the target's labels.
+
+    A corpus after which the base ranks the target's labels worse, beyond their uncertainty, is left out: the base of
+    before goes on. These are the labels to learn from, and few labels show only much harm.
+
+    Then the column learns the target's labels by `fine_tune`, which stops by itself and leaves the base alone. A few
+    labels (`FineTuneConfig.low_rank_below`) move only matrices: those of the column, U and V. Nothing is distilled
+    after that: the target is the last device, and its column is what ranks for it (section 7.4.3).
+    """
+
+    name: ClassVar[str] = "continual"
+    learns_corpora: ClassVar[bool] = True
+
+    def missing(self, base: CostModel, sources: int) -> str | None:
+        """Return None for a network that has knowledge bases, or is one."""
+        if isinstance(base, ProgressiveNetwork) or f"{base.arch}-kb" in list_architectures("knowledge base"):
+            return None
+        return f"no knowledge base is made of a {base.arch}"
+
+    def start(self, training_set: TrainingSet) -> TrainedModel:
+        """Return a knowledge base that knows the sources, its column ready to learn the target.
+
+        Its facts: `sources`, those that it knows, in the order of learning; `left_out`, by name the `AccuracyChange` of
+        each that made the base rank the labels worse.
+        """
+        base, learnt, left_out = _as_knowledge_base(training_set), [], {}
+        by_name = {source.name: source for source in training_set.sources}
+        for name in learning_order(training_set.device, {name: one.device for name, one in by_name.items()}):
+            extended = _with_source(base.distilling(), by_name[name], training_set)
+            change = measure_change(base, extended, training_set.judging, training_set.seed)
+            if change is not None and change.fell:
+                left_out[name] = asdict(change)
+            else:
+                base = extended
+                learnt.append(name)
+        if learnt:
+            base.new_column("base", training_set.seed)
+        return TrainedModel(base.learning().eval(), {"sources": learnt, "left_out": left_out})
+
+
+def _as_knowledge_base(training_set: TrainingSet) -> ProgressiveNetwork:
+    """The base as it is if its column knows a device already, else with a column that is its copy.
+
+    The programs that a plain network learnt from are not at hand, so its Fisher diagonal is 0, and consolidation holds
+    nothing back while the first source is distilled. Rehearsal of its own scores on the devices it learnt protects it
+    there, where it reads devices. From the second source on, consolidation holds what those before it need.
+    """
+    model, seed = training_set.base, training_set.seed
+    if not isinstance(model, ProgressiveNetwork):
+        base = ProgressiveNetwork.around(model, seed=seed)
+        for program in () if training_set.known_devices is None else training_set.known_devices:
+            base.note_device(torch.from_numpy(program[None]))
+        return base
+    base = copy.deepcopy(model)
+    if not base.config.as_dict()["column"]:
+        base.new_column("base", seed)
+    return base
+
+
+def _with_source(base: ProgressiveNetwork, source: SourceData, training_set: TrainingSet) -> ProgressiveNetwork:
+    """A base that knows a source too, learnt by the settings of `tchub distill`.
+
+    It is kept even if the labels leave it out: more labels may decide otherwise.
+    """
+    programs, val = _split(source.data)
+    config, seed = DistillConfig().phases(base.kb.arch, programs), training_set.seed
+
+    def train(state: Path | None) -> TrainedModel:
+        return TrainedModel(add_device(base, programs, val, config, seed=seed, folder=state).kb, {})
+
+    key = ("source", model_digest(base), source.name, source.data.fingerprint(), repr(config), str(seed))
+    extended = cached_model(training_set.folder, key, train).model
+    assert isinstance(extended, ProgressiveNetwork)
+    return extended
+
+
+def _split(data: RankingDataset) -> tuple[RankingDataset, RankingDataset | None]:
+    """Training and validation tasks; a source of few tasks keeps all of them for training."""
+    held = data.group % VALIDATION_EVERY == VALIDATION_EVERY - 1
+    if not held.any():
+        return data, None
+    return data.take(np.flatnonzero(~held)), data.take(np.flatnonzero(held))

@@ -15,16 +15,25 @@ import torch
 
 from ...corpus import CorpusError
 from ...features import get_schema
-from ...models import Checkpoint, CheckpointConfig, ProgressiveNetwork, create, get_architecture
+from ...models import Checkpoint, CheckpointConfig, CostModel, ProgressiveNetwork, create, get_architecture
 from ...training import TrainConfig, TrainResult, evaluate_model, evaluate_random, train
+from ...training.fit import CheckpointFacts
 from ...training.programs import StatementStore, corpus_device, resolve_schema
 from ...training.state import ensure_same_run
 from ...training.training_data import describe_corpus
 from ..errors import AdaptError
-from .config import ContinualConfig, DistillConfig
-from .curriculum import Curriculum, DevicePrograms, check_corpora, ordered
+from .config import DistillConfig
+from .curriculum import (
+    Curriculum,
+    DevicePrograms,
+    DeviceRecord,
+    check_corpora,
+    learnt_devices,
+    ordered,
+    programs_digest,
+    seen_tasks,
+)
 from .device import DeviceResult, add_device, start_base
-from .lineage import DeviceRecord, Title, learnt_devices, programs_digest, seen_tasks
 
 if TYPE_CHECKING:
     from ...corpus import Corpus
@@ -34,34 +43,6 @@ STEPS = "devices"
 METRICS_FORMAT = 1
 # Called with the corpus, the phase ("train" for a new base's first device, "learn", "distill", "done") and its facts.
 OnEvent = Callable[[str, str, dict[str, Any]], None]
-
-
-@dataclass(frozen=True)
-class StartingPoint:
-    """Start of a run: the network that base and column are of, and the knowledge base to go on with, if any."""
-
-    arch: str
-    checkpoint: Checkpoint | None = None
-
-    @classmethod
-    def new(cls, arch: str) -> StartingPoint:
-        """Start with a base that knows nothing; AdaptError if `arch` is a knowledge base or an ensemble itself."""
-        if get_architecture(arch).base:
-            raise AdaptError(
-                f"no knowledge base is made of {arch}", remedy="name a network, e.g. new:tcl or new:tilenet", arch=arch
-            )
-        return cls(arch)
-
-    @classmethod
-    def of(cls, checkpoint: Checkpoint) -> StartingPoint:
-        """Start with a base that knows devices; AdaptError if the checkpoint is an ordinary one."""
-        learnt_devices(checkpoint.config)
-        return cls(get_architecture(checkpoint.config.arch).base, checkpoint)
-
-    @property
-    def config(self) -> CheckpointConfig | None:
-        """The config of the checkpoint, if any."""
-        return self.checkpoint.config if self.checkpoint else None
 
 
 @dataclass(frozen=True)
@@ -79,10 +60,10 @@ def has_run(folder: Path) -> bool:
 
 
 def grow_base(
-    start: StartingPoint,
+    start: Checkpoint | str,
     corpora: Sequence[Corpus],
     folder: Path,
-    title: Title,
+    facts: CheckpointFacts,
     settings: DistillConfig | None = None,
     *,
     judged: Sequence[Corpus] = (),
@@ -95,39 +76,46 @@ def grow_base(
     are told apart by what they compute. As large afterwards as before.
 
     Args:
-        start: a base, or an architecture.
+        start: a knowledge base, or the architecture of base and column of a new one.
         corpora: of devices of one kind; unless `keep_order`, the last one is the target, which the others are
             ordered by (see `curriculum.ordered`).
         folder: keeps the state of every epoch and the base after every device; a killed run goes on from it.
+        facts: of the new checkpoint.
         judged: corpora of devices that the base knows already, to see what is forgotten.
         store: where features of statements are kept.
         on_event: called for every epoch and every device.
 
     Raises:
-        AdaptError, DeviceKindError: see `check_corpora`.
+        AdaptError, DeviceKindError: no base is made of this architecture, the checkpoint is no knowledge base, or see
+            `check_corpora`.
         TrainingError: the folder holds another run; see `add_device` too.
     """
     settings, store = settings or DistillConfig(), store or StatementStore()
     if not corpora:
         raise CorpusError("there is no corpus to learn from", remedy="name one: --corpus DIR")
-    if (config := start.config) is not None:
+    if isinstance(start, Checkpoint):
+        config, arch = start.config, get_architecture(start.config.arch).base
         known, schema = learnt_devices(config), get_schema(config.feature_schema)
         begun_from = f"{config.name}@{config.version} {json.dumps([device.sha256[:12] for device in known])}"
+    elif get_architecture(start).base:
+        remedy = "name a network, e.g. new:tcl or new:tilenet"
+        raise AdaptError(f"no knowledge base is made of {start}", remedy=remedy, arch=start)
     else:
-        recipe, kind = settings.first(start.arch), corpus_device(corpora[0]).kind
-        known, schema, begun_from = (), resolve_schema(recipe.feature_schema, kind), f"new:{start.arch}"
+        recipe, kind = settings.first(start).feature_schema, corpus_device(corpora[0]).kind
+        config, arch, known = None, start, ()
+        schema, begun_from = resolve_schema(recipe, kind), f"new:{start}"
     check_corpora(corpora, judged, schema, known)
     order = list(corpora) if settings.keep_order else ordered(corpora)
     plan = {
         "start": begun_from,
         "corpora": [programs_digest(corpus) for corpus in order],
-        "name": f"{title.name}@{title.version}",
+        "name": f"{facts.name}@{facts.version}",
         "settings": asdict(settings),
     }
     ensure_same_run(folder / PLAN_FILE, plan, "give another --out, or the same command as before")
-    curriculum = Curriculum(order, judged, schema, seen_tasks(start.config))
-    run = _GrowthRun(start, curriculum, title, settings, store, on_event)
-    checkpoint = start.checkpoint
+    curriculum = Curriculum(order, judged, schema, seen_tasks(config))
+    run = _GrowthRun(arch, config, curriculum, facts, settings, store, on_event)
+    checkpoint = start if isinstance(start, Checkpoint) else None
     for number, corpus in enumerate(order, start=1):
         step = folder / STEPS / f"{number:02d}-{corpus.path.resolve().name}"
         if (step / "kb" / "config.json").is_file():
@@ -137,59 +125,54 @@ def grow_base(
         checkpoint.save(step / "kb")
         for phase in ("train", "learn", "distill"):  # their states are of no use any more, and four times as large
             shutil.rmtree(step / phase, ignore_errors=True)
-        on_event(corpus.path.resolve().name, "done", learnt_devices(checkpoint.config)[-1].as_dict())
+        on_event(corpus.path.resolve().name, "done", asdict(learnt_devices(checkpoint.config)[-1]))
     assert checkpoint is not None
     # A run that is taken up again may name the licence or the authors that it was begun without.
     config = checkpoint.config
-    checkpoint = replace(checkpoint, config=replace(config, lineage=config.lineage | title.lineage))
+    checkpoint = replace(checkpoint, config=replace(config, lineage=config.lineage | facts.lineage))
     added = learnt_devices(checkpoint.config)[len(known) :]
     return KnowledgeBase(checkpoint, judge(checkpoint, curriculum, store), added)
 
 
 @dataclass(frozen=True)
 class _GrowthRun:
-    start: StartingPoint
+    """The architecture of both parts, the config that the run began from, and the arguments of `grow_base`."""
+
+    arch: str
+    begun: CheckpointConfig | None
     curriculum: Curriculum
-    title: Title
+    facts: CheckpointFacts
     settings: DistillConfig
     store: StatementStore
     on_event: OnEvent
 
     def learn(self, corpus: Corpus, before: Checkpoint | None, folder: Path) -> Checkpoint:
         """Learn one device, and return the checkpoint after it."""
-        name, settings = corpus.path.resolve().name, self.settings
+        settings, devices = self.settings, len(self.curriculum.corpora)
         programs = self.curriculum.training(corpus, self.store, settings.per_task, settings.seed)
-        devices = len(self.curriculum.corpora)
-        phases = settings.phases(self.start.arch, programs.train, devices)
+        phases = settings.phases(self.arch, programs.train, devices)
+        on_epoch = partial(self.on_event, corpus.path.resolve().name)
         result = None
         if before is None:
-            recipe = settings.first(self.start.arch, devices)
-            model, training = self._first(programs, recipe, phases, folder / "train", name)
-            history = training.history
+            recipe = settings.first(self.arch, devices)
+            network, training = self._first(programs, recipe, folder / "train", partial(on_epoch, "train"))
+            model, history = start_base(network, programs.train, phases, seed=settings.seed), training.history
         else:
             base = cast("ProgressiveNetwork", before.model)
-            result = add_device(
-                base, programs.train, programs.val, phases, settings.seed, folder,
-                partial(self.on_event, name),
-            )  # fmt: skip
+            result = add_device(base, programs.train, programs.val, phases, settings.seed, folder, on_epoch)
             model, history = result.kb, [*result.learning.history, *result.distilling.history]
         device = self._record(corpus, programs, model, result)
-        old = before.config if before else None
-        training_facts = self._training(old, model, corpus, programs, sum(entry["seconds"] for entry in history))
-        return self._checkpoint(old, model, corpus, device, training_facts)
+        seconds = sum(entry["seconds"] for entry in history)
+        return self._checkpoint(before.config if before else None, model, corpus, programs, device, seconds)
 
     def _first(
-        self, programs: DevicePrograms, recipe: TrainConfig, phases: ContinualConfig, folder: Path, name: str
-    ) -> tuple[ProgressiveNetwork, TrainResult]:
-        """Train the network by its recipe; return a base that knows one device."""
+        self, programs: DevicePrograms, recipe: TrainConfig, folder: Path, on_epoch: Callable[[dict[str, float]], None]
+    ) -> tuple[CostModel, TrainResult]:
+        """Train the network on its first device by its recipe."""
         schema, seed = self.curriculum.schema, self.settings.seed
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            model = create(self.start.arch, **{"width": schema.width, "hardware": schema.hardware} | recipe.model)
+        model = create(self.arch, seed=seed, **{"width": schema.width, "hardware": schema.hardware} | recipe.model)
         model.prepare(torch.from_numpy(programs.train.features))
-        on_epoch = partial(self.on_event, name, "train")
-        result = train(model, programs.train, programs.val, recipe, seed, folder, on_epoch)
-        return start_base(model, programs.train, phases, seed=seed), result
+        return model, train(model, programs.train, programs.val, recipe, seed, folder, on_epoch)
 
     def _record(
         self, corpus: Corpus, programs: DevicePrograms, model: ProgressiveNetwork, result: DeviceResult | None
@@ -205,7 +188,7 @@ class _GrowthRun:
             corpus=corpus.path.resolve().name,
             sha256=programs_digest(corpus),
             device=corpus_device(corpus).name,
-            version=self.title.version,
+            version=self.facts.version,
             tasks=len(programs.train.task_ids),
             programs=len(programs.train),
             licence=corpus.meta.get("licence"),
@@ -216,53 +199,41 @@ class _GrowthRun:
             warning=warning,
         )
 
-    def _training(
-        self,
-        old: CheckpointConfig | None,
-        model: ProgressiveNetwork,
-        corpus: Corpus,
-        programs: DevicePrograms,
-        seconds: float,
-    ) -> dict[str, Any]:
-        """`training` of the config: corpora in the order of learning, the first as `corpus`, others as `sources`."""
-        earlier = old.training if old else {}
-        facts = describe_corpus(corpus) | {
-            "tasks": len(programs.train.task_ids),
-            "programs": len(programs.train),
-            "programs_without_features": programs.without_features,
-        }
-        return {
-            "command": self.title.command,
-            "settings": asdict(self.settings),
-            "seed": self.settings.seed,
-            "seconds": round(float(earlier.get("seconds") or 0.0) + seconds, 1),
-            "parameters": model.parameter_count(),
-            "programs_per_task": self.settings.per_task,
-            "corpus": earlier.get("corpus") or facts,
-            "sources": [*(earlier.get("sources") or []), facts] if earlier.get("corpus") else [],
-            "seen": seen_tasks(old).with_device(programs.learnt, programs.test).as_dict(),
-        }
-
     def _checkpoint(
         self,
         old: CheckpointConfig | None,
         model: ProgressiveNetwork,
         corpus: Corpus,
+        programs: DevicePrograms,
         device: DeviceRecord,
-        training: dict[str, Any],
+        seconds: float,
     ) -> Checkpoint:
-        sheet, base = corpus_device(corpus), self.start.config
+        """Return the checkpoint; in `training` the first corpus is `corpus`, and the others are `sources`."""
+        sheet, begun, seen, earlier = corpus_device(corpus), self.begun, seen_tasks(old), old.training if old else {}
+        counts = {"tasks": device.tasks, "programs": device.programs}
+        learnt = describe_corpus(corpus) | counts | {"programs_without_features": programs.without_features}
+        training = {
+            "command": self.facts.command,
+            "settings": asdict(self.settings),
+            "seed": self.settings.seed,
+            "seconds": round(float(earlier.get("seconds") or 0.0) + seconds, 1),
+            "parameters": model.parameter_count(),
+            "programs_per_task": self.settings.per_task,
+            "corpus": earlier.get("corpus") or learnt,
+            "sources": [*(earlier.get("sources") or []), learnt] if earlier.get("corpus") else [],
+            "seen": {"learnt": sorted(seen.learnt | {*programs.learnt}), "test": sorted(seen.test | {*programs.test})},
+        }
         devices = (*(learnt_devices(old) if old else ()), device)
-        lineage = (base.lineage if base else {}) | self.title.lineage
+        lineage = (begun.lineage if begun else {}) | self.facts.lineage
         lineage |= {
-            "base": base and f"{base.name}@{base.version}",
+            "base": begun and f"{begun.name}@{begun.version}",
             "data": "measured",
             "measured_on": list(dict.fromkeys(one.device for one in devices)),
-            "devices": [one.as_dict() for one in devices],
+            "devices": [asdict(one) for one in devices],
         }
         config = CheckpointConfig(
-            name=self.title.name,
-            version=self.title.version,
+            name=self.facts.name or f"{model.arch}-{sheet.kind}",
+            version=self.facts.version,
             arch=model.arch,
             model=model.config.as_dict(),
             feature_schema=self.curriculum.schema.name,
@@ -280,18 +251,17 @@ class _GrowthRun:
 def judge(checkpoint: Checkpoint, curriculum: Curriculum, store: StatementStore) -> dict[str, Any]:
     """Return the contents of `metrics.json`.
 
-    `devices` has every device in the order of learning: `learnt`, the base's scores on its test tasks right after it
-    was learnt, `now`, those of the finished base, and `column`, those of the column that taught it. A device whose
-    corpus is not at hand has no `now`. `results` are the means over those that have one.
+    `devices` has every device in the order of learning, with scores on its test tasks: `learnt`, the base's right after
+    it was learnt, `now`, the finished base's, where the corpus is at hand, and `column`, of the column that taught it.
+    `results` are the means over those that have `now`.
     """
     at_hand = {programs_digest(c): c for c in (*curriculum.judged, *curriculum.corpora)}
     rows = []
     for device in learnt_devices(checkpoint.config):
         corpus = at_hand.get(device.sha256)
         data = curriculum.test(corpus, store) if corpus is not None else None
-        row = {"corpus": device.corpus, "device": device.device, "gate": device.gate}
+        row = {"corpus": device.corpus, "device": device.device, "gate": device.gate, "tasks": 0, "programs": 0}
         row |= {"learnt": device.test.get("base"), "column": device.test.get("column"), "now": None}
-        row |= {"tasks": 0, "programs": 0}
         if data is not None:
             row |= {"now": evaluate_model(checkpoint.model, data), "tasks": len(data.task_ids), "programs": len(data)}
             row["random"] = evaluate_random(data.latency, data.group, data.task_weights)

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from ...models import CostModel, ModelConfig, ProgressiveNetwork
+from ...models.base import Loss
 from ...training import RankingDataset, TrainResult, get_loss, train
 from ...training.dataset import epoch_batches
 from ..errors import AdaptError
-from ..fine_tune import batch_loss
-from ..layers import check_features
+from ..fine_tune import batch_loss, check_features
 from .config import ContinualConfig
 
 # Importance of every weight in an average, beside a mean of 1: one that no model needs is averaged plainly.
@@ -39,14 +39,10 @@ def learn(
 ) -> TrainResult:
     """Train column and laterals in place on the rank loss of a device's labels; afterwards the column answers.
 
-    With few labels and no validation tasks, `fine_tune` of a model that is `learning()` stops by itself instead.
-
     Args:
         model: its column is the start (see `ProgressiveNetwork.new_column`).
         data: the device's programs; val: chooses the epoch.
-        seed: of the order of batches, and of what is dropped.
-        folder: keeps the state of every epoch; a state found there is continued.
-        on_epoch: called with each entry of the history.
+        seed, folder, on_epoch: as in `training.train`.
 
     Raises:
         AdaptError: the programs have other features than the model reads.
@@ -62,9 +58,7 @@ def gate(loss: Tensor, least: float, most: float) -> Tensor:
 
     Without a spread no batch is worse than another, and the gate is open.
     """
-    if not most > least:
-        return torch.ones_like(loss)
-    return (1 - (loss - least) / (most - least)).clamp(0, 1)
+    return (1 - (loss - least) / (most - least)).clamp(0, 1) if most > least else torch.ones_like(loss)
 
 
 def distill(
@@ -82,17 +76,11 @@ def distill(
     beside a base that moves would give other scores each step. Paper and code differ in one more place: the
     extremes of equation 11 are those of the first epoch's batches, and later epochs, which are cut anew, keep them.
 
-    Args:
-        model: its column has learnt the device; its Fisher diagonal tells what earlier devices need.
-        data, val, seed, folder, on_epoch: as in `learn`; `val` is watched, and chooses nothing.
-        config: the settings; `strength = 0` forgets freely.
+    Arguments and errors are those of `learn`; `val` is watched, and chooses nothing.
 
     Returns:
         The training, and the mean gate, 0 to 1: the share of the column's order that the base learnt. The extremes are
-        those of the same batches, so it says nothing of how good the column is: of one batch it is 1, of two 0.5.
-
-    Raises:
-        AdaptError, TrainingError: as `learn`.
+        those of the same batches, so it says nothing of how good the column is.
     """
     check_features(model, data, val)
     config = config or ContinualConfig()
@@ -101,17 +89,15 @@ def distill(
     rehearsal = _rehearsal(teacher, data, config)
     student = DistillationModel(model.distilling().kb, teacher, losses, config, model.fisher_diagonal(), rehearsal)
     result = train(student, data, val, config.distilling(), seed, folder, on_epoch)
-    gates = gate(torch.from_numpy(losses), student.least, student.most) if config.gated else torch.ones(1)
     model.eval()
-    return result, float(gates.mean())
+    return result, float(gate(torch.from_numpy(losses), student.least, student.most).mean())
 
 
 @dataclass(frozen=True)
 class Rehearsal:
     """The base before the phase, and the devices that it knew: it can score any program on them again.
 
-    Learning without forgetting (Li and Hoiem 2016), where the input tells which device is meant: the new device's
-    programs are as good as the old ones', which are gone, and no device need be forgotten for another.
+    Learning without forgetting (Li and Hoiem 2016), where the input tells which device is meant.
     """
 
     base: CostModel
@@ -186,22 +172,13 @@ class DistillationModel(CostModel):
         rows = [self.base.describe(x), taught[:, None]]
         return torch.cat([*rows, self._rehearsal.compare(self.base, x)] if self._rehearsal else rows, dim=1)
 
-    def training_loss(
-        self,
-        rows: Tensor,
-        labels: Tensor,
-        mask: Tensor,
-        loss: Callable[[Tensor, Tensor, Tensor], Tensor],
-        rng: np.random.Generator,
-    ) -> Tensor:
+    def training_loss(self, rows: Tensor, labels: Tensor, mask: Tensor, loss: Loss, rng: np.random.Generator) -> Tensor:
         rehearsed, rows = (rows[:, -3:], rows[:, :-3]) if self._rehearsal else (None, rows)
         own, taught = rows[:, :-1], torch.zeros_like(labels).masked_scatter(mask, rows[:, -1])
-        beta, open_ = self._terms.beta, torch.ones((), device=labels.device)
-        if self._terms.gated:
-            open_ = gate(loss(taught, labels, mask), self.least, self.most)
+        beta, trust = self._terms.beta, gate(loss(taught, labels, mask), self.least, self.most)
         from_labels = self.base.training_loss(own, labels, mask, loss, rng)
         from_teacher = self.base.training_loss(own, reordered(labels, taught, mask), mask, loss, rng)
-        total = beta * from_labels + (1 - beta) * open_ * from_teacher
+        total = beta * from_labels + (1 - beta) * trust * from_teacher
         if rehearsed is not None:
             total = total + self._terms.rehearsal * drift(rehearsed, mask)
         return total + self.penalty() if self._terms.strength else total
@@ -251,10 +228,8 @@ def fisher_diagonal(
 ) -> dict[str, Tensor]:
     """Return the mean over groups of the squared gradient of the rank loss, by the name of the weight.
 
-    Each number says how much the model depends on that weight (Kirkpatrick et al. 2017).
-
-    The sample is a group of programs of one task, since that is the least that a rank loss is defined on. The loss
-    is the model's own (`CostModel.training_loss`), so that weights that use context count too.
+    Each number says how much the model depends on that weight (Kirkpatrick et al. 2017). The sample is a group of
+    programs of one task, since that is the least that a rank loss is defined on.
 
     Args:
         model: unchanged; data: programs of one device.
@@ -289,11 +264,10 @@ def remember(
 
 
 def fisher_average(models: Sequence[CostModel], fishers: Sequence[Mapping[str, Tensor]]) -> CostModel:
-    """Average several models, each weight in proportion to how much each model depends on it.
+    """Average several models, each weight in proportion to how much each model depends on it (Matena and Raffel 2022).
 
-    A knowledge base in one step, without training (Matena and Raffel 2022). It takes models that share a start:
-    networks trained from different random weights have their units in another order, and their mean knows nothing.
-    A weight that is frozen in some model is in no average: it has to be the same in all.
+    It takes models that share a start: networks trained from different random weights have their units in another
+    order. A weight that is frozen in some model has to be the same in all.
 
     Args:
         models: of one architecture and one config, with the same scales of columns.
@@ -306,12 +280,11 @@ def fisher_average(models: Sequence[CostModel], fishers: Sequence[Mapping[str, T
     _check_alike(models, averaged)
     merged = copy.deepcopy(models[0])
     importances = [_importance(fisher) for fisher in fishers]
-    named = [dict(model.named_parameters()) for model in models]
     with torch.no_grad():
         for name in averaged:
-            parts = [(f[name], own[name]) for f, own in zip(importances, named, strict=True)]
-            total = torch.stack([part for part, _ in parts]).sum(dim=0)
-            merged.get_parameter(name).copy_(torch.stack([part * own for part, own in parts]).sum(dim=0) / total)
+            weights = torch.stack([importance[name] for importance in importances])
+            values = torch.stack([model.get_parameter(name) for model in models])
+            merged.get_parameter(name).copy_((weights * values).sum(dim=0) / weights.sum(dim=0))
     return merged
 
 

@@ -8,8 +8,7 @@ from .active import ALTSampler, BALTOSampler
 from .fasor import FasorSampler
 from .pool import Pool, Reason, Selection, op_budgets, task_budgets
 from .predictions import MeasuringCost, PoolPredictions
-from .rdu import RDUSampler
-from .rdu_plus import RDUPlusConfig, RDUPlusSampler
+from .rdu import RDUPlusConfig, RDUPlusSampler, RDUSampler
 from .sampler import RandomSampler, Sampler, SamplingRequest, StrataSampler, StratifiedSampler
 
 _ALL: tuple[type[Sampler], ...] = (RandomSampler, StratifiedSampler, ALTSampler, BALTOSampler, FasorSampler)

@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 
 from .pool import Selection
-from .sampler import RandomSampler, Sampler, SamplingRequest, finite_scores, normalise
+from .sampler import CHUNK, RandomSampler, Sampler, SamplingRequest, chunks, finite_scores, normalise
 
-# Programs among which BALTO's greedy looks at all pairs, and labeled programs that stand for all.
-_CHUNK, _ANCHORS = 4096, 2048
+# Labeled programs that stand for all.
+_ANCHORS = 2048
 
 
 class ALTSampler(Sampler):
@@ -42,8 +42,8 @@ class BALTOSampler(Sampler):
     labeled or picked program (greedy k-center, core-set), both over their largest, and f the score in [0, 1]
     over the pool: of two programs as far away, the faster one.
 
-    All pairs are looked at within chunks of 4,096 programs drawn at random, each with its share of the budget,
-    and at most 2,048 labeled programs stand for all: O(n (c k / n + m) d) for chunks of c and m labeled ones.
+    All pairs are looked at within `chunks`, and at most 2,048 labeled programs stand for all: O(n (c k / n + m) d) for
+    chunks of c and m labeled ones.
     """
 
     name: ClassVar[str] = "balto"
@@ -60,13 +60,10 @@ class BALTOSampler(Sampler):
             anchors = request.rng.choice(anchors, size=_ANCHORS, replace=False)
         distance = _nearest(points[rest], points[anchors])
         scale = max(float(distance.max()), np.finfo(float).tiny)
-        cuts = np.linspace(0, len(rest), -(-len(rest) // _CHUNK) + 1).astype(int)
-        shares = np.diff(cuts * min(request.k, len(rest)) // len(rest))  # of no chunk more than it has
         rows = []
-        for start, end, share in zip(cuts[:-1], cuts[1:], shares, strict=True):
-            part = slice(start, end)
+        for part, (share,) in chunks(np.zeros(len(rest), np.int64), np.array([min(request.k, len(rest))])):
             rows.append(_spread(points[rest[part]], distance[part], scale, unsure[part], f[part], share))
-            rows[-1][0] += start
+            rows[-1][0] += part.start
         index, far, doubt, total = np.concatenate(rows, axis=1)
         return request.picked(rest[index.astype(int)], diversity=far, uncertainty=doubt, total=total)
 
@@ -75,10 +72,10 @@ def _nearest(points: np.ndarray, anchors: np.ndarray) -> np.ndarray:
     """(n,) distance of each point (n, d) to the nearest anchor (m, d), in blocks that bound the memory. O(n m d)."""
     distances = np.empty(len(points))
     norms = (anchors**2).sum(axis=1)
-    for start in range(0, len(points), _CHUNK):
-        block = points[start : start + _CHUNK]
+    for start in range(0, len(points), CHUNK):
+        block = points[start : start + CHUNK]
         squares = (block**2).sum(axis=1)[:, None] + norms - 2 * block @ anchors.T
-        distances[start : start + _CHUNK] = np.sqrt(np.maximum(squares.min(axis=1), 0))
+        distances[start : start + CHUNK] = np.sqrt(np.maximum(squares.min(axis=1), 0))
     return distances
 
 

@@ -19,10 +19,9 @@ _PROGRAMS = 64
 class FasorSampler(Sampler):
     """Programs of the k tasks that are least alike, drawn at random, level over those tasks.
 
-    Tasks are clustered by the Spearman similarity of their features, and one task a cluster is taken. Paper
-    Fasor leaves open how it clusters. Here by k-center: the first task is the one most like all others, and
-    each further one is the task least like all chosen so far; every other task is of the cluster of the chosen
-    one it is most like. A task's features are the mean of its programs' features.
+    Tasks are clustered by the Spearman similarity of their features, the mean of their programs' features, and one
+    task a cluster is taken. Paper Fasor leaves open how it clusters. Here by k-center: the first task is the one most
+    like all others, and each further one is the task least like all chosen so far.
 
     When the chosen tasks run out of programs, the next least similar ones are added, so that a large budget
     becomes a stratified choice. Without features of any kind the choice is stratified from the start.
@@ -31,8 +30,7 @@ class FasorSampler(Sampler):
     name: ClassVar[str] = "fasor"
 
     def __init__(self, tasks: int = TASKS) -> None:
-        """`tasks`: how many are taken at least; the paper's k is 10."""
-        self.tasks = tasks
+        self.tasks = tasks  # at least
 
     def pick(self, request: SamplingRequest) -> Selection:
         """O(n log n), and O(T^2) in the tasks."""

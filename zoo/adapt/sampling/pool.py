@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -60,25 +58,15 @@ class Reason:
     """Why a program was picked in a round.
 
     `diversity` and `uncertainty` are as the sampler defines them (of `rdu` d_s, equation 1, and u_s, equations 2 and
-    3), `total` is the value that it ranked the program by; NaN where it used none.
+    3), `total` is the value that it ranked the program by; None where it used none.
     """
 
     index: int
     op: str
     round: int
-    diversity: float = math.nan
-    uncertainty: float = math.nan
-    total: float = math.nan
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the JSON form; unknown numbers are None."""
-        return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in asdict(self).items()}
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Reason:
-        """Read the JSON form; KeyError, TypeError or ValueError where it is none."""
-        known = {k: math.nan if row[k] is None else float(row[k]) for k in ("diversity", "uncertainty", "total")}
-        return cls(int(row["index"]), str(row["op"]), int(row["round"]), **known)
+    diversity: float | None = None
+    uncertainty: float | None = None
+    total: float | None = None
 
 
 @dataclass(frozen=True)
@@ -92,8 +80,7 @@ class Selection:
 def take_turns(task: np.ndarray, done: np.ndarray) -> np.ndarray:
     """Return the turn (n,) in which each program is picked if every task picks one a turn and has picked `done` (T,).
 
-    `task` (n,) is in the order in which a task picks its own. The k programs of the smallest turns make the tasks
-    level. O(n log n).
+    `task` (n,) is in the order in which a task picks its own.
     """
     by_task = np.argsort(task, kind="stable")
     tasks, starts, sizes = np.unique(task[by_task], return_index=True, return_counts=True)
@@ -146,26 +133,20 @@ def _count_by_op(pool: Pool, indices: Sequence[int] | np.ndarray) -> dict[str, i
     return by_op
 
 
-def choose_holdout(
-    pool: Pool, count: int, rng: np.random.Generator, per_task: int = PROGRAMS_PER_TASK, learnt: int = 0
-) -> np.ndarray:
-    """Pick hold-out programs at random, spread over tasks.
+def choose_holdout(pool: Pool, count: int, rng: np.random.Generator, learnt: int = 0) -> np.ndarray:
+    """Pick at most `count` hold-out programs at random, spread over tasks: (k,) int64 of the pool, sorted by task.
 
     The choice is uniform within a task: an estimate on a sampler's picks, which the model chose, would be biased. Each
-    task gets the same number, at least `per_task`; when the count does not reach for all tasks, a random choice of
+    task gets the same number, at least `PROGRAMS_PER_TASK`; when the count does not reach for all, a random choice of
     tasks is held out.
 
     Args:
-        count: programs to hold out; per_task: least programs of a task that is used.
         learnt: candidates that are not in the pool, since the base has learnt them; for the error message.
-
-    Returns:
-        At most `count` indices of the pool, (k,) int64, sorted by task.
 
     Raises:
         AdaptError: `count` does not reach for one task, or no task has programs enough.
     """
-    members = [np.flatnonzero(pool.task == task) for task in np.unique(pool.task)]
+    per_task, members = PROGRAMS_PER_TASK, [np.flatnonzero(pool.task == task) for task in np.unique(pool.task)]
     # Half of a task at most: a small task must keep something to learn from.
     members = [m for m in members if len(m) // 2 >= per_task]
     if count < per_task:

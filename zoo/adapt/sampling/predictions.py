@@ -1,23 +1,26 @@
 """`PoolPredictions`: scores, embeddings, uncertainty and expected cost of a pool, each computed when first used.
 
-The uncertainty is that of a Gaussian posterior over the weights of the network's last linear layer. The Laplace
-approximation of the last layer with a Gaussian likelihood is Bayesian linear regression on the layer's inputs (Bishop
-2006, section 3.5; Daxberger et al. 2021). Only differences within a task are learnt and predicted, so the level of
-every task is taken out of inputs and labels. Prior and noise are those under which the labels are most probable, except
-that the prior is as wide as the noise at least: few labels that fit nothing say that these labels fit nothing, not
-that there is nothing to learn.
+The uncertainty is that of a Gaussian posterior over the weights of the network's last linear layer, by Bayesian linear
+regression on the layer's inputs (Bishop 2006, section 3.5; Daxberger et al. 2021). Only differences within a task are
+learnt and predicted, so the level of every task is taken out of inputs and labels. Prior and noise are those under
+which the labels are most probable, except that the prior is as wide as the noise at least: few labels that fit nothing
+say that these labels fit nothing, not that there is nothing to learn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from ..errors import AdaptError
+
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from ...models import CostModel
 
 # A fit to few labels may predict anything: the slowest program known costs this many times the best guess at most.
@@ -48,8 +51,7 @@ class LastLayerPosterior:
 
     Attributes:
         inputs: (N, p) float32 of the pool, relative to the mean of the task's programs.
-        covariance: (p, p) of the weights given the labels.
-        noise: variance of a label, log latency squared.
+        covariance: (p, p) of the weights given the labels; noise: variance of a label, log latency squared.
     """
 
     inputs: np.ndarray
@@ -70,8 +72,7 @@ class PoolPredictions:
         labeled: (m,) indices of the pool; latency: (m,) their seconds, NaN where a program failed.
         embed: computes `embeddings`.
         task: (N,) task of each program, one unless given; scores and latencies compare within a task alone.
-        features: (N, rows, width) of the pool, None where nobody needs them.
-        cost: of one measurement.
+        features: (N, rows, width) of the pool, None where nobody needs them; cost: of one measurement.
     """
 
     def __init__(
@@ -105,12 +106,7 @@ class PoolPredictions:
         cost: MeasuringCost | None = None,
     ) -> PoolPredictions:
         """Score a pool with any network of the zoo; the arguments are as those of the class."""
-
-        def embed() -> np.ndarray:
-            from ..layers import last_layer_inputs
-
-            return last_layer_inputs(model, features)
-
+        embed = partial(last_layer_inputs, model, features)
         return cls(model.score(features), labeled, latency, embed, task=task, features=features, cost=cost)
 
     @cached_property
@@ -133,18 +129,9 @@ class PoolPredictions:
         Its latency is guessed from its score: log latency falls with the score, by one slope for all and from
         the mean of each task, or of all tasks where a task has no label.
         """
-        return self._cost.seconds(self._expected_latency())
-
-    @cached_property
-    def _known(self) -> tuple[np.ndarray, np.ndarray]:
-        """Indices of the labeled programs that ran, and their seconds."""
-        ran = np.isfinite(self.latency) & (self.latency > 0)
-        return self.labeled[ran], self.latency[ran]
-
-    def _expected_latency(self) -> np.ndarray:
         known, seconds = self._known
         if not len(known):
-            return np.zeros_like(self.scores)
+            return self._cost.seconds(np.zeros_like(self.scores))
         tasks = int(self.task.max()) + 1
         logs, score, task = np.log(seconds), self.scores[known], self.task[known]
         logs_mean, score_mean = _task_means(logs, task, tasks), _task_means(score, task, tasks)
@@ -153,7 +140,14 @@ class PoolPredictions:
         seen = np.bincount(task, minlength=tasks) > 0
         level = np.where(seen, logs_mean - slope * score_mean, (logs - slope * score).mean())
         guess = level[self.task] + slope * self.scores
-        return np.exp(np.clip(guess, logs.min() - np.log(_SLOWEST), logs.max() + np.log(_SLOWEST)))
+        most = np.log(_SLOWEST)
+        return self._cost.seconds(np.exp(np.clip(guess, logs.min() - most, logs.max() + most)))
+
+    @cached_property
+    def _known(self) -> tuple[np.ndarray, np.ndarray]:
+        """Indices of the labeled programs that ran, and their seconds."""
+        ran = np.isfinite(self.latency) & (self.latency > 0)
+        return self.labeled[ran], self.latency[ran]
 
 
 def _fit_last_layer(
@@ -219,3 +213,69 @@ def _evidence(z: np.ndarray, y: np.ndarray, degrees: int) -> tuple[float, float]
         # With as many directions as labels nothing is left to estimate the noise: take a hundredth of the signal.
         noise = max(error / max(degrees - used, 1.0), 0.01 * power / degrees)
     return max(prior, noise), noise
+
+
+def last_layer_inputs(model: CostModel, features: np.ndarray, batch: int = 1024) -> np.ndarray:
+    """Return the inputs of the layer that computes a program's score, in evaluation mode: (N, d) float32.
+
+    A network that scores rows and adds them up is linear in the sum of the rows' inputs, which is returned; an
+    ensemble in the inputs of all members side by side, each multiplied by the weight of the member.
+
+    Args:
+        features: (N, rows, width); rows of zeros are padding.
+
+    Raises:
+        AdaptError: the score is not the output of a linear layer.
+    """
+    import torch
+    from torch import nn
+
+    from ...models import Ensemble
+
+    if isinstance(model, Ensemble):
+        shares = model.shares.float().cpu().numpy()
+        members = [last_layer_inputs(member, features, batch) for member in model.each]
+        return np.concatenate([share * part for share, part in zip(shares, members, strict=True)], axis=1)
+    seen: list[Tensor] = []
+    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear) and layer.out_features == 1]
+    hooks = [layer.register_forward_pre_hook(lambda _, given: seen.append(given[0])) for layer in layers]
+    weight, was_training = next(model.parameters()), model.training
+    model.eval()
+    parts: list[np.ndarray] = []
+    try:
+        with torch.inference_mode():
+            for start in range(0, len(features), batch):
+                x = torch.from_numpy(features[start : start + batch]).to(weight.device, weight.dtype)
+                seen.clear()
+                model(x)
+                parts.append(_by_program(seen[-1] if seen else x.new_empty(0), x).float().cpu().numpy())
+    finally:
+        for hook in hooks:
+            hook.remove()
+        model.train(was_training)
+    return np.concatenate(parts) if parts else np.zeros((0, layers[-1].in_features if layers else 0), np.float32)
+
+
+def _by_program(h: Tensor, x: Tensor) -> Tensor:
+    """(batch, d) of a layer's inputs: of programs, of rows (batch, rows, d), of filled or of all rows, flat."""
+    if h.ndim == 2 and len(h) == len(x):
+        return h
+    import torch
+
+    from ...models.base import row_mask
+
+    filled = row_mask(x)
+    counts = filled.sum(dim=1)
+    if h.ndim == 3:
+        # Rows of padding lie after the others, and perhaps those of the whole batch were cut off.
+        inside = torch.arange(h.shape[1], device=h.device) < counts[:, None]
+        return (h * inside[:, :, None]).sum(dim=1)
+    if h.ndim == 2 and len(h) == int(counts.sum()):
+        program = torch.repeat_interleave(torch.arange(len(x), device=h.device), counts)
+        return h.new_zeros(len(x), h.shape[1]).index_add_(0, program, h)
+    if h.ndim == 2 and len(h) % len(x) == 0:
+        return h.unflatten(0, (len(x), -1)).sum(dim=1)
+    raise AdaptError(
+        f"the score of {len(x)} programs is not the output of a linear layer: the last one read {tuple(h.shape)}",
+        remedy="choose a sampler that needs no embedding: random, stratified or rdu",
+    )

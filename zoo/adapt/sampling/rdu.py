@@ -1,25 +1,16 @@
-"""RDU: representativeness, diversity, uncertainty (paper TCL, section 4), and its greedy without quadratic cost.
-
-The greedy is exact. Scores are numbers on a line. The labeled ones cut it into gaps; within a gap t_s = f d_s + u_s is
-convex up to the middle (where f d_s = f (f - a)) and concave after it (f (b - f)), so the best program of a gap and a
-type is the first or last one of the left half, or one of the two around the parabola's top in the right half. A pick
-splits one gap. It also moves mean and spread, hence u_s everywhere: by how much at most is known in closed form,
-so values from before are bounds, and a gap is looked at again only when its bound comes to the top of the heap.
-"""
+"""RDU: representativeness, diversity, uncertainty (paper TCL, section 4), and `rdu+`, tchub's own form of it."""
 
 from __future__ import annotations
 
-import heapq
-import math
-from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 import numpy as np
 
-from .pool import Selection, op_budgets
-from .sampler import RandomSampler, Sampler, SamplingRequest, finite_scores, normalise
+from .pool import Pool, Selection, op_budgets, task_budgets
+from .predictions import LastLayerPosterior
+from .sampler import RandomSampler, Sampler, SamplingRequest, chunks, finite_scores, normalise
 
 
 class RDUSampler(Sampler):
@@ -30,165 +21,152 @@ class RDUSampler(Sampler):
     a program is picked for t_s = f(x) d_s(x) + u_s(x); each pick joins the labeled set before the next
     (line 30). The first call, without a model or labels, is Rand_Select of line 16.
 
-    The model's scores are scaled to [0, 1] over the pool. Ties are broken at random.
+    The model's scores are scaled to [0, 1] over the pool. Ties are broken at random. The greedy looks at `chunks`
+    of a large pool one after another.
     """
 
     name: ClassVar[str] = "rdu"
 
     def pick(self, request: SamplingRequest) -> Selection:
-        """O(n log n), and about O(log n) a pick."""
+        """O(n log m + c k) for chunks of c and m labeled programs."""
         rest, predictions = request.shuffled(), request.informed()
         if predictions is None:
             return RandomSampler().pick(request)
         f = normalise(finite_scores(predictions))
         left = op_budgets(request.pool, request.labeled, min(request.k, len(rest)))
-        op = np.array([list(left).index(o) if o in left else -1 for o in request.pool.ops])[request.pool.task[rest]]
-        greedy = _Greedy(f[rest], op, np.array(list(left.values())), f[request.labeled])
-        index, diversity, uncertainty, total = greedy.run()
+        number = {op: i for i, op in enumerate(left)}
+        op = np.array([number.get(name, -1) for name in request.pool.ops])[request.pool.task[rest]]
+        known, rows = f[request.labeled], []
+        for part, budgets in chunks(op, np.array(list(left.values()))):
+            rows.append(_greedy(f[rest[part]], op[part], budgets, known))
+            rows[-1][0] += part.start
+            known = np.concatenate([known, f[rest[rows[-1][0].astype(int)]]])
+        index, diversity, uncertainty, total = np.concatenate(rows, axis=1)
         return request.picked(rest[index.astype(int)], diversity=diversity, uncertainty=uncertainty, total=total)
 
 
-@dataclass(slots=True)
-class Moments:
-    """Moments of the labeled scores, updated pick by pick (Welford); `spread` is their summed squared deviations."""
-
-    count: int
-    mean: float
-    spread: float
-
-    @property
-    def pull(self) -> float:
-        """c in u_s = spread / (count + 1) + c (f - mean)^2."""
-        return self.count / (self.count + 1) ** 2
-
-    def variance_with(self, f: float) -> float:
-        """u_s, equations 2 and 3."""
-        return self.spread / (self.count + 1) + self.pull * (f - self.mean) ** 2
-
-    def add(self, f: float) -> float:
-        """Add a score; return by how much c (x - mean)^2 has grown at most, x in [0, 1]."""
-        pull, mean = self.pull, self.mean
-        self.count += 1
-        self.mean += (f - mean) / self.count
-        self.spread += (f - mean) * (f - self.mean)
-        bend = self.pull - pull
-        slope = self.pull * self.mean - pull * mean
-        top = min(1.0, max(0.0, slope / bend)) if bend < 0 else 0.0
-        return max(self.pull * (x - self.mean) ** 2 - pull * (x - mean) ** 2 for x in (0.0, top, 1.0))
-
-
-@dataclass(slots=True)
-class _Gap:
-    """Between the labeled scores `low` and `high`; `ranges` are (type, first, end) of the sorted programs inside."""
-
-    low: float
-    high: float
-    ranges: list[tuple[int, int, int]]
-
-
-class _Best(NamedTuple):
-    """The best program of a gap: its total less what all share, type, and position among the type's."""
-
-    value: float
-    op: int
-    at: int
-
-
-class _Greedy:
-    """Lines 23 to 34 of algorithm 1: pick the best t_s whose type has budget left, label it, repeat.
+def _greedy(f: np.ndarray, op: np.ndarray, budgets: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Lines 23 to 34 of algorithm 1: (4, k) of index, d_s, u_s and t_s of each pick, in their order.
 
     Args:
-        f: (n,) scores in [0, 1] of the open programs; of equal ones the order given decides.
-        op: (n,) type of each; budgets: of each type, at most as many as it has programs.
+        f: (n,) scores in [0, 1] of the open programs; op: (n,) type of each; budgets: of each type.
         known: (m,) scores of the labeled programs, m >= 1.
     """
+    rows, left = np.empty((4, budgets.sum())), budgets.copy()
+    closed = np.where(left[op] > 0, 0.0, -np.inf)
+    edges = np.concatenate([[-np.inf], np.sort(known), [np.inf]])
+    above = np.searchsorted(edges, f)
+    distance = np.minimum(f - edges[above - 1], edges[above] - f)
+    count, mean, spread = len(known), known.mean(), np.square(known - known.mean()).sum()
+    for number in range(rows.shape[1]):
+        apart = count / (count + 1) ** 2 * (f - mean) ** 2  # u_s is this and what all share
+        best = int((f * distance + apart + closed).argmax())
+        uncertainty = spread / (count + 1) + apart[best]
+        rows[:, number] = best, distance[best], uncertainty, f[best] * distance[best] + uncertainty
+        closed[best] = -np.inf
+        left[op[best]] -= 1
+        if not left[op[best]]:
+            closed[op == op[best]] = -np.inf
+        np.minimum(distance, np.abs(f - f[best]), out=distance)
+        count, change = count + 1, f[best] - mean  # Welford
+        mean += change / count
+        spread += change * (f[best] - mean)
+    return rows
 
-    def __init__(self, f: np.ndarray, op: np.ndarray, budgets: np.ndarray, known: np.ndarray) -> None:
-        self.left = [int(b) for b in budgets]
-        order = np.lexsort((f, op))
-        ends = np.searchsorted(op[order], np.arange(len(self.left) + 1))
-        self.indices = [order[a:b] for a, b in pairwise(ends)]
-        self.values: list[list[float]] = [f[members].tolist() for members in self.indices]
-        mean = float(known.mean())
-        self.moments = Moments(len(known), mean, float(((known - mean) ** 2).sum()))
-        self.drift = 0.0
-        # (minus the bound, less the drift so far; number; step of the value; gap; its best)
-        self.heap: list[tuple[float, int, int, _Gap, _Best]] = []
-        self.pushed = 0
-        self._open(np.unique(known))
 
-    def _open(self, edges: np.ndarray) -> None:
-        """The gaps of the start."""
-        inside: dict[int, list[tuple[int, int, int]]] = {}
-        for number, values in enumerate(self.values):
-            cuts = np.concatenate([[0], np.searchsorted(values, edges), [len(values)]])
-            for gap in np.flatnonzero(np.diff(cuts)).tolist():
-                inside.setdefault(gap, []).append((number, int(cuts[gap]), int(cuts[gap + 1])))
-        bounds = [-math.inf, *edges.tolist(), math.inf]
-        for gap, ranges in inside.items():
-            self._push(_Gap(bounds[gap], bounds[gap + 1], ranges), 0)
+@dataclass(frozen=True)
+class RDUPlusConfig:
+    """How `rdu+` weighs.
 
-    def run(self) -> np.ndarray:
-        """Return index, d_s, u_s and t_s of each pick in their order, (4, k)."""
-        rows: list[tuple[int, float, float, float]] = []
-        for step in range(sum(self.left)):
-            gap, best = self._pop(step)
-            rows.append(self._row(gap, best))
-            self.left[best.op] -= 1
-            self.drift += self.moments.add(self.values[best.op][best.at])
-            for half in self._split(gap, best):
-                self._push(half, step + 1)
-        return np.array(rows).reshape(-1, 4).T
+    Attributes:
+        cost: power of the expected seconds by which a gain is divided: 1 is gain per second, 0 looks at gain alone.
+        block: labels that a task gets before another one is begun, where the tasks stand for others. n labels of one
+            task are n (n - 1) / 2 pairs in order, and as many tasks with one label each are none. Tasks that are to be
+            ranked themselves (`Pool.to_rank`) are level, since a label of the very task teaches most.
+    """
 
-    def _row(self, gap: _Gap, best: _Best) -> tuple[int, float, float, float]:
-        f = self.values[best.op][best.at]
-        distance, uncertainty = min(f - gap.low, gap.high - f), self.moments.variance_with(f)
-        return int(self.indices[best.op][best.at]), distance, uncertainty, f * distance + uncertainty
+    cost: float = 1.0
+    block: int = 16
 
-    def _push(self, gap: _Gap, step: int) -> None:
-        best = self._best(gap)
-        if best is not None:
-            self.pushed += 1
-            heapq.heappush(self.heap, (self.drift - best.value, self.pushed, step, gap, best))
 
-    def _pop(self, step: int) -> tuple[_Gap, _Best]:
-        """The gap whose value of now is at least every other's bound."""
-        while True:
-            _, _, valued, gap, best = heapq.heappop(self.heap)
-            if valued == step and self.left[best.op]:
-                return gap, best
-            self._push(gap, step)
+class RDUPlusSampler(Sampler):
+    """RDU's three criteria with other means.
 
-    def _best(self, gap: _Gap) -> _Best | None:
-        """The best open program of a gap; None where all its types have spent their budgets."""
-        pull, mean, low, high = self.moments.pull, self.moments.mean, gap.low, gap.high
-        middle = high if math.isinf(high) else (low + high) / 2
-        top = (high - 2 * pull * mean) / (2 * (1 - pull))
-        top_pick: _Best | None = None
-        for op, first, end in gap.ranges:
-            if not self.left[op]:
-                continue
-            values = self.values[op]
-            half = bisect_right(values, middle, first, end)
-            peak = bisect_left(values, top, half, end)
-            for at in {first, half - 1, peak - 1, peak}:
-                if first <= at < end:
-                    f = values[at]
-                    value = f * min(f - low, high - f) + pull * (f - mean) ** 2
-                    if top_pick is None or value > top_pick.value:
-                        top_pick = _Best(value, op, at)
-        return top_pick
+    Representative: types share the budget as RDU has it, and within a type all tasks have the same number, over
+    all rounds, in blocks of 16 (`RDUPlusConfig.block`): a budget of a few programs a task goes to some tasks, and the
+    others follow as there is more.
 
-    def _split(self, gap: _Gap, best: _Best) -> tuple[_Gap, _Gap]:
-        """Return the gaps on both sides of the best program."""
-        edge = self.values[best.op][best.at]
-        lower: list[tuple[int, int, int]] = []
-        upper: list[tuple[int, int, int]] = []
-        for op, first, end in gap.ranges:
-            own = op == best.op
-            cut = best.at if own else bisect_left(self.values[op], edge, first, end)
-            if cut > first:
-                lower.append((op, first, cut))
-            if cut + own < end:
-                upper.append((op, cut + own, end))
-        return _Gap(gap.low, edge, lower), _Gap(edge, gap.high, upper)
+    Diverse: scores compare within a task alone, so each task's open programs are put in the order of their
+    scores and cut into as many even strata as there are picks, one pick each. And each pick is taken for measured
+    before the next, a rank-one update of the posterior that needs no label: of two programs with like embeddings the
+    second then adds little (greedy, as one finds the mode of a determinantal point process).
+
+    Uncertain: not how far a score lies from the others, but the variance s^2 that the weights of the last layer,
+    given all labels, leave to it (`predictions`). Under noise n a label tells log(1 + s^2 / n) / 2 nats of these
+    weights; it is divided by the seconds that it costs, `PoolPredictions.cost`, and the most per second is picked in
+    each stratum. Where all programs compete, those that are unlike all others win, and the model learns from
+    oddities: on validation tasks that was worse than a level random choice as often as it was better.
+
+    Without a model the choice within a task is random. O(n log n + n p^2 + k p^2) for p directions. Block and cost
+    were chosen on validation tasks (`python -m scripts.benchmarks choices`). Which tasks come first made no difference.
+    """
+
+    name: ClassVar[str] = "rdu+"
+
+    def __init__(self, config: RDUPlusConfig | None = None) -> None:
+        self.config = config or RDUPlusConfig()
+
+    def pick(self, request: SamplingRequest) -> Selection:
+        rest, pool, predictions = request.shuffled(), request.pool, request.predictions
+        block = 1 if pool.to_rank else self.config.block
+        budgets = task_budgets(pool, request.labeled, request.k, request.rng, block)
+        by_task = _by_task(pool, rest, budgets, request.rng)
+        if predictions is None:
+            return request.picked(np.concatenate([members[: budgets[task]] for task, members in by_task]))
+        scores = finite_scores(predictions)
+        belief = _Belief(predictions.last_layer, predictions.cost() ** -self.config.cost)
+        rows = [
+            belief.pick(stratum)
+            for task, members in by_task
+            for stratum in np.array_split(members[np.argsort(-scores[members], kind="stable")], budgets[task])
+        ]
+        index, diversity, uncertainty, total = np.array(rows).T
+        return request.picked(index.astype(np.int64), diversity=diversity, uncertainty=uncertainty, total=total)
+
+
+def _by_task(
+    pool: Pool, rest: np.ndarray, budgets: np.ndarray, rng: np.random.Generator
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Each task that has a budget, with its open programs in the order given; the tasks in random order."""
+    ordered = rest[np.argsort(pool.task[rest], kind="stable")]
+    ends = np.cumsum(pool.counts(rest))
+    # What one task's picks teach counts against the next task's: none is always the last.
+    for task in rng.permutation(np.flatnonzero(budgets)).tolist():
+        yield task, ordered[ends[task - 1] if task else 0 : ends[task]]
+
+
+class _Belief:
+    """The posterior of the last layer's weights, as picks are taken for measured.
+
+    Args:
+        layer: the posterior given the labels.
+        worth: (N,) what a nat is worth of each program.
+    """
+
+    def __init__(self, layer: LastLayerPosterior, worth: np.ndarray) -> None:
+        self._layer, self._worth, self._covariance = layer, worth, layer.covariance.copy()
+
+    def pick(self, members: np.ndarray) -> tuple[float, float, float, float]:
+        """The program that teaches most for its worth: index, diversity, uncertainty and total.
+
+        Diversity is the part of the variance given the labels that no earlier pick of the batch has explained.
+        """
+        inputs = self._layer.inputs[members].astype(np.float64)
+        variance = np.maximum(np.einsum("np,np->n", inputs @ self._covariance, inputs), 0.0)
+        gain = 0.5 * np.log1p(variance / self._layer.noise) * self._worth[members]
+        best = int(gain.argmax())
+        taken, doubt = inputs[best], float(variance[best])
+        before = float(taken @ self._layer.covariance @ taken)
+        direction = self._covariance @ taken / np.sqrt(self._layer.noise + doubt)
+        self._covariance -= np.outer(direction, direction)
+        return float(members[best]), doubt / before if before > 0 else 1.0, np.sqrt(doubt), float(gain[best])

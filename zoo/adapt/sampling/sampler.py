@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -63,8 +63,7 @@ class Sampler(ABC):
         Args:
             pool: all candidates; labeled: (m,) indices of those that need no label any more.
             predictions: of the model for the pool; None before there is a model.
-            rng: the same state gives the same picks.
-            round: number of the round, for the reasons.
+            rng: the same state gives the same picks; round: its number, for the reasons.
 
         Raises:
             AdaptError: nothing is left to pick, or the model's scores are not finite.
@@ -94,6 +93,23 @@ def normalise(scores: np.ndarray) -> np.ndarray:
     return (scores - scores.min()) / span if span > 0 else np.zeros_like(scores)
 
 
+# Programs among which a greedy sampler looks at all pairs.
+CHUNK = 4096
+
+
+def chunks(kind: np.ndarray, budgets: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """Cut programs, which are in random order, into parts of at most `CHUNK`, each with its share of the budgets.
+
+    Args:
+        kind: (n,) kind of each program; budgets: of each kind (K,), at most as many as it has programs.
+    """
+    cuts = np.linspace(0, len(kind), -(-len(kind) // CHUNK) + 1).astype(int)
+    before = np.stack([np.bincount(kind[:cut], minlength=len(budgets)) for cut in cuts])
+    shares = np.diff(before * budgets // np.maximum(before[-1], 1), axis=0)  # of no kind more than the part has
+    for start, end, share in zip(cuts[:-1], cuts[1:], shares, strict=True):
+        yield slice(start, end), share
+
+
 class RandomSampler(Sampler):
     """Uniform choice without replacement."""
 
@@ -118,9 +134,8 @@ class StratifiedSampler(Sampler):
 class StrataSampler(Sampler):
     """Cuts each task's open programs, in the order of the model's scores, into as many parts as it gets labels.
 
-    One program of each part is drawn, so that no part of the scale is without a label. Types and tasks share the
-    budget as in `rdu+`. It needs no label, so that a model pretrained on other devices can choose the first
-    batch; without a model the choice within a task is random. O(n log n).
+    One program of each part is drawn. Types and tasks share the budget as in `rdu+`. It needs no label, so that a model
+    pretrained on other devices can choose the first batch; without a model the choice within a task is random.
     """
 
     name: ClassVar[str] = "strata"

@@ -40,7 +40,7 @@ def test_a_device_is_added_and_the_first_is_kept(first: ProgressiveNetwork) -> N
 
 def test_a_base_that_ranks_validation_tasks_worse_than_before_is_told_from_chance(first: ProgressiveNetwork) -> None:
     """Tasks of another device stand for validation tasks that the training programs say nothing right of."""
-    freely = replace(FAST, distill_epochs=12, beta=1.0, gated=False, strength=0.0)
+    freely = replace(FAST, distill_epochs=12, beta=1.0, strength=0.0)
     results = {column: add_device(first, device_data(1), device_data(column, seed=1), freely) for column in (0, 1)}
     worse, better = (results[column].change for column in (0, 1))
     assert worse is not None
@@ -53,7 +53,7 @@ def test_a_base_that_ranks_validation_tasks_worse_than_before_is_told_from_chanc
 
 def test_consolidation_forgets_less(first: ProgressiveNetwork) -> None:
     """On a toy pair of devices that want other columns and look alike (the last column is of no use)."""
-    config = replace(FAST, distill_epochs=12, beta=1.0, gated=False)
+    config = replace(FAST, distill_epochs=12, beta=1.0)
     data = device_data(1)
     freely, held = (add_device(first, data, None, replace(config, strength=s)).kb for s in (0.0, 10_000.0))
     assert accuracy(held, 0) > accuracy(freely, 0) + 0.05

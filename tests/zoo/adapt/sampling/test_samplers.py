@@ -53,7 +53,7 @@ def test_without_a_model_every_sampler_chooses(name):
     pool = make_pool(["conv2d", "matmul"], 30)
     picked = create_sampler(name).select(pool, [], 20, None, np.random.default_rng(0))
     assert len(set(picked.indices.tolist())) == 20
-    assert picked.reasons[0].as_dict()["uncertainty"] is None
+    assert picked.reasons[0].uncertainty is None
 
 
 @every_sampler
