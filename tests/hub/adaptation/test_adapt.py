@@ -133,7 +133,7 @@ def test_a_model_that_ranks_worse_is_not_stored(base: CheckpointChoice, tmp_path
         """Exactly as the base predicts on what is measured first, the hold-out; backwards after that."""
         score = float(base.checkpoint.score([from_trace_json(candidate.trace)])[0])
         sign = -1 if len(lab.measured) <= 18 else 1
-        return float(np.exp(sign * score * 20) * 1e-3)
+        return float(np.exp(sign * score * 20) * 1e-4)
 
     lab = Lab(latency=by_the_base)
     result = run(base, lab, tmp_path, fine_tune=replace(QUICK, val_share=0, blind_epochs=20))
