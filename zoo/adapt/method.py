@@ -145,15 +145,13 @@ def model_digest(model: CostModel) -> str:
 def cached_model(
     folder: Path | None, key: Iterable[str], train: Callable[[Path | None], TrainedModel], least_seconds: float = 0.0
 ) -> TrainedModel:
-    """Return the model of `train`, or that of an earlier run with the same key.
+    """Return the model of `train`, or that of an earlier run with the same key; the only way in which methods resume.
 
-    The only way in which methods resume: while a training runs, its epochs are kept in a folder named by the digest of
-    its key; when it is done, the model replaces the folder.
+    While a training runs, its epochs are kept in a folder named by the digest of its key; then the model replaces it.
 
     Args:
-        folder: where models are kept; None keeps none.
+        folder: where models are kept; None keeps none. `train` is given the folder for its epochs, or None.
         key: strings that differ for any two different trainings.
-        train: trains a model, given the folder for its epochs or None.
         least_seconds: of training, below which a model is not worth the room on disk.
     """
     if folder is None:

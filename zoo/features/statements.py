@@ -20,7 +20,7 @@ ITERATIONS = 161
 def statement_matrices(
     programs: Sequence[np.ndarray], ops: Sequence[int] | np.ndarray, rows: int = STATEMENT_ROWS
 ) -> np.ndarray:
-    """Return programs as matrices of one shape.
+    """Return programs as matrices of one shape: float32 (N, rows, 174).
 
     Programs with fewer statements are padded with zeros. Of those with more, the statements that run most often
     are kept (of equals the first), in the order of the program.
@@ -28,10 +28,6 @@ def statement_matrices(
     Args:
         programs: one array (statements, 164) a program; without any statement its matrix is zero.
         ops: for every program its operator as an index into `OPS`.
-        rows: statements kept.
-
-    Returns:
-        float32 of shape (N, rows, 174).
     """
     matrices = np.zeros((len(programs), rows, STATEMENT_WIDTH), np.float32)
     for matrix, program, op in zip(matrices, programs, ops, strict=True):

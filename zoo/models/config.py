@@ -81,12 +81,7 @@ class CheckpointConfig:
 
     @classmethod
     def read(cls, folder: Path) -> CheckpointConfig:
-        """Read `config.json` of a folder.
-
-        Raises:
-            CheckpointError: no such file, or a newer format.
-            CorruptCheckpointError: see `from_dict`.
-        """
+        """Read `config.json` of a folder; errors are those of `from_dict`, and CheckpointError where there is none."""
         path = folder / CONFIG_FILE
         try:
             data = parse_json(read_plain(path, MAX_CONFIG_BYTES))

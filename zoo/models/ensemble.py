@@ -41,12 +41,9 @@ class Ensemble(CostModel):
 
     @classmethod
     def around(cls, models: Sequence[CostModel], shares: Sequence[float]) -> Ensemble:
-        """Return an ensemble of copies of networks of one architecture and size.
+        """Return an ensemble of copies of networks of one architecture and size, with the factor of each one's score.
 
-        Args:
-            models: the members, one at least.
-            shares: the factor of each one's score. Those of models that take context add up to 1, so that the sum is an
-                estimate of -log(latency) as well.
+        The shares of models that take context add up to 1, so that the sum is an estimate of -log(latency) as well.
 
         Raises:
             ModelConfigError: there is no ensemble of such models, or of so many.

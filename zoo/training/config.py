@@ -80,11 +80,7 @@ class TrainConfig:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any], source: str = "the recipe") -> TrainConfig:
-        """Check names, types and values of a recipe, and of its second stage.
-
-        Raises:
-            TrainingError: an unknown key (with the nearest one), a wrong type or an impossible value.
-        """
+        """Check names, types and values of a recipe, and of its second stage; TrainingError names the nearest key."""
         known = [f.name for f in fields(cls)]
         for key in data:
             if key not in known:

@@ -29,9 +29,8 @@ class CheckpointFacts:
     """Facts of a new checkpoint that do not come from its training.
 
     Attributes:
-        name: by default `arch-family`; version: semantic.
+        name: by default `arch-family`; version: semantic; command: how to train the same again, for the card.
         lineage: origin and licence, e.g. `weights_licence`, `authors`, `limits`.
-        command: how to train the same again, for the card.
     """
 
     name: str | None = None

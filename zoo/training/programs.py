@@ -52,11 +52,9 @@ class StatementStore:
 def extract(
     corpus: Corpus, programs: Sequence[Program], schema: FeatureSchema, device: Device, store: StatementStore
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Extract the matrices of programs of a corpus.
+    """Extract the matrices of n of N programs of a corpus: float32 (n, rows, width), and (N,) bool: which n they are.
 
-    Returns:
-        float32 (n, rows, width), and (N,) bool: which n of the N programs they are. A program is left out when
-        its schema reads statements and the program cannot be replayed.
+    A program is left out when its schema reads statements and the program cannot be replayed.
     """
     if is_statements(schema):
         return _statements(corpus, programs, schema, store)

@@ -73,16 +73,13 @@ def grow_base(
     """Add corpora to a base, one device after the other, and judge it on the test tasks of all.
 
     No test or validation task of any of the corpora teaches, nor a test task of a device that the base knows; tasks
-    are told apart by what they compute. As large afterwards as before.
+    are told apart by what they compute.
 
     Args:
         start: a knowledge base, or the architecture of base and column of a new one.
-        corpora: of devices of one kind; unless `keep_order`, the last one is the target, which the others are
-            ordered by (see `curriculum.ordered`).
+        corpora: of devices of one kind; judged: of devices that the base knows already, to see what is forgotten.
         folder: keeps the state of every epoch and the base after every device; a killed run goes on from it.
-        facts: of the new checkpoint.
-        judged: corpora of devices that the base knows already, to see what is forgotten.
-        store: where features of statements are kept.
+        facts: of the new checkpoint; store: where features of statements are kept.
         on_event: called for every epoch and every device.
 
     Raises:

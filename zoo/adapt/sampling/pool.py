@@ -137,11 +137,8 @@ def choose_holdout(pool: Pool, count: int, rng: np.random.Generator, learnt: int
     """Pick at most `count` hold-out programs at random, spread over tasks: (k,) int64 of the pool, sorted by task.
 
     The choice is uniform within a task: an estimate on a sampler's picks, which the model chose, would be biased. Each
-    task gets the same number, at least `PROGRAMS_PER_TASK`; when the count does not reach for all, a random choice of
-    tasks is held out.
-
-    Args:
-        learnt: candidates that are not in the pool, since the base has learnt them; for the error message.
+    task gets the same number, at least `PROGRAMS_PER_TASK`; of too many tasks a random choice is held out. `learnt`
+    candidates that the base knows are not in the pool, for the error message.
 
     Raises:
         AdaptError: `count` does not reach for one task, or no task has programs enough.
