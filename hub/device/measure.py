@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from .candidate import args_of
+from .errors import MeasurementFailureRateError
 from .host_facts import physical_cores
 from .jobs import BuildResult, RunResult
-from .measurement import FailureWatch, MeasureConfig, Measurement
+from .measurement import MeasureConfig, Measurement
 from .patience import Neighbours
 from .pool import JobResult, WorkerPool, Zygote, check_compiler, cores, plan_workers
 from .worker import WorkerSetup
@@ -55,6 +56,7 @@ class ProgramMeasurer(ABC):
 
     Attributes:
         overlaps: whether programs are built while others are timed; else this process should rest meanwhile.
+        outcomes: count of programs by outcome: `ok`, or `Measurement.error`.
         watched: `checked` outputs; timings `repeated` because the machine was disturbed; programs `disturbed` to the
             end.
     """
@@ -77,13 +79,10 @@ class ProgramMeasurer(ABC):
         self._at_once = 4 * len(builders)
         self._best: dict[str, float] = {}
         self._serial = 0
-        self._failures = FailureWatch(config, remedy)
+        self._remedy = remedy
+        self._failures: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter()
         self.watched: Counter[str] = Counter()
-
-    @property
-    def outcomes(self) -> Counter[str]:
-        """Count of programs by outcome: `ok`, or `Measurement.error`."""
-        return self._failures.outcomes
 
     def __enter__(self) -> ProgramMeasurer:
         return self
@@ -136,7 +135,7 @@ class ProgramMeasurer(ABC):
                     job.built, job.stage = result.value, "run"
                     built.append(job)
                 else:
-                    yield job.candidate, self._failures.count(self._measurement(job, result))
+                    yield job.candidate, self._counted(self._measurement(job, result))
 
     def _build(self, module_json: str, library: Path) -> Future[JobResult]:
         args = (module_json, self.target, str(library), self.linker)
@@ -168,6 +167,22 @@ class ProgramMeasurer(ABC):
         measurement = Measurement(tuple(outcome.latencies), None, None, *costs, outcome.disturbed)
         if not outcome.disturbed:
             self.know(job.candidate.task_id, measurement.latency)
+        return measurement
+
+    def _counted(self, measurement: Measurement) -> Measurement:
+        self.outcomes[measurement.error or "ok"] += 1
+        if measurement.error:
+            self._failures[f"{measurement.error}: {measurement.message}"] += 1
+        total, failed = self.outcomes.total(), self._failures.total()
+        if total >= self.config.failure_minimum and failed > self.config.failure_rate * total:
+            ((message, count),) = self._failures.most_common(1)
+            raise MeasurementFailureRateError(
+                f"{failed} of {total} programs failed, {count} of them with: {message}",
+                remedy=self._remedy,
+                failed=failed,
+                total=total,
+                commonest=message,
+            )
         return measurement
 
 

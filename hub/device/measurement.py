@@ -1,12 +1,10 @@
-"""Settings of measuring, one measurement, and the watch on failures."""
+"""Settings of measuring, and one measurement."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass, field
 from statistics import median
 
-from .errors import MeasurementFailureRateError
 from .timing import DriftConfig, TimingConfig
 
 
@@ -77,37 +75,3 @@ def is_passing(failure: str) -> bool:
     """Return whether a program may do well another time, by how it failed: `KIND: MESSAGE`."""
     text = failure.removeprefix("run: ")  # how a journal keeps what it was told as one text
     return text.startswith(_TRANSIENT) or any(word in text for word in _OF_THE_MACHINE)
-
-
-class FailureWatch:
-    """Counts measurements.
-
-    Attributes:
-        outcomes: how many ended how: `ok`, or `Measurement.error`.
-    """
-
-    def __init__(self, config: MeasureConfig, remedy: str) -> None:
-        self._config, self._remedy = config, remedy
-        self._messages: Counter[str] = Counter()
-        self.outcomes: Counter[str] = Counter()
-
-    def count(self, measurement: Measurement) -> Measurement:
-        """Count a measurement and return it.
-
-        Raises:
-            MeasurementFailureRateError: nearly every program failed.
-        """
-        self.outcomes[measurement.error or "ok"] += 1
-        if measurement.error:
-            self._messages[f"{measurement.error}: {measurement.message}"] += 1
-        total, failed = self.outcomes.total(), self.outcomes.total() - self.outcomes["ok"]
-        if total >= self._config.failure_minimum and failed > self._config.failure_rate * total:
-            ((message, count),) = self._messages.most_common(1)
-            raise MeasurementFailureRateError(
-                f"{failed} of {total} programs failed, {count} of them with: {message}",
-                remedy=self._remedy,
-                failed=failed,
-                total=total,
-                commonest=message,
-            )
-        return measurement

@@ -18,8 +18,6 @@ import numpy as np
 # whatever is timed next.
 POOL_ENVIRONMENT = {"TVM_BIND_THREADS": "0", "TVM_THREAD_POOL_SPIN_COUNT": "10000"}
 POOL_SETTLE_SECONDS = 0.02
-# What MetaSchedule's own runners call to flush the cache; it leaves the first argument, the activations, in it.
-_FLUSH = "cache_flush_cpu_non_first_arg"
 # The standard error of a median is 1.253 sigma / sqrt(n), and the quartiles of a normal lie 1.349 sigma apart.
 _QUARTILES_TO_ERROR = 1.253 / 1.349
 
@@ -36,8 +34,6 @@ class TimingConfig:
         max_seconds: stop after this much timing, whatever the spread.
         slow_factor: a program this many times slower than the best known of its task gets one repeat only.
         good_factor: a program within this factor of the best gets repeats until half of `spread`.
-        flush: empty the cache before each run, which then is a repeat of its own: the latency of a program whose
-            weights come from memory.
     """
 
     min_repeat_seconds: float = 0.004
@@ -47,7 +43,6 @@ class TimingConfig:
     max_seconds: float = 0.6
     slow_factor: float = 5.0
     good_factor: float = 1.2
-    flush: bool = False
 
 
 def median_error(costs: Sequence[float]) -> float:
@@ -91,7 +86,7 @@ def take_repeats(run: Callable[[int, int], list[float]], config: TimingConfig, b
     first = min(firsts)
     if first > config.min_repeat_seconds and _is_slow(first, best, config):
         return [first]
-    number = 1 if config.flush else max(1, int(config.min_repeat_seconds / max(first, 1e-9)))
+    number = max(1, int(config.min_repeat_seconds / max(first, 1e-9)))
     # A long program's first runs are repeats as good as any.
     costs = firsts if number == 1 else []
     while not is_enough(costs, best, time.perf_counter() - start, config):
@@ -102,10 +97,9 @@ def take_repeats(run: Callable[[int, int], list[float]], config: TimingConfig, b
 
 def time_kernel(module: Any, args: Sequence[Any], device: Any, config: TimingConfig, best: float | None) -> list[float]:
     """Time `main` of a loaded module, which may be on another machine, as its device; see `take_repeats`."""
-    preproc = _FLUSH if config.flush else ""
 
     def run(number: int, repeat: int) -> list[float]:
-        evaluate = module.time_evaluator("main", device, number=number, repeat=repeat, f_preproc=preproc)
+        evaluate = module.time_evaluator("main", device, number=number, repeat=repeat)
         return [float(cost) for cost in evaluate(*args).results]
 
     return take_repeats(run, config, best)

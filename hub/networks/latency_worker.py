@@ -119,7 +119,8 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
     """Do what `latency.compare` asks."""
     inputs = torch.load(request["inputs"], weights_only=True)
     with torch.inference_mode():
-        runs = {name: _library(*library, inputs) for name, library in request["libraries"].items()}
+        libraries = request["libraries"].items()
+        runs = {name: _library(path, sha256, inputs) for name, (path, sha256) in libraries}
         reference = ReferenceNetwork(request["reference"], inputs)
         expected = arrays(reference.run())
         checks, first = {}, {}

@@ -90,7 +90,7 @@ def compared_here(monkeypatch: pytest.MonkeyPatch) -> None:
     from tchub.hub.networks import latency, latency_worker
 
     monkeypatch.setattr(latency, "_ask", lambda request, *_: latency_worker.answer(request))
-    monkeypatch.setattr(latency_worker, "REPEAT_SECONDS", 1e-4)
+    monkeypatch.setattr(latency, "_REPEAT_SECONDS", 1e-4)
 
 
 @pytest.fixture(scope="session")

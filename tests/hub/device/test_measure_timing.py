@@ -71,12 +71,6 @@ def test_a_good_program_is_repeated_longer_than_a_middling_one() -> None:
     assert repeats(best=1e-3) > repeats(best=0.5e-3)
 
 
-def test_with_the_cache_flushed_each_repeat_is_one_run() -> None:
-    run, asked = steady(1e-5)
-    take_repeats(run, TimingConfig(flush=True), None)
-    assert {number for number, _ in asked} == {1}
-
-
 def test_time_bounds_the_repeats() -> None:
     assert is_enough([1.0, 2.0, 3.0], None, seconds=61.0, config=CONFIG)
     assert not is_enough([1.0, 2.0, 3.0], None, seconds=59.0, config=CONFIG)

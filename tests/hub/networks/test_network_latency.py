@@ -24,6 +24,7 @@ def test_a_library_that_crashes_or_hangs_is_an_error(
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
     monkeypatch.setattr("sys.executable", str(python))
+    (tmp_path / "tuned.so").touch()
     with pytest.raises(LatencyError, match=message):
         compare(open_network(pt2), {"tuned": tmp_path / "tuned.so"}, timeout=1.0)
 
