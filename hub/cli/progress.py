@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from math import isfinite
 from typing import TYPE_CHECKING
 
@@ -41,14 +40,10 @@ ROWS = 16
 _OTHER_LINES = 6
 # Without a terminal (a log file, CI): one line after so many seconds.
 LINE_EVERY = 15.0
-
-# The estimate of the time left.
-# Trials that the pace expected of later rounds counts for, beside the pace that is measured.
-_PRIOR_TRIALS = 4
-# Programs that must be measured before they tell the pace.
-_FIRST_TRIALS = 4
-# The heaviest tasks have their first round first: what a first round of the others takes, of theirs.
-_LIGHTER = 0.7
+# From this width on, bars and notes stand beside the counts.
+_WIDE = 70
+# Programs after the first ones of a session that tell its pace.
+_PACE_PROGRAMS = 8
 # Compiling and timing at the end, in seconds, and as a share of what preparing took: the same network is imported,
 # exported, lowered and run, on a machine that is as busy.
 _END_SECONDS, _END_SHARE = 10.0, 0.25
@@ -193,18 +188,13 @@ def shown_progress(output: Output, log: NativeLog | None = None, sessions: int =
 
 
 def bar_columns(width: int) -> list[ProgressColumn]:
-    """Make the columns of progress bars whose tasks have a description and a field `note`.
-
-    A narrow terminal loses the bar first, then the time spent and the note; the counts and the time left stay.
-    """
+    """Make the columns of progress bars whose tasks have a field `note`; a narrow terminal has no bar and no note."""
     named = max(10, min(26, width - 22))
-    bar = width - named - 40
-    columns: list[ProgressColumn] = [TextColumn(f"{{task.description:<{named}.{named}}}", markup=False)]
-    columns += [BarColumn(bar_width=min(40, bar))] if bar >= 4 else []
-    columns.append(MofNCompleteColumn())
-    columns += [TimeElapsedColumn()] if width >= named + 40 else []
-    columns.append(TimeRemainingColumn())
-    return [*columns, TextColumn("{task.fields[note]}", markup=False)] if width >= named + 30 else columns
+    name, count = TextColumn(f"{{task.description:<{named}.{named}}}", markup=False), MofNCompleteColumn()
+    if width < _WIDE:
+        return [name, count, TimeRemainingColumn()]
+    bar, note = BarColumn(bar_width=min(40, width - 66)), TextColumn("{task.fields[note]}", markup=False)
+    return [name, bar, count, TimeElapsedColumn(), TimeRemainingColumn(), note]
 
 
 def task_table(view: SessionView, width: int, rows: int = ROWS) -> Table:
@@ -268,66 +258,10 @@ def _failed_text(failed: int) -> str:
     return f"{failed} failed" if failed else ""
 
 
-@dataclass
-class SessionClock:
-    """The clock of one tuning session, and its pace.
-
-    Attributes:
-        first: trials that an earlier part of the run spent.
-        spent: seconds in measuring (True) and in searching with the cost model (False).
-        searches: how many searches these were, one a task and round.
-        even: when, and at how many trials, every task had had its first round.
-        round: when, and at how many trials, the round in hand began.
-    """
-
-    first: int
-    done: int
-    spent: dict[bool, float] = field(default_factory=lambda: {True: 0.0, False: 0.0})
-    searches: int = 0
-    phase: str = "start"
-    at: float = 0.0
-    even: tuple[float, int] | None = None
-    round: tuple[float, int] = (0.0, 0)
-
-    def update(self, now: float, view: SessionView) -> None:
-        """Take the state of the session at this moment."""
-        if self.done == self.first and self.phase == "measure" and view.phase != "measure":
-            self.spent, self.searches = {True: 0.0, False: 0.0}, 0  # the untuned programs are measured
-        else:
-            self.spent[self.phase == "measure"] += now - self.at
-        if view.phase == "search" != self.phase:
-            self.searches += 1
-            if self.phase == "measure":
-                self.round = now, view.done
-        self.phase, self.at, self.done = view.phase, now, view.done
-        if self.even is None and all(task.rounds or task.exhausted for task in view.progress):
-            self.even = self.round = now, view.done
-
-    def left(self, now: float, view: SessionView) -> float | None:
-        """Return the seconds of this session from now on; None before its first trials."""
-        count, trials_left = view.done - self.first, max(0, view.trials - view.done)
-        if not trials_left:
-            return 0.0
-        if count < _FIRST_TRIALS:
-            return None
-        waiting = sum(not (task.rounds or task.exhausted) for task in view.progress)
-        running = now - self.at
-        measure = (self.spent[True] + running * (self.phase == "measure")) / count
-        search = (self.spent[False] + running * (self.phase != "measure")) / max(1, self.searches)
-        # A search is shared by the programs of its round. A task's first round has one program where searching is
-        # cheap, later ones up to a batch.
-        later = measure + search / max(1, view.batch)
-        if self.even is None:
-            first = min(waiting, trials_left)
-            return _LIGHTER * first * (measure + search) + (trials_left - first) * later
-        (since, before), (began, at) = self.even, self.round
-        later = (_PRIOR_TRIALS * later + began - since) / (_PRIOR_TRIALS + at - before)
-        # The round in hand is not counted into the pace before it ends: its search gives no program for a while.
-        return max((view.trials - at) * later - (now - began), _LIGHTER * trials_left * later)
-
-
 class Eta:
-    """Estimate of the seconds left of `tune`, from the run's own pace; the screen's thread may ask while it goes on.
+    """Estimate of the seconds left of `tune`: the programs left at the pace so far, then compiling and timing.
+
+    The pace is counted from the first measured programs of the session, which follow the untuned ones.
 
     Args:
         sessions: searches that the run makes one after the other.
@@ -335,50 +269,52 @@ class Eta:
     """
 
     def __init__(self, sessions: int = 1, clock: Callable[[], float] = time.monotonic) -> None:
-        self._sessions, self._clock = sessions, clock
-        self._started = self._session_started = clock()
-        self._prepared = 0.0
-        self._durations: list[float] = []
-        self._label: str | None = None
-        self._session: SessionClock | None = None
+        self._waiting, self._clock = sessions, clock
+        self._started = clock()
+        self._prepared = self._lasted = self._began = 0.0
+        # Seconds of compiling and timing, or of timing alone once that has begun.
+        self._end = _END_SECONDS
         self._view: SessionView | None = None
-        self._stages: list[float] = []  # when each stage after the last session began
+        self._label, self._resumed = "", 0
+        self._first: tuple[float, int] | None = None
 
     def stage(self) -> None:
         """Note that a step outside the sessions begins."""
         now = self._clock()
-        if self._session is not None:
-            self._durations.append(now - self._session_started)
-            self._session = None
-        self._stages.append(now)
+        if self._view is not None:
+            self._view, self._lasted = None, now - self._began
+            self._waiting -= 1
+        elif self._lasted:
+            self._end *= 1 - _COMPILE_SHARE
+        self._began = now
 
     def session(self, label: str, view: SessionView) -> None:
         """Note that a session changed."""
         now = self._clock()
-        if self._session is None or label != self._label:
+        if self._view is None or label != self._label:
             self._prepared = self._prepared or now - self._started
-            self._label, self._session_started, self._stages = label, now, []
-            self._session = SessionClock(view.done, view.done, at=now)
+            self._end = _END_SECONDS + _END_SHARE * self._prepared
+            self._label, self._began, self._resumed, self._first = label, now, view.done, None
+        if self._first is None and view.done > self._resumed:
+            self._first = now, view.done
         self._view = view
-        self._session.update(now, view)
 
     def left(self) -> float | None:
         """Return the seconds until the end of the run; None while nothing tells."""
-        now = self._clock()
-        end = _END_SECONDS + _END_SHARE * self._prepared
-        waiting = max(0, self._sessions - len(self._durations))
-        current, view, stages = self._session, self._view, self._stages
-        if current is not None and view is not None:
-            left = current.left(now, view)
-            if left is None:
-                return None
-            return left + (now - self._session_started + left) * (waiting - 1) + end
-        if not self._durations or not stages:
-            return None
-        if waiting:
-            return self._durations[0] * waiting + end
-        passed, timing = now - stages[-1], (1 - _COMPILE_SHARE) * end
-        return max(end - passed, timing) if len(stages) == 1 else max(timing - passed, passed / 4)
+        now, view = self._clock(), self._view
+        passed = now - self._began
+        if view is not None:
+            left = self._session_left(now, view)
+            return None if left is None else left + (passed + left) * (self._waiting - 1) + self._end
+        return self._lasted * self._waiting + max(self._end - passed, passed / 6) if self._lasted else None
+
+    def _session_left(self, now: float, view: SessionView) -> float | None:
+        if view.done >= view.trials:
+            return 0.0
+        began, before = self._first or (now, view.done)
+        count = view.done - before
+        # Of the program in hand, half is done.
+        return (now - began) / count * (view.trials - view.done - 0.5) if count >= _PACE_PROGRAMS else None
 
 
 def left_text(seconds: float | None) -> str:

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from rich.style import StyleType
 
 _GAP = 2
-# Cells of a text that is cut or wrapped because no column is left to leave.
-_LEAST_TEXT, _LEAST_WRAPPED = 8, 16
+# Cells that a column of wrapped texts needs.
+_LEAST_WRAPPED = 16
 # A pipe or a file is nobody's window: what reads the lines gets them whole.
 _PIPED = ConsoleDimensions(10_000, 25)
 
@@ -32,7 +32,7 @@ class Column:
     Attributes:
         title: its head.
         cells: one text a row; a rich text has a style of its own.
-        number: set to the right.
+        number: set to the right, and never cut.
         leaves: columns leave a table that is too wide in this order, smallest first; None stays.
         least: cells that this column is cut to before any leaves; None is cut only when none is left to leave.
         wraps: texts that are too wide are broken into lines instead of cut.
@@ -46,49 +46,35 @@ class Column:
     wraps: bool = False
 
     @property
-    def width(self) -> int:
-        """Cells of the widest text."""
-        lines = (line for text in (self.title, *self.cells) for line in str(text).split("\n"))
-        return max(map(cell_len, lines))
-
-    @property
     def narrowest(self) -> int:
         """Cells that the column needs before others leave for it."""
+        lines = (line for text in (self.title, *self.cells) for line in str(text).split("\n"))
         least = _LEAST_WRAPPED if self.wraps and self.least is None else self.least
-        return self.width if least is None else min(least, self.width)
+        width = max(map(cell_len, lines))
+        return width if least is None else min(least, width)
 
 
-def fitting(columns: Sequence[Column], width: int) -> tuple[list[Column], dict[str, int]]:
-    """Choose the columns that fit into `width` cells, and the width of each by title."""
-    kept, gaps = list(columns), _GAP * (len(columns) - 1)
-    while sum(c.narrowest for c in kept) + gaps > width and (leaving := [c for c in kept if c.leaves is not None]):
-        kept.remove(min(leaving, key=lambda c: c.leaves or 0))
-        gaps -= _GAP
-    widths = {column.title: column.width for column in kept}
-    shrinking = [(column, column.narrowest) for column in kept]
-    wrapped = [(column, _LEAST_WRAPPED) for column in kept if column.wraps]
-    texts = [(column, _LEAST_TEXT) for column in kept if column.least is None and not column.number]
-    for column, least in (*shrinking, *wrapped, *texts):
-        excess = sum(widths.values()) + gaps - width
-        widths[column.title] -= min(max(0, excess), max(0, widths[column.title] - least))
-    return kept, widths
+def fitting(columns: Sequence[Column], width: int) -> list[Column]:
+    """Return the columns that fit into `width` cells."""
+    kept = list(columns)
+    while sum(c.narrowest + _GAP for c in kept) - _GAP > width and any(c.leaves is not None for c in kept):
+        kept.remove(min((c for c in kept if c.leaves is not None), key=lambda c: c.leaves or 0))
+    return kept
 
 
 def table(columns: Sequence[Column], width: int, styles: Sequence[StyleType | None] = ()) -> Table:
-    """Make the table of what fits into `width` cells.
+    """Make the table of what fits into `width` cells; rich narrows the texts that are left.
 
     Args:
         columns: all of them, in order.
         width: of the terminal.
         styles: one a row, or none.
     """
-    kept, widths = fitting(columns, width)
+    kept = fitting(columns, width)
     drawn = Table(box=None, pad_edge=False)
     for column in kept:
-        drawn.add_column(
-            column.title, justify="right" if column.number else "left", no_wrap=not column.wraps, overflow="fold"
-            if column.wraps else "ellipsis", width=widths[column.title],
-        )  # fmt: skip
+        justify, overflow = "right" if column.number else "left", "fold" if column.wraps else "ellipsis"
+        drawn.add_column(column.title, justify=justify, overflow=overflow, no_wrap=column.number)
     for row, cells in enumerate(zip(*(column.cells for column in kept), strict=True)):
         drawn.add_row(*cells, style=styles[row] if styles else None)
     return drawn

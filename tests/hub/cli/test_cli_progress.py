@@ -69,9 +69,8 @@ def test_bars_fit_the_window_with_the_time_that_is_left(width: int) -> None:
 
 def test_columns_leave_in_their_order_before_a_text_is_cut() -> None:
     columns = [Column("name", ["x" * 10]), Column("b", ["1" * 8], leaves=2), Column("c", ["2" * 8], leaves=1)]
-    kept = {width: [c.title for c in fitting(columns, width)[0]] for width in (30, 29, 20, 19, 9)}
+    kept = {width: [c.title for c in fitting(columns, width)] for width in (30, 29, 20, 19, 9)}
     assert kept == {30: ["name", "b", "c"], 29: ["name", "b"], 20: ["name", "b"], 19: ["name"], 9: ["name"]}
-    assert fitting(columns, 9)[1] == {"name": 9}
 
 
 def test_a_pipe_gets_lines_and_quiet_gets_nothing(capsys: Any) -> None:
@@ -184,7 +183,7 @@ def test_the_time_left_of_recorded_runs_is_right_within_a_factor_of_two(name: st
     moments = list(replay(run))
     assert not wrong([(left, end - now) for now, _, left in moments if left is not None])
     first = next(event for _, event, left in moments if left is not None)
-    assert first[0] <= 9, "it is told once the first round is measured"
+    assert first[0] <= 17, "it is told once two rounds are measured"
 
 
 def simulated(trial_seconds: float, *, busy: float = 1.0, sessions: tuple[str, ...] = ("tuned",)) -> dict[str, Any]:
