@@ -11,11 +11,10 @@ import click
 
 from ..adaptation.config import AdaptConfig
 from .options import command, device_options, given_again, options_of, shape_option, threads_option
-from .output import Output
+from .output import Column, Output, Part
 
 if TYPE_CHECKING:
     from ..adaptation.result import AdaptResult
-    from .terminal import Terminal
 
 
 @command("adapt")
@@ -56,7 +55,7 @@ def adapt_command(checkpoint: str | None, workload: str | None, shapes: Any, out
     config = AdaptConfig(**{name: value for name, value in options.items() if value is not None})
     with native_output_logged(output, config.out or adapt_root()) as log, shown_progress(output, log) as progress:
         result = adapt(checkpoint, workload, shapes=shapes, config=config, progress=progress)
-    output.data(result.as_dict(), lambda console: _draw(result, console))
+    output.data(result.as_dict(), _verdict(result))
     settings, measured = result.settings, result.measurements
     for line in settings.base_reasons:
         output.note(line)
@@ -78,31 +77,29 @@ def _tunable(result: AdaptResult, workload: str | None, shapes: Any) -> str:
     return SUITES[name][0] if name in SUITES else shlex.quote(name)
 
 
-def _draw(result: AdaptResult, console: Terminal) -> None:
-    """Draw the verdict and how it came about, the learning curve, the tasks."""
-    from .terminal import Column
-
-    console.facts(dict(_facts(result)))
+def _verdict(result: AdaptResult) -> Iterator[Part]:
+    """Show the verdict and how it came about, the learning curve, the tasks."""
+    yield dict(_facts(result))
     if curve := result.curve:
-        console.table(
+        yield [
             Column("labels", [str(point.labels) for point in curve], True),
             Column("seconds", [f"{point.seconds:.0f}" for point in curve], True, leaves=1),
             Column("choices slower than the best", [f"{100 * point.slowdown:.1f}%" for point in curve], True, leaves=2),
             Column("pairwise", [f"{point.pairwise:.3f}" for point in curve], True),
-        )
+        ]
     if result.stop is not None:
-        console.print(f"stopped: {result.stop.reason}")
+        yield f"stopped: {result.stop.reason}"
     tasks = result.tasks
-    console.table(
+    yield [
         Column("task", [task.task for task in tasks], least=12),
         Column("operator", [task.op for task in tasks], leaves=1),
         Column("candidates", [str(task.pool) for task in tasks], True, leaves=2),
         Column("learnt from", [str(task.learn) for task in tasks], True),
         Column("held out", [str(task.hold_out) for task in tasks], True),
         Column("failed", [str(task.failed) for task in tasks], True, leaves=3),
-    )
+    ]
     for reason, count in Counter(reason for _, reason in result.skipped).items():
-        console.print(f"left out {count} task{'s' * (count > 1)}: {reason}")
+        yield f"left out {count} task{'s' * (count > 1)}: {reason}"
 
 
 def _facts(result: AdaptResult) -> Iterator[tuple[str, str]]:

@@ -5,25 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from .options import (
-    FILE,
-    FOLDER,
-    PATH,
-    command,
-    device_options,
-    given_again,
-    out_option,
-    seed_option,
-    threads_option,
-)
-from .output import Output
-
-if TYPE_CHECKING:
-    from .terminal import Terminal
+from . import options as opt
+from .output import Output, Part
 
 # As in `tchub.zoo.corpus.schema`, whose import takes half a second.
 _FRAMEWORKS = ("metaschedule", "ansor", "autotvm")
@@ -31,16 +18,16 @@ _FRAMEWORKS = ("metaschedule", "ansor", "autotvm")
 _SHOWN = 20
 
 
-@command("collect")
-@device_options
+@opt.command("collect")
+@opt.device_options
 @click.option("--workload", default="reference", help="Suites, networks, operators, with commas.")
 @click.option("--programs", default=1000, type=click.IntRange(8), help="Programs in all.")
-@out_option("Folder of the corpus and its journal.")
-@threads_option
-@seed_option("Seed of the candidates.")
+@opt.out_option("Folder of the corpus and its journal.")
+@opt.threads_option
+@opt.seed_option("Seed of the candidates.")
 @click.option("--shard", metavar="I/N", help="Measure one of N equal parts of the tasks, into --out/shard-I-of-N.")
 @click.option(
-    "--besides", multiple=True, metavar="DIR", type=FOLDER, help="Leave out the tasks of this corpus. Repeatable."
+    "--besides", multiple=True, metavar="DIR", type=opt.FOLDER, help="Leave out the tasks of this corpus. Repeatable."
 )
 def collect_command(out: Path, programs: int, shard: str | None, output: Output, **options: Any) -> None:
     """Measure programs of real networks and write them as a corpus (Parquet).
@@ -80,9 +67,9 @@ def corpus_command() -> None:
     """
 
 
-@command("import", corpus_command)
-@click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=PATH)
-@out_option("Folder of the corpus.")
+@opt.command("import", corpus_command)
+@click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=opt.PATH)
+@opt.out_option("Folder of the corpus.")
 @click.option("--device", metavar="D", help="The device that all programs were measured on.")
 @click.option("--framework", type=click.Choice(_FRAMEWORKS), help="Whose log it is. [default: as its lines show]")
 @click.option("--tasks", metavar="FILE[:NAME]", help="JSON of device -> task name -> facts; NAME if not --device.")
@@ -91,7 +78,9 @@ def corpus_command() -> None:
 @click.option("--source", help="Where the log came from, kept with every program.")
 @click.option("--allow-mixed", is_flag=True, help="Take records whose targets name different devices.")
 @click.option("--min-programs", default=0, help="Leave out tasks with fewer valid programs.")
-@click.option("--bundle", type=PATH, metavar="ZIP", help="LOG holds the results of this bundle; --out keeps its own.")
+@click.option(
+    "--bundle", type=opt.PATH, metavar="ZIP", help="LOG holds the results of this bundle; --out keeps its own."
+)
 @click.option("--replay", is_flag=True, help="Write a MetaSchedule database for today's TVM instead of a corpus.")
 @click.option("--target", help="With --replay: the database's TVM target, a name or JSON. [default: the log's kind]")
 @click.option("--per-task", type=click.IntRange(1), metavar="N", help="With --replay: programs of a task at most.")
@@ -166,11 +155,11 @@ def _import(log: Path, out: Path, device: str, output: Output, options: dict[str
         framework=options["framework"],
         split=read_protocol(split_file, split_name) if split_file else None,
         min_programs=options["min_programs"],
-        command=f"{given_again(without=['out'])} --out DIR",
+        command=f"{opt.given_again(without=['out'])} --out DIR",
         progress=lambda programs: output.note(f"{programs:,} programs"),
     )
     result = report.as_dict()
-    output.data(result, lambda console: console.facts(dict(_import_facts(result))))
+    output.data(result, [dict(_import_facts(result))])
 
 
 def _file_and_name(text: str | None, device: str) -> tuple[str | None, str]:
@@ -212,10 +201,10 @@ def _replay(log: Path, out: Path, target: str | None, per_task: int | None, outp
     parsed = json.loads(target) if target and target.lstrip().startswith("{") else target
     with output.console.status("replaying"):
         result = replay_log(log, out, parsed, per_task)
-    output.data(result, "\n".join(_replay_lines(result)))
+    output.data(result, _replayed(result))
 
 
-def _replay_lines(result: dict[str, Any]) -> Iterator[str]:
+def _replayed(result: dict[str, Any]) -> Iterator[Part]:
     for op, counts in result["operators"].items():
         yield f"{op:<14}{counts['replayed']:>8} of {counts['of']:<8}{counts['replayed'] / counts['of']:>8.1%}"
     for row in result["reasons"]:
@@ -227,11 +216,11 @@ def _replay_lines(result: dict[str, Any]) -> Iterator[str]:
         yield f"not read: {count} {kind}"
 
 
-@command("check", corpus_command)
-@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=FOLDER)
-@seed_option("Seed of the splits that are checked.")
+@opt.command("check", corpus_command)
+@click.argument("folders", metavar="DIR...", nargs=-1, required=True, type=opt.FOLDER)
+@opt.seed_option("Seed of the splits that are checked.")
 @click.option(
-    "--protocol-allows", "allowed", metavar="DIR", multiple=True, type=FOLDER,
+    "--protocol-allows", "allowed", metavar="DIR", multiple=True, type=opt.FOLDER,
     help="A corpus that a protocol lets train on what the others test on. Repeatable.",
 )  # fmt: skip
 def corpus_check_command(folders: tuple[Path, ...], seed: int, allowed: tuple[Path, ...], output: Output) -> None:
@@ -256,7 +245,7 @@ def corpus_check_command(folders: tuple[Path, ...], seed: int, allowed: tuple[Pa
     stats = [corpus_stats(corpus, seed) for corpus in corpora]
     result = {"ok": not wrong, "findings": findings, "leaks": leaks, "corpora": stats}
     if not wrong or output.mode != "json":  # with --json the error is the one document on stdout
-        output.data(result, lambda console: _draw_check(result, console))
+        output.data(result, _check(result))
     if wrong:
         mend = "do not train on it before it is mended: collect it again, or leave out what is wrong"
         leave = "leave these computations out of the training, or say --protocol-allows DIR if a protocol allows it"
@@ -269,23 +258,24 @@ def corpus_check_command(folders: tuple[Path, ...], seed: int, allowed: tuple[Pa
     output.hint(f"tchub train tilenet --corpus {folders[0]} --out DIR")
 
 
-def _draw_check(result: dict[str, Any], console: Terminal) -> None:
-    def line(ok: bool, name: str, message: str) -> None:
-        console.print(f"{'ok  ' if ok else 'FAIL'}  {name:<26}{message}")
+def _check(result: dict[str, Any]) -> Iterator[Part]:
+    def line(ok: bool, name: str, message: str) -> str:
+        return f"{'ok  ' if ok else 'FAIL'}  {name:<26}{message}"
 
     for stats in result["corpora"]:
-        console.facts({key.replace("_", " "): _stat_text(value) for key, value in stats.items()})
+        yield {key.replace("_", " "): _stat_text(value) for key, value in stats.items()}
         for finding in result["findings"]:
             if finding["path"] == stats["path"]:
-                line(finding["ok"], finding["name"], finding["message"])
-        console.print()
+                yield line(finding["ok"], finding["name"], finding["message"])
+        yield ""
     leaks = result["leaks"]
     if len(result["corpora"]) > 1:
-        line(not leaks, "no leak across corpora", f"{len(leaks)} test computations are in another's training set")
+        yield line(not leaks, "no leak across corpora", f"{len(leaks)} test computations are in another's training set")
     for leak in leaks[:_SHOWN]:
-        line(False, leak["computation"], f"tested by {leak['tested_by']}, in {leak['part']} of {leak['trained_by']}")
+        trained = f"in {leak['part']} of {leak['trained_by']}"
+        yield line(False, leak["computation"], f"tested by {leak['tested_by']}, {trained}")
     if len(leaks) > _SHOWN:
-        console.print(f"and {len(leaks) - _SHOWN} more (--json lists all)")
+        yield f"and {len(leaks) - _SHOWN} more (--json lists all)"
 
 
 def _stat_text(value: object) -> str:
@@ -296,19 +286,19 @@ def _stat_text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-@command("bundle")
+@opt.command("bundle")
 @click.option("--workload", help="A network, suite or operator.")
 @click.option("--target", metavar="T", help="A device (`tchub devices`), `local`, or TVM's JSON.")
 @click.option("--programs", default=200, type=click.IntRange(1), help="Programs in all.")
-@click.option("--out", type=FILE, metavar="ZIP", help="The archive.")
-@seed_option("Seed of the candidates.")
-@threads_option
+@click.option("--out", type=opt.FILE, metavar="ZIP", help="The archive.")
+@opt.seed_option("Seed of the candidates.")
+@opt.threads_option
 @click.option("--code", type=click.Choice(["cubin", "ptx"]), help="Code of a GPU: its own, or for later ones too.")
 @click.option("--checkpoint", metavar="NAME", help="Half of the programs are those that it ranks first.")
-@click.option("--corpus", type=FOLDER, metavar="DIR", help="Evolve from these measured programs.")
+@click.option("--corpus", type=opt.FOLDER, metavar="DIR", help="Evolve from these measured programs.")
 @click.option("--max-size", type=click.FloatRange(min=0.1), metavar="MIB", help="Size of an archive; else several.")
 @click.option("--build-timeout", default=60.0, metavar="S", help="Time for a program to compile.")
-@click.option("--runtime", type=FOLDER, metavar="DIR", help="Copy TVM's runtime there, for a CPU without TVM.")
+@click.option("--runtime", type=opt.FOLDER, metavar="DIR", help="Copy TVM's runtime there, for a CPU without TVM.")
 def bundle_command(
     workload: str | None, target: str | None, out: Path | None, runtime: Path | None, output: Output, **options: Any
 ) -> None:
@@ -326,29 +316,28 @@ def bundle_command(
       tchub bundle --workload bert-tiny --target h200 --corpus corpora/h200 --out next.zip
       tchub bundle --runtime runtime            # then: python3 ZIP --runtime runtime --out results.jsonl
     """
+    from ..bundle.target import copy_runtime
+
     needed = {"--workload": workload, "--target": target, "--out": out}
-    if missing := [name for name, value in needed.items() if value is None]:
-        if runtime is None or len(missing) < len(needed):
-            raise click.UsageError(f"Missing option '{missing[0]}'.")
-        output.data(*_copy_runtime(runtime))
+    missing = [name for name, value in needed.items() if value is None]
+    if missing and (runtime is None or len(missing) < len(needed)):
+        raise click.UsageError(f"Missing option '{missing[0]}'.")
+    copied: dict[str, Any] = {}
+    text = ""
+    if runtime is not None:
+        copies = copy_runtime(runtime)
+        copied = {"paths": list(map(str, copies)), "bytes": sum(path.stat().st_size for path in copies)}
+        text = f"{len(copies)} libraries, {copied['bytes'] / 2**20:.1f} MiB, in {runtime}"
+    if missing:
+        output.data(copied, text)
         return
     result = _build(str(workload), str(target), out, options, output)
     sizes = ", ".join(f"{path} ({size / 2**20:.1f} MiB)" for path, size in zip(result.paths, result.bytes, strict=True))
-    copied, text = _copy_runtime(runtime) if runtime else ({}, "")
     counts = f"{result.programs} programs of {result.tasks} tasks ({result.failed} did not compile)"
     output.data(asdict(result) | ({"runtime": copied} if copied else {}), f"{counts}: {sizes}")
     if text:
         output.note(text)
     output.hint(f"python3 {result.paths[0]} --out results.jsonl   (on the device)")
-
-
-def _copy_runtime(folder: Path) -> tuple[dict[str, Any], str]:
-    from ..bundle.target import copy_runtime
-
-    copies = copy_runtime(folder)
-    size = sum(path.stat().st_size for path in copies)
-    text = f"{len(copies)} libraries, {size / 2**20:.1f} MiB, in {folder}"
-    return {"paths": [str(path) for path in copies], "bytes": size}, text
 
 
 def _build(workload: str, target: str, out: Any, options: dict[str, Any], output: Output) -> Any:
@@ -358,9 +347,8 @@ def _build(workload: str, target: str, out: Any, options: dict[str, Any], output
     from .progress import shown_progress
 
     limit = int(options["max_size"] * 2**20) if options["max_size"] else None
-    settings = BuildSettings(
-        options["programs"], options["seed"], options["checkpoint"], limit, options["build_timeout"]
-    )
+    facts = (options[name] for name in ("programs", "seed", "checkpoint"))
+    settings = BuildSettings(*facts, limit, options["build_timeout"])
     corpus = Corpus.open(options["corpus"]) if options["corpus"] else None
     resolved = resolve_target(target, options["threads"], options["code"])
     with shown_progress(output) as progress:

@@ -4,42 +4,33 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import (
-    PATH,
-    command,
-    corpora_option,
-    given_again,
-    out_option,
-    per_task_option,
-    seed_option,
-    torch_threads_option,
-)
-from .output import Output
+from ..text import score_text
+from . import options as opt
+from .output import Column, Output, Part
 from .train import check_folder, epoch_line, licence_option, resume_option, warn_without_licence
 
 if TYPE_CHECKING:
     from ...zoo.adapt.continual import KnowledgeBase
     from ...zoo.models import Checkpoint
-    from .terminal import Terminal
 
 _NEW = "new:"
 _REPRODUCED = ("corpora", "keep_order", "epochs", "per_task", "ewc", "recipe", "schedule")
 _PHASES = {"train": "first device", "learn": "column learns", "distill": "base learns"}
 
 
-@command("distill")
+@opt.command("distill")
 @click.argument("kb")
-@corpora_option("Corpus to learn.", required=True)
-@out_option("Folder to write.")
+@opt.corpora_option("Corpus to learn.", required=True)
+@opt.out_option("Folder to write.")
 @click.option(
-    "--judge", "judged", multiple=True, type=PATH, metavar="DIR",
+    "--judge", "judged", multiple=True, type=opt.PATH, metavar="DIR",
     help="Corpus of a device that the base knows already: its test tasks show what is forgotten. Repeatable.",
 )  # fmt: skip
 @click.option("--name", help="Name of the result. [default: the base's own, or ARCH-kb-cpu or ARCH-kb-gpu]")
@@ -50,7 +41,7 @@ _PHASES = {"train": "first device", "learn": "column learns", "distill": "base l
     help="Passes of each phase; 0: as many as it takes. The first device of a new base has one phase, with the passes "
     "of both.",
 )  # fmt: skip
-@per_task_option(200)
+@opt.per_task_option(200)
 @click.option("--ewc/--no-ewc", default=True, help="Hold back what earlier devices depend on.")
 @click.option("--recipe", help="Recipe (a name, or a file) whose loss and batches the phases have.")
 @click.option(
@@ -58,11 +49,11 @@ _PHASES = {"train": "first device", "learn": "column learns", "distill": "base l
     help="Losses, rates, batches and epochs: tchub's, by the recipe, or those of TCL's paper: 100 epochs, divided over "
     "the devices of this run and their phases.",
 )  # fmt: skip
-@seed_option("Decides weights, batches and programs taken.")
+@opt.seed_option("Decides weights, batches and programs taken.")
 @resume_option
 @licence_option
 @click.option("--authors", help="Authors of a new base, for its card.")
-@torch_threads_option
+@opt.torch_threads_option
 def distill_command(
     kb: str, corpora: tuple[Path, ...], out: Path, judged: tuple[Path, ...], name: str | None, version: str | None,
     resume: bool, weights_licence: str | None, authors: str | None, threads: int, output: Output, **options: Any,
@@ -119,7 +110,7 @@ def distill_command(
         "added": [asdict(device) for device in grown.added],
         **grown.metrics,
     }
-    output.data(result, lambda console: _draw_base(result, console))
+    output.data(result, _base(result))
     warn_without_licence(config.lineage, output)
     output.hint(f"tchub adapt {shlex.quote(str(out))} --device local --budget 10%")
 
@@ -139,7 +130,7 @@ def _title(
         version = version or str(Version.parse(config.version).next_minor())
         kb = f"{config.name}@{config.version}"
     chosen = CheckpointName.parse(f"{name}@{version or '1.0.0'}")
-    options = given_again(only=_REPRODUCED, folders_by_name=True)
+    options = opt.given_again(only=_REPRODUCED, folders_by_name=True)
     command = f"tchub distill {kb} {options} --out DIR --name {chosen.name} --version {chosen.version} --seed {seed}"
     return chosen.name, str(chosen.version), command
 
@@ -158,8 +149,6 @@ def _save_base(grown: KnowledgeBase, folder: Path) -> None:
 
 def _event(phase: str, facts: Mapping[str, Any]) -> str:
     """Return the line of an epoch, or of a device that was learnt."""
-    from ..text import score_text
-
     if phase != "done":
         return epoch_line(f"{_PHASES[phase]}, epoch {int(facts['epoch']) + 1}", facts)
     scores = ", ".join(f"{who} {score_text(row['pairwise'])}" for who, row in facts["test"].items())
@@ -168,24 +157,22 @@ def _event(phase: str, facts: Mapping[str, Any]) -> str:
     return f"{text}; warning: {facts['warning']}" if facts["warning"] else text
 
 
-def _draw_base(result: Mapping[str, Any], console: Terminal) -> None:
-    """Draw of every device what the base knew when it was learnt, and what it knows now."""
-    console.print(f"{result['name']}@{result['version']}: {result['parameters']:,} parameters")
-    draw_devices(result["devices"], console)
+def _base(result: Mapping[str, Any]) -> Iterator[Part]:
+    """Show of every device what the base knew when it was learnt, and what it knows now."""
+    yield f"{result['name']}@{result['version']}: {result['parameters']:,} parameters"
+    yield from devices_table(result["devices"])
     for device in result["added"]:
         if device["warning"]:
-            console.print(f"warning: {device['corpus']}: {device['warning']}", soft_wrap=True)
-    console.print(f"written to {result['path']}", soft_wrap=True)
+            yield f"warning: {device['corpus']}: {device['warning']}"
+    yield f"written to {result['path']}"
 
 
-def draw_devices(devices: object, console: Terminal) -> None:
-    """Draw the pairwise accuracy on the test tasks of every device of `metrics.json`, in the order of learning.
+def devices_table(devices: object) -> Iterator[Part]:
+    """Show the pairwise accuracy on the test tasks of every device of `metrics.json`, in the order of learning.
 
     An item without the shape of a device gets no row.
     """
     from ..registry.entry import as_object, is_number
-    from ..text import score_text
-    from .terminal import Column
 
     rows = list(filter(None, map(as_object, devices if isinstance(devices, list) else ())))
     if not rows:
@@ -196,8 +183,8 @@ def draw_devices(devices: object, console: Terminal) -> None:
         f"{then - now:+.3f}" if is_number(then) and is_number(now) else "-"
         for then, now in zip(scores["then"], scores["now"], strict=True)
     )
-    console.table(
+    yield [
         Column("  pairwise by device", [f"  {row.get('corpus', '-')}" for row in rows], least=12),
         *(Column(title, list(map(score_text, values)), True) for title, values in scores.items()),
         Column("forgotten", list(lost), True),
-    )
+    ]

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import FILE, command, out_option
-from .output import Output
+from .options import FILE, PATH, command, out_option
+from .output import Output, Part
 
 if TYPE_CHECKING:
     from ..registry.trust import IndexUpdate
-    from .terminal import Terminal
-
-_PATH: Any = click.Path(path_type=Path)
 
 
 @click.group("index")
@@ -49,21 +47,20 @@ def index_refresh_command(source: str | None, output: Output) -> None:
     from ..api import refresh_index
 
     update = refresh_index(source)
-    output.data(update.as_dict(), lambda console: _draw_update(update, console))
+    output.data(update.as_dict(), _update(update))
     if update.unusable:
         output.note(f"the index that was here before could not be used: {update.unusable}")
     output.hint("tchub list")
 
 
-def _draw_update(update: IndexUpdate, console: Terminal) -> None:
+def _update(update: IndexUpdate) -> Iterator[Part]:
     before = "none" if update.before is None else update.before
     state = "unchanged" if update.before == update.serial else f"was {before}"
     commit = f" at commit {update.commit} of {update.date}" if update.commit else ""
-    console.print(f"serial {update.serial} ({state}) from {update.source}{commit}")
-    console.print(f"signed by the keys of root {update.keys}, good until {update.expires}")
-    for title, names in (("new", update.added), ("deprecated", update.deprecated)):
-        for name in names:
-            console.print(f"{title}: {name}")
+    yield f"serial {update.serial} ({state}) from {update.source}{commit}"
+    yield f"signed by the keys of root {update.keys}, good until {update.expires}"
+    yield from (f"new: {name}" for name in update.added)
+    yield from (f"deprecated: {name}" for name in update.deprecated)
 
 
 @command("show", index_command)
@@ -80,34 +77,28 @@ def index_show_command(output: Output) -> None:
     from ..api import describe_index
 
     result = describe_index()
-    output.data(result, lambda console: _draw_index(result, console))
+    output.data(result, _index(result))
     expires = (result["refreshed"] or {}).get("expires")
     if expires and datetime.fromisoformat(expires) < datetime.now(UTC):
         output.note(f"the refreshed index was to be replaced by {expires}: newer ones may be held back from you")
     output.hint("tchub index refresh")
 
 
-def _draw_index(result: dict[str, Any], console: Terminal) -> None:
-    """Print a line for each index, the keys, each old name and each deprecated checkpoint."""
-
-    def line(title: str, text: str) -> None:
-        console.print(f"{title:<11} {text}", soft_wrap=True)
-
+def _index(result: dict[str, Any]) -> Iterator[Part]:
+    """Show a line for each index, the keys, each old name and each deprecated checkpoint."""
     for name in ("override", "shipped", "refreshed"):
         if index := result[name]:
-            line(name, ", ".join(f"{key} {value}" for key, value in index.items() if value is not None))
+            yield f"{name:<11} " + ", ".join(f"{key} {value}" for key, value in index.items() if value is not None)
     if keys := result["keys"]:
-        line("keys", f"{', '.join(keys['trusted'])}, of root {keys['version']}, good until {keys['expires']}")
-    for old, new in result["aliases"].items():
-        line("old name", f"{old} is called {new} now")
-    for name, reason in result["deprecated"].items():
-        line("deprecated", f"{name}: {reason}")
+        yield f"keys        {', '.join(keys['trusted'])}, of root {keys['version']}, good until {keys['expires']}"
+    yield from (f"old name    {old} is called {new} now" for old, new in result["aliases"].items())
+    yield from (f"deprecated  {name}: {reason}" for name, reason in result["deprecated"].items())
 
 
 @command("sign", index_command)
-@click.argument("folder", type=_PATH)
-@click.option("--key", "keys", type=_PATH, multiple=True, required=True, metavar="KEYFILE", help="Private key in PEM.")
-@click.option("--trust", type=_PATH, multiple=True, metavar="PUBLIC", help="Trust this public key (PEM) from now on.")
+@click.argument("folder", type=PATH)
+@click.option("--key", "keys", type=PATH, multiple=True, required=True, metavar="KEYFILE", help="Private key in PEM.")
+@click.option("--trust", type=PATH, multiple=True, metavar="PUBLIC", help="Trust this public key (PEM) from now on.")
 @click.option("--revoke", multiple=True, metavar="ID", help="Take a trusted key back. Can be repeated.")
 @click.option("--days", type=click.IntRange(1, 3650), default=365, help="Sign anew within so long.")
 def index_sign_command(

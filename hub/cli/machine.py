@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from .options import command
-from .output import Output
+from .output import Column, Output, Part
 
 if TYPE_CHECKING:
     from ...zoo.devices import Device
     from ..device.detect import LocalDevice
     from ..device.doctor import Check
-    from .terminal import Terminal
 
 _STYLES = {"ok": "green", "warn": "yellow", "fail": "bold red"}
 
@@ -35,25 +34,21 @@ def doctor_command(output: Output) -> None:
     output.note("checking this machine; it takes some seconds")
     checks = list(run_checks())
     bad = failed(checks)
-    data = {"ok": not bad, "checks": [check.to_dict() for check in checks]}
-    output.data(data, lambda console: _draw_checks(checks, console))
+    output.data({"ok": not bad, "checks": [check.to_dict() for check in checks]}, _checks(checks))
     if bad:
         raise click.exceptions.Exit(1)
     output.hint("tchub devices local")
 
 
-def _draw_checks(checks: Sequence[Check], console: Terminal) -> None:
+def _checks(checks: Sequence[Check]) -> Iterator[Part]:
     from rich.text import Text
 
-    from .terminal import Column
-
-    console.table(
+    results = [check.value + (f"\n-> {check.remedy}" if check.remedy else "") for check in checks]
+    yield [
         Column("check", [check.name for check in checks]),
         Column("status", [Text(check.status, _STYLES[check.status]) for check in checks]),
-        Column(
-            "result", [check.value + (f"\n-> {check.remedy}" if check.remedy else "") for check in checks], wraps=True
-        ),
-    )
+        Column("result", results, wraps=True),
+    ]
 
 
 @command("devices")
@@ -91,56 +86,50 @@ def devices_command(names: tuple[str, ...], kind: str | None, source: str | None
         from ..device.detect import detect_local
 
         local = detect_local()
-        output.data(local.to_dict(), lambda console: _draw_local(local, console))
+        output.data(local.to_dict(), _local(local))
         output.hint(f"tchub list --family {local.family}")
     elif name is None:
         devices = list_devices(kind)
-        output.data([device.to_dict() for device in devices], lambda console: _draw_devices(devices, console))
+        output.data([device.to_dict() for device in devices], _list(devices))
         output.hint("tchub devices local")
     else:
         device = get_device(name)
-        output.data(device.to_dict(), lambda console: _draw_device(device, console))
+        output.data(device.to_dict(), _sheet(device))
         if others := [d.name for d in list_devices() if d.family == device.family and d.name != device.name]:
             output.note(f"also of the family {device.family}: {', '.join(others)}")
 
 
-def _draw_devices(devices: Sequence[Device], console: Terminal) -> None:
-    from .terminal import Column
-
-    console.table(
+def _list(devices: Sequence[Device]) -> Iterator[Part]:
+    yield [
         Column("family", [device.family for device in devices]),
         Column("name", [device.name for device in devices]),
         Column("kind", [device.kind for device in devices]),
         Column("device", [device.title for device in devices], leaves=2),
         Column("target", [target_text(device.target) for device in devices], leaves=1, wraps=True),
-    )
+    ]
 
 
-def _draw_device(device: Device, console: Terminal) -> None:
-    """Draw the facts, then every number with its source."""
-    from .terminal import Column
-
-    console.print(device.title, style="bold")
-    console.facts(
-        {
-            "name": device.name,
-            "family": device.family,
-            "vendor and ISA": f"{device.vendor}, {device.isa}, {device.microarchitecture}",
-            "also called": ", ".join(device.aliases) or "-",
-            "TVM target": target_text(device.target),
-            "notes": device.notes or "-",
-        }
-    )
+def _sheet(device: Device) -> Iterator[Part]:
+    """Show the facts, then every number with its source."""
+    yield device.title
+    yield {
+        "name": device.name,
+        "family": device.family,
+        "vendor and ISA": f"{device.vendor}, {device.isa}, {device.microarchitecture}",
+        "also called": ", ".join(device.aliases) or "-",
+        "TVM target": target_text(device.target),
+        "notes": device.notes or "-",
+    }
     values = device.spec.values()
-    console.table(
+    yield [
         Column("number", list(values)),
         Column("value", ["-" if value is None else f"{value:g}" for value in values.values()], True),
         Column("source", [device.spec.sources[name] for name in values], wraps=True),
-    )
+    ]
 
 
-def _draw_local(local: LocalDevice, console: Terminal) -> None:
-    """Draw what was detected and why, then the spec sheet."""
+def _local(local: LocalDevice) -> Iterator[Part]:
+    """Show what was detected and why, then the spec sheet."""
     facts: dict[str, Any] = {
         "device": f"{local.device.name}, {'recognised' if local.exact else 'the nearest known stands in'}",
         "CPU": local.cpu_model,
@@ -148,10 +137,9 @@ def _draw_local(local: LocalDevice, console: Terminal) -> None:
         "target": target_text(local.target),
     }
     facts |= {f"GPU {i}": f"{gpu.name} ({gpu.device or 'no spec sheet'})" for i, gpu in enumerate(local.gpus)}
-    facts |= {f"reason {i}": reason for i, reason in enumerate(local.reasons, start=1)}
-    console.facts(facts)
-    console.print()
-    _draw_device(local.device, console)
+    yield facts | {f"reason {i}": reason for i, reason in enumerate(local.reasons, start=1)}
+    yield ""
+    yield from _sheet(local.device)
 
 
 def target_text(target: dict[str, Any]) -> str:

@@ -91,9 +91,9 @@ def _attributes(config: type[Any]) -> dict[str, str]:
     }
 
 
-def out_option(about: str, default: str | None = None, *, kind: Any = FOLDER) -> Decorator:
-    """Add `--out`, where the command writes; required without a default."""
-    return click.option("--out", required=default is None, default=default, type=kind, help=about)
+def out_option(about: str, default: str | None = None) -> Decorator:
+    """Add `--out`, the folder that the command writes; required without a default."""
+    return click.option("--out", required=default is None, default=default, type=FOLDER, help=about)
 
 
 def seed_option(about: str) -> Decorator:
@@ -103,49 +103,47 @@ def seed_option(about: str) -> Decorator:
 
 def corpora_option(about: str, *, required: bool = False) -> Decorator:
     """Add `--corpus`, which may be repeated, and pass the command `corpora`."""
+    about = f"{about} Repeatable."
     return click.option(
-        "--corpus", "corpora", multiple=True, required=required, metavar="DIR", type=_CORPUS,
-        help=f"{about} Repeatable.",
-    )  # fmt: skip
-
-
-def _comparable(_context: click.Context, _parameter: click.Parameter, value: int) -> int:
-    if value < 0 or value == 1:
-        raise click.BadParameter("give 2 or more, since programs of a task are compared, or 0 for all of them")
-    return value
+        "--corpus", "corpora", multiple=True, required=required, metavar="DIR", type=_CORPUS, help=about
+    )
 
 
 def per_task_option(default: int) -> Decorator:
-    """Add `--per-task`, the programs of a task at most; one program would have nothing to be compared with."""
-    return click.option(
-        "--per-task", default=default, callback=_comparable, metavar="N",
-        help="Programs of a task at most; 0: all.",
-    )  # fmt: skip
+    """Add `--per-task`, the programs of a task at most."""
+    about = "Programs of a task at most; 0: all."
+    return click.option("--per-task", default=default, type=click.IntRange(0), metavar="N", help=about)
+
+
+def _parsed(name: str, parse: Callable[[Any], Any]) -> Decorator:
+    """Pass the command a parsed parameter; click keeps what was written, for `given_again`."""
+
+    def decorate(func: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(func)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            return func(*args, **kwargs | {name: parse(kwargs[name])})
+
+        return wrapper
+
+    return decorate
+
+
+def _target(text: str | None) -> dict[str, Any] | None:
+    from ..device.device_choice import parse_target
+
+    return parse_target(text)
 
 
 def device_options(func: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--device`, `--target` and `--linker`."""
-
-    @click.option(
-        "--device", default="local", metavar="D",
-        help="Where to measure: local, or rpc://HOST:PORT/KEY of an RPC tracker.",
-    )  # fmt: skip
-    @click.option(
-        "--target", metavar="T",
-        help="TVM target: JSON, a file of it, a name of `tchub devices`, or LLVM's name of a CPU or level, e.g. "
-        "x86-64-v2. [default: the device's own]",
-    )  # fmt: skip
-    @click.option(
-        "--linker", metavar="CC",
-        help="Linker of programs for another architecture. [default: ARCH-linux-gnu-gcc, ld.lld]",
-    )  # fmt: skip
-    @wraps(func)
-    def wrapper(*args: Any, target: str | None, **kwargs: Any) -> Any:
-        from ..device.device_choice import parse_target
-
-        return func(*args, target=parse_target(target), **kwargs)
-
-    return wrapper
+    device = "Where to measure: local, or rpc://HOST:PORT/KEY of an RPC tracker."
+    target = (
+        "TVM target: JSON, a file of it, a name of `tchub devices`, or LLVM's name of a CPU or level, e.g. x86-64-v2."
+    )
+    linker = "Linker of programs for another architecture. [default: ARCH-linux-gnu-gcc, ld.lld]"
+    func = click.option("--linker", metavar="CC", help=linker)(_parsed("target", _target)(func))
+    func = click.option("--target", metavar="T", help=f"{target} [default: the device's own]")(func)
+    return click.option("--device", default="local", metavar="D", help=device)(func)
 
 
 threads_option = click.option(
@@ -161,19 +159,12 @@ torch_threads_option = click.option(
 
 def shape_option(func: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--shape`, and pass the command `shapes`: sizes by name, or None."""
-
-    @click.option(
-        "--shape", "shapes", multiple=True, metavar="NAME=N",
-        help="Sizes of a dynamic shape, e.g. batch=1,8. Repeatable.",
-    )  # fmt: skip
-    @wraps(func)
-    def wrapper(*args: Any, shapes: tuple[str, ...], **kwargs: Any) -> Any:
-        return func(*args, shapes=dict(map(_parse_shape, shapes)) or None, **kwargs)
-
-    return wrapper
+    about = "Sizes of a dynamic shape, e.g. batch=1,8. Repeatable."
+    option = click.option("--shape", "shapes", multiple=True, metavar="NAME=N", help=about)
+    return option(_parsed("shapes", lambda texts: dict(map(_sizes, texts)) or None)(func))
 
 
-def _parse_shape(text: str) -> tuple[str, list[int]]:
+def _sizes(text: str) -> tuple[str, list[int]]:
     name, equals, sizes = text.partition("=")
     if not (name and equals and all(size.isdecimal() for size in sizes.split(","))):
         raise click.BadParameter(f"{text!r} is no name with sizes: write batch=1,8", param_hint="--shape")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,10 +15,37 @@ import click
 from ...zoo.plain_json import plain
 
 if TYPE_CHECKING:
+    from rich.text import Text
+
     from .terminal import Terminal
 
 # Consoles that stand for stderr while a log file has it (native_log.py), innermost last.
 _in_place_of_stderr: list[Terminal] = []
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table.
+
+    Attributes:
+        title: its head.
+        cells: one text a row; a rich text has a style of its own.
+        number: set to the right, and never cut.
+        leaves: columns leave a table that is too wide in this order, smallest first; None stays.
+        least: cells that this column is cut to before any leaves; None is cut only when none is left to leave.
+        wraps: texts that are too wide are broken into lines instead of cut.
+    """
+
+    title: str
+    cells: Sequence[str | Text]
+    number: bool = False
+    leaves: int | None = None
+    least: int | None = None
+    wraps: bool = False
+
+
+# A line, facts by name, or a table.
+Part = str | Mapping[str, object] | Sequence[Column]
 
 
 def _terminal(*, stderr: bool = False, quiet: bool = False) -> Terminal:
@@ -61,20 +88,19 @@ class Output:
             _in_place_of_stderr.pop()
             console.file = before
 
-    def data(self, value: Any, human: Callable[[Terminal], None] | object = None) -> None:
+    def data(self, value: Any, human: str | Iterable[Part]) -> None:
         """Print the command's result on stdout.
 
         Args:
             value: a JSON-serialisable object, printed whole under `--json`.
-            human: the text for people, or a function that draws it on a console that writes to stdout; `value` itself
-                where it is None.
+            human: the text for people, or its parts, which are not made under `--json`.
         """
         if self.mode == "json":
             click.echo(json.dumps(plain(value), indent=2, default=str, allow_nan=False))
-        elif callable(human):
-            human(_terminal())
-        else:
-            _terminal().print(value if human is None else human, soft_wrap=True)
+            return
+        console = _terminal()
+        for part in [human] if isinstance(human, str) else human:
+            console.show(part)
 
     def note(self, text: str) -> None:
         """Print a note for the person at the terminal (stderr; silent in quiet mode)."""

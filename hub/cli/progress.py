@@ -28,8 +28,8 @@ from rich.text import Text
 from ..adaptation.config import AdaptProgress
 from ..tuning.progress import TuneProgress
 from .native_log import NativeLog
-from .output import Output
-from .terminal import Column, table
+from .output import Column, Output
+from .terminal import table
 
 if TYPE_CHECKING:
     from ..tuning.collect import CollectProgress

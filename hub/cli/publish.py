@@ -3,50 +3,36 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import (
-    command,
-    corpora_option,
-    device_options,
-    given_again,
-    index_options,
-    out_option,
-    seed_option,
-    threads_option,
-    torch_threads_option,
-)
-from .output import Output, Prompt
+from . import options as opt
+from .output import Output, Part, Prompt
 
 if TYPE_CHECKING:
     from ..publishing.check import CheckReport
     from ..publishing.contribute import StepResult
     from ..publishing.contribute_facts import ContributionConfig
     from ..publishing.publish import PublishResult
-    from .terminal import Terminal
 
 _OUTCOMES = {"ok": "ok", "failed": "FAIL", "not-checked": "open"}
 _STEPS = ("preflight", "device", "facts", "collect", "train", "evaluate", "card", "check", "publish")
 _FACTS = ("authors", "weights_licence", "data_licence", "name", "version")
 
-_judging_corpora = corpora_option("A corpus that it learnt from or is judged by, in a folder of its name.")
+_judging_corpora = opt.corpora_option("A corpus that it learnt from or is judged by, in a folder of its name.")
 _evaluate_option = click.option(
     "--evaluate/--no-evaluate", default=True, help="Evaluate the scores again, for which the corpora are needed."
 )
 
 
-@command("check")
+@opt.command("check")
 @click.argument("name_or_path")
 @_judging_corpora
 @_evaluate_option
-@click.option(
-    "--tolerance", default=0.002, type=click.FloatRange(0, 1),
-    help="How far a score that is evaluated again may be from the published one.",
-)  # fmt: skip
-@torch_threads_option
+@opt.torch_threads_option
 def check_command(name_or_path: str, output: Output, **options: Any) -> None:
     """Check everything that a reviewer looks at. NAME_OR_PATH is a folder, or a name that `tchub list` shows.
 
@@ -67,32 +53,32 @@ def check_command(name_or_path: str, output: Output, **options: Any) -> None:
 
     torch.set_num_threads(options["threads"])
     report = check(find_checkpoint(name_or_path), note=output.note, **options)
-    output.data(report.as_dict(), lambda console: _draw_report(report, console))
+    output.data(report.as_dict(), _findings(report))
     if not report.ok:
         raise click.exceptions.Exit(1)
-    corpora = given_again(only=["corpora"])
+    corpora = opt.given_again(only=["corpora"])
     parts = ["tchub publish", shlex.quote(name_or_path), *([corpora] if corpora else []), "--repo ORGANISATION/NAME"]
     output.hint(" ".join(parts))
 
 
-def _draw_report(report: CheckReport, console: Terminal) -> None:
-    """Draw one line a finding, the remedy of what is wrong under it."""
+def _findings(report: CheckReport) -> Iterator[Part]:
+    """Show one line a finding, the remedy of what is wrong under it."""
     for finding in report.findings:
-        console.print(f"{_OUTCOMES[finding.outcome]:<6}{finding.name:<10}{finding.detail}", soft_wrap=True)
+        yield f"{_OUTCOMES[finding.outcome]:<6}{finding.name:<10}{finding.detail}"
         if finding.outcome != "ok" and finding.remedy:
-            console.print(f"{'':<16}-> {finding.remedy}", soft_wrap=True)
+            yield f"{'':<16}-> {finding.remedy}"
 
 
-@command("publish")
+@opt.command("publish")
 @click.argument("name_or_path")
 @click.option("--repo", required=True, metavar="ORG/NAME", help="The Hub repository; made when it is not there.")
 @click.option("--version", metavar="X.Y.Z", help="Publish it as this version. [default: its config's]")
 @click.option("--private", is_flag=True, help="Only in a private repository; by default no index is asked.")
 @click.option("--create-pr", is_flag=True, help="Propose it by a pull request, where you may not write.")
-@index_options
+@opt.index_options
 @_judging_corpora
 @_evaluate_option
-@torch_threads_option
+@opt.torch_threads_option
 @click.option("--dry-run", is_flag=True, help="Check it, and show what would be uploaded.")
 def publish_command(name_or_path: str, repo: str, output: Output, **options: Any) -> None:
     """Publish a checkpoint on the Hugging Face Hub. NAME_OR_PATH is a folder, or a name that `tchub list` shows.
@@ -112,41 +98,43 @@ def publish_command(name_or_path: str, repo: str, output: Output, **options: Any
 
     corpora, config = options.pop("corpora"), PublishConfig(**options)
     result = publish(find_checkpoint(name_or_path), repo, corpora=corpora, config=config, note=output.note)
-    output.data(result.as_dict(), "\n".join(_published(result)))
+    output.data(result.as_dict(), _published(result))
     output.hint(_after_publishing(result))
 
 
-def _published(result: PublishResult) -> list[str]:
-    lines = [f"{result.outcome}: {result.name}@{result.version} at {result.url}"]
-    lines += [f"  commit: {result.commit}"] if result.commit else []
-    lines += [f"  tag: {result.tag}"] if result.tag else []
+def _published(result: PublishResult) -> Iterator[Part]:
+    yield f"{result.outcome}: {result.name}@{result.version} at {result.url}"
+    if result.commit:
+        yield f"  commit: {result.commit}"
+    if result.tag:
+        yield f"  tag: {result.tag}"
     if result.index:
-        lines.append(f"  index: {result.index.url or f'{result.index.repo} lists it already'}")
-    return lines + [f"  {name}  sha256 {sha256}" for name, sha256 in sorted(result.files.items())]
+        yield f"  index: {result.index.url or f'{result.index.repo} lists it already'}"
+    yield from (f"  {name}  sha256 {sha256}" for name, sha256 in sorted(result.files.items()))
 
 
 def _after_publishing(result: PublishResult) -> str:
     if result.outcome == "dry-run":
-        return given_again(without=["dry_run"])
+        return opt.given_again(without=["dry_run"])
     if result.outcome == "proposed":
         later = f"# tags it, by an owner of {result.repo}, once {result.url} is merged"
-        return f"{given_again(without=['create_pr'])}   {later}"
+        return f"{opt.given_again(without=['create_pr'])}   {later}"
     if result.index is None:
-        return f"{given_again(without=['no_index'])} --index-repo ORG/NAME   # so that tchub pull finds it"
+        return f"{opt.given_again(without=['no_index'])} --index-repo ORG/NAME   # so that tchub pull finds it"
     merged = f"   # once {result.index.url} is merged" if result.index.url else ""
     return f"tchub index refresh && tchub pull {result.name}@{result.version}{merged}"
 
 
-@command("contribute")
-@device_options
-@out_option("Folder of all that is made.", "contribution")
+@opt.command("contribute")
+@opt.device_options
+@opt.out_option("Folder of all that is made.", "contribution")
 @click.option("--workload", default="full", help="Suites, networks, operators, with commas.")
 @click.option("--programs", default=12000, type=click.IntRange(8), help="Programs to measure.")
-@threads_option
-@corpora_option("Learn from this corpus and measure nothing; the first one judges.")
+@opt.threads_option
+@opt.corpora_option("Learn from this corpus and measure nothing; the first one judges.")
 @click.option("--recipe", help="How to train: a recipe that ships, or a file. [default: the checkpoint's, or tilenet]")
 @click.option("--checkpoint", metavar="NAME", help="Start from the weights of this checkpoint.")
-@seed_option("Seed of the candidates and the training.")
+@opt.seed_option("Seed of the candidates and the training.")
 @click.option("--authors", help="Who made it, as it is to be cited.")
 @click.option("--weights-licence", metavar="SPDX", help="Licence that you give the weights. There is no default.")
 @click.option("--data-licence", metavar="SPDX", help="Licence of what is measured here. There is no default.")
@@ -154,7 +142,7 @@ def _after_publishing(result: PublishResult) -> str:
 @click.option("--name", help="Name of the checkpoint. [default: ARCH-FAMILY]")
 @click.option("--version", help="Version of the checkpoint. [default: the next one that nobody has]")
 @click.option("--repo", metavar="ORG/NAME", help="The Hub repository to publish in.")
-@index_options
+@opt.index_options
 @click.option("--publish/--no-publish", default=True, help="--no-publish: stop with a folder ready to be published.")
 @click.option("--yes", is_flag=True, help="Publish without asking.")
 @click.option("--step", type=click.Choice(_STEPS), help="Do this step again, and all after it.")

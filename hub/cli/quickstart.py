@@ -123,7 +123,7 @@ def quickstart_command(out: Path, trials: int, threads: int | None, output: Outp
 
     with native_output_logged(output, out) as log, shown_progress(output, log) as progress:
         result = quickstart(out, trials=trials, threads=threads, progress=progress)
-    output.data(result, lambda console: console.facts(_summary(result)))
+    output.data(result, [_summary(result)])
     output.note(f"report: {result['folder']}/report.html")
     if result["output_equal"]:
         suggest_use(result["folder"], output)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleDimensions
 from rich.table import Table
 from rich.text import Text
+
+from .output import Column, Part
 
 if TYPE_CHECKING:
     from rich.style import StyleType
@@ -25,41 +26,21 @@ _LEAST_WRAPPED = 16
 _PIPED = ConsoleDimensions(10_000, 25)
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of a table.
-
-    Attributes:
-        title: its head.
-        cells: one text a row; a rich text has a style of its own.
-        number: set to the right, and never cut.
-        leaves: columns leave a table that is too wide in this order, smallest first; None stays.
-        least: cells that this column is cut to before any leaves; None is cut only when none is left to leave.
-        wraps: texts that are too wide are broken into lines instead of cut.
-    """
-
-    title: str
-    cells: Sequence[str | Text]
-    number: bool = False
-    leaves: int | None = None
-    least: int | None = None
-    wraps: bool = False
-
-    @property
-    def narrowest(self) -> int:
-        """Cells that the column needs before others leave for it."""
-        lines = (line for text in (self.title, *self.cells) for line in str(text).split("\n"))
-        least = _LEAST_WRAPPED if self.wraps and self.least is None else self.least
-        width = max(map(cell_len, lines))
-        return width if least is None else min(least, width)
-
-
 def fitting(columns: Sequence[Column], width: int) -> list[Column]:
     """Return the columns that fit into `width` cells."""
     kept = list(columns)
-    while sum(c.narrowest + _GAP for c in kept) - _GAP > width and any(c.leaves is not None for c in kept):
+    while sum(_narrowest(c) + _GAP for c in kept) - _GAP > width and any(c.leaves is not None for c in kept):
         kept.remove(min((c for c in kept if c.leaves is not None), key=lambda c: c.leaves or 0))
     return kept
+
+
+def _narrowest(column: Column) -> int:
+    """Return the cells that a column needs before others leave for it."""
+    lines = (line for text in (column.title, *column.cells) for line in str(text).split("\n"))
+    width, least = max(map(cell_len, lines)), column.least
+    if least is None:
+        least = _LEAST_WRAPPED if column.wraps else width
+    return min(least, width)
 
 
 def table(columns: Sequence[Column], width: int, styles: Sequence[StyleType | None] = ()) -> Table:
@@ -100,21 +81,20 @@ class Terminal(Console):
             return super().size
         return ConsoleDimensions(columns, lines)
 
-    def table(self, *columns: Column, styles: Sequence[StyleType | None] = ()) -> None:
-        """Print the table of those columns that fit."""
-        self.print(table(columns, self.width, styles))
-
-    def facts(self, facts: Mapping[str, object], indent: int = 0) -> None:
-        """Print a line for each fact, the names in a column of their own; a terminal wraps the facts beside them."""
-        widest = indent + max(map(len, facts), default=0)
-        grid = Table.grid(padding=(0, 2, 0, 0))
-        grid.add_column(width=widest, no_wrap=True)
-        grid.add_column(overflow="fold")
-        for name, fact in facts.items():
-            title = f"{'':{indent}}{name:<{widest - indent}}"
-            if self.is_terminal:
-                grid.add_row(Text(title, "bold"), str(fact))
-            else:
-                self.print(f"{title}  {fact}")
-        if grid.rows:
+    def show(self, part: Part) -> None:
+        """Print a line, a table of those columns that fit, or facts, which a terminal wraps beside their names."""
+        if isinstance(part, str):
+            self.print(part, soft_wrap=True)
+        elif not isinstance(part, Mapping):
+            self.print(table(part, self.width))
+        elif self.is_terminal:
+            grid = Table.grid(padding=(0, 2, 0, 0))
+            grid.add_column(no_wrap=True)
+            grid.add_column(overflow="fold")
+            for name, fact in part.items():
+                grid.add_row(Text(name, "bold"), str(fact))
             self.print(grid)
+        else:
+            widest = max(map(len, part), default=0)
+            for name, fact in part.items():
+                self.print(f"{name:<{widest}}  {fact}")

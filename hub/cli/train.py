@@ -2,70 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import (
-    PATH,
-    command,
-    corpora_option,
-    given_again,
-    out_option,
-    per_task_option,
-    seed_option,
-    torch_threads_option,
-)
-from .output import Output
+from ..registry.listing import TITLES
+from . import options as opt
+from .output import Column, Output, Part
 
 if TYPE_CHECKING:
-    from ...zoo.training import TrainConfig
     from ...zoo.training.fit import FitResult
-    from .terminal import Terminal
 
-_SCORES = {
-    "top1": "top-1",
-    "top5": "top-5",
-    "mean_top1": "mean top-1",
-    "mean_top5": "mean top-5",
-    "pairwise": "pairwise",
-}
-
-_REPRODUCED = ("corpora", "checkpoint", "tasks_fraction", "programs_fraction", "per_task")
+_REPRODUCED = ("corpora", "checkpoint", "programs_fraction", "per_task")
 
 resume_option = click.option("--resume", is_flag=True, help="Continue the run that --out holds.")
 licence_option = click.option("--weights-licence", metavar="SPDX", help="Licence that you give the weights.")
 
 
-@command("train")
+@opt.command("train")
 @click.argument("config")
-@corpora_option("Corpus to learn from, of any framework; the first one's test tasks judge.", required=True)
-@out_option("Folder to write.")
+@opt.corpora_option("Corpus to learn from, of any framework; the first one's test tasks judge.", required=True)
+@opt.out_option("Folder to write.")
 @click.option("--checkpoint", metavar="NAME", help="Start from the weights of this checkpoint.")
 @click.option("--name", help="Name of the checkpoint. [default: ARCH-FAMILY]")
 @click.option("--version", default="0.1.0", help="Version of the checkpoint.")
-@seed_option("Decides weights, batches and programs kept.")
+@opt.seed_option("Decides weights, batches and programs kept.")
 @resume_option
 @click.option(
-    "--tasks-fraction", default=1.0, type=click.FloatRange(0, 1, min_open=True),
-    help="Share of the first corpus's training tasks, picked at random.",
-)  # fmt: skip
-@click.option(
     "--programs-fraction", default=1.0, type=click.FloatRange(0, 1),
-    help="Share of the programs of each of them, picked at random; 0 learns from the other corpora alone.",
+    help="Share of the first corpus's training programs, picked at random; 0 learns from the other corpora alone.",
 )  # fmt: skip
-@per_task_option(0)
+@opt.per_task_option(0)
 @licence_option
-@torch_threads_option
-@click.option(
-    "--torch-device", default="auto", type=click.Choice(["auto", "cpu", "cuda"]),
-    help="Where to train; auto takes a GPU where there is one.",
-)  # fmt: skip
+@opt.torch_threads_option
 def train_command(
-    config: str, corpora: tuple[Path, ...], out: Path, checkpoint: str | None, per_task: int, resume: bool,
-    weights_licence: str | None, threads: int, torch_device: str, output: Output, **options: Any,
+    config: str, corpora: tuple[Path, ...], out: Path, checkpoint: str | None, name: str | None, version: str,
+    seed: int, resume: bool, programs_fraction: float, per_task: int, weights_licence: str | None, threads: int,
+    output: Output,
 ) -> None:  # fmt: skip
     """Train a cost model on measured programs. CONFIG is a TOML or YAML file, or a recipe that ships (tcl, tlp, ...).
 
@@ -94,45 +69,35 @@ def train_command(
     from ..registry import cache_root, find_checkpoint
 
     torch.set_num_threads(threads)
-    where, recipe = _torch_device(torch_device), TrainConfig.find(config)
+    recipe = TrainConfig.find(config)
     target, *sources = (Corpus.open(path) for path in dict.fromkeys(corpora))
     check_folder(out, resume)
-    given = given_again(only=_REPRODUCED, folders_by_name=True)
-    world = World.join(cuda=where == "cuda")
+    given = opt.given_again(only=_REPRODUCED, folders_by_name=True)
+    share = Share(1.0, programs_fraction, per_task, seed)
+    store = StatementStore(cache_root().parent / "statements", workers=threads)
+    lineage = {"base": checkpoint} | ({"weights_licence": weights_licence} if weights_licence else {})
+    again = f"tchub train {config} {given} --out DIR --version {version} --seed {seed}"
+    world = World.join(cuda=torch.cuda.is_available())
+
+    def show(entry: dict[str, float]) -> None:
+        output.note(epoch_line(f"epoch {int(entry['epoch']) + 1}/{recipe.epochs}", entry))
+
     try:
-        seed, version = options["seed"], options["version"]
-        share = Share(options["tasks_fraction"], options["programs_fraction"], per_task, seed)
-        store = StatementStore(cache_root().parent / "statements", workers=threads)
-        lineage = {"base": checkpoint} | ({"weights_licence": weights_licence} if weights_licence else {})
-        again = f"tchub train {config} {given} --out DIR --version {version} --seed {seed}"
         fitted = fit(
             load_training_data(target, sources, recipe.feature_schema, share, store),
             recipe,
             seed,
             init=Checkpoint.load(find_checkpoint(checkpoint)) if checkpoint else None,
-            facts=CheckpointFacts(options["name"], version, lineage, again),
+            facts=CheckpointFacts(name, version, lineage, again),
             folder=out,
-            on_epoch=_epochs(recipe, output) if world.rank == 0 else None,
+            on_epoch=show if world.rank == 0 else None,
             world=world,
         )
     finally:
         world.leave()
     if world.rank == 0:
-        _finish_training(fitted, out, output)
+        _finish(fitted, out, output)
         output.hint(f"tchub evaluate {out} --corpus {target.path} --baselines")
-
-
-def _torch_device(choice: str) -> str:
-    import torch
-
-    from ...zoo.training import TrainingError
-
-    available = torch.cuda.is_available()
-    if choice == "cuda" and not available:
-        raise TrainingError(
-            "PyTorch finds no GPU here", remedy="use --torch-device cpu, or install a PyTorch with CUDA"
-        )
-    return "cuda" if available and choice != "cpu" else "cpu"
 
 
 def check_folder(folder: Path, resume: bool) -> None:
@@ -149,11 +114,6 @@ def check_folder(folder: Path, resume: bool) -> None:
         )
 
 
-def _epochs(recipe: TrainConfig, output: Output) -> Callable[[dict[str, float]], None]:
-    """Return a listener that writes a line an epoch."""
-    return lambda entry: output.note(epoch_line(f"epoch {int(entry['epoch']) + 1}/{recipe.epochs}", entry))
-
-
 def epoch_line(title: str, entry: Mapping[str, float]) -> str:
     """Return the line of an epoch: loss, validation scores where there are any, and seconds."""
     text = f"{title}  loss {entry['loss']:.4f}"
@@ -164,7 +124,7 @@ def epoch_line(title: str, entry: Mapping[str, float]) -> str:
     return f"{text}  {entry['seconds']:.1f} s"
 
 
-def _finish_training(fitted: FitResult, folder: Path, output: Output) -> None:
+def _finish(fitted: FitResult, folder: Path, output: Output) -> None:
     """Write the checkpoint, the config last, since it makes the folder a checkpoint; and print what it scores."""
     from ...zoo.files import write_files
     from ...zoo.plain_json import json_file
@@ -172,7 +132,7 @@ def _finish_training(fitted: FitResult, folder: Path, output: Output) -> None:
     write_files(folder, {"metrics.json": json_file(fitted.metrics)})
     fitted.checkpoint.save(folder)
     config, epochs, best = fitted.checkpoint.config, len(fitted.result.history), fitted.result.best_epoch
-    parameters = fitted.checkpoint.model.parameter_count()
+    parameters, scores = fitted.checkpoint.model.parameter_count(), fitted.metrics["results"]["model"]
     result = {
         "path": str(folder),
         "name": config.name,
@@ -183,11 +143,11 @@ def _finish_training(fitted: FitResult, folder: Path, output: Output) -> None:
         "best_epoch": best,
         **fitted.metrics,
     }
-    scores = ", ".join(f"{_SCORES[key]} {result['results']['model'][key]:.4f}" for key in ("top1", "top5", "pairwise"))
+    shown = ", ".join(f"{TITLES[key]} {scores[key]:.4f}" for key in ("top1", "top5", "pairwise"))
     output.data(
         result,
         f"{config.name}@{config.version}: {parameters:,} parameters, epoch {best + 1} of {epochs} kept; "
-        f"on {result['split']}: {scores}\nwritten to {folder}",
+        f"on {fitted.metrics['split']}: {shown}\nwritten to {folder}",
     )
     warn_without_licence(config.lineage, output)
 
@@ -201,9 +161,9 @@ def warn_without_licence(lineage: Mapping[str, Any], output: Output) -> None:
         )
 
 
-@command("evaluate")
+@opt.command("evaluate")
 @click.argument("name_or_path")
-@click.option("--corpus", required=True, type=PATH, metavar="DIR", help="Corpus folder.")
+@click.option("--corpus", required=True, type=opt.PATH, metavar="DIR", help="Corpus folder.")
 @click.option(
     "--split", default="test", type=click.Choice(["test", "val", "train"]),
     help="Which tasks: test are those of the held-out networks.",
@@ -213,8 +173,8 @@ def warn_without_licence(lineage: Mapping[str, Any], output: Output) -> None:
     "--labels", default=0, metavar="N", type=click.IntRange(0),
     help="Also rank with N random programs of each task known, as a tilenet can; they do not count.",
 )  # fmt: skip
-@seed_option("Seed of the baselines and the labels.")
-@torch_threads_option
+@opt.seed_option("Seed of the baselines and the labels.")
+@opt.torch_threads_option
 def evaluate_command(name_or_path: str, corpus: Path, baselines: bool, output: Output, **options: Any) -> None:
     """Score a checkpoint on a corpus. NAME_OR_PATH is a name that `tchub list` shows or a folder.
 
@@ -243,21 +203,18 @@ def evaluate_command(name_or_path: str, corpus: Path, baselines: bool, output: O
     cache = cache_root().parent / "statements"
     config = EvaluationConfig(baselines=BASELINES if baselines else (), cache=cache, **options)
     result = evaluate(Checkpoint.load(find_checkpoint(name_or_path)), opened, config, output.note)
-    output.data(result, lambda console: _draw_scores(result, console))
+    output.data(result, _scores(result))
 
 
-def _draw_scores(result: dict[str, Any], console: Terminal) -> None:
-    from .terminal import Column
-
-    title = f"{result['corpus']}, {result['split']}: {result['programs']} programs of {result['tasks']} tasks"
-    console.print(title, soft_wrap=True)
+def _scores(result: dict[str, Any]) -> Iterator[Part]:
+    yield f"{result['corpus']}, {result['split']}: {result['programs']} programs of {result['tasks']} tasks"
     rows = {scores.get("label", name): scores for name, scores in result["results"].items()}
     rows = {result["checkpoint"]: rows.pop("model")} | rows
     rows |= {f"given {number} programs": scores for number, scores in result.get("few_shot", {}).items()}
-    console.table(
+    yield [
         Column("", list(rows), least=16),
         *(
             Column(title, [f"{scores[key]:.4f}" for scores in rows.values()], True, 1 if "mean" in key else None)
-            for key, title in _SCORES.items()
+            for key, title in TITLES.items()
         ),
-    )
+    ]

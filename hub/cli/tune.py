@@ -9,22 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..tuning.config import TuneConfig
-from .options import (
-    FILE,
-    PATH,
-    command,
-    device_options,
-    options_of,
-    out_option,
-    shape_option,
-    threads_option,
-)
-from .output import Output
+from .options import FILE, PATH, command, device_options, options_of, out_option, shape_option, threads_option
+from .output import Column, Output, Part
 
 if TYPE_CHECKING:
     from ..networks.tuned import TunedNetwork
     from ..tuning.tune import TuneResult
-    from .terminal import Column, Terminal
 
 
 @command("tune")
@@ -73,7 +63,7 @@ def tune_command(network: str, out: Path, engine: str, output: Output, **options
     with native_output_logged(output, out) as log, shown_progress(output, log, sessions) as progress:
         result = tune(network, out=out, search=SearchSettings(engine=engine), progress=progress, **options)
     report = result.report
-    output.data(result.as_dict(), lambda console: _draw_report(result, console))
+    output.data(result.as_dict(), _report(result))
     # Why the other checkpoints were passed over stands in the report.
     for text in (*report["runs"]["tuned"]["reasons"][:1], *report.get("notes", ())):
         output.note(text)
@@ -84,36 +74,34 @@ def tune_command(network: str, out: Path, engine: str, output: Output, **options
     _suggest(result, output)
 
 
-def _draw_report(result: TuneResult, console: Terminal) -> None:
-    """Draw the latencies and the output check as a table, what was gained, and what it cost."""
+def _report(result: TuneResult) -> Iterator[Part]:
+    """Show the latencies and the output check as a table, what was gained, and what it cost."""
     from ..tuning.report_page import gains
 
     report = result.report
     for label, run in report["runs"].items():
-        console.print(
+        yield (
             f"{label}: {run['trials']} programs of {len(run['tasks'])} tasks with {run['model']} "
             f"in {run['tuning_seconds']:.0f} s ({run['failed']} failed)"
         )
     if report.get("latency_note"):
-        console.print(f"end-to-end latency: {report['latency_note']}")
+        yield f"end-to-end latency: {report['latency_note']}"
         for label, run in report["runs"].items():
             untuned, tuned = map(_ms, (run["sum_of_tasks_untuned"], run["sum_of_tasks"]))
-            console.print(f"{label}, sum of the tasks: {untuned} untuned, {tuned} tuned")
+            yield f"{label}, sum of the tasks: {untuned} untuned, {tuned} tuned"
     if report["latency"]:
-        console.table(*_latency_columns(result))
+        yield list(_latency_columns(result))
     for name, check in report["output_check"].items():
-        console.print(
+        yield (
             f"{name}: largest difference to the original's output {check['max_abs_diff']:.1e} at outputs up to "
             f"{check['max_abs_output']:.3g}, {check['worst']:.1%} of what is allowed"
         )
-    for line in gains(report):
-        console.print(line, style="bold")
+    yield from gains(report)
 
 
 def _latency_columns(result: TuneResult) -> Iterator[Column]:
     """Make the columns of the systems' latencies, beside PyTorch's and the untuned network's."""
     from ..tuning.charts import TITLES
-    from .terminal import Column
 
     latency, medians, checks = result.report["latency"], result.latency, result.report["output_check"]
     yield Column("", [TITLES[name] for name in latency], least=10)
@@ -199,7 +187,7 @@ def run_command(
         write_arrays(out, outputs)
     rows = [{"name": name, **_array_facts(array)} for name, array in outputs.items()]
     result = {"network": tuned.name, "input": source and str(source), "outputs": rows, "out": out and str(out)}
-    output.data(result, lambda console: console.table(*_array_columns(rows)))
+    output.data(result, [list(_array_columns(rows))])
     if source is None:
         output.note("the inputs were made up; give your own with --input")
     if out is not None:
@@ -218,8 +206,6 @@ def _array_facts(array: Any) -> dict[str, Any]:
 
 
 def _array_columns(rows: list[dict[str, Any]]) -> Iterator[Column]:
-    from .terminal import Column
-
     yield Column("output", [row["name"] for row in rows], least=10)
     yield Column("shape", ["x".join(map(str, row["shape"])) or "scalar" for row in rows])
     yield Column("type", [row["dtype"] for row in rows], leaves=1)
@@ -233,21 +219,17 @@ def _time(tuned: TunedNetwork, source: Path | None, arrays: Any, seconds: float,
     """Time a tuned network, beside the latencies of its report."""
     from ..networks.tuned import bench
     from ..tuning.charts import TITLES
-    from .terminal import Column
 
     forms = [str(signature) for signature in tuned.signatures] if source is None else [str(source)]
-    latencies = bench(tuned, arrays, seconds)
-    now = [{"inputs": form, **latency.as_dict()} for form, latency in zip(forms, latencies, strict=True)]
-    result = {"network": tuned.name, "threads": tuned.threads, "now": now, "report": tuned.latency}
-
-    def draw(console: Terminal) -> None:
-        report = tuned.latency
-        titles = [f"now: {one['inputs']}" for one in now] if len(now) > 1 else ["now"]
-        console.print(f"{tuned.name}, {tuned.threads} thread{'s' * (tuned.threads > 1)}")
-        console.table(
-            Column("", [*titles, *(f"report: {TITLES.get(name, name)}" for name in report)], least=10),
-            Column("ms", [f"{1e3 * m:.3f}" for m in (*(one["median"] for one in now), *report.values())], True),
-            Column("quartiles", [*map(_quartiles, now), *("" for _ in report)], True, leaves=1),
-        )
-
-    output.data(result, draw)
+    now = [
+        {"inputs": form} | latency.as_dict() for form, latency in zip(forms, bench(tuned, arrays, seconds), strict=True)
+    ]
+    report = tuned.latency
+    titles = [f"now: {one['inputs']}" for one in now] if len(now) > 1 else ["now"]
+    columns = [
+        Column("", [*titles, *(f"report: {TITLES.get(name, name)}" for name in report)], least=10),
+        Column("ms", [f"{1e3 * m:.3f}" for m in (*(one["median"] for one in now), *report.values())], True),
+        Column("quartiles", [*map(_quartiles, now), *("" for _ in report)], True, leaves=1),
+    ]
+    title = f"{tuned.name}, {tuned.threads} thread{'s' * (tuned.threads > 1)}"
+    output.data({"network": tuned.name, "threads": tuned.threads, "now": now, "report": report}, [title, columns])

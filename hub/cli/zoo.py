@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..text import data_text, number_text, score_text, size_text
 from .options import FILE, command
-from .output import Output
+from .output import Column, Output, Part
 
 if TYPE_CHECKING:
     from ...zoo.devices import Device
     from ..api import CheckpointInfo
-    from ..registry import Entry, PulledCheckpoint, Resolution, Verdict
-    from .terminal import Terminal
+    from ..registry import Entry, PulledCheckpoint, Resolution
 
 _SCORES = {"top1": "top-1", "top5": "top-5", "pairwise": "pairwise"}
 _IN_SUMMARY = ("base", "weights_licence", "data", "measured_on", "devices")
@@ -47,7 +47,7 @@ def list_command(
     from ..registry.listing import in_list_order, listing, matching
 
     entries = in_list_order(matching(list_checkpoints(local=local, **filters), search or "", kind), sort)
-    output.data([listing(entry) for entry in entries], lambda console: _draw_list(entries, console))
+    output.data([listing(entry) for entry in entries], _list(entries))
     if not entries:
         filtered = search or kind or local or any(filters.values())
         output.note("no checkpoint matches" if filtered else "the index is empty")
@@ -59,16 +59,13 @@ def list_command(
     output.hint(f"tchub info {entries[-1].name}" if local else pull)
 
 
-def _draw_list(entries: Sequence[Entry], console: Terminal) -> None:
-    """Draw the table; a narrow terminal gets the columns by which one chooses."""
-    from ..text import data_text, number_text, score_text, size_text
-    from .terminal import Column
-
+def _list(entries: Sequence[Entry]) -> Iterator[Part]:
+    """Show the table; a narrow terminal gets the columns by which one chooses."""
     scores = (
         Column(title, [score_text(e.metrics.get(key)) for e in entries], True, leaves=9 if key == "top5" else None)
         for key, title in _SCORES.items()
     )
-    console.table(
+    yield [
         Column("name", [e.name for e in entries]),
         Column("version", [e.version + (" (deprecated)" if e.deprecated else "") for e in entries], leaves=7),
         Column("arch", [e.arch for e in entries], leaves=5),
@@ -80,7 +77,7 @@ def _draw_list(entries: Sequence[Entry], console: Terminal) -> None:
         *scores,
         Column("data", [data_text(e.data, device=False) for e in entries], leaves=2),
         Column("licence", [f"{e.weights_licence}, data {e.data_licence}" for e in entries], leaves=1),
-    )
+    ]
 
 
 @command("info")
@@ -108,7 +105,7 @@ def info_command(names: tuple[str, ...], card: bool, output: Output) -> None:
     elif card:
         output.data(_info_json(infos[0]) | {"card": infos[0].card}, infos[0].card)
     else:
-        output.data(_info_json(infos[0]), lambda console: _draw_info(infos[0], console))
+        output.data(_info_json(infos[0]), _info(infos[0]))
     for info in infos:
         if info.path is None:
             output.note(f"{info.entry.id} is not on this machine; this is what the index says")
@@ -127,22 +124,20 @@ def _info_json(info: CheckpointInfo) -> dict[str, Any]:
     }
 
 
-def _draw_info(info: CheckpointInfo, console: Terminal) -> None:
-    from ..text import size_text
-    from .distill import draw_devices
-    from .terminal import Column
+def _info(info: CheckpointInfo) -> Iterator[Part]:
+    from .distill import devices_table
 
     entry = info.entry
-    draw_summary(entry, info.metrics, console)
-    draw_devices(info.metrics.get("devices"), console)
+    yield from _summary(entry, info.metrics)
+    yield from devices_table(info.metrics.get("devices"))
     files = sorted(entry.files.items())
-    console.table(
+    yield [
         Column("  file", [f"  {name}" for name, _ in files]),
         Column("size", [size_text(record.size) for _, record in files], True, leaves=1),
         Column("sha256", [record.sha256 for _, record in files], wraps=True),
-    )
+    ]
     lineage = {key: value for key, value in entry.lineage.items() if key not in _IN_SUMMARY and value}
-    console.facts({key: "; ".join(_texts(value)) for key, value in lineage.items()}, indent=2)
+    yield {f"  {key}": "; ".join(_texts(value)) for key, value in lineage.items()}
 
 
 def _texts(value: Any) -> list[str]:
@@ -154,17 +149,12 @@ def _texts(value: Any) -> list[str]:
 def _compare(infos: Sequence[CheckpointInfo], output: Output) -> None:
     """Print checkpoints as columns; as JSON, a list of what the catalogue holds of each."""
     from ..registry.listing import comparable, record
-    from .terminal import Column
 
     records = [record(info.entry, info.metrics) for info in infos]
-
-    def draw(console: Terminal) -> None:
-        titles, *columns = zip(*_comparison(records), strict=True)
-        names = [f"{one['name']} {one['version']}" for one in records]
-        cells = (Column(name, texts, wraps=True, least=12) for name, texts in zip(names, columns, strict=True))
-        console.table(Column("", titles), *cells)
-
-    output.data(records, draw)
+    titles, *columns = zip(*_comparison(records), strict=True)
+    names = [f"{one['name']} {one['version']}" for one in records]
+    cells = (Column(name, texts, wraps=True, least=12) for name, texts in zip(names, columns, strict=True))
+    output.data(records, [[Column("", titles), *cells]])
     if not comparable(records):
         output.note("these were judged on different test programs: their scores cannot be held against each other")
 
@@ -181,27 +171,22 @@ def _comparison(records: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
 
 
 def _score(one: dict[str, Any], key: str) -> str:
-    from ..text import score_text
-
     seeds = one["seeds"].get(key)
     spread = f" ({one['seeds']['count']} seeds: {seeds['mean']:.3f} ± {seeds['stdev']:.3f})" if seeds else ""
     return score_text(one["scores"][key]) + spread
 
 
-def draw_summary(entry: Entry, metrics: Mapping[str, Any], console: Terminal) -> None:
-    """Draw the name, the facts and the scores, beside the baselines where metrics.json is there."""
+def _summary(entry: Entry, metrics: Mapping[str, Any]) -> Iterator[Part]:
+    """Show the name, the facts and the scores, beside the baselines where metrics.json is there."""
     from ..registry.listing import facts, results_of
-    from ..text import score_text
-    from .terminal import Column
 
-    console.print(entry.name, style="bold", end=" ")
-    console.print(entry.version)
-    console.facts(facts(entry), indent=2)
+    yield f"{entry.name} {entry.version}"
+    yield {f"  {name}": fact for name, fact in facts(entry).items()}
     lines = list(results_of(entry, metrics))
-    console.table(
+    yield [
         Column(f"  {metrics.get('split', 'held-out')} split", [f"  {line['label']}" for line in lines], least=16),
         *(Column(title, [score_text(line[key]) for line in lines], True) for key, title in _SCORES.items()),
-    )
+    ]
 
 
 def next_step(entry: Entry, name: str) -> str:
@@ -227,14 +212,13 @@ def next_step(entry: Entry, name: str) -> str:
 )
 @click.option("--offline", is_flag=True, help="Use no network: the wheel, folders and the Hub's cache only.")
 @click.option("--dry-run", is_flag=True, help="Fetch nothing; show the choice, and why every other one is passed over.")
-@click.option("--all-versions", is_flag=True, help="With --dry-run: older versions too.")
 @click.option("--verify", is_flag=True, help="Fetch nothing; check the files on this machine, of all without a NAME.")
 @click.option("--lock", is_flag=True, help="Pin what is pulled in the lock file; without a NAME, renew its pins.")
 @click.option("--frozen", is_flag=True, help="Pull exactly what the lock file pins; without a NAME, all of it.")
 @click.option("--lock-file", type=FILE, metavar="PATH", help="[default: tchub.lock]")
 def pull_command(
-    names: tuple[str, ...], device: str | None, dry_run: bool, all_versions: bool, verify: bool, lock: bool,
-    frozen: bool, lock_file: Path | None, output: Output, **how: Any,
+    names: tuple[str, ...], device: str | None, dry_run: bool, verify: bool, lock: bool, frozen: bool,
+    lock_file: Path | None, output: Output, **how: Any,
 ) -> None:  # fmt: skip
     """Fetch checkpoints into this machine's store and verify their sha256.
 
@@ -263,28 +247,28 @@ def pull_command(
         raise click.UsageError("--device chooses one checkpoint: give it with at most one NAME and without a lock file")
     lock_file = lock_file or Path(LOCK_FILE)
     if dry_run:
-        _explain_choice(names, device, all_versions, output)
+        _explain_choice(names, device, output)
     elif verify:
         _verify(names, lock_file if frozen else None, output)
     else:
-        _pull(names, device, how, (lock, frozen, lock_file), output)
+        from .. import api
+
+        if lock or frozen:
+            pulled = (api.pull_and_pin if lock else api.pull_pinned)(names, lock=lock_file, **how)
+        else:
+            pulled = [api.pull(name, device=_device(device), **how) for name in names or [None]]
+        single = len(names) == 1 or not (names or lock or frozen)
+        _show_pulled(pulled, names[0] if single and names else "", single, output)
+        if lock:
+            output.note(f"{len(pulled)} pinned in {lock_file}")
 
 
-def _pull(
-    names: tuple[str, ...], device: str | None, how: dict[str, Any], locking: tuple[bool, bool, Path], output: Output
-) -> None:
-    lock, frozen, lock_file = locking
-    if lock or frozen:
-        from ..api import pull_and_pin, pull_pinned
+def _show_pulled(pulled: list[PulledCheckpoint], name: str, single: bool, output: Output) -> None:
+    from ..registry.files import read_json
 
-        pulled = (pull_and_pin if lock else pull_pinned)(names, lock=lock_file, **how)
-    else:
-        from ..api import pull
-
-        pulled = [pull(name, device=_device(device), **how) for name in names or [None]]
     results = [_pull_json(one) for one in pulled]
-    single = len(names) == 1 or not (names or lock or frozen)
-    output.data(results[0] if single else results, lambda console: _draw_pulled(pulled, console))
+    parts = (part for one in pulled for part in _summary(one.entry, read_json(one.path / "metrics.json")))
+    output.data(results[0] if single else results, parts)
     for one in pulled:
         entry, (chosen, *others) = one.entry, one.resolution.verdicts or (None,)
         if chosen is not None and others:
@@ -293,10 +277,8 @@ def _pull(
             output.note(f"passed over: {verdict.id}: {verdict.passed_over}")
         came = "already here" if one.source == "store" else f"from {one.source}"
         output.note(f"{entry.id} {came}, sha256 verified, in {one.path}")
-    if lock:
-        output.note(f"{len(pulled)} pinned in {lock_file}")
     if pulled:
-        output.hint(next_step(pulled[0].entry, names[0] if single and names else ""))
+        output.hint(next_step(pulled[0].entry, name))
 
 
 def _pull_json(pulled: PulledCheckpoint) -> dict[str, Any]:
@@ -317,13 +299,6 @@ def _pull_json(pulled: PulledCheckpoint) -> dict[str, Any]:
     }
 
 
-def _draw_pulled(pulled: list[PulledCheckpoint], console: Terminal) -> None:
-    from ..registry.files import read_json
-
-    for one in pulled:
-        draw_summary(one.entry, read_json(one.path / "metrics.json"), console)
-
-
 def _device(text: str | None) -> Device | None:
     """Return the device of a name; None for this machine, which is detected only where the choice needs it."""
     from ...zoo.devices import get_device
@@ -331,47 +306,38 @@ def _device(text: str | None) -> Device | None:
     return None if text in (None, "local") else get_device(text)
 
 
-def _explain_choice(names: tuple[str, ...], device: str | None, all_versions: bool, output: Output) -> None:
+def _explain_choice(names: tuple[str, ...], device: str | None, output: Output) -> None:
     """Show which checkpoint `pull`, `load` and `adapt` would take, and why every other one is passed over."""
-    from ..api import list_checkpoints, resolve
-    from ..registry.resolve import other_versions
+    from ..api import resolve
 
     if len(names) > 1:
         raise click.UsageError("--dry-run explains one choice: give one NAME, or none")
     resolution = resolve(*names, device=_device(device))
-    verdicts = list(resolution.verdicts)
-    if all_versions:
-        verdicts += other_versions(list_checkpoints(), verdicts)
     entry = resolution.entry
     result = {
         "name": entry.name,
         "version": entry.version,
         "warnings": list(resolution.warnings),
-        "verdicts": [verdict.as_dict() for verdict in verdicts],
+        "verdicts": [verdict.as_dict() for verdict in resolution.verdicts],
     }
-    quiet = output.mode == "quiet"
-    output.data(result, entry.id if quiet else lambda console: _draw_choice(resolution, verdicts, console))
+    output.data(result, entry.id if output.mode == "quiet" else _choice(resolution))
     output.hint(f"tchub pull {entry.id}")
 
 
-def _draw_choice(resolution: Resolution, verdicts: Sequence[Verdict], console: Terminal) -> None:
-    from ..text import score_text
-    from .terminal import Column
-
-    chosen, *others = verdicts
-    console.print(resolution.entry.id, style="bold")
-    console.print(f"  {chosen.reason}")
-    if not others:
-        return
-    measured = [verdict.measured for verdict in others]
-    console.table(
-        Column("passed over", [verdict.id for verdict in others]),
-        Column("rank", ["-" if v.rank is None else str(v.rank) for v in others], True, leaves=2),
-        Column("spec sheets", ["-" if v.gap is None else f"{2**v.gap:.2g}x" for v in others], True, leaves=1),
-        Column("top-1", [score_text(m and m.top1) for m in measured], True, leaves=3),
-        Column("pairwise", [score_text(m and m.pairwise) for m in measured], True, leaves=4),
-        Column("why", [verdict.passed_over for verdict in others], wraps=True, least=40),
-    )
+def _choice(resolution: Resolution) -> Iterator[Part]:
+    chosen, *others = resolution.verdicts
+    yield resolution.entry.id
+    yield {"": chosen.reason}
+    if others:
+        measured = [verdict.measured for verdict in others]
+        yield [
+            Column("passed over", [verdict.id for verdict in others]),
+            Column("rank", ["-" if v.rank is None else str(v.rank) for v in others], True, leaves=2),
+            Column("spec sheets", ["-" if v.gap is None else f"{2**v.gap:.2g}x" for v in others], True, leaves=1),
+            Column("top-1", [score_text(m and m.top1) for m in measured], True, leaves=3),
+            Column("pairwise", [score_text(m and m.pairwise) for m in measured], True, leaves=4),
+            Column("why", [verdict.passed_over for verdict in others], wraps=True, least=40),
+        ]
 
 
 def _verify(names: tuple[str, ...], lock: Path | None, output: Output) -> None:
@@ -391,8 +357,8 @@ def _verify(names: tuple[str, ...], lock: Path | None, output: Output) -> None:
         }
         for entry, check, where in checked
     ]
-    lines = "\n".join(f"{check.outcome.value} {entry.id}" for entry, check, _ in checked)
-    output.data(results[0] if len(names) == 1 else results, lambda console: console.print(lines))
+    lines = (f"{check.outcome.value} {entry.id}" for entry, check, _ in checked)
+    output.data(results[0] if len(names) == 1 else results, lines)
     for entry, check, _ in checked:
         output.note(f"{len(entry.files)} files checked in {check.path}" if check.ok else check.message)
     if bad := [entry.id for entry, check, _ in checked if not check.ok]:

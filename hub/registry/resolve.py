@@ -331,15 +331,6 @@ def _parsed(entries: list[Entry], name: str) -> CheckpointName:
         raise CheckpointNameError(f"{message}; nearest: {', '.join(nearest)}", remedy=remedy, name=name) from None
 
 
-def other_versions(entries: Iterable[Entry], verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """Judge the versions that a resolution did not look at, because another one of the checkpoint was taken."""
-    known = {entry.id: entry for entry in entries}
-    judged = [known[verdict.id] for verdict in verdicts if verdict.id in known]
-    taken = {entry.name: entry for entry in reversed(judged)}  # the first verdict on a name is on the version it means
-    rest = [entry for entry in known.values() if entry.name in taken and entry not in judged]
-    return [_other_version(e, taken[e.name]) for e in sorted(rest, key=lambda e: (e.name, e.semver), reverse=True)]
-
-
 def _other_version(entry: Entry, taken: Entry) -> Verdict:
     if reason := _why_not(entry):
         return _rejected(entry, reason)

@@ -34,7 +34,8 @@ class OvenConfig:
 @corpora_option("Recipes.")
 @shape_option
 def bake(output, **options):
-    output.data({key: str(value) for key, value in options.items()} | {"again": given_again(only=["mode", "shapes"])})
+    result = {key: str(value) for key, value in options.items()} | {"again": given_again(only=["mode", "shapes"])}
+    output.data(result, str(result))
 
 
 def test_a_config_gives_names_types_defaults_and_helps() -> None:

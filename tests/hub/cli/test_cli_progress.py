@@ -18,9 +18,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tchub.hub.cli.output import Output
+from tchub.hub.cli.output import Column, Output
 from tchub.hub.cli.progress import Eta, bar_columns, left_text, shown_progress, task_table
-from tchub.hub.cli.terminal import Column, Terminal, fitting
+from tchub.hub.cli.terminal import Terminal, fitting
 
 NAMES = ["fused_conv2d_add_relu_with_a_long_name_indeed", "fused_dense", "reshape", *map("small_{}".format, range(30))]
 
@@ -93,7 +93,7 @@ import os, sys, time
 sys.path.insert(0, {tests!r})
 from test_cli_progress import view
 from tchub.hub.cli.native_log import native_output_logged
-from tchub.hub.cli.output import Output
+from tchub.hub.cli.output import Column, Output
 from tchub.hub.cli.progress import shown_progress
 out = Output()
 with native_output_logged(out, {folder!r}) as log, shown_progress(out, log) as progress:

@@ -57,12 +57,6 @@ def test_the_target_judges_and_the_other_corpus_is_learnt_from_too(train, tmp_pa
     assert json.loads((out / "metrics.json").read_text())["results"] == done["results"]
 
 
-@pytest.mark.parametrize("count", [1, -1])
-def test_one_program_of_a_task_has_nothing_to_be_compared_with(run, tmp_path, epyc, recipe, count):
-    code, _, err = run("train", recipe, "--corpus", epyc, "--out", tmp_path / "run", "--per-task", count)
-    assert (code, "2 or more" in err) == (2, True)
-
-
 def test_a_metric_of_no_comparable_pair_is_null(train, tmp_path, recipe):
     """Programs of one latency have no order: their pairwise accuracy is unknown, and JSON has no NaN."""
     alike = make_corpus(tmp_path / "alike", "epyc", 0, seconds_of=lambda i, j: 1e-3)
@@ -102,7 +96,7 @@ def curve(folder) -> list[tuple[float, float]]:
 
 def test_two_processes_write_the_checkpoint_of_one(train, tmp_path, epyc, recipe):
     """By accelerate; tests/zoo/training/test_distributed.py has three processes of torchrun."""
-    args = [str(recipe), "--corpus", str(epyc), "--torch-device", "cpu"]
+    args = [str(recipe), "--corpus", str(epyc)]
     command = [sys.executable, "-m", *ACCELERATE, "-m", "tchub.hub.cli", "train", *args]
     command += ["--out", str(tmp_path / "two"), "--json"]
     two = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -26,7 +26,7 @@ with native_output_logged(out, sys.argv[1]):
     warnings.warn("torch says so", FutureWarning)
     out.note("a line of progress")
     {inside}
-out.data({{"latency": 1}})
+out.data({{"latency": 1}}, "{{'latency': 1}}")
 """
 
 
