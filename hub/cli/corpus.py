@@ -347,8 +347,8 @@ def _build(workload: str, target: str, out: Any, options: dict[str, Any], output
     from .progress import shown_progress
 
     limit = int(options["max_size"] * 2**20) if options["max_size"] else None
-    facts = (options[name] for name in ("programs", "seed", "checkpoint"))
-    settings = BuildSettings(*facts, limit, options["build_timeout"])
+    facts = {name: options[name] for name in ("programs", "seed", "checkpoint", "build_timeout")}
+    settings = BuildSettings(max_bytes=limit, **facts)
     corpus = Corpus.open(options["corpus"]) if options["corpus"] else None
     resolved = resolve_target(target, options["threads"], options["code"])
     with shown_progress(output) as progress:

@@ -156,6 +156,6 @@ def site_command(out: Path, index: Path | None, source: str | None, title: str |
     from ..site.build import TITLE, build
 
     built = build(registry_of(index, source), out, title or TITLE)
-    output.data(built.as_dict(), built.path / "index.html")
+    output.data(built.as_dict(), str(built.path / "index.html"))
     number = len(built.checkpoints)
     output.note(f"{number} checkpoints; {built.written} of {built.files} files written, {built.removed} removed")

@@ -221,8 +221,9 @@ def _time(tuned: TunedNetwork, source: Path | None, arrays: Any, seconds: float,
     from ..tuning.charts import TITLES
 
     forms = [str(signature) for signature in tuned.signatures] if source is None else [str(source)]
-    now = [
-        {"inputs": form} | latency.as_dict() for form, latency in zip(forms, bench(tuned, arrays, seconds), strict=True)
+    latencies = bench(tuned, arrays, seconds)
+    now: list[dict[str, Any]] = [
+        {"inputs": form} | latency.as_dict() for form, latency in zip(forms, latencies, strict=True)
     ]
     report = tuned.latency
     titles = [f"now: {one['inputs']}" for one in now] if len(now) > 1 else ["now"]
