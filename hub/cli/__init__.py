@@ -34,7 +34,7 @@ SECTIONS = {
         "info": ("zoo", "Show one checkpoint in full, or several side by side."),
         "doctor": ("machine", "Check whether this machine is ready to measure."),
         "devices": ("machine", "List device families and spec sheets; detect this machine."),
-        "cache": ("cache", "Show what was fetched, and remove what is not needed."),
+        "cache": ("machine", "Show what was fetched, and remove what is not needed."),
         "index": ("index", "Fetch the newest list of checkpoints, show it, or sign one."),
         "site": ("index", "Write the catalogue as web pages."),
         "collect": ("corpus", "Measure a corpus of programs."),

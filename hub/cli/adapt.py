@@ -11,7 +11,8 @@ import click
 
 from ..adaptation.config import AdaptConfig
 from .options import command, device_options, given_again, options_of, shape_option, threads_option
-from .output import Column, Output, Part
+from .output import Output
+from .parts import Column, Part
 
 if TYPE_CHECKING:
     from ..adaptation.result import AdaptResult

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from . import options as opt
-from .output import Output, Part
+from .output import Output
+from .parts import Part
 
 # As in `tchub.zoo.corpus.schema`, whose import takes half a second.
 _FRAMEWORKS = ("metaschedule", "ansor", "autotvm")

@@ -13,7 +13,8 @@ import click
 
 from ..text import score_text
 from . import options as opt
-from .output import Column, Output, Part
+from .output import Output
+from .parts import Column, Part
 from .train import check_folder, epoch_line, licence_option, resume_option, warn_without_licence
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .options import FILE, PATH, command, out_option
-from .output import Output, Part
+from .output import Output
+from .parts import Part
 
 if TYPE_CHECKING:
     from ..registry.trust import IndexUpdate

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,39 +13,13 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from ...zoo.plain_json import plain
+from .parts import Part
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from .terminal import Terminal
 
 # Consoles that stand for stderr while a log file has it (native_log.py), innermost last.
 _in_place_of_stderr: list[Terminal] = []
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column of a table.
-
-    Attributes:
-        title: its head.
-        cells: one text a row; a rich text has a style of its own.
-        number: set to the right, and never cut.
-        leaves: columns leave a table that is too wide in this order, smallest first; None stays.
-        least: cells that this column is cut to before any leaves; None is cut only when none is left to leave.
-        wraps: texts that are too wide are broken into lines instead of cut.
-    """
-
-    title: str
-    cells: Sequence[str | Text]
-    number: bool = False
-    leaves: int | None = None
-    least: int | None = None
-    wraps: bool = False
-
-
-# A line, facts by name, or a table.
-Part = str | Mapping[str, object] | Sequence[Column]
 
 
 def _terminal(*, stderr: bool = False, quiet: bool = False) -> Terminal:

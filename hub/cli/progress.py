@@ -28,7 +28,8 @@ from rich.text import Text
 from ..adaptation.config import AdaptProgress
 from ..tuning.progress import TuneProgress
 from .native_log import NativeLog
-from .output import Column, Output
+from .output import Output
+from .parts import Column
 from .terminal import table
 
 if TYPE_CHECKING:

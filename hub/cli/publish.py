@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from . import options as opt
-from .output import Output, Part, Prompt
+from .output import Output, Prompt
+from .parts import Part
 
 if TYPE_CHECKING:
     from ..publishing.check import CheckReport

@@ -10,7 +10,8 @@ import click
 
 from ..registry.listing import TITLES
 from . import options as opt
-from .output import Column, Output, Part
+from .output import Output
+from .parts import Column, Part
 
 if TYPE_CHECKING:
     from ...zoo.training.fit import FitResult

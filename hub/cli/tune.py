@@ -10,7 +10,8 @@ import click
 
 from ..tuning.config import TuneConfig
 from .options import FILE, PATH, command, device_options, options_of, out_option, shape_option, threads_option
-from .output import Column, Output, Part
+from .output import Output
+from .parts import Column, Part
 
 if TYPE_CHECKING:
     from ..networks.tuned import TunedNetwork

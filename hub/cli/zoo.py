@@ -10,7 +10,8 @@ import click
 
 from ..text import data_text, number_text, score_text, size_text
 from .options import FILE, command
-from .output import Column, Output, Part
+from .output import Output
+from .parts import Column, Part
 
 if TYPE_CHECKING:
     from ...zoo.devices import Device

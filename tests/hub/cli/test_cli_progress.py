@@ -18,7 +18,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tchub.hub.cli.output import Column, Output
+from tchub.hub.cli.output import Output
+from tchub.hub.cli.parts import Column
 from tchub.hub.cli.progress import Eta, bar_columns, left_text, shown_progress, task_table
 from tchub.hub.cli.terminal import Terminal, fitting
 
@@ -93,7 +94,8 @@ import os, sys, time
 sys.path.insert(0, {tests!r})
 from test_cli_progress import view
 from tchub.hub.cli.native_log import native_output_logged
-from tchub.hub.cli.output import Column, Output
+from tchub.hub.cli.output import Output
+from tchub.hub.cli.parts import Column
 from tchub.hub.cli.progress import shown_progress
 out = Output()
 with native_output_logged(out, {folder!r}) as log, shown_progress(out, log) as progress:
