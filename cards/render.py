@@ -15,9 +15,8 @@ from ..zoo.devices import Device, get_device
 from ..zoo.errors import TchubError
 from .metadata import metadata
 from .metrics import TITLES, MeanScore, ScoreLine
-from .papers import entry, papers_of
 from .plots import plots_of
-from .schema import CardConfig, CardData, TrainingFacts
+from .schema import CardConfig, CardData, TrainingFacts, bibtex_entry, papers_of
 
 MISSING = "[More Information Needed]"
 _GAP = re.compile(r"\n{3,}")
@@ -147,7 +146,7 @@ def _own_entry(config: CardConfig) -> str:
     """Return the checkpoint's own BibTeX entry."""
     authors = config.lineage.authors
     fields = {"title": f"tchub: {config.name}", "author": authors and f"{{{authors}}}", "version": config.version}
-    return entry("misc", config.name, fields)
+    return bibtex_entry("misc", config.name, fields)
 
 
 def _shares(training: TrainingFacts) -> list[str]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from ..zoo.devices import get_device
 from ..zoo.errors import TchubError
-from .decode import CONFIG_FILE, JsonFacts, bad_field, decode
-from .metrics import CardMetrics, read_metrics
-from .papers import network_of
+from .metrics import CONFIG_FILE, CardMetrics, JsonFacts, bad_field, decode, read_metrics
 
 MEASURED, TRANSFERRED = "measured", "transferred"
 # A checkpoint of one of these has learnt several devices of a kind; all others are of a device family.
@@ -263,3 +263,70 @@ def missing(data: CardData) -> tuple[str, ...]:
         where = f"config.json: training.{'corpus' if number == 0 else f'sources[{number - 1}]'}"
         wanted |= {f"{where}.{key}": getattr(corpus, key) for key in _CORPUS_FACTS}
     return tuple(name for name, value in wanted.items() if value is None or value in ("", ()))
+
+
+# Papers to cite, from `papers.toml`
+
+
+class Paper(msgspec.Struct, frozen=True):
+    """A paper, as a line of text and as BibTeX.
+
+    Attributes:
+        authors: full names, in their order; venue: where it appeared; kind: the type of its BibTeX entry.
+        architectures: those that it describes; method: end of the names of what is made of several networks by it.
+    """
+
+    authors: tuple[str, ...]
+    title: str
+    venue: str
+    year: int
+    key: str = ""
+    kind: str = "inproceedings"
+    architectures: tuple[str, ...] = ()
+    method: str | None = None
+
+    @property
+    def text(self) -> str:
+        """One line: the first author or two, title, venue and year."""
+        first, *others = [_short(name) for name in self.authors]
+        names = first if not others else f"{first}, {others[0]}" if len(others) == 1 else f"{first} et al"
+        return f"{names}. {self.title}. {self.venue}, {self.year}."
+
+    @property
+    def bibtex(self) -> str:
+        """The BibTeX entry."""
+        where = "booktitle" if self.kind == "inproceedings" else "journal"
+        authors = " and ".join(self.authors)
+        fields = {"author": authors, "title": f"{{{self.title}}}", where: self.venue, "year": self.year}
+        return bibtex_entry(self.kind, self.key, fields)
+
+
+def bibtex_entry(kind: str, key: str, fields: dict[str, object]) -> str:
+    """Return a BibTeX entry of some fields, without those that are empty."""
+    lines = [f"  {name} = {{{value}}}" for name, value in fields.items() if value]
+    return "\n".join([f"@{kind}{{{key},", ",\n".join(lines), "}"])
+
+
+def _short(name: str) -> str:
+    *given, family = name.split()
+    return " ".join([*(f"{word[0]}." for word in given), family])
+
+
+@cache
+def _papers() -> tuple[Paper, ...]:
+    text = Path(__file__).with_name("papers.toml").read_bytes()
+    papers = msgspec.toml.decode(text, type=dict[str, Paper])
+    return tuple(msgspec.structs.replace(paper, key=key) for key, paper in papers.items())
+
+
+def network_of(arch: str) -> str:
+    """Return the architecture of the networks that a composed architecture is made of; any other as it is."""
+    suffixes = [paper.method for paper in _papers() if paper.method and arch.endswith(paper.method)]
+    return arch.removesuffix(suffixes[0]) if suffixes else arch
+
+
+def papers_of(arch: str) -> tuple[Paper, ...]:
+    """Return the papers to cite for an architecture, that of the networks first; none for tchub's own."""
+    own = [paper for paper in _papers() if network_of(arch) in paper.architectures]
+    methods = [paper for paper in _papers() if paper.method and arch.endswith(paper.method)]
+    return tuple(dict.fromkeys([*own, *methods]))

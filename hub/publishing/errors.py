@@ -13,9 +13,7 @@ class PublishError(TchubError):
     `files`), `changed` (somebody else pushed meanwhile), or `refused` (by the Hub, in its words).
     """
 
-    def __init__(self, message: str, *, reason: str, remedy: str | None = None, **fields: object) -> None:
-        super().__init__(message, remedy=remedy, reason=reason, **fields)
-        self.reason = reason
+    reason: str
 
 
 class ContributionError(TchubError):
@@ -25,6 +23,4 @@ class ContributionError(TchubError):
     `state` (see `path`), or `consent`.
     """
 
-    def __init__(self, message: str, *, reason: str, remedy: str | None = None, **fields: object) -> None:
-        super().__init__(message, remedy=remedy, reason=reason, **fields)
-        self.reason = reason
+    reason: str

@@ -42,9 +42,8 @@ class EvaluationConfig:
 
     Attributes:
         split: "train", "val" or "test".
-        baselines: of `BASELINES`: a random order in expectation; XGBoost trained on the same training tasks (see
-            `evaluate_xgboost`); the checkpoint's own recipe on 10% of the training programs, picked at random, mean of
-            three seeds.
+        baselines: of `BASELINES`: a random order in expectation; XGBoost trained on the same training
+            tasks; the checkpoint's own recipe on 10% of the training programs, picked at random, mean of three seeds.
         labels: also rank with so many programs of each task known, at most half of them, which do not count.
         curves: also the curves of a card: top-k, calibration, failures (see `measure_curves`).
         seed: of the 10%, of the training on them, and of the labels.
@@ -112,7 +111,7 @@ def evaluate(
         if name == "random":
             results[name] = evaluate_random(data.latency, data.group, data.task_weights)
         elif name == "xgboost":
-            results[name] = evaluate_xgboost(corpus, split, seed=seed, threads=config.threads, cache=cache, note=note)
+            results[name] = _evaluate_xgboost(corpus, split, seed, config.threads, cache, note)
         else:
             results[name] = _evaluate_ten_percent(checkpoint, corpus, data, seed, store)
     return {
@@ -165,34 +164,16 @@ class StatementPrograms:
     share: float
 
 
-def evaluate_xgboost(
-    corpus: Corpus,
-    split: str,
-    *,
-    seed: int = 0,
-    threads: int = 1,
-    cache: Path | None = None,
-    note: Callable[[str], None] = lambda _: None,
+def _evaluate_xgboost(
+    corpus: Corpus, split: str, seed: int, threads: int, cache: Path | None, note: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Train XGBoost on the training tasks of a corpus and rank those of a split.
+    """Train XGBoost on the training tasks of a corpus and return its scores on a split.
 
-    It is MetaSchedule's own model where the programs can be replayed, else trees on primitives.
-
-    Args:
-        corpus: of any framework.
-        split: the part to rank.
-        seed: of the booster.
-        threads: of the booster, and processes that replay.
-        cache: folder for statement features.
-        note: called with a line on what is being done.
-
-    Returns:
-        The scores, and which model it was as `label`: `STATEMENTS` or `PRIMITIVES`; of the former also how many
-        `programs` of how many `tasks` were ranked, for those that cannot be replayed are left out.
+    It is MetaSchedule's own model where the programs can be replayed, else trees on primitives; `label` says which.
+    Of the former `tasks` and `programs` count those that could be replayed and ranked.
 
     Raises:
         CorpusError: no training task has enough programs.
-        MissingPackageError: xgboost is not installed.
     """
     judged = _read(corpus, split, threads, cache, note)
     train = _read(corpus, "train", threads, cache, note) if judged.share >= REPLAYED else None

@@ -42,10 +42,6 @@ class IndexRequest:
     url: str | None
     serial: int
 
-    def as_dict(self) -> dict[str, Any]:
-        """JSON form."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class PublishResult:

@@ -4,10 +4,10 @@ Light on purpose: neither torch nor TVM is imported here.
 """
 
 from .entry import CheckpointName, Entry, Version, describe
-from .files import FileRecord, Outcome, Verification, verify_folder
+from .files import FileRecord, Outcome, Verification
 from .index import Index
 from .registry import PulledCheckpoint, Registry, find_checkpoint
-from .resolve import Resolution, Verdict, judge, resolve
+from .resolve import Resolution, Verdict, resolve
 from .sources import FolderSource, Source, parse_source
 from .store import Store, cache_root, home_root
 
@@ -30,8 +30,6 @@ __all__ = [
     "describe",
     "find_checkpoint",
     "home_root",
-    "judge",
     "parse_source",
     "resolve",
-    "verify_folder",
 ]

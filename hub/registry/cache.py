@@ -18,7 +18,7 @@ from typing import Any
 from ...zoo.files import LockError
 from .entry import CheckpointName
 from .errors import CheckpointNameError, StoreError
-from .files import WEIGHTS_FILE, Outcome, is_folder
+from .files import WEIGHTS_FILE, Outcome, is_folder, leftovers
 from .store import Store
 
 CHECKPOINTS = "checkpoints"
@@ -125,7 +125,7 @@ def _prune_name(store: Store, name: str, keep: int, before: float, dry_run: bool
 
 
 def _leftovers(store: Store, name: str) -> list[CacheItem]:
-    items = [_item(CHECKPOINTS, f"{name}/{path.name}", path) for path in store.leftovers(name)]
+    items = [_item(CHECKPOINTS, f"{name}/{path.name}", path) for path in leftovers(store.root / name)]
     return [replace(item, freed=item.size, reason="left behind by a process that was stopped") for item in items]
 
 

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta
 
 from .entry import CheckpointName, Entry, checked
 from .errors import CheckpointNameError
-from .files import check_format, convert, parse_document, read_document, unusable
+from .files import check_format, convert, parse_document, read_bytes, unusable
 
 INDEX_FORMAT = 1
 INDEX_FILE = "index.json"
@@ -48,17 +48,12 @@ class Index:
         Raises:
             IndexFileError: unreadable, too large, of a newer format, or with a bad entry or alias.
         """
-        return cls.from_dict(read_document(path), str(path))
+        return cls.parse(read_bytes(path), str(path))
 
     @classmethod
     def parse(cls, text: str | bytes, path: str = "index") -> Index:
         """Return the index of a JSON text; raises IndexFileError."""
-        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        return cls.from_dict(parse_document(data, path), path)
-
-    @classmethod
-    def from_dict(cls, raw: Mapping[str, Any], path: str = "index") -> Index:
-        """Return the index of a JSON object; raises IndexFileError."""
+        raw = parse_document(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text, path)
         check_format(raw, INDEX_FORMAT, path)
         document = convert(raw, _IndexDocument, path)
         entries = tuple(checked(entry, path) for entry in document.checkpoints)

@@ -99,8 +99,6 @@ class Mirror:
         SourceError: no plain address (`form`), or http to another machine (`insecure`).
     """
 
-    network = True
-
     def __init__(self, uri: str, *, named: bool = True, patience: float = 20.0) -> None:
         _require_folder(uri)
         _require_private(uri)

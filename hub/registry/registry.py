@@ -17,7 +17,7 @@ from .index import Index
 from .lock_file import LockFile
 from .network import network_ruled_out
 from .resolve import Resolution, require_loadable, resolve
-from .sources import bundled_root, fetch, own_index_of, parse_source, sources_for
+from .sources import FolderSource, bundled_root, fetch, own_index_of, parse_source, sources_for
 from .store import Store, cache_root, home_root
 from .trust import current_index
 
@@ -136,7 +136,7 @@ class Registry:
         if source is not None:
             # A source that was named may bring an index of its own, for checkpoints that ours does not list.
             origin = parse_source(source)
-            if not (offline and origin.network):
+            if isinstance(origin, FolderSource) or not offline:
                 known = replace(self, index=self.index.merged(own_index_of(origin, offline=offline).entries))
         return self.fetch(known.resolve(name, device), source=source, offline=offline)
 

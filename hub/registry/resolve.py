@@ -188,7 +188,7 @@ def _why_not(entry: Entry) -> str | None:
 # Which one fits a device best?
 
 
-def judge(entry: Entry, device: Device) -> Verdict:
+def _judge(entry: Entry, device: Device) -> Verdict:
     """Judge whether a checkpoint fits a device."""
     if reason := _why_not(entry):
         return _rejected(entry, reason)
@@ -262,7 +262,7 @@ def _in_order(entries: Iterable[Entry], device: Device) -> list[tuple[Verdict, E
         accuracy = (-((score and score.top1) or 0.0), -((score and score.pairwise) or 0.0))
         return *rank, *accuracy, verdict.gap or 0.0, -(entry.metrics.get("top1") or 0.0), entry.id
 
-    ranked = sorted(((judge(entry, device), entry) for entry in entries), key=preference)
+    ranked = sorted(((_judge(entry, device), entry) for entry in entries), key=preference)
     return [(_compared(verdict, ranked[0][0]), entry) for verdict, entry in ranked]
 
 

@@ -34,14 +34,10 @@ class Source(Protocol):
 
     Attributes:
         uri: how a user writes it.
-        network: True where it may need the network.
     """
 
     @property
     def uri(self) -> str: ...
-
-    @property
-    def network(self) -> bool: ...
 
     def fetch(self, entry: Entry, dest: Path, *, offline: bool = False) -> None:
         """Put the entry's files into the folder `dest`; raises SourceError."""
@@ -58,8 +54,6 @@ class FolderSource:
     It holds `<name>/<version>/<files>` like the wheel and the store, `<name>/<files>` like clones of Hub
     repositories, or one checkpoint's files themselves.
     """
-
-    network = False
 
     def __init__(self, root: Path, uri: str | None = None) -> None:
         self.root = root
@@ -119,8 +113,6 @@ class HfSource:
 
     Through huggingface_hub, whose token, HF_ENDPOINT and HF_HUB_OFFLINE hold here too; its cache serves offline.
     """
-
-    network = True
 
     def __init__(self, repo: str) -> None:
         self.repo = repo

@@ -24,7 +24,6 @@ from .files import (
     Outcome,
     Verification,
     is_folder,
-    leftovers,
     put_folder,
     read_document,
     remove_folder,
@@ -164,10 +163,6 @@ class Store:
             with suppress(CheckpointNameError):
                 versions.append((Version.parse(path.name), path))
         return sorted(versions)
-
-    def leftovers(self, name: str) -> list[Path]:
-        """Return folders of `name` that a process was writing or removing; while `locked`, of a killed one."""
-        return leftovers(self.root / name)
 
     def remove(self, folder: Path) -> None:
         """Remove a version or a leftover, only while `locked`; raises StoreError."""

@@ -28,7 +28,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tchub.cards import MISSING, CardError, check_card, plots_of, render_card
 from tchub.cards.metadata import HUB_LICENCES, hub_licence
-from tchub.cards.papers import papers_of
+from tchub.cards.schema import papers_of
 from tchub.zoo.devices import get_device
 
 BARE = {key: CONFIG[key] for key in ("name", "version", "arch", "family", "feature_schema")}

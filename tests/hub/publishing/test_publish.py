@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 from hub_client import client
@@ -63,7 +64,7 @@ def test_all_files_are_one_commit(hub, desk):
 def test_the_request_to_the_index_says_what_it_adds(hub, desk):
     done = desk.publish(REPO, index_repo=INDEX)
     request = hub.repos[INDEX].pulls[0]
-    assert done.index.as_dict() == {"repo": INDEX, "url": f"{hub.url}/{INDEX}/discussions/1", "serial": 7}
+    assert asdict(done.index) == {"repo": INDEX, "url": f"{hub.url}/{INDEX}/discussions/1", "serial": 7}
     assert request.title == f"Add {NAME}"
     for fact in (f"hf://{REPO}", done.commit, done.files["model.safetensors"], "Apache-2.0", "tchub index sign"):
         assert fact in request.description
