@@ -130,7 +130,7 @@ def test_for_a_device_without_a_sheet_a_template_is_written_that_the_zoo_reads_o
 ) -> None:
     facts = replace(read_host_facts(), vendor_id="Zilog", brand="Z80 Max", cpu_family=1, model=1)
     device = detect_local(1, facts=facts, host_cpu="x86-64")
-    monkeypatch.setattr("tchub.hub.device.detect.detect_local", lambda *_, **__: device)
+    monkeypatch.setattr("tchub.hub.device.device_choice.detect_local", lambda *_, **__: device)
     with refused("device", "a template of it is in"):
         contribute(small_config(tmp_path))
     template = tmp_path / SHEET_FILE
