@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import math
 import statistics
+import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -30,7 +31,7 @@ from tchub.zoo.training.evaluation import evaluate_unknown
 from scripts.benchmarks.common import Clock, Document, benchmark, kept, lacking, note, work_option
 from scripts.benchmarks.sampling.results import PER_TASK
 from scripts.benchmarks.sampling.rounds import Material, from_pretrained, run_rounds
-from scripts.benchmarks.transfer.case import CROSS, IN_TASK, Case, train_new
+from scripts.benchmarks.transfer.case import Case, train_new
 from scripts.benchmarks.transfer.continual import (
     EQUATIONS,
     GENTLE,
@@ -49,7 +50,6 @@ from scripts.benchmarks.transfer.methods import CAP, SOURCE_CAP
 from scripts.zoo.plan import open_corpus
 
 Run = Callable[[Case], np.ndarray]
-NO_LABEL = (0,)
 
 
 @dataclass(frozen=True)
@@ -83,17 +83,17 @@ class Part:
     """What is chosen together.
 
     Attributes:
-        title: in a table.
         make: a run of changed settings.
         defaults: has the settings' values.
+        title: in a table.
         beside: the values that are tried instead.
         protocol, labels, arch: of the cases.
     """
 
-    title: str
     make: Callable[..., Run]
     defaults: Mapping[str, Any]
-    beside: Mapping[str, tuple[Any, ...]]
+    title: str
+    beside: Mapping[str, Sequence[Any]]
     protocol: str
     labels: tuple[int, ...]
     arch: str = "tilenet"
@@ -202,70 +202,29 @@ def sampled(share: float) -> Callable[..., Run]:
     return make
 
 
-PARTS = (
-    Part(
-        "pretraining",
-        pretrained,
-        vars(TrainConfig.find("tilenet")) | TrainConfig.find("tilenet").model,
-        {"loss": ("log_ranknet",), "epochs": (25,), "device_dropout": (0.0,)},
-        IN_TASK,
-        (0, 8, 32),
-    ),
-    Part(
-        "fine-tuning",
-        tuned,
-        vars(FineTuneConfig()),
-        {
-            "learning_rate": (1e-4, 1e-3),
-            "head_learning_rate": (1e-3,),
-            "anchor": (0.0, 0.1),
-            "loss": ("log_ranknet", "lambda_rank"),
-            "update": ("all", "low-rank", "head"),
-            "rank": (8,),
-            "low_rank_learning_rate": (3e-3,),
-        },
-        IN_TASK,
-        (4, 8, 16, 32),
-    ),
-    Part(
-        "fine-tuning, other tasks' labels",
-        tuned,
-        vars(FineTuneConfig()),
-        {"learning_rate": (1e-4,)},
-        CROSS,
-        NO_LABEL,
-    ),
-    Part(
-        "local model of the gap",
-        corrected,
-        vars(LocalModelConfig()),
-        {"kind": ("ridge",), "rounds": (60,), "max_depth": (2, 5)},
-        IN_TASK,
-        (4, 8, 16, 32),
-    ),
-    Part("going on with a tenth of other tasks", gone_on, {"rate": GENTLE}, {"rate": (1.0, 0.1)}, CROSS, NO_LABEL),
-    Part("column on a tenth of other tasks", with_column, vars(EQUATIONS), {"column": ("random",)}, CROSS, NO_LABEL),
-    *(
-        Part(
-            f"rdu+ with {share:.0%} of other tasks' programs",
-            sampled(share),
-            vars(RDUPlusConfig()),
-            {"block": (1, 8, 32), "cost": (0.0,)},
-            CROSS,
-            NO_LABEL,
-        )
-        for share in (0.02, 0.05)
-    ),
-    *(
-        Part(f"{title}, the {which} device", base_of_two(whole, before), vars(whole), beside, CROSS, NO_LABEL, arch)
-        for title, whole, beside, arch in (
-            ("base of two by consolidation alone", EQUATIONS, {"strength": (0.0, 1e5, 1e6)}, "tilenet"),
-            ("base of two", SETTINGS, {"strength": (0.0,), "rehearsal": (10.0,)}, "tilenet"),
-            ("base of two TCLs", SETTINGS, {"strength": (1e5,)}, "tcl"),
-        )
-        for before, which in ((True, "first"), (False, "second"))
-    ),
-)
+# By the runs of `choices.toml`: what makes one of changed settings, and the settings as they are.
+RUNS: dict[str, tuple[Callable[..., Run], Mapping[str, Any]]] = {
+    "pretraining": (pretrained, vars(TrainConfig.find("tilenet")) | TrainConfig.find("tilenet").model),
+    "fine-tuning": (tuned, vars(FineTuneConfig())),
+    "local": (corrected, vars(LocalModelConfig())),
+    "gone-on": (gone_on, {"rate": GENTLE}),
+    "column": (with_column, vars(EQUATIONS)),
+    "rdu+ 2%": (sampled(0.02), vars(RDUPlusConfig())),
+    "rdu+ 5%": (sampled(0.05), vars(RDUPlusConfig())),
+    "consolidated, first": (base_of_two(EQUATIONS, True), vars(EQUATIONS)),
+    "consolidated, second": (base_of_two(EQUATIONS, False), vars(EQUATIONS)),
+    "rehearsed, first": (base_of_two(SETTINGS, True), vars(SETTINGS)),
+    "rehearsed, second": (base_of_two(SETTINGS, False), vars(SETTINGS)),
+}
+
+
+def read_parts() -> list[Part]:
+    """The parts of `choices.toml`."""
+    rows = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())["part"]
+    return [Part(*RUNS[row.pop("run")], **row | {"labels": tuple(row["labels"])}) for row in rows]
+
+
+PARTS = read_parts()
 
 
 CHOSEN_ON = ("k80", "mi50", "ryzen-3700x-autotvm")

@@ -11,14 +11,17 @@ from __future__ import annotations
 
 import statistics
 import time
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 import numpy as np
 
 from scripts.benchmarks.common import Clock, Document, benchmark, kept, note, read_json
+from scripts.benchmarks.transfer.case import task_tree_scores
 from scripts.zoo.plan import LABELS, RUNS, Job, jobs, open_corpus, read_plan, statement_store
 from scripts.zoo.publish import SCORES, WHEEL, random_scores, spread
 
@@ -30,45 +33,17 @@ _TIMED = 2048
 
 @dataclass(frozen=True)
 class Transfer:
-    """A protocol that the zoo's trainings do not answer.
-
-    Attributes:
-        key: in the summary; corpus: whose test split judges; sources: what is learnt from besides.
-        share: of the corpus's own training programs; text: the protocol as a sentence.
-        models: architecture -> how many seeds.
-    """
+    """A protocol of `models.toml`."""
 
     key: str
     corpus: str
-    sources: tuple[str, ...]
+    sources: list[str]
     share: float
     text: str
     models: dict[str, int]
 
 
-_SEVERAL = {"tilenet": 3, "xgboost-nest": 3, "xgboost": 1, "tenset-mlp": 1}
-TRANSFERS = (
-    Transfer("k80_zero_shot", "k80", ("v100",), 0.0, "learnt from V100 alone, no program of the K80", _SEVERAL),
-    *(
-        Transfer(
-            f"{name}_from_v100_10pct", name, ("v100",), 0.1,
-            "learnt from V100 and from 10% of the programs of the corpus's own training tasks", models,
-        )
-        for name, models in (("k80", _SEVERAL), ("mi50", {k: n for k, n in _SEVERAL.items() if k != "tenset-mlp"}))
-    ),
-    *(
-        Transfer(
-            f"{name}_from_v100_10pct", name, (), 0.1,
-            "learnt from 10% of the programs of the corpus's own training tasks alone",
-            {"tilenet": 3, "xgboost-nest": 3, "xgboost": 1},
-        )
-        for name in ("k80", "mi50")
-    ),
-    *(
-        Transfer(key, corpus, (), 1.0, f"learnt from the training tasks of {corpus}", {"tilenet": 3, "xgboost-nest": 3})
-        for key, corpus in (("v100", "v100"), ("k80", "k80"), ("mi50", "mi50"), ("epyc", "epyc-turin"))
-    ),
-)  # fmt: skip
+TRANSFERS = [Transfer(**row) for row in tomllib.loads(Path(__file__).with_suffix(".toml").read_text())["protocol"]]
 KEYS = {"v100": "v100", "k80": "k80", "mi50": "mi50", "2080ti": "2080ti", "epyc": "epyc"}
 
 
@@ -89,7 +64,7 @@ def run_transfer(protocol: Transfer, arch: str, seed: int, read: dict[Any, Any])
     target, sources = open_corpus(protocol.corpus), [open_corpus(name) for name in protocol.sources]
     few = 0 < protocol.share < 1
     draw = seed if few else 0  # of few programs measured, the very programs are another draw for every seed
-    key = (protocol.corpus, protocol.sources, protocol.share, schema, draw)
+    key = (protocol.corpus, *protocol.sources, protocol.share, schema, draw)
     if key not in read:
         read.clear()
         share = Share(programs=protocol.share, per_task=0 if few and not sources else 200, seed=draw)
@@ -221,7 +196,6 @@ def _rivals(job: Job, labels: int, seed: int) -> dict[str, dict[str, float]]:
     """Scores on the programs that were not measured, by what is done with those that were."""
     from tchub.zoo.adapt.fine_tune import fine_tune
     from tchub.zoo.models import Checkpoint
-    from tchub.zoo.models.trees import grow_task_trees
     from tchub.zoo.training.evaluation import draw_labels, evaluate_unknown, few_shot_scores
     from tchub.zoo.training.programs import resolve_schema
     from tchub.zoo.training.training_data import load_part
@@ -233,12 +207,7 @@ def _rivals(job: Job, labels: int, seed: int) -> dict[str, dict[str, float]]:
     if labels:
         measured = data.take(np.flatnonzero(known))
         scores["tilenet, fine-tuned"] = fine_tune(model, measured).model.score(data.features)
-        scores["xgboost"] = np.full(len(data), np.nan)
-        for members in data.members:
-            have, rest = members[known[members]], members[~known[members]]
-            speed = -np.log(data.latency[have])
-            trees = grow_task_trees(np.ascontiguousarray(data.features[have, 0]), speed - speed.mean())
-            scores["xgboost"][rest] = trees.inplace_predict(data.features[rest, 0])
+        scores["xgboost"] = task_tree_scores(data, known)
     note(f"{labels} labels, seed {seed}")
     return {name: evaluate_unknown(data, known, own) for name, own in scores.items()}
 

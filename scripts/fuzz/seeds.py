@@ -115,49 +115,9 @@ def cards() -> list[bytes]:
     return [_json({"config": config, "metrics": own}) for config, own in map(_published, names)]
 
 
-@cache
-def ansor() -> list[bytes]:
-    """Logs of the steps that Ansor knows, in the oldest and the newest form."""
-    hardware = [-1, 16, 64, 49152, 2147483647, 1024, 8, 32]
-    cuda = "cuda -keys=cuda,gpu -max_num_threads=1024 -thread_warp_size=32"
-    steps = [
-        ["SP", 2, 0, 64, [2, 1, 16, 1], 1], ["SP", 2, 5, 64, [1, 8, 1, 2], 1], ["SP", 2, 10, 128, [4, 2], 1],
-        ["RE", 2, [0, 5, 1, 6, 2, 7, 10, 11, 3, 8, 12, 4, 9]], ["FSP", 3, 0, 0, 3], ["FSP", 3, 4, 1, 3],
-        ["CA", 2, 3, 5], ["CHR", 1, "shared", [2]], ["CHW", 2, "local"], ["CI", 0], ["CP", 1, "local"],
-        ["RF", 2, 3, 4], ["FU", 3, [0, 1]], ["AN", 3, 0, 5], ["AN", 3, 1, 6], ["PR", 2, 0, "auto_unroll_max_step$64"],
-        ["SA", 2, 3, 4, 12],
-    ]  # fmt: skip
-    relu = [[json.dumps(["relu_layer", 64, 64]), cuda], [[], [["FU", 1, [0, 1]]]]]
-    oldest = {"i": relu, "r": [[0.1], 0, 1, 2], "v": "v0.2"}
-    key = json.dumps(["conv2d_layer", [1, 16, 14, 14], [32, 16, 3, 3], 1, 1])
-    program = [[key, cuda, hardware, "", 0, []], [[], steps]]
-    newest = {"i": program, "r": [[0.002, 0.001], 0, 2.5, 1600000000], "v": "v0.6"}
-    failed = oldest | {"r": [[1e10], 6, 1, 2]}
-    return [b"".join(_json(record) + b"\n" for record in records) for records in ([oldest], [newest], [failed, newest])]
-
-
-@cache
-def autotvm() -> list[bytes]:
-    """Logs of a convolution on a GPU and a dense layer on a CPU."""
-    conv = [
-        ["TENSOR", [2, 16, 14, 14], "float32"], ["TENSOR", [32, 16, 3, 3], "float32"],
-        [2, 2], [1, 1, 1, 1], [1, 1], "float32",
-    ]  # fmt: skip
-    knobs = [
-        ["tile_f", "sp", [-1, 2, 4, 2]], ["tile_y", "sp", [-1, 1, 7, 1]], ["tile_x", "sp", [-1, 1, 1, 7]],
-        ["tile_rc", "sp", [-1, 4]], ["tile_ry", "sp", [-1, 3]], ["tile_rx", "sp", [-1, 1]],
-        ["auto_unroll_max_step", "ot", 512], ["unroll_explicit", "ot", 1],
-    ]  # fmt: skip
-    dense = [["TENSOR", [64, 128], "float32"], ["TENSOR", [96, 128], "float32"], None, "float32"]
-    tiles = [["tile_y", "sp", [-1, 8]], ["tile_x", "sp", [-1, 8]], ["tile_k", "sp", [-1, 4]]]
-    records = (("cuda", "conv2d_nchw.cuda", conv, knobs), ("llvm", "dense_nopack.x86", dense, tiles))
-    return [
-        _json({
-            "input": [target, template, args, {}], "config": {"index": 7, "code_hash": None, "entity": entity},
-            "result": [[2e-3], 0, 1.5, 1600000000.0], "version": 0.2, "tvm_version": "0.10.0",
-        }) + b"\n"
-        for target, template, args, entity in records
-    ]  # fmt: skip
+def files(name: str) -> list[bytes]:
+    """The files of a folder beside this module, by their names: logs and results of a few programs."""
+    return [path.read_bytes() for path in sorted((Path(__file__).parent / "files" / name).iterdir())]
 
 
 @cache
@@ -186,24 +146,4 @@ def database() -> dict[str, bytes]:
 @cache
 def bundle() -> Any:
     """What of a bundle its results are compared with."""
-    program = {"key": "k", "trace": "[]", "strategy": "random", "error": None, "message": None, "build_seconds": 0.1}
-    programs = [program | {"id": number, "task_id": "t", "sha256": f"{number}" * 64} for number in range(3)]
-    task = {"task_id": "t", "name": "dense", "op": "matmul", "flops": 1e6, "networks": {"bert": 2}}
-    manifest = {"programs": programs, "tasks": [task], "target": {"kind": "llvm"}, "tvm_version": "0.27", "threads": 1}
-    manifest |= {"command": "", "timing": {}, "device": None, "device_kind": "cpu", "arch": "x86_64", "code": "so"}
-    origin = {"t": {"workload": "w", "computation": "c"}}
-    return SimpleNamespace(path="bundle.zip", identity="b" * 64, manifest=manifest, origin=origin)
-
-
-@cache
-def results() -> list[bytes]:
-    """Results of that bundle."""
-    machine = {"kind": "machine", "bundle": "b" * 64, "cpu_model": "AMD EPYC", "gpu": None, "libraries": []}
-    ran = {"latencies": [0.001, 0.002], "error": None, "fingerprint": [[1.0, 2.0], [3.0, 4.0]]}
-    failed = {"latencies": [], "error": "run", "fingerprint": None}
-    common = {"kind": "program", "task_id": "t", "message": None, "seconds": 0.5, "measured_at": 1.7e9}
-    lines = [
-        common | {"id": number, "sha256": f"{number}" * 64} | outcome
-        for number, outcome in enumerate((ran, ran, failed))
-    ]
-    return [b"".join(_json(line) + b"\n" for line in (machine, *lines))]
+    return SimpleNamespace(path="bundle.zip", **json.loads(files("bundle")[0]))

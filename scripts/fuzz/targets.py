@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from scripts.fuzz import seeds as real
 
@@ -170,21 +171,19 @@ def _all() -> dict[str, Target]:
         file, name = FILES[kind], archs[0]
         return Target(kind, form, lambda: [real.checkpoint(arch)[file] for arch in archs], read_checkpoint(file, name))
 
+    def log(framework: str, seeds: Any, device: str, put: Callable[[bytes], Path]) -> Target:
+        return Target(framework, "lines", seeds, read_log(framework, device, put))
+
     timestamp, root = "metadata/timestamp.json", "metadata/2.root.json"
     database = planted("database", real.database, RECORDS)
     targets = [
         weights("config", "json", *["tilenet"] * 6, "tilenet-kb", "tilenet-ensemble"),
         weights("safetensors", "tensors", "tilenet"),
-        Target("ansor", "lines", real.ansor, read_log("ansor", "v100", partial(_file, "ansor.json"))),
-        Target("autotvm", "lines", real.autotvm, read_log("autotvm", "v100", partial(_file, "autotvm.json"))),
-        Target(
-            "metaschedule",
-            "lines",
-            lambda: [real.database()[RECORDS]],
-            read_log("metaschedule", "epyc-turin", database),
-        ),
+        log("ansor", partial(real.files, "ansor"), "v100", partial(_file, "ansor.json")),
+        log("autotvm", partial(real.files, "autotvm"), "v100", partial(_file, "autotvm.json")),
+        log("metaschedule", lambda: [real.database()[RECORDS]], "epyc-turin", database),
         Target("trace", "json", real.traces, read_trace),
-        Target("results", "lines", real.results, read_results),
+        Target("results", "lines", partial(real.files, "results"), read_results),
         Target("index", "json", real.indexes, read_index),
         Target("lock", "json", real.locks, read_lock),
         Target("signature", "json", lambda: [real.signed_index()[timestamp]], read_metadata(timestamp)),

@@ -14,6 +14,7 @@ import torch
 from tchub.zoo.adapt.ensemble import recipe_for
 from tchub.zoo.adapt.multi_task import MultiHead, multi_task
 from tchub.zoo.models import Checkpoint, CheckpointConfig, CostModel, create, get_architecture
+from tchub.zoo.models.trees import grow_task_trees
 from tchub.zoo.training import RankingDataset, TrainConfig, train
 from tchub.zoo.training.evaluation import draw_labels, scores_given
 from tchub.zoo.training.programs import resolve_schema
@@ -174,6 +175,17 @@ def train_heads(
         heads = MultiHead(model, 1 + len(sources), fresh=True)
     heads.prepare(torch.from_numpy(data.features))
     return multi_task(heads, target, sources, config, seed)[0]
+
+
+def task_tree_scores(data: RankingDataset, known: np.ndarray) -> np.ndarray:
+    """(N,) scores by boosted trees of each task's measured programs, (N,) bool `known`; NaN for these."""
+    scores = np.full(len(data), np.nan)
+    for members in data.members:
+        have, rest = members[known[members]], members[~known[members]]
+        speed = -np.log(data.latency[have])
+        trees = grow_task_trees(np.ascontiguousarray(data.features[have, 0]), speed - speed.mean())
+        scores[rest] = trees.inplace_predict(data.features[rest, 0])
+    return scores
 
 
 def kept_model(folder: Path, scene: Scene, make: Callable[[], TrainedModel]) -> TrainedModel:

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tchub.zoo.adapt.ensemble import recipe_for
 from tchub.zoo.adapt.sampling import Pool, PoolPredictions, create_sampler
-from tchub.zoo.models.trees import grow_task_trees
 from tchub.zoo.training import RankingDataset
 
 from scripts.benchmarks.transfer import adapt
-from scripts.benchmarks.transfer.case import CROSS, IN_TASK, PROTOCOLS, Answer, Case, train_heads
+from scripts.benchmarks.transfer.case import CROSS, IN_TASK, PROTOCOLS, Answer, Case, task_tree_scores, train_heads
 from scripts.benchmarks.transfer.continual import base_seconds, chosen, continual, gone_on
 from scripts.benchmarks.transfer.data import SHARE, draw
 from scripts.benchmarks.transfer.devices import head_parameters
@@ -32,13 +31,7 @@ def scratch(case: Case) -> Answer:
 
 def trees(case: Case) -> Answer:
     """Boosted trees of each task's own labels; no source."""
-    scores = np.full(len(case.judged), np.nan)
-    for members in case.judged.members:
-        have, rest = members[case.known[members]], members[~case.known[members]]
-        speed = -np.log(case.judged.latency[have])
-        grown = grow_task_trees(np.ascontiguousarray(case.judged.features[have, 0]), speed - speed.mean())
-        scores[rest] = grown.inplace_predict(case.judged.features[rest, 0])
-    return Answer(scores)
+    return Answer(task_tree_scores(case.judged, case.known))
 
 
 def pretrained(case: Case) -> Answer:

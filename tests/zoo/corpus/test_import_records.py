@@ -12,13 +12,13 @@ from tchub.zoo.corpus.importers.run import read_entries
 from tchub.zoo.corpus.schema import CorpusError
 
 from scripts.fuzz.limits import limited
-from scripts.fuzz.seeds import ansor
+from scripts.fuzz.seeds import files
 
 
 @pytest.mark.parametrize("framework", ["ansor", "autotvm"])
 def test_a_log_that_unpacks_to_far_more_than_it_is_ends_there(tmp_path: Path, framework: str) -> None:
     log = tmp_path / "log.json.xz"
-    good = ansor()[0]
+    good = files("ansor")[0]
     with lzma.open(log, "wb", preset=0) as file:
         file.write(good)
         for _ in range(20):
