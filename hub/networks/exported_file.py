@@ -19,7 +19,6 @@ from .shapes import Shapes, choices, example_leaves, fixed_program, free_sizes, 
 
 if TYPE_CHECKING:
     import torch
-    from torch.export import ExportedProgram
 
 
 def read_pt2(path: Path, shapes: Shapes | None = None) -> Network:
@@ -66,7 +65,7 @@ def from_exported(exported: Any, name: str, origin: str = "pt2", shapes: Shapes 
 
 
 def from_torch(
-    module: torch.nn.Module | ExportedProgram,
+    module: Any,
     example_inputs: Sequence[Any] | torch.Tensor | None,
     example_kwargs: Mapping[str, Any] | None = None,
     name: str | None = None,
@@ -75,7 +74,7 @@ def from_torch(
     """Export a module as it computes in inference mode, and return its network; the module itself stays as it is.
 
     Args:
-        module: on the CPU; or a program that was exported.
+        module: a `torch.nn.Module` on the CPU; or a `torch.export.ExportedProgram`, which is taken as it is.
         example_inputs: its positional arguments, or the only one; None where all have names.
         example_kwargs: its arguments by name.
         name: how reports call it; None for the name of its class.
@@ -218,14 +217,7 @@ def half_types(exported: Any) -> list[str]:
 
 
 def in_precision(exported: Any, network: str, wide: Any) -> Any:
-    """Export a program again with wider floats.
-
-    Weights, buffers, constants, inputs, outputs and the types that operators are told are changed; other types stay.
-
-    Args:
-        exported: with fixed shapes; it is not changed.
-        network: its name, for errors.
-        wide: `torch.float32` or `torch.float64`, which replaces all narrower floats.
+    """Export a program of fixed shapes again with `wide` (float32 or float64) in place of all narrower floats.
 
     Raises:
         NetworkImportError: PyTorch cannot run it so.

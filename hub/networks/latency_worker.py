@@ -32,10 +32,7 @@ Run = Callable[[], Any]
 
 
 def _shield(threads: int) -> None:
-    """Stay on the last cores, with real-time priority if granted, as the measurer of single programs does.
-
-    Not where that would take every core: threads that wait for each other could then keep the whole machine busy.
-    """
+    """Stay on the last cores; with real-time priority, if granted and some cores stay free, as the measurer does."""
     if hasattr(os, "sched_setaffinity"):
         physical = physical_cores(sorted(os.sched_getaffinity(0)))
         os.sched_setaffinity(0, timing_cpus(physical, threads))

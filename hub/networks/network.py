@@ -15,7 +15,7 @@ from ...zoo.errors import TchubError, last_line
 from .decompose import converters, decomposed
 from .errors import NetworkImportError
 from .fold import fold_constants
-from .prepare import LAYOUTS, check_layout, prepare
+from .prepare import LAYOUTS, prepare
 from .signature import Signature, drop_constants
 
 if TYPE_CHECKING:
@@ -84,7 +84,6 @@ class Network:
             NetworkImportError: TVM has no translation of an operator of the network.
             NetworkLoadError: no such layout.
         """
-        check_layout(layout)
         mod = self.imported()
         with refused(self.name, "lower", self.where):
             return prepare(mod, layout)
@@ -101,13 +100,7 @@ class Network:
 
 @contextmanager
 def refused(network: str, step: str, where: Callable[[str], str]) -> Iterator[None]:
-    """Turn whatever TVM or PyTorch raises inside into a NetworkImportError that names the network and the step.
-
-    Args:
-        network: its name.
-        step: what TVM cannot do with it, e.g. `import`.
-        where: says where an operator stands in the network; an empty text if that is not known.
-    """
+    """Turn whatever TVM raises inside into a NetworkImportError of the network, the step and `where(operator)`."""
     try:
         yield
     except TchubError:
@@ -162,15 +155,12 @@ def _check_stateless(exported: Any, name: str) -> None:
 
 
 def where_in_network(exported: Any, operator: str) -> str:
-    """Say where an operator stands in a network.
+    """Say where an operator stands in a program, e.g. `layers.3.attn, model.py:31: return torch.cumsum(x, 1)`.
 
     Args:
         exported: a `torch.export.ExportedProgram`, decomposed or not.
-        operator: as TVM's error names it: `aten.foo.default`, `foo.default`, `foo`, or Relax's `R.foo`.
-
-    Returns:
-        e.g. `layers.3.attn, model.py:31: return torch.cumsum(x, 1)`, or an empty text where the program has no such
-        operator, as a Relax operator has another name than PyTorch's now and then.
+        operator: as TVM's error names it: `aten.foo.default`, `foo.default`, `foo`, or Relax's `R.foo`. The text is
+            empty where the program has none of this name.
     """
     wanted = _short(operator)
     nodes = [node for node in exported.graph.nodes if node.op == "call_function"]

@@ -193,12 +193,7 @@ def call_arguments(exported: Any, tensors: Sequence[torch.Tensor]) -> tuple[tupl
 
 
 def fixed_program(exported: Any, sizes: Mapping[str, int], network: str) -> Any:
-    """Export a program again at fixed sizes.
-
-    Args:
-        exported: a `torch.export.ExportedProgram` with symbolic sizes.
-        sizes: by symbol.
-        network: its name, for errors.
+    """Export a program with symbolic sizes again at fixed ones, by symbol.
 
     Raises:
         NetworkImportError: the program does not run at these sizes.

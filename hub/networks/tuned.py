@@ -31,11 +31,7 @@ _ALIGNMENT = 64  # bytes; compiled code reads whole vectors, so TVM takes no oth
 
 
 def _load(library: Path, sha256: str) -> Any:
-    """Load the library of this sha256 by a path that no process has seen.
-
-    By an old path the system gives what it loaded before: a network that is tuned further, and loaded again in the same
-    process, would run as it was.
-    """
+    """Load the library of this sha256 by a path that no process has seen: the system would give an old one's again."""
     with tempfile.TemporaryDirectory(prefix="tchub-load-") as folder:
         path = Path(folder, library.name)
         try:
@@ -83,8 +79,8 @@ class TunedNetwork:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            path = self.folder / "report.json"
-            raise NetworkLoadError(f"{path} cannot be read: {error}", remedy="remove it", path=str(path)) from error
+            problem = f"{self.folder / 'report.json'} cannot be read: {error}"
+            raise NetworkLoadError(problem, remedy="remove it") from error
 
     def __repr__(self) -> str:
         forms = "; ".join(map(str, self.signatures))
@@ -102,8 +98,7 @@ class TunedNetwork:
     def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Run the network on tensors by the names of its signature's inputs.
 
-        Returns:
-            the tensors of its result by the names of the signature's outputs, without their nesting and constants.
+        Its results have the names of the signature's outputs, without their nesting and constants.
 
         Raises:
             NetworkInputError: an input is missing, unexpected, or of another shape or data type.
@@ -190,7 +185,6 @@ def bench(tuned: TunedNetwork, inputs: Mapping[str, Any] | None = None, seconds:
     """Time the network, without the conversion of its inputs and outputs.
 
     Args:
-        tuned: the network.
         inputs: by name; None for random ones, for each set of shapes in turn.
         seconds: of timing for a set of shapes; five repeats are made however long they take.
 
@@ -267,16 +261,12 @@ def _numpy_result(value: Any, spec: TensorSpec, _constant: bool) -> Any:
 
 
 def read_arrays(path: Path, signature: Signature) -> dict[str, Any]:
-    """Read a network's inputs; nothing in the file is run.
+    """Read a network's inputs by name; nothing in the file is run.
 
     Args:
-        path: of an `.npz` file whose arrays have the inputs' names, or have no names and stand in the inputs' order;
-            or of an `.npy` file, for a network with one input. NumPy has no bfloat16: such inputs are read from
-            float32.
+        path: of an `.npz` file whose arrays have the inputs' names, or none and the inputs' order; or of an `.npy`
+            file, for a network with one input. Inputs of bfloat16, which NumPy lacks, are read from float32.
         signature: of the network.
-
-    Returns:
-        NumPy arrays by the inputs' names; those with other names stay under their own.
 
     Raises:
         NetworkInputError: the file cannot be read.

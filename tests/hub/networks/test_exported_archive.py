@@ -81,6 +81,20 @@ def test_a_file_of_torch_export_save_passes(saved: Path) -> None:
     assert load_exported(saved).module()(x).shape == (3, 4)
 
 
+class Resized(torch.nn.Module):
+    """Images at one and a half of their size, one after the other: sizes with products, powers and fractions."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.interpolate(x, scale_factor=1.5).flatten()
+
+
+def test_sizes_that_pytorch_computes_pass(tmp_path: Path) -> None:
+    side, x = torch.export.Dim("side", min=4, max=64), torch.randn(2, 3, 8, 8)
+    axes = {0: torch.export.Dim("batch", max=16), 2: side, 3: side}
+    torch.export.save(torch.export.export(Resized(), (x,), dynamic_shapes=(axes,)), tmp_path / "net.pt2")
+    assert load_exported(tmp_path / "net.pt2").module()(x).shape == (2 * 3 * 12 * 12,)
+
+
 def test_pickled_weights_are_never_loaded(saved: Path, tmp_path: Path) -> None:
     mark = tmp_path / "mark"
 
