@@ -175,10 +175,7 @@ _ACCUMULATING = ("cumsum", "cumprod", "prod", "mean")
 
 
 def _promote_types(exported: Any) -> None:
-    """Cast what elementwise operators take to the type that they compute in, as PyTorch does by itself.
-
-    TVM's importer casts a number to the type of its tensor, so that half of an integer is zero.
-    """
+    """Cast what elementwise operators take to the type that they compute in: TVM's half of an integer is zero."""
     import torch
 
     graph = exported.graph_module.graph
@@ -242,15 +239,18 @@ def converters() -> dict[str, Converter]:
         "prod.dim_int": _reduction(relax.op.prod),
         "mm.default": _product,
         "bmm.default": _product,
-        "scatter_add.default": lambda node, importer: _scatter(node, importer, "add"),
-        "scatter_reduce.two": _scatter_reduce,
+        "scatter_add.default": _scatter,
+        "scatter_reduce.two": _scatter,
     }
 
 
 def _reduction(op: Callable[..., Any]) -> Converter:
     def convert(node: Any, importer: Any) -> Any:
-        x, dim, keepdim = _arguments(node, importer, dim=None, keepdim=False)
-        return importer.block_builder.emit(op(x, dim if dim != [] else None, keepdims=keepdim))
+        given = dict(zip(("x", "dim", "keepdim"), importer.retrieve_args(node), strict=False)) | node.kwargs
+        dim = given.get("dim")
+        return importer.block_builder.emit(
+            op(given["x"], None if dim == [] else dim, keepdims=given.get("keepdim", False))
+        )
 
     return convert
 
@@ -263,23 +263,13 @@ def _product(node: Any, importer: Any) -> Any:
     return importer.block_builder.emit(relax.op.matmul(x, y, out_dtype=str(x.ty.dtype)))
 
 
-def _scatter(node: Any, importer: Any, reduction: str) -> Any:
+def _scatter(node: Any, importer: Any) -> Any:
+    """Scatter with a reduction: `scatter_add`, or `scatter_reduce` with its name as the fifth argument."""
     from tvm import relax
 
-    x, dim, index, source = importer.retrieve_args(node)[:4]
-    return importer.block_builder.emit(relax.op.scatter_elements(x, index, source, axis=dim, reduction=reduction))
-
-
-def _scatter_reduce(node: Any, importer: Any) -> Any:
+    x, dim, index, source, reduction = (*importer.retrieve_args(node)[:4], *node.args[4:], "sum")[:5]
     reductions = {"sum": "add", "prod": "mul", "amax": "max", "amin": "min"}
-    include_self = node.kwargs.get("include_self", True)
-    if node.args[4] not in reductions or not include_self:
-        raise ValueError(f"Unsupported function types ['scatter_reduce.two' with {node.args[4]}]")
-    return _scatter(node, importer, reductions[node.args[4]])
-
-
-def _arguments(node: Any, importer: Any, **defaults: Any) -> list[Any]:
-    """The first argument, then those of these names, in their order."""
-    args = importer.retrieve_args(node)
-    rest = [node.kwargs.get(name, value) for name, value in defaults.items()]
-    return [args[0], *args[1:], *rest[len(args) - 1 :]]
+    if reduction not in reductions or not node.kwargs.get("include_self", True):
+        raise ValueError(f"Unsupported function types ['scatter_reduce.two' with {reduction}]")
+    scattered = relax.op.scatter_elements(x, index, source, axis=dim, reduction=reductions[reduction])
+    return importer.block_builder.emit(scattered)

@@ -61,7 +61,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Results of the worker: a check for each library, a latency for each system, why a system has none."""
+    """A check for each library, a latency for each system, and why a system has none."""
 
     checks: dict[str, OutputCheck]
     latencies: dict[str, Latency]
@@ -80,17 +80,15 @@ def compare(
 ) -> Comparison:
     """Check libraries against PyTorch and time all of them, PyTorch eager included, in a fresh process.
 
-    The process runs on `threads` cores with `threads` threads, and takes the systems in turn, so that a
-    disturbance hits all of them. An ONNX file is checked against ONNX's reference evaluator, which is not
-    timed.
+    The process runs on `threads` cores with `threads` threads, and takes the systems in turn, so that a disturbance
+    hits all of them.
 
     Args:
-        libraries: system name to library; `pytorch` is added, except for an ONNX file.
+        libraries: system name to library; `pytorch` is added, except for an ONNX file, whose evaluator is not timed.
         max_seconds: of timing, shared by the systems.
         min_repeats: of each system, however long they take; 1 where a first impression is enough.
         timeout: seconds that the whole process may compute.
-        torch_compile: also time the network as `torch.compile` makes it, by the name `torch.compile`; where that
-            fails, the error stands in `Comparison.errors`.
+        torch_compile: also time what `torch.compile` makes, by that name; `Comparison.errors` has its failure.
 
     Raises:
         LatencyError: the process failed, e.g. a library crashed.

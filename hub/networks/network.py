@@ -34,7 +34,7 @@ class Network:
         name: how reports call it.
         export: makes the `torch.export.ExportedProgram`; called once per use, nothing is cached.
         origin: where it came from: `suite`, `pt2`, `onnx`, `transformers` or `torch`.
-        make_inputs: makes the example inputs, seeded, so that two runs compare the same numbers.
+        inputs: makes the example inputs, the same on each call.
         fixed: the network at each of the sizes that were given for its dynamic shapes; the first is this one.
         caller: makes the program as the user calls it, where `export` computes with other data types.
         notes: what the user should know about how the network is computed, a sentence each.
@@ -42,7 +42,7 @@ class Network:
 
     name: str
     export: Callable[[], Any]
-    make_inputs: Callable[[], tuple[torch.Tensor, ...]]
+    inputs: Callable[[], tuple[torch.Tensor, ...]]
     origin: str = "suite"
     fixed: tuple[Network, ...] = ()
     caller: Callable[[], Any] | None = None
@@ -61,10 +61,6 @@ class Network:
     def module(self) -> torch.nn.Module:
         """The network as a PyTorch module in inference mode."""
         return self.export().module()
-
-    def inputs(self) -> tuple[torch.Tensor, ...]:
-        """Example inputs, the same on each call."""
-        return self.make_inputs()
 
     def imported(self) -> IRModule:
         """Return the network as Relax operators, weights as constants; its function takes the inputs one by one.
@@ -119,10 +115,8 @@ def refused(network: str, step: str, where: Callable[[str], str]) -> Iterator[No
 
 def operator_in(message: str) -> str | None:
     """Return the operator that TVM complains of, or None: `aten.foo.default` of PyTorch or `R.foo` of Relax."""
-    for pattern in (r"Unsupported function types? \['?([^\]']+)", r"\b(R\.[\w.]+)\("):
-        if match := re.search(pattern, message):
-            return match.group(1)
-    return None
+    match = re.search(r"Unsupported function types? \['?([^\]']+)", message) or re.search(r"\b(R\.[\w.]+)\(", message)
+    return match.group(1) if match else None
 
 
 def import_exported(exported: Any, name: str) -> IRModule:

@@ -137,7 +137,7 @@ def read_onnx(path: Path, shapes: Shapes | None = None) -> OnnxNetwork:
     free = _free_sizes(inputs)
 
     def refuse() -> Any:
-        raise NetworkImportError(f"{path} has no PyTorch form", remedy="use its module() or relax_module()")
+        raise file_error(path, "has no PyTorch form", "use its module() or relax_module()")
 
     def network(name: str, sizes: dict[str, int]) -> OnnxNetwork:
         return OnnxNetwork(name, refuse, lambda: _examples(inputs, sizes), "onnx", notes=notes, path=path, sizes=sizes)
@@ -186,12 +186,9 @@ def _rows(model: Any, name: str, weights: dict[str, Any]) -> int:
 
 
 def _free_sizes(inputs: list[OnnxInput]) -> list[FreeSize]:
-    places: dict[str, list[tuple[str, int | None]]] = {}
-    for given in inputs:
-        for axis, size in enumerate(given.shape):
-            if isinstance(size, str):
-                places.setdefault(size, []).append((given.name, axis))
-    return [FreeSize(name, tuple(where)) for name, where in places.items()]
+    axes = [(size, (given.name, axis)) for given in inputs for axis, size in enumerate(given.shape)]
+    names = dict.fromkeys(size for size, _ in axes if isinstance(size, str))
+    return [FreeSize(name, tuple(where for size, where in axes if size == name)) for name in names]
 
 
 def _examples(inputs: list[OnnxInput], sizes: dict[str, int]) -> tuple[torch.Tensor, ...]:

@@ -42,13 +42,7 @@ def leaves(node: Tree, path: str = "") -> Iterator[tuple[str, Tree]]:
 
 
 def flatten(node: Tree, value: Any, where: str, tensors: dict[int, tuple[str, Any]]) -> None:
-    """Collect the tensors of an argument.
-
-    Args:
-        node: the argument's tree.
-        value: what the caller gave.
-        where: how an error calls it, e.g. `opts['mask']`.
-        tensors: takes the path of each tensor and the tensor, by the number of the leaf.
+    """Collect the tensors of an argument: their paths, which start at `where`, and values, by the leaf's number.
 
     Raises:
         NetworkInputError: the argument has another structure, or another constant.
