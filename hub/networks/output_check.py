@@ -151,7 +151,7 @@ def _allowed(x: np.ndarray[Any, Any]) -> float:
 
 
 def _difference(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> float:
-    """Return the largest difference of two arrays of one shape, inf where one alone is finite; of integers, the share."""
+    """Return the largest difference of two arrays of one shape (of integers, their share); inf where one is finite."""
     if not _is_float(b):
         return float((a != b).mean()) if b.size else 0.0
     wide_a, wide_b = a.astype(np.float64), b.astype(np.float64)
