@@ -13,7 +13,7 @@ import torch
 from tchub.hub.networks.decompose import decomposed
 from tchub.hub.networks.library import build_library
 from tchub.hub.networks.network import import_exported
-from tchub.hub.networks.prepare import prepare
+from tchub.hub.networks.prepare import LAYOUTS, prepare
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -37,7 +37,13 @@ def equal(tmp_path: Path) -> Equal:
     import tvm
     from tvm import relax
 
-    def check(module: nn.Module | Callable[..., Any], *inputs: Tensor, parts: tuple = (), strict: bool = False) -> None:
+    def check(
+        module: nn.Module | Callable[..., Any],
+        *inputs: Tensor,
+        parts: tuple = (),
+        strict: bool = False,
+        layout: str = LAYOUTS[0],
+    ) -> None:
         network = (module if isinstance(module, nn.Module) else Computed(module, *parts)).eval()
         with torch.no_grad():
             exported = torch.export.export(network, inputs, strict=strict)
@@ -47,7 +53,7 @@ def equal(tmp_path: Path) -> Equal:
             tmp_path / f"{len(list(tmp_path.iterdir()))}.so",
             tvm.target.Target({"kind": "llvm", "num-cores": 1}),
         )
-        build_library(prepare(import_exported(exported, "network")), target, None, path)
+        build_library(prepare(import_exported(exported, "network"), layout), target, None, path)
         machine: Any = relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
         output = machine["main"](*(tvm.runtime.tensor(x.numpy()) for x in inputs))
         found = [output.numpy()] if hasattr(output, "numpy") else [x.numpy() for x in output]
@@ -174,6 +180,24 @@ def test_images_are_padded_pooled_and_resized(equal: Equal) -> None:
 def test_transposed_convolutions_of_volumes(equal: Equal) -> None:
     convolution = nn.ConvTranspose3d(4, 6, (3, 2, 4), stride=(2, 1, 3), padding=1, output_padding=(1, 0, 1), groups=2)
     equal(convolution, torch.randn(1, 4, 4, 3, 3))
+
+
+def test_sorts_scans_and_masks(equal: Equal) -> None:
+    def masks(x: Tensor) -> Any:
+        return (x != 1).cumsum(1), x.cumsum(1), (x > 2) == (x < 4), (x > 2) != (x < 4)
+
+    def sorts(x: Tensor) -> Any:
+        order = x.argsort(1)
+        return *x.sort(1), *x.topk(3), order, torch.zeros(2, 9).scatter(1, order, x), x.gather(1, order)
+
+    equal(masks, torch.randint(0, 5, (2, 9)))
+    equal(sorts, torch.randn(2, 9))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_transposed_convolution_between_others_keeps_its_own_layout(equal: Equal, layout: str) -> None:
+    layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ConvTranspose2d(8, 4, 4, 2, 1, groups=2), nn.Conv2d(4, 2, 3))
+    equal(layers, torch.randn(1, 3, 10, 10), layout=layout)
 
 
 class Spectral(nn.Module):
